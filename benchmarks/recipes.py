@@ -73,7 +73,11 @@ class Trained:
             ServingModule(self._detector, categories).serve_encoded, batch_size=batch_size
         )
         self._split = ValidationSplit(
-            shards["eval"], categories=categories, batch_size=batch_size, iou_types=[iou_type], given=[iou_type]
+            RecordReader(shards["eval"]),
+            categories=categories,
+            batch_size=batch_size,
+            iou_types=[iou_type],
+            given=[iou_type],
         )
         options = input_options_from_config(self._config, self._detector, categories)
         size = self._config.train.effective_batch_size

@@ -30,9 +30,9 @@ SAVED_MODEL = "saved_model"
 VALIDATION = "validation"  # evaluations while training: HISTORY_JSON, and the best checkpoint in BEST
 FOLLOW = "follow"  # the same, by a process that follows the checkpoints
 HISTORY_JSON = "history.json"  # [{"step", "metrics"}], by ascending step
-BEST = "best"  # ckpt-<step> and its METRICS_JSON, which names the step
+BEST = "best"  # ckpt-<step> and its METRICS_JSON, which names the step and, as `chosen_on`, the images that chose it
 EXTRA_FILES = "assets.extra"  # inside a SavedModel: our files, copied with it
-EXPORTED_FROM_JSON = "training.json"  # in EXTRA_FILES: {"step", "weights"}, see `ExportedFrom`
+EXPORTED_FROM_JSON = "training.json"  # in EXTRA_FILES: {"step", "weights", "chosen_on"}, see `ExportedFrom`
 
 # In EXTRA_FILES of a pushed version, added by the push.
 WARMUP_REQUESTS = "tf_serving_warmup_requests"  # TFRecord of PredictionLog; TF Serving fixes the name
@@ -53,7 +53,7 @@ METRICS_JSON = "metrics.json"
 DETECTIONS_JSON = "detections.json"  # COCO results, by ascending image id
 ANALYSIS_JSON = "analysis.json"  # `detection.analysis.analysis_file.Analysis`
 REPORT_HTML = "report.html"  # report of the evaluation
-BLESSING_JSON = "blessing.json"  # {"blessed", "reasons", "baseline"}
+BLESSING_JSON = "blessing.json"  # {"blessed", "reasons", "baseline", "checkpoint"}
 SERVING_SAMPLE = "serving_sample.npz"  # images and the model's outputs: `detection.inference.serving_sample`
 
 # At the root of a Model artifact whose push was refused: {"reason", "time"}, until a later push of it is not.

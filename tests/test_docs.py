@@ -153,7 +153,7 @@ def test_the_flags_and_outputs_of_an_export() -> None:
     parser = argparse.ArgumentParser(add_help=False)
     export.add_arguments(parser)
     known = {flag for action in parser._actions for flag in action.option_strings}
-    assert {flag.split()[0] for flag in listed} == known - {"--model", "--checkpoint", "--output", "--verbose"}
+    assert {flag.split()[0] for flag in listed} == known - {"--model", "--output", "--verbose"}
     outputs = [row[0] for header, rows in all_tables("docs/export.md") for row in rows if header == ("name", "value")]
     assert outputs == [
         serving.BOXES,

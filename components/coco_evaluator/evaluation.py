@@ -180,11 +180,14 @@ def evaluate_models(task: Task, folder: str | Path, *, make_pipeline: MakePipeli
         analysis = _analyse(task, params, options, measured, work, destination=join(folder, DETECTIONS_JSON))
         write_analysis(join(folder, ANALYSIS_JSON), analysis)
         verdict = _judge(task, config, measured, analysis, folder)
+        images = measured.slices[OVERALL][CANDIDATE].images
+        judged = f"judged on {images:,} images of {task.config.split}"
+        checkpoint = "; ".join(map(str, filter(None, [read_exported_from(task.models[CANDIDATE]), judged])))
         write_evaluation_report(
             join(folder, REPORT_HTML),
             analysis,
             title=task.title,
-            facts={_FACTS[name]: place for name, place in task.locations.items()},
+            facts={_FACTS[name]: place for name, place in task.locations.items()} | {"checkpoint": checkpoint},
             slices=slices,
             verdict=verdict,
             pictures=measured.sample.picture,
@@ -195,7 +198,7 @@ def evaluate_models(task: Task, folder: str | Path, *, make_pipeline: MakePipeli
     finally:
         with contextlib.suppress(DataError):
             remove_folder(work)
-    _write_verdict(folder, verdict, measured)
+    _write_verdict(folder, verdict, measured, checkpoint=checkpoint)
     return Evaluation(metrics, slices, verdict)
 
 
@@ -243,10 +246,10 @@ def _remove_leftovers(folder: str | Path, work: str) -> None:
         remove_folder(leftover)
 
 
-def _write_verdict(folder: str | Path, verdict: Verdict, measured: Measured) -> None:
+def _write_verdict(folder: str | Path, verdict: Verdict, measured: Measured, *, checkpoint: str) -> None:
     baseline = measured.slices[OVERALL].get(BASELINE)
     before = None if baseline is None else metrics_by_iou_type(baseline.metrics)
-    write_json(join(folder, BLESSING_JSON), {**verdict._asdict(), "baseline": before})
+    write_json(join(folder, BLESSING_JSON), {**verdict._asdict(), "baseline": before, "checkpoint": checkpoint})
     log.info("%s: %s", "blessed" if verdict.blessed else "not blessed", "; ".join(verdict.reasons))
 
 

@@ -35,7 +35,6 @@ from detection.storage.atomic import new_directory
 from detection.storage.paths import join, parent, relative
 from detection.storage.reading import read_text
 from detection.storage.staging import local_copy
-from detection.training.data_facts import log_data_facts
 from detection.training.distributed.cluster import cluster_from_environment
 from detection.training.train import train
 from schemas.artifacts import (
@@ -77,7 +76,7 @@ class Executor(base_executor.BaseExecutor):
         config, properties = training_of(exec_properties, lambda: from_yaml(read_text(join(run_root, CONFIG_YAML))))
         base_model = _newest(resolved(input_dict.get(keys.BASE_MODEL_KEY, [])))
         shards = _shards(examples, properties[SPLIT_KEY])
-        # Evaluated on the newest span only, as after training.
+        # A split of its own is that of the newest span, as after training.
         validation_shards = _shards(examples[:1], properties[VALIDATION_SPLIT_KEY])
         datasets = [read_dataset_file(join(artifact.uri, DATASET_JSON)) for artifact in examples]
         categories = _categories(examples, datasets)
@@ -96,11 +95,11 @@ class Executor(base_executor.BaseExecutor):
         with working_of(join(run_root, TRAINING), name) as working:
             if leads:
                 restore_training(working.local, parent(model_run.uri), name)
-                log_data_facts(datasets, config)
             train(
                 config,
                 shards=shards,
                 validation_shards=validation_shards,
+                datasets=datasets,
                 categories=categories,
                 output=working.local,
                 base_model=None if base_model is None else path_utils.serving_model_dir(base_model.uri),

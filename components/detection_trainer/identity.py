@@ -30,8 +30,7 @@ def training_properties(config: Config, split: str) -> dict[str, str]:
     """Returns the component's execution parameters that decide about its outputs.
 
     Args:
-        config: its sections `model` and `train` count, without the keys `WITHOUT_EFFECT`; with `train.validation` also
-            `evaluate.split`.
+        config: its sections `model` and `train` count, without the keys `WITHOUT_EFFECT`, and `validation_split`.
         split: name of the split to train on.
 
     Raises:
@@ -43,7 +42,7 @@ def training_properties(config: Config, split: str) -> dict[str, str]:
         CONFIG_KEY: _deciding_settings(config),
         SPLIT_KEY: split,
         INITIAL_WEIGHTS_KEY: initial_weights,
-        VALIDATION_SPLIT_KEY: config.evaluate.split if config.train.validation.enabled else "",
+        VALIDATION_SPLIT_KEY: config.validation_split or "",
     }
 
 

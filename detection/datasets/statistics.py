@@ -8,7 +8,7 @@ import math
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -158,6 +158,11 @@ class SplitSummary:
         for index, count in self.relative_sizes.items():
             size, aspect = divmod(index, len(_IMAGE_ASPECT_EDGES) + 1)
             yield _middle(_RELATIVE_EDGES, size), _middle(_IMAGE_ASPECT_EDGES, aspect), count
+
+    def without(self, part: Self) -> Self:
+        """Returns the counts without those of some of the images; the extremes of width and height stay."""
+        counted = ((name, value) for name, value in vars(self).items() if not name.startswith(("min", "max")))
+        return replace(self, **{name: value - getattr(part, name) for name, value in counted})
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON: keys are text, in order."""

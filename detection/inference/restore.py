@@ -4,16 +4,16 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 from detection.coco.validation.checks import check_categories
-from detection.inference.export.saved_model_export import ExportedFrom
+from detection.inference.export.saved_model_export import ChosenOn, ExportedFrom
 from detection.models.detector import Detector
 from detection.models.registry import detector_from_config
 from detection.storage.files import exists
 from detection.storage.json_files import read_json
-from detection.storage.paths import is_remote, join
+from detection.storage.paths import is_remote, join, parent
 from detection.storage.reading import read_text
 from detection.weights.locate import WeightFiles, locate_weights
 from detection.weights.weight_source import WeightSource, load_detector_weights
-from schemas.artifacts import CONFIG_YAML, EXPORTED_FROM_JSON, EXTRA_FILES, LABELS_JSON
+from schemas.artifacts import CONFIG_YAML, EXPORTED_FROM_JSON, EXTRA_FILES, LABELS_JSON, METRICS_JSON
 from schemas.config.config import Config
 from schemas.config.config_io import from_yaml, load_config
 from schemas.config.train.initialization import SourceWeights
@@ -44,8 +44,9 @@ def load_trained(path: str | Path, *, weights: WeightsChoice = "auto") -> Traine
 
     Args:
         path: SavedModel of `detection.inference.export.saved_model_export`; the output of `train` or a
-            folder of its checkpoints (both: the newest checkpoint); a checkpoint of it (`.../ckpt-500`);
-            a pipeline's `Model` or `ModelRun`; or an imported model (`import-checkpoint`).  Local or remote.
+            pipeline's `ModelRun` (the exported checkpoint, see `checkpoint_of_training`); a checkpoint of it
+            (`.../ckpt-500`); a pipeline's `Model`; a push directory (the newest version); or an imported model
+            (`import-checkpoint`).  Local or remote.
         weights: weights of a checkpoint to load.  `ema`: the EMA weights, and the raw weights of
             variables without; `raw`: all raw weights; `auto`: those that its training exports.  A
             SavedModel has one kind, and no other can be loaded from it.
@@ -77,7 +78,14 @@ def _checkpoint_source(prefix: str, config: Config, weights: WeightsChoice) -> W
 
 
 def _origin(source: WeightSource) -> ExportedFrom | None:
-    return None if source.step is None else ExportedFrom(source.step, "ema" if source.ema_names else "raw")
+    if source.step is None:
+        return None
+    beside = join(parent(source.prefix), METRICS_JSON)  # of the best checkpoint
+    report = read_json(beside) if exists(beside) else None
+    chosen_on = None
+    if isinstance(report, dict) and report.get("step") == source.step:
+        chosen_on = ChosenOn.from_json(report.get("chosen_on"))
+    return ExportedFrom(source.step, "ema" if source.ema_names else "raw", chosen_on)
 
 
 def _config_of(files: WeightFiles, path: str | Path) -> Config:
@@ -202,4 +210,4 @@ def _read_exported_from(path: str) -> ExportedFrom:
     weights = next((kind for kind in get_args(WeightsKind) if kind == values.get("weights")), None)
     if type(step) is not int or not 0 <= step < 2**63 or weights is None:
         raise DataError(f"{path}: not the step and weights of an exported model. Export it again, or copy it again.")
-    return ExportedFrom(step, weights)
+    return ExportedFrom(step, weights, ChosenOn.from_json(values.get("chosen_on")))

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -91,13 +91,22 @@ def _read_portion(reader: RecordReader, start: int) -> npt.NDArray[np.int64]:
     return np.concatenate(rows, axis=1)
 
 
-def _category_ids(reader: RecordReader, number: int) -> npt.NDArray[np.int64]:
+def read_features(reader: RecordReader, number: int) -> Mapping[str, tf.train.Feature]:
+    """Reads the features of a record.
+
+    Raises:
+        DataError: the record is damaged or no `tf.train.Example`.
+    """
     try:
-        values = tf.train.Example.FromString(reader.read(number)).features.feature
+        return tf.train.Example.FromString(reader.read(number)).features.feature
     except DecodeError:
         raise DataError(
             f"{reader.name(number)}: no tf.train.Example. Check the path of the records, or write them again."
         ) from None
+
+
+def _category_ids(reader: RecordReader, number: int) -> npt.NDArray[np.int64]:
+    values = read_features(reader, number)
     labels, crowds = (
         np.array(values[key].int64_list.value if key in values else [], np.int64)
         for key in (features.CLASS_LABEL, features.IS_CROWD)

@@ -5,13 +5,16 @@ Uncompressed shards are indexed by one pass over their frame headers.  Gzipped o
 no offsets: at each start they are decompressed once into a temporary file.
 """
 
+import copy
 import logging
 import tempfile
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Self
 
 import numpy as np
+import numpy.typing as npt
 
 from detection.input_pipeline.record_index import (
     RecordIndex,
@@ -57,9 +60,16 @@ class RecordReader:
             )
         self._offsets = np.concatenate([index.offsets for index in indexes])
         self._lengths = np.concatenate([index.lengths for index in indexes])
+        self._numbers: Sequence[int] | npt.NDArray[np.int64] = range(int(self._ends[-1]))
 
     def __len__(self) -> int:
-        return int(self._ends[-1])
+        return len(self._numbers)
+
+    def select(self, indices: Sequence[int]) -> Self:
+        """Returns a reader of some of the records, which shares the open files."""
+        selected = copy.copy(self)
+        selected._numbers = np.asarray(self._numbers)[indices]
+        return selected
 
     def read(self, index: int) -> bytes:
         """The record at `0 <= index < len(self)`; may be called from many threads.
@@ -67,10 +77,11 @@ class RecordReader:
         Raises:
             DataError: the record is not what was written, or cannot be read any more.
         """
-        shard = int(np.searchsorted(self._ends, index, side="right"))
-        length = int(self._lengths[index])
+        number = self._numbers[index]
+        shard = int(np.searchsorted(self._ends, number, side="right"))
+        length = int(self._lengths[number])
         try:
-            data = self._files[shard].read(length + CHECKSUM.size, int(self._offsets[index]))
+            data = self._files[shard].read(length + CHECKSUM.size, int(self._offsets[number]))
         except OSError as error:
             raise DataError(f"{self.name(index)}: cannot be read any more: {error}. Leave the shards alone.") from None
         record, checksum = data[:length], data[length:]
@@ -83,9 +94,10 @@ class RecordReader:
 
     def name(self, index: int) -> str:
         """Names a record for messages: its shard, and its number in it from 0 on."""
-        shard = int(np.searchsorted(self._ends, index, side="right"))
+        number = self._numbers[index]
+        shard = int(np.searchsorted(self._ends, number, side="right"))
         first = int(self._ends[shard - 1]) if shard else 0
-        return f"{self._paths[shard]}: record {index - first}"
+        return f"{self._paths[shard]}: record {number - first}"
 
 
 def _is_gzipped(file: ShardFile) -> bool:

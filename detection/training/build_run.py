@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from detection.inference.export.saved_model_export import ExportedFrom, export_saved_model
+from detection.inference.export.saved_model_export import ChosenOn, ExportedFrom, export_saved_model
 from detection.inference.mean_losses import MeanLosses
 from detection.input_pipeline.record_reader import RecordReader
 from detection.input_pipeline.training_batches import InputOptions
@@ -41,12 +41,12 @@ from schemas.artifacts import (
     LOGS,
     ORIGIN_JSON,
     SAVED_MODEL,
+    TRAIN_SPLIT,
     VALIDATION,
 )
 from schemas.config.config import Config
 from schemas.config.config_io import to_yaml
 from schemas.config.train.training import TrainConfig
-from schemas.errors import ConfigError
 
 LOSS_BATCHES = 2  # of training images, on which a finished run's losses are compared
 
@@ -102,8 +102,8 @@ def callbacks_from_config(
 
 def validation_from_config(
     config: Config,
+    reader: RecordReader | None,
     *,
-    shards: Sequence[str],
     categories: Sequence[Mapping[str, Any]],
     detector: Callable[[], Detector],
     output: Path,
@@ -113,27 +113,21 @@ def validation_from_config(
 
     Args:
         config: `train.validation`, and of `evaluate` the batch size, `losses` and what `analysis` says of pictures.
-        shards: TFRecord files of the split to evaluate on.
+        reader: reader of the records to evaluate on; None: `train.validation` is off.
         categories: COCO categories, in the order of the detector's classes.
         detector: returns a detector for the checkpoints' weights; see `inference_detector`.
         output: output folder of the run.
         strategy: the run's strategy; its chief evaluates, and the other processes follow its decisions.
 
     Raises:
-        ConfigError: there are no records to evaluate on.
         DataError: the metric cannot be measured on the split, or a record cannot be evaluated.
     """
     validation_config = config.train.validation
-    if validation_config.enabled and not shards:
-        raise ConfigError(
-            f"train.validation: no records of the split {config.evaluate.split!r} to evaluate on. "
-            "Give the data set this split, or remove train.validation."
-        )
     evaluator = None
-    if validation_config.enabled and is_chief(strategy):
+    if reader is not None and is_chief(strategy):
         folder, logs = output / VALIDATION, output / LOGS / VALIDATION
         evaluator = checkpoint_evaluator_from_config(
-            config, shards=shards, categories=categories, detector=detector, folder=folder, logs=logs
+            config, reader, categories=categories, detector=detector, folder=folder, logs=logs
         )
     return Validation(
         evaluator,
@@ -149,8 +143,8 @@ def validation_from_config(
 
 def checkpoint_evaluator_from_config(
     config: Config,
+    reader: RecordReader,
     *,
-    shards: Sequence[str],
     categories: Sequence[Mapping[str, Any]],
     detector: Callable[[], Detector],
     folder: Path,
@@ -160,7 +154,7 @@ def checkpoint_evaluator_from_config(
 
     Args:
         config: the run's configuration.
-        shards: TFRecord files of the split to evaluate on.
+        reader: reader of the records to evaluate on.
         categories: the run's COCO categories, in the order of the detector's classes.
         detector: see `validation_from_config`.
         folder: see `CheckpointEvaluator`.
@@ -173,7 +167,7 @@ def checkpoint_evaluator_from_config(
     batch_size = config.evaluate.batch_size
     evaluated = detector()
     split = ValidationSplit(
-        shards,
+        reader,
         categories=categories,
         batch_size=batch_size,
         max_images=max_images,
@@ -194,7 +188,8 @@ def checkpoint_evaluator_from_config(
         losses=losses,
         options=config.evaluate.analysis,
     )
-    return CheckpointEvaluator(evaluate, folder=folder, logs=logs, metric=metric)
+    chosen_on = ChosenOn(config.validation_split or TRAIN_SPLIT, len(split), metric)
+    return CheckpointEvaluator(evaluate, folder=folder, logs=logs, chosen_on=chosen_on)
 
 
 def inference_detector(config: Config, num_classes: int) -> Detector:
@@ -265,10 +260,13 @@ def export_checkpoint(
     Raises:
         DataError: the checkpoint is missing, or cannot be read.
     """
-    best = BestCheckpoint(output / VALIDATION / BEST)
-    path = best.path if config.train.validation.exports_best else checkpoint_path(output / CHECKPOINTS, step)
+    path, chosen_on = checkpoint_path(output / CHECKPOINTS, step), None
+    if config.train.validation.exports_best:
+        best = BestCheckpoint(output / VALIDATION / BEST)
+        path, chosen_on = best.path, best.chosen_on
     weights = config.train.ema.exported_weights
-    LOGGER.info("exporting the %s weights of %s", "EMA" if weights == "ema" else "raw", path)
+    exported_from = ExportedFrom(step_of(path), weights, chosen_on)
+    LOGGER.info("exporting %s: the %s", path, exported_from)
     load_weights(detector, path, weights=weights)
     shutil.rmtree(output / SAVED_MODEL, ignore_errors=True)
     with new_directory(output / SAVED_MODEL) as folder:
@@ -277,7 +275,7 @@ def export_checkpoint(
             folder,
             categories=categories,
             config_yaml=to_yaml(config),
-            exported_from=ExportedFrom(step_of(path), weights),
+            exported_from=exported_from,
         )
         if is_file(output / INIT_REPORT_JSON):
             # A pushed model tells the licence of the weights that it was trained from.

@@ -10,7 +10,9 @@ import numpy as np
 
 from detection.datasets.issues import printable
 from detection.datasets.statistics import SplitSummary, total
+from detection.input_pipeline.evaluation_records import parse_record
 from detection.input_pipeline.network_input import input_scale
+from detection.input_pipeline.record_reader import RecordReader
 from detection.models.registry import detector_config
 from detection.types import Resizing
 from schemas.artifacts import TRAIN_SPLIT
@@ -24,6 +26,7 @@ FEW = 10  # objects of a category
 _FACTORS = (1.25, 1.5, 2.0, 3.0, 4.0)  # between the suggested input's sides and the present ones
 _MULTIPLE = 128  # pixels: the stride of the coarsest feature level of most detectors
 _LISTED = 5  # categories
+_KEPT = "kept for train.validation"  # in place of a split's name
 
 
 class Fact(NamedTuple):
@@ -36,24 +39,40 @@ class Fact(NamedTuple):
         return f"{self.text}. {self.advice}" if self.advice else self.text
 
 
-def log_data_facts(datasets: Sequence[Mapping[str, Any]], config: Config) -> None:
+def log_data_facts(datasets: Sequence[Mapping[str, Any]], config: Config, *, kept: RecordReader | None = None) -> None:
     """Logs the facts about the examples to train on; facts to act on are warnings.
 
     Args:
         datasets: contents of the dataset.json of each Examples artifact.  Nothing is logged if one was written
             without statistics, by an earlier version.
         config: the run's configuration.
+        kept: reader of the training images that are kept for validation; None: all are trained on.
+
+    Raises:
+        DataError: see `parse_record`.
     """
     splits = [dataset.get("splits", {}) for dataset in datasets]
-    if not all("statistics" in split for named in splits for split in named.values()):
+    if not datasets or not all("statistics" in split for named in splits for split in named.values()):
         return
     names = dict.fromkeys(name for named in splits for name in named)
     summaries = {
         name: total(SplitSummary.from_dict(named[name]["statistics"]) for named in splits if name in named)
         for name in names
     }
+    if kept is not None:
+        summaries |= _without_kept(summaries[TRAIN_SPLIT], kept)
     for fact in data_facts(summaries, datasets[0]["categories"], config):
         _LOGGER.log(logging.WARNING if fact.advice else logging.INFO, "%s", fact)
+
+
+def _without_kept(summary: SplitSummary, kept: RecordReader) -> dict[str, SplitSummary]:
+    """Divides the summary of the training images into those to train on and those kept."""
+    of_kept = SplitSummary()
+    for number in range(len(kept)):
+        image, _, annotations, _ = parse_record(kept.read(number))
+        # No fact depends on formats and colour modes.
+        of_kept.add(annotations, width=image.width, height=image.height, image_format="", color_mode="")
+    return {TRAIN_SPLIT: summary.without(of_kept), _KEPT: of_kept}
 
 
 def data_facts(

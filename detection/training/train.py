@@ -8,7 +8,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from detection.input_pipeline.record_reader import RecordReader
 from detection.models.detector import Detector
 from detection.storage.atomic import write_json, write_text
 from detection.storage.mirror import Mirror
@@ -30,6 +29,7 @@ from detection.training.build_step import (
 )
 from detection.training.checkpoints.files import checkpoint_path
 from detection.training.checkpoints.manager import Checkpoints
+from detection.training.data_facts import log_data_facts
 from detection.training.distributed.strategy import is_chief, make_strategy, on_cpu, op_determinism
 from detection.training.distributed.workers import (
     chief_first,
@@ -40,6 +40,7 @@ from detection.training.distributed.workers import (
 from detection.training.engine.loop import TrainLoop
 from detection.training.engine.state import TrainState
 from detection.training.initialization.initialize import InitReport
+from detection.training.kept_images import Records, training_records
 from detection.training.memory import find_batch_size, out_of_memory_explained
 from detection.training.monitoring.callbacks import Callbacks
 from detection.training.resolve import resolved
@@ -60,6 +61,7 @@ def train(
     categories: Sequence[Mapping[str, Any]],
     output: Path,
     validation_shards: Sequence[str] = (),
+    datasets: Sequence[Mapping[str, Any]] = (),
     base_model: str | Path | None = None,
     strategy: tf.distribute.Strategy | None = None,
     detector: Detector | None = None,
@@ -73,7 +75,8 @@ def train(
         categories: the data set's COCO categories (`id`, `name`).
         output: local folder for checkpoints/, logs/, saved_model/, config.yaml and categories.json, with
             `train.validation` also validation/, and for a run with pretrained weights init_report.json.
-        validation_shards: TFRecord files of the split that `train.validation` evaluates on.
+        validation_shards: TFRecord files of `Config.validation_split`.
+        datasets: contents of the dataset.json of each Examples artifact, whose facts the chief logs.
         base_model: local or remote SavedModel to start from, instead of `train.init.checkpoint`.
         strategy: result of `make_strategy`, if TensorFlow had work to do before; None: it is made here.
         detector: result of `inference_detector` that validation and export use, if there is one
@@ -86,11 +89,13 @@ def train(
         ConfigError: unknown detector, unavailable strategy and the like.
         CocoflowError: a loss or gradient became NaN or infinite, or the memory is too small.
     """
-    reader = RecordReader(shards)
+    config, records = training_records(config, shards=shards, validation_shards=validation_shards)
     categories = sorted(categories, key=lambda category: category["id"])
-    balance = balance_from_config(config.train, reader, categories)
+    balance = balance_from_config(config.train, records.training, categories)
     if strategy is None:
         strategy = make_strategy(config.train.strategy, tpu=config.train.tpu)
+    if is_chief(strategy):
+        log_data_facts(datasets, config, kept=None if config.validation_split else records.validation)
     config = with_weights(config, output=output, base_model=base_model, strategy=strategy)
     config = resolved(
         config,
@@ -104,10 +109,9 @@ def train(
     with op_determinism(needed=is_deterministic(config.train, strategy)), lost_workers_explained(strategy):
         last_step = _train_to_last_step(
             config,
-            reader,
+            records,
             categories,
             balance,
-            validation_shards=validation_shards,
             base_model=base_model,
             strategy=strategy,
             detector=shared_detector,
@@ -131,11 +135,10 @@ def log_precision(train_config: TrainConfig, strategy: tf.distribute.Strategy) -
 
 def _train_to_last_step(
     config: Config,
-    reader: RecordReader,
+    records: Records,
     categories: Sequence[Mapping[str, Any]],
     balance: ClassBalance,
     *,
-    validation_shards: Sequence[str],
     base_model: str | Path | None,
     strategy: tf.distribute.Strategy,
     detector: Callable[[], Detector],
@@ -143,11 +146,11 @@ def _train_to_last_step(
     mirror: Mirror | None,
 ) -> int:
     """Builds the run from its resolved config and trains it; returns the last step, which early stopping may choose."""
-    chief = is_chief(strategy)
+    chief, reader = is_chief(strategy), records.training
     state = state_from_config(config, num_classes=len(categories), strategy=strategy)
     require_masks(state.model, reader)
     validation = validation_from_config(
-        config, shards=validation_shards, categories=categories, detector=detector, output=output, strategy=strategy
+        config, records.validation, categories=categories, detector=detector, output=output, strategy=strategy
     )
     with _summary_writer(output / LOGS, writes=chief).as_default():
         checkpoints = _checkpoints_from_config(config.train, state, output / CHECKPOINTS, writes=chief)

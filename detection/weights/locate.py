@@ -1,20 +1,37 @@
 """Locating the weight files that a path means, and a fingerprint of their content."""
 
+import contextlib
 import hashlib
+import logging
 import re
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple, NoReturn
 
 import tensorflow as tf
 
 from detection.storage import paths
 from detection.storage.files import exists, glob, is_dir, is_file
+from detection.storage.json_files import read_json
 from detection.storage.literal_paths import literal_path
 from detection.storage.paths import is_remote, join, name_of, parent
-from detection.storage.reading import read_bytes
+from detection.storage.reading import read_bytes, read_text
 from detection.storage.staging import local_copy
-from schemas.artifacts import CHECKPOINTS, CONFIG_YAML, EXTRA_FILES, LABELS_JSON, VALIDATION
-from schemas.errors import DataError
+from schemas.artifacts import (
+    BEST,
+    CHECKPOINTS,
+    CONFIG_YAML,
+    EXPORTED_FROM_JSON,
+    EXTRA_FILES,
+    LABELS_JSON,
+    METRICS_JSON,
+    SAVED_MODEL,
+    VALIDATION,
+)
+from schemas.config.config_io import from_yaml
+from schemas.errors import ConfigError, DataError
+
+_LOGGER = logging.getLogger("cocoflow.model")
+CheckpointChoice = Literal["newest", "best"] | int | None  # see `checkpoint_of_training`
 
 _MODEL_FILE = "saved_model.pb"
 _INDEX = ".index"
@@ -52,22 +69,25 @@ def locate_weights(path: str | Path) -> WeightFiles:
     """Finds the weights that `path` means.
 
     Args:
-        path: a checkpoint (with or without `.index`); the newest checkpoint of a folder, of
-            the output of `train` or of a pipeline's `ModelRun`; a SavedModel, or a folder
-            with one, such as a pipeline's `Model`.
+        path: a checkpoint (with or without `.index`); the output of `train` or a pipeline's `ModelRun`, see
+            `checkpoint_of_training`; the newest checkpoint of another folder; a SavedModel, or a folder
+            with one, such as a pipeline's `Model`; the newest version of a push directory.
 
     Raises:
         DataError: the path has no weights, or several SavedModels.
     """
-    given = str(path).rstrip("/") if is_remote(path) else str(Path(path))
+    given = _normalized(path)
     prefix = given.removesuffix(_INDEX)
     if _is_checkpoint(prefix):
         return _of_checkpoint(prefix)
     if is_file(join(given, _MODEL_FILE)):
         return _of_saved_model(given)
-    newest = _newest_checkpoint(join(given, CHECKPOINTS)) or _newest_checkpoint(given)
-    if newest is not None:
-        return _of_checkpoint(newest)
+    checkpoint = checkpoint_of_training(given) or _newest_checkpoint(given)
+    if checkpoint is not None:
+        return _of_checkpoint(checkpoint)
+    version = newest_version(given)
+    if version is not None:
+        return _of_saved_model(version)
     models = [parent(file) for file in glob(join(paths.escape(given), "*", _MODEL_FILE))]
     if len(models) > 1:
         raise DataError(f"{given}: holds several models: {', '.join(map(name_of, models))}. Name one.")
@@ -77,6 +97,94 @@ def locate_weights(path: str | Path) -> WeightFiles:
         f"{given}: {'it holds no weights' if exists(given) else 'no such file or folder'}. "
         "Name a checkpoint (.../ckpt-500), a folder of checkpoints, the output of `train`, or a SavedModel."
     )
+
+
+def locate_model(path: str | Path, choice: CheckpointChoice = None) -> str:
+    """Returns the one model that `path` means, and logs it if the path holds several.
+
+    Args:
+        path: output of a training, see `checkpoint_of_training`; a push directory, whose newest version counts; or
+            a model.
+        choice: see `checkpoint_of_training`.
+
+    Raises:
+        DataError: there is no such checkpoint.
+    """
+    checkpoint = checkpoint_of_training(path, choice)
+    if checkpoint is None and choice is not None:
+        raise DataError(f"{path}: no output of a training, so --checkpoint {choice} has no meaning. Remove it.")
+    model = checkpoint or newest_version(path)
+    if model is not None:
+        _LOGGER.info("the model is %s", model)
+    return model or str(path)
+
+
+def checkpoint_of_training(path: str | Path, choice: CheckpointChoice = None) -> str | None:
+    """Finds a checkpoint in the output of a training.
+
+    Args:
+        path: output of `train`, a pipeline's `ModelRun`, or the folder `checkpoints` in one of them.
+        choice: `newest`; `best`: the best one of `train.validation`, the newest without one; a step; or None: the
+            checkpoint that the training exported.  While it has not exported: the best one so far if it will export
+            the best, else the newest.
+
+    Returns:
+        Prefix of the checkpoint; None: `path` is no output of a training, or has no checkpoint.
+
+    Raises:
+        DataError: there is no checkpoint of this step.
+    """
+    given = _normalized(path)
+    run = parent(given) if name_of(given) == CHECKPOINTS else given
+    checkpoints, best = join(run, CHECKPOINTS), join(run, VALIDATION, BEST)
+    newest = _newest_checkpoint(checkpoints)
+    if newest is None or choice == "newest":
+        return newest
+    if isinstance(choice, int):
+        return _of_step(choice, checkpoints, best) or _refuse_step(given, choice, checkpoints, best)
+    exported = _json_field(join(run, SAVED_MODEL, EXTRA_FILES, EXPORTED_FROM_JSON), "step") if choice is None else None
+    chosen = None if exported is None else _of_step(exported, best, checkpoints)
+    if chosen is None and (choice == "best" or _exports_best(run)):
+        # A kill can leave another checkpoint beside the one that the metrics name.
+        chosen = _of_step(_json_field(join(best, METRICS_JSON), "step"), best)
+    return chosen or newest
+
+
+def _of_step(step: int | None, *folders: str) -> str | None:
+    """Returns the checkpoint of a step in the first folder that has one."""
+    return next(filter(_is_checkpoint, (join(folder, f"ckpt-{step}") for folder in folders)), None)
+
+
+def _refuse_step(given: str, step: int, *folders: str) -> NoReturn:
+    files = (file for folder in folders for file in glob(join(paths.escape(folder), f"*{_INDEX}")))
+    steps = sorted({_number(file.removesuffix(_INDEX))[0] for file in files})
+    raise DataError(f"{given}: no checkpoint of step {step}, only of {', '.join(map(str, steps))}.")
+
+
+def _exports_best(run: str) -> bool:
+    """Returns whether a training exports its best checkpoint; True without a readable configuration."""
+    with contextlib.suppress(ConfigError, DataError):
+        path = join(run, CONFIG_YAML)
+        return from_yaml(read_text(path), where=path).train.validation.exports_best
+    return True
+
+
+def _json_field(path: str, name: str) -> int | None:
+    """Reads a whole number of a JSON file; None: there is no such file or number."""
+    content = read_json(path) if is_file(path) else None
+    value = content.get(name) if isinstance(content, dict) else None
+    return value if isinstance(value, int) else None
+
+
+def newest_version(directory: str | Path) -> str | None:
+    """Returns the folder of the newest version in a push directory; None: there is none."""
+    files = glob(join(paths.escape(str(directory)), "*", _MODEL_FILE))
+    versions = [parent(file) for file in files if name_of(parent(file)).isdecimal()]
+    return max(versions, key=lambda version: int(name_of(version)), default=None)
+
+
+def _normalized(path: str | Path) -> str:
+    return str(path).rstrip("/") if is_remote(path) else str(Path(path))
 
 
 def _of_saved_model(folder: str) -> WeightFiles:

@@ -45,6 +45,24 @@ def add_assignments_argument(parser: argparse._ActionsContainer, what: str) -> N
     )
 
 
+def add_checkpoint_argument(parser: argparse._ActionsContainer) -> None:
+    """Adds `--checkpoint`: a `detection.weights.locate.CheckpointChoice`."""
+    parser.add_argument(
+        "--checkpoint",
+        metavar="newest|best|STEP",
+        type=_checkpoint_choice,
+        help="checkpoint to read if --model is the output of a training; default: the one that the training exported",
+    )
+
+
+def _checkpoint_choice(text: str) -> str | int:
+    if text in ("newest", "best"):
+        return text
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text}: pass newest, best or a step")
+    return int(text)
+
+
 def add_tta_argument(parser: argparse._ActionsContainer) -> None:
     """Adds `--tta`; `views_from_text` reads it."""
     parser.add_argument(

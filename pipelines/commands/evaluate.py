@@ -12,7 +12,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from detection.storage.paths import require_supported_paths
-from pipelines.commands.common import add_config_arguments, add_tta_argument, config_of, views_from_text
+from pipelines.commands.common import (
+    add_checkpoint_argument,
+    add_config_arguments,
+    add_tta_argument,
+    config_of,
+    views_from_text,
+)
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -120,6 +126,8 @@ def run(args: argparse.Namespace) -> int:
     if args.model is not None or args.data is not None:
         _refuse_file_flags(args)
         return _run_model(args)
+    if args.checkpoint is not None:
+        raise ConfigError("--checkpoint is for a model: give --model, too.")
     if args.tta is not None:
         raise ConfigError("--tta is for a model, with --model and --examples: detections from a file are as they are.")
     if None in (args.ground_truth, args.detections):
@@ -198,7 +206,12 @@ def _run_files(args: argparse.Namespace) -> int:
 def _add_model_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of `_run_model`."""
     group = parser.add_argument_group("a model on a data set")
-    group.add_argument("--model", metavar="MODEL", help="SavedModel, LiteRT or ONNX folder of export, or a checkpoint")
+    group.add_argument(
+        "--model",
+        metavar="MODEL",
+        help="SavedModel, LiteRT or ONNX folder of export, output of train, a checkpoint, or a push directory",
+    )
+    add_checkpoint_argument(group)
     group.add_argument(
         "--examples", dest="data", metavar="DIR", help="Examples written by the pipeline or to-examples, or a data set"
     )
@@ -233,7 +246,12 @@ def _run_model(args: argparse.Namespace) -> int:
         from pipelines.standalone.evaluate_model import evaluate_model
 
         evaluation = evaluate_model(
-            config, model=args.model, examples=args.data, baseline=args.baseline, output=args.output
+            config,
+            model=args.model,
+            checkpoint=args.checkpoint,
+            examples=args.data,
+            baseline=args.baseline,
+            output=args.output,
         )
     _print_evaluation(evaluation, args.output)
     return 0

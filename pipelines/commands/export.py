@@ -1,7 +1,9 @@
 """Exports a trained or imported model without training, for serving, mobile devices and other runtimes.
 
---model names what `train` wrote, a checkpoint (.../ckpt-500), an imported model, or a
-SavedModel. --output is a new or empty folder, and appears whole.
+--model names the output of `train` or of a pipeline's trainer, a checkpoint (.../ckpt-500),
+an imported model, a SavedModel, or a push directory (its newest version). Of a training,
+the checkpoint that it exported is read, such as the best one of train.validation;
+--checkpoint chooses another. --output is a new or empty folder, and appears whole.
 
 saved-model  Runs with TensorFlow or TF Serving alone. Signatures: serving_default takes
              encoded images, serving_images a uint8 batch, serving_examples serialized
@@ -29,7 +31,7 @@ model.resize.* and train.precision. Thresholds for serving are often higher than
 import argparse
 
 from detection.storage.paths import require_supported_paths
-from pipelines.commands.common import add_assignments_argument
+from pipelines.commands.common import add_assignments_argument, add_checkpoint_argument
 from schemas.artifacts import TRAIN_SPLIT
 from schemas.quoting import one_line
 
@@ -43,11 +45,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's flags."""
     parser.add_argument(
         "--model",
-        "--checkpoint",
         metavar="DIR_OR_CHECKPOINT",
         required=True,
-        help="output of train or import-checkpoint, a checkpoint, or a SavedModel of Cocoflow",
+        help="output of train or import-checkpoint, a checkpoint, a SavedModel of Cocoflow, or a push directory",
     )
+    add_checkpoint_argument(parser)
     parser.add_argument("--output", metavar="DIR", required=True, help="new or empty folder")
     parser.add_argument(
         "--format", choices=("saved-model", "litert", "onnx"), default="saved-model", help="default: saved-model"
@@ -112,6 +114,7 @@ def run(args: argparse.Namespace) -> int:
                 precision=args.precision,
                 calibration=calibration,
                 assignments=args.assignments,
+                checkpoint=args.checkpoint,
             ),
         )
     print(f"{one_line(args.output)}: {sentence}")

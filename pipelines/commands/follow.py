@@ -1,10 +1,11 @@
 """Evaluates the checkpoints of a training run as they are written, in another process.
 
 Waits for checkpoints in DIR, also before the run starts. Evaluates the newest checkpoint
-on the split `evaluate.split` (eval) with the EMA weights, so the metrics are those of its
-exported model. Ends when the run's last checkpoint is evaluated, or after --timeout
-minutes without a new checkpoint. The detector is defined by the run's config.yaml,
-beside DIR. --set changes the keys that apply here: train.validation.metric,
+with the EMA weights, so the metrics are those of its exported model: on the images of the
+run's train.validation; for a run without it, on the split `evaluate.split` (eval). Ends
+when the run's last checkpoint is evaluated, or after --timeout minutes without a new
+checkpoint. The detector is defined by the run's config.yaml, beside DIR. --set changes
+the keys that apply here: train.validation.metric, train.validation.split,
 train.validation.max_images, evaluate.batch_size, evaluate.split, data.*.
 
 The output folder has TensorBoard files, history.json (the metrics of every checkpoint),

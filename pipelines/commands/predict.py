@@ -20,7 +20,7 @@ detections as NAME_images.json.
 import argparse
 
 from detection.storage.paths import require_supported_paths
-from pipelines.commands.common import add_tta_argument, views_from_text
+from pipelines.commands.common import add_checkpoint_argument, add_tta_argument, views_from_text
 from schemas.quoting import one_line
 
 SUMMARY = "run a model on images, and write COCO results"
@@ -30,8 +30,12 @@ EXAMPLE = "cocoflow predict --model runs/demo/serving/1 --images photos --output
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's flags."""
     parser.add_argument(
-        "--model", metavar="MODEL", required=True, help="SavedModel, LiteRT or ONNX folder of export, or a checkpoint"
+        "--model",
+        metavar="MODEL",
+        required=True,
+        help="SavedModel, LiteRT or ONNX folder of export, output of train, a checkpoint, or a push directory",
     )
+    add_checkpoint_argument(parser)
     parser.add_argument(
         "--images", metavar="FILE_OR_DIR", nargs="+", required=True, help="image files, or folders to search for images"
     )
@@ -79,6 +83,7 @@ def run(args: argparse.Namespace) -> int:
 
         written = predict(
             model=args.model,
+            checkpoint=args.checkpoint,
             images=args.images,
             ground_truth=args.ground_truth,
             output=args.output,

@@ -52,7 +52,7 @@ def execute_run(
     if run_id is not None:
         require_id(run_id)
     # Errors in the configuration appear now, not after hours of training.
-    located = locate(config.data, TRAIN_SPLIT, config.evaluate.split)
+    located = locate(config.data, TRAIN_SPLIT, config.evaluate.split, *filter(None, [config.validation_split]))
     layout = RunLayout(config)
     held = exclusive_use(layout.root, instead="choose another folder with --set run.root=DIR")
     with held as use:

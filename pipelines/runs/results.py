@@ -58,6 +58,7 @@ class RunResults(NamedTuple):
     model_run: folder of the ModelRun.
     images: folder of the images that the model was evaluated on; None: they are in TFRecords.
     slices: entries of the metrics file on the slices of an `EvalConfig`.
+    checkpoint: images that chose the checkpoint, and images that judged it; "": an earlier version evaluated it.
     """
 
     nodes: dict[str, NodeResult]
@@ -70,6 +71,7 @@ class RunResults(NamedTuple):
     model_run: str
     images: str | None = None
     slices: Sequence[Mapping[str, Any]] = ()
+    checkpoint: str = ""
 
     def summary(self) -> dict[str, Any]:
         """Returns the content of summary.json."""
@@ -77,6 +79,7 @@ class RunResults(NamedTuple):
             "metrics": metrics_by_iou_type(self.metrics),
             "iou_type": self.iou_type,
             "slices": list(self.slices),
+            "checkpoint": self.checkpoint,
             "blessed": self.blessed,
             "reasons": self.reasons,
             "pushed_path": self.pushed,
@@ -153,6 +156,7 @@ def read_results(run: RunNodes) -> RunResults:
         pushed=pushed_path(artifacts["pushed_model"]),
         evaluation=evaluation,
         model_run=model_run,
+        checkpoint=verdict.get("checkpoint", ""),
     )
 
 
@@ -220,6 +224,8 @@ def print_results(results: RunResults, console: Console, *, typed: Sequence[str]
     line("Blessed:", ": ".join(["yes" if results.blessed else "no", *results.reasons[:1]]))
     for reason in results.reasons[1:]:
         line("", reason)
+    if results.checkpoint:
+        line("Checkpoint:", results.checkpoint)
     line("Pushed:", results.pushed or "no, only blessed models are pushed")
     line("Report:", join(results.evaluation, REPORT_HTML))
     folders = {"train": join(results.model_run, LOGS), "eval": join(results.evaluation, LOGS)}

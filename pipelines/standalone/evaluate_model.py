@@ -14,6 +14,7 @@ from detection.inference.detectors import open_detector
 from detection.inference.model_files import model_folder
 from detection.inference.restore import read_model_categories
 from detection.inference.test_time_augmentation import augmented
+from detection.weights.locate import CheckpointChoice, locate_model
 from pipelines.folders import output_folder
 from pipelines.standalone.to_examples import data_as_examples
 from schemas.artifacts import BLESSING_JSON
@@ -24,15 +25,24 @@ from schemas.quoting import quoted
 _LISTED = 10  # categories in a message
 
 
-def evaluate_model(config: Config, *, model: str, examples: str, baseline: str | None, output: str) -> Evaluation:
+def evaluate_model(
+    config: Config,
+    *,
+    model: str,
+    checkpoint: CheckpointChoice = None,
+    examples: str,
+    baseline: str | None,
+    output: str,
+) -> Evaluation:
     """Evaluates a model on a split, into a folder that appears whole.
 
     Args:
         config: `evaluate` and `run.beam_args` are used; for a COCO data set also `data`.
-        model: see `open_detector`.
+        model: see `locate_model` and `open_detector`.
+        checkpoint: checkpoint of a training to evaluate; see `checkpoint_of_training`.
         examples: folder of an `Examples` artifact, or of another data set, which `data.root`
             then names, too.
-        baseline: model to compare with; None: no baseline.
+        baseline: model to compare with, see `model`; None: no baseline.
         output: folder, new or empty.  Leftovers of killed runs beside it, or in a remote one, are removed.
 
     Raises:
@@ -43,8 +53,8 @@ def evaluate_model(config: Config, *, model: str, examples: str, baseline: str |
     """
     evaluation = config.evaluate
     eval_config = None if evaluation.eval_config is None else read_eval_config(evaluation.eval_config)
-    model = model_folder(model)
-    locations = {CANDIDATE: model} | ({BASELINE: model_folder(baseline)} if baseline else {})
+    model = model_folder(locate_model(model, checkpoint))
+    locations = {CANDIDATE: model} | ({BASELINE: model_folder(locate_model(baseline))} if baseline else {})
     require_iou_types(locations, evaluation, eval_config)
 
     def check(categories: Sequence[Mapping[str, Any]]) -> None:
@@ -54,7 +64,10 @@ def evaluate_model(config: Config, *, model: str, examples: str, baseline: str |
             augmented(open_detector(place, batch_size=size), evaluation.tta, batch_size=size)
         _require_categories(model, categories, examples)
 
-    with output_folder(output, last=BLESSING_JSON) as folder, data_as_examples(config, examples, check=check) as root:
+    with (
+        output_folder(output, last=BLESSING_JSON) as folder,
+        data_as_examples(config, examples, split=evaluation.split, check=check) as root,
+    ):
         dataset = read_dataset(root, evaluation.split)
         _require_categories(model, dataset.categories, examples)
         task = Task(

@@ -19,6 +19,7 @@ from detection.models.registry import detector_from_config
 from detection.storage.atomic import new_directory
 from detection.storage.paths import is_remote
 from detection.storage.tfrecord import find_shards
+from detection.weights.locate import CheckpointChoice, locate_model
 from pipelines.folders import output_folder
 from pipelines.standalone.to_examples import data_as_examples
 from schemas.config.config_io import load_config, to_yaml
@@ -57,6 +58,7 @@ class ExportOptions(NamedTuple):
     precision: of the network of a LiteRT file.
     calibration: images for int8.
     assignments: `--set` assignments on top of the model's configuration.
+    checkpoint: checkpoint of a training to export; see `checkpoint_of_training`.
     """
 
     format: Format = "saved-model"
@@ -67,13 +69,14 @@ class ExportOptions(NamedTuple):
     precision: Precision = "float32"
     calibration: Calibration | None = None
     assignments: Sequence[str] = ()
+    checkpoint: CheckpointChoice = None
 
 
 def export_model(model: str, output: str, options: ExportOptions) -> str:
     """Exports a model to a folder that appears whole.
 
     Args:
-        model: see `load_trained`.
+        model: see `locate_model` and `load_trained`.
         output: folder, new or empty, local or remote.
         options: what to write.
 
@@ -89,7 +92,8 @@ def export_model(model: str, output: str, options: ExportOptions) -> str:
     _check(options)
     marker = SAVED_MODEL_FILE if options.format == "saved-model" else FILE_NAMES[options.format]
     with _new_output(output, last=marker) as folder:
-        trained = _with_changes(load_trained(model, weights=options.weights), options)
+        source = locate_model(model, options.checkpoint)
+        trained = _with_changes(load_trained(source, weights=options.weights), options)
         if options.format == "saved-model":
             _require_od_api_outputs(trained, options)
             export_saved_model(
@@ -236,17 +240,15 @@ def _calibration(
     if calibration is None:
         yield None
         return
-    config = load_config(
-        None, [f"data.root={json.dumps(calibration.data)}", f"evaluate.split={json.dumps(calibration.split)}"]
-    )
-    with data_as_examples(config, calibration.data) as root:
+    config = load_config(None, [f"data.root={json.dumps(calibration.data)}"])
+    with data_as_examples(config, calibration.data, split=calibration.split) as root:
         shards = find_shards(read_dataset(root, calibration.split).records)
         yield calibration_batches(shards, detector=detector, count=calibration.images, batch_size=batch_size)
 
 
 def _sentence(trained: TrainedDetector, options: ExportOptions) -> str:
     origin = trained.exported_from
-    weights = "" if origin is None else f", the {origin.weights} weights of step {origin.step}"
+    weights = "" if origin is None else f", the {origin}"
     size = "any number of images" if options.batch_size is None else f"{options.batch_size} images"
     if options.format == "litert":
         size = f"{options.batch_size or 1} images, {options.precision}"

@@ -15,13 +15,24 @@ from detection.storage.paths import join, parent, relative, require_supported
 from detection.storage.tfrecord import find_shards
 from detection.training.build_run import checkpoint_evaluator_from_config, inference_detector
 from detection.training.checkpoints.files import INDEX_FILES, checkpoint_steps
+from detection.training.kept_images import training_records
 from detection.training.validation.checkpoint_evaluator import CheckpointEvaluator
 from detection.training.validation.follow import COPIES, Patience, follow_checkpoints
 from detection.training.validation.history import has_stalled, read_history
 from pipelines.config_files import read_config
 from pipelines.standalone.to_examples import data_as_examples
-from schemas.artifacts import BEST, CHECKPOINTS, CONFIG_YAML, HISTORY_JSON, LABELS_JSON, METRICS_JSON, VALIDATION
+from schemas.artifacts import (
+    BEST,
+    CHECKPOINTS,
+    CONFIG_YAML,
+    HISTORY_JSON,
+    LABELS_JSON,
+    METRICS_JSON,
+    TRAIN_SPLIT,
+    VALIDATION,
+)
 from schemas.config.config import Config
+from schemas.config.train.monitoring import AUTO_SPLIT
 from schemas.errors import DataError
 from schemas.metrics import IouType
 
@@ -73,18 +84,21 @@ def follow_run(
     run = parent(checkpoints)
     _wait_for_begin(checkpoints, patience)
     config = _configuration(run, data, assignments)
-    labels = join(run, LABELS_JSON)
+    split, labels = config.validation_split or TRAIN_SPLIT, join(run, LABELS_JSON)
     with (
         exclusive_use(output, instead="name another folder with --output") as use,
         working_folder(output, last=_UPLOADED_LAST, exclude=[f"{COPIES}/*"], use=use) as working,
-        data_as_examples(config, data, check=lambda known: _categories(labels, known, data)) as root,
+        data_as_examples(config, data, split=split, check=lambda known: _categories(labels, known, data)) as root,
     ):
-        dataset = read_dataset(root, config.evaluate.split)
+        dataset = read_dataset(root, split)
         categories = _categories(labels, dataset.categories, data)
         shards = find_shards(dataset.records)
+        named = shards if config.validation_split else ()
+        reader = training_records(config, shards=shards, validation_shards=named)[1].validation
+        assert reader is not None  # `_configuration` turns validation on
         evaluator = checkpoint_evaluator_from_config(
             config,
-            shards=shards,
+            reader,
             categories=categories,
             detector=functools.cache(lambda: inference_detector(config, len(categories))),
             folder=working.local,
@@ -126,12 +140,19 @@ def _wait_for_begin(folder: str, patience: Patience) -> None:
 
 
 def _configuration(run: str, data: str, assignments: Sequence[str]) -> Config:
-    """Reads the run's configuration, with this data set instead of its own."""
+    """Reads the run's configuration, with this data set instead of its own.
+
+    A run without validation was trained on all training images, so that none of them can be kept.
+    """
     path = join(run, CONFIG_YAML)
     # Keys of the run's data do not apply to this folder.
     own = [f"data.root={json.dumps(data)}", "data.splits={}", "data.window=1", "data.span=null", "data.version=null"]
-    if not read_config(path, key="--checkpoints").train.validation.enabled:
-        own.append("train.validation.every=1")  # its other keys count here
+    if read_config(path, key="--checkpoints").train.validation.enabled:
+        return read_config(path, [*own, *assignments])
+    own.append("train.validation.every=1")  # its other keys count here
+    config = read_config(path, [*own, *assignments])
+    if config.train.validation.split == AUTO_SPLIT:
+        own.append(f"train.validation.split={json.dumps(config.evaluate.split)}")
     return read_config(path, [*own, *assignments])
 
 

@@ -25,6 +25,7 @@ from detection.storage.files import exists, is_dir, is_file, resolve, walk_files
 from detection.storage.json_files import read_json
 from detection.storage.paths import is_remote, join, name_of, parent, stem, suffix, with_name
 from detection.types import EncodedImage
+from detection.weights.locate import CheckpointChoice, locate_model
 from pipelines.standalone.detection_pictures import DetectionPictures, is_sheet
 from schemas.config.evaluate import ViewsConfig
 from schemas.config.issues import MAX_PIXELS
@@ -53,6 +54,7 @@ class _Named(NamedTuple):
 def predict(
     *,
     model: str | Path,
+    checkpoint: CheckpointChoice = None,
     images: Sequence[str | Path],
     output: str | Path,
     ground_truth: str | Path | None = None,
@@ -66,7 +68,8 @@ def predict(
     """Detects objects on image files: boxes, and the masks and keypoints of models that have them.
 
     Args:
-        model: see `open_detector`.
+        model: see `locate_model` and `open_detector`.
+        checkpoint: checkpoint of a training to use; see `checkpoint_of_training`.
         images: files, and folders to search for files at any depth.
         output: COCO results file to write, sorted by image id.
         ground_truth: COCO file whose `file_name` entries give the ids; files that it
@@ -93,7 +96,7 @@ def predict(
     _check_options(batch_size=batch_size, views=views, min_score=min_score, best_f1=best_f1)
     if pictures is not None:
         is_sheet(pictures)  # refuses other formats
-    model = model_folder(model)
+    model = model_folder(locate_model(model, checkpoint))
     thresholds = read_score_thresholds(model) if best_f1 else None
     named = _named_images(images, ground_truth, pictures, console)
     limit = (0.0 if best_f1 else _MIN_DRAWN_SCORE) if min_score is None else min_score

@@ -41,14 +41,15 @@ def write_examples(config: Config, output: str) -> None:
 
 @contextmanager
 def data_as_examples(
-    config: Config, folder: str, *, check: Callable[[list[dict[str, Any]]], object] | None = None
+    config: Config, folder: str, *, split: str, check: Callable[[list[dict[str, Any]]], object] | None = None
 ) -> Iterator[str]:
-    """Yields the folder of an `Examples` artifact with the split `evaluate.split`.
+    """Yields the folder of an `Examples` artifact with a split.
 
     Args:
-        config: `data` and `evaluate.split` count.
+        config: its section `data` counts.
         folder: such a one, or one of another data set, which `data.root` then names, too;
             that is converted for the duration of the block.
+        split: name of the split.
         check: called with the data set's categories before it is converted, if they can
             be told then; raises if the data set does not fit; None: no check.
 
@@ -58,7 +59,6 @@ def data_as_examples(
     if files.is_file(paths.join(folder, DATASET_JSON)):
         yield folder
         return
-    split = config.evaluate.split
     data = config.data
     of_split = {split: files_of(data, split)[split]}
     # Telling the categories scans the annotation file.

@@ -39,7 +39,7 @@ def train_alone(config: Config, output: str, *, verbose: bool = False) -> str:
     """Trains a detector on the data set's train split.
 
     Args:
-        config: `data`, `model` and `train` count; with `train.validation` also `evaluate`'s split and batch size.
+        config: `data`, `model` and `train` count; with `train.validation` also `evaluate`.
         output: local or remote folder; see the command `train`.
         verbose: libraries' logs to the terminal instead of `output`/run.log.
 
@@ -53,14 +53,13 @@ def train_alone(config: Config, output: str, *, verbose: bool = False) -> str:
     """
     require_supported(output, "--output")
     leads = _leads(config)
-    names = [TRAIN_SPLIT, *([config.evaluate.split] if config.train.validation.enabled else [])]
+    names = [TRAIN_SPLIT, *filter(None, [config.validation_split])]
     files = files_of(config.data, *names)
     splits = {name: files[name] for name in names}
     with (
         _working_folder(output, leads=leads) as working,
         quiet_run(working.local / _LOG, verbose=verbose or not leads),
     ):
-        from detection.training.data_facts import log_data_facts
         from detection.training.distributed.strategy import make_strategy
         from detection.training.distributed.workers import chief_first, lost_workers_explained
         from detection.training.train import train
@@ -78,12 +77,11 @@ def train_alone(config: Config, output: str, *, verbose: bool = False) -> str:
                 detector = check_train(config, splits, working.local, strategy)
             examples = _examples(splits, join(output, _EXAMPLES), config.data, makes=leads)
         dataset = read_dataset_file(examples / DATASET_JSON)
-        if leads:
-            log_data_facts([dataset], config)
         train(
             config,
             shards=_shards(examples, TRAIN_SPLIT),
-            validation_shards=_shards(examples, config.evaluate.split) if config.train.validation.enabled else [],
+            validation_shards=_shards(examples, config.validation_split) if config.validation_split else [],
+            datasets=[dataset],
             categories=dataset["categories"],
             output=working.local,
             strategy=strategy,

@@ -55,7 +55,7 @@ def find_data(config: Config) -> SpanSplits:
         ConfigError: see `locate`.
         DataError: nothing is there, or not all of it yet.
     """
-    return locate(config.data, TRAIN_SPLIT, config.evaluate.split)
+    return locate(config.data, TRAIN_SPLIT, config.evaluate.split, *filter(None, [config.validation_split]))
 
 
 def config_digest(config: Config) -> str:

@@ -18,12 +18,14 @@ from pydantic import (
     model_validator,
 )
 
+from schemas.artifacts import EVAL_SPLIT
 from schemas.config.evaluate import EvaluateConfig
 from schemas.config.input_size import ImageSize, ResizeConfig
 from schemas.config.issues import MAX_PIXELS, IssuePolicies
 from schemas.config.model_registry import VertexPushConfig
 from schemas.config.run import RunConfig
 from schemas.config.section import Section
+from schemas.config.train.monitoring import AUTO_SPLIT
 from schemas.config.train.training import TrainConfig
 from schemas.config.watch import WatchConfig
 from schemas.metrics import IouType
@@ -221,6 +223,16 @@ class Config(Section):
     evaluate: EvaluateConfig = EvaluateConfig()
     push: PushConfig = PushConfig()
     watch: WatchConfig = WatchConfig()
+
+    @property
+    def validation_split(self) -> str | None:
+        """Split that `train.validation` evaluates on; None: a part of the training images, or no validation."""
+        validation = self.train.validation
+        if not validation.enabled:
+            return None
+        if validation.split != AUTO_SPLIT:
+            return validation.split
+        return None if self.evaluate.split == EVAL_SPLIT else EVAL_SPLIT
 
     @property
     def validation_metric(self) -> str:

@@ -23,7 +23,7 @@ ASSIGNMENTS = (
     "train.checkpoint_every=1",
     "train.keep_checkpoints=2",
     "train.batch_size=2",
-    "train.validation.every=2",
+    "train.validation={every: 2, split: eval}",
 )
 
 

@@ -3,16 +3,42 @@
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import tensorflow as tf
 
 from detection.inference.export.serving_module import ServingModule
 from detection.models.detector import Detector
 from detection.storage.atomic import write_text
-from schemas.artifacts import CONFIG_YAML, EXPORTED_FROM_JSON, EXTRA_FILES, LABELS_JSON
+from schemas.artifacts import CONFIG_YAML, EXPORTED_FROM_JSON, EXTRA_FILES, LABELS_JSON, TRAIN_SPLIT
 from schemas.config.train.optimization import WeightsKind
 from schemas.errors import disk_refusals_explained
+
+
+class ChosenOn(NamedTuple):
+    """Images that chose the best checkpoint of a training.
+
+    split: name of their split; `train`: a part of it that was not trained on.
+    images: number of images.
+    metric: metric that decided.
+    """
+
+    split: str
+    images: int
+    metric: str
+
+    def __str__(self) -> str:
+        part = "training images that were not trained on" if self.split == TRAIN_SPLIT else f"images of {self.split}"
+        return f"chosen by {self.metric} on {self.images:,} {part}"
+
+    @classmethod
+    def from_json(cls, content: Any) -> Self | None:
+        """Reads the result of `_asdict` from a JSON file; None: it is none."""
+        values = content if isinstance(content, dict) else {}
+        split, images, metric = (values.get(name) for name in cls._fields)
+        if isinstance(split, str) and isinstance(images, int) and isinstance(metric, str):
+            return cls(split, images, metric)
+        return None
 
 
 class ExportedFrom(NamedTuple):
@@ -20,10 +46,21 @@ class ExportedFrom(NamedTuple):
 
     step: number of training steps.
     weights: `ema`: the EMA weights; `raw`: the weights that the optimizer updated.
+    chosen_on: images that chose the checkpoint; None: it is no best checkpoint.
     """
 
     step: int
     weights: WeightsKind
+    chosen_on: ChosenOn | None = None
+
+    def __str__(self) -> str:
+        weights = f"{self.weights} weights of step {self.step:,}"
+        return weights if self.chosen_on is None else f"{weights}, {self.chosen_on}"
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the content of `schemas.artifacts.EXPORTED_FROM_JSON`."""
+        chosen_on = {"chosen_on": self.chosen_on._asdict()} if self.chosen_on else {}
+        return {"step": self.step, "weights": self.weights, **chosen_on}
 
 
 def export_saved_model(
@@ -80,4 +117,4 @@ def write_extra_files(
     write_text(folder / EXTRA_FILES / CONFIG_YAML, config_yaml)
     write_text(folder / EXTRA_FILES / LABELS_JSON, json.dumps(list(categories), indent=2) + "\n")
     if exported_from is not None:
-        write_text(folder / EXTRA_FILES / EXPORTED_FROM_JSON, json.dumps(exported_from._asdict()) + "\n")
+        write_text(folder / EXTRA_FILES / EXPORTED_FROM_JSON, json.dumps(exported_from.as_json()) + "\n")

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from detection.coco.metrics import CocoMetrics
 from detection.coco.summary import metrics_to_json
 from detection.images.drawing import Picture
+from detection.inference.export.saved_model_export import ChosenOn
 from detection.inference.export.serving_module import ServingModule
 from detection.inference.mean_losses import MeanLosses
 from detection.inference.saved_model import SignatureDetector
@@ -90,20 +91,21 @@ class CheckpointEvaluator:
         evaluate: evaluates the checkpoint at a path.
         folder: folder for the history of metrics and the best checkpoint.
         logs: TensorBoard's folder.
-        metric: metric that decides which checkpoint is best; more is better.
+        chosen_on: images that `evaluate` measures on, and the metric that decides which checkpoint is best; more is
+            better.
 
     Attributes:
         best: the best checkpoint so far.
     """
 
     def __init__(
-        self, evaluate: Callable[[str], CheckpointEvaluation], *, folder: Path, logs: Path, metric: str
+        self, evaluate: Callable[[str], CheckpointEvaluation], *, folder: Path, logs: Path, chosen_on: ChosenOn
     ) -> None:
         self.best = BestCheckpoint(folder / BEST)
         self._evaluate = evaluate
         self._history = folder / HISTORY_JSON
         self._logs = logs
-        self._metric = metric
+        self._chosen_on = chosen_on
 
     def history(self) -> list[HistoryEntry]:
         """Reads the metrics of all evaluated checkpoints, by ascending step."""
@@ -138,9 +140,10 @@ class CheckpointEvaluator:
         metrics, losses, pictures = self._evaluate(checkpoint_path(checkpoints, step))
         write_evaluation(self._logs, step=step, metrics=metrics, losses=losses, pictures=pictures)
         report = metrics_to_json(*metrics)
-        is_best = self.best.offer(checkpoints, step, report=report, metric=self._metric)
+        is_best = self.best.offer(checkpoints, step, report=report, chosen_on=self._chosen_on)
         entry = HistoryEntry(step, metrics_of_report(report))
         write_history(self._history, [*(other for other in self.history() if other.step != step), entry])
         comparison = "the best so far" if is_best else f"the best is that of step {self.best.step}"
-        _LOGGER.info("step %d: %s %.4f on validation, %s", step, self._metric, entry.metrics[self._metric], comparison)
+        metric = self._chosen_on.metric
+        _LOGGER.info("step %d: %s %.4f on validation, %s", step, metric, entry.metrics[metric], comparison)
         return entry

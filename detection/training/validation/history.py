@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from detection.inference.export.saved_model_export import ChosenOn
 from detection.storage.atomic import write_json
 from detection.storage.files import exists
 from detection.storage.json_files import read_json
@@ -122,22 +123,28 @@ class BestCheckpoint:
             )
         return checkpoint_path(self._folder, step)
 
-    def offer(self, checkpoints: Path, step: int, *, report: dict[str, Any], metric: str) -> bool:
+    @property
+    def chosen_on(self) -> ChosenOn | None:
+        """Images that chose it; None: there is none yet, or an earlier version wrote it."""
+        return ChosenOn.from_json((self._read() or {}).get("chosen_on"))
+
+    def offer(self, checkpoints: Path, step: int, *, report: dict[str, Any], chosen_on: ChosenOn) -> bool:
         """Links a checkpoint here if it is better than the best so far; returns whether it is the best now.
 
         Args:
             checkpoints: folder of the checkpoint.
             step: its step.
             report: its evaluation, from `detection.coco.summary.metrics_to_json`.
-            metric: metric that decides; more is better, the earlier of equal ones is kept.
+            chosen_on: evaluated images and the metric that decides; more is better, the earlier of equal ones is kept.
 
         Raises:
             FileNotFoundError: the checkpoint was removed meanwhile.
         """
+        metric = chosen_on.metric
         if self.step not in (None, step) and self.metrics[metric] >= metrics_of_report(report)[metric]:
             return False
         link_checkpoint(checkpoints, step, self._folder)
-        write_json(self._folder / METRICS_JSON, {"step": step, **report})
+        write_json(self._folder / METRICS_JSON, {"step": step, "chosen_on": chosen_on._asdict(), **report})
         for other in checkpoint_steps(self._folder):
             if other != step:
                 remove_checkpoint(self._folder, other)

@@ -27,7 +27,7 @@ class ValidationSplit:
     """Records to evaluate on, each once, including those without annotations.
 
     Args:
-        shards: TFRecord files with the keys of `schemas.features`, of one split.
+        reader: reader of records with the keys of `schemas.features`.
         categories: COCO categories of the data set.
         batch_size: records in memory at once.
         max_images: max number of records, always the same sample; None: all.
@@ -35,12 +35,12 @@ class ValidationSplit:
         given: IoU types by which the detector's detections can be evaluated.
 
     Raises:
-        DataError: see `RecordReader`; a record that cannot be evaluated.
+        DataError: a record that cannot be evaluated.
     """
 
     def __init__(
         self,
-        shards: Sequence[str],
+        reader: RecordReader,
         *,
         categories: Sequence[Mapping[str, Any]],
         batch_size: int,
@@ -48,7 +48,7 @@ class ValidationSplit:
         iou_types: Sequence[IouType] | None = None,
         given: Sequence[IouType] = ("bbox",),
     ) -> None:
-        self._reader = RecordReader(shards)
+        self._reader = reader
         self._categories = list(categories)
         self._batch_size = batch_size
         # The same order whatever `max_images`, so that a larger sample holds the smaller one.

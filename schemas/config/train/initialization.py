@@ -18,8 +18,9 @@ class InitConfig(Section):
 
     checkpoint: str | None = Field(
         None,
-        description="initial weights: a checkpoint (`.../ckpt-500`) or a folder of checkpoints, the output of "
-        "`train`, a SavedModel, a `Model` or `ModelRun` of a pipeline, or another program's TensorFlow checkpoint",
+        description="initial weights: a checkpoint (`.../ckpt-500`), the output of `train` or a `ModelRun` of a "
+        "pipeline (the checkpoint that it exported), a folder of checkpoints (the newest), a SavedModel, a `Model` of "
+        "a pipeline, a push directory (the newest version), or another program's TensorFlow checkpoint",
     )
     from_previous_model: bool = Field(
         False,

@@ -4,19 +4,29 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
+from schemas.artifacts import TRAIN_SPLIT
 from schemas.config.section import Section
 from schemas.metrics import MetricName
 
+AUTO_SPLIT = "auto"
+
 
 class ValidationConfig(Section):
-    """Evaluation during training, of the weights that `train.ema` exports, on the split `evaluate.split`."""
+    """Evaluation during training, of the weights that `train.ema` exports, which chooses the best checkpoint."""
 
     every: PositiveInt | Literal["auto"] | None = Field(
         None,
         description="steps between evaluations; each evaluation writes a checkpoint; the last step is always "
-        "evaluated; auto: a quarter of the run",
+        "evaluated; auto: a quarter of the run, or none if fewer than 10 training images would be kept for it",
     )
     every_epochs: PositiveFloat | None = Field(None, description="epochs between evaluations, instead of every")
+    split: str = Field(
+        AUTO_SPLIT,
+        description="split to evaluate on; auto: eval if `evaluate.split` is another split, else a part of the "
+        "training images, by hash of the image id, which are not trained on: images that choose the checkpoint do not "
+        "judge it",
+    )
+    fraction: float = Field(0.1, gt=0.0, lt=1.0, description="fraction of the training images to keep for split: auto")
     metric: MetricName = Field(
         "AP",
         description="metric for the best checkpoint; higher is better; AP is that of the first of "
@@ -66,8 +76,12 @@ class ValidationConfig(Section):
     def _every_key_acts(self) -> Self:
         if self.every is not None and self.every_epochs is not None:
             raise ValueError("every and every_epochs both say how often; remove one of them")
+        if self.split == TRAIN_SPLIT:
+            raise ValueError("split = train: images that are trained on cannot choose; auto keeps a part of them")
+        if self.split != AUTO_SPLIT and self.fraction != type(self).model_fields["fraction"].default:
+            raise ValueError(f"fraction is for split: auto, and split = {self.split}; remove one")
         if not self.enabled:
-            for key in ("metric", "max_images", "patience", "min_delta"):
+            for key in ("split", "fraction", "metric", "max_images", "patience", "min_delta"):
                 if getattr(self, key) != type(self).model_fields[key].default:
                     raise ValueError(f"{key} needs evaluations while training; set every, or every_epochs")
             if self.export == "best":

@@ -313,6 +313,7 @@ def test_never_compared_with_itself(tmp_path: Path, examples: Path, models: list
         "blessed": True,
         "reasons": ["AP: no earlier blessed model to compare with"],
         "baseline": None,
+        "checkpoint": f"judged on {IMAGES} images of eval",
     }
     assert not blessing.has_custom_property("baseline_model")
 

@@ -22,7 +22,7 @@ ASSIGNMENTS = (
     f"train.steps={STEPS}",
     "train.checkpoint_every=1",
     "train.keep_checkpoints=2",
-    "train.validation.every=3",
+    "train.validation={every: 3, split: eval}",
     "evaluate.batch_size=2",
     "evaluate.analysis.visualizations=0",
 )

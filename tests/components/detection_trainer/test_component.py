@@ -189,7 +189,7 @@ def test_the_newest_span_is_validated_on(tmp_path: Path, monkeypatch: pytest.Mon
     seen: list[dict[str, Any]] = []
     monkeypatch.setattr(executor, "train", lambda config, **arguments: seen.append(arguments))
     monkeypatch.setattr(executor, "_publish", lambda *arguments: None)
-    call = _Call(tmp_path, tiny_config("train.validation.every=2"))
+    call = _Call(tmp_path, tiny_config("train.validation={every: 2, split: eval}"))
     call.examples.set_int_custom_property("span", 4)
     outputs: dict[str, list[Any]] = {key: [artifact] for key, artifact in call.outputs.items()}
     spans = [_another_span(call, 3, CATEGORIES), call.examples]

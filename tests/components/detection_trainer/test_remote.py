@@ -36,7 +36,9 @@ def test_its_properties_hold_all_that_matters_to_a_training() -> None:
     validated = ("train.validation.every=2", "evaluate.batch_size=3", "evaluate.split=night")
     config, properties = training_of(_properties(*validated), _never)
     assert config == tiny_config(*validated)
-    assert properties["validation_split"] == "night"
+    assert properties["validation_split"] == "eval", "night judges"
+    _, properties = training_of(_properties("train.validation.every=2"), _never)
+    assert properties["validation_split"] == "", "a part of the training images"
 
 
 def test_what_does_not_matter_does_not_train_anew() -> None:

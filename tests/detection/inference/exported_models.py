@@ -35,16 +35,21 @@ def random_detector() -> Detector:
 
 
 def write_training(folder: Path, detector: Detector) -> Path:
-    """Writes a folder as `train` leaves it: EMA weights are the detector's, the raw ones differ in one variable."""
+    """Writes a folder as `train` leaves it."""
+    write_checkpoint(folder, detector, step=STEP)
+    (folder / CONFIG_YAML).write_text(to_yaml(tiny_config()))
+    (folder / LABELS_JSON).write_text(json.dumps(CATEGORIES))
+    return folder
+
+
+def write_checkpoint(run: Path, detector: Detector, *, step: int) -> None:
+    """Writes a checkpoint of a run: EMA weights are the detector's, the raw ones differ in one variable."""
     raw = variables_by_path(detector.variables)
     stem = detector.backbone.stem.conv.kernel
     ema = {stem.path: tf.Variable(stem.value)}
     raw[stem.path] = tf.Variable(stem.value * 0.5)
-    parts = {MODEL_PART: raw, EMA_PART: ema, STEP_PART: tf.Variable(STEP, dtype=tf.int64)}
-    tf.train.Checkpoint(**parts).write(str(folder / CHECKPOINTS / f"ckpt-{STEP}"))
-    (folder / CONFIG_YAML).write_text(to_yaml(tiny_config()))
-    (folder / LABELS_JSON).write_text(json.dumps(CATEGORIES))
-    return folder
+    parts = {MODEL_PART: raw, EMA_PART: ema, STEP_PART: tf.Variable(step, dtype=tf.int64)}
+    tf.train.Checkpoint(**parts).write(str(run / CHECKPOINTS / f"ckpt-{step}"))
 
 
 def write_file(

@@ -41,8 +41,7 @@ def run_small(output: Path, shards: Sequence[str], *assignments: str) -> None:
     """Trains the tiny detector for 20 steps, in this process."""
     tiny_detector.register()
     config = load_config(None, [AUTOML, *SMALL, *assignments])
-    validated = shards if config.train.validation.enabled else ()
-    training.train(config, shards=shards, validation_shards=validated, categories=CATEGORIES, output=output)
+    training.train(config, shards=shards, categories=CATEGORIES, output=output)
 
 
 @contextlib.contextmanager

@@ -1,14 +1,20 @@
 """What the data mean for a model, against NumPy on the boxes themselves."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from detection.datasets.statistics import SplitSummary
+from detection.input_pipeline.evaluation_records import parse_record
+from detection.input_pipeline.record_reader import RecordReader
 from detection.training.data_facts import data_facts, log_data_facts
+from detection.training.kept_images import divide
 from schemas.config.config import Config
 from schemas.config.config_io import load_config
+from tests.detection.training.evaluation_records import CATEGORIES as CATEGORIES_OF_RECORDS
+from tests.detection.training.evaluation_records import write_coco_shards
 
 CATEGORIES = [{"id": 4, "name": "cat"}, {"id": 2, "name": "dog"}]
 ABOUT = 1.1  # the bins of sizes and aspects are up to 9 % off their middles
@@ -127,6 +133,38 @@ def test_facts_to_act_on_are_warnings_and_spans_add_up(caplog: pytest.LogCapture
         ("INFO", "objects smaller than 8 x 8 pixels of the 320 x 320 input: 0 of 40"),
         ("WARNING", "4 of 4 images have more than 9 objects, the value of model"),
     ]
+
+
+def test_images_that_are_kept_for_validation_do_not_count(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    shards, tree = write_coco_shards(tmp_path, 40)
+    parts = divide(RecordReader(shards), 0.3)
+    assert parts.validation is not None
+    ids = [
+        {parse_record(part.read(number)).image.image_id for number in range(len(part))}
+        for part in (parts.training, parts.validation)
+    ]
+    both, training, kept = (
+        _summary(
+            [
+                (64, 64, [one for one in tree["annotations"] if one["image_id"] == entry["id"]])
+                for entry in tree["images"]
+                if entry["id"] in chosen
+            ]
+        )
+        for chosen in (ids[0] | ids[1], *ids)
+    )
+    dataset = {"categories": CATEGORIES_OF_RECORDS, "splits": {"train": {"statistics": both.as_dict()}}}
+    with caplog.at_level("INFO", "cocoflow.trainer"):
+        log_data_facts([dataset], _config("model.max_instances=2"), kept=parts.validation)
+    assert caplog.messages == [
+        str(fact)
+        for fact in data_facts(
+            {"train": training, "kept for train.validation": kept},
+            CATEGORIES_OF_RECORDS,
+            _config("model.max_instances=2"),
+        )
+    ]
+    assert f"kept for train.validation: {len(ids[1])} images" in caplog.text
 
 
 def test_examples_of_an_earlier_version_say_nothing(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,13 +1,30 @@
 """Which files a path means."""
 
+import shutil
 from pathlib import Path
 
 import pytest
 import tensorflow as tf
 
 from detection.storage.staging import local_copy
-from detection.weights.locate import local_prefix, locate_weights, weights_fingerprint
-from schemas.artifacts import BEST, CHECKPOINTS, CONFIG_YAML, EXTRA_FILES, LABELS_JSON, SAVED_MODEL, VALIDATION
+from detection.weights.locate import (
+    checkpoint_of_training,
+    local_prefix,
+    locate_model,
+    locate_weights,
+    weights_fingerprint,
+)
+from schemas.artifacts import (
+    BEST,
+    CHECKPOINTS,
+    CONFIG_YAML,
+    EXPORTED_FROM_JSON,
+    EXTRA_FILES,
+    LABELS_JSON,
+    METRICS_JSON,
+    SAVED_MODEL,
+    VALIDATION,
+)
 from schemas.errors import DataError
 from tests.storage_emulator.fixture import Bucket
 from tests.storage_emulator.folders import upload
@@ -49,7 +66,7 @@ def test_of_a_folder_the_newest_counts(tmp_path: Path) -> None:
     assert _located(tmp_path)[0] == tmp_path / "ckpt-1000", "by number, 900 < 1000"
 
 
-def test_the_output_of_a_training_means_its_newest_checkpoint(tmp_path: Path) -> None:
+def test_a_checkpoint_has_the_categories_of_its_training(tmp_path: Path) -> None:
     prefix = _checkpoint(tmp_path / CHECKPOINTS / "ckpt-4")
     _saved_model(tmp_path / SAVED_MODEL)
     assert _located(tmp_path) == (prefix, None)
@@ -59,6 +76,70 @@ def test_the_output_of_a_training_means_its_newest_checkpoint(tmp_path: Path) ->
     assert _located(best.parent) == (best, labels)
     elsewhere = _checkpoint(tmp_path / "mine" / "ckpt-2")
     assert _located(elsewhere) == (elsewhere, None), "a file of that name further up means nothing"
+
+
+@pytest.fixture(scope="module")
+def validated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A training of 60 steps whose best checkpoint is that of step 40; a kill left that of step 50 beside it."""
+    run = tmp_path_factory.mktemp("validated")
+    for prefix in (f"{CHECKPOINTS}/ckpt-20", f"{CHECKPOINTS}/ckpt-60", f"{VALIDATION}/{BEST}/ckpt-40"):
+        _checkpoint(run / prefix)
+    _checkpoint(run / VALIDATION / BEST / "ckpt-50")
+    (run / VALIDATION / BEST / METRICS_JSON).write_text('{"step": 40}')
+    return run
+
+
+def _configured(run: Path, target: Path, export: str) -> Path:
+    shutil.copytree(run, target)
+    (target / CONFIG_YAML).write_text(f"train: {{validation: {{every: 20, export: {export}}}}}")
+    return target
+
+
+def test_a_training_means_the_checkpoint_that_it_exports(validated: Path, tmp_path: Path) -> None:
+    best, newest = f"{VALIDATION}/{BEST}/ckpt-40", f"{CHECKPOINTS}/ckpt-60"
+    for export, expected in (("auto", best), ("best", best), ("final", newest)):
+        run = _configured(validated, tmp_path / export, export)
+        for path in (run, run / CHECKPOINTS):
+            assert _located(path)[0] == run / expected
+            assert checkpoint_of_training(path) == str(run / expected)
+            assert checkpoint_of_training(path, "best") == str(run / best)
+            assert checkpoint_of_training(path, "newest") == str(run / newest)
+            assert checkpoint_of_training(path, 20) == str(run / CHECKPOINTS / "ckpt-20")
+            assert checkpoint_of_training(path, 40) == str(run / best)
+    with pytest.raises(DataError, match=r"final: no checkpoint of step 30, only of 20, 40, 50, 60\."):
+        checkpoint_of_training(run, 30)
+
+
+def test_an_export_counts_until_the_next_one(validated: Path, tmp_path: Path) -> None:
+    """A training is continued after its export, and has a better checkpoint since."""
+    run = _configured(validated, tmp_path / "run", "auto")
+    exported = run / SAVED_MODEL / EXTRA_FILES / EXPORTED_FROM_JSON
+    exported.parent.mkdir(parents=True)
+    exported.write_text('{"step": 20, "weights": "ema"}')
+    assert _located(run)[0] == run / CHECKPOINTS / "ckpt-20"
+    exported.write_text('{"step": 10, "weights": "ema"}')
+    assert _located(run)[0] == run / VALIDATION / BEST / "ckpt-40", "that of step 10 was removed"
+
+
+def test_without_validation_the_best_is_the_newest(tmp_path: Path) -> None:
+    newest = _checkpoint(tmp_path / CHECKPOINTS / "ckpt-9")
+    _checkpoint(tmp_path / CHECKPOINTS / "ckpt-4")
+    for choice in (None, "best", "newest"):
+        assert checkpoint_of_training(tmp_path, choice) == str(newest)
+    for model in (newest, tmp_path / "elsewhere"):
+        assert checkpoint_of_training(model) is None
+        assert locate_model(model) == str(model)
+        with pytest.raises(DataError, match="no output of a training, so --checkpoint best has no meaning"):
+            locate_model(model, "best")
+
+
+def test_a_push_directory_means_its_newest_version(tmp_path: Path, gcs: Bucket) -> None:
+    for version in ("9", "10", "old"):
+        _saved_model(tmp_path / version)
+    (tmp_path / "11").mkdir()
+    remote = upload(tmp_path, f"{gcs.path}/serving")
+    for directory in (str(tmp_path), remote):
+        assert locate_weights(directory).saved_model == locate_model(directory) == f"{directory}/10"
 
 
 def test_the_configuration_lies_beside_the_categories(tmp_path: Path) -> None:

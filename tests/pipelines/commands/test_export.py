@@ -1,6 +1,7 @@
 """`export` as a user calls it: every format of one model detects the same."""
 
 import json
+import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 from detection.inference.detectors import open_detector
+from detection.inference.export.saved_model_export import ExportedFrom
 from detection.inference.restore import load_trained, read_exported_from, read_model_categories, read_model_config
 from detection.inference.saved_model import SavedModelDetector
 from detection.input_pipeline.network_input import fit_to_input
@@ -18,17 +20,19 @@ from detection.models.detector import Detector
 from detection.types import EncodedImage, ImageInfo
 from pipeline_runner import main
 from schemas import features
-from schemas.artifacts import LITERT_FILE
+from schemas.artifacts import BEST, CHECKPOINTS, CONFIG_YAML, LITERT_FILE, METRICS_JSON, VALIDATION
+from schemas.config.config_io import to_yaml
 from schemas.errors import DataError
 from tests.detection.inference.exported_models import (
     STEP,
     built_in_ops,
     random_detector,
     random_images,
+    write_checkpoint,
     write_training,
 )
 from tests.detection.mask_keypoint_data import save_model
-from tests.detection.training.tiny_run import CATEGORIES
+from tests.detection.training.tiny_run import CATEGORIES, tiny_config
 from tests.storage_emulator.fixture import Bucket
 
 IDS = [category["id"] for category in CATEGORIES]
@@ -117,9 +121,7 @@ def test_the_saved_model_detects_as_the_detector_in_memory(
         np.testing.assert_allclose(values[0], by_image[name][1], atol=1e-6)
 
     assert read_model_categories(saved_model) == CATEGORIES
-    exported_from = read_exported_from(saved_model)
-    assert exported_from is not None
-    assert tuple(exported_from) == (STEP, "ema")
+    assert read_exported_from(saved_model) == ExportedFrom(STEP, "ema")
     again = load_trained(saved_model).detector
     for one, other in zip(again.variables, detector.variables, strict=True):
         np.testing.assert_array_equal(one.numpy(), other.numpy())
@@ -132,6 +134,31 @@ def test_a_checkpoint_detects_as_its_saved_model(saved_model: Path, training: Pa
         strict=True,
     ):
         np.testing.assert_array_equal(one.rows, other.rows)
+
+
+def test_of_a_training_the_exported_checkpoint_is_read(
+    training: Path, images: list[EncodedImage], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(training, run)
+    best = run / VALIDATION / BEST
+    best.mkdir(parents=True)
+    for file in (run / CHECKPOINTS).iterdir():
+        file.rename(best / file.name)
+    (best / METRICS_JSON).write_text(json.dumps({"step": STEP}))
+    write_checkpoint(run, random_detector(), step=STEP + 1)
+    (run / CONFIG_YAML).write_text(to_yaml(tiny_config("train.validation.every=1")))
+    folder = export(run, tmp_path / "model")
+    assert f"the ema weights of step {STEP}:" in capfd.readouterr().out
+    assert read_exported_from(folder) == ExportedFrom(STEP, "ema")
+    picture = tmp_path / "picture.png"
+    picture.write_bytes(images[0].encoded)
+    command = ["predict", "--model", str(run), "--images", str(picture), "--output", str(tmp_path / "detections.json")]
+    assert main([*command, "--checkpoint", "newest"]) == 0
+    assert f"the model is {run / CHECKPOINTS / f'ckpt-{STEP + 1}'}" in " ".join(capfd.readouterr().err.split())
+    with pytest.raises(SystemExit, match="2"):
+        main([*command, "--checkpoint", "last"])
+    assert "--checkpoint: last: pass newest, best or a step" in capfd.readouterr().err
 
 
 def test_raw_weights_a_fixed_batch_and_the_boxes_of_all_anchors(

@@ -9,12 +9,14 @@ import pytest
 import tensorflow as tf
 
 import pipeline_runner
+from detection.input_pipeline.record_reader import RecordReader
 from detection.models.detector import variables_by_path
 from detection.models.registry import detector_from_config
 from detection.storage import files
 from detection.storage.json_files import read_json
 from detection.storage.lock import LOCK_FILE
 from detection.training.checkpoints.files import checkpoint_path
+from detection.training.kept_images import divide
 from detection.training.validation.history import HistoryEntry, write_history
 from pipelines.standalone import to_examples
 from schemas.artifacts import MODEL_PART
@@ -135,6 +137,19 @@ def test_a_coco_data_set_another_metric_and_a_folder_of_ones_own(
     assert capsys.readouterr().out.startswith("No new checkpoint for 0 minutes; the run has not ended")
     assert (tmp_path / "own" / "best" / "ckpt-10.index").is_file()
     assert not (run / "follow").exists()
+
+
+@pytest.mark.slow
+def test_it_evaluates_on_the_images_that_the_run_keeps(tmp_path: Path) -> None:
+    run, examples = tmp_path / "run", tmp_path / "examples"
+    _describe(run, "train.validation={every: 5, fraction: 0.3}")
+    shards, _ = write_coco_shards(examples / "Split-train", 12)
+    (examples / "dataset.json").write_text(json.dumps({"categories": CATEGORIES, "splits": {"train": {"images": 12}}}))
+    _save(run, 20)
+    kept = divide(RecordReader(shards), 0.3).validation
+    assert _call(run, examples, "--timeout", "0") == 0
+    chosen_on = json.loads((run / "follow" / "best" / "metrics.json").read_text())["chosen_on"]
+    assert chosen_on == {"split": "train", "images": len(kept or ()), "metric": "AP"}
 
 
 def test_a_run_that_stopped_early_has_ended(tmp_path: Path) -> None:

@@ -25,8 +25,7 @@ def test_validation_measures_what_the_exported_model_gives(tmp_path: Path) -> No
         "model.name=mask-keypoint",
         "train.steps=2",
         "train.batch_size=2",
-        "train.validation.every=1",
-        "train.validation.metric=segm/AP",
+        "train.validation={every: 1, split: eval, metric: segm/AP}",
         "evaluate.batch_size=4",
     )
     sets = [word for assignment in assignments for word in ("--set", assignment)]

@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from detection.coco import CocoMetrics, evaluate
+from detection.inference.export.saved_model_export import ChosenOn
 from detection.training.checkpoints.files import checkpoint_path, step_of
 from detection.training.validation.checkpoint_evaluator import CheckpointEvaluation, CheckpointEvaluator
 
@@ -43,4 +44,5 @@ class Script:
         return CheckpointEvaluation([metrics_with(**{self._metric: self.values[step]})])
 
     def evaluator(self, folder: Path) -> CheckpointEvaluator:
-        return CheckpointEvaluator(self, folder=folder / "validation", logs=folder / "logs", metric=self._metric)
+        chosen_on = ChosenOn("eval", 7, self._metric)
+        return CheckpointEvaluator(self, folder=folder / "validation", logs=folder / "logs", chosen_on=chosen_on)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from detection.inference.export.saved_model_export import ChosenOn
 from detection.training.checkpoints.files import checkpoint_path, remove_checkpoint
 from detection.training.validation import history as best_module
 from detection.training.validation.history import (
@@ -106,7 +107,7 @@ def test_another_file_is_refused(content: str, tmp_path: Path) -> None:
 def _offer(best: BestCheckpoint, folder: Path, step: int, value: float) -> bool:
     save_checkpoint(folder, step)
     report: dict[str, Any] = {"iou_type": "bbox", "metrics": {"AP": 0.0, "AR100": value}}
-    return best.offer(folder, step, report=report, metric="AR100")
+    return best.offer(folder, step, report=report, chosen_on=ChosenOn("eval", 7, "AR100"))
 
 
 def _stored_step(path: str) -> int:
@@ -120,10 +121,12 @@ def test_the_better_one_takes_the_place_of_the_other(tmp_path: Path) -> None:
     assert answers == [True, True, False, False]
     assert best.step == 4
     assert best.metrics == {"AP": 0.0, "AR100": 0.3}
+    assert best.chosen_on == ChosenOn("eval", 7, "AR100")
     remove_checkpoint(tmp_path, 4)
     assert _stored_step(best.path) == 4
     assert json.loads((tmp_path / "best" / "metrics.json").read_text()) == {
         "step": 4,
+        "chosen_on": {"split": "eval", "images": 7, "metric": "AR100"},
         "iou_type": "bbox",
         "metrics": {"AP": 0.0, "AR100": 0.3},
     }
@@ -164,7 +167,7 @@ def test_a_kill_between_link_and_metrics_leaves_the_earlier_best(
 def test_a_checkpoint_that_is_gone_changes_nothing(tmp_path: Path) -> None:
     best = BestCheckpoint(tmp_path / "best")
     with pytest.raises(FileNotFoundError):
-        best.offer(tmp_path, 2, report={"metrics": {"AP": 1.0}}, metric="AP")
+        best.offer(tmp_path, 2, report={"metrics": {"AP": 1.0}}, chosen_on=ChosenOn("eval", 7, "AP"))
     assert best.step is None
 
 

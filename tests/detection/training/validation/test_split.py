@@ -64,7 +64,7 @@ class _Finder:
 def test_every_image_is_seen_once_and_empty_ones_count(batch_size: int, data: Any) -> None:
     shards, tree = data
     finder: Any = _Finder(tree)
-    split = ValidationSplit(shards, categories=CATEGORIES, batch_size=batch_size)
+    split = ValidationSplit(RecordReader(shards), categories=CATEGORIES, batch_size=batch_size)
     [metrics] = split.evaluate(finder)
     assert len(split) == IMAGES
     assert sorted(finder.seen) == sorted(entry["id"] for entry in tree["images"])
@@ -81,7 +81,7 @@ def test_a_sample_is_always_the_same(data: Any) -> None:
 
     def seen(most: int) -> list[int]:
         finder: Any = _Finder(tree)
-        ValidationSplit(shards, categories=CATEGORIES, batch_size=4, max_images=most).evaluate(finder)
+        ValidationSplit(RecordReader(shards), categories=CATEGORIES, batch_size=4, max_images=most).evaluate(finder)
         return list(finder.seen)
 
     assert len(seen(5)) == len(set(seen(5))) == 5
@@ -95,7 +95,7 @@ def test_pictures_are_of_the_same_images_each_time(data: Any) -> None:
 
     def drawn(*, most: int | None = None, **options: Any) -> tuple[list[int], list[np.ndarray]]:
         finder: Any = _Finder(tree)
-        split = ValidationSplit(shards, categories=CATEGORIES, batch_size=4, max_images=most)
+        split = ValidationSplit(RecordReader(shards), categories=CATEGORIES, batch_size=4, max_images=most)
         pictures = split.pictures(finder, AnalysisConfig(**options))
         return finder.seen, pictures
 
@@ -118,7 +118,7 @@ def tree_has_objects(tree: dict[str, Any], image_id: int) -> bool:
 
 def test_a_metric_without_objects_is_refused_before_training(data: Any) -> None:
     shards, _ = data
-    split = ValidationSplit(shards, categories=CATEGORIES, batch_size=4)
+    split = ValidationSplit(RecordReader(shards), categories=CATEGORIES, batch_size=4)
     split.require_defined("APs")
     with pytest.raises(DataError, match=r"validation\.metric=APl: cannot be measured, as none of the 11 images"):
         split.require_defined("APl")
@@ -142,7 +142,7 @@ def test_the_metrics_are_those_of_the_exported_model(data: Any, tmp_path: Path) 
     config = tiny_config()
     _averaged_checkpoint(config, tmp_path / "ckpt-2")
     detector = detector_from_config(config.model, num_classes=len(CATEGORIES))
-    split = ValidationSplit(shards, categories=CATEGORIES, batch_size=4)
+    split = ValidationSplit(RecordReader(shards), categories=CATEGORIES, batch_size=4)
     evaluator = DetectorEvaluator(detector, split, categories=CATEGORIES, batch_size=4)
     [inside] = evaluator(str(tmp_path / "ckpt-2")).metrics
     exported = detector_from_config(config.model, num_classes=len(CATEGORIES))

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from components.coco_evaluator.evaluation import trained_steps
 from detection.coco import CocoMetrics, evaluate
-from detection.inference.export.saved_model_export import ExportedFrom
+from detection.inference.export.saved_model_export import ChosenOn, ExportedFrom
 from detection.inference.mean_losses import mean_losses
-from detection.inference.restore import read_exported_from
+from detection.inference.restore import load_trained, read_exported_from
 from detection.inference.results import joined
 from detection.inference.saved_model import SavedModelDetector
 from detection.input_pipeline.evaluation_records import parse_record
@@ -25,13 +26,15 @@ from detection.models import registry
 from detection.training import build_run, build_step
 from detection.training.build_run import checkpoint_evaluator_from_config, inference_detector
 from detection.training.checkpoints.files import checkpoint_path
+from detection.training.kept_images import divide
 from detection.training.train import train
-from detection.training.validation.history import read_history
+from detection.training.validation.history import BestCheckpoint, read_history
 from schemas.artifacts import BEST, CHECKPOINTS, HISTORY_JSON, LOGS, METRICS_JSON, SAVED_MODEL, VALIDATION
 from schemas.config.config_io import load_config
 from schemas.errors import ConfigError, DataError
+from tests.detection.synthetic import write_shards
 from tests.detection.training import tiny_detector
-from tests.detection.training.evaluation_records import CATEGORIES, write_coco_shards
+from tests.detection.training.evaluation_records import CATEGORIES, coco_records, write_coco_shards
 from tests.detection.training.tiny_run import checkpoint_values
 
 pytestmark = pytest.mark.slow
@@ -50,7 +53,7 @@ ASSIGNMENTS = (
     "train.augment={horizontal_flip: false, scale_min: 1.0, scale_max: 1.0}",
     "evaluate.batch_size=4",
 )
-METRIC = "train.validation.metric=AR10"
+METRIC = "train.validation={split: eval, metric: AR10}"
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +81,7 @@ def validated(tmp_path_factory: pytest.TempPathFactory, shards: list[str], data:
         mock.patch.object(build_step, "detector_from_config", counted),
         mock.patch.object(build_run, "detector_from_config", counted),
     ):
-        _train(output, shards, data[0], "train.validation.every=8", METRIC)
+        _train(output, shards, data[0], METRIC, "train.validation.every=8")
     (output / "networks.txt").write_text(str(counted.call_count))
     return output
 
@@ -104,7 +107,9 @@ def test_every_evaluation_is_kept_and_the_best_is_exported(validated: Path, data
     assert json.loads((validated / VALIDATION / BEST / METRICS_JSON).read_text())["step"] == best.step
     assert _evaluated(validated / SAVED_MODEL, data) == best.metrics
     assert best.step < STEPS
-    assert read_exported_from(validated / SAVED_MODEL) == ExportedFrom(best.step, "ema")
+    chosen_on = ChosenOn("eval", 7, "AR10")
+    assert read_exported_from(validated / SAVED_MODEL) == ExportedFrom(best.step, "ema", chosen_on)
+    assert load_trained(validated).exported_from == read_exported_from(validated / SAVED_MODEL)
     assert trained_steps(str(validated / SAVED_MODEL)) == best.step
     assert list((validated / LOGS / VALIDATION).glob("events.*"))
     assert [path.name for path in (validated / CHECKPOINTS).glob("*.index")] == ["ckpt-40.index"]
@@ -151,7 +156,7 @@ def test_tensorboard_shows_what_the_evaluator_shows_of_the_exported_model(valida
 def test_the_last_model_is_exported_when_asked_for(validated: Path, shards: list[str], data: Any) -> None:
     """Called again on the finished run."""
     last = read_history(validated / VALIDATION / HISTORY_JSON)[-1]
-    _train(validated, shards, data[0], "train.validation.every=8", METRIC, "train.validation.export=final")
+    _train(validated, shards, data[0], METRIC, "train.validation.every=8", "train.validation.export=final")
     assert _evaluated(validated / SAVED_MODEL, data) == last.metrics
     assert trained_steps(str(validated / SAVED_MODEL)) == STEPS
 
@@ -161,7 +166,7 @@ def test_the_raw_weights_are_exported_and_evaluated_when_asked_for(
 ) -> None:
     """On the finished run, whose EMA weights follow the weights from afar."""
     raw = "train.ema.use_moving_averages=false"
-    _train(validated, shards, data[0], "train.validation.every=8", METRIC, "train.validation.export=final", raw)
+    _train(validated, shards, data[0], METRIC, "train.validation.every=8", "train.validation.export=final", raw)
     assert read_exported_from(validated / SAVED_MODEL) == ExportedFrom(STEPS, "raw")
     values = checkpoint_values(validated, STEPS)
     exported = tf.saved_model.load(str(validated / SAVED_MODEL)).weights
@@ -172,8 +177,8 @@ def test_the_raw_weights_are_exported_and_evaluated_when_asked_for(
     scores = {}
     for weights, assignments in (("ema", ()), ("raw", (raw,))):
         evaluator = checkpoint_evaluator_from_config(
-            load_config(None, [*ASSIGNMENTS, "train.validation.every=8", METRIC, *assignments]),
-            shards=data[0],
+            load_config(None, [*ASSIGNMENTS, METRIC, "train.validation.every=8", *assignments]),
+            RecordReader(data[0]),
             categories=CATEGORIES,
             detector=functools.partial(inference_detector, load_config(None, ASSIGNMENTS), len(CATEGORIES)),
             folder=tmp_path / weights,
@@ -195,9 +200,43 @@ def test_validation_does_not_change_what_is_learnt(
     assert not (tmp_path / VALIDATION).exists()
 
 
+def _write(folder: Path, records: Sequence[bytes]) -> list[str]:
+    folder.mkdir()
+    return write_shards(folder, records, shards=1)
+
+
+def test_images_that_choose_are_not_trained_on(tmp_path: Path) -> None:
+    """The same weights as of a training without them, and the metrics of the model on them alone."""
+    records, tree = coco_records(24, alike=True)
+    keys = ("train.epochs=1.5", "train.steps=auto", "train.validation={every: 4, fraction: 0.3, metric: AR10}")
+    shards = _write(tmp_path / "all", records)
+    training, validation = divide(RecordReader(shards), 0.3)
+    assert validation is not None
+    trained_on, held_out = ([one.read(number) for number in range(len(one))] for one in (training, validation))
+    _train(tmp_path / "kept", shards, (), *keys)
+    _train(tmp_path / "alone", _write(tmp_path / "without", trained_on), (), *keys[:2])
+    steps = math.ceil(1.5 * len(training) / 4)
+    got, expected = (checkpoint_values(tmp_path / name, steps) for name in ("kept", "alone"))
+    for name, value in expected.items():
+        np.testing.assert_array_equal(got[name], value, err_msg=name)
+
+    exported_from = read_exported_from(tmp_path / "kept" / SAVED_MODEL)
+    assert exported_from is not None
+    assert exported_from.chosen_on == ChosenOn("train", len(validation), "AR10")
+    ids = {parse_record(record).image.image_id for record in held_out}
+    tree["images"] = [entry for entry in tree["images"] if entry["id"] in ids]
+    tree["annotations"] = [entry for entry in tree["annotations"] if entry["image_id"] in ids]
+    best = BestCheckpoint(tmp_path / "kept" / VALIDATION / BEST)
+    assert _evaluated(tmp_path / "kept" / SAVED_MODEL, (_write(tmp_path / "held_out", held_out), tree)) == best.metrics
+
+
 def test_training_stops_early_and_epochs_say_when(shards: list[str], data: Any, tmp_path: Path) -> None:
     """An epoch is 2.5 steps; a rise of 1 there never is."""
-    keys = ("train.validation.every_epochs=0.5", "train.validation.patience=2", "train.validation.min_delta=1.0")
+    keys = (
+        "train.validation={split: eval, every_epochs: 0.5}",
+        "train.validation.patience=2",
+        "train.validation.min_delta=1.0",
+    )
     _train(tmp_path, shards, data[0], *keys, "train.validation.export=final")
     assert [entry.step for entry in read_history(tmp_path / VALIDATION / HISTORY_JSON)] == [2, 4, 6]
     assert [path.name for path in (tmp_path / CHECKPOINTS).glob("*.index")] == ["ckpt-6.index"]
@@ -206,7 +245,7 @@ def test_training_stops_early_and_epochs_say_when(shards: list[str], data: Any, 
 
 def test_no_data_to_validate_on_is_said_before_training(shards: list[str], data: Any, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"train\.validation: no records of the split 'eval' to evaluate on"):
-        _train(tmp_path, shards, (), "train.validation.every=8")
+        _train(tmp_path, shards, (), "train.validation={every: 8, split: eval}")
     with pytest.raises(DataError, match=r"validation\.metric=APl: cannot be measured"):
-        _train(tmp_path, shards, data[0], "train.validation.every=8", "train.validation.metric=APl")
+        _train(tmp_path, shards, data[0], "train.validation={every: 8, split: eval, metric: APl}")
     assert not list(tmp_path.iterdir())

@@ -1,0 +1,114 @@
+"""The part of the training images that is kept to choose the checkpoint, and not trained on."""
+
+import logging
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+from detection.datasets.sampling import key_hash
+from detection.input_pipeline.record_classes import read_features
+from detection.input_pipeline.record_reader import RecordReader
+from schemas import features
+from schemas.config.config import Config
+from schemas.config.train.monitoring import ValidationConfig
+from schemas.errors import ConfigError, DataError
+
+_LOGGER = logging.getLogger("cocoflow.trainer")
+_THREADS = 16  # they mostly wait for storage
+MIN_IMAGES = 10  # kept ones, below which `train.validation.every: auto` means no validation
+
+
+class Records(NamedTuple):
+    """Records of a training.
+
+    training: records to train on.
+    validation: records that choose the checkpoint; None: no validation.
+    """
+
+    training: RecordReader
+    validation: RecordReader | None
+
+
+def divide(reader: RecordReader, fraction: float) -> Records:
+    """Keeps the records whose image id has a hash below `fraction`: the same ones when images are added.
+
+    An id that several records have, as of several spans, is validated on once and never trained on.
+
+    Args:
+        reader: all records.
+        fraction: share of the records to keep, 0 < fraction < 1.
+
+    Returns:
+        `validation` is None if no record is kept.
+
+    Raises:
+        DataError: all records are kept; or a record is damaged or no `tf.train.Example`.
+    """
+    with ThreadPoolExecutor(_THREADS) as pool:
+        ids = list(pool.map(lambda number: _image_id(reader, number), range(len(reader))))
+    # Not the hash by which `eval` may have been taken from the same images.
+    kept = [key_hash(f"validation {image_id}") < fraction * 2**64 for image_id in ids]
+    if all(kept):
+        raise DataError(
+            f"train.validation: all {len(ids)} training images would be kept to choose the checkpoint. Add images, or "
+            "set train.validation.split=eval."
+        )
+    first = {image_id: number for number, image_id in reversed(list(enumerate(ids))) if kept[number]}
+    training = reader.select([number for number, is_kept in enumerate(kept) if not is_kept])
+    return Records(training, reader.select(sorted(first.values())) if first else None)
+
+
+def _image_id(reader: RecordReader, number: int) -> str:
+    return b"".join(read_features(reader, number)[features.SOURCE_ID].bytes_list.value).decode(errors="replace")
+
+
+def training_records(
+    config: Config, *, shards: Sequence[str], validation_shards: Sequence[str]
+) -> tuple[Config, Records]:
+    """Opens the records of a training, and keeps a part of them if `train.validation` needs it.
+
+    Args:
+        config: the run's configuration.
+        shards: TFRecord files of the training split.
+        validation_shards: TFRecord files of `Config.validation_split`; empty: there is none.
+
+    Returns:
+        The configuration, whose validation is off if too few images would be kept for `every: auto`; and the records.
+
+    Raises:
+        ConfigError: the named split has no records.
+        DataError: no image is kept, but validation has to happen; or see `RecordReader` and `divide`.
+    """
+    reader, validation = RecordReader(shards), config.train.validation
+    if not validation.enabled:
+        return config, Records(reader, None)
+    if config.validation_split is not None:
+        if not validation_shards:
+            raise ConfigError(
+                f"train.validation: no records of the split {config.validation_split!r} to evaluate on. "
+                "Give the data set this split, or change train.validation.split."
+            )
+        return config, Records(reader, RecordReader(validation_shards))
+    records = divide(reader, validation.fraction)
+    count = len(records.validation or ())
+    if count < MIN_IMAGES and validation.every == "auto":
+        _LOGGER.warning(
+            "train.validation: only %d of %d training images would be kept to choose the checkpoint. All are trained "
+            "on instead, and the last checkpoint is exported. Set train.validation.split=eval to choose on the images "
+            "that judge the model, or train.validation.every to a number.",
+            count,
+            len(reader),
+        )
+        train = config.train.model_copy(update={"validation": ValidationConfig()})
+        return config.model_copy(update={"train": train}), Records(reader, None)
+    if not count:
+        raise DataError(
+            f"train.validation: no image of {len(reader)} is kept to choose the checkpoint. Raise "
+            "train.validation.fraction, or set train.validation.split=eval."
+        )
+    _LOGGER.info(
+        "train.validation: %d of %d training images are kept to choose the checkpoint, and not trained on",
+        count,
+        len(reader),
+    )
+    return config, records

@@ -1,0 +1,121 @@
+"""Which training images are kept to choose the checkpoint."""
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from detection.datasets.sampling import id_fraction
+from detection.input_pipeline.evaluation_records import parse_record
+from detection.input_pipeline.record_reader import RecordReader
+from detection.training.kept_images import divide, training_records
+from schemas.config.config_io import load_config
+from schemas.errors import ConfigError, DataError
+from tests.detection.synthetic import write_shards
+from tests.detection.training.evaluation_records import coco_records
+
+IMAGES = 100
+
+
+@pytest.fixture(scope="module")
+def records() -> list[bytes]:
+    return coco_records(IMAGES, side=16)[0]
+
+
+@pytest.fixture(scope="module")
+def shards(records: list[bytes], tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    return write_shards(tmp_path_factory.mktemp("records"), records)
+
+
+def _ids(reader: RecordReader | None) -> list[int]:
+    assert reader is not None
+    return [parse_record(reader.read(number)).image.image_id for number in range(len(reader))]
+
+
+def test_a_part_is_kept_and_every_image_is_used_once(shards: list[str]) -> None:
+    reader = RecordReader(shards)
+    training, validation = divide(reader, 0.2)
+    assert sorted(_ids(training) + _ids(validation)) == sorted(_ids(reader))
+    assert 0.1 * IMAGES < len(_ids(validation)) < 0.3 * IMAGES
+    assert [image for image in _ids(reader) if image in set(_ids(training))] == _ids(training), "in their order"
+    for part in (training, validation):
+        assert part is not None
+        for number, image_id in enumerate(_ids(part)):
+            assert (
+                parse_record(reader.read(_ids(reader).index(image_id))).entry == parse_record(part.read(number)).entry
+            )
+
+
+def test_an_image_stays_in_its_part_when_others_are_added(
+    records: list[bytes], shards: list[str], tmp_path: Path
+) -> None:
+    _, validation = divide(RecordReader(shards), 0.2)
+    half = RecordReader(write_shards(tmp_path, records[::-2]))
+    assert sorted(_ids(divide(half, 0.2).validation)) == sorted(set(_ids(validation)) & set(_ids(half)))
+
+
+def test_an_image_of_several_spans_is_validated_on_once_and_never_trained_on(shards: list[str]) -> None:
+    training, validation = divide(RecordReader([*shards, *shards]), 0.2)
+    assert _ids(validation) == _ids(divide(RecordReader(shards), 0.2).validation)
+    assert not set(_ids(validation)) & set(_ids(training))
+
+
+def test_a_part_is_kept_of_what_a_hash_left_for_training(records: list[bytes], tmp_path: Path) -> None:
+    """A data set of one file: the same images may not be `eval` and the kept part."""
+    rest = [record for record in records if id_fraction(parse_record(record).image.image_id) >= 0.2]
+    assert len(rest) < len(records)
+    assert len(_ids(divide(RecordReader(write_shards(tmp_path, rest)), 0.2).validation)) > 0.1 * len(rest)
+
+
+def test_validation_decides_what_is_kept(shards: list[str], caplog: pytest.LogCaptureFixture) -> None:
+    def parts(*assignments: str, validation_shards: list[str] | None = None) -> list[int]:
+        config = load_config(None, list(assignments))
+        config, opened = training_records(config, shards=shards, validation_shards=validation_shards or [])
+        assert config.train.validation.enabled == (opened.validation is not None)
+        return [len(one) for one in opened if one is not None]
+
+    assert parts() == [IMAGES]
+    kept = len(_ids(divide(RecordReader(shards), 0.2).validation))
+    with caplog.at_level(logging.INFO):
+        assert parts("train.validation={every: auto, fraction: 0.2}") == [IMAGES - kept, kept]
+    assert f"{kept} of {IMAGES} training images are kept to choose the checkpoint, and not trained on" in caplog.text
+    assert parts("train.validation={every: 9, fraction: 0.6}")[1] > 2 * kept
+    for assignments in (["train.validation={every: 9, split: eval}"], ["train.validation.every=9", "evaluate.split=x"]):
+        assert parts(*assignments, validation_shards=shards[:1]) == [IMAGES, len(RecordReader(shards[:1]))]
+        with pytest.raises(ConfigError, match="no records of the split 'eval' to evaluate on"):
+            parts(*assignments)
+
+
+def test_too_few_images_choose_nothing_unless_asked_for(
+    records: list[bytes], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    shards = write_shards(tmp_path, records[:30])
+    reader = RecordReader(shards)
+    kept = len(divide(reader, 0.2).validation or ())
+    assert 0 < kept < 10
+
+    def opened(every: str) -> tuple[bool, int]:
+        config = load_config(None, [f"train.validation={{every: {every}, fraction: 0.2, metric: AR10}}"])
+        config, parts = training_records(config, shards=shards, validation_shards=[])
+        return config.train.validation.enabled, len(parts.training)
+
+    assert opened("auto") == (False, 30)
+    assert f"only {kept} of 30 training images would be kept" in caplog.text
+    assert opened("5") == (True, 30 - kept)
+    for fraction, message in ((1e-9, "no image of 30 is kept"), (1 - 1e-9, "all 30 training images would be kept")):
+        config = load_config(None, ["train.validation.every=5", f"train.validation.fraction={fraction:.12f}"])
+        with pytest.raises(DataError, match=message):
+            training_records(config, shards=shards, validation_shards=[])
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ("{every: 1, split: train}", "images that are trained on cannot choose"),
+        ("{every: 1, split: eval, fraction: 0.2}", "fraction is for split: auto"),
+        ("{split: eval}", "split needs evaluations while training"),
+    ],
+)
+def test_keys_that_cannot_act_are_refused(section: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_config(None, [f"train.validation={section}"])

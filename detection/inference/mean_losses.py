@@ -27,6 +27,7 @@ class MeanLosses:
         batch_size: images per batch; the losses depend on it, as they are normalised by a
             batch's positive anchors.
         max_instances: max objects per image.
+        with_crowds: ignore crowd regions, as `train.crowds` = ignore; otherwise they are background.
     """
 
     def __init__(
@@ -36,12 +37,14 @@ class MeanLosses:
         *,
         batch_size: int,
         max_instances: int = 100,
+        with_crowds: bool = False,
     ) -> None:
         self._detector = detector
         self._category_ids = [category["id"] for category in categories]
         self._num_keypoints = num_keypoints(categories) if detector.takes_keypoints else 0
         self._batch_size = batch_size
         self._max_instances = max_instances
+        self._with_crowds = with_crowds
         self._loss_terms = tf.function(self._terms, autograph=False)
 
     def __call__(self, records: Iterable[bytes]) -> dict[str, float]:
@@ -81,6 +84,7 @@ class MeanLosses:
             category_ids=self._category_ids,
             with_masks=detector.mask_size > 0,
             num_keypoints=self._num_keypoints,
+            with_crowds=self._with_crowds,
         )
         image, info = fit_to_input(
             sample.image,
@@ -105,7 +109,7 @@ def mean_losses(
     batch_size: int,
     max_instances: int = 100,
 ) -> dict[str, float]:
-    """`MeanLosses` of an exported detector.
+    """`MeanLosses` of an exported detector, which ignores crowds if its training did.
 
     Args:
         saved_model: folder that `detection.inference.export.saved_model_export` wrote.
@@ -124,9 +128,14 @@ def mean_losses(
     unknown = sorted(set(category_ids) - {category["id"] for category in trained.categories})
     if unknown:
         raise DataError(f"{saved_model}: the model does not know category {unknown[0]}, so it has no loss for it.")
-    means = MeanLosses(trained.detector, trained.categories, batch_size=batch_size, max_instances=max_instances)(
-        records
+    mean_losses_of = MeanLosses(
+        trained.detector,
+        trained.categories,
+        batch_size=batch_size,
+        max_instances=max_instances,
+        with_crowds=trained.config.train.crowds == "ignore",
     )
+    means = mean_losses_of(records)
     if not means:
         raise DataError(f"{saved_model}: no record to compute its losses on. Give a split with images.")
     return means

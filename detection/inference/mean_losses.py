@@ -1,11 +1,12 @@
 """Computes the mean loss terms of a detector on records, as evaluation loops log them."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
+from detection.inference.device_copies import map_in_turn, on_device_of
 from detection.inference.restore import load_trained
 from detection.input_pipeline.network_input import fit_to_input, in_window, pad_labels
 from detection.input_pipeline.record_decoder import decode_record, num_keypoints
@@ -28,6 +29,7 @@ class MeanLosses:
             batch's positive anchors.
         max_instances: max objects per image.
         with_crowds: ignore crowd regions, as `train.crowds` = ignore; otherwise they are background.
+        copies: detectors equal to `detector` on other devices, with which it shares the batches.
     """
 
     def __init__(
@@ -38,6 +40,7 @@ class MeanLosses:
         batch_size: int,
         max_instances: int = 100,
         with_crowds: bool = False,
+        copies: Sequence[Detector] = (),
     ) -> None:
         self._detector = detector
         self._category_ids = [category["id"] for category in categories]
@@ -45,7 +48,8 @@ class MeanLosses:
         self._batch_size = batch_size
         self._max_instances = max_instances
         self._with_crowds = with_crowds
-        self._loss_terms = tf.function(self._terms, autograph=False)
+        self._loss_terms = [_loss_terms_of(detector)]
+        self._loss_terms += [on_device_of(copy, _loss_terms_of(copy)) for copy in copies]
 
     def __call__(self, records: Iterable[bytes]) -> dict[str, float]:
         """Runs the detector.
@@ -64,10 +68,10 @@ class MeanLosses:
         totals: dict[str, float] = {}
         images = 0
         try:
-            for inputs, labels in examples.batch(self._batch_size).prefetch(1):
-                count = int(inputs.shape[0])
-                for name, value in self._loss_terms(inputs, labels).items():
-                    totals[name] = totals.get(name, 0.0) + float(value) * count
+            batches = examples.batch(self._batch_size).prefetch(len(self._loss_terms))
+            for count, terms in map_in_turn(self._loss_terms, batches):
+                for name, value in terms.items():
+                    totals[name] = totals.get(name, 0.0) + value * count
                 images += count
         except tf.errors.InvalidArgumentError as error:
             raise DataError(
@@ -97,8 +101,18 @@ class MeanLosses:
         fitted = in_window(sample, image, size=size, offset=tf.zeros([2]), window=size, mask_size=detector.mask_size)
         return image, pad_labels(fitted, max_instances=self._max_instances)[0]
 
-    def _terms(self, inputs: tf.Tensor, labels: Labels) -> dict[str, tf.Tensor]:
-        return self._detector.losses(self._detector(inputs, training=False), labels)
+
+def _loss_terms_of(detector: Detector) -> Callable[[tuple[tf.Tensor, Labels]], tuple[int, dict[str, float]]]:
+    """Returns a function from a batch to its number of images and its loss terms."""
+
+    @tf.function(autograph=False)
+    def terms(inputs: tf.Tensor, labels: Labels) -> dict[str, tf.Tensor]:
+        return detector.losses(detector(inputs, training=False), labels)
+
+    def call(batch: tuple[tf.Tensor, Labels]) -> tuple[int, dict[str, float]]:
+        return int(batch[0].shape[0]), {name: float(value) for name, value in terms(*batch).items()}
+
+    return call
 
 
 def mean_losses(

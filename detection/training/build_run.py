@@ -117,7 +117,8 @@ def validation_from_config(
         categories: COCO categories, in the order of the detector's classes.
         detector: returns a detector for the checkpoints' weights; see `inference_detector`.
         output: output folder of the run.
-        strategy: the run's strategy; its chief evaluates, and the other processes follow its decisions.
+        strategy: the run's strategy; its chief evaluates, on all its devices, and the other processes follow its
+            decisions.
 
     Raises:
         ConfigError: there are no records to evaluate on.
@@ -133,7 +134,13 @@ def validation_from_config(
     if validation_config.enabled and is_chief(strategy):
         folder, logs = output / VALIDATION, output / LOGS / VALIDATION
         evaluator = checkpoint_evaluator_from_config(
-            config, shards=shards, categories=categories, detector=detector, folder=folder, logs=logs
+            config,
+            shards=shards,
+            categories=categories,
+            detector=detector,
+            copies=detector_copies(config, len(categories), strategy=strategy),
+            folder=folder,
+            logs=logs,
         )
     return Validation(
         evaluator,
@@ -155,6 +162,7 @@ def checkpoint_evaluator_from_config(
     detector: Callable[[], Detector],
     folder: Path,
     logs: Path,
+    copies: Sequence[Detector] = (),
 ) -> CheckpointEvaluator:
     """Builds the evaluator of a run's checkpoints.
 
@@ -165,6 +173,7 @@ def checkpoint_evaluator_from_config(
         detector: see `validation_from_config`.
         folder: see `CheckpointEvaluator`.
         logs: see `CheckpointEvaluator`.
+        copies: see `DetectorEvaluator`.
 
     Raises:
         DataError: see `validation_from_config`.
@@ -193,6 +202,7 @@ def checkpoint_evaluator_from_config(
         weights=config.train.ema.exported_weights,
         losses=losses,
         options=config.evaluate.analysis,
+        copies=copies,
     )
     return CheckpointEvaluator(evaluate, folder=folder, logs=logs, metric=metric)
 
@@ -200,6 +210,17 @@ def checkpoint_evaluator_from_config(
 def inference_detector(config: Config, num_classes: int) -> Detector:
     """Builds a detector, outside of any strategy, that a checkpoint's weights are loaded into."""
     return detector_from_config(config.model, num_classes=num_classes, precision=config.train.precision)
+
+
+def detector_copies(config: Config, num_classes: int, *, strategy: tf.distribute.Strategy) -> list[Detector]:
+    """Builds `inference_detector` once more on each device of this process but the first; none for TPUs."""
+    copies: list[Detector] = []
+    if isinstance(strategy, tf.distribute.TPUStrategy):  # images are decoded, and RLEs made, on the host
+        return copies
+    for device in strategy.extended.worker_devices[1:]:
+        with tf.device(device):
+            copies.append(inference_detector(config, num_classes))
+    return copies
 
 
 def check_inference_losses(

@@ -1,7 +1,8 @@
 """The split that checkpoints are evaluated on."""
 
+import functools
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from detection.coco.metrics import UNDEFINED, CocoMetrics
 from detection.coco.params import make_params
 from detection.coco.summary import metrics_to_json
 from detection.images.drawing import Picture
+from detection.inference.device_copies import map_in_turn
 from detection.inference.results import joined
 from detection.inference.saved_model import SignatureDetector
 from detection.input_pipeline.evaluation_records import EvaluationRecord, parse_record, stored_picture
@@ -66,20 +68,28 @@ class ValidationSplit:
         Raises:
             DataError: the metric cannot be measured, or a record cannot be evaluated.
         """
-        report = metrics_to_json(*self._measured(lambda records: []))
+        report = metrics_to_json(*self._measured((records, []) for records in self._batches()))
         if metrics_of_report(report).get(metric, UNDEFINED) == UNDEFINED:
             raise DataError(
                 f"train.validation.metric={metric}: cannot be measured, as none of the {len(self)} images to evaluate "
                 "on has an annotation that counts for it. Choose another metric, or give the split more images."
             )
 
-    def evaluate(self, detector: SignatureDetector) -> list[CocoMetrics]:
+    def evaluate(self, *detectors: SignatureDetector) -> list[CocoMetrics]:
         """Computes a detector's COCO metrics by each IoU type.
+
+        Args:
+            detectors: the detector, and copies on other devices, with which it shares the batches.
 
         Raises:
             DataError: a record that cannot be evaluated, or an image that the detector cannot read.
         """
-        return self._measured(lambda records: self._detections(detector, records, self.iou_types))
+
+        def detect(detector: SignatureDetector, records: list[EvaluationRecord]) -> tuple[list[EvaluationRecord], Any]:
+            return records, self._detections(detector, records, self.iou_types)
+
+        functions = [functools.partial(detect, detector) for detector in detectors]
+        return self._measured(map_in_turn(functions, self._batches()))
 
     def records(self) -> Iterator[bytes]:
         """Reads the serialized records."""
@@ -127,12 +137,12 @@ class ValidationSplit:
         images = [record.image for record in records]
         return joined(detector.detect(images, with_masks="segm" in iou_types)).compared_by(iou_types)
 
-    def _measured(self, detections_of: Any) -> list[CocoMetrics]:
+    def _measured(self, batches: Iterable[tuple[list[EvaluationRecord], Any]]) -> list[CocoMetrics]:
+        """Computes metrics from records with their detections."""
         accumulators = [MetricsAccumulator(self._categories, make_params(iou_type)) for iou_type in self.iou_types]
-        for records in self._batches():
+        for records, detections in batches:
             images = [record.entry for record in records]
             annotations = [annotation for record in records for annotation in record.annotations]
-            detections = detections_of(records)
             for accumulator in accumulators:
                 accumulator.add(images, annotations, detections)
         return [accumulator.result(last=True) for accumulator in accumulators]

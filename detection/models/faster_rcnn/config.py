@@ -101,7 +101,7 @@ class FasterRcnnConfig(PyramidConfig):
     rpn_box_loss: Literal["mean", "level_means"] = Field(
         "mean",
         description="mean: over the sampled positives of all levels; level_means: sum over the levels of the mean over "
-        "all positives of each, as in TPU Mask R-CNN: up to as many times larger as there are levels",
+        "all positives of each, as in TPU Mask R-CNN; several times larger, if several levels have positives",
     )
     rpn_huber_delta: PositiveFloat = Field(1.0 / 9.0, description="of the RPN's box loss, in units of the deltas")
 

@@ -210,7 +210,8 @@ class FasterRcnn(Detector):
         if config.rpn_box_loss == "level_means":
             targets = level_targets(config, self.anchors, labels, assignment)
         else:
-            deltas, targets = [tf.concat(deltas, axis=1)], [sampled]
+            deltas = [tf.gather(tf.concat(deltas, axis=1), sampled.indices, batch_dims=1)]
+            targets = [sampled]
         score_loss = rpn_score_loss(logits, sampled, normalizer=images * config.rpn_samples)
         means = [
             rpn_box_loss(own, matched, normalizer=count, delta=config.rpn_huber_delta)

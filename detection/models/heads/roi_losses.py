@@ -32,7 +32,7 @@ def rpn_box_loss(
     """Returns the sum of the Huber losses of the positive anchors, divided by the normaliser.
 
     Args:
-        deltas: float32 [B, A, 4], of all anchors.
+        deltas: float32 [B, S, 4], of the anchors of the targets.
         targets: sampled anchors, or all.
         normalizer: scalar, the number of positives; TPU Mask R-CNN adds such means of all positives of each level.
         delta: see `huber_loss`.
@@ -40,8 +40,7 @@ def rpn_box_loss(
     Returns:
         float32 scalar; each anchor's loss is the mean over its four deltas.
     """
-    own = deltas if targets.indices is None else tf.gather(deltas, targets.indices, batch_dims=1)
-    losses = tf.reduce_mean(huber_loss(own - targets.deltas, delta=delta), axis=-1)
+    losses = tf.reduce_mean(huber_loss(deltas - targets.deltas, delta=delta), axis=-1)
     return _masked_sum(losses, targets.positive, targets.weights) / normalizer
 
 

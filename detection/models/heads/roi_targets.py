@@ -20,14 +20,14 @@ _ANCHOR_DRAW, _ROI_DRAW = 2**20, 2**20 + 1  # see `own_random_bits`; layers of t
 class AnchorTargets(NamedTuple):
     """Targets of S anchors per image: of sampled ones, positives first and unused slots last, or of all.
 
-    indices: int32 [B, S], indices of the anchors; 0 for unused slots; None: all anchors in their order.
+    indices: int32 [B, S], indices of the anchors; 0 for unused slots.
     positive: bool [B, S], the anchor is assigned to an object.
     valid: bool [B, S], the slot is used.
     deltas: float32 [B, S, 4], encoded box of the object; 0 if not positive.
     weights: float32 [B, S], weight of the object, 1 if not positive; None: all are 1.
     """
 
-    indices: tf.Tensor | None
+    indices: tf.Tensor
     positive: tf.Tensor
     valid: tf.Tensor
     deltas: tf.Tensor
@@ -106,7 +106,7 @@ def all_anchors(anchors: tf.Tensor, labels: Labels, assignment: Assignment) -> A
     # Corners as edges even with `tpu_coordinates`: so the original encodes the targets of its first stage.
     deltas = encode_yxyx(tf.gather(labels.boxes, objects, batch_dims=1), anchors)
     return AnchorTargets(
-        indices=None,
+        indices=tf.broadcast_to(tf.range(tf.shape(positive)[1]), tf.shape(positive)),
         positive=positive,
         valid=positive,
         deltas=tf.where(positive[..., tf.newaxis], deltas, 0.0),

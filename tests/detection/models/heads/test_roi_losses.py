@@ -42,8 +42,9 @@ def _labels(**more: Any) -> Labels:
 
 def _assign(anchors: Any, labels: Labels) -> Assignment:
     """With the thresholds of TPU Mask R-CNN's RPN."""
-    thresholds = {"match_threshold": 0.7, "unmatched_threshold": 0.3}
-    return assign_anchors(tf.constant(anchors), labels.boxes, labels.valid, **thresholds)
+    return assign_anchors(
+        tf.constant(anchors), labels.boxes, labels.valid, match_threshold=0.7, unmatched_threshold=0.3
+    )
 
 
 def _sample(anchors: Any, labels: Labels, **options: Any) -> AnchorTargets:
@@ -106,7 +107,9 @@ def test_all_positive_anchors() -> None:
     """Those of the sample, when it has room for all of them, but in the anchors' order."""
     labels = _labels(weights=tf.constant([[2.0, 3.0, 5.0, 7.0]] * 3))
     targets, sampled = all_anchors(tf.constant(ANCHORS), labels, _assign(ANCHORS, labels)), _sample(ANCHORS, labels)
-    assert targets.indices is None
+    assert targets.weights is not None
+    assert sampled.weights is not None
+    np.testing.assert_array_equal(targets.indices, np.tile(np.arange(len(ANCHORS)), (3, 1)))
     for image, slot in np.argwhere(sampled.positive):
         anchor = int(sampled.indices[image, slot])
         assert targets.positive[image, anchor]
@@ -281,6 +284,10 @@ def _anchor_targets(random: np.random.Generator, *, weights: bool) -> AnchorTarg
     )
 
 
+def _sampled(values: tf.Tensor, targets: AnchorTargets) -> tf.Tensor:
+    return tf.gather(values, targets.indices, batch_dims=1)
+
+
 def _plain_huber(error: float, delta: float) -> float:
     return error**2 / 2 if abs(error) <= delta else delta * (abs(error) - delta / 2)
 
@@ -302,7 +309,7 @@ def test_first_stage_losses(weights: bool) -> None:
             box += factor * float(np.mean([_plain_huber(error, 1 / 9) for error in errors]))
     given = tf.constant(logits, tf.float32), tf.constant(deltas, tf.float32)
     np.testing.assert_allclose(rpn_score_loss(given[0], targets, normalizer=8.0), score / 8, rtol=1e-5)
-    np.testing.assert_allclose(rpn_box_loss(given[1], targets, normalizer=2.0), box / 2, rtol=1e-5)
+    np.testing.assert_allclose(rpn_box_loss(_sampled(given[1], targets), targets, normalizer=2.0), box / 2, rtol=1e-5)
 
 
 def test_only_sampled_anchors_have_a_gradient() -> None:
@@ -310,7 +317,9 @@ def test_only_sampled_anchors_have_a_gradient() -> None:
     logits, deltas = tf.zeros([2, 10]), tf.fill([2, 10, 4], 3.0)
     with tf.GradientTape() as tape:
         tape.watch([logits, deltas])
-        total = rpn_score_loss(logits, targets, normalizer=1.0) + rpn_box_loss(deltas, targets, normalizer=1.0)
+        total = rpn_score_loss(logits, targets, normalizer=1.0) + rpn_box_loss(
+            _sampled(deltas, targets), targets, normalizer=1.0
+        )
     of_logits, of_deltas = (
         tf.convert_to_tensor(gradient).numpy() for gradient in tape.gradient(total, [logits, deltas])
     )
@@ -396,7 +405,7 @@ def test_losses_compile_under_xla_with_their_gradients() -> None:
             masks = outputs[4]
             terms = [
                 rpn_score_loss(outputs[0], anchors, normalizer=8.0),
-                rpn_box_loss(outputs[1], anchors, normalizer=2.0),
+                rpn_box_loss(_sampled(outputs[1], anchors), anchors, normalizer=2.0),
                 roi_class_loss(outputs[2], rois, normalizer=5.0),
                 roi_box_loss(outputs[3], rois, normalizer=3.0),
                 mask_loss(masks, tf.ones_like(masks), rois.positive, normalizer=3.0),

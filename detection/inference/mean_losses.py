@@ -1,5 +1,7 @@
 """Computes the mean loss terms of a detector on records, as evaluation loops log them."""
 
+import itertools
+import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -51,11 +53,15 @@ class MeanLosses:
         self._loss_terms = [_loss_terms_of(detector)]
         self._loss_terms += [on_device_of(copy, _loss_terms_of(copy)) for copy in copies]
 
-    def __call__(self, records: Iterable[bytes]) -> dict[str, float]:
+    def __call__(
+        self, records: Iterable[bytes], *, gather: Callable[[bytes], Sequence[bytes]] = lambda data: [data]
+    ) -> dict[str, float]:
         """Runs the detector.
 
         Args:
-            records: serialized `tf.train.Example`s with the keys of `schemas.features`.
+            records: serialized `tf.train.Example`s with the keys of `schemas.features`; with several
+                machines, every n-th batch of records.
+            gather: exchanges bytes with the other machines that run this; returns those of all.
 
         Returns:
             Means by name of the term, and their sum as `TOTAL_LOSS`; empty without records.
@@ -63,23 +69,31 @@ class MeanLosses:
         Raises:
             DataError: a record cannot be parsed or decoded.
         """
-        serialized = tf.data.Dataset.from_generator(lambda: records, output_signature=tf.TensorSpec([], tf.string))
-        examples = serialized.map(self._example, num_parallel_calls=tf.data.AUTOTUNE)
+        of_machines = [json.loads(part) for part in gather(json.dumps(self._batch_terms(records)).encode())]
+        batches = [batch for row in itertools.zip_longest(*of_machines) for batch in row if batch is not None]
+        images = sum(count for count, _ in batches)
         totals: dict[str, float] = {}
-        images = 0
-        try:
-            batches = examples.batch(self._batch_size).prefetch(len(self._loss_terms))
-            for count, terms in map_in_turn(self._loss_terms, batches):
-                for name, value in terms.items():
-                    totals[name] = totals.get(name, 0.0) + value * count
-                images += count
-        except tf.errors.InvalidArgumentError as error:
-            raise DataError(
-                f"a record after the first {images} cannot be read for its losses: "
-                f"{error.message.splitlines()[0].rpartition('}} ')[2]} Write the records again."
-            ) from None
+        for count, terms in batches:
+            for name, value in terms.items():
+                totals[name] = totals.get(name, 0.0) + value * count
         means = {name: total / images for name, total in totals.items()}
         return means | {TOTAL_LOSS: sum(means.values())} if means else {}
+
+    def _batch_terms(self, records: Iterable[bytes]) -> list[tuple[int, dict[str, float]]]:
+        """Returns the number of images and the loss terms of each batch."""
+        serialized = tf.data.Dataset.from_generator(lambda: records, output_signature=tf.TensorSpec([], tf.string))
+        examples = serialized.map(self._example, num_parallel_calls=tf.data.AUTOTUNE)
+        batches = examples.batch(self._batch_size).prefetch(len(self._loss_terms))
+        results: list[tuple[int, dict[str, float]]] = []
+        try:
+            for result in map_in_turn(self._loss_terms, batches):
+                results.append(result)
+        except tf.errors.InvalidArgumentError as error:
+            raise DataError(
+                f"a record after the first {sum(count for count, _ in results)} cannot be read for its losses: "
+                f"{error.message.splitlines()[0].rpartition('}} ')[2]} Write the records again."
+            ) from None
+        return results
 
     def _example(self, record: tf.Tensor) -> tuple[tf.Tensor, Labels]:
         detector = self._detector

@@ -1,5 +1,6 @@
 """Evaluating checkpoints: their metrics, losses and pictures; the history and the best checkpoint are updated."""
 
+import functools
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -52,6 +53,7 @@ class DetectorEvaluator:
         losses: mean losses of this detector; None: no losses.
         options: options of the pictures; its `visualizations` may be 0.
         copies: detectors equal to `detector` on other devices, with which it shares the images.
+        load: loads the weights of the checkpoint at a path into `detector`; None: from the checkpoint.
     """
 
     def __init__(
@@ -65,11 +67,12 @@ class DetectorEvaluator:
         losses: MeanLosses | None = None,
         options: AnalysisConfig | None = None,
         copies: Sequence[Detector] = (),
+        load: Callable[[str], None] | None = None,
     ) -> None:
         self._losses = losses
         self._options = options or AnalysisConfig()
         self._split = split
-        self._weights = weights
+        self._load = load or functools.partial(load_weights, detector, weights=weights)
         self._detector = detector
         self._copies = copies
         # Modules own the functions of their signatures, so they are kept.
@@ -79,16 +82,18 @@ class DetectorEvaluator:
         self._signatures = [SignatureDetector(one, batch_size=batch_size) for one in (first, *on_devices)]
 
     def __call__(self, path: str) -> CheckpointEvaluation:
-        """Evaluates the checkpoint at `path`.
+        """Evaluates the checkpoint at `path`, together with the machines that share the split.
 
         Raises:
             DataError: see `load_weights` and `ValidationSplit.evaluate`.
         """
-        load_weights(self._detector, path, weights=self._weights)
+        self._load(path)
         copy_weights(self._detector, self._copies)
         metrics = self._split.evaluate(*self._signatures)
-        losses = {} if self._losses is None else self._losses(self._split.records())
-        return CheckpointEvaluation(metrics, losses, self._split.pictures(self._signatures[0], self._options))
+        share = self._split.share
+        losses = {} if self._losses is None else self._losses(self._split.records(), gather=share.gather)
+        pictures = self._split.pictures(self._signatures[0], self._options) if share.index == 0 else ()
+        return CheckpointEvaluation(metrics, losses, pictures)
 
 
 class CheckpointEvaluator:

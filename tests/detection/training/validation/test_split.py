@@ -1,9 +1,11 @@
 """Records through a detector to metrics: every image once, to the bits of an evaluation from outside."""
 
+import functools
 import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -12,16 +14,18 @@ import tensorflow as tf
 from detection.coco import evaluate
 from detection.datasets.entries import Rows
 from detection.inference.export.saved_model_export import export_saved_model
+from detection.inference.mean_losses import MeanLosses
 from detection.inference.results import Results, joined
 from detection.inference.saved_model import SavedModelDetector
 from detection.input_pipeline.evaluation_records import parse_record
 from detection.input_pipeline.record_reader import RecordReader
 from detection.models.detector import variables_by_path
 from detection.models.registry import detector_from_config
-from detection.training.build_run import checkpoint_evaluator_from_config, detector_copies, inference_detector
+from detection.training import build_run
+from detection.training.build_run import detector_copies, detector_evaluator_from_config, inference_detector
 from detection.training.checkpoints.manager import load_weights
 from detection.training.validation.checkpoint_evaluator import DetectorEvaluator
-from detection.training.validation.split import ValidationSplit
+from detection.training.validation.split import Share, ValidationSplit
 from detection.types import EncodedImage
 from schemas.artifacts import EMA_PART, MODEL_PART
 from schemas.config.config import Config
@@ -101,30 +105,51 @@ def test_detectors_share_the_batches_and_run_at_the_same_time(data: Any, monkeyp
     np.testing.assert_array_equal(metrics.precision, expected.precision)
 
 
+@pytest.mark.parametrize("count", [2, 3, 12])
+def test_machines_share_the_batches(count: int, data: Any) -> None:
+    """Each computes the metrics of all, from its own images and what the others send; one may have no image."""
+    shards, tree = data
+    sent: dict[int, bytes] = {}
+    finders: list[Any] = [_Finder(tree) for _ in range(count)]
+
+    def split_of(index: int, gather: Any) -> ValidationSplit:
+        return ValidationSplit(shards, categories=CATEGORIES, batch_size=1, share=Share(index, count, gather))
+
+    def send(index: int, state: bytes) -> list[bytes]:
+        sent[index] = state
+        return []  # of no other machine so far
+
+    for index, finder in enumerate(finders):
+        split_of(index, functools.partial(send, index)).evaluate(finder)
+    [metrics] = split_of(1, lambda own: [sent[index] for index in range(count)]).evaluate(_Finder(tree))
+    seen = [image_id for finder in finders for image_id in finder.seen]
+    assert sorted(seen) == sorted(entry["id"] for entry in tree["images"])
+    expected = evaluate(tree, _Finder(tree).all_rows)
+    assert metrics.by_name == expected.by_name
+    np.testing.assert_array_equal(metrics.precision, expected.precision)
+
+
 def test_replicas_give_the_metrics_and_losses_of_one(
-    data: Any, tmp_path: Path, two_replicas: tf.distribute.Strategy
+    data: Any, tmp_path: Path, two_replicas: tf.distribute.Strategy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A copy on the second device has the checkpoint's weights, and works."""
+    """A copy on the second device has the checkpoint's weights."""
+    losses = mock.Mock(side_effect=MeanLosses)
+    monkeypatch.setattr(build_run, "MeanLosses", losses)
     tiny_detector.register()
     shards, _ = data
-    config = tiny_config(*SMALL, "evaluate.batch_size=2")
+    config = tiny_config(*SMALL, "evaluate.batch_size=2", "train.crowds=ignore")
     _averaged_checkpoint(config, tmp_path / "ckpt-2")
-    one_device = tf.distribute.OneDeviceStrategy("CPU:0")
     results = []
-    for strategy in (one_device, two_replicas):
+    for strategy in (tf.distribute.OneDeviceStrategy("CPU:0"), two_replicas):
         copies = detector_copies(config, len(CATEGORIES), strategy=strategy)
         devices = [copy.variables[0].value.device[-5:] for copy in copies]
         assert devices == ["CPU:1"][: strategy.num_replicas_in_sync - 1]
-        evaluator = checkpoint_evaluator_from_config(
-            config,
-            shards=shards,
-            categories=CATEGORIES,
-            detector=lambda: inference_detector(config, len(CATEGORIES)),
-            copies=copies,
-            folder=tmp_path,
-            logs=tmp_path,
+        detector = inference_detector(config, len(CATEGORIES))
+        evaluator = detector_evaluator_from_config(
+            config, shards=shards, categories=CATEGORIES, detector=detector, copies=copies
         )
-        results.append(evaluator._evaluate(str(tmp_path / "ckpt-2")))
+        assert losses.call_args.kwargs.items() >= {"copies": copies, "with_crowds": True}.items()
+        results.append(evaluator(str(tmp_path / "ckpt-2")))
     alone, together = results
     np.testing.assert_array_equal(together.metrics[0].scores, alone.metrics[0].scores)
     assert together.metrics[0].by_name == alone.metrics[0].by_name

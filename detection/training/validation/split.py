@@ -3,7 +3,8 @@
 import functools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -25,7 +26,8 @@ from schemas.errors import DataError
 from schemas.metrics import IouType, metrics_of_report
 
 
-class Share(NamedTuple):
+@dataclass(frozen=True)
+class Share:
     """The part of an evaluation that this machine does: of every `count` batches, that with number `index`.
 
     index: 0 for the chief.
@@ -35,7 +37,7 @@ class Share(NamedTuple):
 
     index: int = 0
     count: int = 1
-    gather: Callable[[bytes], Sequence[bytes]] = lambda data: [data]
+    gather: Callable[[bytes], Sequence[bytes]] = field(default=lambda data: [data])
 
 
 ALONE = Share()

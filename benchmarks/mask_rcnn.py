@@ -28,8 +28,8 @@ import tensorflow as tf
 from benchmarks.measure import Measured, measure, milliseconds, spread
 from benchmarks.torchvision_mask_rcnn import BATCH, CLASSES, SIDE
 from detection.models.faster_rcnn.model import FasterRcnn
-from detection.models.faster_rcnn.targets import anchor_targets, roi_targets
-from detection.models.heads.roi_targets import RoiTargets
+from detection.models.faster_rcnn.targets import anchor_assignment, anchor_targets, roi_targets
+from detection.models.heads.roi_targets import AnchorTargets, RoiTargets
 from detection.models.registry import build_detector
 from detection.ops.masks import paste_masks
 from detection.types import ImageInfo, Labels
@@ -127,6 +127,10 @@ def _parts(detector: FasterRcnn, images: tf.Tensor, labels: Labels) -> dict[str,
     size = tf.constant([float(SIDE)] * 2)
     seed = outputs.seed
 
+    def sampled_anchors() -> AnchorTargets:
+        assignment = anchor_assignment(detector.config, detector.anchors, labels)
+        return anchor_targets(detector.config, detector.anchors, labels, assignment, seed=seed)
+
     def sampled_rois() -> RoiTargets:
         return roi_targets(detector.config, detector._propose(outputs, size, training=True), labels, seed=seed)
 
@@ -138,7 +142,7 @@ def _parts(detector: FasterRcnn, images: tf.Tensor, labels: Labels) -> dict[str,
         "backbone, pyramid, RPN": lambda: [level[:, 0, 0] for level in detector(images, training=False).rpn.logits],
         "proposals, training": lambda: detector._propose(outputs, size, training=True),
         "proposals, detection": lambda: detector._propose(outputs, size, training=False),
-        "anchor targets": lambda: anchor_targets(detector.config, detector.anchors, labels, seed=seed),
+        "anchor targets": sampled_anchors,
         "proposals, RoI targets": sampled_rois,
         "RoIAlign, 512 RoIs": lambda: detector._roi_features(outputs, rois.boxes, 7)[..., 0],
         "RoIAlign, 1,000 RoIs": lambda: detector._roi_features(outputs, proposals, 7)[..., 0],

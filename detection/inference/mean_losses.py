@@ -1,11 +1,14 @@
 """Computes the mean loss terms of a detector on records, as evaluation loops log them."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import itertools
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
+from detection.inference.device_copies import map_in_turn, on_device_of
 from detection.inference.restore import load_trained
 from detection.input_pipeline.network_input import fit_to_input, in_window, pad_labels
 from detection.input_pipeline.record_decoder import decode_record, num_keypoints
@@ -27,6 +30,8 @@ class MeanLosses:
         batch_size: images per batch; the losses depend on it, as they are normalised by a
             batch's positive anchors.
         max_instances: max objects per image.
+        with_crowds: ignore crowd regions, as `train.crowds` = ignore; otherwise they are background.
+        copies: detectors equal to `detector` on other devices, with which it shares the batches.
     """
 
     def __init__(
@@ -36,19 +41,27 @@ class MeanLosses:
         *,
         batch_size: int,
         max_instances: int = 100,
+        with_crowds: bool = False,
+        copies: Sequence[Detector] = (),
     ) -> None:
         self._detector = detector
         self._category_ids = [category["id"] for category in categories]
         self._num_keypoints = num_keypoints(categories) if detector.takes_keypoints else 0
         self._batch_size = batch_size
         self._max_instances = max_instances
-        self._loss_terms = tf.function(self._terms, autograph=False)
+        self._with_crowds = with_crowds
+        self._loss_terms = [_loss_terms_of(detector)]
+        self._loss_terms += [on_device_of(copy, _loss_terms_of(copy)) for copy in copies]
 
-    def __call__(self, records: Iterable[bytes]) -> dict[str, float]:
+    def __call__(
+        self, records: Iterable[bytes], *, gather: Callable[[bytes], Sequence[bytes]] = lambda data: [data]
+    ) -> dict[str, float]:
         """Runs the detector.
 
         Args:
-            records: serialized `tf.train.Example`s with the keys of `schemas.features`.
+            records: serialized `tf.train.Example`s with the keys of `schemas.features`; with several
+                machines, every n-th batch of records.
+            gather: exchanges bytes with the other machines that run this; returns those of all.
 
         Returns:
             Means by name of the term, and their sum as `TOTAL_LOSS`; empty without records.
@@ -56,23 +69,31 @@ class MeanLosses:
         Raises:
             DataError: a record cannot be parsed or decoded.
         """
-        serialized = tf.data.Dataset.from_generator(lambda: records, output_signature=tf.TensorSpec([], tf.string))
-        examples = serialized.map(self._example, num_parallel_calls=tf.data.AUTOTUNE)
+        of_machines = [json.loads(part) for part in gather(json.dumps(self._batch_terms(records)).encode())]
+        batches = [batch for row in itertools.zip_longest(*of_machines) for batch in row if batch is not None]
+        images = sum(count for count, _ in batches)
         totals: dict[str, float] = {}
-        images = 0
-        try:
-            for inputs, labels in examples.batch(self._batch_size).prefetch(1):
-                count = int(inputs.shape[0])
-                for name, value in self._loss_terms(inputs, labels).items():
-                    totals[name] = totals.get(name, 0.0) + float(value) * count
-                images += count
-        except tf.errors.InvalidArgumentError as error:
-            raise DataError(
-                f"a record after the first {images} cannot be read for its losses: "
-                f"{error.message.splitlines()[0].rpartition('}} ')[2]} Write the records again."
-            ) from None
+        for count, terms in batches:
+            for name, value in terms.items():
+                totals[name] = totals.get(name, 0.0) + value * count
         means = {name: total / images for name, total in totals.items()}
         return means | {TOTAL_LOSS: sum(means.values())} if means else {}
+
+    def _batch_terms(self, records: Iterable[bytes]) -> list[tuple[int, dict[str, float]]]:
+        """Returns the number of images and the loss terms of each batch."""
+        serialized = tf.data.Dataset.from_generator(lambda: records, output_signature=tf.TensorSpec([], tf.string))
+        examples = serialized.map(self._example, num_parallel_calls=tf.data.AUTOTUNE)
+        batches = examples.batch(self._batch_size).prefetch(len(self._loss_terms))
+        results: list[tuple[int, dict[str, float]]] = []
+        try:
+            for result in map_in_turn(self._loss_terms, batches):
+                results.append(result)
+        except tf.errors.InvalidArgumentError as error:
+            raise DataError(
+                f"a record after the first {sum(count for count, _ in results)} cannot be read for its losses: "
+                f"{error.message.splitlines()[0].rpartition('}} ')[2]} Write the records again."
+            ) from None
+        return results
 
     def _example(self, record: tf.Tensor) -> tuple[tf.Tensor, Labels]:
         detector = self._detector
@@ -81,6 +102,7 @@ class MeanLosses:
             category_ids=self._category_ids,
             with_masks=detector.mask_size > 0,
             num_keypoints=self._num_keypoints,
+            with_crowds=self._with_crowds,
         )
         image, info = fit_to_input(
             sample.image,
@@ -93,8 +115,18 @@ class MeanLosses:
         fitted = in_window(sample, image, size=size, offset=tf.zeros([2]), window=size, mask_size=detector.mask_size)
         return image, pad_labels(fitted, max_instances=self._max_instances)[0]
 
-    def _terms(self, inputs: tf.Tensor, labels: Labels) -> dict[str, tf.Tensor]:
-        return self._detector.losses(self._detector(inputs, training=False), labels)
+
+def _loss_terms_of(detector: Detector) -> Callable[[tuple[tf.Tensor, Labels]], tuple[int, dict[str, float]]]:
+    """Returns a function from a batch to its number of images and its loss terms."""
+
+    @tf.function(autograph=False)
+    def terms(inputs: tf.Tensor, labels: Labels) -> dict[str, tf.Tensor]:
+        return detector.losses(detector(inputs, training=False), labels)
+
+    def call(batch: tuple[tf.Tensor, Labels]) -> tuple[int, dict[str, float]]:
+        return int(batch[0].shape[0]), {name: float(value) for name, value in terms(*batch).items()}
+
+    return call
 
 
 def mean_losses(
@@ -105,7 +137,7 @@ def mean_losses(
     batch_size: int,
     max_instances: int = 100,
 ) -> dict[str, float]:
-    """`MeanLosses` of an exported detector.
+    """`MeanLosses` of an exported detector, which ignores crowds if its training did.
 
     Args:
         saved_model: folder that `detection.inference.export.saved_model_export` wrote.
@@ -124,9 +156,14 @@ def mean_losses(
     unknown = sorted(set(category_ids) - {category["id"] for category in trained.categories})
     if unknown:
         raise DataError(f"{saved_model}: the model does not know category {unknown[0]}, so it has no loss for it.")
-    means = MeanLosses(trained.detector, trained.categories, batch_size=batch_size, max_instances=max_instances)(
-        records
+    mean_losses_of = MeanLosses(
+        trained.detector,
+        trained.categories,
+        batch_size=batch_size,
+        max_instances=max_instances,
+        with_crowds=trained.config.train.crowds == "ignore",
     )
+    means = mean_losses_of(records)
     if not means:
         raise DataError(f"{saved_model}: no record to compute its losses on. Give a split with images.")
     return means

@@ -38,6 +38,7 @@ class Detector(keras.Model):
         takes_keypoints: its losses need keypoints.
         takes_crowds: its losses ignore anchors in `Labels.crowds`.
         takes_weights: its losses multiply those of each object by `Labels.weights`.
+        count_shape: shape of the result of `count_positives`.
         mask_output: form of the masks of an exported model, see `MaskPostprocess`.
     """
 
@@ -48,6 +49,7 @@ class Detector(keras.Model):
     takes_keypoints = False
     takes_crowds = False
     takes_weights = False
+    count_shape: tuple[int, ...] = ()
     mask_output: MaskOutput = "crops"
 
     def __init__(
@@ -91,7 +93,7 @@ class Detector(keras.Model):
         raise NotImplementedError
 
     def count_positives(self, labels: Labels) -> tf.Tensor:
-        """Returns what `losses` divides by, as far as these labels of one replica tell: float32 scalar.
+        """Returns what `losses` divides by, as far as these labels of one replica tell: float32 of `count_shape`.
 
         For example the number of their positive anchors, of their objects, or of images.
         """

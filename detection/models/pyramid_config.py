@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from detection.ops.anchors import pyramid_anchors_yxyx
+from detection.ops.anchors import feature_sizes, pyramid_anchors_yxyx
 from schemas.config.section import Section
 
 # Descriptions and bounds belong to the types: a family declares a field again to set its default, and pydantic
@@ -60,6 +60,12 @@ class PyramidConfig(Section):
     def anchors_per_cell(self) -> int:
         """Number of anchors in each cell of each level."""
         return self.num_scales * len(self.aspect_ratios)
+
+    @property
+    def anchors_per_level(self) -> list[int]:
+        """Number of anchors of each level, finest first."""
+        sizes = feature_sizes(self.image_size, self.max_level)[self.min_level :]
+        return [height * width * self.anchors_per_cell for height, width in sizes]
 
     def anchors_yxyx(self) -> npt.NDArray[np.float32]:
         """Returns the anchors of all levels, float32 [A, 4]; see `pyramid_anchors_yxyx`."""

@@ -1,6 +1,7 @@
 """Builds what surrounds the training step from the config: callbacks, validation, the exported model."""
 
 import contextlib
+import functools
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,15 +15,15 @@ from detection.inference.export.saved_model_export import ChosenOn, ExportedFrom
 from detection.inference.mean_losses import MeanLosses
 from detection.input_pipeline.record_reader import RecordReader
 from detection.input_pipeline.training_batches import InputOptions
-from detection.models.detector import Detector
+from detection.models.detector import Detector, variables_by_path
 from detection.models.registry import detector_from_config
 from detection.storage.atomic import new_directory, write_json
 from detection.storage.files import is_file
 from detection.storage.json_files import read_json
 from detection.training.checkpoints.files import checkpoint_path, step_of
 from detection.training.checkpoints.manager import load_weights
-from detection.training.distributed.strategy import is_chief
-from detection.training.distributed.workers import chief_value
+from detection.training.distributed.strategy import is_chief, worker_count, worker_index
+from detection.training.distributed.workers import chief_value, gather_bytes
 from detection.training.engine.state import TrainState
 from detection.training.monitoring.callbacks import Callbacks, ProfilerWindow, TrainingPictures
 from detection.training.monitoring.nonfinite import NonFiniteSteps
@@ -31,7 +32,7 @@ from detection.training.monitoring.step_batches import StepBatches
 from detection.training.validation.checkpoint_evaluator import CheckpointEvaluator, DetectorEvaluator
 from detection.training.validation.history import BestCheckpoint
 from detection.training.validation.inference_gap import explain_gap, mode_losses
-from detection.training.validation.split import ValidationSplit
+from detection.training.validation.split import ALONE, Share, ValidationSplit
 from detection.training.validation.validation import Validation
 from schemas.artifacts import (
     BEST,
@@ -108,6 +109,7 @@ def validation_from_config(
     detector: Callable[[], Detector],
     output: Path,
     strategy: tf.distribute.Strategy,
+    state: TrainState,
 ) -> Validation:
     """Builds the evaluation inside a training run, which does nothing if `train.validation` is off.
 
@@ -117,20 +119,33 @@ def validation_from_config(
         categories: COCO categories, in the order of the detector's classes.
         detector: returns a detector for the checkpoints' weights; see `inference_detector`.
         output: output folder of the run.
-        strategy: the run's strategy; its chief evaluates, and the other processes follow its decisions.
+        strategy: the run's strategy; its processes share the images, on all their devices, and follow the chief.
+        state: the run's state, whose weights the processes other than the chief evaluate.
 
     Raises:
         DataError: the metric cannot be measured on the split, or a record cannot be evaluated.
     """
     validation_config = config.train.validation
-    evaluator = None
-    if reader is not None and is_chief(strategy):
-        folder, logs = output / VALIDATION, output / LOGS / VALIDATION
-        evaluator = checkpoint_evaluator_from_config(
-            config, reader, categories=categories, detector=detector, folder=folder, logs=logs
+    evaluator: CheckpointEvaluator | None = None
+    help_evaluate: Callable[[str], object] = str
+    if reader is not None:
+        build = functools.partial(
+            detector_evaluator_from_config,
+            config,
+            reader,
+            categories=categories,
+            detector=detector(),
+            copies=detector_copies(config, len(categories), strategy=strategy),
+            share=Share(worker_index(strategy), worker_count(strategy), functools.partial(gather_bytes, strategy)),
         )
+        if is_chief(strategy):
+            folder, logs = output / VALIDATION, output / LOGS / VALIDATION
+            evaluator = checkpoint_evaluator_from_config(config, build(), folder=folder, logs=logs)
+        else:  # the chief's checkpoints may not be on this machine
+            help_evaluate = build(load=lambda path: _copy_weights(state, config, detector()))
     return Validation(
         evaluator,
+        help_evaluate=help_evaluate,
         checkpoints=output / CHECKPOINTS,
         every=validation_config.fixed_every,
         last_step=config.train.fixed_steps,
@@ -142,59 +157,94 @@ def validation_from_config(
 
 
 def checkpoint_evaluator_from_config(
+    config: Config, evaluate: DetectorEvaluator, *, folder: Path, logs: Path
+) -> CheckpointEvaluator:
+    """Builds the evaluator of a run's checkpoints; see `CheckpointEvaluator`."""
+    chosen_on = ChosenOn(config.validation_split or TRAIN_SPLIT, evaluate.num_images, config.validation_metric)
+    return CheckpointEvaluator(evaluate, folder=folder, logs=logs, chosen_on=chosen_on)
+
+
+def detector_evaluator_from_config(
     config: Config,
     reader: RecordReader,
     *,
     categories: Sequence[Mapping[str, Any]],
-    detector: Callable[[], Detector],
-    folder: Path,
-    logs: Path,
-) -> CheckpointEvaluator:
-    """Builds the evaluator of a run's checkpoints.
+    detector: Detector,
+    copies: Sequence[Detector] = (),
+    share: Share = ALONE,
+    load: Callable[[str], None] | None = None,
+) -> DetectorEvaluator:
+    """Builds what computes a checkpoint's metrics and losses.
 
     Args:
         config: the run's configuration.
         reader: reader of the records to evaluate on.
         categories: the run's COCO categories, in the order of the detector's classes.
-        detector: see `validation_from_config`.
-        folder: see `CheckpointEvaluator`.
-        logs: see `CheckpointEvaluator`.
+        detector: detector of the configuration.
+        copies: see `DetectorEvaluator`.
+        share: see `ValidationSplit`.
+        load: see `DetectorEvaluator`.
 
     Raises:
         DataError: see `validation_from_config`.
     """
-    metric, max_images = config.validation_metric, config.train.validation.max_images
     batch_size = config.evaluate.batch_size
-    evaluated = detector()
     split = ValidationSplit(
         reader,
         categories=categories,
         batch_size=batch_size,
-        max_images=max_images,
+        max_images=config.train.validation.max_images,
         iou_types=config.validation_iou_types,
-        given=evaluated.iou_types,
+        given=detector.iou_types,
+        share=share,
     )
-    split.require_defined(metric)
+    split.require_defined(config.validation_metric)
     losses = None
     if config.evaluate.losses:
-        max_instances = config.model.max_instances
-        losses = MeanLosses(evaluated, categories, batch_size=batch_size, max_instances=max_instances)
-    evaluate = DetectorEvaluator(
-        evaluated,
+        losses = MeanLosses(
+            detector,
+            categories,
+            batch_size=batch_size,
+            max_instances=config.model.max_instances,
+            with_crowds=config.train.crowds == "ignore",
+            copies=copies,
+        )
+    return DetectorEvaluator(
+        detector,
         split,
         categories=categories,
         batch_size=batch_size,
         weights=config.train.ema.exported_weights,
         losses=losses,
         options=config.evaluate.analysis,
+        copies=copies,
+        load=load,
     )
-    chosen_on = ChosenOn(config.validation_split or TRAIN_SPLIT, len(split), metric)
-    return CheckpointEvaluator(evaluate, folder=folder, logs=logs, chosen_on=chosen_on)
+
+
+def _copy_weights(state: TrainState, config: Config, detector: Detector) -> None:
+    """Sets a detector's weights to those of the state that are exported, as `load_weights` from its checkpoint does."""
+    weights = variables_by_path(state.model.variables)
+    if state.ema is not None and config.train.ema.exported_weights == "ema":
+        weights |= state.ema.weights
+    for path, variable in variables_by_path(detector.variables).items():
+        variable.assign(weights[path].numpy())
 
 
 def inference_detector(config: Config, num_classes: int) -> Detector:
     """Builds a detector, outside of any strategy, that a checkpoint's weights are loaded into."""
     return detector_from_config(config.model, num_classes=num_classes, precision=config.train.precision)
+
+
+def detector_copies(config: Config, num_classes: int, *, strategy: tf.distribute.Strategy) -> list[Detector]:
+    """Builds `inference_detector` once more on each device of this process but the first; none for TPUs."""
+    copies: list[Detector] = []
+    if isinstance(strategy, tf.distribute.TPUStrategy):  # images are decoded, and RLEs made, on the host
+        return copies
+    for device in strategy.extended.worker_devices[1:]:
+        with tf.device(device):
+            copies.append(inference_detector(config, num_classes))
+    return copies
 
 
 def check_inference_losses(

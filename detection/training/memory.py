@@ -55,9 +55,10 @@ def out_of_memory_explained(train_config: TrainConfig) -> Iterator[None]:
         size, count = train_config.fixed_batch_size, train_config.accumulate_steps
         raise CocoflowError(
             f"out of memory: a training step with train.batch_size = {size} and train.accumulate_steps = {count} does "
-            "not fit. Lower train.batch_size and raise train.accumulate_steps by the same factor, which gives the same "
-            "update; train.batch_size=auto finds the largest batch that fits. A smaller model.image_size needs less, "
-            f"too. TensorFlow says: {error.message.partition(chr(10))[0]}"
+            "not fit. Lower train.batch_size and raise train.accumulate_steps by the same factor, for the same update "
+            "but for batch norm and some means of Faster and Mask R-CNN; train.batch_size=auto finds the largest batch "
+            "that fits. A smaller model.image_size needs less, too. TensorFlow "
+            f"says: {error.message.partition(chr(10))[0]}"
         ) from error
 
 

@@ -150,7 +150,13 @@ def _train_to_last_step(
     state = state_from_config(config, num_classes=len(categories), strategy=strategy)
     require_masks(state.model, reader)
     validation = validation_from_config(
-        config, records.validation, categories=categories, detector=detector, output=output, strategy=strategy
+        config,
+        records.validation,
+        categories=categories,
+        detector=detector,
+        output=output,
+        strategy=strategy,
+        state=state,
     )
     with _summary_writer(output / LOGS, writes=chief).as_default():
         checkpoints = _checkpoints_from_config(config.train, state, output / CHECKPOINTS, writes=chief)

@@ -1,6 +1,5 @@
 """Following a training run from another process: each new checkpoint evaluated, the best one kept."""
 
-import functools
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -13,7 +12,11 @@ from detection.storage.lock import exclusive_use
 from detection.storage.mirror import Mirror, working_folder
 from detection.storage.paths import join, parent, relative, require_supported
 from detection.storage.tfrecord import find_shards
-from detection.training.build_run import checkpoint_evaluator_from_config, inference_detector
+from detection.training.build_run import (
+    checkpoint_evaluator_from_config,
+    detector_evaluator_from_config,
+    inference_detector,
+)
 from detection.training.checkpoints.files import INDEX_FILES, checkpoint_steps
 from detection.training.kept_images import training_records
 from detection.training.validation.checkpoint_evaluator import CheckpointEvaluator
@@ -96,14 +99,9 @@ def follow_run(
         named = shards if config.validation_split else ()
         reader = training_records(config, shards=shards, validation_shards=named)[1].validation
         assert reader is not None  # `_configuration` turns validation on
-        evaluator = checkpoint_evaluator_from_config(
-            config,
-            reader,
-            categories=categories,
-            detector=functools.cache(lambda: inference_detector(config, len(categories))),
-            folder=working.local,
-            logs=working.local,
-        )
+        detector = inference_detector(config, len(categories))
+        evaluate = detector_evaluator_from_config(config, reader, categories=categories, detector=detector)
+        evaluator = checkpoint_evaluator_from_config(config, evaluate, folder=working.local, logs=working.local)
         ended = follow_checkpoints(
             checkpoints,
             evaluator,

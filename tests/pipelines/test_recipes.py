@@ -1,5 +1,6 @@
-"""The configuration files in `pipelines/configs`: recipes of TPU Mask R-CNN as published."""
+"""Recipes as published: TPU Mask R-CNN's in `pipelines/configs`, the Object Detection API's in `update_rules.md`."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,9 @@ import yaml
 from detection.models.faster_rcnn.config import FASTER_RCNNS
 from detection.models.registry import detector_config
 from detection.training.build_step import schedule_from_config
+from detection.training.train import next_stop
 from schemas.config.config import Config
-from schemas.config.config_io import load_config
+from schemas.config.config_io import from_yaml, load_config
 
 FOLDER = Path(__file__).parents[2] / "pipelines" / "configs"
 CORES = (8, 32, 128)
@@ -75,8 +77,106 @@ def test_a_recipe_is_the_published_one(cores: int) -> None:
 
 
 @pytest.mark.parametrize("cores", CORES)
+def test_calls_of_the_loop_are_as_long_as_the_originals(cores: int) -> None:
+    """2500 steps, its `iterations_per_loop`; only the last one may be shorter."""
+    train, stops = recipe(cores).train, [0]
+    while stops[-1] < train.fixed_steps:
+        stops.append(next_stop(stops[-1], train))
+    assert stops == [*range(0, train.fixed_steps, 2500), train.fixed_steps]
+
+
+@pytest.mark.parametrize("cores", CORES)
 def test_the_network_of_a_recipe_is_the_original(cores: int) -> None:
     """test_faster_rcnn_structure.py compares what trains and decays in this preset with the original."""
     model = recipe(cores).model
-    assert detector_config(model.name, overrides=model.overrides) == FASTER_RCNNS["mask-rcnn-r50"]
+    original = FASTER_RCNNS["mask-rcnn-r50"].model_copy(update={"rpn_box_loss": "level_means"})
+    assert detector_config(model.name, overrides=model.overrides) == original
     assert recipe(cores).train.optimizer.weight_decay_exclude == recipe(cores).train.freeze == ()
+
+
+# `train_config` of the API's published files, absent keys as the proto's defaults, and the L2 weight of their networks.
+API: dict[str, dict[str, Any]] = {
+    "faster_rcnn_resnet101_coco": {
+        "trainer": "legacy/train.py",
+        "batch_size": 1,
+        "num_steps": 200_000,
+        "optimizer": {"name": "sgd", "momentum": 0.9},
+        "rates": {0: 3e-4, 199_999: 3e-4, 900_000: 3e-5, 1_200_000: 3e-6},
+        "use_moving_average": False,
+        "gradient_clipping_by_norm": 10.0,
+        "l2": 0.0,
+        "scales": (1.0, 1.0),
+    },
+    "ssd_mobilenet_v1_coco": {
+        "trainer": "model_main.py",
+        "batch_size": 24,
+        "num_steps": 200_000,
+        "optimizer": {"name": "rmsprop", "momentum": 0.9, "rho": 0.9, "epsilon": 1.0},
+        "rates": {0: 0.004, 800_719: 0.004, 800_720: 0.0038},
+        "use_moving_average": True,
+        "gradient_clipping_by_norm": 0.0,
+        "l2": 4e-5,
+        "scales": (1.0, 1.0),
+        "ssd_random_crop": 1 - 0.15,
+    },
+    "ssd_efficientdet_d0_512x512_coco17_tpu-8": {
+        "trainer": "model_main_tf2.py",
+        "batch_size": 128,
+        "num_steps": 300_000,
+        "optimizer": {"name": "sgd", "momentum": 0.9},
+        "rates": {0: 0.001, 1250: 0.0405, 2500: 0.08, 151_250: 0.04, 300_000: 0.0},
+        "use_moving_average": False,
+        "gradient_clipping_by_norm": 0.0,
+        "l2": 4e-5,
+        "scales": (0.1, 2.0),
+    },
+    "faster_rcnn_resnet50_v1_640x640_coco17_tpu-8": {
+        "trainer": "model_main_tf2.py",
+        "batch_size": 64,
+        "num_steps": 25_000,
+        "optimizer": {"name": "sgd", "momentum": 0.9},
+        "rates": {0: 0.013333, 1000: 0.0266665, 2000: 0.04, 13_500: 0.02, 25_000: 0.0},
+        "use_moving_average": False,
+        "gradient_clipping_by_norm": 0.0,
+        "l2": 0.0,
+        "scales": (1.0, 1.0),
+    },
+}
+
+
+def _of_the_page() -> dict[str, tuple[str, Config]]:
+    """Name of the published file -> trainer and configuration, of every recipe that names both."""
+    page = (FOLDER.parents[1] / "docs" / "update_rules.md").read_text(encoding="utf-8")
+    found = re.findall(r"^`(\S+)` with `(\S+)`[^`]*```yaml\n(.*?)```", page, re.DOTALL | re.MULTILINE)
+    return {name: (trainer, from_yaml(text)) for trainer, name, text in found}
+
+
+def test_every_trainer_of_the_api_has_a_recipe() -> None:
+    assert {name: trainer for name, (trainer, _) in _of_the_page().items()} == {
+        name: published["trainer"] for name, published in API.items()
+    }
+
+
+@pytest.mark.parametrize("name", API)
+def test_a_recipe_of_the_api_is_its_published_configuration(name: str) -> None:
+    published, (trainer, config) = API[name], _of_the_page()[name]
+    train, optimizer, clip = config.train, config.train.optimizer, config.train.clip
+    assert (train.batch_size, train.steps) == (published["batch_size"], published["num_steps"])
+    assert rates(config, list(published["rates"])) == pytest.approx(list(published["rates"].values()), abs=1e-8)
+    values = {"name": optimizer.name} | optimizer.hyperparameters
+    assert values.items() >= published["optimizer"].items()
+    on_tf1 = trainer != "model_main_tf2.py"
+    assert optimizer.legacy_momentum == (on_tf1 and optimizer.name == "sgd")
+    assert values.get("initial_accumulator_value", on_tf1) == on_tf1
+    assert optimizer.weight_decay == published["l2"]
+    norm = published["gradient_clipping_by_norm"] or None
+    per_variable, whole = (norm, None) if trainer == "legacy/train.py" else (None, norm)
+    assert (clip.per_variable_norm, clip.global_norm, clip.norm_ratio, clip.value) == (per_variable, whole, None, None)
+    assert clip.bias_multiplier == 1.0
+    assert train.ema.enabled == published["use_moving_average"]
+    if train.ema.enabled:
+        assert (train.ema.decay, train.ema.dynamic, train.ema.include_batch_norm) == (0.9999, False, False)
+        assert train.ema.exported_weights == "raw"
+    augment = train.augment
+    assert (augment.horizontal_flip, augment.scale_min, augment.scale_max) == (True, *published["scales"])
+    assert augment.ssd_crop.probability == pytest.approx(published.get("ssd_random_crop", 0.0))

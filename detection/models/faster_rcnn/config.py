@@ -4,7 +4,7 @@ Defaults are those of TPU Mask R-CNN.
 """
 
 import math
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
@@ -98,6 +98,11 @@ class FasterRcnnConfig(PyramidConfig):
     )
     rpn_samples: PositiveInt = Field(256, description="anchors per image in the RPN's losses")
     rpn_positive_fraction: float = Field(0.5, gt=0.0, le=1.0, description="max fraction of positives among them")
+    rpn_box_loss: Literal["mean", "level_means"] = Field(
+        "mean",
+        description="mean: over the sampled positives of all levels; level_means: sum over the levels of the mean over "
+        "all positives of each, as in TPU Mask R-CNN; several times larger, if several levels have positives",
+    )
     rpn_huber_delta: PositiveFloat = Field(1.0 / 9.0, description="of the RPN's box loss, in units of the deltas")
 
     train_pre_nms_top_k: PositiveInt = Field(2000, description="best anchors of each level before NMS, in training")

@@ -13,7 +13,15 @@ import tensorflow as tf
 from detection.models.detector import Detector
 from detection.models.faster_rcnn.backbone import freeze_backbone, make_backbone
 from detection.models.faster_rcnn.config import FasterRcnnConfig
-from detection.models.faster_rcnn.targets import anchor_targets, next_roi_targets, refinement, roi_targets
+from detection.models.faster_rcnn.targets import (
+    anchor_assignment,
+    anchor_targets,
+    count_box_anchors,
+    level_targets,
+    next_roi_targets,
+    refinement,
+    roi_targets,
+)
 from detection.models.heads.cascade import run_cascade, stage_factors
 from detection.models.heads.roi_detections import detect_in_rois
 from detection.models.heads.roi_heads import BoxHead, BoxHeadOutputs, MaskHead, used_slots
@@ -21,6 +29,7 @@ from detection.models.heads.roi_losses import mask_loss, roi_box_loss, roi_class
 from detection.models.heads.roi_targets import RoiTargets
 from detection.models.heads.rpn import ProposalOptions, Proposals, RpnHead, RpnOutputs, propose
 from detection.models.necks.fpn import Fpn
+from detection.ops.anchors import Assignment
 from detection.ops.masks import crop_masks
 from detection.ops.replicas import sum_over_replicas
 from detection.ops.roi_align import roi_align
@@ -73,6 +82,7 @@ class FasterRcnn(Detector):
         self.config = config
         self.mask_size = config.object_mask_size if config.include_mask else 0
         self.mask_output = config.postprocess.mask_output
+        self.count_shape = (1 + (len(config.levels) if config.rpn_box_loss == "level_means" else 1),)
         self.anchors = config.anchors_yxyx()
         self.backbone = make_backbone(config, dtype=self.dtype_policy)
         self.fpn = Fpn(
@@ -146,8 +156,12 @@ class FasterRcnn(Detector):
         return logits | deltas
 
     def count_positives(self, labels: Labels) -> tf.Tensor:
-        """See `Detector.count_positives`: the number of images."""
-        return tf.cast(tf.shape(labels.boxes)[0], tf.float32)
+        """See `Detector.count_positives`: the number of images, then the anchors of the RPN's box loss."""
+        return self._counts(labels, anchor_assignment(self.config, self.anchors, labels))
+
+    def _counts(self, labels: Labels, assignment: Assignment) -> tf.Tensor:
+        images = tf.cast(tf.shape(labels.boxes)[:1], tf.float32)
+        return tf.concat([images, count_box_anchors(self.config, assignment.positive)], axis=0)
 
     def losses(
         self, outputs: RawOutputs, labels: Labels, positives: tf.Tensor | None = None, training: bool = False
@@ -155,8 +169,9 @@ class FasterRcnn(Detector):
         """See `Detector.losses`: of sampled anchors, and of sampled proposals and objects' own boxes.
 
         Terms are means over what was sampled in all replicas' images; `rpn_score_loss` is
-        divided by the number of slots.  Under gradient accumulation each micro-batch counts by
-        its number of images.
+        divided by the number of slots.  Under gradient accumulation the RPN's terms are those of
+        the update's whole batch; in the other ones each micro-batch counts by its number of images,
+        as the number of RoIs depends on the outputs.
 
         Returns:
             `rpn_score_loss`, `rpn_box_loss`, `class_loss`, `box_loss`, with masks `mask_loss`, and
@@ -165,19 +180,8 @@ class FasterRcnn(Detector):
         config = self.config
         # Labels do not tell how much of the input an image fills.
         proposals = self._propose(outputs, tf.constant(config.image_size, tf.float32), training=True)
-        anchors = anchor_targets(config, self.anchors, labels, seed=outputs.seed)
         rois = roi_targets(config, proposals, labels, seed=outputs.seed)
-        images, positive_anchors = self._totals(labels, positives, self.count_positives(labels), anchors.positive)
-        logits, deltas = (
-            tf.concat([tf.reshape(level, [tf.shape(level)[0], -1, *width]) for level in levels], axis=1)
-            for levels, width in ((outputs.rpn.logits, []), (outputs.rpn.deltas, [4]))
-        )
-        terms = {
-            "rpn_score_loss": config.rpn_score_loss_weight
-            * rpn_score_loss(logits, anchors, normalizer=images * config.rpn_samples),
-            "rpn_box_loss": config.rpn_box_loss_weight
-            * rpn_box_loss(deltas, anchors, normalizer=positive_anchors, delta=config.rpn_huber_delta),
-        }
+        terms = self._rpn_losses(outputs, labels, positives)
         for stage in range(len(self.box_heads)):
             head = self._box_outputs(self._box_features(outputs, rois.boxes), stage)
             all_rois, positive_rois = self._totals(labels, positives, rois.valid, rois.positive)
@@ -193,8 +197,33 @@ class FasterRcnn(Detector):
                 rois = next_roi_targets(config, rois, head, labels, stage=stage)
         return terms
 
+    def _rpn_losses(self, outputs: RawOutputs, labels: Labels, positives: tf.Tensor | None) -> dict[str, tf.Tensor]:
+        """Returns the terms of the first stage; arguments as those of `losses`."""
+        config = self.config
+        assignment = anchor_assignment(config, self.anchors, labels)
+        sampled = anchor_targets(config, self.anchors, labels, assignment, seed=outputs.seed)
+        if positives is None:
+            positives = sum_over_replicas(self._counts(labels, assignment))
+        images, *counts = tf.unstack(tf.maximum(positives, 1.0))
+        logits = tf.concat([tf.reshape(level, [tf.shape(level)[0], -1]) for level in outputs.rpn.logits], axis=1)
+        deltas = [tf.reshape(level, [tf.shape(level)[0], -1, 4]) for level in outputs.rpn.deltas]
+        if config.rpn_box_loss == "level_means":
+            targets = level_targets(config, self.anchors, labels, assignment)
+        else:
+            deltas = [tf.gather(tf.concat(deltas, axis=1), sampled.indices, batch_dims=1)]
+            targets = [sampled]
+        score_loss = rpn_score_loss(logits, sampled, normalizer=images * config.rpn_samples)
+        means = [
+            rpn_box_loss(own, matched, normalizer=count, delta=config.rpn_huber_delta)
+            for own, matched, count in zip(deltas, targets, counts, strict=True)
+        ]
+        return {
+            "rpn_score_loss": config.rpn_score_loss_weight * score_loss,
+            "rpn_box_loss": config.rpn_box_loss_weight * tf.add_n(means),
+        }
+
     def _totals(self, labels: Labels, positives: tf.Tensor | None, *samples: tf.Tensor) -> list[tf.Tensor]:
-        """Returns the normalisers of loss terms, float32 scalars of at least 1 in all replicas together.
+        """Returns the normalisers of the heads' loss terms, float32 scalars of at least 1 in all replicas together.
 
         Under gradient accumulation they are those of the update's whole batch, estimated from this
         micro-batch by its share of the images.
@@ -202,11 +231,12 @@ class FasterRcnn(Detector):
         Args:
             labels: labels of the micro-batch.
             positives: see `losses`.
-            samples: numbers, or bool tensors whose True are counted, of this replica.
+            samples: bool tensors of this replica; the number of True in each is a normaliser.
         """
-        counts = [tf.reduce_sum(tf.cast(one, tf.float32)) for one in (self.count_positives(labels), *samples)]
+        images = tf.cast(tf.shape(labels.boxes)[0], tf.float32)
+        counts = [images, *(tf.reduce_sum(tf.cast(one, tf.float32)) for one in samples)]
         totals = sum_over_replicas(tf.stack(counts))
-        share = 1.0 if positives is None else totals[0] / positives
+        share = 1.0 if positives is None else totals[0] / positives[0]
         return tf.unstack(tf.maximum(totals[1:], 1.0) / share)
 
     def _mask_loss(self, outputs: RawOutputs, labels: Labels, rois: RoiTargets, normalizer: tf.Tensor) -> tf.Tensor:

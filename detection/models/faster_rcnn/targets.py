@@ -6,33 +6,92 @@ import tensorflow as tf
 from detection.models.faster_rcnn.config import FasterRcnnConfig
 from detection.models.heads.cascade import BoxRefinement, stage_factors
 from detection.models.heads.roi_heads import BoxHeadOutputs
-from detection.models.heads.roi_targets import AnchorTargets, RoiTargets, relabel_rois, sample_anchors, sample_rois
+from detection.models.heads.roi_targets import (
+    AnchorTargets,
+    RoiTargets,
+    all_anchors,
+    relabel_rois,
+    sample_anchors,
+    sample_rois,
+)
 from detection.models.heads.rpn import Proposals
+from detection.ops.anchors import Assignment, assign_anchors
+from detection.ops.sampling import max_positives
 from detection.types import Labels
 
 
-def anchor_targets(config: FasterRcnnConfig, anchors: np.ndarray, labels: Labels, *, seed: tf.Tensor) -> AnchorTargets:
-    """Samples the anchors of the RPN's losses.
+def anchor_assignment(config: FasterRcnnConfig, anchors: np.ndarray, labels: Labels) -> Assignment:
+    """Assigns the anchors to objects, for the RPN's losses.
 
     Args:
         config: configuration of the detector.
         anchors: float32 [A, 4], (ymin, xmin, ymax, xmax) in pixels of the network input.
         labels: labels of the batch.
-        seed: int32 [2], seed of the step.
     """
-    return sample_anchors(
+    return assign_anchors(
         tf.constant(anchors),
-        labels,
-        seed=seed,
-        count=config.rpn_samples,
-        positive_fraction=config.rpn_positive_fraction,
+        labels.boxes,
+        labels.valid,
         match_threshold=config.rpn_positive_iou,
         unmatched_threshold=config.rpn_negative_iou,
     )
 
 
+def anchor_targets(
+    config: FasterRcnnConfig, anchors: np.ndarray, labels: Labels, assignment: Assignment, *, seed: tf.Tensor
+) -> AnchorTargets:
+    """Samples the anchors of the RPN's losses.
+
+    Args:
+        config: configuration of the detector.
+        anchors: see `anchor_assignment`.
+        labels: labels of the batch.
+        assignment: the anchors' objects.
+        seed: int32 [2], seed of the step.
+    """
+    return sample_anchors(
+        tf.constant(anchors),
+        labels,
+        assignment,
+        seed=seed,
+        count=config.rpn_samples,
+        positive_fraction=config.rpn_positive_fraction,
+    )
+
+
+def level_targets(
+    config: FasterRcnnConfig, anchors: np.ndarray, labels: Labels, assignment: Assignment
+) -> list[AnchorTargets]:
+    """Returns the targets of all positive anchors of each level; arguments as those of `anchor_targets`."""
+    sizes = config.anchors_per_level
+    positives, indices = (tf.split(values, sizes, axis=1) for values in (assignment.positive, assignment.index))
+    return [
+        all_anchors(own, labels, Assignment(positive, None, index))
+        for own, positive, index in zip(np.split(anchors, np.cumsum(sizes)[:-1]), positives, indices, strict=True)
+    ]
+
+
+def count_box_anchors(config: FasterRcnnConfig, positive: tf.Tensor) -> tf.Tensor:
+    """Counts the anchors of the RPN's box loss, as far as labels tell.
+
+    Args:
+        config: configuration of the detector.
+        positive: bool [B, A], see `Assignment`.
+
+    Returns:
+        float32 [K]: positives of each level under `rpn_box_loss` = level_means; otherwise the
+        number of positives that are sampled, K = 1.
+    """
+    if config.rpn_box_loss == "level_means":
+        levels = tf.split(positive, config.anchors_per_level, axis=1)
+        return tf.stack([tf.reduce_sum(tf.cast(level, tf.float32)) for level in levels])
+    of_images = tf.reduce_sum(tf.cast(positive, tf.float32), axis=1)
+    limit = max_positives(config.rpn_samples, config.rpn_positive_fraction)
+    return tf.reduce_sum(tf.minimum(of_images, float(limit)), keepdims=True)
+
+
 def roi_targets(config: FasterRcnnConfig, proposals: Proposals, labels: Labels, *, seed: tf.Tensor) -> RoiTargets:
-    """Samples the RoIs of the first box head from proposals and objects; arguments as those of `anchor_targets`."""
+    """Samples the RoIs of the first box head from proposals and objects; see `anchor_targets` for the arguments."""
     return sample_rois(
         proposals.boxes,
         proposals.valid,

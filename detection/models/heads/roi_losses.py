@@ -3,9 +3,8 @@
 Losses are sums over this replica's samples, divided by a number that the caller has summed
 over all replicas.
 
-Source of the formulas: TPU Mask R-CNN.  Its box loss of the first stage takes all anchors that
-match, and leaves out deltas that are exactly 0; here it takes the sampled anchors, and all
-their deltas.
+Source of the formulas: TPU Mask R-CNN.  Its box loss of the first stage leaves out deltas that
+are exactly 0; here all deltas of an anchor count.
 """
 
 import tensorflow as tf
@@ -30,19 +29,18 @@ def rpn_score_loss(logits: tf.Tensor, targets: AnchorTargets, *, normalizer: tf.
 def rpn_box_loss(
     deltas: tf.Tensor, targets: AnchorTargets, *, normalizer: tf.Tensor | float, delta: float = 1.0 / 9.0
 ) -> tf.Tensor:
-    """Returns the sum of the Huber losses of the sampled positive anchors, divided by the normaliser.
+    """Returns the sum of the Huber losses of the positive anchors, divided by the normaliser.
 
     Args:
-        deltas: float32 [B, A, 4], of all anchors.
-        targets: sampled anchors.
-        normalizer: scalar, the number of sampled positives in TPU Mask R-CNN.
+        deltas: float32 [B, S, 4], of the anchors of the targets.
+        targets: sampled anchors, or all.
+        normalizer: scalar, the number of positives; TPU Mask R-CNN adds such means of all positives of each level.
         delta: see `huber_loss`.
 
     Returns:
         float32 scalar; each anchor's loss is the mean over its four deltas.
     """
-    errors = tf.gather(deltas, targets.indices, batch_dims=1) - targets.deltas
-    losses = tf.reduce_mean(huber_loss(errors, delta=delta), axis=-1)
+    losses = tf.reduce_mean(huber_loss(deltas - targets.deltas, delta=delta), axis=-1)
     return _masked_sum(losses, targets.positive, targets.weights) / normalizer
 
 

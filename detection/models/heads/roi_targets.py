@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from detection.ops.anchors import anchors_inside, assign_anchors
+from detection.ops.anchors import Assignment, anchors_inside
 from detection.ops.boxes import ScaleFactors, encode_yxyx, pairwise_iou_yxyx
 from detection.ops.sampling import sample_balanced
 from detection.types import Labels
@@ -18,7 +18,7 @@ _ANCHOR_DRAW, _ROI_DRAW = 2**20, 2**20 + 1  # see `own_random_bits`; layers of t
 
 
 class AnchorTargets(NamedTuple):
-    """Targets of S sampled anchors per image; positives come first, unused slots last.
+    """Targets of S anchors per image: of sampled ones, positives first and unused slots last, or of all.
 
     indices: int32 [B, S], indices of the anchors; 0 for unused slots.
     positive: bool [B, S], the anchor is assigned to an object.
@@ -58,34 +58,22 @@ class RoiTargets(NamedTuple):
 def sample_anchors(
     anchors: tf.Tensor,
     labels: Labels,
+    assignment: Assignment,
     *,
     seed: tf.Tensor,
     count: int = 256,
     positive_fraction: float = 0.5,
-    match_threshold: float = 0.7,
-    unmatched_threshold: float = 0.3,
 ) -> AnchorTargets:
-    """Assigns anchors to objects, and samples positives and negatives.
-
-    Anchors are positive from `match_threshold` on, or if no other overlaps an object more;
-    negative below `unmatched_threshold`, except inside crowds.
+    """Samples positives and negatives among assigned anchors; what lies inside crowds is neither.
 
     Args:
         anchors: float32 [A, 4], (ymin, xmin, ymax, xmax) in pixels of the network input.
         labels: ground truth.
+        assignment: the anchors' objects.
         seed: int32 [2], seed of this training step.
         count: S.
         positive_fraction: max fraction of positives among the S.
-        match_threshold: see `assign_anchors`.
-        unmatched_threshold: see `assign_anchors`.
     """
-    assignment = assign_anchors(
-        anchors,
-        labels.boxes,
-        labels.valid,
-        match_threshold=match_threshold,
-        unmatched_threshold=unmatched_threshold,
-    )
     negative = ~assignment.positive
     if assignment.ignored is not None:
         negative &= ~assignment.ignored
@@ -99,15 +87,30 @@ def sample_anchors(
         seed=seed,
         index=_ANCHOR_DRAW,
     )
-    objects = tf.where(slots.positive, tf.gather(assignment.index, slots.indices, batch_dims=1), 0)
+    sampled = Assignment(slots.positive, None, tf.gather(assignment.index, slots.indices, batch_dims=1))
+    targets = all_anchors(tf.gather(anchors, slots.indices), labels, sampled)
+    return targets._replace(indices=slots.indices, valid=slots.valid)
+
+
+def all_anchors(anchors: tf.Tensor, labels: Labels, assignment: Assignment) -> AnchorTargets:
+    """Returns the targets of all positive anchors, whatever their number.
+
+    Args:
+        anchors: float32 [A, 4], or [B, A, 4] if they differ by image, (ymin, xmin, ymax, xmax) in pixels of the
+            network input.
+        labels: ground truth.
+        assignment: the anchors' objects.
+    """
+    positive = assignment.positive
+    objects = tf.where(positive, assignment.index, 0)
     # Corners as edges even with `tpu_coordinates`: so the original encodes the targets of its first stage.
-    deltas = encode_yxyx(tf.gather(labels.boxes, objects, batch_dims=1), tf.gather(anchors, slots.indices))
+    deltas = encode_yxyx(tf.gather(labels.boxes, objects, batch_dims=1), anchors)
     return AnchorTargets(
-        indices=slots.indices,
-        positive=slots.positive,
-        valid=slots.valid,
-        deltas=tf.where(slots.positive[..., tf.newaxis], deltas, 0.0),
-        weights=_object_weights(labels, objects, slots.positive),
+        indices=tf.broadcast_to(tf.range(tf.shape(positive)[1]), tf.shape(positive)),
+        positive=positive,
+        valid=positive,
+        deltas=tf.where(positive[..., tf.newaxis], deltas, 0.0),
+        weights=_object_weights(labels, objects, positive),
     )
 
 

@@ -57,6 +57,15 @@ def worker_count(strategy: tf.distribute.Strategy) -> int:
     return sum(map(len, strategy.cluster_resolver.cluster_spec().as_dict().values()))
 
 
+def worker_index(strategy: tf.distribute.Strategy) -> int:
+    """Returns the number of this process among those that train together; 0 is the chief."""
+    if worker_count(strategy) == 1:
+        return 0
+    resolver = strategy.cluster_resolver
+    has_chief = "chief" in resolver.cluster_spec().jobs
+    return int(resolver.task_id) + (has_chief and resolver.task_type == "worker")
+
+
 def on_cpu(strategy: tf.distribute.Strategy) -> bool:
     """Tells whether every replica is a CPU."""
     return not isinstance(strategy, tf.distribute.TPUStrategy) and not tf.config.list_logical_devices("GPU")

@@ -13,6 +13,8 @@ from detection.training.distributed.strategy import is_chief, worker_count
 from detection.training.engine.state import TrainState
 from schemas.errors import CocoflowError, ConfigError
 
+_WIDTH = 6  # bytes of an integer below 2^53
+_CHUNK = 2**16  # integers that are gathered at once
 _TASK = re.compile(r"/job:(\w+)(?:/replica:\d+)?/task:(\d+)")
 
 
@@ -37,6 +39,21 @@ def gather_from_workers(strategy: tf.distribute.Strategy, values: Sequence[int])
 
     rows = gather().numpy()[:: strategy.num_replicas_in_sync // workers]
     return [[int(value) for value in row] for row in rows]
+
+
+def gather_bytes(strategy: tf.distribute.Strategy, data: bytes) -> list[bytes]:
+    """Gathers every process's bytes, chief first; see `gather_from_workers`."""
+    sizes = [size for (size,) in gather_from_workers(strategy, [len(data)])]
+    parts = [b""] * len(sizes)
+    for start in range(0, max(sizes), _WIDTH * _CHUNK):
+        own = data[start : start + _WIDTH * _CHUNK].ljust(min(max(sizes) - start, _WIDTH * _CHUNK), b"\0")
+        values = [int.from_bytes(own[at : at + _WIDTH], "little") for at in range(0, len(own), _WIDTH)]
+        rows = gather_from_workers(strategy, values)
+        parts = [
+            part + b"".join(value.to_bytes(_WIDTH, "little") for value in row)
+            for part, row in zip(parts, rows, strict=True)
+        ]
+    return [part[:size] for part, size in zip(parts, sizes, strict=True)]
 
 
 def wait_for_workers(strategy: tf.distribute.Strategy) -> None:

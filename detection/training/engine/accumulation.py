@@ -17,9 +17,9 @@ class AccumulatedStep:
 
     Losses are divided by the positives of the update's whole batch, which are counted first, and
     gradients are summed over its micro-batches before they are clipped and applied once.  So the
-    update is that of the whole batch at once, apart from batch norm: each micro-batch is
-    normalised by its own statistics, of all replicas, and the moving statistics take the mean
-    over micro-batches.
+    update is that of the whole batch at once, apart from batch norm, and from loss terms whose
+    normalisers depend on the outputs (see `FasterRcnn.losses`).  Each micro-batch is normalised by
+    its own statistics, of all replicas, and the moving statistics take the mean over micro-batches.
 
     The sums live in variables that a checkpoint does not hold: no update is ever left half done.
 
@@ -39,7 +39,7 @@ class AccumulatedStep:
         self._names: list[str] = []
         self._moving = [value for value in state.statistics if "float" in value.dtype]
         with strategy.scope():
-            self._positives = _local_variable(tf.zeros([]))
+            self._positives = _local_variable(tf.zeros(state.model.count_shape))
             self._gradients = [_local_variable(tf.zeros(value.shape)) for value in state.trainable]
             self._moves = [_local_variable(tf.zeros(value.shape)) for value in self._moving]
 
@@ -79,7 +79,7 @@ class AccumulatedStep:
                 index + 1,
                 total + self._state.model.count_positives(self._part(batch.labels, index)),
             ),
-            (tf.constant(0), tf.constant(0.0)),
+            (tf.constant(0), tf.zeros(self._positives.shape)),
             parallel_iterations=1,
             maximum_iterations=self._count,
         )[1]

@@ -102,7 +102,7 @@ def is_bias(variable: keras.Variable, rule: BiasVariables) -> bool:
 class GradientSummaries:
     """Summarises gradients of the global batch, before any rule multiplies or clips them.
 
-    Source: the TF Object Detection API's `summarize_gradients`.
+    The TF Object Detection API's `summarize_gradients` writes them after clipping.
 
     Args:
         norms: report the norm of each variable's gradient at each step.

@@ -77,11 +77,12 @@ class _Lars(_Sgd):
     """LARS: the learning rate of each variable is scaled by its trust ratio.
 
     The ratio is coefficient * |w| / (|g| + weight_decay * |w| + epsilon), and 1 where |w|
-    or |g| is 0.  A variable that is not adapted keeps the learning rate.
+    or |g| is 0.  A variable that is not adapted keeps the learning rate.  Momentum gathers
+    scaled steps.
 
-    Source: You, Gitman and Ginsburg, Large Batch Training of Convolutional Networks
-    (2017), as TF1's `contrib.opt.LARSOptimizer` has it: the decay itself is a part of the
-    loss, so g holds it already.  Momentum gathers steps, as in the paper.
+    With `lars_decays_weights`, g becomes g + weight_decay * w after the ratio, for adapted
+    variables.  Source: You, Gitman and Ginsburg, Large Batch Training of Convolutional
+    Networks (2017), and the last version of TF1's `contrib.opt.LARSOptimizer`.
     """
 
     def __init__(
@@ -89,6 +90,7 @@ class _Lars(_Sgd):
         *args: Any,
         lars_coefficient: float,
         lars_weight_decay: float,
+        lars_decays_weights: bool,
         epsilon: float,
         adapted: Sequence[keras.Variable],
         **options: Any,
@@ -96,6 +98,7 @@ class _Lars(_Sgd):
         super().__init__(*args, **options)
         self._coefficient = lars_coefficient
         self._norm_decay = lars_weight_decay
+        self._gradient_decay = lars_weight_decay if lars_decays_weights else 0.0
         self._epsilon = epsilon
         self._adapted = frozenset(self._var_key(variable) for variable in adapted)
 
@@ -103,6 +106,8 @@ class _Lars(_Sgd):
         """Updates one weight, as Keras' method of this name."""
         if self._var_key(variable) in self._adapted:
             learning_rate = tf.cast(learning_rate, tf.float32) * self._trust_ratio(gradient, variable)
+            if self._gradient_decay:
+                gradient += self._gradient_decay * tf.convert_to_tensor(variable)
         super().update_step(gradient, variable, learning_rate)
 
     def _trust_ratio(self, gradient: tf.Tensor, variable: Any) -> tf.Tensor:
@@ -114,7 +119,7 @@ class _Lars(_Sgd):
 
 
 class _LegacyLars(_Lars, _LegacyMomentum):
-    """LARS with TF1's momentum, which gathers gradients, as `contrib.opt.LARSOptimizer` has it."""
+    """LARS whose momentum gathers gradients, as in the first version of TF1's `contrib.opt.LARSOptimizer`."""
 
 
 _CLASSES: dict[str, Any] = {
@@ -154,8 +159,8 @@ def make_optimizer(
             `epsilon` of adam and adamw; `rho` and `epsilon` of adadelta;
             `initial_accumulator_value` and `epsilon` of adagrad.  Besides these
             `initial_accumulator_value` of rmsprop (see `_RmsProp`), and `lars_coefficient`,
-            `lars_weight_decay` and `epsilon` of lars (see `_Lars`).
-        legacy_momentum: use TF1's form of sgd and lars.
+            `lars_weight_decay`, `lars_decays_weights` and `epsilon` of lars (see `_Lars`).
+        legacy_momentum: momentum of sgd and lars gathers gradients instead of steps.
         weight_decay: AdamW's decoupled decay: weights shrink by this times the learning rate.
         decayed: variables that decay under adamw.
         adapted: variables whose learning rate lars adapts.

@@ -17,8 +17,9 @@ class Warmup(NamedTuple):
 
     steps: steps of warm-up; 0: none.
     start: learning rate at step 0.
-    rises: true: the rate rises linearly to the peak; false: it stays at `start` and then
-        jumps to the peak, the burn-in of the TF Object Detection API's exponential decay.
+    rises: true: the rate rises linearly to the peak; false: it stays at `start`, or at the peak
+        if `start` is 0, and then jumps to the peak: the burn-in of the TF Object Detection
+        API's exponential decay.
     """
 
     steps: int = 0
@@ -177,5 +178,5 @@ def _after_warmup(step: tf.Tensor, value: tf.Tensor, peak: float, warmup: Warmup
     if warmup.steps == 0:
         return value
     done = _since(0, step)
-    start = warmup.start + (peak - warmup.start) * done / warmup.steps if warmup.rises else warmup.start
-    return tf.where(done < warmup.steps, start, value)
+    rate = warmup.start + (peak - warmup.start) * done / warmup.steps if warmup.rises else warmup.start or peak
+    return tf.where(done < warmup.steps, rate, value)

@@ -1,5 +1,6 @@
 """Evaluating checkpoints: their metrics, losses and pictures; the history and the best checkpoint are updated."""
 
+import functools
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any, NamedTuple
 from detection.coco.metrics import CocoMetrics
 from detection.coco.summary import metrics_to_json
 from detection.images.drawing import Picture
+from detection.inference.device_copies import copy_weights, on_device_of
 from detection.inference.export.saved_model_export import ChosenOn
 from detection.inference.export.serving_module import ServingModule
 from detection.inference.mean_losses import MeanLosses
@@ -51,6 +53,8 @@ class DetectorEvaluator:
         weights: the checkpoint's weights to evaluate.
         losses: mean losses of this detector; None: no losses.
         options: options of the pictures; its `visualizations` may be 0.
+        copies: detectors equal to `detector` on other devices, with which it shares the images.
+        load: loads the weights of the checkpoint at a path into `detector`; None: from the checkpoint.
     """
 
     def __init__(
@@ -63,25 +67,39 @@ class DetectorEvaluator:
         weights: WeightsKind = "ema",
         losses: MeanLosses | None = None,
         options: AnalysisConfig | None = None,
+        copies: Sequence[Detector] = (),
+        load: Callable[[str], None] | None = None,
     ) -> None:
         self._losses = losses
         self._options = options or AnalysisConfig()
         self._split = split
-        self._weights = weights
+        self._load = load or functools.partial(load_weights, detector, weights=weights)
         self._detector = detector
-        self._module = ServingModule(detector, categories)
-        self._signature = SignatureDetector(self._module.serve_encoded, batch_size=batch_size)
+        self._copies = copies
+        # Modules own the functions of their signatures, so they are kept.
+        self._modules = [ServingModule(one, categories) for one in (detector, *copies)]
+        first, *others = (module.serve_encoded for module in self._modules)
+        on_devices = [on_device_of(copy, signature) for copy, signature in zip(copies, others, strict=True)]
+        self._signatures = [SignatureDetector(one, batch_size=batch_size) for one in (first, *on_devices)]
+
+    @property
+    def num_images(self) -> int:
+        """Number of images of the split."""
+        return len(self._split)
 
     def __call__(self, path: str) -> CheckpointEvaluation:
-        """Evaluates the checkpoint at `path`.
+        """Evaluates the checkpoint at `path`, together with the machines that share the split.
 
         Raises:
             DataError: see `load_weights` and `ValidationSplit.evaluate`.
         """
-        load_weights(self._detector, path, weights=self._weights)
-        metrics = self._split.evaluate(self._signature)
-        losses = {} if self._losses is None else self._losses(self._split.records())
-        return CheckpointEvaluation(metrics, losses, self._split.pictures(self._signature, self._options))
+        self._load(path)
+        copy_weights(self._detector, self._copies)
+        metrics = self._split.evaluate(*self._signatures)
+        share = self._split.share
+        losses = {} if self._losses is None else self._losses(self._split.records(), gather=share.gather)
+        pictures = self._split.pictures(self._signatures[0], self._options) if share.index == 0 else ()
+        return CheckpointEvaluation(metrics, losses, pictures)
 
 
 class CheckpointEvaluator:

@@ -1,7 +1,9 @@
 """The split that checkpoints are evaluated on."""
 
+import functools
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ from detection.coco.metrics import UNDEFINED, CocoMetrics
 from detection.coco.params import make_params
 from detection.coco.summary import metrics_to_json
 from detection.images.drawing import Picture
+from detection.inference.device_copies import map_in_turn
 from detection.inference.results import joined
 from detection.inference.saved_model import SignatureDetector
 from detection.input_pipeline.evaluation_records import EvaluationRecord, parse_record, stored_picture
@@ -21,6 +24,23 @@ from detection.reports.tensorboard import draw_image_results
 from schemas.config.evaluate import AnalysisConfig
 from schemas.errors import DataError
 from schemas.metrics import IouType, metrics_of_report
+
+
+@dataclass(frozen=True)
+class Share:
+    """The part of an evaluation that this machine does: of every `count` batches, that with number `index`.
+
+    index: 0 for the chief.
+    count: number of machines.
+    gather: exchanges bytes with the other machines; returns those of all, by index.
+    """
+
+    index: int = 0
+    count: int = 1
+    gather: Callable[[bytes], Sequence[bytes]] = field(default=lambda data: [data])
+
+
+ALONE = Share()
 
 
 class ValidationSplit:
@@ -33,6 +53,7 @@ class ValidationSplit:
         max_images: max number of records, always the same sample; None: all.
         iou_types: requested IoU types; None: what detector and ground truth have, see `choose_iou_types`.
         given: IoU types by which the detector's detections can be evaluated.
+        share: part of the evaluation that this machine does.
 
     Raises:
         DataError: a record that cannot be evaluated.
@@ -47,7 +68,9 @@ class ValidationSplit:
         max_images: int | None = None,
         iou_types: Sequence[IouType] | None = None,
         given: Sequence[IouType] = ("bbox",),
+        share: Share = ALONE,
     ) -> None:
+        self.share = share
         self._reader = reader
         self._categories = list(categories)
         self._batch_size = batch_size
@@ -66,24 +89,42 @@ class ValidationSplit:
         Raises:
             DataError: the metric cannot be measured, or a record cannot be evaluated.
         """
-        report = metrics_to_json(*self._measured(lambda records: []))
+        accumulators = self._accumulated((records, []) for records in self._batches())
+        report = metrics_to_json(*(accumulator.result(last=True) for accumulator in accumulators))
         if metrics_of_report(report).get(metric, UNDEFINED) == UNDEFINED:
             raise DataError(
                 f"train.validation.metric={metric}: cannot be measured, as none of the {len(self)} images to evaluate "
                 "on has an annotation that counts for it. Choose another metric, or give the split more images."
             )
 
-    def evaluate(self, detector: SignatureDetector) -> list[CocoMetrics]:
-        """Computes a detector's COCO metrics by each IoU type.
+    def evaluate(self, *detectors: SignatureDetector) -> list[CocoMetrics]:
+        """Computes a detector's COCO metrics by each IoU type, together with the machines that share the evaluation.
+
+        Args:
+            detectors: the detector, and copies on other devices, with which it shares the batches.
 
         Raises:
             DataError: a record that cannot be evaluated, or an image that the detector cannot read.
         """
-        return self._measured(lambda records: self._detections(detector, records, self.iou_types))
+
+        def detect(detector: SignatureDetector, records: list[EvaluationRecord]) -> tuple[list[EvaluationRecord], Any]:
+            return records, self._detections(detector, records, self.iou_types)
+
+        functions = [functools.partial(detect, detector) for detector in detectors]
+        accumulators = self._accumulated(map_in_turn(functions, self._batches(self.share)))
+        return [self._joined(*pair).result(last=True) for pair in zip(accumulators, self.iou_types, strict=True)]
+
+    def _joined(self, accumulator: MetricsAccumulator, iou_type: IouType) -> MetricsAccumulator:
+        """Adds what the other machines have accumulated."""
+        if self.share.count > 1:
+            for number, state in enumerate(self.share.gather(accumulator.to_bytes())):
+                if number != self.share.index:
+                    accumulator.merge(MetricsAccumulator.from_bytes(state, self._categories, make_params(iou_type)))
+        return accumulator
 
     def records(self) -> Iterator[bytes]:
-        """Reads the serialized records."""
-        return map(self._reader.read, self._indices)
+        """Reads the serialized records of this machine's share."""
+        return (self._reader.read(index) for indices in self._index_batches(self.share) for index in indices)
 
     def pictures(self, detector: SignatureDetector, options: AnalysisConfig) -> list[Picture]:
         """Draws ground truth beside detections on some images, the same ones in the same order at every call.
@@ -127,17 +168,20 @@ class ValidationSplit:
         images = [record.image for record in records]
         return joined(detector.detect(images, with_masks="segm" in iou_types)).compared_by(iou_types)
 
-    def _measured(self, detections_of: Any) -> list[CocoMetrics]:
+    def _accumulated(self, batches: Iterable[tuple[list[EvaluationRecord], Any]]) -> list[MetricsAccumulator]:
+        """Accumulates records with their detections, by each IoU type."""
         accumulators = [MetricsAccumulator(self._categories, make_params(iou_type)) for iou_type in self.iou_types]
-        for records in self._batches():
+        for records, detections in batches:
             images = [record.entry for record in records]
             annotations = [annotation for record in records for annotation in record.annotations]
-            detections = detections_of(records)
             for accumulator in accumulators:
                 accumulator.add(images, annotations, detections)
-        return [accumulator.result(last=True) for accumulator in accumulators]
+        return accumulators
 
-    def _batches(self) -> Iterator[list[EvaluationRecord]]:
-        for start in range(0, len(self._indices), self._batch_size):
-            indices = self._indices[start : start + self._batch_size]
-            yield [self._record(index) for index in indices]
+    def _batches(self, share: Share = ALONE) -> Iterator[list[EvaluationRecord]]:
+        return ([self._record(index) for index in indices] for indices in self._index_batches(share))
+
+    def _index_batches(self, share: Share) -> Iterator[list[int]]:
+        size = self._batch_size
+        starts = range(share.index * size, len(self._indices), share.count * size)
+        return (self._indices[start : start + size] for start in starts)

@@ -1,11 +1,12 @@
 """Evaluation inside the training process: when it happens, and when it stops the run early."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from detection.training.checkpoints.files import checkpoint_path
 from detection.training.validation.checkpoint_evaluator import CheckpointEvaluator
-from detection.training.validation.history import has_stalled
+from detection.training.validation.history import HistoryEntry, has_stalled
 
 _LOGGER = logging.getLogger("cocoflow.trainer")
 
@@ -18,6 +19,7 @@ class Validation:
 
     Args:
         evaluator: evaluator of checkpoints; None in workers that follow the chief's decision.
+        help_evaluate: in these workers, does the worker's share of the evaluation of the checkpoint at a path.
         checkpoints: folder of the run's checkpoints.
         every: steps between evaluations; None: no evaluation.
         last_step: last step of the run, which is evaluated, too.
@@ -31,6 +33,7 @@ class Validation:
         self,
         evaluator: CheckpointEvaluator | None,
         *,
+        help_evaluate: Callable[[str], object] = str,
         checkpoints: Path,
         every: int | None,
         last_step: int,
@@ -40,6 +43,7 @@ class Validation:
         agree: Callable[[bool], bool] = bool,
     ) -> None:
         self._evaluator = evaluator
+        self._help_evaluate = help_evaluate
         self._checkpoints = checkpoints
         self._every = every
         self._last_step = last_step
@@ -75,12 +79,16 @@ class Validation:
         """
         if not self.is_due(step):
             return False
-        return self._agree(self._evaluator is not None and self._ends_at(step, self._evaluator))
+        history = [] if self._evaluator is None else [e for e in self._evaluator.history() if e.step <= step]
+        if self._agree(self._evaluator is not None and (not history or history[-1].step < step)):
+            path = checkpoint_path(self._checkpoints, step)
+            if self._evaluator is None:
+                self._help_evaluate(path)
+            else:
+                history.append(self._evaluator.evaluate(self._checkpoints, step))
+        return self._agree(self._evaluator is not None and self._ends_at(step, history))
 
-    def _ends_at(self, step: int, evaluator: CheckpointEvaluator) -> bool:
-        history = [entry for entry in evaluator.history() if entry.step <= step]
-        if not history or history[-1].step < step:
-            history.append(evaluator.evaluate(self._checkpoints, step))
+    def _ends_at(self, step: int, history: Sequence[HistoryEntry]) -> bool:
         if self._patience is None or step == self._last_step:
             return False
         values = [entry.metrics[self._metric] for entry in history]

@@ -102,12 +102,12 @@ class SummariesConfig(Section):
     gradient_norms: bool = Field(
         False,
         description="also write the gradient norm of each variable, a mean like other scalars, before clipping and "
-        "the bias multiplier; part of the OD API's summarize_gradients",
+        "the bias multiplier; the OD API's summarize_gradients writes it after clipping",
     )
     gradient_histograms_every: NonNegativeInt = Field(
         0,
         description="steps between histograms of each variable's gradient, before clipping and the bias multiplier; "
-        "0: none; part of the OD API's summarize_gradients",
+        "0: none; the OD API's summarize_gradients writes them after clipping",
     )
 
     @model_validator(mode="after")

@@ -26,6 +26,7 @@ _KEYS_OF = {
         "epsilon",
         "lars_coefficient",
         "lars_weight_decay",
+        "lars_decays_weights",
         "lars_exclude",
     ),
 }
@@ -51,8 +52,9 @@ class OptimizerConfig(Section):
     nesterov: bool = Field(False, description="for sgd and lars: Nesterov momentum")
     legacy_momentum: bool = Field(
         False,
-        description="for sgd and lars: momentum accumulates gradients, scaled by the current learning rate, as in TF1 "
-        "and TPU Mask R-CNN; false: it accumulates steps, each scaled by the learning rate at that step, as in Keras",
+        description="for sgd and lars: momentum accumulates gradients, scaled by the current learning rate, as in "
+        "TF1's MomentumOptimizer; false: it accumulates steps, each scaled by the learning rate at that step, as in "
+        "Keras and TF1's LARSOptimizer",
     )
     beta_1: float = Field(
         0.9, ge=0.0, lt=1.0, description="for adam and adamw: exponential decay rate of the first moment"
@@ -87,7 +89,12 @@ class OptimizerConfig(Section):
         "g: lars_coefficient * norm(w) / (norm(g) + lars_weight_decay * norm(w) + epsilon)",
     )
     lars_weight_decay: NonNegativeFloat = Field(
-        1e-4, description="for lars: weight decay in the trust ratio only; weight_decay decays the weights"
+        1e-4, description="for lars: weight decay in the trust ratio; weight_decay decays the weights"
+    )
+    lars_decays_weights: bool = Field(
+        False,
+        description="for lars: also add lars_weight_decay * w to the gradient of each kernel w whose learning rate is "
+        "scaled, as in the paper and TF1's LARSOptimizer, besides weight_decay",
     )
     lars_exclude: tuple[RegularExpression, ...] = Field(
         (),
@@ -123,6 +130,8 @@ class OptimizerConfig(Section):
         self.refuse(idle, f"under name = {self.name}")
         if not self.momentum:
             self.refuse(["nesterov", "legacy_momentum"], "while momentum is 0")
+        if not self.lars_weight_decay:
+            self.refuse(["lars_decays_weights"], "while lars_weight_decay is 0")
         if not self.weight_decay:
             self.refuse(["weight_decay_exclude"], "while weight_decay is 0")
         return self

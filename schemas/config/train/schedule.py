@@ -59,8 +59,8 @@ class ScheduleConfig(Section):
     warmup_learning_rate: NonNegativeFloat = Field(0.0, description="learning rate at step 0")
     warmup: Literal["linear", "constant"] = Field(
         "linear",
-        description="linear: the learning rate rises to the peak; constant: it stays at warmup_learning_rate until "
-        "warm-up ends, the OD API's burn-in",
+        description="linear: the learning rate rises to the peak; constant: it stays at warmup_learning_rate, or at "
+        "the peak if that is 0, until warm-up ends, the OD API's burn-in",
     )
     scale_warmup: bool = Field(
         True,

@@ -61,8 +61,9 @@ class TrainConfig(Section):
     )
     accumulate_steps: PositiveInt = Field(
         1,
-        description="batches per step, whose gradients are summed for one update as if they were one batch of "
-        "batch_size * accumulate_steps images; learning rates scale with that number",
+        description="batches per step, whose gradients are summed for one update, as of one batch of batch_size * "
+        "accumulate_steps images except batch norm, and class, box and mask losses of Faster and Mask R-CNN (see "
+        "update_rules.md); learning rates scale with that number",
     )
     seed: NonNegativeInt = Field(
         0, description="seed of random weights, order of images, augmentation and drop-connect"

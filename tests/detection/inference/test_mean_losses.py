@@ -111,6 +111,25 @@ def test_means_are_those_of_the_batches(detector: Detector, exported: Path, imag
     assert losses["loss"] == pytest.approx(sum(expected.values()), rel=1e-5)
 
 
+def test_crowds_that_training_ignored_are_no_background(
+    detector: Detector, exported: Path, images: list[np.ndarray], tmp_path: Path
+) -> None:
+    """A crowd in the right half of an image; the detector's own losses know it as `Labels.crowds`."""
+    boxes = [[0, 32, 64, 64]]
+    record = example(images[0], boxes, [7], [1])
+    inputs = (images[0] - np.array(detector.pixel_mean)) / np.array(detector.pixel_std)
+    outputs = detector(inputs[np.newaxis].astype(np.float32), training=False)
+    one = Labels(tf.constant([boxes], tf.float32), tf.constant([[1]]), tf.constant([[False]]))
+    dropped, ignored = detector.losses(outputs, one), detector.losses(outputs, one._replace(crowds=~one.valid))
+    assert float(ignored["class_loss"]) < 0.9 * float(dropped["class_loss"])
+    model = shutil.copytree(exported, tmp_path / "model")
+    for crowds, expected in (("drop", dropped), ("ignore", ignored)):
+        (model / EXTRA_FILES / CONFIG_YAML).write_text(to_yaml(tiny_config(f"train.crowds={crowds}")))
+        losses = mean_losses(model, [record], category_ids=CATEGORY_IDS, batch_size=1)
+        for name, value in expected.items():
+            assert losses[name] == pytest.approx(float(value), rel=1e-4), (crowds, name)
+
+
 def test_what_has_no_losses_is_refused(exported: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="does not know category 41"):
         mean_losses(exported, [], category_ids=[3, 41], batch_size=2)

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from detection.models.faster_rcnn.model import FasterRcnn
 from detection.models.registry import build_detector
+from detection.ops.replicas import micro_batch
 from detection.types import ImageInfo, Labels
 from schemas.errors import ConfigError
 
@@ -42,6 +43,10 @@ def _build(**overrides: Any) -> FasterRcnn:
     )
     assert isinstance(detector, FasterRcnn)
     return detector
+
+
+def _row(nest: Any, row: int) -> Any:
+    return tf.nest.map_structure(lambda value: None if value is None else value[row : row + 1], nest)
 
 
 @pytest.fixture(scope="module")
@@ -183,6 +188,46 @@ def test_detections_stay_inside_the_image_that_fills_a_part_of_the_input(images:
     boxes = detector.detect(detector(images), info).boxes.numpy()
     assert ((boxes >= 0.0) & (boxes <= 1.0)).all()
     assert (boxes[..., 2:] > boxes[..., :2]).any()
+
+
+def test_tpu_mask_rcnns_box_loss_of_the_rpn(images: tf.Tensor, labels: Labels) -> None:
+    """Its `rpn_loss` in numpy: of each level the mean over all matched anchors' deltas, then the sum over levels."""
+    detector = _build(rpn_box_loss="level_means", rpn_samples=2)  # what is sampled does not matter
+    outputs = detector(images)
+    small = tf.constant([[[4.0, 6.0, 30.0, 28.0], [30.0, 20.0, 47.0, 36.0]], [[10.0, 12.0, 40.0, 44.0], [0.0] * 4]])
+    labels = labels._replace(boxes=small)
+    boxes, valid, anchors = labels.boxes.numpy(), labels.valid.numpy(), detector.anchors
+    low = np.maximum(boxes[:, None, :, :2], anchors[:, None, :2])
+    high = np.minimum(boxes[:, None, :, 2:], anchors[:, None, 2:])
+    overlap = np.prod(np.maximum(high - low, 0.0), axis=-1)
+    area, own = np.prod(boxes[..., 2:] - boxes[..., :2], axis=-1), np.prod(anchors[:, 2:] - anchors[:, :2], axis=-1)
+    iou = np.where(valid[:, None], overlap / (area[:, None] + own[:, None] - overlap), -1.0)
+    matched, best = iou.max(axis=2) >= 0.7, iou.argmax(axis=2)
+    for image, number in np.argwhere(valid):
+        forced = iou[image, :, number].argmax()
+        matched[image, forced], best[image, forced] = True, number
+    terms, start = [], 0
+    for level in outputs.rpn.deltas:
+        predicted, huber = level.numpy().reshape(BATCH, -1, 4), []
+        for image, anchor in np.argwhere(matched[:, start : start + predicted.shape[1]]):
+            of, box = anchors[start + anchor], boxes[image, best[image, start + anchor]]
+            size, anchor_size = box[2:] - box[:2], of[2:] - of[:2]
+            offset = (box[:2] + size / 2 - of[:2] - anchor_size / 2) / anchor_size
+            error = np.abs(predicted[image, anchor] - np.concatenate([offset, np.log(size / anchor_size)]))
+            huber.append(np.where(error <= 1 / 9, error**2 / 2, error / 9 - 1 / 162))
+        terms.append(float(np.mean(huber)) if huber else 0.0)
+        start += predicted.shape[1]
+    assert all(terms)
+    np.testing.assert_allclose(detector.losses(outputs, labels)["rpn_box_loss"], sum(terms), rtol=1e-4)
+    in_parts = [
+        (_row(outputs._replace(seed=None), at)._replace(seed=outputs.seed), _row(labels, at)) for at in range(BATCH)
+    ]
+    positives = sum(detector.count_positives(part) for _, part in in_parts)
+    total = 0.0
+    for at, part in enumerate(in_parts):
+        with micro_batch(at, BATCH):
+            total += float(detector.losses(*part, positives)["rpn_box_loss"])
+    np.testing.assert_allclose(total, sum(terms), rtol=1e-4)
 
 
 def test_the_seed_chooses_the_samples(images: tf.Tensor, labels: Labels) -> None:

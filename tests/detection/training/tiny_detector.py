@@ -32,6 +32,7 @@ class TinyDetector(Detector):
     """Learns which classes an image holds and where its objects lie on average, weighted by object."""
 
     takes_weights = True
+    count_shape = (1,)
 
     def __init__(self, *, config: TinyConfig, num_classes: int, name: str, dtype: Any = None):
         super().__init__(
@@ -59,14 +60,14 @@ class TinyDetector(Detector):
         return tf.cast(self.head(tf.reduce_mean(features + branch, [1, 2])), tf.float32)
 
     def count_positives(self, labels: Labels) -> tf.Tensor:
-        return tf.reduce_sum(tf.cast(labels.valid, tf.float32))
+        return tf.reduce_sum(tf.cast(labels.valid, tf.float32))[tf.newaxis]
 
     def losses(
         self, outputs: tf.Tensor, labels: Labels, positives: tf.Tensor | None = None, training: bool = False
     ) -> dict[str, tf.Tensor]:
         valid = tf.cast(labels.valid, tf.float32)
         positives = sum_over_replicas(self.count_positives(labels)) if positives is None else positives
-        normaliser = self._normalizer(positives, training=training)
+        normaliser = self._normalizer(positives[0], training=training)
         there = tf.reduce_max(tf.one_hot(labels.classes, self.num_classes) * valid[..., None], axis=1) > 0.0
         counts = tf.maximum(tf.reduce_sum(valid, axis=1, keepdims=True), 1.0)
         boxes = tf.reduce_sum(labels.boxes * valid[..., None], axis=1) / counts / float(self.image_size[0])

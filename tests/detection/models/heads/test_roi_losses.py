@@ -8,8 +8,15 @@ import pytest
 import tensorflow as tf
 
 from detection.models.heads.roi_losses import mask_loss, roi_box_loss, roi_class_loss, rpn_box_loss, rpn_score_loss
-from detection.models.heads.roi_targets import AnchorTargets, RoiTargets, relabel_rois, sample_anchors, sample_rois
-from detection.ops.anchors import pyramid_anchors_yxyx
+from detection.models.heads.roi_targets import (
+    AnchorTargets,
+    RoiTargets,
+    all_anchors,
+    relabel_rois,
+    sample_anchors,
+    sample_rois,
+)
+from detection.ops.anchors import Assignment, assign_anchors, pyramid_anchors_yxyx
 from detection.types import Labels
 
 Oracles = dict[str, dict[str, Any]]
@@ -31,6 +38,17 @@ CLASSES = np.array([[2, 0, 1, 0], [0, 0, 0, 0], [2, 2, 1, 0]], np.int32)
 
 def _labels(**more: Any) -> Labels:
     return Labels(tf.constant(BOXES), tf.constant(CLASSES), tf.constant(VALID), **more)
+
+
+def _assign(anchors: Any, labels: Labels) -> Assignment:
+    """With the thresholds of TPU Mask R-CNN's RPN."""
+    return assign_anchors(
+        tf.constant(anchors), labels.boxes, labels.valid, match_threshold=0.7, unmatched_threshold=0.3
+    )
+
+
+def _sample(anchors: Any, labels: Labels, **options: Any) -> AnchorTargets:
+    return sample_anchors(tf.constant(anchors), labels, _assign(anchors, labels), seed=SEED, **options)
 
 
 def _iou(first: np.ndarray, second: np.ndarray) -> float:
@@ -68,7 +86,7 @@ def _plain_anchor_labels(image: int) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("count", [8, 64, 1000])
 def test_sampled_anchors(count: int) -> None:
     """1000 slots are more than there are anchors: then all that are not ignored are sampled, if not too many."""
-    targets = sample_anchors(tf.constant(ANCHORS), _labels(), seed=SEED, count=count)
+    targets = _sample(ANCHORS, _labels(), count=count)
     for image in range(3):
         labels, index = _plain_anchor_labels(image)
         positives = min((labels == 1).sum(), count // 2)
@@ -83,6 +101,22 @@ def test_sampled_anchors(count: int) -> None:
         for slot in range(positives):
             expected = _encoded(BOXES[image, index[sampled[slot]]], ANCHORS[sampled[slot]])
             np.testing.assert_allclose(targets.deltas[image, slot], expected, atol=1e-4)
+
+
+def test_all_positive_anchors() -> None:
+    """Those of the sample, when it has room for all of them, but in the anchors' order."""
+    labels = _labels(weights=tf.constant([[2.0, 3.0, 5.0, 7.0]] * 3))
+    targets, sampled = all_anchors(tf.constant(ANCHORS), labels, _assign(ANCHORS, labels)), _sample(ANCHORS, labels)
+    assert targets.weights is not None
+    assert sampled.weights is not None
+    np.testing.assert_array_equal(targets.indices, np.tile(np.arange(len(ANCHORS)), (3, 1)))
+    for image, slot in np.argwhere(sampled.positive):
+        anchor = int(sampled.indices[image, slot])
+        assert targets.positive[image, anchor]
+        np.testing.assert_array_equal(targets.deltas[image, anchor], sampled.deltas[image, slot])
+        assert targets.weights[image, anchor] == sampled.weights[image, slot]
+    np.testing.assert_array_equal(targets.positive.numpy().sum(axis=1), sampled.positive.numpy().sum(axis=1))
+    assert not targets.deltas.numpy()[~targets.positive.numpy()].any()
 
 
 def _proposals() -> tuple[np.ndarray, np.ndarray]:
@@ -186,7 +220,7 @@ def test_by_default_a_quarter_of_512_is_positive(oracles: Oracles) -> None:
     assert targets.valid.shape == (1, oracle["inputs"]["batch_size_per_im"])
     assert targets.valid.numpy().all()
     assert targets.positive.numpy().sum() == oracle["expected"]["max_fg"]
-    anchors = sample_anchors(proposals[0], labels, seed=SEED)
+    anchors = _sample(proposals[0], labels)
     assert anchors.valid.shape == (1, 256)
     assert anchors.positive.numpy().sum() == 128
 
@@ -203,7 +237,7 @@ def test_crowds_hide_what_lies_inside_them() -> None:
         background = targets.valid[0].numpy() & ~targets.positive[0].numpy()
         assert set(targets.boxes[0].numpy()[background][:, 1].tolist()) == backgrounds
         assert targets.positive.numpy().sum() == 2
-    anchors = partial(sample_anchors, proposals[0], seed=SEED, count=8)
+    anchors = partial(_sample, proposals[0], count=8)
     assert anchors(labels).valid.numpy().sum() == 3
     assert set(anchors(with_crowd).indices.numpy()[0, :2].tolist()) == {1, 2}
     assert anchors(with_crowd).valid.numpy().sum() == 2
@@ -214,7 +248,7 @@ def test_weights_of_objects_reach_their_samples() -> None:
     labels = _labels(weights=tf.constant(weights))
     proposals, valid = _proposals()
     rois = sample_rois(tf.constant(proposals), tf.constant(valid), labels, seed=SEED, count=40)
-    anchors = sample_anchors(tf.constant(ANCHORS), labels, seed=SEED, count=40)
+    anchors = _sample(ANCHORS, labels, count=40)
     assert rois.weights is not None
     assert anchors.weights is not None
     for image in range(3):
@@ -231,7 +265,7 @@ def test_targets_compile_under_xla() -> None:
 
     def both(proposals: tf.Tensor, valid: tf.Tensor) -> Any:
         labels = _labels(weights=tf.ones([3, 4]))
-        anchors = sample_anchors(tf.constant(ANCHORS), labels, seed=SEED, count=16)
+        anchors = _sample(ANCHORS, labels, count=16)
         return anchors, sample_rois(proposals, valid, labels, seed=SEED, count=32)
 
     compiled = tf.nest.flatten(tf.function(both, jit_compile=True)(proposals, valid))
@@ -248,6 +282,10 @@ def _anchor_targets(random: np.random.Generator, *, weights: bool) -> AnchorTarg
         deltas=tf.constant(random.normal(0, 0.3, (2, 6, 4)) * positive[..., None], tf.float32),
         weights=tf.constant(random.uniform(0.5, 2, (2, 6)), tf.float32) if weights else None,
     )
+
+
+def _sampled(values: tf.Tensor, targets: AnchorTargets) -> tf.Tensor:
+    return tf.gather(values, targets.indices, batch_dims=1)
 
 
 def _plain_huber(error: float, delta: float) -> float:
@@ -271,7 +309,7 @@ def test_first_stage_losses(weights: bool) -> None:
             box += factor * float(np.mean([_plain_huber(error, 1 / 9) for error in errors]))
     given = tf.constant(logits, tf.float32), tf.constant(deltas, tf.float32)
     np.testing.assert_allclose(rpn_score_loss(given[0], targets, normalizer=8.0), score / 8, rtol=1e-5)
-    np.testing.assert_allclose(rpn_box_loss(given[1], targets, normalizer=2.0), box / 2, rtol=1e-5)
+    np.testing.assert_allclose(rpn_box_loss(_sampled(given[1], targets), targets, normalizer=2.0), box / 2, rtol=1e-5)
 
 
 def test_only_sampled_anchors_have_a_gradient() -> None:
@@ -279,7 +317,9 @@ def test_only_sampled_anchors_have_a_gradient() -> None:
     logits, deltas = tf.zeros([2, 10]), tf.fill([2, 10, 4], 3.0)
     with tf.GradientTape() as tape:
         tape.watch([logits, deltas])
-        total = rpn_score_loss(logits, targets, normalizer=1.0) + rpn_box_loss(deltas, targets, normalizer=1.0)
+        total = rpn_score_loss(logits, targets, normalizer=1.0) + rpn_box_loss(
+            _sampled(deltas, targets), targets, normalizer=1.0
+        )
     of_logits, of_deltas = (
         tf.convert_to_tensor(gradient).numpy() for gradient in tape.gradient(total, [logits, deltas])
     )
@@ -365,7 +405,7 @@ def test_losses_compile_under_xla_with_their_gradients() -> None:
             masks = outputs[4]
             terms = [
                 rpn_score_loss(outputs[0], anchors, normalizer=8.0),
-                rpn_box_loss(outputs[1], anchors, normalizer=2.0),
+                rpn_box_loss(_sampled(outputs[1], anchors), anchors, normalizer=2.0),
                 roi_class_loss(outputs[2], rois, normalizer=5.0),
                 roi_box_loss(outputs[3], rois, normalizer=3.0),
                 mask_loss(masks, tf.ones_like(masks), rois.positive, normalizer=3.0),

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -10,6 +11,7 @@ from detection.training.distributed import workers
 from detection.training.distributed.workers import (
     chief_first,
     chief_value,
+    gather_bytes,
     gather_from_workers,
     lost_workers_explained,
     require_agreement,
@@ -45,6 +47,23 @@ def test_rows_are_per_process_and_exact(two_replicas: tf.distribute.Strategy, mo
     """Two replicas of this process stand in for two processes."""
     monkeypatch.setattr(workers, "worker_count", lambda strategy: 2)
     assert gather_from_workers(two_replicas, [5, 2**52 + 1]) == [[5, 2**52 + 1]] * 2
+
+
+@pytest.mark.parametrize("size", [0, 5, 24, 25, 60])
+def test_bytes_are_exact_whatever_their_number(
+    size: int, two_replicas: tf.distribute.Strategy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In chunks of 24 bytes; those of processes that send less end where they ended."""
+    monkeypatch.setattr(workers, "_CHUNK", 4)
+    data = np.random.default_rng(size).bytes(size)
+    assert gather_bytes(two_replicas, data) == [data]
+    monkeypatch.setattr(workers, "worker_count", lambda strategy: 2)
+    assert gather_bytes(two_replicas, data) == [data] * 2
+    rows = iter([[[size], [1]]])
+    monkeypatch.setattr(
+        workers, "gather_from_workers", lambda strategy, values: next(rows, [list(values), [7] + [0] * len(values[1:])])
+    )
+    assert gather_bytes(two_replicas, data) == [data, b"\7"]
 
 
 def test_agreement_passes_and_a_difference_is_named(

@@ -190,7 +190,15 @@ def test_others_run_as_tf1s_optimizers_with_their_defaults(
     assert np.abs(ours[-1] - START).max() > 1e-5
 
 
-LARS = {"momentum": 0.9, "nesterov": False, "lars_coefficient": 0.02, "lars_weight_decay": 0.1, "epsilon": 0.0}
+LARS = {
+    "momentum": 0.9,
+    "nesterov": False,
+    "lars_coefficient": 0.02,
+    "lars_weight_decay": 0.1,
+    "lars_decays_weights": False,
+    "epsilon": 0.0,
+}
+WITH_A_ZERO = np.where(np.arange(len(RATES))[:, None, None] == 2, 0.0, GRADIENTS)  # where the ratio is 1
 
 
 def _trust_ratio(weight: np.ndarray, gradient: np.ndarray) -> float:
@@ -199,40 +207,36 @@ def _trust_ratio(weight: np.ndarray, gradient: np.ndarray) -> float:
     return 0.02 * norm / (gradient_norm + 0.1 * norm) if norm > 0 and gradient_norm > 0 else 1.0
 
 
+@pytest.mark.parametrize("decays", [False, True])
 @pytest.mark.parametrize("nesterov", [False, True])
-def test_lars_gathers_steps_of_its_own_rate(nesterov: bool) -> None:
+def test_lars_runs_as_tf1s_contrib_optimizer(nesterov: bool, decays: bool) -> None:
+    """Its source in numpy: momentum gathers scaled steps, of gradients that the decay is added to after the ratio."""
     weight, velocity, expected = START, np.zeros_like(START), []
-    for rate, gradient in zip(RATES, GRADIENTS, strict=True):
-        local = rate * _trust_ratio(weight, gradient)
-        velocity = 0.9 * velocity + local * gradient
-        weight = weight - (0.9 * velocity + local * gradient if nesterov else velocity)
+    for rate, gradient in zip(RATES, WITH_A_ZERO, strict=True):
+        step = rate * _trust_ratio(weight, gradient) * (gradient + (0.1 * weight if decays else 0.0))
+        velocity = 0.9 * velocity + step
+        weight = weight - (step + 0.9 * velocity if nesterov else velocity)
         expected.append(weight)
-    ours = _weights("lars", {**LARS, "nesterov": nesterov}, adapts=True)
+    keys = LARS | {"nesterov": nesterov, "lars_decays_weights": decays}
+    ours = _weights("lars", keys, adapts=True, gradients=WITH_A_ZERO)
     np.testing.assert_allclose(ours, expected, rtol=1e-5, atol=1e-6)
 
 
-def test_legacy_lars_runs_as_tf1s_contrib_optimizer() -> None:
-    """That calls the kernel of momentum at the scaled rate; contrib itself has gone with TF1."""
-    weight, momentum = (tf.Variable(start, dtype=tf.float32) for start in (START, 0 * START))
-    expected = []
-    gradients = GRADIENTS.copy()
-    gradients[2] = 0.0  # a ratio of 1
-    for rate, gradient in zip(RATES, gradients, strict=True):
-        tf.raw_ops.ResourceApplyMomentum(
-            var=weight.handle,
-            accum=momentum.handle,
-            lr=tf.constant(rate * _trust_ratio(weight.numpy(), gradient), tf.float32),
-            grad=tf.constant(gradient, tf.float32),
-            momentum=0.9,
-        )
-        expected.append(weight.numpy())
-    ours = _weights("lars", LARS, legacy_momentum=True, adapts=True, gradients=gradients)
+def test_legacy_lars_gathers_gradients() -> None:
+    """As the first version of TF1's optimizer, which called the kernel of momentum at the scaled rate."""
+    weight, momentum, expected = START, np.zeros_like(START), []
+    for rate, gradient in zip(RATES, WITH_A_ZERO, strict=True):
+        ratio, momentum = _trust_ratio(weight, gradient), 0.9 * momentum + gradient
+        weight = weight - rate * ratio * momentum
+        expected.append(weight)
+    ours = _weights("lars", LARS, legacy_momentum=True, adapts=True, gradients=WITH_A_ZERO)
     np.testing.assert_allclose(ours, expected, rtol=2e-6, atol=1e-6)
-    assert not np.allclose(ours, _weights("lars", LARS, adapts=True, gradients=gradients), atol=1e-3)
+    assert not np.allclose(ours, _weights("lars", LARS, adapts=True, gradients=WITH_A_ZERO), atol=1e-3)
 
 
-def test_lars_adapts_only_what_it_is_told_to() -> None:
-    np.testing.assert_allclose(_weights("lars", LARS), _sgd(momentum=0.9, nesterov=False), rtol=1e-5, atol=5e-6)
+def test_lars_adapts_and_decays_only_what_it_is_told_to() -> None:
+    decaying = LARS | {"lars_decays_weights": True}
+    np.testing.assert_allclose(_weights("lars", decaying), _sgd(momentum=0.9, nesterov=False), rtol=1e-5, atol=5e-6)
 
 
 def test_lars_takes_the_plain_rate_for_weights_at_zero() -> None:

@@ -74,6 +74,13 @@ ORACLES: dict[str, dict[str, Any]] = {
 }
 
 
+def test_a_burn_in_without_a_rate_is_at_the_base_rate() -> None:
+    """The OD API's `burnin_learning_rate` is 0 by default, which stands for the base rate."""
+    decay = {"name": "exponential", "steps": 100, "learning_rate": 0.1, "decay_steps": 10, "decay_factor": 0.5}
+    burning_in = _configured(**decay, warmup="constant", warmup_steps=10, warmup_learning_rate=0.0)
+    np.testing.assert_allclose(_rates(burning_in, [0, 9, 10, 19, 20]), [0.1, 0.1, 0.1, 0.1, 0.05], rtol=1e-6)
+
+
 @pytest.mark.parametrize("name", ORACLES)
 def test_the_configuration_gives_the_rates_of_the_old_systems(name: str, oracles: dict) -> None:
     """Those of automl's defect by the compatibility key, beside the corrected rule."""

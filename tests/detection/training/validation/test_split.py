@@ -1,8 +1,11 @@
 """Records through a detector to metrics: every image once, to the bits of an evaluation from outside."""
 
+import functools
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -11,22 +14,26 @@ import tensorflow as tf
 from detection.coco import evaluate
 from detection.datasets.entries import Rows
 from detection.inference.export.saved_model_export import export_saved_model
+from detection.inference.mean_losses import MeanLosses
 from detection.inference.results import Results, joined
 from detection.inference.saved_model import SavedModelDetector
 from detection.input_pipeline.evaluation_records import parse_record
 from detection.input_pipeline.record_reader import RecordReader
 from detection.models.detector import variables_by_path
 from detection.models.registry import detector_from_config
+from detection.training import build_run
+from detection.training.build_run import detector_copies, detector_evaluator_from_config, inference_detector
 from detection.training.checkpoints.manager import load_weights
 from detection.training.validation.checkpoint_evaluator import DetectorEvaluator
-from detection.training.validation.split import ValidationSplit
+from detection.training.validation.split import Share, ValidationSplit
 from detection.types import EncodedImage
 from schemas.artifacts import EMA_PART, MODEL_PART
 from schemas.config.config import Config
 from schemas.config.evaluate import AnalysisConfig
 from schemas.errors import DataError
+from tests.detection.training import tiny_detector
 from tests.detection.training.evaluation_records import CATEGORIES, write_coco_shards
-from tests.detection.training.tiny_run import tiny_config
+from tests.detection.training.tiny_run import SMALL, tiny_config
 
 IMAGES = 11
 
@@ -74,6 +81,80 @@ def test_every_image_is_seen_once_and_empty_ones_count(batch_size: int, data: An
     assert metrics.by_name == expected.by_name
     np.testing.assert_array_equal(metrics.precision, expected.precision)
     assert 0.1 < metrics.by_name["AP"] < 1.0
+
+
+def test_detectors_share_the_batches_and_run_at_the_same_time(data: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each waits for the other; the last of the eleven images has no partner."""
+    shards, tree = data
+    finders: list[Any] = [_Finder(tree), _Finder(tree)]
+    meeting = threading.Barrier(2, timeout=60)
+    detect = _Finder.detect
+
+    def detect_together(finder: _Finder, images: Any, **options: Any) -> Any:
+        if len(finder.seen) < IMAGES // 2:
+            meeting.wait()
+        return detect(finder, images, **options)
+
+    monkeypatch.setattr(_Finder, "detect", detect_together)
+    [metrics] = ValidationSplit(shards, categories=CATEGORIES, batch_size=1).evaluate(*finders)
+    assert [len(finder.seen) for finder in finders] == [6, 5]
+    assert sorted(finders[0].seen + finders[1].seen) == sorted(entry["id"] for entry in tree["images"])
+    monkeypatch.setattr(_Finder, "detect", detect)
+    expected = evaluate(tree, _Finder(tree).all_rows)
+    assert metrics.by_name == expected.by_name
+    np.testing.assert_array_equal(metrics.precision, expected.precision)
+
+
+@pytest.mark.parametrize("count", [2, 3, 12])
+def test_machines_share_the_batches(count: int, data: Any) -> None:
+    """Each computes the metrics of all, from its own images and what the others send; one may have no image."""
+    shards, tree = data
+    sent: dict[int, bytes] = {}
+    finders: list[Any] = [_Finder(tree) for _ in range(count)]
+
+    def split_of(index: int, gather: Any) -> ValidationSplit:
+        return ValidationSplit(shards, categories=CATEGORIES, batch_size=1, share=Share(index, count, gather))
+
+    def send(index: int, state: bytes) -> list[bytes]:
+        sent[index] = state
+        return []  # of no other machine so far
+
+    for index, finder in enumerate(finders):
+        split_of(index, functools.partial(send, index)).evaluate(finder)
+    seen = [image_id for finder in finders for image_id in finder.seen]
+    [metrics] = split_of(1, lambda own: [sent[index] for index in range(count)]).evaluate(finders[1])
+    assert sorted(seen) == sorted(entry["id"] for entry in tree["images"])
+    expected = evaluate(tree, _Finder(tree).all_rows)
+    assert metrics.by_name == expected.by_name
+    np.testing.assert_array_equal(metrics.precision, expected.precision)
+
+
+def test_replicas_give_the_metrics_and_losses_of_one(
+    data: Any, tmp_path: Path, two_replicas: tf.distribute.Strategy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy on the second device has the checkpoint's weights."""
+    losses = mock.Mock(side_effect=MeanLosses)
+    monkeypatch.setattr(build_run, "MeanLosses", losses)
+    tiny_detector.register()
+    shards, _ = data
+    config = tiny_config(*SMALL, "evaluate.batch_size=2", "train.crowds=ignore")
+    _averaged_checkpoint(config, tmp_path / "ckpt-2")
+    results = []
+    for strategy in (tf.distribute.OneDeviceStrategy("CPU:0"), two_replicas):
+        copies = detector_copies(config, len(CATEGORIES), strategy=strategy)
+        devices = [copy.variables[0].value.device[-5:] for copy in copies]
+        assert devices == ["CPU:1"][: strategy.num_replicas_in_sync - 1]
+        detector = inference_detector(config, len(CATEGORIES))
+        evaluator = detector_evaluator_from_config(
+            config, shards=shards, categories=CATEGORIES, detector=detector, copies=copies
+        )
+        assert losses.call_args.kwargs.items() >= {"copies": copies, "with_crowds": True}.items()
+        results.append(evaluator(str(tmp_path / "ckpt-2")))
+    alone, together = results
+    np.testing.assert_array_equal(together.metrics[0].scores, alone.metrics[0].scores)
+    assert together.metrics[0].by_name == alone.metrics[0].by_name
+    assert together.losses == alone.losses
+    assert set(alone.losses) == {"class_loss", "box_loss", "loss"}
 
 
 def test_a_sample_is_always_the_same(data: Any) -> None:

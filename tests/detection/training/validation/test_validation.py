@@ -124,16 +124,18 @@ def test_a_run_from_the_start_forgets_an_earlier_one(tmp_path: Path) -> None:
 
 
 def test_another_worker_does_as_the_chief_says(tmp_path: Path) -> None:
-    said = iter([False, True])
+    said = iter([True, False, False, True])
     flags: list[bool] = []
+    helped: list[str] = []
 
     def agree(flag: bool) -> bool:
         flags.append(flag)
         return next(said)
 
-    validation = _validation(None, tmp_path, agree=agree)
+    validation = _validation(None, tmp_path, agree=agree, help_evaluate=helped.append)
     assert [validation.after(step) for step in (10, 15, 20)] == [False, False, True]
-    assert flags == [False, False], "asked where an evaluation is due, and only there"
+    assert flags == [False] * 4, "asked where an evaluation is due, and only there"
+    assert [Path(path).name for path in helped] == ["ckpt-10"], "the chief had evaluated the other before"
     assert not (tmp_path / "validation").exists()
 
 
@@ -146,7 +148,7 @@ def test_the_chief_tells_the_others_what_it_found(tmp_path: Path) -> None:
 
     validation = _validation(Script(VALUES), tmp_path, patience=1, agree=agree)
     assert _train(validation, tmp_path) == 30
-    assert flags == [False, False, True]
+    assert flags == [True, False] * 2 + [True, True], "whether it evaluates, and whether training stops"
 
 
 def test_values_of_another_metric_decide_when_asked_for(tmp_path: Path) -> None:

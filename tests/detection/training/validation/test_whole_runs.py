@@ -1,6 +1,5 @@
 """Runs that validate: what they leave, what they export, where they stop."""
 
-import functools
 import json
 import math
 from collections.abc import Sequence
@@ -24,7 +23,7 @@ from detection.input_pipeline.evaluation_records import parse_record
 from detection.input_pipeline.record_reader import RecordReader
 from detection.models import registry
 from detection.training import build_run, build_step
-from detection.training.build_run import checkpoint_evaluator_from_config, inference_detector
+from detection.training.build_run import detector_evaluator_from_config, inference_detector
 from detection.training.checkpoints.files import checkpoint_path
 from detection.training.kept_images import divide
 from detection.training.train import train
@@ -176,15 +175,13 @@ def test_the_raw_weights_are_exported_and_evaluated_when_asked_for(
         assert (value.numpy() != values[f"ema/{name}"]).any(), path
     scores = {}
     for weights, assignments in (("ema", ()), ("raw", (raw,))):
-        evaluator = checkpoint_evaluator_from_config(
+        evaluate = detector_evaluator_from_config(
             load_config(None, [*ASSIGNMENTS, METRIC, "train.validation.every=8", *assignments]),
             RecordReader(data[0]),
             categories=CATEGORIES,
-            detector=functools.partial(inference_detector, load_config(None, ASSIGNMENTS), len(CATEGORIES)),
-            folder=tmp_path / weights,
-            logs=tmp_path / weights,
+            detector=inference_detector(load_config(None, ASSIGNMENTS), len(CATEGORIES)),
         )
-        [metrics] = evaluator._evaluate(checkpoint_path(validated / CHECKPOINTS, STEPS)).metrics
+        [metrics] = evaluate(str(checkpoint_path(validated / CHECKPOINTS, STEPS))).metrics
         scores[weights] = metrics.scores
     np.testing.assert_array_equal(scores["raw"], _measured(validated / SAVED_MODEL, data).scores)
     assert (scores["raw"] != scores["ema"]).any()

@@ -46,6 +46,10 @@ STEP = ("train.schedule.name=step", "train.schedule.boundaries=[200, 400]")
             ["optimizer.name=rmsprop", "optimizer.lars_exclude=[a]"],
             r"lars_exclude = \('a',\) does nothing under",
         ),
+        (
+            ["optimizer.name=lars", "optimizer.lars_weight_decay=0", "optimizer.lars_decays_weights=true"],
+            "lars_decays_weights = True does nothing while lars_weight_decay is 0",
+        ),
         (["optimizer.name=lars", "optimizer.lars_exclude=['(']"], r"'\(' is not a regular expression"),
         (
             ["optimizer.name=sgd", "optimizer.initial_accumulator_value=1"],
@@ -157,6 +161,7 @@ def test_each_optimizer_gets_the_keys_that_act() -> None:
         "epsilon": 0.0,
         "lars_coefficient": 0.001,
         "lars_weight_decay": 1e-4,
+        "lars_decays_weights": False,
     }
 
 

@@ -70,6 +70,7 @@ test: lint browser postgresql
 
 test-all: lint browser postgresql
 	$(PYTEST)
+	.ci/second_stack
 
 # Resolves pyproject.toml's dependency groups for every supported Python into one
 # hashed lock that names no package host.

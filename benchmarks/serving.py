@@ -28,6 +28,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from ai_edge_litert.interpreter import Interpreter
 
 from benchmarks.measure import Measured, measure_rounds, spread
 from detection.inference.export.litert import convert_to_litert
@@ -129,7 +130,7 @@ def _finish(outputs: dict[str, tf.Tensor]) -> None:
 def _litert(detector: Detector) -> Way:
     module = ServingModule(detector, _CATEGORIES, batch_size=1)
     content = convert_to_litert(module, precision="float32")
-    interpreter = tf.lite.Interpreter(model_content=content, num_threads=os.cpu_count())
+    interpreter = Interpreter(model_content=content, num_threads=os.cpu_count())
     interpreter.allocate_tensors()
     run = interpreter.get_signature_runner()
     image = smooth_images(detector, 1).astype(np.float32)

@@ -15,6 +15,7 @@ from components.coco_evaluator.tfma.eval_config import read_eval_config
 from components.coco_example_gen.component import CocoExampleGen, RemoteCocoExampleGen
 from components.coco_example_gen.spans.locate import division_of
 from components.coco_example_gen.spans.span_paths import SpanSplits
+from components.coco_example_gen.workers import IN_MEMORY_RUNNER
 from components.detection_trainer.component import DetectionTrainer, Remote
 from components.record_schema_gen.component import RecordSchemaGen
 from components.saved_model_pusher.component import SavedModelPusher
@@ -166,10 +167,17 @@ class _Remote:
 
 
 def _remote_beam_args(config: Config) -> list[str]:
-    """Returns the Beam options; workers on Dataflow get the pipeline's own image unless the options say otherwise."""
+    """Returns the Beam options with a runner, by default the one in memory.
+
+    Workers on Dataflow get the pipeline's own image unless the options say otherwise.  In memory, where there are
+    no workers, that option keeps TFX from packaging itself for them.
+    """
     arguments = list(config.run.beam_args)
+    in_memory = f"--runner={IN_MEMORY_RUNNER}"
+    if not any(one.startswith("--runner") for one in arguments):
+        arguments.insert(0, in_memory)
     shipped = any(one.startswith(("--sdk_container_image", "--setup_file")) for one in arguments)
-    if config.run.image is not None and "--runner=DataflowRunner" in arguments and not shipped:
+    if config.run.image is not None and {"--runner=DataflowRunner", in_memory} & {*arguments} and not shipped:
         arguments.append(f"--sdk_container_image={config.run.image}")
     return arguments
 

@@ -78,7 +78,7 @@ ALLOWED_IMPORTS = {
         "components.detection_trainer components.coco_evaluator components.saved_model_pusher "
         "components.record_schema_gen pipelines.resolvers",
         "pipelines.runners": "detection.storage detection.pretrained schemas schemas.config components.retries "
-        "components.vertex_service pipelines",
+        "components.vertex_service components.coco_example_gen pipelines",
         "pipelines.runs": "schemas schemas.config detection.storage detection.datasets detection.models "
         "detection.pretrained detection.coco detection.training.distributed detection.training components.history "
         "components.coco_example_gen.spans components.detection_trainer pipelines.runners pipelines "

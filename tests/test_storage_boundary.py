@@ -34,6 +34,7 @@ LOCAL_ONLY = {
     "detection/datasets/coco_writer.py": "a temporary folder for a file that storage moves to its place",
     "detection/datasets/json_stream.py": "copies that storage made",
     "detection/images/files.py": "local images, whose links must not lead out of their folder; storage reads others",
+    "detection/inference/export/litert.py": "a temporary folder for the process that converts",
     "detection/input_pipeline/record_index.py": "copies that storage made, and a temporary file",
     "detection/input_pipeline/record_reader.py": "names the folder for temporary files",
     "detection/pretrained/archive.py": "a folder inside a new one that storage yields",

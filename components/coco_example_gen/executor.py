@@ -23,7 +23,7 @@ from components.coco_example_gen.spans.resolution import (
     mark,
     resolve,
 )
-from components.coco_example_gen.workers import chooses_workers
+from components.coco_example_gen.workers import chooses_workers, make_local_pipeline
 from components.history import HISTORY_KEY, record_examples
 from schemas.config.issues import IssuePolicies
 
@@ -67,4 +67,4 @@ class Executor(base_beam_executor.BaseBeamExecutor):
         given = self._beam_pipeline_args
         if self._make_beam_pipeline_fn is not None or chooses_workers(given):
             return self._make_beam_pipeline()
-        return beam.Pipeline(argv=[*given, *local_options])
+        return make_local_pipeline([*given, *local_options])

@@ -20,6 +20,9 @@ from schemas.errors import DataError
 # From local Beam options, which a runner that was chosen makes no use of, to a pipeline.
 MakePipeline = Callable[[Sequence[str]], beam.Pipeline]
 
+# The default of newer Beam versions, Prism, is a program that Beam downloads.  Every version knows this name.
+IN_MEMORY_RUNNER = "apache_beam.runners.portability.fn_api_runner.FnApiRunner"
+
 # Images, for each core beyond the first, from which on processes are done earlier than threads.
 _PROCESSES_PAY = 30_000
 _SECONDS = 10.0  # between two lines
@@ -36,13 +39,14 @@ def local_options(images: int) -> list[str]:
 
 
 def make_local_pipeline(options: Sequence[str]) -> beam.Pipeline:
-    """A pipeline on this machine."""
-    return beam.Pipeline(argv=list(options))
+    """A pipeline on this machine, unless the options name another runner."""
+    return beam.Pipeline(argv=[f"--runner={IN_MEMORY_RUNNER}", *options])
 
 
 def chooses_workers(beam_args: Sequence[str]) -> bool:
-    """Returns whether Beam arguments already choose a runner or workers."""
-    return any(argument.startswith(("--runner", "--direct_")) for argument in beam_args)
+    """Returns whether Beam arguments choose workers: by name, or with a runner other than the one in memory."""
+    chosen = (argument for argument in beam_args if argument != f"--runner={IN_MEMORY_RUNNER}")
+    return any(argument.startswith(("--runner", "--direct_")) for argument in chosen)
 
 
 @contextlib.contextmanager

@@ -100,7 +100,7 @@ def _window(rle: Mapping[str, Any], rows: slice, columns: slice) -> BoolArray:
 
 
 def _iou(first: BoolArray, second: BoolArray) -> float:
-    return float(np.count_nonzero(first & second) / max(np.count_nonzero(first | second), 1))
+    return int(np.count_nonzero(first & second)) / max(int(np.count_nonzero(first | second)), 1)
 
 
 def matched_masks(evaluated: Evaluated, diagnosis: Diagnosis) -> MatchedMasks:

@@ -218,8 +218,10 @@ class FileDetector(SignatureDetector):
 
 
 def _load_litert(content: bytes) -> _Network:
+    from ai_edge_litert.interpreter import Interpreter
+
     # One thread: Beam runs several workers, whose threads would wait for each other.
-    interpreter = tf.lite.Interpreter(model_content=content)
+    interpreter = Interpreter(model_content=content)
     interpreter.allocate_tensors()
     run = interpreter.get_signature_runner()
 

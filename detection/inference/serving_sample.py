@@ -67,7 +67,7 @@ def _rows(outputs: Mapping[str, Array], position: int, image: EncodedImage) -> d
 
 def serving_sample_bytes(images: Iterable[ServedImage]) -> bytes:
     """Returns the content of a sample's file; the same images give the same bytes."""
-    arrays: dict[str, Array] = {}
+    arrays: dict[str, Any] = {}
     for number, image in enumerate(images):
         arrays |= {
             f"{number}/{_ID}": np.array(image.image_id, np.int64),

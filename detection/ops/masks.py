@@ -152,7 +152,7 @@ def _places(start: float, side: float, pixels: int, cells: int) -> tuple[int, np
     """The first pixel of a box along one axis, and its pixels' places in cells from the first one's centre."""
     first = min(max(math.floor(start), 0), pixels)
     last = max(min(math.ceil(start + side), pixels), first) if side > 0.0 else first
-    return first, (np.arange(first, last) + 0.5 - start) * cells / (side or 1.0) - 0.5
+    return first, (np.arange(first, last, dtype=np.float64) + 0.5 - start) * cells / (side or 1.0) - 0.5
 
 
 def rle_of_window(inside: npt.NDArray[Any], *, top: int, left: int, height: int, width: int) -> Rle:

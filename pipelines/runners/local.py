@@ -31,10 +31,15 @@ def new_run_id() -> str:
 
 def _run(runner: "IrBasedRunner", pipeline: "Pipeline", run_id: str) -> None:
     """Runs under a given id, as a runner does not return the id that it generates."""
+    from apache_beam.options.pipeline_options import StandardOptions
     from tfx.dsl.compiler.compiler import Compiler
     from tfx.dsl.compiler.constants import PIPELINE_RUN_ID_PARAMETER_NAME
     from tfx.orchestration.portable.runtime_parameter_utils import substitute_runtime_parameter
 
+    from components.coco_example_gen.workers import IN_MEMORY_RUNNER
+
+    # BeamDagRunner takes no options, and an option for TFX's components would have each package TFX anew.
+    StandardOptions.DEFAULT_RUNNER = IN_MEMORY_RUNNER
     compiled = Compiler().compile(pipeline)
     substitute_runtime_parameter(compiled, {PIPELINE_RUN_ID_PARAMETER_NAME: run_id})
     runner.run_with_ir(compiled)

@@ -3,13 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import apache_beam as beam
-
 from components.coco_evaluator.evaluation import Evaluation, evaluate_models
 from components.coco_evaluator.measured_types import require_iou_types
 from components.coco_evaluator.request import Task, read_dataset
 from components.coco_evaluator.tfma.eval_config import read_eval_config
 from components.coco_evaluator.tfma.slice_metrics import BASELINE, CANDIDATE
+from components.coco_example_gen.workers import make_local_pipeline
 from detection.inference.detectors import open_detector
 from detection.inference.model_files import model_folder
 from detection.inference.restore import read_model_categories
@@ -80,7 +79,7 @@ def evaluate_model(
             config=evaluation,
             eval_config=eval_config,
         )
-        return evaluate_models(task, folder, make_pipeline=lambda: beam.Pipeline(argv=list(config.run.beam_args)))
+        return evaluate_models(task, folder, make_pipeline=lambda: make_local_pipeline(config.run.beam_args))
 
 
 def _require_categories(model: str, categories: Sequence[Mapping[str, Any]], data: str) -> None:

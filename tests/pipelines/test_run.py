@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from apache_beam.options.pipeline_options import StandardOptions
+from apache_beam.runners.direct.direct_runner import SwitchingDirectRunner
 
 import pipeline_runner
 from components import history
@@ -263,7 +265,14 @@ def test_on_cloud_storage_the_same_run_gives_the_same_bits(
     assert not [name for name in files.walk_files(gcs.path) if name.endswith((".lock", ".unfinished", ".tmp"))]
 
 
-def test_beam_runs_the_same_pipeline(tmp_path: Path, first_run: Path, digits: Path) -> None:
+def test_beam_runs_the_same_pipeline(
+    tmp_path: Path, first_run: Path, digits: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise AssertionError("Beam chose the runner, which may be Prism")
+
+    monkeypatch.setattr(StandardOptions, "DEFAULT_RUNNER", "DirectRunner")
+    monkeypatch.setattr(SwitchingDirectRunner, "run_pipeline", refuse)
     assert run_pipeline(tmp_path / "run", digits, "--runner", "beam") == 0
     assert read_summary(tmp_path / "run")["metrics"] == read_summary(first_run)["metrics"]
 

@@ -1,7 +1,12 @@
 """Conversion of detectors to LiteRT (TensorFlow Lite) files of built-in ops alone."""
 
 import functools
+import multiprocessing
+import tempfile
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -19,6 +24,8 @@ from schemas.errors import CocoflowError
 Precision = Literal["float32", "float16", "int8"]
 
 _REASON = 400  # characters of the converter's message
+_NETWORK = "network"
+_STAGES = ("serving_default", _NETWORK, "postprocessing")  # the first names the signature of all joined
 _GRAPH_FIELDS = (
     "condSubgraphIndex",
     "bodySubgraphIndex",
@@ -54,37 +61,67 @@ def convert_to_litert(
         CocoflowError: the detector has an op for which LiteRT has no built-in one.
     """
     if precision != "int8":
-        function = module.fitted_function().get_concrete_function()
-        return _convert(function, module, functools.partial(_set_precision, precision=precision))
+        return _convert(module, [module.fitted_function().get_concrete_function()], precision)
     if calibration is None:
         raise ValueError("int8 needs images for its calibration")
-    normalize, network, finish = module.fitted_stages(tf.uint8)
+    return _convert(module, module.fitted_stages(tf.uint8), precision, calibration())
+
+
+def _convert(
+    module: tf.Module,
+    stages: Sequence[Any],
+    precision: Precision = "float32",
+    calibration: Iterable[npt.NDArray[np.uint8]] = (),
+) -> bytes:
+    """Converts a module in a process of its own: the converter of TensorFlow 2.20 and newer does not free its memory.
+
+    Args:
+        module: owns the variables.
+        stages: its concrete functions, one or as many as `_STAGES`; each takes the outputs of the one before.
+        precision: see `convert_to_litert`.
+        calibration: for int8: inputs of the first stage.
+    """
+    signatures = dict(zip(_STAGES, stages, strict=False))
+    with tempfile.TemporaryDirectory(prefix="cocoflow-litert-") as folder:
+        tf.saved_model.save(module, folder, signatures=signatures)
+        for number, images in enumerate(calibration):
+            np.save(Path(folder, f"{number:09}.npy"), images)
+        with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+            try:
+                return pool.submit(_convert_saved_model, folder, list(signatures), precision).result()
+            except BrokenProcessPool:
+                raise CocoflowError(
+                    "the process that converts to LiteRT was killed. Free memory, or export a smaller model."
+                ) from None
+
+
+def _convert_saved_model(folder: str, stages: Sequence[str], precision: Precision) -> bytes:
+    """Converts signatures of a SavedModel, joined into one model; `folder` holds the calibration's images, too."""
+    tf.config.set_visible_devices([], "GPU")  # the parent process has taken their memory
 
     def inputs() -> Iterable[dict[str, npt.NDArray[np.float32]]]:
-        for images in calibration():
-            yield {name: value.numpy() for name, value in normalize(tf.constant(images)).items()}
+        normalize = tf.saved_model.load(folder).signatures[_STAGES[0]]
+        for path in sorted(Path(folder).glob("*.npy")):
+            yield {name: value.numpy() for name, value in normalize(tf.constant(np.load(path))).items()}
 
-    def quantize(converter: Any) -> None:
-        converter.optimizations = [tf.lite.Optimize.DEFAULT]
-        converter.representative_dataset = inputs
+    converted = []
+    # The converter's calibration cannot run the loop of the suppression, so each stage is converted by itself.
+    for stage in stages:
+        converter = tf.lite.TFLiteConverter.from_saved_model(folder, signature_keys=[stage])
+        # Without this, Keras' own exporter would take TensorFlow's ops, which most interpreters lack.
+        converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
+        converter.allow_custom_ops = False
+        if precision == "float16":
+            converter.optimizations = [tf.lite.Optimize.DEFAULT]
+            converter.target_spec.supported_types = [tf.float16]
+        if precision == "int8" and stage == _NETWORK:
+            converter.optimizations = [tf.lite.Optimize.DEFAULT]
+            converter.representative_dataset = inputs
+        converted.append(_run(converter))
+    return _chain(converted) if len(converted) > 1 else converted[0]
 
-    # The converter's calibration cannot run the loop of the suppression, so each part is converted by itself.
-    return _chain([_convert(normalize, module), _convert(network, module, quantize), _convert(finish, module)])
 
-
-def _set_precision(converter: Any, *, precision: Precision) -> None:
-    if precision == "float16":
-        converter.optimizations = [tf.lite.Optimize.DEFAULT]
-        converter.target_spec.supported_types = [tf.float16]
-
-
-def _convert(function: Any, module: tf.Module, configure: Callable[[Any], None] | None = None) -> bytes:
-    converter = tf.lite.TFLiteConverter.from_concrete_functions([function], module)
-    # Without this, Keras' own exporter would take TensorFlow's ops, which most interpreters lack.
-    converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
-    converter.allow_custom_ops = False
-    if configure is not None:
-        configure(converter)
+def _run(converter: Any) -> bytes:
     try:
         return bytes(converter.convert())
     except Exception as error:  # the converter's own, of a module that is not public

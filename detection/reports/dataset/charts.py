@@ -20,12 +20,12 @@ MOST_NAMES = 120  # categories that a chart can name
 _COLORS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#7f7f7f")
 _INK = "#333333"
 _FAINT = "#cccccc"
-_WIDTH = 9.0  # inches
+_WIDTH = 6.5  # inches, the 39rem of style.css
 _ROW = 0.19  # inches for a category
 _ROWS = 40  # categories below each other
 _LONGEST_NAME = 24  # characters
 _LEAST_BINS = 10  # shown of a histogram, so that a single bar is not a wall
-_MOST_TICKS = 16
+_MOST_TICKS = 12
 _WIDE_RANGE = 50  # times as many in the largest as in the median category: a logarithmic scale
 
 

@@ -19,6 +19,7 @@ LISTED_ISSUES = 200
 PICTURES_OF_A_KIND = 4
 
 _TEMPLATE = "report.html.j2"
+_ORDER = {"train": 0, "eval": 1, "test": 2}  # of the splits
 
 
 def write_report(
@@ -38,7 +39,7 @@ def write_report(
     Args:
         path: of the file.
         title: heading, such as the data set's folder.
-        splits: name -> its summary, in the order of the columns; may be empty.
+        splits: name -> its summary; may be empty.  Columns are in the order train, eval, test, others.
         categories: COCO's of the whole data set, with `id` and `name`.
         issues: the issues; the first LISTED_ISSUES are listed.
         examples: pictures; PICTURES_OF_A_KIND of each kind are shown.
@@ -51,6 +52,7 @@ def write_report(
     Raises:
         DataError: the file cannot be written.
     """
+    splits = dict(sorted(splits.items(), key=lambda split: _ORDER.get(split[0], len(_ORDER))))
     counts = issue_counts(issues, omitted or {})
     gallery = _gallery(examples)
     anchors = {example.issue: _anchor(kind, at) for kind, shown in gallery for at, example in enumerate(shown)}

@@ -33,18 +33,25 @@ _DEFINITIONS = {
 
 
 def error_table(analysis: Analysis) -> Table:
-    """One row per error type, with the AP50 that fixing it would gain."""
+    """One row per error type: its count at any score and at the other tables' scores, and the AP50 gained by a fix."""
     most = max((error.ap_gain for error in analysis.errors), default=0.0)
     rows: list[list[Cell]] = [
         [
             ERROR_TYPES.get(error.name, error.name),
             _DEFINITIONS.get(error.name, "").format(iou=f"{analysis.iou:g}"),
             error.count,
+            errors_at_score(analysis, error.name),
             Number(change_text(error.ap_gain), error.ap_gain, max(error.ap_gain, 0.0) / most if most > 0 else 0.0),
         ]
         for error in analysis.errors
     ]
-    return Table("", ("error type", "definition", "count", "AP50 gain if fixed"), rows)
+    counts = ("count at any score", f"at {analysis.score:g} and above")
+    return Table("", ("error type", "definition", *counts, "AP50 gain if fixed"), rows)
+
+
+def errors_at_score(analysis: Analysis, name: str) -> int:
+    """Counts the errors of a type at the analysis' score, over all categories."""
+    return sum(category.errors.get(name, 0) for category in analysis.categories)
 
 
 def size_table(analysis: Analysis) -> Table:

@@ -134,23 +134,27 @@ def slice_table(slices: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def category_table(analysis: Analysis) -> Table:
-    """One row per category, the lowest AP first, categories without ground truth last."""
+    """One row per category, the lowest AP first, categories without ground truth last.
+
+    What a narrow window cuts off, on the right, are the other metrics and counts.
+    """
     metrics = list(dict.fromkeys(name for category in analysis.categories for name in category.metrics))
     compared = any(category.baseline_metrics for category in analysis.categories)
     header = [
         "category",
         "id",
-        *metrics,
+        *metrics[:1],
         *([f"{FIRST} difference"] if compared else []),
         "ground truth",
-        "images",
-        "detections",
         "main error",
         "best F1",
         "at score",
         "precision",
         "recall",
         "calibration error",
+        *metrics[1:],
+        "images",
+        "detections",
     ]
     return Table("", header, [_category_row(category, metrics, compared) for category in ordered_categories(analysis)])
 
@@ -180,17 +184,19 @@ def main_error_text(category: Category) -> str | None:
 
 def _category_row(category: Category, metrics: list[str], compared: bool) -> list[Cell]:
     change = difference(category.metrics.get(FIRST), category.baseline_metrics.get(FIRST))
+    values = [metric_cell(category.metrics.get(name), bar=name == FIRST) for name in metrics]
     return [
         shown_name(category.name),
         Number(str(category.id), category.id),
-        *(metric_cell(category.metrics.get(name), bar=name == FIRST) for name in metrics),
+        *values[:1],
         *([change_cell(change)] if compared else []),
         category.ground_truth,
-        category.images,
-        category.detections,
         main_error_text(category),
         *_operating_point(category.best),
         metric_cell(category.calibration_error),
+        *values[1:],
+        category.images,
+        category.detections,
     ]
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from detection.analysis.analysis_file import ERROR_TYPES, Analysis, Category, SizeBucket
 from detection.reports.evaluation.charts import most_confused_pair
-from detection.reports.evaluation.error_tables import label_error_text, score_gap, size_text
+from detection.reports.evaluation.error_tables import errors_at_score, label_error_text, score_gap, size_text
 from detection.reports.evaluation.metric_tables import (
     FIRST,
     UNCLEAR,
@@ -96,7 +96,8 @@ def _main_error(analysis: Analysis) -> Step | None:
         return None
     evidence = (
         f"AP50 loses most to error type {ERROR_TYPES.get(error.name, error.name)}: {change_text(error.ap_gain)} if all "
-        f"{error.count:,} were fixed."
+        f"{error.count:,} at any score were fixed ({errors_at_score(analysis, error.name):,} at scores of at least "
+        f"{analysis.score:g})."
     )
     return Step("main-error", evidence, _ERROR_ACTIONS[error.name](analysis), "errors")
 

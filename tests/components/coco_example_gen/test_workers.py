@@ -27,10 +27,24 @@ def test_processes_are_for_much_work_and_more_than_one_core(
 
 @pytest.mark.parametrize(
     ("arguments", "chosen"),
-    [([], False), (["--temp_location=x"], False), (["--runner=Flink"], True), (["--direct_num_workers=3"], True)],
+    [
+        ([], False),
+        (["--temp_location=x"], False),
+        ([f"--runner={workers.IN_MEMORY_RUNNER}"], False),
+        (["--runner=Flink"], True),
+        (["--direct_num_workers=3"], True),
+    ],
 )
 def test_a_choice_of_the_user_counts(arguments: list[str], chosen: bool) -> None:
     assert workers.chooses_workers(arguments) is chosen
+
+
+@pytest.mark.parametrize(
+    ("options", "runner"),
+    [((), "FnApiRunner"), (("--direct_num_workers=2",), "FnApiRunner"), (("--runner=PrismRunner",), "PrismRunner")],
+)
+def test_pipelines_run_in_memory_unless_another_runner_is_named(options: tuple[str, ...], runner: str) -> None:
+    assert type(make_local_pipeline(options).runner).__name__ == runner
 
 
 @pytest.mark.extended

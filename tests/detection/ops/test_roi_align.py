@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from ai_edge_litert.interpreter import Interpreter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -237,7 +238,7 @@ def test_converts_to_lite_rt_without_other_ops(samples: int) -> None:
     ).get_concrete_function(tf.TensorSpec(BOXES.shape), *specs)
     converter = tf.lite.TFLiteConverter.from_concrete_functions([function])
     converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
-    interpreter = tf.lite.Interpreter(model_content=converter.convert())
+    interpreter = Interpreter(model_content=converter.convert())
     interpreter.allocate_tensors()
     values = {tuple(value.shape): value for value in (BOXES, *_features())}
     for detail in interpreter.get_input_details():

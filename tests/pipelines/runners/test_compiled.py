@@ -241,6 +241,12 @@ def test_resources(target: str) -> None:
     assert "--runner=FlinkRunner" in compiled.container("CocoEvaluator").args
 
 
+@pytest.mark.parametrize("component", ["CocoExampleGen", "StatisticsGen", "CocoEvaluator"])
+def test_components_run_in_memory_and_do_not_package_tfx(whole: Compiled, component: str) -> None:
+    runner = "--runner=apache_beam.runners.portability.fn_api_runner.FnApiRunner"
+    assert list(whole.container(component).args)[-2:] == [runner, "--sdk_container_image=registry/cocoflow:1"]
+
+
 def test_workers_on_dataflow_get_the_image() -> None:
     def beam_args(*arguments: str) -> list[str]:
         joined = ", ".join(["--runner=DataflowRunner", *arguments])

@@ -1,5 +1,7 @@
 """LiteRT files of 8-bit integers, and what cannot be converted; see test_export.py for float32."""
 
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -7,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from ai_edge_litert.interpreter import Interpreter
 
 from detection.inference.export import litert
 from detection.inference.export.litert import Precision, convert_to_litert
@@ -86,7 +89,7 @@ def test_every_efficientdet_converts(name: str) -> None:
     content = convert_to_litert(module, precision="float16")
     assert "CONV_2D" in built_in_ops(content)
     pixels = np.random.default_rng(0).integers(0, 256, (1, 128, 128, 3)).astype(np.float32)
-    found = tf.lite.Interpreter(model_content=content).get_signature_runner()(images=pixels)
+    found = Interpreter(model_content=content).get_signature_runner()(images=pixels)
     expected = module.fitted_function()(tf.constant(pixels))
     # Of a network with random weights many scores are nearly equal, so boxes may change places.
     np.testing.assert_allclose(found["detection_scores"], expected["detection_scores"], atol=1e-4)
@@ -96,13 +99,26 @@ def test_every_efficientdet_converts(name: str) -> None:
 def test_an_op_that_is_not_built_in_is_refused() -> None:
     function = tf.function(lambda x: {"y": tf.linalg.inv(x)}, input_signature=[tf.TensorSpec([3, 3], tf.float32)])
     with pytest.raises(CocoflowError, match=r"built-in ops alone: .*MatrixInverse.*--no-nms"):
-        litert._convert(function.get_concrete_function(), tf.Module())
+        litert._convert(tf.Module(), [function.get_concrete_function()])
 
 
-def test_a_chain_of_models_with_a_loop_equals_numpy() -> None:
-    def converted(function: Any, *shape: int, name: str) -> bytes:
-        spec = tf.TensorSpec(shape, tf.float32, name=name)
-        return litert._convert(tf.function(function, input_signature=[spec]).get_concrete_function(), tf.Module())
+def _killed(*_: Any) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_killed_converter_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    function = tf.function(lambda x: {"y": x + 1.0}, input_signature=[tf.TensorSpec([3], tf.float32)])
+    monkeypatch.setattr(litert, "_convert_saved_model", _killed)
+    with pytest.raises(CocoflowError, match=r"process that converts to LiteRT was killed. Free memory"):
+        litert._convert(tf.Module(), [function.get_concrete_function()])
+
+
+def test_a_chain_of_models_with_a_loop_equals_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(tf.lite, "TFLiteConverter")  # the process of the conversion has its own
+
+    def stage(function: Any, name: str) -> Any:
+        spec = tf.TensorSpec([3], tf.float32, name=name)
+        return tf.function(function, input_signature=[spec]).get_concrete_function()
 
     def sums(start: tf.Tensor) -> dict[str, tf.Tensor]:
         def more(value: tf.Tensor, steps: tf.Tensor) -> tf.Tensor:
@@ -114,20 +130,20 @@ def test_a_chain_of_models_with_a_loop_equals_numpy() -> None:
         value, steps = tf.while_loop(more, add, (start, tf.constant(0)))
         return {"value": value, "steps": steps}
 
-    first = converted(lambda x: {"scaled": x * 3.0, "other": x - 1.0}, 3, name="x")
-    joined = litert._chain(
+    joined = litert._convert(
+        tf.Module(),
         [
-            first,
-            converted(lambda scaled: {"start": scaled + tf.constant([5.0, 6.0, 7.0])}, 3, name="scaled"),
-            converted(sums, 3, name="start"),
-        ]
+            stage(lambda x: {"scaled": x * 3.0, "other": x - 1.0}, "x"),
+            stage(lambda scaled: {"start": scaled + tf.constant([5.0, 6.0, 7.0])}, "scaled"),
+            stage(sums, "start"),
+        ],
     )
     given = np.array([0.5, -2.0, 1.0], np.float32)
     value, steps = given * 3 + [5, 6, 7], 0
     while value.sum() < 100:
         value, steps = value * 2 + [1, 0, 3], steps + 1
     assert steps > 1
-    interpreter = tf.lite.Interpreter(model_content=joined)
+    interpreter = Interpreter(model_content=joined)
     interpreter.allocate_tensors()
     found = interpreter.get_signature_runner()(x=given)
     assert set(found) == {"value", "steps"}

@@ -363,7 +363,7 @@ def test_second_stage_losses(weights: bool) -> None:
     masks, cells = random.random((2, 4, 3, 3)) < 0.5, random.normal(size=(2, 4, 3, 3, 4))
     score, box, mask = 0.0, 0.0, 0.0
     for image, slot in np.ndindex(2, 4):
-        number, factor = classes[image][slot], factors[image, slot]
+        number, factor = classes[image][slot], float(factors[image, slot])
         if valid[image][slot]:
             score += factor * (np.log(np.exp(logits[image, slot]).sum()) - logits[image, slot, number])
         if number > 0:

@@ -94,6 +94,13 @@ def test_without_issues_the_verdict_and_the_splits_come_first(page: HtmlPage) ->
     assert "issues" not in page.texts
 
 
+def test_splits_are_in_the_order_of_their_use(tmp_path: Path) -> None:
+    splits = dict.fromkeys(["eval", "other", "test", "train"], two_splits()["train"])
+    _, page = report(tmp_path, splits=splits)
+    assert list(page.table("splits")) == ["train", "eval", "test", "other", "all"]
+    assert page.header("categories")[2::2] == [f"{split}: annotations" for split in ("train", "eval", "test", "other")]
+
+
 def test_each_category_has_its_annotations_and_images(page: HtmlPage) -> None:
     header = ["category", "id", "train: annotations", "train: images", "eval: annotations", "eval: images"]
     assert page.header("categories") == header

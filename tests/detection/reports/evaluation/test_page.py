@@ -147,7 +147,8 @@ def test_undefined_is_a_dash_everywhere(tmp_path: Path) -> None:
 
 def test_categories_have_a_row_each_the_least_ap_first(page: HtmlPage) -> None:
     header = page.header("categories")
-    assert header[:7] == ["category", "id", "AP", "AP50", "AP75", "APs", "AR100"]
+    assert header[:6] == ["category", "id", "AP", "AP difference", "ground truth", "main error"]
+    assert header[-7:] == ["calibration error", "AP50", "AP75", "APs", "AR100", "images", "detections"]
     assert list(page.table("categories")) == list(NAMES)
     assert dict(zip(header, ["cat", *page.table("categories")["cat"]], strict=True)) == {
         "category": "cat",
@@ -173,8 +174,9 @@ def test_categories_have_a_row_each_the_least_ap_first(page: HtmlPage) -> None:
 def test_errors_by_type(page: HtmlPage) -> None:
     table = page.table("errors")
     assert list(table) == list(ERROR_TYPES.values())
-    assert table["classification error"][1:] == ["0", "0.000"]
-    assert table["missed ground truth"][1:] == ["500", "+0.050"]
+    assert page.header("errors")[2:4] == ["count at any score", "at 0.3 and above"]
+    assert table["classification error"][1:] == ["0", "28", "0.000"]
+    assert table["missed ground truth"][1:] == ["500", "63", "+0.050"]
     assert "at least 0.5" in table["classification error"][0]
 
 

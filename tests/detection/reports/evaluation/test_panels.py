@@ -46,7 +46,7 @@ def test_in_a_crowd_only_errors_have_tags() -> None:
 @pytest.mark.parametrize(("width", "height"), [(640, 480), (4000, 300), (30, 40), (300, 4000)])
 def test_letters_are_as_large_on_the_screen_whatever_the_image(width: int, height: int) -> None:
     figure = side_by_side(replace(image_result(1), width=width, height=height), NAMES)
-    scale = min(470 / width, 420 / height)
+    scale = min(385 / width, 344 / height)
     assert figure.font * scale == pytest.approx(11)
 
 

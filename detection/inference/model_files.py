@@ -155,6 +155,11 @@ def model_folder(path: str | Path) -> str:
     return parent(path) if name_of(path) in FILE_NAMES.values() and is_file(path) else str(path)
 
 
+def has_model_file(folder: str | Path) -> bool:
+    """Returns whether a folder has a LiteRT or ONNX file, or the description of one."""
+    return any(is_file(join(folder, name)) for name in (MODEL_JSON, *FILE_NAMES.values()))
+
+
 def read_description(folder: str | Path) -> ModelDescription | None:
     """Reads the description of a model file.
 

@@ -69,6 +69,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="saved-model: float32 outputs as of the TF Object Detection API's exporter, for its clients",
     )
+    parser.add_argument(
+        "--sample-images",
+        metavar="FILE_OR_DIR",
+        nargs="+",
+        default=(),
+        help="litert, onnx: images on which the file is compared with the SavedModel; default: some of "
+        "--calibration-data, or drawn ones",
+    )
     group = parser.add_argument_group("litert")
     group.add_argument(
         "--precision", choices=("float32", "float16", "int8"), default="float32", help="default: float32"
@@ -94,7 +102,12 @@ def run(args: argparse.Namespace) -> int:
     """
     from pipelines.console import quiet_run
 
-    paths = {"--model": args.model, "--output": args.output, "--calibration-data": args.calibration_data}
+    paths = {
+        "--model": args.model,
+        "--output": args.output,
+        "--calibration-data": args.calibration_data,
+        "--sample-images": args.sample_images,
+    }
     require_supported_paths(paths)
     with quiet_run(None, verbose=args.verbose):
         from pipelines.standalone.export import Calibration, ExportOptions, export_model
@@ -115,6 +128,7 @@ def run(args: argparse.Namespace) -> int:
                 calibration=calibration,
                 assignments=args.assignments,
                 checkpoint=args.checkpoint,
+                sample_images=args.sample_images,
             ),
         )
     print(f"{one_line(args.output)}: {sentence}")

@@ -110,7 +110,7 @@ def network_input(image: Array, description: Mapping[str, Any]) -> tuple[Array, 
     """
     given = description["input"]
     batch, height, width, _ = given["shape"]
-    size = resized_size(*image.shape[:2], given["resize"])
+    size = resized_size(image.shape[0], image.shape[1], given["resize"])
     pixels = np.empty((height, width, 3), np.float32)
     pixels[:] = given["padding"]
     pixels[: size[0], : size[1]] = resize(image, *size)

@@ -14,7 +14,9 @@ litert       model.tflite with TensorFlow Lite's built-in ops alone, and model.j
 onnx         model.onnx (opset 18) and model.json. Needs tf2onnx.
 
 LiteRT and ONNX files take images of the model's input size, resized and padded as
-model.json says. `predict` and `evaluate --model` take all three formats.
+model.json says. client.py beside them does that, with NumPy, Pillow and the runtime alone.
+The command compares such a file with the SavedModel on --sample-images, and prints the
+differences. `predict` and `evaluate --model` take all three formats.
 
 --no-nms leaves out non-maximum suppression: the outputs are raw_detection_boxes and
 raw_detection_scores of all anchors, which `predict` and `evaluate` refuse.

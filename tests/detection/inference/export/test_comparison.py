@@ -65,7 +65,8 @@ def detector() -> Detector:
     for layer in batch_norms(detector):
         layer.momentum = 0.0
     (pixels,) = coarse(seed=0, count=64)
-    detector((pixels - np.float32(detector.pixel_mean)) / np.float32(detector.pixel_std), training=True)
+    mean, std = (np.array(values, np.float32) for values in (detector.pixel_mean, detector.pixel_std))
+    detector((pixels - mean) / std, training=True)
     return detector
 
 

@@ -32,6 +32,7 @@ FOLLOW = "follow"  # the same, by a process that follows the checkpoints
 HISTORY_JSON = "history.json"  # [{"step", "metrics"}], by ascending step
 BEST = "best"  # ckpt-<step> and its METRICS_JSON, which names the step and, as `chosen_on`, the images that chose it
 EXTRA_FILES = "assets.extra"  # inside a SavedModel: our files, copied with it
+CHECKSUMS_JSON = "checksums.json"  # in EXTRA_FILES: {path in the SavedModel: SHA-256}, without EXTRA_FILES
 EXPORTED_FROM_JSON = "training.json"  # in EXTRA_FILES: {"step", "weights", "chosen_on"}, see `ExportedFrom`
 
 # In EXTRA_FILES of a pushed version, added by the push.
@@ -46,7 +47,8 @@ LOSSES_PART = "losses"  # statistics of the losses, if there are any: no weights
 STEP_PART = "step"  # number of training steps
 LITERT_FILE = "model.tflite"  # a detector exported to LiteRT, with MODEL_JSON and EXTRA_FILES beside it
 ONNX_FILE = "model.onnx"  # the same for ONNX
-MODEL_JSON = "model.json"  # inputs and outputs of these: `detection.inference.model_files.ModelDescription`
+MODEL_JSON = "model.json"  # how to run these, and their SHA-256: `detection.inference.model_files.ModelDescription`
+CLIENT_PY = "client.py"  # a program that runs these without Cocoflow: `detection.inference.export.client`
 
 # Evaluation.
 METRICS_JSON = "metrics.json"

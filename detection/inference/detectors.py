@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from detection.inference.export.serving_module import ServingModule
-from detection.inference.model_files import FileDetector, model_folder, read_description
+from detection.inference.model_files import FileDetector, has_model_file, model_folder, read_description
 from detection.inference.restore import TrainedDetector, load_trained
 from detection.inference.saved_model import (
     SavedModelDetector,
@@ -33,7 +33,7 @@ def open_detector(model: str | Path, *, batch_size: int) -> SignatureDetector:
     folder = model_folder(model)
     if has_saved_model(folder):
         return SavedModelDetector(folder=folder, batch_size=batch_size)
-    if read_description(folder) is not None:
+    if has_model_file(folder):
         return FileDetector(folder=folder, batch_size=batch_size)
     trained = _trained(model)
     module = ServingModule(trained.detector, trained.categories)

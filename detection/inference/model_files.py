@@ -1,6 +1,10 @@
 """Detectors in LiteRT and ONNX files: the description beside such a file, and running it."""
 
+import hashlib
+import multiprocessing
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -9,16 +13,18 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from detection.images.decode import decode_rgb_or_blank
+from detection.inference.export import client
 from detection.inference.saved_model import SignatureDetector, without_nms
 from detection.input_pipeline.network_input import fit_pixels
 from detection.storage.atomic import write_bytes, write_json
+from detection.storage.checksums import changed_file
 from detection.storage.files import is_file
 from detection.storage.json_files import read_json
 from detection.storage.paths import join, name_of, parent
 from detection.storage.reading import read_bytes
 from detection.types import ImageInfo, ResizeMode, Resizing
 from schemas import serving
-from schemas.artifacts import EXTRA_FILES, LABELS_JSON, LITERT_FILE, MODEL_JSON, ONNX_FILE
+from schemas.artifacts import CLIENT_PY, EXTRA_FILES, LABELS_JSON, LITERT_FILE, MODEL_JSON, ONNX_FILE
 from schemas.errors import ConfigError, DataError
 from schemas.quoting import printable
 
@@ -29,6 +35,18 @@ Pixels = npt.NDArray[Any]  # [B, H, W, 3] of the description's size and dtype
 _Network = Callable[[Pixels], Mapping[str, npt.NDArray[Any]]]
 
 _REASON = 300  # characters of the runtimes' messages
+_SIZE_RULES: dict[ResizeMode, str] = {
+    "fit": "resized side = max(1, floor(side * scale + 0.001)), scale = min(size / side) over both axes, in float32",
+    "stretch": "resized side = max(1, floor(side * scale + 0.001)), scale = size / side of each axis, in float32",
+    "short_side": "resized side = max(1, round(side * scale)), a half to the even number, scale = min(short_side / "
+    "shorter side, long_side / longer side, size / side over both axes), in float32",
+}
+_MASK_RULES = [
+    "a mask fills its box as it was before clipping: stretch the m x m cells over it",
+    "value of a pixel = bilinear interpolation of the cells' centers at the pixel's center, (x + 0.5, y + 0.5), with 0 "
+    "around the cells: cell coordinate = (pixel center - box start) * m / box side - 0.5",
+    "a pixel is inside from 0.5 on; pixels outside the image are dropped",
+]
 
 
 class ModelDescription(NamedTuple):
@@ -43,6 +61,7 @@ class ModelDescription(NamedTuple):
     padding: RGB of the pixels right of and below the resized image.
     nms: False: the outputs are the boxes and scores of all anchors.
     masks: the outputs include masks.
+    sha256: of the file; None: unknown, as of a model that another program exported.
     """
 
     format: FileFormat
@@ -54,55 +73,91 @@ class ModelDescription(NamedTuple):
     padding: tuple[float, float, float]
     nms: bool
     masks: bool = False
+    sha256: str | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Returns the content of the file beside the model."""
+        return {
+            "format": self.format,
+            "file": FILE_NAMES[self.format],
+            "sha256": self.sha256,
+            "precision": self.precision,
+            "input": {
+                "name": serving.IMAGES,
+                "dtype": self.dtype,
+                "shape": [self.batch_size, *self.image_size, 3],
+                "resize": self.resizing._asdict(),
+                "padding": list(self.padding),
+            },
+            "preprocessing": self._preprocessing(),
+            "non_maximum_suppression": self.nms,
+            "outputs": self._outputs(),
+            "postprocessing": self._postprocessing(),
+        }
+
+    def _preprocessing(self) -> list[str]:
+        """Returns the steps from an image file to the input; `client` does the same."""
+        steps = [
+            "decode to RGB, 8 bits per channel, pixels as stored: EXIF orientation is not applied, alpha is dropped",
+            _SIZE_RULES[self.resizing.mode],
+            "resize: bilinear, half-pixel centers, no antialiasing (tf.image.resize; not Pillow's resize)",
+            "the resized image is at the top left of the input; the rest has the color `padding`",
+        ]
+        if self.dtype == "uint8":
+            steps.append("round to the nearest integer, a half to the even one")
+        return [*steps, f"values are {self.dtype}, 0 to 255: the model normalizes them"]
+
+    def _outputs(self) -> dict[str, str]:
         labels = join(EXTRA_FILES, LABELS_JSON)
         boxes = "ymin, xmin, ymax, xmax; 0 to 1 is the input, padding included"
+        if not self.nms:
+            return {
+                serving.RAW_BOXES: f"float32 [B, A, 4]: {boxes}",
+                serving.RAW_SCORES: f"float32 [B, A, C]: probabilities, in the order of {labels}",
+            }
         outputs = {
             serving.BOXES: f"float32 [B, N, 4]: {boxes}",
             serving.SCORES: "float32 [B, N], best first",
             serving.CLASSES: f"int64 [B, N]: ids in {labels}",
             serving.COUNT: "int32 [B]: valid rows",
         }
-        if self.masks:
-            outputs[serving.MASKS] = "float32 [B, N, m, m]: probabilities within each box"
+        return outputs | ({serving.MASKS: "float32 [B, N, m, m]: probabilities within each box"} if self.masks else {})
+
+    def _postprocessing(self) -> list[str]:
+        """Returns the steps from the outputs to pixels of the image."""
+        pixels = "pixels of the image = box * input side / resized side * image side, per axis"
         if not self.nms:
-            outputs = {
-                serving.RAW_BOXES: f"float32 [B, A, 4]: {boxes}",
-                serving.RAW_SCORES: f"float32 [B, A, C]: probabilities, in the order of {labels}",
-            }
-        return {
-            "format": self.format,
-            "precision": self.precision,
-            "input": {
-                "name": serving.IMAGES,
-                "dtype": self.dtype,
-                "shape": [self.batch_size, *self.image_size, 3],
-                "pixels": "RGB, 0 to 255; resized (bilinear) as `resize` says, at the top left",
-                "resize": self.resizing._asdict(),
-                "padding": list(self.padding),
-            },
-            "non_maximum_suppression": self.nms,
-            "outputs": outputs,
-        }
+            return [pixels, "boxes may reach beyond the image: clip them to it after non-maximum suppression"]
+        steps = [
+            f"use the first {serving.COUNT} rows",
+            pixels,
+            "clip boxes to the image: they may reach into the padding",
+        ]
+        return steps + (_MASK_RULES if self.masks else [])
 
 
 def write_model_file(folder: Path, content: bytes, description: ModelDescription) -> None:
-    """Writes a model file and its description.
+    """Writes a model file, its description with the file's checksum, and for detections the reference client.
 
     Args:
         folder: destination.
         content: the model.
         description: of the model.
     """
-    write_json(folder / MODEL_JSON, description.as_json())
+    write_json(folder / MODEL_JSON, description._replace(sha256=hashlib.sha256(content).hexdigest()).as_json())
+    if description.nms:
+        write_bytes(folder / CLIENT_PY, Path(client.__file__).read_bytes())
     write_bytes(folder / FILE_NAMES[description.format], content)
 
 
 def model_folder(path: str | Path) -> str:
     """Returns the folder of an exported model: `path` itself, or the folder of a LiteRT or ONNX file."""
     return parent(path) if name_of(path) in FILE_NAMES.values() and is_file(path) else str(path)
+
+
+def has_model_file(folder: str | Path) -> bool:
+    """Returns whether a folder has a LiteRT or ONNX file, or the description of one."""
+    return any(is_file(join(folder, name)) for name in (MODEL_JSON, *FILE_NAMES.values()))
 
 
 def read_description(folder: str | Path) -> ModelDescription | None:
@@ -135,6 +190,7 @@ def read_description(folder: str | Path) -> ModelDescription | None:
             padding=(float(red), float(green), float(blue)),
             nms=bool(content["non_maximum_suppression"]),
             masks=serving.MASKS in content["outputs"],
+            sha256=content.get("sha256"),
         )
         if description.format not in get_args(FileFormat) or description.dtype not in ("float32", "uint8"):
             raise ValueError(description.format)
@@ -172,10 +228,11 @@ class FileDetector(SignatureDetector):
         self._path = join(folder, FILE_NAMES[description.format])
         size = description.batch_size or batch_size
         content = read_bytes(self._path)
-        try:
-            self._network = _LOADERS[description.format](content)
-        except (ValueError, RuntimeError) as error:
-            raise _damaged(self._path, error) from error
+        if description.sha256 is None and description.format == "litert":
+            _try_in_child(description, content, self._path)
+        if description.sha256 not in (None, hashlib.sha256(content).hexdigest()):
+            raise changed_file(self._path, join(folder, MODEL_JSON))
+        self._network = _load(description.format, content, self._path)
         super().__init__(self._detect, batch_size=size)
 
     def _detect(self, images: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -184,7 +241,7 @@ class FileDetector(SignatureDetector):
             pixels = tf.cast(tf.round(pixels), tf.uint8)
         try:
             outputs = self._network(pixels.numpy())
-        except (ValueError, RuntimeError) as error:
+        except Exception as error:  # ONNX Runtime's derive from Exception alone
             raise _damaged(self._path, error) from error
         scale = np.array(self._description.image_size, np.float32) / (info.original_size * info.scale).numpy()
         boxes = outputs[serving.BOXES] * np.tile(scale, 2)[:, np.newaxis]
@@ -215,6 +272,33 @@ class FileDetector(SignatureDetector):
             tf.TensorSpec([], tf.bool),
         )
         return tf.map_fn(fit, images, fn_output_signature=spec)
+
+
+def _load(file_format: FileFormat, content: bytes, path: str) -> _Network:
+    try:
+        return _LOADERS[file_format](content)
+    except ConfigError:
+        raise
+    except Exception as error:  # see `_detect`
+        raise _damaged(path, error) from error
+
+
+def _try_in_child(description: ModelDescription, content: bytes, path: str) -> None:
+    """Runs a LiteRT file of unknown content in a process of its own: the runtime crashes on most that are cut off.
+
+    Raises:
+        DataError: the process crashed, or the file cannot be run.
+    """
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        try:
+            pool.submit(_run_once, description, content, path).result()
+        except BrokenProcessPool:
+            raise _damaged(path, RuntimeError("the runtime crashed")) from None
+
+
+def _run_once(description: ModelDescription, content: bytes, path: str) -> None:
+    network = _load(description.format, content, path)
+    network(np.zeros((description.batch_size or 1, *description.image_size, 3), description.dtype))
 
 
 def _load_litert(content: bytes) -> _Network:

@@ -10,6 +10,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 from detection.inference.results import OUTPUT_OF_IOU_TYPE, Results, results_from_outputs
+from detection.storage.checksums import require_checksums
 from detection.storage.files import is_file
 from detection.storage.literal_paths import literal_path
 from detection.storage.paths import is_remote, join
@@ -125,6 +126,7 @@ class SavedModelDetector(SignatureDetector):
     def __init__(self, *, folder: str | Path, batch_size: int) -> None:
         require_saved_model(folder)
         local = local_copy(folder, complete=SAVED_MODEL_FILE)
+        require_checksums(folder, local)
         try:
             # The loaded object owns the signature's variables, so it is kept.
             self._model = tf.saved_model.load(literal_path(local))

@@ -1,5 +1,6 @@
 """Reading weights from TensorFlow's checkpoint files, by variable name."""
 
+import contextlib
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -11,7 +12,9 @@ import tensorflow as tf
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 from detection.models.detector import Detector
+from detection.storage.checksums import require_checksums
 from detection.storage.literal_paths import literal_path
+from detection.storage.paths import name_of, parent
 from detection.storage.reading import read_bytes
 from detection.weights.locate import local_prefix, locate_weights
 from schemas.artifacts import EMA_PART, MODEL_PART, STEP_PART
@@ -71,11 +74,13 @@ class WeightSource:
         self.files = locate_weights(path)
         self.prefix = self.files.prefix
         self.categories = _read_categories(self.files.labels)
-        try:
-            self._reader = tf.train.load_checkpoint(literal_path(local_prefix(self.prefix)))
+        local = local_prefix(self.prefix)
+        if self.files.saved_model is not None:
+            require_checksums(self.files.saved_model, parent(local), below=name_of(parent(self.prefix)))
+        with self._reading():
+            self._reader = tf.train.load_checkpoint(literal_path(local))
             contents = _contents(self._reader)
-        except (tf.errors.OpError, ValueError) as error:
-            raise self._unreadable(error) from error
+            self.step = _step(self._reader)
         if contents.exported and weights != "auto":
             raise DataError(
                 f"{self.prefix}: a SavedModel holds one set of weights, as it was exported. "
@@ -89,7 +94,6 @@ class WeightSource:
         self._keys = {names[old]: key for old, key in (contents.raw | ema).items()}
         shapes = self._reader.get_variable_to_shape_map()
         self.shapes = {name: tuple(shapes[key]) for name, key in self._keys.items()}
-        self.step = _step(self._reader)
         self.is_ours = contents.ours
 
     def read(self, name: str) -> np.ndarray:
@@ -98,17 +102,24 @@ class WeightSource:
         Raises:
             DataError: the values cannot be read, or are not all finite.
         """
-        try:
+        with self._reading():
             values = np.asarray(self._reader.get_tensor(self._keys[name])).astype(np.float32)
-        except tf.errors.OpError as error:
-            raise self._unreadable(error) from error
         if not np.isfinite(values).all():
             raise DataError(f"{self.prefix}: {name} is not finite: that training had diverged. Name an earlier one.")
         return values
 
-    def _unreadable(self, error: Exception) -> DataError:
-        reason = str(error).strip().partition("\n")[0]
-        return DataError(f"{self.prefix}: cannot be read as a checkpoint: {reason}. Copy it again, or name another.")
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Turns errors of TensorFlow's reader into messages."""
+        try:
+            yield
+        except (tf.errors.OpError, ValueError, IndexError, RuntimeError) as error:  # what its statuses become
+            # That of a data file that is too short does not name it.
+            cut = f"{self.prefix}.data-* is cut off: " if isinstance(error, IndexError) else ""
+            reason = str(error).strip().partition("\n")[0]
+            raise DataError(
+                f"{self.prefix}: cannot be read as a checkpoint: {cut}{reason}. Copy it again, or name another."
+            ) from error
 
     def _new_names(self, names: Collection[str], rename: Sequence[tuple[str, str]]) -> dict[str, str]:
         """Returns the new name of each name in the file."""

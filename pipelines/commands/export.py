@@ -14,7 +14,9 @@ litert       model.tflite with TensorFlow Lite's built-in ops alone, and model.j
 onnx         model.onnx (opset 18) and model.json. Needs tf2onnx.
 
 LiteRT and ONNX files take images of the model's input size, resized and padded as
-model.json says. `predict` and `evaluate --model` take all three formats.
+model.json says. client.py beside them does that, with NumPy, Pillow and the runtime alone.
+The command compares such a file with the SavedModel on --sample-images, and prints the
+differences. `predict` and `evaluate --model` take all three formats.
 
 --no-nms leaves out non-maximum suppression: the outputs are raw_detection_boxes and
 raw_detection_scores of all anchors, which `predict` and `evaluate` refuse.
@@ -69,6 +71,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="saved-model: float32 outputs as of the TF Object Detection API's exporter, for its clients",
     )
+    parser.add_argument(
+        "--sample-images",
+        metavar="FILE_OR_DIR",
+        nargs="+",
+        default=(),
+        help="litert, onnx: images on which the file is compared with the SavedModel; default: some of "
+        "--calibration-data, or drawn ones",
+    )
     group = parser.add_argument_group("litert")
     group.add_argument(
         "--precision", choices=("float32", "float16", "int8"), default="float32", help="default: float32"
@@ -94,7 +104,12 @@ def run(args: argparse.Namespace) -> int:
     """
     from pipelines.console import quiet_run
 
-    paths = {"--model": args.model, "--output": args.output, "--calibration-data": args.calibration_data}
+    paths = {
+        "--model": args.model,
+        "--output": args.output,
+        "--calibration-data": args.calibration_data,
+        "--sample-images": args.sample_images,
+    }
     require_supported_paths(paths)
     with quiet_run(None, verbose=args.verbose):
         from pipelines.standalone.export import Calibration, ExportOptions, export_model
@@ -115,6 +130,7 @@ def run(args: argparse.Namespace) -> int:
                 calibration=calibration,
                 assignments=args.assignments,
                 checkpoint=args.checkpoint,
+                sample_images=args.sample_images,
             ),
         )
     print(f"{one_line(args.output)}: {sentence}")

@@ -1,35 +1,44 @@
 """Exports a trained or imported model without training: SavedModel, LiteRT or ONNX."""
 
 import contextlib
+import functools
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from components.coco_evaluator.request import read_dataset
-from detection.inference.export.litert import Precision, calibration_batches, convert_to_litert
+from detection.images.files import ImageFileError, read_file
+from detection.images.inspect import inspect_image
+from detection.inference.export.comparison import compare_with_saved_model, drawn_images, unlike_training
+from detection.inference.export.litert import Precision, calibration_batches, convert_to_litert, sample_images
 from detection.inference.export.onnx_model import convert_to_onnx
 from detection.inference.export.saved_model_export import export_saved_model, write_extra_files
 from detection.inference.export.serving_module import ServingModule
-from detection.inference.model_files import FILE_NAMES, ModelDescription, write_model_file
+from detection.inference.model_files import FILE_NAMES, FileDetector, ModelDescription, write_model_file
 from detection.inference.restore import TrainedDetector, load_trained
-from detection.inference.saved_model import SAVED_MODEL_FILE
-from detection.models.detector import Detector
+from detection.inference.saved_model import SAVED_MODEL_FILE, SignatureDetector
 from detection.models.registry import detector_from_config
 from detection.storage.atomic import new_directory
-from detection.storage.paths import is_remote
+from detection.storage.paths import is_remote, name_of, parent
 from detection.storage.tfrecord import find_shards
+from detection.types import EncodedImage
 from detection.weights.locate import CheckpointChoice, locate_model
 from pipelines.folders import output_folder
+from pipelines.standalone.predict import find_images
 from pipelines.standalone.to_examples import data_as_examples
+from schemas.config.config import Config
 from schemas.config.config_io import load_config, to_yaml
+from schemas.config.issues import MAX_PIXELS
 from schemas.config.train.optimization import WeightsChoice
-from schemas.errors import ConfigError
+from schemas.errors import ConfigError, DataError
+from schemas.quoting import one_line
 
 Format = Literal["saved-model", "litert", "onnx"]
 
 _EXACT_FLOATS = 2**24  # float32 holds every whole number up to here
-
+_SAMPLE_IMAGES = 8  # on which a file is compared, at most
+_CHECKED_IMAGES, _BATCH = 24, 8  # of the calibration, that are compared with the training
 # Keys whose change leaves the meaning of the weights as it is.
 _CHANGEABLE = ("model.postprocess", "model.image_size", "model.resize", "train.precision")
 
@@ -59,6 +68,8 @@ class ExportOptions(NamedTuple):
     calibration: images for int8.
     assignments: `--set` assignments on top of the model's configuration.
     checkpoint: checkpoint of a training to export; see `checkpoint_of_training`.
+    sample_images: image files and folders of images, on which a LiteRT or ONNX file is compared with the
+        SavedModel; none: some of the calibration's, or drawn ones.
     """
 
     format: Format = "saved-model"
@@ -70,6 +81,7 @@ class ExportOptions(NamedTuple):
     calibration: Calibration | None = None
     assignments: Sequence[str] = ()
     checkpoint: CheckpointChoice = None
+    sample_images: Sequence[str] = ()
 
 
 def export_model(model: str, output: str, options: ExportOptions) -> str:
@@ -81,7 +93,7 @@ def export_model(model: str, output: str, options: ExportOptions) -> str:
         options: what to write.
 
     Returns:
-        One sentence that says what was exported.
+        Lines: what was exported, the differences of a file from the SavedModel, and warnings.
 
     Raises:
         ConfigError: options that do not fit each other, a key that an export does not change, or
@@ -91,6 +103,7 @@ def export_model(model: str, output: str, options: ExportOptions) -> str:
     """
     _check(options)
     marker = SAVED_MODEL_FILE if options.format == "saved-model" else FILE_NAMES[options.format]
+    notes: list[str] = []
     with _new_output(output, last=marker) as folder:
         source = locate_model(model, options.checkpoint)
         trained = _with_changes(load_trained(source, weights=options.weights), options)
@@ -107,8 +120,8 @@ def export_model(model: str, output: str, options: ExportOptions) -> str:
                 od_api_outputs=options.od_api_outputs,
             )
         else:
-            _write_file(trained, folder, options)
-    return _sentence(trained, options)
+            notes = _write_file(trained, folder, options)
+    return "\n".join([_sentence(trained, options), *notes])
 
 
 def _check(options: ExportOptions) -> None:
@@ -133,6 +146,11 @@ def _check(options: ExportOptions) -> None:
         )
     if options.precision != "int8" and options.calibration is not None:
         raise ConfigError("--calibration-data: for --precision int8; remove it.")
+    if options.sample_images and (options.format == "saved-model" or not options.nms):
+        raise ConfigError(
+            "--sample-images: for --format litert or onnx with non-maximum suppression, whose detections are compared "
+            "with those of the SavedModel; remove it."
+        )
     if options.calibration is not None and options.calibration.images < 1:
         raise ConfigError(f"--calibration-images {options.calibration.images}: pass at least 1.")
     for assignment in options.assignments:
@@ -202,7 +220,8 @@ def _require_od_api_outputs(trained: TrainedDetector, options: ExportOptions) ->
         )
 
 
-def _write_file(trained: TrainedDetector, folder: Path, options: ExportOptions) -> None:
+def _write_file(trained: TrainedDetector, folder: Path, options: ExportOptions) -> list[str]:
+    """Writes a LiteRT or ONNX file with its descriptions; returns notes for the user."""
     _require_crops(trained, options)
     batch_size = options.batch_size or (1 if options.format == "litert" else None)
     module = ServingModule(trained.detector, trained.categories, batch_size=batch_size, nms=options.nms)
@@ -218,11 +237,19 @@ def _write_file(trained: TrainedDetector, folder: Path, options: ExportOptions) 
         nms=options.nms,
         masks=trained.detector.mask_size > 0 and options.nms,
     )
+    notes, images = [], _read_images(options.sample_images)
     if options.format == "onnx":
         content = convert_to_onnx(module)
+    elif options.calibration is None:
+        content = convert_to_litert(module, precision=options.precision)
     else:
-        with _calibration(options.calibration, trained.detector, batch_size or 1) as calibration:
+        with _calibration_shards(options.calibration) as shards:
+            batches = functools.partial(calibration_batches, shards, detector=trained.detector)
+            calibration = batches(count=options.calibration.images, batch_size=batch_size or 1)
             content = convert_to_litert(module, precision=options.precision, calibration=calibration)
+            images = images or sample_images(shards, _SAMPLE_IMAGES)
+            if _trains_statistics(trained.config):
+                notes += unlike_training(trained.detector, batches(count=_CHECKED_IMAGES, batch_size=_BATCH)())
     write_extra_files(
         folder,
         categories=trained.categories,
@@ -230,20 +257,51 @@ def _write_file(trained: TrainedDetector, folder: Path, options: ExportOptions) 
         exported_from=trained.exported_from,
     )
     write_model_file(folder, content, description)
+    return [*_differences(trained, folder, options, images), *notes]
+
+
+def _differences(
+    trained: TrainedDetector, folder: Path, options: ExportOptions, images: Sequence[EncodedImage]
+) -> list[str]:
+    """Compares the written file with the SavedModel of the detector; no detections are not compared."""
+    if not options.nms:
+        return []
+    try:
+        file = FileDetector(folder=folder, batch_size=1)
+    except ConfigError as error:  # the runtime is not installed
+        return [f"not compared with the SavedModel: {error}"]
+    saved_model = SignatureDetector(ServingModule(trained.detector, trained.categories).serve_encoded, batch_size=1)
+    images = images or drawn_images(trained.detector.image_size)
+    return [str(compare_with_saved_model(file, saved_model, images))]
+
+
+def _read_images(sources: Sequence[str]) -> list[EncodedImage]:
+    """Reads the first images among files and folders of images.
+
+    Raises:
+        DataError: there is no image, or one that cannot be read.
+    """
+    images = []
+    for number, path in enumerate(find_images(sources)[:_SAMPLE_IMAGES] if sources else ()):
+        try:
+            file = inspect_image(read_file(parent(path), name_of(path), max_pixels=MAX_PIXELS), max_pixels=MAX_PIXELS)
+        except ImageFileError as error:
+            raise DataError(f"{one_line(path)}: {error.message}") from None
+        images.append(EncodedImage(number, path, file.data, file.height, file.width))
+    return images
+
+
+def _trains_statistics(config: Config) -> bool:
+    """Returns whether batch norm's statistics are those of the training images."""
+    return config.train.freeze_batch_norm == "none" and not config.train.freeze and not config.train.trainable
 
 
 @contextlib.contextmanager
-def _calibration(
-    calibration: Calibration | None, detector: Detector, batch_size: int
-) -> Iterator[Callable[[], Any] | None]:
-    """Yields what gives the images of the calibration; None without."""
-    if calibration is None:
-        yield None
-        return
+def _calibration_shards(calibration: Calibration) -> Iterator[list[str]]:
+    """Yields the TFRecord files with the images of the calibration."""
     config = load_config(None, [f"data.root={json.dumps(calibration.data)}"])
     with data_as_examples(config, calibration.data, split=calibration.split) as root:
-        shards = find_shards(read_dataset(root, calibration.split).records)
-        yield calibration_batches(shards, detector=detector, count=calibration.images, batch_size=batch_size)
+        yield find_shards(read_dataset(root, calibration.split).records)
 
 
 def _sentence(trained: TrainedDetector, options: ExportOptions) -> str:

@@ -1,9 +1,12 @@
 """COCO AP of exported files, in their own runtimes, of a lite detector that learned real handwriting."""
 
 import json
+import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from pipeline_runner import main
 from pipelines.demo_data import make_demo_data
@@ -60,3 +63,21 @@ def test_each_format_keeps_the_ap(trained: Path, data: Path, tmp_path: Path) -> 
         found = average_precision(tmp_path / name, data, tmp_path / f"evaluation-{name}")
         print(f"{name}: AP {found:.4f}")
         assert found == pytest.approx(expected, abs=0.001 if name == "onnx" else 0.01)
+
+
+def test_int8_calibrated_on_images_unlike_the_trainings_is_told(
+    trained: Path, data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    noise = shutil.copytree(data, tmp_path / "noise")
+    random = np.random.default_rng(0)
+    for path in [*noise.rglob("*.png"), *noise.rglob("*.jpg")]:
+        with Image.open(path) as image:
+            size = image.size
+        Image.fromarray(random.integers(0, 256, (size[1], size[0], 3), np.uint8)).save(path)
+    for calibration, unlike in ((data, False), (noise, True)):
+        output = tmp_path / f"int8-{unlike}"
+        flags = ("--format", "litert", "--precision", "int8", "--calibration-data", str(calibration))
+        assert main(["export", "--model", str(trained), "--output", str(output), *flags]) == 0
+        told = capfd.readouterr().out
+        assert "compared with the SavedModel on 8 images" in told
+        assert ("calibration images look unlike the training's" in told) == unlike

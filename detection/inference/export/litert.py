@@ -19,6 +19,7 @@ from detection.input_pipeline.evaluation_records import parse_record
 from detection.input_pipeline.network_input import fit_pixels
 from detection.input_pipeline.record_reader import RecordReader
 from detection.models.detector import Detector
+from detection.types import EncodedImage
 from schemas.errors import CocoflowError
 
 Precision = Literal["float32", "float16", "int8"]
@@ -206,7 +207,7 @@ def calibration_batches(
         DataError: no record; while yielding: a record that cannot be read.
     """
     reader = RecordReader(shards)
-    chosen = np.unique(np.linspace(0, len(reader) - 1, min(count, len(reader))).astype(int))
+    chosen = _evenly_chosen(len(reader), count)
     fit = functools.partial(
         fit_pixels, image_size=detector.image_size, resizing=detector.resizing, padding=detector.pixel_mean
     )
@@ -221,3 +222,17 @@ def calibration_batches(
             yield np.rint(np.stack(images)).astype(np.uint8)
 
     return batches
+
+
+def sample_images(shards: Sequence[str], count: int) -> list[EncodedImage]:
+    """Returns at most `count` images of a data set, evenly chosen among all records.
+
+    Raises:
+        DataError: no record, or one that cannot be read.
+    """
+    reader = RecordReader(shards)
+    return [parse_record(reader.read(int(at))).image for at in _evenly_chosen(len(reader), count)]
+
+
+def _evenly_chosen(records: int, count: int) -> npt.NDArray[np.int64]:
+    return np.unique(np.linspace(0, records - 1, min(count, records)).astype(np.int64))

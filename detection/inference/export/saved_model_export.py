@@ -10,6 +10,7 @@ import tensorflow as tf
 from detection.inference.export.serving_module import ServingModule
 from detection.models.detector import Detector
 from detection.storage.atomic import write_text
+from detection.storage.checksums import write_checksums
 from schemas.artifacts import CONFIG_YAML, EXPORTED_FROM_JSON, EXTRA_FILES, LABELS_JSON, TRAIN_SPLIT
 from schemas.config.train.optimization import WeightsKind
 from schemas.errors import disk_refusals_explained
@@ -96,6 +97,7 @@ def export_saved_model(
     )
     with disk_refusals_explained("the SavedModel", advice=advice):
         tf.saved_model.save(module, str(folder), signatures=module.signatures)
+    write_checksums(folder)
     write_extra_files(folder, categories=categories, config_yaml=config_yaml, exported_from=exported_from)
 
 

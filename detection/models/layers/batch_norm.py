@@ -11,6 +11,7 @@ import tensorflow as tf
 from detection.ops.replicas import replica_count, sum_over_replicas
 
 _updates_statistics = ContextVar("updates_statistics", default=True)  # of this thread: each replica has its own
+_observed: ContextVar[list[tuple["BatchNormalization", tf.Tensor]] | None] = ContextVar("observed", default=None)
 
 
 class BatchNormalization(keras.layers.Layer):
@@ -61,6 +62,9 @@ class BatchNormalization(keras.layers.Layer):
 
     def call(self, inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
         """Normalises `inputs`; in training it also updates the moving statistics."""
+        observed = _observed.get()
+        if observed is not None:
+            observed.append((self, inputs))
         if not training or not self.trainable or self.fixed_statistics:
             return self._fused(inputs, mean=self.moving_mean.value, variance=self.moving_variance.value)[0]
         if replica_count() == 1:
@@ -131,6 +135,17 @@ def statistics_updates(enabled: bool) -> Iterator[None]:
         yield
     finally:
         _updates_statistics.reset(token)
+
+
+@contextlib.contextmanager
+def observed_inputs() -> Iterator[list[tuple[BatchNormalization, tf.Tensor]]]:
+    """Collects the inputs [B, H, W, C] of the layers that are called inside, in the order of the calls."""
+    observed: list[tuple[BatchNormalization, tf.Tensor]] = []
+    token = _observed.set(observed)
+    try:
+        yield observed
+    finally:
+        _observed.reset(token)
 
 
 _ACTIVATIONS = {

@@ -109,5 +109,5 @@ def _is_finite(path: str) -> bool:
         # The object graph comes as bytes.
         values = (np.asarray(reader.get_tensor(name)) for name in reader.get_variable_to_shape_map())
         return all(value.dtype.kind != "f" or bool(np.isfinite(value).all()) for value in values)
-    except (tf.errors.OpError, ValueError):
+    except (tf.errors.OpError, ValueError, IndexError, RuntimeError):  # see `find_damage`
         return False

@@ -1,18 +1,25 @@
 """A trained detector with random weights, small and quick to export, and images for it."""
 
+import importlib.util
 import json
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import tensorflow as tf
+from PIL import Image
 from tensorflow.lite.tools import flatbuffer_utils
 
+from detection.images.files import EXIF_ORIENTATION
 from detection.inference.model_files import FileFormat, ModelDescription, read_description, write_model_file
 from detection.models.detector import Detector, variables_by_path
 from detection.models.registry import detector_from_config
 from detection.types import EncodedImage
-from schemas.artifacts import CHECKPOINTS, CONFIG_YAML, EMA_PART, LABELS_JSON, MODEL_PART, STEP_PART
+from schemas.artifacts import CHECKPOINTS, CLIENT_PY, CONFIG_YAML, EMA_PART, LABELS_JSON, MODEL_PART, STEP_PART
 from schemas.config.config_io import to_yaml
 from tests.detection.training.tiny_run import CATEGORIES, tiny_config
 
@@ -74,7 +81,9 @@ def write_file(
         masks=detector.mask_size > 0,
     )
     write_model_file(folder, content, description)
-    assert read_description(folder) == description
+    written = read_description(folder)
+    assert written is not None
+    assert written._replace(sha256=None) == description
     return folder
 
 
@@ -87,6 +96,45 @@ def random_images() -> list[EncodedImage]:
         pixels = tf.cast(tf.clip_by_value(tf.image.resize(coarse, (height, width), "bicubic"), 0, 255), tf.uint8)
         images.append(EncodedImage(number, f"{number}.png", tf.io.encode_png(pixels).numpy(), height, width))
     return images
+
+
+def client_results(folder: Path, images: Iterable[Path], *, runtime: str) -> list[dict[str, Any]]:
+    """Runs the exported client in a process that can import neither Cocoflow nor, where avoidable, TensorFlow."""
+    blocked = ["detection", "schemas", "components", "pipelines", "pipeline_runner", "onnx"]
+    if importlib.util.find_spec(runtime) is not None:
+        blocked.append("tensorflow")
+    start = "import runpy, sys; sys.modules.update(dict.fromkeys(sys.argv.pop(1).split(), None)); del sys.argv[0]; "
+    start += "runpy.run_path(sys.argv[0], run_name='__main__')"
+    command = [sys.executable, "-I", "-c", start, " ".join(blocked), str(folder / CLIENT_PY), *map(str, images)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    return list(json.loads(ended.stdout))
+
+
+def write_images(folder: Path) -> list[Path]:
+    """Writes `random_images`, and a small JPEG with an EXIF orientation, as a camera turned by 90 degrees writes it."""
+    folder.mkdir()
+    paths = []
+    for image in random_images():
+        paths.append(folder / image.name)
+        paths[-1].write_bytes(image.encoded)
+    with Image.open(paths[1]) as turned:
+        exif = turned.getexif()
+        exif[EXIF_ORIENTATION] = 6
+        paths.append(folder / "turned.jpg")
+        turned.convert("L").resize((30, 20)).save(paths[-1], exif=exif)
+    return paths
+
+
+def assert_same_results(found: Sequence[dict[str, Any]], expected: Sequence[dict[str, Any]]) -> None:
+    """Compares COCO results: masks exactly, scores and boxes but for rounding."""
+    assert len(found) == len(expected) > 0
+    for one, other in zip(found, expected, strict=True):
+        assert one.keys() == other.keys()
+        assert (one["image_id"], one["category_id"]) == (other["image_id"], other["category_id"])
+        assert one["score"] == pytest.approx(other["score"], abs=1e-5)
+        np.testing.assert_allclose(one["bbox"], other["bbox"], atol=1e-3)
+        assert one.get("segmentation") == other.get("segmentation")
 
 
 def built_in_ops(content: bytes) -> dict[str, list[Any]]:

@@ -13,11 +13,19 @@ from detection.inference.export.onnx_model import convert_to_onnx
 from detection.inference.export.saved_model_export import export_saved_model
 from detection.inference.export.serving_module import ServingModule
 from detection.inference.model_files import FileDetector, FileFormat
+from detection.inference.results import joined
 from detection.inference.saved_model import SignatureDetector
 from detection.models.detector import Detector
 from detection.models.registry import build_detector
 from detection.types import EncodedImage, ImageInfo
-from tests.detection.inference.exported_models import SIDE, built_in_ops, random_images, write_file
+from tests.detection.inference.exported_models import (
+    SIDE,
+    assert_same_results,
+    built_in_ops,
+    client_results,
+    random_images,
+    write_file,
+)
 from tests.detection.training.tiny_run import CATEGORIES
 
 SMALL = {
@@ -86,6 +94,14 @@ def test_a_file_gives_the_detections_and_masks_of_the_saved_model(
     found = run(content, detector, file, tmp_path)
     for name, values in expected.items():
         np.testing.assert_allclose(found[name], values, atol=1e-4, err_msg=name)
+    all_images = random_images()
+    paths = [tmp_path / image.name for image in all_images]
+    for path, image in zip(paths, all_images, strict=True):
+        path.write_bytes(image.encoded)
+    numbered = [image._replace(image_id=number) for number, image in enumerate(all_images, 1)]
+    results = joined(FileDetector(folder=tmp_path, batch_size=1).detect(numbered)).coco_results()
+    runtime = "onnxruntime" if file == "onnx" else "ai_edge_litert"
+    assert_same_results(client_results(tmp_path, paths, runtime=runtime), results)
 
 
 def test_detection_of_a_saved_model_compiles_under_xla(detector: Detector, tmp_path: Path) -> None:

@@ -134,6 +134,12 @@ def test_files_that_are_not_whole_are_told(ours: str) -> None:
     data.write_bytes(whole.replace(RAW["net/v1.5/bias"].tobytes(), b"\0" * 8))
     with pytest.raises(DataError, match=r"ckpt-3: cannot be read as a checkpoint: .*Copy it again"):
         WeightSource(ours).read("net/v1.5/bias")
+    data.write_bytes(whole[:5])
+    with pytest.raises(DataError, match=r"ckpt-3: cannot be read as a checkpoint: .*ckpt-3\.data-\* is cut off"):
+        WeightSource(ours)
+    data.unlink()
+    with pytest.raises(DataError, match=r"ckpt-3: cannot be read as a checkpoint: .*No such file.*Copy it again"):
+        WeightSource(ours)
     Path(f"{ours}.index").write_bytes(b"")
     with pytest.raises(DataError, match=r"ckpt-3: cannot be read as a checkpoint: .*Copy it again"):
         WeightSource(ours)

@@ -1,6 +1,7 @@
 """`export` as a user calls it: every format of one model detects the same."""
 
 import json
+import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -20,15 +21,18 @@ from detection.models.detector import Detector
 from detection.types import EncodedImage, ImageInfo
 from pipeline_runner import main
 from schemas import features
-from schemas.artifacts import BEST, CHECKPOINTS, CONFIG_YAML, LITERT_FILE, METRICS_JSON, VALIDATION
+from schemas.artifacts import BEST, CHECKPOINTS, CONFIG_YAML, LITERT_FILE, METRICS_JSON, MODEL_JSON, VALIDATION
 from schemas.config.config_io import to_yaml
 from schemas.errors import DataError
 from tests.detection.inference.exported_models import (
     STEP,
+    assert_same_results,
     built_in_ops,
+    client_results,
     random_detector,
     random_images,
     write_checkpoint,
+    write_images,
     write_training,
 )
 from tests.detection.mask_keypoint_data import save_model
@@ -208,26 +212,86 @@ def test_on_cloud_storage_a_fixed_batch_is_filled_and_keys_of_the_export_act(
 
 
 def test_a_litert_file_predicts_as_the_saved_model(
-    training: Path, saved_model: Path, images: list[EncodedImage], tmp_path: Path
+    training: Path, saved_model: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Of built-in ops alone."""
+    """Of built-in ops alone; so does the client beside it."""
     folder = export(training, tmp_path / "litert", "--format", "litert")
+    told = capfd.readouterr().out.splitlines()[1]
+    match = re.fullmatch(
+        r"compared with the SavedModel on 4 images: (\d+) of (\d+) detections have a counterpart \(category, IoU "
+        r"0\.5\); scores differ by \S+ on average, (\S+) at most; boxes in pixels differ by \S+ on average, (\S+) "
+        r"at most",
+        told,
+    )
+    assert match is not None, told
+    assert match[1] == match[2] > "0"
+    assert float(match[3]) < 1e-4
+    assert float(match[4]) < 0.01
+
     assert {"CONV_2D", "WHILE"} <= set(built_in_ops((folder / LITERT_FILE).read_bytes()))
-    (tmp_path / "images").mkdir()
-    for image in images:
-        (tmp_path / "images" / image.name).write_bytes(image.encoded)
+    paths = write_images(tmp_path / "images")
     expected, found = (
         predicted(model, tmp_path / "images", tmp_path / "predictions.json") for model in (saved_model, folder)
     )
+    assert_same_results(client_results(folder, paths, runtime="ai_edge_litert"), found)
+    broken_litert_files_are_refused(folder, tmp_path / "images")
     assert len(found) == len(expected)
     counts = Counter(one["image_id"] for one in expected)
-    assert len(counts) == len(images)
+    assert len(counts) == len(paths)
     assert min(counts.values()) > 5
     for one, other in zip(found, expected, strict=True):
         assert (one["image_id"], one["category_id"]) == (other["image_id"], other["category_id"])
         # Fractions of 1e-4 of an image of 90 pixels.
         np.testing.assert_allclose([one["score"], *one["bbox"]], [other["score"], *other["bbox"]], atol=0.01)
         assert one["score"] == pytest.approx(other["score"], abs=1e-4)
+
+
+def broken_litert_files_are_refused(folder: Path, images: Path) -> None:
+    """Cut files crash LiteRT: one with a checksum is not loaded, one without in a process of its own."""
+    file = folder / LITERT_FILE
+    content = file.read_bytes()
+    middle = len(content) // 2
+    description = json.loads((folder / MODEL_JSON).read_text())
+    for broken in (content[:1000], content[:middle] + bytes(2000) + content[middle + 2000 :]):
+        file.write_bytes(broken)
+        with pytest.raises(DataError, match=rf"{LITERT_FILE}: the file was cut off or changed after its export"):
+            open_detector(folder, batch_size=1)
+    del description["sha256"]
+    (folder / MODEL_JSON).write_text(json.dumps(description))
+    file.write_bytes(content[:1000])
+    with pytest.raises(DataError, match=rf"{LITERT_FILE}: the model cannot be run: the runtime crashed"):
+        open_detector(file, batch_size=1)
+    (folder / MODEL_JSON).unlink()
+    with pytest.raises(DataError, match=rf"no {MODEL_JSON}, which describes a model file"):
+        open_detector(file, batch_size=1)
+
+
+@pytest.mark.parametrize("broken", ["cut", "missing", "overwritten"])
+def test_broken_weights_are_named(
+    training: Path, saved_model: Path, tmp_path: Path, broken: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    models = {"trained": training, "saved": saved_model}
+    weights = {
+        "trained": Path("checkpoints", f"ckpt-{STEP}.data-00000-of-00001"),
+        "saved": Path("variables", "variables.data-00000-of-00001"),
+    }
+    for name, model in models.items():
+        copy = shutil.copytree(model, tmp_path / name)
+        file = copy / weights[name]
+        content = file.read_bytes()
+        file.unlink()
+        if broken == "cut":
+            file.write_bytes(content[:1000])
+        if broken == "overwritten":
+            file.write_bytes(content[:5000] + bytes(2000) + content[7000:])
+        (tmp_path / "1.png").write_bytes(random_images()[0].encoded)
+        for command in (["export"], ["predict", "--images", str(tmp_path / "1.png")]):
+            capfd.readouterr()
+            assert main([*command, "--model", str(copy), "--output", str(tmp_path / "out")]) == 1
+            (message,) = capfd.readouterr().err.strip().splitlines()
+            assert str(copy / weights[name]).partition(".data")[0] in message
+            assert re.search("(?i)copy (it|the model) again", message)
+        assert not (tmp_path / "out").exists()
 
 
 def predicted(model: Path, images: Path, output: Path) -> list[dict[str, Any]]:
@@ -241,6 +305,7 @@ def predicted(model: Path, images: Path, output: Path) -> list[dict[str, Any]]:
         ("--precision int8", 2, "--precision int8: for --format litert"),
         ("--format litert --precision int8", 2, "needs --calibration-data"),
         ("--format litert --calibration-data x", 2, "--calibration-data: for --precision int8"),
+        ("--sample-images .", 2, "--sample-images: for --format litert or onnx with non-maximum suppression"),
         ("--batch-size 0", 2, "pass at least 1"),
         ("--format onnx --od-api-outputs", 2, "--od-api-outputs: for --format saved-model"),
         ("--set train.steps=3", 2, "--set train.steps: an export does not change it, but only model.postprocess"),

@@ -1,18 +1,30 @@
 """ONNX files in ONNX Runtime: the same detections as the detector's own."""
 
 import builtins
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from detection.inference.export.onnx_model import OPSET, convert_to_onnx
 from detection.inference.export.serving_module import ServingModule
 from detection.inference.model_files import FileDetector
+from detection.inference.results import joined
 from detection.inference.saved_model import SignatureDetector
-from schemas.errors import ConfigError
-from tests.detection.inference.exported_models import random_detector, random_images, write_file
+from detection.types import EncodedImage
+from schemas.artifacts import MODEL_JSON, ONNX_FILE
+from schemas.errors import ConfigError, DataError
+from tests.detection.inference.exported_models import (
+    assert_same_results,
+    client_results,
+    random_detector,
+    random_images,
+    write_file,
+    write_images,
+)
 from tests.detection.training.tiny_run import CATEGORIES
 
 onnx = pytest.importorskip("onnx", reason="the dependency group `onnx` is not installed")
@@ -41,6 +53,38 @@ def test_the_detections_are_the_detectors(module: ServingModule, content: bytes,
         found = FileDetector(folder=write(tmp_path, content), batch_size=batch_size).outputs(images)
         for name, values in expected.items():
             np.testing.assert_allclose(found[name], values, atol=1e-4, err_msg=name)
+
+
+def test_the_client_gives_the_results_of_predict(content: bytes, tmp_path: Path) -> None:
+    paths = write_images(tmp_path / "images")
+    folder = write(tmp_path, content)
+    images = [
+        EncodedImage(number, path.name, path.read_bytes(), *size_of(path)) for number, path in enumerate(paths, 1)
+    ]
+    expected = joined(FileDetector(folder=folder, batch_size=2).detect(images)).coco_results()
+    assert_same_results(client_results(folder, paths, runtime="onnxruntime"), expected)
+
+
+def size_of(path: Path) -> tuple[int, int]:
+    """Stored height and width."""
+    with Image.open(path) as image:
+        return image.height, image.width
+
+
+def test_broken_files_are_refused(content: bytes, tmp_path: Path) -> None:
+    """With the checksum, and as far as the runtime finds it without."""
+    folder = write(tmp_path, content)
+    description = json.loads((folder / MODEL_JSON).read_text())
+    middle = len(content) // 2
+    for broken in (content[:1000], content[:middle] + bytes(2000) + content[middle + 2000 :]):
+        (folder / ONNX_FILE).write_bytes(broken)
+        with pytest.raises(DataError, match=rf"{ONNX_FILE}: the file was cut off or changed after its export"):
+            FileDetector(folder=folder, batch_size=1)
+    del description["sha256"]
+    (folder / MODEL_JSON).write_text(json.dumps(description))
+    (folder / ONNX_FILE).write_bytes(content[:1000])
+    with pytest.raises(DataError, match=rf"{ONNX_FILE}: the model cannot be run: .*PROTOBUF.*Export or copy it again"):
+        FileDetector(folder=folder, batch_size=1)
 
 
 def test_the_ops_are_onnx_own(content: bytes) -> None:

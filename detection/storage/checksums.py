@@ -1,0 +1,63 @@
+"""Checksums of the files of an exported model, so that a broken copy is reported instead of loaded."""
+
+import hashlib
+from pathlib import Path, PurePosixPath
+
+from detection.storage.atomic import write_json
+from detection.storage.files import is_file
+from detection.storage.json_files import read_json
+from detection.storage.paths import join
+from schemas.artifacts import CHECKSUMS_JSON, EXTRA_FILES
+from schemas.errors import DataError
+
+
+def write_checksums(folder: Path) -> None:
+    """Writes the SHA-256 of each file of a SavedModel to `assets.extra/`; files in there do not count.
+
+    Args:
+        folder: local folder of the SavedModel.
+    """
+    files = (path for path in folder.rglob("*") if path.is_file())
+    names = sorted(path.relative_to(folder).as_posix() for path in files)
+    checksums = {name: _sha256(folder / name) for name in names if not name.startswith(f"{EXTRA_FILES}/")}
+    write_json(folder / EXTRA_FILES / CHECKSUMS_JSON, checksums)
+
+
+def require_checksums(folder: str | Path, local: str | Path, *, below: str = "") -> None:
+    """Compares files of a SavedModel with the checksums in it; a model of another tool has none.
+
+    Args:
+        folder: SavedModel, local or remote.
+        local: local folder with the content of `folder`, or of its subfolder `below`.
+        below: name of the subfolder; "": all files are compared.
+
+    Raises:
+        DataError: a file is missing or differs, or the list of checksums is damaged.
+    """
+    path = join(folder, EXTRA_FILES, CHECKSUMS_JSON)
+    if not is_file(path):
+        return
+    checksums = read_json(path)
+    if not isinstance(checksums, dict):
+        raise DataError(f"{path}: not a list of checksums. Export or copy the model again.")
+    for name, expected in checksums.items():
+        if not PurePosixPath(name).is_relative_to(below):
+            continue
+        file = Path(local, PurePosixPath(name).relative_to(below))
+        if not file.is_file():
+            raise DataError(f"{join(folder, name)}: the file is missing. Export or copy the model again.")
+        if _sha256(file) != expected:
+            raise changed_file(join(folder, name), path)
+
+
+def changed_file(path: str, listed_in: str) -> DataError:
+    """Returns the error for a file whose SHA-256 is not the one that was written at its export."""
+    return DataError(
+        f"{path}: the file was cut off or changed after its export: its SHA-256 is not the one in {listed_in}. "
+        "Export or copy the model again."
+    )
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

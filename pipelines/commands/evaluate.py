@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 SUMMARY = "compute the COCO metrics of detections, or of a model"
 EXAMPLE = """\
 cocoflow evaluate --ground-truth instances_val.json --detections detections.json --report page.html
-  cocoflow evaluate --model runs/demo/serving/1 --examples my_coco --output evaluation"""
+  cocoflow evaluate --model runs/demo/serving --examples my_coco --output evaluation"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -14,7 +14,7 @@ a score of at least 0.3.
 
 Image ids are taken from --ground-truth, by file_name. Without it, images are numbered
 from 1 in the order of their paths, and the list of images is written beside the
-detections as NAME_images.json.
+detections as NAME_images.json, by which `evaluate` and `compare` find the images.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from pipelines.commands.common import add_checkpoint_argument, add_tta_argument,
 from schemas.quoting import one_line
 
 SUMMARY = "run a model on images, and write COCO results"
-EXAMPLE = "cocoflow predict --model runs/demo/serving/1 --images photos --output detections.json --draw drawn"
+EXAMPLE = "cocoflow predict --model runs/demo/serving --images photos --output detections.json --draw drawn"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

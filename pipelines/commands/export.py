@@ -31,7 +31,7 @@ model.resize.* and train.precision. Thresholds for serving are often higher than
 import argparse
 
 from detection.storage.paths import require_supported_paths
-from pipelines.commands.common import add_assignments_argument, add_checkpoint_argument
+from pipelines.commands.common import add_assignments_argument, add_checkpoint_argument, require_existing
 from schemas.artifacts import TRAIN_SPLIT
 from schemas.quoting import one_line
 
@@ -96,6 +96,7 @@ def run(args: argparse.Namespace) -> int:
 
     paths = {"--model": args.model, "--output": args.output, "--calibration-data": args.calibration_data}
     require_supported_paths(paths)
+    require_existing({"--model": args.model, "--calibration-data": args.calibration_data})
     with quiet_run(None, verbose=args.verbose):
         from pipelines.standalone.export import Calibration, ExportOptions, export_model
 

@@ -20,7 +20,7 @@ detections as NAME_images.json, by which `evaluate` and `compare` find the image
 import argparse
 
 from detection.storage.paths import require_supported_paths
-from pipelines.commands.common import add_checkpoint_argument, add_tta_argument, views_from_text
+from pipelines.commands.common import add_checkpoint_argument, add_tta_argument, require_existing, views_from_text
 from schemas.quoting import one_line
 
 SUMMARY = "run a model on images, and write COCO results"
@@ -78,6 +78,7 @@ def run(args: argparse.Namespace) -> int:
     paths = {"--model": args.model, "--images": args.images, "--ground-truth": args.ground_truth}
     require_supported_paths(paths | {"--output": args.output, "--draw": args.draw})
     views = None if args.tta is None else views_from_text(args.tta)
+    require_existing({"--model": args.model, "--images": args.images, "--ground-truth": args.ground_truth})
     with quiet_run(None, verbose=args.verbose) as console:
         from pipelines.standalone.predict import predict
 

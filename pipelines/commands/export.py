@@ -96,7 +96,7 @@ def run(args: argparse.Namespace) -> int:
 
     paths = {"--model": args.model, "--output": args.output, "--calibration-data": args.calibration_data}
     require_supported_paths(paths)
-    require_existing({"--model": args.model, "--calibration-data": args.calibration_data})
+    require_existing({"--model": args.model})
     with quiet_run(None, verbose=args.verbose):
         from pipelines.standalone.export import Calibration, ExportOptions, export_model
 

@@ -4,6 +4,7 @@
 import argparse
 import importlib
 import sys
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -36,6 +37,9 @@ COMMANDS = (
     "rollback",
     "doctor",
 )
+# Commands that continue an interrupted call when they are called again, unless they only submit.
+_RESUMED = ("run", "train", "watch")
+_SUBMITTING = ("kubeflow", "vertex")
 
 _DESCRIPTION = "Turns a COCO data set into an evaluated, pushed object detector."
 _EPILOG = (
@@ -91,6 +95,9 @@ def _run(arguments: Sequence[str] | None, stop: StopSignals) -> int:
         # Imports only the called command; all of them for --help and for unknown commands.
         names = [name for name in arguments[:1] if name in COMMANDS]
         args = build_parser(names or COMMANDS).parse_args(arguments, argparse.Namespace(typed=arguments))
+        stop.resumes = args.command in _RESUMED and getattr(args, "runner", None) not in _SUBMITTING
+        # Google's libraries warn of their own future.
+        warnings.filterwarnings("ignore", category=FutureWarning, module=r"google\.")
         return int(args.run(args))
     except BaseException as error:
         # Beam and TFX wrap a worker's error in errors of their own.

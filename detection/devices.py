@@ -1,8 +1,10 @@
 """Devices that TensorFlow sees, and the reason if it sees no GPU."""
 
+import contextlib
 import ctypes
 import os
 from collections.abc import Mapping
+from pathlib import Path
 
 import tensorflow as tf
 
@@ -10,6 +12,7 @@ from schemas.config.run import ACCELERATOR_VARIABLE
 from schemas.errors import ConfigError
 
 DRIVER = "libcuda.so.1"
+_CONTAINER_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 _NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE
 
 
@@ -39,6 +42,15 @@ def _describe_gpu(index: int, gpu: tf.config.PhysicalDevice) -> str:
 def has_gpu() -> bool:
     """Tells whether the machine has a GPU, seen by TensorFlow or not; False if CUDA_VISIBLE_DEVICES hides it."""
     return _load_error(DRIVER) is None and ctypes.CDLL(DRIVER).cuInit(0) != _NO_DEVICE
+
+
+def host_memory() -> int:
+    """Returns the bytes of memory that this machine has, or its container may use."""
+    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for path in _CONTAINER_LIMITS:
+        with contextlib.suppress(OSError, ValueError):  # no such file, or `max`
+            limits.append(int(Path(path).read_text()))
+    return min(limits)
 
 
 def require_accelerator(wish: str) -> None:

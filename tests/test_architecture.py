@@ -52,7 +52,7 @@ ALLOWED_IMPORTS = {
         "detection.weights detection.pretrained detection.coco detection.inference detection.analysis "
         "detection.training.engine detection.training.distributed detection.training.initialization "
         "detection.training.checkpoints detection.training.monitoring detection.training.validation "
-        "detection.types detection.datasets",
+        "detection.types detection.datasets detection.devices",
         "components": "",
         "components.history": "schemas detection.storage",
         "components.vertex_errors": "schemas",

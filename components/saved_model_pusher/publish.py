@@ -89,10 +89,12 @@ def publish(
         return str(_publish(source, directory, added=added, check=check, ignored=ignored))
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
-        raise DataError(
-            f"push.directory {push_directory}: cannot push: {error.strerror}{where}. "
-            "Choose a writable folder with space for the model with --set push.directory=DIR."
-        ) from error
+        advice = (
+            "Free space on its disk, or make it writable, and roll back again."
+            if again
+            else "Choose a writable folder with space for the model with --set push.directory=DIR."
+        )
+        raise DataError(f"push.directory {push_directory}: cannot push: {error.strerror}{where}. {advice}") from error
 
 
 def versions(push_directory: str | Path) -> list[int]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from detection.coco.accumulator import MetricsAccumulator
 from detection.coco.io.evaluation_files import read_detections, read_ground_truth
+from detection.coco.io.image_ids import with_ground_truth_ids
 from detection.coco.metrics import CocoMetrics
 from detection.coco.params import AreaRanges, make_params
 from detection.datasets.entries import Rows
@@ -34,7 +35,7 @@ def evaluate(
 
     Args:
         ground_truth: COCO annotation file, or its parsed content; stays unchanged.
-        detections: COCO results file, its parsed content, or for boxes an array [N, 7] of rows
+        detections: COCO results file (see `read_results`), its parsed content, or for boxes an array [N, 7] of rows
             (image_id, x, y, width, height, score, category_id), pixels; may be empty.
         iou_type: `bbox`, `segm` or `keypoints`.
         max_dets: max detections per image: for AR1, for AR10, for everything else; default 1, 10, 100.
@@ -72,7 +73,7 @@ def evaluate(
         lvis=lvis,
     )
     tree, where = _ground_truth(ground_truth, iou_type)
-    results, where_detections = _detections(detections, iou_type)
+    results, where_detections = _detections(detections, iou_type, images=tree["images"], where=where)
     accumulator = MetricsAccumulator(tree["categories"], params, where=where)
     skipped = accumulator.add(
         tree["images"],
@@ -112,6 +113,26 @@ def require_results(tree: Any, *, where: str) -> None:
         )
 
 
+def read_results(path: str | Path, iou_type: str, *, images: Sequence[Any], where: str) -> Any:
+    """Reads a COCO results file; one of `predict` gets the image ids of the ground truth.
+
+    Args:
+        path: the file.
+        iou_type: see `read_detections`.
+        images: `images` entries of the ground truth.
+        where: names the ground truth in messages.
+
+    Returns:
+        Detections, as `evaluate` takes them.
+
+    Raises:
+        DataError: the file cannot be read, or is invalid; see `with_ground_truth_ids`.
+    """
+    tree = read_detections(path, iou_type)
+    require_results(tree, where=str(path))
+    return with_ground_truth_ids(tree, path, images, where=where)
+
+
 def _ground_truth(source: str | Path | Mapping[str, Any], iou_type: str) -> tuple[Mapping[str, Any], str]:
     tree: Any = source
     where = "ground truth"
@@ -121,9 +142,8 @@ def _ground_truth(source: str | Path | Mapping[str, Any], iou_type: str) -> tupl
     return tree, where
 
 
-def _detections(source: Any, iou_type: str) -> tuple[Any, str]:
-    tree, where = source, "detections"
-    if isinstance(source, str | Path):
-        tree, where = read_detections(source, iou_type), str(source)
-    require_results(tree, where=where)
-    return tree, where
+def _detections(source: Any, iou_type: str, *, images: Sequence[Any], where: str) -> tuple[Any, str]:
+    if not isinstance(source, str | Path):
+        require_results(source, where="detections")
+        return source, "detections"
+    return read_results(source, iou_type, images=images, where=where), str(source)

@@ -130,7 +130,8 @@ def find_splits(root: str | Path, division: Division = WHOLE) -> dict[str, Split
     """
     root = str(root).rstrip("/") if paths.is_remote(root) else str(Path(root))
     if not files.is_dir(root):
-        raise DataError(f"{root}: no such data set folder. Check --data or data.root.")
+        what = "this is a file, not a data set folder" if files.exists(root) else "no such data set folder"
+        raise DataError(f"{root}: {what}. Check --data or data.root.")
     annotations = paths.join(root, "annotations")
     layouts = (
         _annotated(root, annotations, _INSTANCES),

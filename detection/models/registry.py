@@ -1,6 +1,5 @@
 """Registry of detectors by name.  A new family adds its folder with a config class, and a line here."""
 
-import difflib
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -16,6 +15,7 @@ from detection.types import Resizing
 from schemas.config.config import ModelConfig
 from schemas.config.input_size import ResizeConfig, height_and_width
 from schemas.config.section import Section
+from schemas.detectors import nearest_or_all
 from schemas.errors import ConfigError
 
 
@@ -139,9 +139,7 @@ def _find(
 ) -> tuple[_Family, Any]:
     family = next((family for family in _FAMILIES if name in family.presets), None)
     if family is None:
-        raise ConfigError(
-            f"model.name = {name!r}: no such detector. The nearest is {_nearest(name, detector_names())}."
-        )
+        raise ConfigError(f"model.name = {name!r}: no such detector. {nearest_or_all(name, detector_names())}")
     changes = dict(overrides or {})
     if image_size is None and resize.mode == "short_side" and "image_size" not in changes:
         image_size = resize.long_side
@@ -160,7 +158,7 @@ def _override(preset: Any, changes: Mapping[str, Any], *, section: str) -> Any:
     known = tuple(name for name in type(preset).model_fields if name != _POSTPROCESS)
     for field in changes:
         if field not in known:
-            raise ConfigError(f"{section}.{field}: no such field. The nearest is {_nearest(field, known)}.")
+            raise ConfigError(f"{section}.{field}: no such field. {nearest_or_all(field, known)}")
     try:
         return type(preset).model_validate(preset.model_dump() | dict(changes))
     except ValidationError as error:
@@ -172,7 +170,3 @@ def _explain(item: Any, section: str) -> str:
         return f"{section}: {item['ctx']['error']}."
     field = ".".join(str(part) for part in item["loc"])
     return f"{section}.{field} = {item['input']!r}: {item['msg']}."
-
-
-def _nearest(name: str, known: tuple[str, ...]) -> str:
-    return difflib.get_close_matches(name, known, 1, 0.0)[0]

@@ -20,11 +20,14 @@ from typing import Any
 
 import tensorflow as tf
 
+from detection.devices import host_memory
 from detection.input_pipeline.record_reader import RecordReader
+from detection.models.detector import Detector
 from detection.storage.processes import tied
 from detection.training.build_input import batches_from_config, input_options_from_config
 from detection.training.build_step import is_deterministic, state_from_config, train_loop_from_config
 from detection.training.distributed.strategy import make_strategy, on_cpu, op_determinism, worker_count
+from detection.training.engine.state import TrainState
 from detection.training.resolve import assumed, with_batch_size
 from schemas.config.config import Config
 from schemas.config.config_io import from_yaml, to_yaml
@@ -36,6 +39,9 @@ _GIGABYTE = 1e9
 _STEPS = 2  # of a trial; the second one starts while the input reads ahead
 _GPU_SHARE = 0.9  # of a GPU's memory, without a limit: the rest is for evaluation, and for gaps between tensors
 _MAX_GROWTH = 4  # from one trial to the next: small batches do not tell the slope well
+_VARIABLE_BYTES = 4  # float32, also with mixed precision
+_KEPT_OPS = ("Conv2D", "DepthwiseConv2dNative", "FusedBatchNormV3")  # the gradients need their outputs
+_MAX_PIXEL_BYTES = 10_000  # of these outputs per pixel of the input; EfficientDet-D0 has 1,250
 _STATUS = Path("/proc/self/status")
 
 # Bytes that trial steps with a batch size need at their peak; None: they ran out of memory.
@@ -60,6 +66,62 @@ def out_of_memory_explained(train_config: TrainConfig) -> Iterator[None]:
             "that fits. A smaller model.image_size needs less, too. TensorFlow "
             f"says: {error.message.partition(chr(10))[0]}"
         ) from error
+
+
+def require_memory(config: Config, state: TrainState, strategy: tf.distribute.Strategy) -> None:
+    """Refuses a training that cannot fit into the memory of the GPUs, or of the machine without GPUs.
+
+    The estimate is what TensorFlow keeps at least until the gradients are done: the outputs of the
+    network's convolutions and batch norms, all variables, and the gradients.  Trial steps on a CPU needed
+    1.3 to 1.7 times as much for each image (Faster R-CNN R18 and EfficientDet-D0 at 512 pixels, nano at 256), and 1.5
+    to 3.2 GB besides; XLA may keep half of it.  So more than the memory is a warning, and more than twice the memory
+    is refused.
+
+    Args:
+        config: sections `model` and `train`, with a batch size.
+        state: state of the training.
+        strategy: strategy of the run.
+
+    Raises:
+        ConfigError: it cannot fit.
+    """
+    if isinstance(strategy, tf.distribute.TPUStrategy) or config.model.overrides.get("recompute"):
+        return
+    machine = on_cpu(strategy)
+    available = host_memory() if machine else _gpu_memory()
+    copies = strategy.num_replicas_in_sync if machine else 1  # in one memory
+    images = copies * config.train.fixed_batch_size // strategy.num_replicas_in_sync
+    height, width = state.model.image_size
+    if images * height * width * _MAX_PIXEL_BYTES < available:
+        return  # saves the time to trace the network
+    by_images, by_state = images * _kept_bytes(state.model), copies * _state_bytes(state)
+    if by_images + by_state <= available:
+        return
+    message = (
+        f"a training step needs at least {(by_images + by_state) / _GIGABYTE:.1f} GB without XLA, and the "
+        f"{'machine' if machine else 'GPU'} has {available / _GIGABYTE:.1f} GB: {by_images / _GIGABYTE:.1f} GB for the "
+        f"activations of {images} images of {height} x {width} pixels, {by_state / _GIGABYTE:.1f} GB for weights, "
+        "gradients and optimizer. Lower train.batch_size (train.accumulate_steps can make up for it) or "
+        "model.image_size, or choose a smaller detector."
+    )
+    if by_images + by_state > 2 * available:
+        raise ConfigError(message)
+    logging.getLogger("cocoflow.memory").warning("%s", message)
+
+
+def _kept_bytes(model: Detector) -> int:
+    """Returns the bytes of the outputs of convolutions and batch norms for one image."""
+    network = tf.function(lambda images: model(images, training=True))
+    graph = network.get_concrete_function(tf.TensorSpec([1, *model.image_size, 3])).graph
+    outputs = [operation.outputs[0] for operation in graph.get_operations() if operation.type in _KEPT_OPS]
+    return sum(math.prod(output.shape) * output.dtype.size for output in outputs if output.shape.is_fully_defined())
+
+
+def _state_bytes(state: TrainState) -> int:
+    """Returns the bytes of all variables and of the gradients."""
+    variables = [*state.model.variables, *state.optimizer.variables, *state.trainable]
+    variables += [] if state.ema is None else list(state.ema.weights.values())
+    return sum(_VARIABLE_BYTES * math.prod(variable.shape) for variable in variables)
 
 
 def require_measurable(train_config: TrainConfig, strategy: tf.distribute.Strategy) -> None:

@@ -18,13 +18,16 @@ from detection.training.build_input import input_options_from_config, replica_ba
 from detection.training.build_step import initialize_from_config, l2_from_config, state_from_config
 from detection.training.checkpoints.files import checkpoint_steps
 from detection.training.checkpoints.manager import Checkpoints
-from detection.training.memory import require_measurable
+from detection.training.memory import require_measurable, require_memory
 from detection.training.resolve import assumed
 from detection.weights.locate import locate_weights
 from schemas.config.config import Config
 from schemas.errors import ConfigError
 
 _UNKNOWN_CATEGORIES = ({"id": 0, "name": ""},)  # stands for categories that only the records tell
+
+# No detector of the registry has any.
+_NO_KEYPOINTS = "evaluate a results file with keypoints: cocoflow evaluate --iou-type keypoints"
 
 
 def check_start(
@@ -64,7 +67,13 @@ def check_start(
     if initializes:
         _require_weight_files(config)
     with without_log(), tf.device(device):
-        return _build(config, categories, checkpoints=checkpoints if resumes else None, initializes=initializes)
+        return _build(
+            config,
+            categories,
+            strategy=strategy,
+            checkpoints=checkpoints if resumes else None,
+            initializes=initializes,
+        )
 
 
 def require_iou_types(key: str, iou_types: Iterable[str], model: Detector) -> None:
@@ -80,10 +89,8 @@ def require_iou_types(key: str, iou_types: Iterable[str], model: Detector) -> No
     """
     for iou_type in iou_types:
         if iou_type not in model.iou_types:
-            kind = "masks" if iou_type == "segm" else iou_type
-            raise ConfigError(
-                f"{key} requests {iou_type}: {model.name} has no {kind}. Remove it, or choose a detector with {kind}."
-            )
+            kind, advice = ("masks", "choose a Mask R-CNN") if iou_type == "segm" else (iou_type, _NO_KEYPOINTS)
+            raise ConfigError(f"{key} requests {iou_type}: {model.name} has no {kind}. Remove it, or {advice}.")
 
 
 def _require_weight_files(config: Config) -> None:
@@ -107,12 +114,15 @@ def _build(
     config: Config,
     categories: Sequence[Mapping[str, Any]] | None,
     *,
+    strategy: tf.distribute.Strategy | None,
     checkpoints: Path | None,
     initializes: bool,
 ) -> Detector:
-    strategy = tf.distribute.get_strategy()
+    default = tf.distribute.get_strategy()
     in_order = sorted(_UNKNOWN_CATEGORIES if categories is None else categories, key=lambda category: category["id"])
-    state = state_from_config(config, num_classes=len(in_order), strategy=strategy)
+    state = state_from_config(config, num_classes=len(in_order), strategy=default)
+    if strategy is not None:
+        require_memory(config, state, strategy)
     l2_from_config(config.train, state)
     if config.train.validation.enabled:
         metric_type = config.train.validation.metric.rpartition("/")[0]
@@ -125,7 +135,7 @@ def _build(
         Checkpoints(state, checkpoints, keep=1, writes=False).restore_latest()
     if initializes:
         checked = config if categories is not None else _for_any_categories(config)
-        initialize_from_config(checked, state, in_order, strategy=strategy, start_step=0, base_model=None)
+        initialize_from_config(checked, state, in_order, strategy=default, start_step=0, base_model=None)
     return state.model
 
 

@@ -36,9 +36,11 @@ def run(args: argparse.Namespace) -> int:
             written.
     """
     from pipelines.console import quiet_run
+    from pipelines.dataset_files import files_of
 
     require_supported_paths({"--data": args.data, "--report": args.report})
     config = config_of(args)
+    files_of(config.data)  # refuses before TensorFlow is loaded
     with quiet_run(None, verbose=args.verbose):
         from pipelines.standalone.check_data import check_data, print_examination
 

@@ -1,10 +1,12 @@
 """Flags that several commands share."""
 
 import argparse
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from schemas.errors import ConfigError
+from schemas.errors import ConfigError, DataError
+from schemas.quoting import one_line
 
 if TYPE_CHECKING:
     from schemas.config.config import Config
@@ -90,20 +92,43 @@ def views_from_text(text: str) -> "ViewsConfig":
         ) from None
 
 
-def config_of(args: argparse.Namespace) -> "Config":
-    """Builds the configuration from the flags, `--data` included.
+def require_existing(paths: Mapping[str, str | Sequence[str] | None]) -> None:
+    """Requires that paths exist, before TensorFlow is loaded to read them.
+
+    Args:
+        paths: by flag, a path or several; None is skipped.  A checkpoint may be named without `.index`.
 
     Raises:
-        ConfigError: see `read_config`.
+        DataError: a path does not exist.
+    """
+    from detection.storage.files import exists
+
+    for flag, given in paths.items():
+        for path in [given] if isinstance(given, str) else given or ():
+            if not (exists(path) or exists(f"{path}.index")):
+                raise DataError(f"{one_line(path)}: no such file or folder. Check {flag}.")
+
+
+def config_of(args: argparse.Namespace, *, flags: str = "--set") -> "Config":
+    """Builds the configuration from the flags, `--data` included.
+
+    Args:
+        args: parsed flags.
+        flags: flags that gave `args.assignments`, for messages.
+
+    Raises:
+        ConfigError: see `read_config`; or there is no such detector.
     """
     from pipelines.config_files import read_config
     from schemas.config.config_io import parse_config
+    from schemas.detectors import require_detector
 
-    config = read_config(args.config, args.assignments)
+    config = read_config(args.config, args.assignments, flags=flags)
+    require_detector(config.model.name)
     if args.config == str(DEFAULT_CONFIG) and config.model.name != read_config(args.config).model.name:
         # The default configuration's image size is that of its detector.
-        config = read_config(args.config, ["model.image_size=null", *args.assignments])
+        config = read_config(args.config, ["model.image_size=null", *args.assignments], flags=flags)
     if args.data is None:
         return config
     tree = config.model_dump(mode="json", exclude_unset=True)
-    return parse_config(tree | {"data": tree.get("data", {}) | {"root": args.data}})
+    return parse_config(tree | {"data": tree.get("data", {}) | {"root": args.data}}, where="--data")

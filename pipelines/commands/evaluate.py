@@ -17,6 +17,7 @@ from pipelines.commands.common import (
     add_config_arguments,
     add_tta_argument,
     config_of,
+    require_existing,
     views_from_text,
 )
 from schemas.errors import ConfigError
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 SUMMARY = "compute the COCO metrics of detections, or of a model"
 EXAMPLE = """\
 cocoflow evaluate --ground-truth instances_val.json --detections detections.json --report page.html
-  cocoflow evaluate --model runs/demo/serving/1 --examples my_coco --output evaluation"""
+  cocoflow evaluate --model runs/demo/serving --examples my_coco --output evaluation"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -238,10 +239,12 @@ def _run_model(args: argparse.Namespace) -> int:
     flags = {} if args.split is None else {"split": args.split}
     if args.tta is not None:
         flags["tta"] = views_from_text(args.tta).model_dump(mode="json")
+    require_existing({"--model": args.model, "--baseline": args.baseline, "--examples": args.data})
     config = config_of(args)
     if flags:
         tree = config.model_dump(mode="json", exclude_unset=True)
-        config = parse_config(tree | {"evaluate": tree.get("evaluate", {}) | flags})
+        where = ", ".join(f"--{flag}" for flag in flags)
+        config = parse_config(tree | {"evaluate": tree.get("evaluate", {}) | flags}, where)
     with quiet_run(None, verbose=args.verbose):
         from pipelines.standalone.evaluate_model import evaluate_model
 

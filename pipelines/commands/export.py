@@ -33,7 +33,7 @@ model.resize.* and train.precision. Thresholds for serving are often higher than
 import argparse
 
 from detection.storage.paths import require_supported_paths
-from pipelines.commands.common import add_assignments_argument, add_checkpoint_argument
+from pipelines.commands.common import add_assignments_argument, add_checkpoint_argument, require_existing
 from schemas.artifacts import TRAIN_SPLIT
 from schemas.quoting import one_line
 
@@ -111,6 +111,7 @@ def run(args: argparse.Namespace) -> int:
         "--sample-images": args.sample_images,
     }
     require_supported_paths(paths)
+    require_existing({"--model": args.model})
     with quiet_run(None, verbose=args.verbose):
         from pipelines.standalone.export import Calibration, ExportOptions, export_model
 

@@ -16,7 +16,8 @@ networks with a ResNet v1.
 import argparse
 
 from detection.storage.paths import require_supported_paths
-from pipelines.commands.common import add_assignments_argument
+from pipelines.commands.common import add_assignments_argument, require_existing
+from schemas.detectors import require_detector
 
 SUMMARY = "import a checkpoint of google/automl, TPU Mask R-CNN or the Object Detection API as a model"
 EXAMPLE = (
@@ -71,6 +72,8 @@ def run(args: argparse.Namespace) -> int:
 
     paths = {"--checkpoint": args.checkpoint, "--output": args.output, "--label-map": args.label_map}
     require_supported_paths(paths)
+    require_detector(args.model, key="--model")
+    require_existing({"--checkpoint": args.checkpoint, "--label-map": args.label_map})
     with quiet_run(None, verbose=args.verbose):
         from pipelines.standalone.import_checkpoint import import_checkpoint
 

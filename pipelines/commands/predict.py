@@ -14,17 +14,17 @@ a score of at least 0.3.
 
 Image ids are taken from --ground-truth, by file_name. Without it, images are numbered
 from 1 in the order of their paths, and the list of images is written beside the
-detections as NAME_images.json.
+detections as NAME_images.json, by which `evaluate` and `compare` find the images.
 """
 
 import argparse
 
 from detection.storage.paths import require_supported_paths
-from pipelines.commands.common import add_checkpoint_argument, add_tta_argument, views_from_text
+from pipelines.commands.common import add_checkpoint_argument, add_tta_argument, require_existing, views_from_text
 from schemas.quoting import one_line
 
 SUMMARY = "run a model on images, and write COCO results"
-EXAMPLE = "cocoflow predict --model runs/demo/serving/1 --images photos --output detections.json --draw drawn"
+EXAMPLE = "cocoflow predict --model runs/demo/serving --images photos --output detections.json --draw drawn"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -78,6 +78,7 @@ def run(args: argparse.Namespace) -> int:
     paths = {"--model": args.model, "--images": args.images, "--ground-truth": args.ground_truth}
     require_supported_paths(paths | {"--output": args.output, "--draw": args.draw})
     views = None if args.tta is None else views_from_text(args.tta)
+    require_existing({"--model": args.model, "--images": args.images, "--ground-truth": args.ground_truth})
     with quiet_run(None, verbose=args.verbose) as console:
         from pipelines.standalone.predict import predict
 

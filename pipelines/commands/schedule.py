@@ -79,9 +79,11 @@ def run(args: argparse.Namespace) -> int:
     from pipelines.runners.submit import connect, create_schedule
 
     if args.action == "create":
-        args.assignments = [*args.assignments, *_assignments(args)]
+        config_of(args)  # reports its own mistakes as those of --set
+        own = _assignments(args)
+        args.assignments = [*args.assignments, *own.values()]
         created = create_schedule(
-            config_of(args),
+            config_of(args, flags=", ".join(own) or "--set"),
             args.runner,
             args.parameters,
             name=args.name,
@@ -99,15 +101,15 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _assignments(args: argparse.Namespace) -> list[str]:
-    """Returns the flags as assignments of `run.schedule`."""
+def _assignments(args: argparse.Namespace) -> dict[str, str]:
+    """Returns the flags that are given as assignments of `run.schedule`."""
     given = {key.removeprefix("schedule_"): text for key, text in vars(args).items() if key.startswith("schedule_")}
     numbers = ("max_concurrent_runs", "max_runs", "allow_queueing")
-    return [
-        f"run.schedule.{key}={text if key in numbers else json.dumps(text)}"
+    return {
+        f"--{key.replace('_', '-')}": f"run.schedule.{key}={text if key in numbers else json.dumps(text)}"
         for key, text in given.items()
         if text is not None
-    ]
+    }
 
 
 def _show(schedules: "list[Recurring]", *, as_json: bool) -> None:

@@ -32,9 +32,11 @@ def run(args: argparse.Namespace) -> int:
         DataError: the data cannot be used, or the folder cannot be written.
     """
     from pipelines.console import quiet_run
+    from pipelines.dataset_files import files_of
 
     require_supported_paths({"--data": args.data, "--output": args.output})
     config = config_of(args)
+    files_of(config.data)  # refuses before TensorFlow is loaded
     with quiet_run(None, verbose=args.verbose):
         from pipelines.standalone.to_examples import write_examples
 

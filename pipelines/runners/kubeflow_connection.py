@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
@@ -15,6 +16,7 @@ from schemas.quoting import one_line
 
 TOKEN_VARIABLE = "KUBEFLOW_TOKEN"
 _TEMPORARY = (502, 503, 504)
+_CONNECTION = re.compile(r"^\w+\(.*?\): ")  # urllib3 begins the reason with its connection's repr
 T = TypeVar("T")
 
 
@@ -106,9 +108,15 @@ def _explanation(error: Exception, config: KubeflowConfig) -> str | None:
     if isinstance(error, kfp_server_api.ApiException):
         return _refusal(error, host)
     if isinstance(error, urllib3.exceptions.HTTPError):
+        reason = one_line(_CONNECTION.sub("", str(getattr(error, "reason", error)))[:400])
+        if config.host is None:
+            return (
+                "run.kubeflow.host is not set, and this machine has no Kubeflow Pipelines of its own "
+                f"({reason}). Name the address: --set run.kubeflow.host=https://HOST/pipeline."
+            )
         return (
-            f"no connection to {host}: {one_line(str(error)[:400])}. Check run.kubeflow.host, the network and, for a "
-            "forwarded port, `kubectl port-forward`."
+            f"no connection to {host}: {reason}. Check run.kubeflow.host, the network and, for a forwarded port, "
+            "`kubectl port-forward`."
         )
     if isinstance(error, FileNotFoundError):
         return (

@@ -21,6 +21,9 @@ _SHOW_CURSOR = b"\x1b[?25h"  # progress bars hide it
 class StopSignals:
     """The signals that end a program, with its last message and exit code.
 
+    Attributes:
+        resumes: whether the program continues where it ended when it is called again, for the message.
+
     The first signal raises `KeyboardInterrupt` in the main thread.  If the process continues,
     as in a long call into C++ or because a library drops the exception, it ends at the
     second signal, or after ten seconds: no file on the disk relies on an orderly end.
@@ -29,6 +32,7 @@ class StopSignals:
     def __init__(self) -> None:
         self._received: int | None = None
         self._raised = False
+        self.resumes = False
 
     @property
     def received(self) -> bool:
@@ -38,7 +42,8 @@ class StopSignals:
     @property
     def word(self) -> str:
         """The message for the user."""
-        return _WORDS[signal.Signals(self._received or signal.SIGINT)]
+        word = _WORDS[signal.Signals(self._received or signal.SIGINT)]
+        return f"{word}; the same command continues from here" if self.resumes else word
 
     @property
     def exit_code(self) -> int:

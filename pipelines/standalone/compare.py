@@ -9,8 +9,7 @@ import rich.table
 from detection.analysis.analyse import analyse
 from detection.analysis.comparison import CategoryChange, Comparison, compare_detections
 from detection.analysis.folders import compare_evaluations
-from detection.coco.evaluation import require_ground_truth, require_results
-from detection.coco.io.evaluation_files import read_detections
+from detection.coco.evaluation import read_results, require_ground_truth
 from detection.coco.params import make_params
 from detection.reports.evaluation.comparison_page import category_change_table, change_table, write_comparison_page
 from detection.reports.evaluation.metric_tables import FIRST
@@ -75,7 +74,9 @@ def compare(a: str, b: str, *, ground_truth: Any, iou_type: str | None) -> list[
     if is_dir(a):
         return compare_evaluations(a, b, ground_truth=ground_truth)
     kind = iou_type or "bbox"
-    first, second = (read_results_file(path, kind) for path in (a, b))
+    first, second = (
+        read_results(path, kind, images=ground_truth["images"], where="the ground truth") for path in (a, b)
+    )
     return [compare_detections(ground_truth, first, second, params=make_params(kind), names=(a, b))]
 
 
@@ -113,7 +114,8 @@ def write_file_report(
         DataError: a file or folder that cannot be read, or written.
     """
     chosen = make_params(**params)
-    tree, results = load_ground_truth(ground_truth), read_results_file(detections, chosen.iou_type)
+    tree = load_ground_truth(ground_truth)
+    results = read_results(detections, chosen.iou_type, images=tree["images"], where=ground_truth)
     write_evaluation_report(
         path,
         analyse(tree, results, params=chosen),
@@ -142,14 +144,3 @@ def _most_changed(categories: list[CategoryChange]) -> list[CategoryChange]:
     changes = [(abs(one.metrics[FIRST].difference or 0.0), one) for one in categories if FIRST in one.metrics]
     changed = sorted((pair for pair in changes if pair[0]), key=lambda pair: -pair[0])
     return [replace(one, metrics={FIRST: one.metrics[FIRST]}) for _, one in changed[:_MOST_CATEGORIES]]
-
-
-def read_results_file(path: str, iou_type: str) -> Any:
-    """The detections in a COCO results file, as `evaluate` takes them.
-
-    Raises:
-        DataError: the file cannot be read, or is invalid.
-    """
-    tree = read_detections(path, iou_type)
-    require_results(tree, where=path)
-    return tree

@@ -46,7 +46,8 @@ def _add_training(branch: Tree, trained: Trained) -> None:
         name, weights, origin, licence = (trained.published.get(key, _UNKNOWN) for key in _PUBLISHED)
         _add(branch, "initial weights", f"{name} ({weights}), {origin}, licence {licence}")
     for examples in trained.data:
-        data = _add(branch, "data", f"{examples.source}, {SpanVersion(examples.span, examples.version)}")
+        span = SpanVersion(examples.span, examples.version)
+        data = _add(branch, "data", f"{examples.source}, {span.name_in(examples.source)}")
         _add(data, "examples", f"{examples.uri}, identity {examples.identity}")
 
 

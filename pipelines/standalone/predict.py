@@ -1,16 +1,16 @@
 """Runs an exported model on image files; writes a COCO results file and pictures of the detections."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.progress import track
 
+from detection.coco.io.image_ids import ids_by_file_name, image_list_path, named_images
 from detection.coco.io.results import write_results
-from detection.coco.validation.invalid_entries import by_id, find_invalid, refuse_or_skip
-from detection.datasets.entries import Id, unwritable
+from detection.datasets.entries import unwritable
 from detection.images.files import ImageFileError, read_file
 from detection.images.inspect import inspect_image
 from detection.inference.detectors import open_detector
@@ -22,8 +22,7 @@ from detection.inference.score_thresholds import keep_confident, read_score_thre
 from detection.inference.test_time_augmentation import AugmentedDetector, augmented
 from detection.storage.atomic import write_json
 from detection.storage.files import exists, is_dir, is_file, resolve, walk_files
-from detection.storage.json_files import read_json
-from detection.storage.paths import is_remote, join, name_of, parent, stem, suffix, with_name
+from detection.storage.paths import is_remote, join, name_of, parent, suffix
 from detection.types import EncodedImage
 from detection.weights.locate import CheckpointChoice, locate_model
 from pipelines.standalone.detection_pictures import DetectionPictures, is_sheet
@@ -35,13 +34,6 @@ from schemas.quoting import one_line, printable
 _SUFFIXES = {".jpg", ".jpeg", ".png", ".gif", ".bmp"}
 _READERS = 8  # threads that read remote images
 _MIN_DRAWN_SCORE = 0.3  # without --score and --score-thresholds
-
-
-class _NamedImage(TypedDict):
-    """An entry of `images`, as far as it is needed to find the image."""
-
-    id: Id
-    file_name: str
 
 
 class _Named(NamedTuple):
@@ -111,7 +103,7 @@ def predict(
         if drawn is not None:
             drawn.add(image, results[-1])
     every = joined(results)
-    written = _write(output, every, image_list if ground_truth is None else None)
+    written = _write(output, every, image_list, lists=ground_truth is None)
     if drawn is None:
         return written
     if not (every.rows[:, 5] >= limit).any():
@@ -131,11 +123,18 @@ def _named_images(
     return _numbered(paths) if ground_truth is None else _as_listed(paths, ground_truth, console)
 
 
-def _write(output: str | Path, results: Results, image_list: list[dict[str, Any]] | None) -> list[str]:
-    """Writes the detections last, and before them the list of images if there is one; returns the files."""
+def _write(output: str | Path, results: Results, image_list: list[dict[str, Any]], *, lists: bool) -> list[str]:
+    """Writes the detections last, and before them the list of images; returns the files.
+
+    Args:
+        output: COCO results file.
+        results: detections.
+        image_list: `images` entries.
+        lists: False writes the list only in place of one, which would not fit the new detections.
+    """
     written = [str(output)]
-    if image_list is not None:
-        written.append(with_name(output, f"{stem(output)}_images.json"))
+    if lists or is_file(image_list_path(output)):
+        written.append(image_list_path(output))
         write_json(written[1], {"images": image_list})
     write_results(output, results.coco_results())
     return written
@@ -198,61 +197,17 @@ def _numbered(paths: Sequence[str]) -> list[_Named]:
 
 
 def _as_listed(paths: Sequence[str], ground_truth: str | Path, console: Console) -> list[_Named]:
-    listed = _read_file_names(ground_truth)
-    matches = {path: _listed_id(path, listed, ground_truth) for path in paths}
-    by_image: dict[int, str] = {}
-    for path, image_id in matches.items():
-        if image_id is None:
-            continue
-        other = by_image.setdefault(image_id, path)
-        if other != path:
-            raise DataError(f"{other} and {path} are both image {image_id} of {ground_truth}. Pass only one of them.")
-    if not by_image:
-        raise DataError(f"{ground_truth}: lists none of the {len(paths)} images, such as {paths[0]}. Check file_name.")
-    if len(by_image) < len(paths):
-        _print(console, f"{len(paths) - len(by_image)} images are not in {ground_truth} and are left out")
-    images = sum(map(len, listed.values()))
-    if len(by_image) < images:
-        _print(console, f"{images - len(by_image)} images of {ground_truth} are not among --images")
-    return [_Named(image_id, by_image[image_id]) for image_id in sorted(by_image)]
+    listed = named_images(ground_truth)
+    ids = ids_by_file_name(paths, listed, where=str(ground_truth))
+    if len(ids) < len(paths):
+        _print(console, f"{len(paths) - len(ids)} images are not in {ground_truth} and are left out")
+    if len(ids) < len(listed):
+        _print(console, f"{len(listed) - len(ids)} images of {ground_truth} are not among --images")
+    return sorted(_Named(image_id, path) for path, image_id in ids.items())
 
 
 def _print(console: Console, text: str) -> None:
     console.print(printable(text), soft_wrap=True, markup=False, highlight=False)
-
-
-def _read_file_names(path: str | Path) -> dict[str, list[int]]:
-    """Reads the ids of the images with each file_name."""
-    tree = read_json(path)
-    images = tree.get("images") if isinstance(tree, dict) else None
-    if not isinstance(images, list):
-        raise DataError(f"{path}: no list `images`. Give a COCO annotation file as the ground truth.")
-    valid, invalid = find_invalid(images, _NamedImage, (), by_id("image"), where=str(path))
-    refuse_or_skip(invalid, None)
-    names: dict[str, list[int]] = {}
-    for image in valid:
-        names.setdefault(image["file_name"], []).append(image["id"])
-    return names
-
-
-def _listed_id(path: str, listed: Mapping[str, Sequence[int]], ground_truth: str | Path) -> int | None:
-    """Returns the id of the image with the longest `file_name` in which the path ends.
-
-    Raises:
-        DataError: several images have that `file_name`.
-    """
-    parts = resolve(path).split("/")
-    endings = ("/".join(parts[start:]) for start in range(1, len(parts)))
-    name = next((ending for ending in endings if ending in listed), None)
-    if name is None:
-        return None
-    first, *others = listed[name]
-    if others:
-        raise DataError(
-            f"{ground_truth}: images {first} and {others[0]} have the same file_name {name!r}, so {path} may be "
-            "either. Use one file per image."
-        )
-    return first
 
 
 def _image_entry(image: EncodedImage) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from pipelines.folders import RunLayout
 from pipelines.metadata_database import MetadataDatabase
 from pipelines.runs.history import RunHistory
 from pipelines.runs.metadata import RunStore, node_name, open_run_store, producer_of
-from pipelines.runs.run_record import RunRecord
+from pipelines.runs.run_record import DataRead, RunRecord
 from schemas.artifacts import CONFIG_YAML
 from schemas.config.config import Config
 from schemas.config.config_io import from_yaml
@@ -177,11 +177,15 @@ def _run_row(run: RunRecord) -> list[str]:
         "dead: process ended" if run.is_dead else run.state,
         _local_time(run.started),
         _NONE if run.seconds is None else str(timedelta(seconds=round(run.seconds))),
-        _NONE if run.data is None else str(SpanVersion(run.data.span, run.data.version)).removeprefix("span "),
+        _NONE if run.data is None else _span(run.data),
         f"{run.metrics[_AP]:.4f}" if _AP in run.metrics else _NONE,
         {True: "yes", False: "no", None: _NONE}[run.blessed],
         _NONE if run.pushed_path is None else name_of(run.pushed_path),
     ]
+
+
+def _span(data: DataRead) -> str:
+    return SpanVersion(data.span, data.version).name_in(data.source).removeprefix("span ")
 
 
 def _local_time(text: str) -> str:

@@ -3,7 +3,7 @@
 import hashlib
 
 from components.coco_example_gen.spans.fingerprint import fingerprint
-from components.coco_example_gen.spans.locate import locate, require_one_data_set
+from components.coco_example_gen.spans.locate import locate, require_one_data_set, source_of
 from components.coco_example_gen.spans.span_paths import SpanSplits, placeholders
 from pipelines.watch.journal import Data
 from schemas.artifacts import TRAIN_SPLIT
@@ -72,7 +72,8 @@ def observe(config: Config, located: SpanSplits) -> Data:
     """
     at = located.newest
     content = fingerprint(located.files.values(), config.data.label_map)
-    return Data(at.span, at.version, content, config_digest(config))
+    name = at.name_in(source_of(config.data)) if has_spans(config) else None
+    return Data(at.span, at.version, content, config_digest(config), name)
 
 
 def config_for(config: Config, data: Data) -> Config:

@@ -32,12 +32,14 @@ class Data:
         version: version of the span; None: the data has no versions.
         fingerprint: changes with every annotation and image file.
         config: digest of the keys of the configuration that decide about the result.
+        name: the span and version as the paths of the data name them, such as by date; None: by number.
     """
 
     span: int
     version: int | None
     fingerprint: str
     config: str
+    name: str | None = field(default=None, compare=False)
 
     @property
     def order(self) -> tuple[int, int]:
@@ -45,8 +47,8 @@ class Data:
         return self.span, -1 if self.version is None else self.version
 
     def __str__(self) -> str:
-        if self.order == (0, -1):
-            return "the data"
+        if self.name is not None or self.order == (0, -1):
+            return self.name or "the data"
         return f"span {self.span}" + ("" if self.version is None else f", version {self.version}")
 
 

@@ -119,6 +119,8 @@ class Watch:
             if self._has_run():
                 self._supervisor.advance(self._newest)
             after = self._newest
+            if after == before and not after.is_open:
+                self._log_nothing()
             return not after.is_open and (after == before or after.outcome != "failed")
 
     @contextlib.contextmanager
@@ -260,11 +262,27 @@ class Watch:
             pauses.append((self._schedule.next_after(now) - now).total_seconds())
         return max(0.0, min(pauses))
 
+    def _log_nothing(self) -> None:
+        """Logs why a single look led to nothing."""
+        known, parts = self._newest.known, []
+        if self._schedule is not None:
+            parts.append(f"the next cron time is {self._next_time(self._newest)}")
+        if self._options.new_span:
+            last = "" if known.considered is None else f" newer than {known.considered}"
+            parts.append(f"there is no data{last}")
+        _LOGGER.info("nothing to do: %s", "; ".join(parts))
+
+    def _next_time(self, entry: Entry) -> str:
+        """Returns the first cron time that is not decided, in the schedule's time zone."""
+        if self._schedule is None:
+            return ""
+        after = max(self._clock(), moment_of(entry.known.decided_until))
+        return self._schedule.local(self._schedule.next_after(after))
+
     def _log_next(self, entry: Entry) -> None:
         parts = []
         if self._schedule is not None:
-            after = max(self._clock(), moment_of(entry.known.decided_until))
-            parts.append(f"the next cron time is {self._schedule.local(self._schedule.next_after(after))}")
+            parts.append(f"the next cron time is {self._next_time(entry)}")
         if self._options.new_span:
             newest = entry.known.considered
             beyond = "the first span" if newest is None else f"data newer than {newest}"

@@ -1,5 +1,6 @@
 """Reading and writing the configuration: YAML files and dotted `--set` assignments."""
 
+import copy
 import difflib
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -21,7 +22,13 @@ from schemas.quoting import quoted
 _ALTERNATIVE = re.compile(r"constrained-\w+|(literal|tuple)\[.*\]")
 
 
-def load_config(path: str | Path | None = None, assignments: Sequence[str] = (), *, text: str | None = None) -> Config:
+def load_config(
+    path: str | Path | None = None,
+    assignments: Sequence[str] = (),
+    *,
+    text: str | None = None,
+    flags: str = "--set",
+) -> Config:
     """Reads a configuration file and applies `key.path=value` assignments to it.
 
     An assignment in epochs, such as `train.epochs=3`, replaces the file's key in steps, and one in
@@ -31,6 +38,7 @@ def load_config(path: str | Path | None = None, assignments: Sequence[str] = (),
         path: YAML file; None starts from the defaults.
         assignments: `--set` arguments; values are read as YAML.
         text: content of the file if it was read already, such as a remote one.
+        flags: flags that gave the assignments, for messages.
 
     Raises:
         ConfigError: an unreadable file, an unknown key (the nearest one is named)
@@ -39,10 +47,16 @@ def load_config(path: str | Path | None = None, assignments: Sequence[str] = (),
     tree: dict[str, Any] = {}
     if path is not None:
         tree = _read_yaml(path) if text is None else _tree_of(text, str(path))
+    where = str(path) if path is not None else "configuration"
+    assigned = copy.deepcopy(tree)
     for assignment in assignments:
-        _assign(tree, assignment)
-    _replace_other_units(tree, {assignment.partition("=")[0] for assignment in assignments})
-    return parse_config(tree, where=str(path) if path is not None else "configuration")
+        _assign(assigned, assignment)
+    _replace_other_units(assigned, {assignment.partition("=")[0] for assignment in assignments})
+    try:
+        return parse_config(assigned, flags if assignments and path is not None else where)
+    except ConfigError:
+        parse_config(tree, where)  # a mistake of the file itself is reported as such
+        raise
 
 
 def parse_config(tree: dict[str, Any], where: str = "configuration") -> Config:
@@ -145,6 +159,10 @@ def _explain(item: Any, where: str) -> str:
     key = ".".join(location)
     if item["type"] == "extra_forbidden":
         return f"{where}: unknown key {key}. The nearest known key is {_nearest_key(key)}."
+    if item["type"] == "model_type":
+        inner = next((name for name in _known_keys(Config) if name.startswith(f"{key}.")), None)
+        example = f", such as {inner}" if inner else ""
+        return f"{where}: {key} = {quoted(item['input'])}: {key} is a section. Set one of its keys{example}."
     if item["type"] == "missing":
         return f"{where}: {key} is missing."
     if item["type"] == "value_error":  # two keys that contradict each other

@@ -15,6 +15,7 @@ from detection.models.detector import Detector
 from detection.models.heads.postprocess import MaskPostprocess
 from detection.ops.replicas import sum_over_replicas
 from detection.types import Detections, ImageInfo, Labels
+from schemas import detectors
 from schemas.config.section import Section
 
 NUM_KEYPOINTS = 17
@@ -144,3 +145,4 @@ def register() -> None:
     if "mask-keypoint" not in registry.detector_names():
         family = registry._Family({"mask-keypoint": MaskKeypointConfig()}, MaskKeypointDetector)
         vars(registry)["_FAMILIES"] = (*registry._FAMILIES, family)
+        vars(detectors)["DETECTORS"] = (*detectors.DETECTORS, "mask-keypoint")

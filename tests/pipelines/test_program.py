@@ -79,7 +79,7 @@ def test_shipped_configurations_are_found_by_name_from_any_folder(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert pipeline_runner.main(["run", "--config", "watch", "--set", "train.stepz=3"]) == 2
-    assert "configs/watch.yaml: unknown key train.stepz" in capsys.readouterr().err
+    assert "--set: unknown key train.stepz" in capsys.readouterr().err
     Path("watch").mkdir()
     (tmp_path / "watch" / "watch.yaml").write_text("train: {stepz: 3}")
     assert pipeline_runner.main(["run", "--config", "watch/watch.yaml"]) == 2
@@ -144,3 +144,58 @@ def test_a_run_in_a_folder_that_another_process_uses_is_refused_before_it_touche
     assert "run.root" in captured.err
     assert captured.err.count("\n") == 1
     assert {(root / name).read_text() for name in (CONFIG_YAML, SUMMARY_JSON)} == {"of the run that is going on"}
+
+
+def test_wrong_usage_is_told_before_tensorflow_is_loaded(tmp_path: Path) -> None:
+    (tmp_path / "file.txt").touch()
+    absent, file = str(tmp_path / "absent"), str(tmp_path / "file.txt")
+    named = ["--data", str(tmp_path), "--set", "model.name=yolov8"]
+    output = ["--output", str(tmp_path / "new")]
+    calls = {
+        "no data set: give --data DIR": (["check-data"], ["to-examples", *output]),
+        "this is a file, not a data set folder": (["check-data", "--data", file], ["train", "--data", file, *output]),
+        "'yolov8': no such detector. There are: ": (
+            ["run", *named],
+            ["train", *named, *output],
+            ["compile", "--runner", "kubeflow", "--output", "p.yaml", *named],
+            ["import-checkpoint", "--from", "automl", "--checkpoint", file, "--model", "yolov8", *output],
+        ),
+        "absent: no such file or folder. Check --model.": (
+            ["predict", "--model", absent, "--images", file, *output],
+            ["evaluate", "--model", absent, "--examples", file, *output],
+            ["export", "--model", absent, *output],
+        ),
+        "absent: no such file or folder. Check --images.": (["predict", "--model", file, "--images", absent, *output],),
+    }
+    code = f"""
+import contextlib, io, sys
+import pipeline_runner
+for message, commands in {calls!r}.items():
+    for command in commands:
+        with contextlib.redirect_stderr(io.StringIO()) as told:
+            assert pipeline_runner.main(command) in (1, 2)
+        assert message in told.getvalue(), (command, told.getvalue())
+print(set(sys.modules) & set({SLOW_IMPORTS}))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "set()", done.stderr
+    assert not (tmp_path / "new").exists()
+
+
+def test_the_flags_of_a_command_are_blamed_by_name(capsys: pytest.CaptureFixture[str]) -> None:
+    create = ["schedule", "create", "--runner", "vertex", "--cron", "99 * * * *", "--data", "gs://b/d"]
+    assert pipeline_runner.main(create) == 2
+    assert capsys.readouterr().err.startswith("error: --cron: run.schedule.cron: '99 * * * *'")
+    assert pipeline_runner.main([*create, "--set", "train.steps=0"]) == 2
+    assert capsys.readouterr().err.startswith("error: --set: train.steps = 0")
+
+
+def test_googles_warnings_of_its_own_future_are_not_shown(tmp_path: Path) -> None:
+    command = [sys.executable, "pipeline_runner.py", "schedule", "list", "--runner", "vertex"]
+    environment = os.environ | {"GOOGLE_APPLICATION_CREDENTIALS": str(tmp_path / "no_key.json")}
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env=environment, cwd=Path(pipeline_runner.__file__).parent
+    )
+    assert done.returncode == 1
+    assert "FutureWarning" not in done.stderr
+    assert done.stderr.startswith("error: Vertex AI: cannot connect")

@@ -8,6 +8,7 @@ import, which programs without a pipeline need not wait for, and does not tell w
 has found.
 """
 
+import contextlib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -32,8 +33,17 @@ class SpanVersion(NamedTuple):
     span: int
     version: int | None
 
-    def __str__(self) -> str:
-        return f"span {self.span}" + ("" if self.version is None else f", version {self.version}")
+    def name_in(self, paths: str) -> str:
+        """Returns its name as the paths of the data have it: `2026-11-21, version 2` or `span 7`.
+
+        Args:
+            paths: paths of the data set, with the placeholders.
+        """
+        name = f"span {self.span}"
+        if "{YYYY}" in paths:
+            with contextlib.suppress(OverflowError):  # of a number that is no date
+                name = str(_EPOCH + timedelta(days=self.span))
+        return name + ("" if self.version is None else f", version {self.version}")
 
 
 NO_SPAN = SpanVersion(0, None)  # of data without placeholders, as in TFX
@@ -94,7 +104,8 @@ def find_span(
         other = _choose(pattern, span, version, below)
         if other != chosen:
             raise DataError(
-                f"the newest of {first} is {chosen}, of {pattern} it is {other}: all splits need the same. "
+                f"the newest of {first} is {chosen.name_in(first)}, of {pattern} it is {other.name_in(pattern)}: all "
+                "splits need the same. "
                 "Add what is missing, or name a complete one with --set data.span=N."
             )
     return chosen
@@ -139,12 +150,14 @@ def _choose(pattern: str, span: int | None, version: int | None, below: Sequence
         raise DataError(f"{pattern}: nothing is there for any span. Check data.root or data.splits.")
     if span is not None and span not in spans:
         there = _listed(spans, dates="SPAN" not in placeholders(pattern))
-        raise DataError(f"{pattern}: nothing is there for span {span}, only for {there}. Check data.span.")
+        name = SpanVersion(span, None).name_in(pattern)
+        raise DataError(f"{pattern}: nothing is there for {name}, only for {there}. Check data.span.")
     newest = max(spans) if span is None else span
     versions = {at.version for at in candidates if at.span == newest and at.version is not None}
     if version is not None and version not in versions:
         raise DataError(
-            f"{pattern}: span {newest} has no version {version}, only {_listed(versions)}. Check data.version."
+            f"{pattern}: {SpanVersion(newest, None).name_in(pattern)} has no version {version}, only "
+            f"{_listed(versions)}. Check data.version."
         )
     return SpanVersion(newest, version if version is not None else max(versions, default=None))
 
@@ -206,7 +219,7 @@ def _check_zeros(pattern: str, path: str, at: SpanVersion) -> None:
 
 def _listed(numbers: Iterable[int], *, dates: bool = False) -> str:
     ordered = sorted(numbers)
-    told = [f"{number} ({_EPOCH + timedelta(days=number)})" if dates else str(number) for number in ordered[-_LISTED:]]
+    told = [str(_EPOCH + timedelta(days=number)) if dates else str(number) for number in ordered[-_LISTED:]]
     return ("..., " if len(ordered) > _LISTED else "") + ", ".join(told)
 
 

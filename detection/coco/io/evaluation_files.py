@@ -29,6 +29,7 @@ class _Image(TypedDict, total=False):
     """An entry of `images`; it is validated later, as more is asked of it for masks and for LVIS."""
 
     id: Any
+    file_name: Any
     height: Any
     width: Any
     neg_category_ids: Any

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +163,23 @@ def test_a_version_removed_while_it_is_copied_is_not_published(
         with pytest.raises(DataError, match=r"cannot push: No such file.*saved_model\.pb|saved_model\.pb: there is no"):
             roll_back(serving)
     assert contents(serving) == ["B"]
+
+
+def test_a_full_disk_is_explained_without_a_key_that_the_command_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = str(tmp_path / "serving")
+    for content in "AB":
+        push(content, directory, tmp_path)
+
+    def full(source: Path, destination: Path) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(destination))
+
+    monkeypatch.setattr(publishing.shutil, "copyfile", full)
+    with pytest.raises(DataError, match=r"cannot push: No space left on device .*Free space") as caught:
+        roll_back(directory)
+    assert "--set" not in str(caught.value)
+    assert contents(directory) == ["A", "B"]
 
 
 def test_the_newest_versions_stay(serving: str, tmp_path: Path) -> None:

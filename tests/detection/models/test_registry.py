@@ -12,6 +12,7 @@ from detection.models.registry import (
     smallest_detectors,
 )
 from detection.types import Resizing
+from schemas import detectors
 from schemas.config.config import ModelConfig
 from schemas.config.input_size import ResizeConfig
 from schemas.errors import ConfigError
@@ -20,6 +21,15 @@ from schemas.errors import ConfigError
 def test_an_unknown_name_is_refused_with_the_nearest() -> None:
     with pytest.raises(ConfigError, match=r"'efficientdet-d00': no such detector\. The nearest is efficientdet-d0\."):
         build_detector("efficientdet-d00", num_classes=3)
+
+
+def test_the_names_known_without_tensorflow_are_those_of_the_registry() -> None:
+    assert sorted(detectors.DETECTORS) == sorted(detector_names())
+
+
+def test_a_name_unlike_any_other_is_refused_with_all() -> None:
+    with pytest.raises(ConfigError, match=r"'yolov8': no such detector\. There are: .*-d0, .*mask-rcnn-r50"):
+        build_detector("yolov8", num_classes=3)
 
 
 def test_an_unknown_override_is_refused_with_the_nearest() -> None:

@@ -1,17 +1,22 @@
 """The largest batch that fits into the memory, and the error of one that does not."""
 
 import math
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import tensorflow as tf
 
+from detection.devices import host_memory
 from detection.training import memory
+from detection.training.build_step import state_from_config
 from detection.training.memory import find_batch_size, largest_batch_size, out_of_memory_explained, require_measurable
+from detection.training.resolve import assumed
 from schemas.config.config_io import load_config
 from schemas.errors import CocoflowError, ConfigError
 from tests.detection.synthetic import rectangles, write_shards
+from tests.detection.training import tiny_detector
 from tests.detection.training.tiny_run import CATEGORIES, tiny_config
 
 
@@ -115,3 +120,33 @@ def test_a_trial_that_fails_tells_why(tmp_path: Path) -> None:
     config = tiny_config("train.batch_size=2")
     with pytest.raises(CocoflowError, match=r"train.batch_size = auto: trial steps failed: .*nowhere"):
         memory._measure_apart(config, [str(tmp_path / "nowhere")], CATEGORIES)
+
+
+def test_a_training_that_cannot_fit_is_told_with_its_numbers(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    strategy = tf.distribute.get_strategy()
+    tiny_detector.register()
+    config = load_config(None, ["model.name=tiny", "train.batch_size=100"])
+    state = state_from_config(assumed(config, replicas=1), num_classes=3, strategy=strategy)
+    kept = memory._kept_bytes(state.model)
+    assert kept == 2 * 2 * 8 * 8 * 8 * 4, "two convolutions and their batch norms: 8 x 8 cells, 8 channels, float32"
+    monkeypatch.setattr(memory, "_MAX_PIXEL_BYTES", math.inf)
+    needed = 100 * kept + memory._state_bytes(state)
+    assert memory._state_bytes(state) >= 4 * 4 * sum(math.prod(variable.shape) for variable in state.trainable)
+
+    def check(available: float) -> None:
+        caplog.clear()
+        monkeypatch.setattr(memory, "host_memory", lambda: int(available))
+        memory.require_memory(config, state, strategy)
+
+    check(1.01 * needed)
+    assert not caplog.text
+    check(0.6 * needed)
+    assert "a training step needs at least 0.0 GB without XLA, and the machine has" in caplog.text
+    assert "100 images of 32 x 32 pixels" in caplog.text
+    with pytest.raises(ConfigError, match=r"needs at least .* Lower train\.batch_size"):
+        check(0.4 * needed)
+    monkeypatch.setattr(memory, "_MAX_PIXEL_BYTES", 1)
+    check(0.4 * needed)  # far from the memory, the network is not traced
+    assert host_memory() <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -15,6 +15,7 @@ from detection.models.layers.drop_connect import drop_connect
 from detection.ops.losses import focal_loss, huber_loss
 from detection.ops.replicas import sum_over_replicas
 from detection.types import Detections, ImageInfo, Labels
+from schemas import detectors
 from schemas.config.section import Section
 
 
@@ -105,3 +106,4 @@ def register() -> None:
     if "tiny" not in registry.detector_names():
         families = (*registry._FAMILIES, registry._Family({"tiny": TinyConfig()}, TinyDetector))
         vars(registry)["_FAMILIES"] = families
+        vars(detectors)["DETECTORS"] = (*detectors.DETECTORS, "tiny")

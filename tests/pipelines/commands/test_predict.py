@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from detection.coco import evaluate
 from detection.inference.saved_model import SavedModelDetector
 from detection.inference.score_thresholds import (
     SCORE_THRESHOLDS_FILE,
@@ -72,6 +73,43 @@ def test_ids_of_the_ground_truth(tmp_path: Path, model: Path, capfd: pytest.Capt
     notes = capfd.readouterr().err
     assert "1 images are not in" in notes
     assert "1 images of" in notes
+
+
+def test_detections_of_numbered_images_are_evaluated_by_file_name(
+    tmp_path: Path, model: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    # The ground truth's ids are 1, 2, ... too, in another order than the paths.
+    entries = [
+        {**entry, "id": number} for number, entry in enumerate(reversed(write_images(tmp_path / "in" / "val", 4)), 1)
+    ]
+    folder, out = tmp_path / "in", tmp_path / "own.json"
+    (folder / "unlisted.png").write_bytes((folder / "val" / entries[0]["file_name"]).read_bytes())
+    ground_truth = write_ground_truth(tmp_path / "gt.json", entries)
+    call("--model", model, "--images", folder, "--ground-truth", ground_truth, "--output", out)
+    results = json.loads(out.read_text())
+    best = max((result for result in results if result["image_id"] == 1), key=lambda result: result["score"])
+    annotation = {"id": 1, "iscrowd": 0, "area": 100.0, **best}
+    categories = [{"id": one, "name": str(one)} for one in sorted({result["category_id"] for result in results})]
+    tree = {"images": entries, "annotations": [annotation], "categories": categories}
+    ground_truth.write_text(json.dumps(tree))
+
+    numbered = tmp_path / "numbered.json"
+    call("--model", model, "--images", folder, "--output", numbered)
+    capfd.readouterr()
+    measured = {}
+    for path in (out, numbered):
+        flags = ["--ground-truth", str(ground_truth), "--detections", str(path)]
+        assert main(["evaluate", *flags, "--output", str(tmp_path / f"metrics_{path.name}")]) == 0
+        measured[path] = json.loads((tmp_path / f"metrics_{path.name}").read_text())
+    assert measured[out] == measured[numbered]
+    assert measured[out]["stats"][0] > 0.5
+    assert "4 of 5 images are in" in caplog.text
+    changes = ["compare", str(out), str(numbered), "--ground-truth", str(ground_truth)]
+    assert main(changes) == 0
+    assert "+0.0000" not in capfd.readouterr().out
+    # A list that an earlier call left is replaced by one of the new detections.
+    call("--model", model, "--images", folder, "--ground-truth", ground_truth, "--output", numbered)
+    assert evaluate(ground_truth, numbered).stats.tolist() == measured[out]["stats"]
 
 
 def test_boxes_are_pixels_of_each_image(tmp_path: Path, model: Path) -> None:

@@ -13,6 +13,7 @@ import pipeline_runner
 from detection.storage.processes import this_process
 from pipelines.metadata_database import MetadataDatabase
 from pipelines.runs.history import RunHistory
+from pipelines.runs.run_record import DataRead
 from tests.pipelines.recorded_root import local_root, record_day, run_of
 from tests.storage_emulator.fixture import Bucket
 
@@ -45,6 +46,16 @@ def test_runs_are_listed_the_newest_first(tmp_path: Path, capsys: pytest.Capture
     assert len(_json(capsys, root, "--limit", "0")["runs"]) == 3
     assert [run["dead"] for run in _json(capsys, root)["runs"]] == [True, False, False]
     assert _json(capsys, root)["now"] == {}
+
+
+def test_spans_of_dates_are_dates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = local_root(tmp_path)
+    run = run_of(record_day(root, 1), 1)
+    data = DataRead(source="/data/{YYYY}-{MM}-{DD}", span=20778)
+    RunHistory(root).write(run.model_copy(update={"data": data}))
+    table = _status(capsys, root)
+    assert "2026-11-21" in table
+    assert "20778" not in table
 
 
 def test_the_component_that_runs_now_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -265,6 +265,12 @@ def test_no_way_to_the_service(kubeflow: KubeflowService, capsys: pytest.Capture
     error = capsys.readouterr().err
     assert error.startswith(f"error: Kubeflow Pipelines: cannot connect: no connection to {kubeflow.host}: ")
     assert error.endswith("Check run.kubeflow.host, the network and, for a forwarded port, `kubectl port-forward`.\n")
+    kubeflow.host = "null"
+    assert _run(kubeflow, "schedule", "list") == 1
+    error = capsys.readouterr().err
+    assert "run.kubeflow.host is not set, and this machine has no Kubeflow Pipelines of its own (Failed to" in error
+    assert error.endswith("Name the address: --set run.kubeflow.host=https://HOST/pipeline.\n")
+    assert "HTTPConnection" not in error
 
 
 @pytest.mark.parametrize(

@@ -100,12 +100,17 @@ MISTAKES = {
     "masks that validation would need": (
         ["train.validation={every: 5, metric: segm/AP}"],
         2,
-        "train.validation.metric requests segm: tiny has no masks. Remove it, or choose a detector with masks.",
+        "train.validation.metric requests segm: tiny has no masks. Remove it, or choose a Mask R-CNN.",
     ),
     "keypoints that the evaluation would need": (
         ["evaluate.iou_types=[keypoints]"],
         2,
-        "evaluate.iou_types requests keypoints: tiny has no keypoints.",
+        "evaluate.iou_types requests keypoints: tiny has no keypoints. Remove it, or evaluate a results file with",
+    ),
+    "a batch beyond the memory": (
+        ["train.batch_size=1000000000"],
+        2,
+        "a training step needs at least",
     ),
     "no cluster": (["train.strategy=multi_worker"], 2, "neither TF_CONFIG nor CLUSTER_SPEC names the machines"),
     "no checkpoint": (["train.init.checkpoint=NOWHERE"], 1, "nowhere: no such file or folder"),

@@ -26,6 +26,7 @@ if {replaces}:
     pipelines.commands.run.run = work
 pipeline_runner.program()
 """
+_RESUMES = "; the same command continues from here"
 _BEGIN = "print('begun', flush=True)"
 
 _SLEEP = f"{_BEGIN}; time.sleep(60)"
@@ -104,7 +105,7 @@ def test_ctrl_c_is_one_line_and_130(work: str, gaps: list[float]) -> None:
             process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=30)
         assert time.monotonic() - begin < 20
-    assert (process.returncode, out, err) == (130, "", "interrupted\n")
+    assert (process.returncode, out, err) == (130, "", f"interrupted{_RESUMES}\n")
 
 
 def test_sigterm_is_one_line_and_143() -> None:
@@ -112,8 +113,22 @@ def test_sigterm_is_one_line_and_143() -> None:
         assert process.stdout is not None
         process.stdout.readline()
         process.terminate()
-        assert process.communicate(timeout=30) == ("", "terminated\n")
+        assert process.communicate(timeout=30) == ("", f"terminated{_RESUMES}\n")
     assert process.returncode == 143
+
+
+def test_only_commands_that_continue_say_so(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(args: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pipelines.commands.run.run", interrupted)
+    monkeypatch.setattr("pipelines.commands.status.run", interrupted)
+    assert pipeline_runner.main(["status", "--root", "here"]) == 130
+    assert pipeline_runner.main(["run", "--runner", "vertex"]) == 130
+    assert pipeline_runner.main(["run", "--runner", "beam"]) == 130
+    assert capsys.readouterr().err == f"interrupted\ninterrupted\ninterrupted{_RESUMES}\n"
 
 
 def test_a_forked_child_is_ended_alone() -> None:
@@ -157,4 +172,4 @@ def test_ctrl_c_while_a_component_trains(runner: str, tmp_path: Path) -> None:
             assert process.poll() is None
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=120)
-    assert (process.returncode, out, err) == (130, "", "interrupted\n")
+    assert (process.returncode, out, err) == (130, "", f"interrupted{_RESUMES}\n")

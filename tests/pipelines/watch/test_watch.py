@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -57,7 +58,7 @@ def test_only_one_watches_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture
     assert f"{tmp_path}/watch: in use by process" in capsys.readouterr().err
 
 
-def test_once_looks_runs_and_tells_failures_by_its_result(tmp_path: Path) -> None:
+def test_once_looks_runs_and_tells_failures_by_its_result(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     root, data = tmp_path / "run", tmp_path / "data"
     text = f"{{run: {{root: {root}, name: stub}}, data: {{root: '{data}/{{SPAN}}'}}, "
     (tmp_path / "c.yaml").write_text(text + "watch: {new_span: true, poll_seconds: 0.05, retry_seconds: 3600}}")
@@ -70,7 +71,9 @@ def test_once_looks_runs_and_tells_failures_by_its_result(tmp_path: Path) -> Non
     [first] = RunHistory(str(root)).read_all()
     assert first.state == "done"
     assert first.trigger == "watch: new span (span 1)"
-    assert once(), "nothing is to do"
+    with caplog.at_level("INFO", "cocoflow.watch"):
+        assert once(), "nothing is to do"
+    assert "nothing to do: there is no data newer than span 1" in caplog.text
     write_data_set(data / "2", images=1)
     (root / "fail").touch()
     assert not once()
@@ -127,6 +130,14 @@ def test_a_run_is_pinned_to_the_span_that_triggered_it(tmp_path: Path) -> None:
     assert find_data(config).newest.span == 3
     plain = load_config(None, [f"data.root={tmp_path}/1/v7"])
     assert config_for(plain, observe(plain, find_data(plain))) == plain
+
+
+def test_data_of_a_day_is_named_by_its_date(tmp_path: Path) -> None:
+    write_data_set(tmp_path / "2026-11-21", images=1)
+    config = load_config(None, [f"data.root='{tmp_path}/{{YYYY}}-{{MM}}-{{DD}}'", "watch.new_span=true"])
+    data = observe(config, find_data(config))
+    assert (str(data), data.span) == ("2026-11-21", 20778)
+    assert data == replace(data, name=None), "a journal of an older version has no name"
 
 
 def test_what_identifies_data(tmp_path: Path) -> None:

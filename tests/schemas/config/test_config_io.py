@@ -103,6 +103,33 @@ def test_an_invalid_file_is_named(tmp_path: Path, text: str, part: str) -> None:
     assert part in str(caught.value)
 
 
+def test_the_flag_is_blamed_for_its_own_mistake_and_the_file_for_its(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("train: {steps: 5}\nmodel: {weights: coco}")
+    for assignment in ("train.steps=-1", "train.stepz=1", "train.init.checkpoint=x", "run.name=.nan"):
+        with pytest.raises(ConfigError) as caught:
+            load_config(path, [assignment])
+        assert str(caught.value).startswith("--set: ")
+        assert "mine.yaml" not in str(caught.value)
+    with pytest.raises(ConfigError, match=r"^--cron: run\.schedule\.cron"):
+        load_config(path, ["run.schedule.cron='99 * * * *'"], flags="--cron")
+    path.write_text("train: {steps: -1}")
+    with pytest.raises(ConfigError, match=r"^.*mine\.yaml: train\.steps = -1"):
+        load_config(path, ["model.name=x"])
+    assert load_config(path, ["train.steps=1"]).train.steps == 1, "an assignment mends the file"
+
+
+def test_a_value_in_place_of_a_section_is_explained_without_python() -> None:
+    for assignment, told in (
+        ("train=5", "train is a section. Set one of its keys, such as train.steps."),
+        ("train.optimizer=sgd", "train.optimizer is a section. Set one of its keys, such as train.optimizer.name."),
+        ("data.splits.train=3", "data.splits.train is a section. Set one of its keys."),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            load_config(None, [assignment])
+        assert str(caught.value).endswith(told)
+
+
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"nowhere.yaml.*--config"):
         load_config(tmp_path / "nowhere.yaml")

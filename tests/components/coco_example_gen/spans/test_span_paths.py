@@ -144,6 +144,19 @@ def test_filling() -> None:
         fill("/d/{SPAN:2}", SpanVersion(100, None))
 
 
+def test_a_span_is_named_as_its_path() -> None:
+    at = SpanVersion(20778, 2)
+    assert at.name_in("data/{YYYY}/{MM}/{DD}/{VERSION}") == "2026-11-21, version 2"
+    assert at.name_in("data/{SPAN}/{VERSION}") == "span 20778, version 2"
+    assert SpanVersion(2**31 - 1, None).name_in("{YYYY}{MM}{DD}") == f"span {2**31 - 1}", "beyond the calendar"
+
+
+def test_missing_dates_are_named(tmp_path: Path) -> None:
+    write_data_set(tmp_path / "2026-11-21")
+    with pytest.raises(DataError, match=r"nothing is there for 2026-11-20, only for 2026-11-21\."):
+        locate_root(str(tmp_path / "{YYYY}-{MM}-{DD}"), span=20777)
+
+
 def test_a_root_is_the_folder_of_the_newest_span_that_has_annotations(tmp_path: Path) -> None:
     for day in (1, 2):
         write_data_set(tmp_path / f"2026-11-0{day}")

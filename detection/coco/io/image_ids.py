@@ -1,0 +1,149 @@
+"""Image ids by file name: those of the ground truth for image files, and for detections that have other ids.
+
+`predict` without ground truth numbers images from 1 and writes their list beside the detections.  Such
+detections get the ids of the ground truth here, as their own would name other images.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypedDict
+
+import numpy as np
+
+from detection.coco.validation.invalid_entries import by_id, find_invalid, refuse_or_skip
+from detection.datasets.entries import Id, Rows
+from detection.storage.files import is_file, resolve
+from detection.storage.json_files import read_json
+from detection.storage.paths import stem, with_name
+from schemas.errors import DataError
+
+_LOGGER = logging.getLogger("cocoflow.evaluate")
+
+
+class _NamedImage(TypedDict):
+    """The fields of an `images` entry that identify the image."""
+
+    id: Id
+    file_name: str
+
+
+def image_list_path(results: str | Path) -> str:
+    """Returns the path of the list of images beside a results file of `predict`: `NAME_images.json`."""
+    return with_name(results, f"{stem(results)}_images.json")
+
+
+def with_ground_truth_ids(
+    detections: Any, path: str | Path, images: Sequence[Any], *, where: str
+) -> list[Any] | Rows | Any:
+    """Replaces the image ids of `predict`'s own numbering by those of the ground truth.
+
+    Args:
+        detections: content of the results file: COCO results, or rows (see `read_detections`).
+        path: the results file.
+        images: `images` entries of the ground truth, with `file_name`.
+        where: names the ground truth in messages.
+
+    Returns:
+        Detections of the images that the ground truth lists.  Unchanged if there is no list of images
+        beside the file, or it lacks an image of the detections, as that of another file would.
+
+    Raises:
+        DataError: the ground truth lists none of the images, or see `ids_by_file_name`.
+    """
+    list_path = image_list_path(path)
+    if not is_file(path) or not is_file(list_path):
+        return detections
+    listed = {image["id"]: image["file_name"] for image in named_images(list_path)}
+    rows = isinstance(detections, np.ndarray)
+    own = detections[:, 0].tolist() if rows else [_image_id(detection) for detection in detections]
+    if not listed.keys() >= set(own):
+        return detections
+    ids = ids_by_file_name(list(listed.values()), images, where=where)
+    _LOGGER.warning(
+        "%s: image ids are matched by the file names in %s: %d of %d images are in %s, which lists %d",
+        path,
+        list_path,
+        len(ids),
+        len(listed),
+        where,
+        len(images),
+    )
+    new = [ids.get(listed[image_id]) for image_id in own]
+    if rows:
+        kept = np.array([image_id is not None for image_id in new], bool)
+        return np.column_stack([[image_id for image_id in new if image_id is not None], detections[kept, 1:]])
+    return [
+        {**detection, "image_id": image_id}
+        for detection, image_id in zip(detections, new, strict=True)
+        if image_id is not None
+    ]
+
+
+def _image_id(detection: Any) -> Any:
+    """Returns the image's id; None: an invalid entry, which no list has."""
+    image_id = detection.get("image_id") if isinstance(detection, Mapping) else None
+    return image_id if isinstance(image_id, int) else None
+
+
+def named_images(path: str | Path) -> list[Any]:
+    """Reads the `images` of a COCO file.
+
+    Raises:
+        DataError: the file cannot be read, has no such list, or an image has no id or file_name.
+    """
+    tree = read_json(path)
+    images = tree.get("images") if isinstance(tree, dict) else None
+    if not isinstance(images, list):
+        raise DataError(f"{path}: no list `images`. Give a COCO annotation file as the ground truth.")
+    return _valid(images, where=str(path))
+
+
+def _valid(images: Sequence[Any], *, where: str) -> list[Any]:
+    valid, invalid = find_invalid(images, _NamedImage, (), by_id("image"), where=where)
+    refuse_or_skip(invalid, None)
+    return valid
+
+
+def ids_by_file_name(files: Sequence[str], images: Sequence[Any], *, where: str) -> dict[str, int]:
+    """Finds the image of each file: that of the longest `file_name` in which the file's path ends.
+
+    Args:
+        files: paths of image files.
+        images: COCO `images` entries.
+        where: names the source of the images in messages.
+
+    Returns:
+        Ids of the files that are listed.
+
+    Raises:
+        DataError: no file is listed, a file could be several images, or two files are the same image.
+    """
+    names: dict[str, list[int]] = {}
+    for image in _valid(images, where=where):
+        names.setdefault(image["file_name"], []).append(image["id"])
+    found = {file: _listed_id(file, names, where) for file in files}
+    ids = {file: image_id for file, image_id in found.items() if image_id is not None}
+    by_image: dict[int, str] = {}
+    for file, image_id in ids.items():
+        other = by_image.setdefault(image_id, file)
+        if other != file:
+            raise DataError(f"{other} and {file} are both image {image_id} of {where}. Pass only one of them.")
+    if files and not ids:
+        raise DataError(f"{where}: lists none of the {len(files)} images, such as {files[0]}. Check file_name.")
+    return ids
+
+
+def _listed_id(path: str, listed: Mapping[str, Sequence[int]], where: str) -> int | None:
+    parts = resolve(path).split("/")
+    endings = ("/".join(parts[start:]) for start in range(1, len(parts)))
+    name = next((ending for ending in endings if ending in listed), None)
+    if name is None:
+        return None
+    first, *others = listed[name]
+    if others:
+        raise DataError(
+            f"{where}: images {first} and {others[0]} have the same file_name {name!r}, so {path} may be "
+            "either. Use one file per image."
+        )
+    return first

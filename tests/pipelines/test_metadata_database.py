@@ -27,7 +27,7 @@ def secret(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_connections_are_what_the_keys_say() -> None:
     postgresql = _database(kind="postgresql", host="db").connection().postgresql
     assert (postgresql.host, postgresql.port, postgresql.dbname, postgresql.user, postgresql.password) == (
-        "db", "5432", "runs", "me", SECRET,
+        "db", "5432", "runs", "me", f"'{SECRET}'",
     )  # fmt: skip
     assert _database(kind="postgresql", host="db", port=7).connection().postgresql.port == "7"
     mysql = _database(kind="mysql", host="db").connection().mysql

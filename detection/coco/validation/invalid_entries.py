@@ -137,9 +137,11 @@ def find_invalid(
 
 
 def plain(value: Any) -> Any:
-    """Returns numpy's numbers and arrays, tuples and mappings as JSON is parsed."""
+    """Returns numpy's numbers and arrays, tuples and mappings as JSON is parsed; escapes lone surrogates."""
+    if isinstance(value, str):
+        return value.encode(errors="backslashreplace").decode()  # msgspec takes no others, not even to refuse them
     if isinstance(value, Mapping):
-        return {key: plain(each) for key, each in value.items()}
+        return {plain(key): plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
         return [plain(each) for each in value]
     return value.tolist() if isinstance(value, np.generic | np.ndarray) else value

@@ -139,7 +139,7 @@ def test_what_cannot_be_rolled_back_is_explained(serving: str, tmp_path: Path) -
         roll_back(serving, to=only)
     newest = push("C", serving, tmp_path)
     write_bytes(join(serving, str(newest), ROLLBACK_RECORD), b"{}")
-    with pytest.raises(DataError, match=r"rollback\.json: no record of a rollback"):
+    with pytest.raises(DataError, match=r"rollback\.json: not the record of a rollback"):
         roll_back(serving)
 
 

@@ -313,7 +313,7 @@ class ByHand:
             event.path.steps.add().key = key
             pairs.append((artifact, event))
         (self.root / run_id / "evaluation/5/metrics.json").write_text(
-            json.dumps({"metrics": {"AP": ap}, "iou_type": "bbox"})
+            json.dumps({"metrics": {"AP": ap}, "iou_type": "bbox", "per_category": []})
         )
         verdict = {"blessed": True, "reasons": [], "baseline": None}
         (self.root / run_id / "evaluation/5/blessing.json").write_text(json.dumps(verdict))

@@ -271,7 +271,8 @@ def test_an_entry_that_is_none_is_refused(make: Any) -> None:
     path = Path(world.root, "watch/journal/00000002.json")
     path.write_text(path.read_text().replace('"cause": "new span"', '"cause": "moon"'))
     with pytest.raises(
-        DataError, match=r"00000002\.json: not an entry of the journal of `watch`: cause: .*move .* away"
+        DataError,
+        match=r"00000002\.json: not an entry of the journal of `watch` of this version: cause: .*move .* away",
     ):
         world.run_until(START + 2 * HOUR)
 

@@ -98,3 +98,12 @@ def test_a_printed_connection_has_no_password(caplog: pytest.LogCaptureFixture) 
     assert "3 of other values" in caplog.text
     logger.info("%s", connection)
     assert "cret" in caplog.text, "only in the block"
+
+
+@pytest.mark.parametrize(
+    ("user", "quoted"),
+    [("me", "me"), ("it's", "it's"), ("my user", "'my user'"), ("a\\ b'c", r"'a\\ b\'c'"), ("'", r"'\''")],
+)
+def test_values_with_spaces_are_quoted_in_a_connection_string(user: str, quoted: str) -> None:
+    assert _database(kind="postgresql", host="db", user=user).connection().postgresql.user == quoted
+    assert _database(kind="mysql", host="db", user=user).connection().mysql.user == user

@@ -221,7 +221,7 @@ def convert_all(entries: Sequence[Any], kind: Any) -> list[Any] | None:
         pass
     try:
         return msgspec.convert(plain(list(entries)), list[kind])  # of numpy's numbers, or other mappings than dict
-    except msgspec.ValidationError:
+    except (msgspec.ValidationError, UnicodeEncodeError):  # the latter of a lone surrogate
         return None
 
 

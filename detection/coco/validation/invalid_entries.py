@@ -124,7 +124,7 @@ def find_invalid(
             ids.add(own)
         if broken is None:
             try:
-                typed = msgspec.convert(entry, kind)
+                typed = _converted(entry, kind)
                 broken = _broken_rule(typed, rules)
             except msgspec.ValidationError as error:
                 broken = _explain(entry, invalid_field(error))
@@ -136,12 +136,30 @@ def find_invalid(
     return valid, invalid
 
 
+def _converted(entry: Any, kind: Any) -> Any:
+    """Converts an entry to its type.
+
+    Raises:
+        msgspec.ValidationError: it is invalid.
+    """
+    try:
+        return msgspec.convert(entry, kind)
+    except UnicodeEncodeError:  # msgspec, while it words its own message
+        return msgspec.convert(_without_surrogates(entry), kind)
+
+
+def _without_surrogates(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {_without_surrogates(key): _without_surrogates(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_without_surrogates(each) for each in value]
+    return value.encode(errors="backslashreplace").decode() if isinstance(value, str) else value
+
+
 def plain(value: Any) -> Any:
-    """Returns numpy's numbers and arrays, tuples and mappings as JSON is parsed; escapes lone surrogates."""
-    if isinstance(value, str):
-        return value.encode(errors="backslashreplace").decode()  # msgspec takes no others, not even to refuse them
+    """Returns numpy's numbers and arrays, tuples and mappings as JSON is parsed."""
     if isinstance(value, Mapping):
-        return {plain(key): plain(each) for key, each in value.items()}
+        return {key: plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
         return [plain(each) for each in value]
     return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
@@ -286,5 +304,5 @@ def _explain(entry: Any, field: InvalidField) -> tuple[str, str, str]:
 def _has_negative_side(box: Any) -> bool:
     try:
         return min(msgspec.convert(box, tuple[float, float, float, float])[2:]) < 0
-    except msgspec.ValidationError:
+    except (msgspec.ValidationError, UnicodeEncodeError):
         return False

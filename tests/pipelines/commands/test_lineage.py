@@ -193,3 +193,32 @@ def test_what_has_no_lineage_is_explained(
     shutil.rmtree(tmp_path / "moved" / "serving")
     assert pipeline_runner.main(["lineage", *(one.format(tmp=tmp_path) for one in arguments)]) == code
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "place"),
+    [
+        ("metrics.json", "[]", ""),
+        ("metrics.json", '{"iou_type": "bbox", "metrics": {"AP": "high"}, "per_category": []}', "metrics.AP: "),
+        ("metrics.json", '{"iou_type": "bbox", "metrics": {"AP": 1}, "per_category": [], "segm": 5}', "segm: "),
+        ("blessing.json", '{"blessed": true, "reasons": 5}', "reasons: "),
+        ("blessing.json", "{}", "blessed: "),
+    ],
+)
+def test_a_wrong_evaluation_is_named(
+    name: str, content: str, place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = local_root(tmp_path)
+    path = Path(root, "artifacts/evaluation/2", name)
+    path.write_text(content)
+    assert pipeline_runner.main(["lineage", root]) == 1
+    message = capsys.readouterr().err
+    assert f"{path}: not a " in message
+    assert f" of this version: {place}" in message
+
+
+def test_another_origin_is_not_known(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = local_root(tmp_path)
+    for content in ('{"published": 5}', '{"published": ["n"]}', "[]"):
+        Path(root, "artifacts/model/1", INIT_REPORT_JSON).write_text(content)
+        assert _lineage(capsys, root)["chain"][1]["published"] is None

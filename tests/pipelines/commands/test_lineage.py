@@ -225,7 +225,7 @@ def test_another_origin_is_not_known(tmp_path: Path, capsys: pytest.CaptureFixtu
         assert _lineage(capsys, root)["chain"][1]["published"] is None
 
 
-_HOSTILE = (
+_HOSTILE: tuple[Any, ...] = (
     None,
     -1,
     10**400,

@@ -343,9 +343,9 @@ def test_results_name_no_folder_that_is_gone(tmp_path: Path, gone: str) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("metrics.json", "{", "not JSON"),
-        ("metrics.json", "[]", "no 'metrics', so"),
-        ("blessing.json", "{}", "'blessed'"),
+        ("metrics.json", "{", "Invalid JSON"),
+        ("metrics.json", "[]", "Input should be an object"),
+        ("blessing.json", "{}", "blessed: Field required"),
     ],
 )
 def test_an_evaluation_that_cannot_be_read_is_named(tmp_path: Path, name: str, text: str, message: str) -> None:

@@ -97,6 +97,18 @@ class BlessingRecord:
 
 
 @dataclass(frozen=True)
+class RecordedVerdict:
+    """A blessing decision as the evaluator writes it.
+
+    baseline: metrics of the last blessed model, see `schemas.metrics.metrics_by_iou_type`; None: no such model.
+    """
+
+    blessed: bool
+    reasons: list[str]
+    baseline: Any = None
+
+
+@dataclass(frozen=True)
 class PushRecord:
     """A pushed `Model`.
 
@@ -255,6 +267,15 @@ def read_models(history: str) -> list[ModelRecord]:
 def read_verdicts(history: str) -> list[BlessingRecord]:
     """Reads the records of verdicts, oldest first."""
     return _read(history, "blessings", BlessingRecord)
+
+
+def read_verdict(path: str) -> RecordedVerdict:
+    """Reads the blessing decision of an evaluation.
+
+    Raises:
+        DataError: the file cannot be read, or is another; it names the key.
+    """
+    return parse_file(TypeAdapter(RecordedVerdict), path, what="a blessing")
 
 
 def read_blessed(history: str) -> set[str]:

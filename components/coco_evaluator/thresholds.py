@@ -2,14 +2,10 @@
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
-
-from pydantic import TypeAdapter
+from typing import NamedTuple
 
 from detection.analysis.analysis_file import Interval
 from detection.coco.metrics import UNDEFINED
-from detection.storage.json_files import parse_file
 from schemas.config.evaluate import ThresholdsConfig
 
 Metrics = Mapping[str, float]
@@ -20,30 +16,6 @@ class Verdict(NamedTuple):
 
     blessed: bool
     reasons: list[str]
-
-
-@dataclass(frozen=True)
-class RecordedVerdict:
-    """A blessing decision as the evaluator writes it.
-
-    baseline: metrics of the last blessed model, see `schemas.metrics.metrics_by_iou_type`; None: no such model.
-    """
-
-    blessed: bool
-    reasons: list[str]
-    baseline: Any = None
-
-
-_RECORDED = TypeAdapter(RecordedVerdict)
-
-
-def read_verdict(path: str) -> RecordedVerdict:
-    """Reads a blessing decision.
-
-    Raises:
-        DataError: the file cannot be read, or is another; it names the key.
-    """
-    return parse_file(_RECORDED, path, what="a blessing")
 
 
 NO_THRESHOLD = Verdict(True, ["no threshold is set"])

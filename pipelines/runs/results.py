@@ -8,7 +8,7 @@ from ml_metadata.metadata_store import metadata_store
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 from rich.console import Console
 
-from components.coco_evaluator.thresholds import read_verdict
+from components.history import read_verdict
 from detection.coco.summary import metrics_tables, read_metrics, slice_table
 from detection.storage.files import is_dir
 from detection.storage.paths import join

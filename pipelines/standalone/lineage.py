@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple, TypeVar
 
-from components.coco_evaluator.thresholds import read_verdict
 from components.history import (
     ExamplesRecord,
     ModelRecord,
@@ -15,13 +14,13 @@ from components.history import (
     read_examples,
     read_models,
     read_pushes,
+    read_verdict,
     read_verdicts,
 )
-from components.saved_model_pusher.pushed_versions import MARKER, served_version
 from detection.coco.summary import read_metrics
-from detection.storage.files import is_dir, is_file
+from detection.storage.files import is_dir, is_file, list_folders
 from detection.storage.json_files import read_json
-from detection.storage.paths import absolute, join, parent
+from detection.storage.paths import absolute, join, parent, version_number
 from detection.storage.reading import read_bytes, read_text
 from pipelines.runs.artifact_files import SERVING_DIR
 from pipelines.runs.history import RunHistory
@@ -39,6 +38,7 @@ from schemas.artifacts import (
 from schemas.config.config_io import from_yaml
 from schemas.errors import CocoflowError, DataError
 
+_MARKER = "saved_model.pb"
 _FINGERPRINT = "fingerprint.pb"  # TensorFlow's, another one with each export
 T = TypeVar("T")
 
@@ -167,7 +167,7 @@ def find_lineage(path: str, *, root: str | None = None) -> Lineage:
 
 
 def _saved_model(path: str) -> str:
-    if is_file(join(path, MARKER)):
+    if is_file(join(path, _MARKER)):
         return path
     if not is_dir(path):
         raise DataError(f"{path}: no such folder. Name a pushed version, a push directory or a run.root.")
@@ -176,13 +176,14 @@ def _saved_model(path: str) -> str:
         if not pushes:
             raise DataError(f"{path}: no push was recorded here. See the runs with `status --root {path}`.")
         destination = pushes[-1].destination
-        if not is_file(join(destination, MARKER)):
+        if not is_file(join(destination, _MARKER)):
             raise DataError(f"{destination}: the last pushed model is not there. Name the folder that it was moved to.")
         return destination
-    served = served_version(path)
-    if served is None:
+    named = ((version_number(name), join(path, name)) for name in list_folders(path))
+    versions = {number: version for number, version in named if number is not None and is_file(join(version, _MARKER))}
+    if not versions:
         raise DataError(f"{path}: no pushed model here. Name a pushed version, a push directory or a run.root.")
-    return served
+    return versions[max(versions)]
 
 
 def _find_records(saved_model: str, root: str | None) -> _Records | None:

@@ -101,11 +101,13 @@ class RecordedVerdict:
     """A blessing decision as the evaluator writes it.
 
     baseline: metrics of the last blessed model, see `schemas.metrics.metrics_by_iou_type`; None: no such model.
+    checkpoint: images that chose the checkpoint, and images that judged it; "": an earlier version evaluated it.
     """
 
     blessed: bool
     reasons: list[str]
     baseline: Any = None
+    checkpoint: str = ""
 
 
 @dataclass(frozen=True)

@@ -156,7 +156,7 @@ def read_results(run: RunNodes) -> RunResults:
         pushed=pushed_path(artifacts["pushed_model"]),
         evaluation=evaluation,
         model_run=model_run,
-        checkpoint=verdict.get("checkpoint", ""),
+        checkpoint=verdict.checkpoint,
     )
 
 

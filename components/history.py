@@ -15,12 +15,15 @@ import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+
+from pydantic import Field, TypeAdapter
 
 from detection.storage.atomic import write_json, write_text
 from detection.storage.files import is_dir, is_file, list_folder, remove_file
-from detection.storage.json_files import read_json
+from detection.storage.json_files import parse_file, read_json
 from detection.storage.paths import join
 from schemas.artifacts import REFUSED_JSON, RESOLVED_JSON
 
@@ -47,7 +50,8 @@ READERS = 16  # records read at a time: Cloud Storage answers each after some ti
 Kind = Literal["examples", "models", "blessings", "pushes"]
 
 
-class ExamplesRecord(NamedTuple):
+@dataclass(frozen=True)
+class ExamplesRecord:
     """`Examples` of a run.
 
     source: data set that the span belongs to.
@@ -63,7 +67,8 @@ class ExamplesRecord(NamedTuple):
     identity: str
 
 
-class ModelRecord(NamedTuple):
+@dataclass(frozen=True)
+class ModelRecord:
     """A trained `Model`.
 
     training: identity of its training, without the base model.
@@ -76,10 +81,11 @@ class ModelRecord(NamedTuple):
     training: str
     base_model: str | None
     examples: Sequence[str] = ()
-    config: str | None = None
+    config: Annotated[str, Field(pattern=f"^[0-9a-f]{{{_DIGEST_LENGTH}}}$")] | None = None
 
 
-class BlessingRecord(NamedTuple):
+@dataclass(frozen=True)
+class BlessingRecord:
     """The verdict on a `Model`.
 
     evaluation: URI of the `ModelEvaluation`; None in old records.
@@ -90,7 +96,22 @@ class BlessingRecord(NamedTuple):
     evaluation: str | None = None
 
 
-class PushRecord(NamedTuple):
+@dataclass(frozen=True)
+class RecordedVerdict:
+    """A blessing decision as the evaluator writes it.
+
+    baseline: metrics of the last blessed model, see `schemas.metrics.metrics_by_iou_type`; None: no such model.
+    checkpoint: images that chose the checkpoint, and images that judged it; "": an earlier version evaluated it.
+    """
+
+    blessed: bool
+    reasons: list[str]
+    baseline: Any = None
+    checkpoint: str = ""
+
+
+@dataclass(frozen=True)
+class PushRecord:
     """A pushed `Model`.
 
     destination: folder of the version.
@@ -202,7 +223,7 @@ def write_record(history: str, kind: Kind, name: str, record: Record) -> None:
     Raises:
         DataError: it cannot be written.
     """
-    write_json(join(history, kind, name), record._asdict())
+    write_json(join(history, kind, name), asdict(record))
 
 
 def record_names(history: str, kind: Kind) -> list[str]:
@@ -248,6 +269,15 @@ def read_models(history: str) -> list[ModelRecord]:
 def read_verdicts(history: str) -> list[BlessingRecord]:
     """Reads the records of verdicts, oldest first."""
     return _read(history, "blessings", BlessingRecord)
+
+
+def read_verdict(path: str) -> RecordedVerdict:
+    """Reads the blessing decision of an evaluation.
+
+    Raises:
+        DataError: the file cannot be read, or is another; it names the key.
+    """
+    return parse_file(TypeAdapter(RecordedVerdict), path, what="a blessing")
 
 
 def read_blessed(history: str) -> set[str]:
@@ -329,8 +359,13 @@ def _write(history: str | None, kind: Kind, record: Record) -> None:
 
 
 def _read(history: str, kind: Kind, structure: type[Structure]) -> list[Structure]:
-    """Reads records of any version: keys that this one does not know are left out."""
+    """Reads records of any version: keys that this one does not know are left out.
+
+    Raises:
+        DataError: a file cannot be read, or is no such record.
+    """
     paths = [join(history, kind, name) for name in record_names(history, kind)]
+    adapter = TypeAdapter(structure)
+    remedy = "Restore the file, or remove it: then the runs do not know of what it records."
     with ThreadPoolExecutor(READERS) as pool:
-        entries = list(pool.map(read_json, paths))
-    return [structure(**{key: entry[key] for key in structure._fields if key in entry}) for entry in entries]
+        return list(pool.map(lambda path: parse_file(adapter, path, what="a record of a run", remedy=remedy), paths))

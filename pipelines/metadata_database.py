@@ -91,11 +91,11 @@ class MetadataDatabase:
         return connection
 
     def _fill_postgresql(self, server: mlmd.PostgreSQLDatabaseConfig) -> None:
-        server.host = self._settings.host
+        server.host = _in_connection_string(str(self._settings.host))
         server.port = str(self._settings.port or _PORTS["postgresql"])
-        server.dbname = self._settings.database
-        server.user = self._settings.user
-        server.password = self._password()
+        server.dbname = _in_connection_string(str(self._settings.database))
+        server.user = _in_connection_string(str(self._settings.user))
+        server.password = _in_connection_string(self._password())
 
     def _fill_mysql(self, server: mlmd.MySQLDatabaseConfig) -> None:
         if self._settings.socket is not None:
@@ -138,6 +138,14 @@ class MetadataDatabase:
             f"{self.place}: the run's metadata cannot be reached: {' '.join(reasons[-1].split())}. Check that the "
             "server runs, the keys of run.metadata, and the password in the variable that password_env names."
         ) from failure
+
+
+def _in_connection_string(value: str) -> str:
+    """Quotes a value for libpq's connection string, which ML Metadata puts together as it is, if it needs that."""
+    if not re.search(r"[\s\\]|^'", value):
+        return value
+    escaped = re.sub(r"(['\\])", r"\\\1", value)
+    return f"'{escaped}'"
 
 
 @contextlib.contextmanager

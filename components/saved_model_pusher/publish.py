@@ -13,7 +13,6 @@ import filecmp
 import logging
 import os
 import shutil
-import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -22,13 +21,15 @@ from components.saved_model_pusher.pushed_versions import (
     MARKER,
     NO_EFFECT,
     digest_of,
+    foreign_entries,
+    numbered_versions,
     read_rollback,
     served_version,
 )
 from detection.storage.atomic import fsync_path, fsync_tree, remove_leftovers, temporary_folder
 from detection.storage.files import is_file
 from detection.storage.gcs import versions as remote
-from detection.storage.paths import is_remote, join, require_supported
+from detection.storage.paths import MAX_VERSION, is_remote, join, require_supported
 from detection.storage.staging import local_copy
 from schemas.errors import DataError
 
@@ -75,6 +76,10 @@ def publish(
         raise DataError(
             f"{saved_model}: no {MARKER} in this folder, so nothing was pushed. Train and export the model again."
         )
+    for name in foreign_entries(push_directory):
+        _LOGGER.warning(
+            "%s: no version: not a folder, or a number above %d; left out", join(push_directory, name), MAX_VERSION
+        )
     added = added or {}
     ignored = frozenset() if again else NO_EFFECT
     if not again:
@@ -94,12 +99,9 @@ def publish(
             if again
             else "Choose a writable folder with space for the model with --set push.directory=DIR."
         )
-        raise DataError(f"push.directory {push_directory}: cannot push: {error.strerror}{where}. {advice}") from error
-
-
-def versions(push_directory: str | Path) -> list[int]:
-    """Returns the versions that a model server sees, oldest first."""
-    return sorted(int(entry.name) for entry in Path(push_directory).iterdir() if entry.name.isdecimal())
+        raise DataError(
+            f"push.directory {push_directory}: cannot push: {error.strerror or error}{where}. {advice}"
+        ) from error
 
 
 def _require_not_rolled_back(saved_model: str | Path, push_directory: str | Path) -> None:
@@ -147,9 +149,8 @@ def _there_already(version: Path) -> Path:
 
 
 def _newest(directory: Path) -> Path | None:
-    """Returns the version that a model server serves."""
-    numbered = [entry for entry in directory.iterdir() if entry.name.isdecimal()]
-    return max(numbered, key=lambda entry: int(entry.name), default=None)
+    """Returns the version that a model server tries to serve, whole or not."""
+    return Path(numbered[-1][1]) if (numbered := numbered_versions(directory)) else None
 
 
 def _same_files(source: Path, added: Mapping[str, bytes], version: Path, ignored: frozenset[str]) -> bool:
@@ -160,7 +161,7 @@ def _same_files(source: Path, added: Mapping[str, bytes], version: Path, ignored
     if names != _file_names(version) - left_out:
         return False
     return all(
-        (version / name).read_bytes() == contents[name]
+        is_file(version / name) and (version / name).read_bytes() == contents[name]
         if name in contents
         else filecmp.cmp(source / name, version / name, shallow=False)
         for name in names
@@ -192,11 +193,13 @@ def _copy_tree(source: Path, destination: Path, added: Mapping[str, bytes]) -> N
 
 def _rename_to_next_version(beside: Path, directory: Path) -> Path:
     while True:
-        destination = directory / str(max([int(time.time()), *(version + 1 for version in versions(directory))]))
+        number = remote.next_version(directory, (version for version, _ in numbered_versions(directory)))
+        while os.path.lexists(directory / str(number)):  # no folder
+            number += 1
         try:
-            return beside.rename(destination)
+            return beside.rename(directory / str(number))
         except OSError as error:
-            # A pusher on another machine was faster: versions() now lists its folder.
+            # A pusher on another machine was faster: its folder is listed now.
             if error.errno not in _TAKEN:
                 raise
 

@@ -6,15 +6,16 @@ earlier version once more, under a new highest number, with a record of that in 
 
 import hashlib
 import json
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import NamedTuple
+
+from pydantic import TypeAdapter
 
 from detection.storage.files import is_dir, is_file, list_folder, list_folders, walk_states
 from detection.storage.gcs.objects import crc32c
-from detection.storage.json_files import read_json
-from detection.storage.paths import is_remote, join
+from detection.storage.json_files import parse_file
+from detection.storage.paths import is_remote, join, version_number
 from schemas.artifacts import EXTRA_FILES, ROLLBACK_JSON, SCORE_THRESHOLDS_JSON, WARMUP_REQUESTS
-from schemas.errors import DataError
 
 MARKER = "saved_model.pb"
 ROLLBACK_RECORD = join(EXTRA_FILES, ROLLBACK_JSON)
@@ -24,7 +25,8 @@ NO_EFFECT = frozenset({ROLLBACK_RECORD, WARMUP_FILE})
 ADDED_FILES = NO_EFFECT | {join(EXTRA_FILES, SCORE_THRESHOLDS_JSON)}
 
 
-class Rollback(NamedTuple):
+@dataclass(frozen=True)
+class Rollback:
     """The record in a version that a rollback published.
 
     version: number of the version whose files these are.
@@ -38,7 +40,10 @@ class Rollback(NamedTuple):
 
     def as_bytes(self) -> bytes:
         """Returns the record's content."""
-        return (json.dumps(self._asdict(), indent=2) + "\n").encode()
+        return (json.dumps(asdict(self), indent=2) + "\n").encode()
+
+
+_ROLLBACK = TypeAdapter(Rollback)
 
 
 def whole_versions(directory: str | Path) -> dict[int, str]:
@@ -47,7 +52,7 @@ def whole_versions(directory: str | Path) -> dict[int, str]:
     Raises:
         DataError: the folder cannot be read.
     """
-    return {number: path for number, path in _numbered(directory) if is_file(join(path, MARKER))}
+    return {number: path for number, path in numbered_versions(directory) if is_file(join(path, MARKER))}
 
 
 def served_version(directory: str | Path) -> str | None:
@@ -56,20 +61,35 @@ def served_version(directory: str | Path) -> str | None:
     Raises:
         DataError: the folder cannot be read.
     """
-    newest_first = reversed(_numbered(directory))
+    newest_first = reversed(numbered_versions(directory))
     return next((path for _, path in newest_first if is_file(join(path, MARKER))), None)
 
 
-def _numbered(directory: str | Path) -> list[tuple[int, str]]:
-    """Numbers and paths of the versions, whole or not, oldest first."""
-    return sorted((int(name), join(directory, name)) for name in _names(directory) if name.isdecimal())
+def numbered_versions(directory: str | Path) -> list[tuple[int, str]]:
+    """Returns numbers and paths of the versions, whole or not, oldest first.
+
+    Raises:
+        DataError: the folder cannot be read.
+    """
+    numbers = ((version_number(name), join(directory, name)) for name in _names(directory))
+    return sorted((number, path) for number, path in numbers if number is not None and _is_folder(path))
+
+
+def foreign_entries(directory: str | Path) -> list[str]:
+    """Returns the names with digits only that are no versions: of files, or beyond the numbers of a model server."""
+    names = (name for name in _names(directory) if name.isdecimal())
+    return [name for name in names if version_number(name) is None or not _is_folder(join(directory, name))]
 
 
 def _names(directory: str | Path) -> list[str]:
-    """The names of the folders in a push directory, links included."""
+    """The names in a push directory, of a remote one those of folders."""
     if is_remote(directory):
         return list_folders(directory)
     return list_folder(directory) if is_dir(directory) else []
+
+
+def _is_folder(path: str) -> bool:
+    return is_remote(path) or is_dir(path)  # only folders are listed of a remote one
 
 
 def read_rollback(version: str) -> Rollback | None:
@@ -81,12 +101,8 @@ def read_rollback(version: str) -> Rollback | None:
     path = join(version, ROLLBACK_RECORD)
     if not is_file(path):
         return None
-    content = read_json(path)
-    try:
-        refused = [str(digest) for digest in content["refused_models"]]
-        return Rollback(int(content["version"]), int(content["replaced"]), refused)
-    except (TypeError, KeyError, ValueError):
-        raise DataError(f"{path}: no record of a rollback. Restore the file, or remove this version.") from None
+    remedy = "Restore the file, or remove this version."
+    return parse_file(_ROLLBACK, path, what="the record of a rollback", remedy=remedy)
 
 
 def digest_of(folder: str | Path, *, ignored: frozenset[str]) -> str:

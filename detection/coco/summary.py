@@ -3,7 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -191,12 +191,14 @@ class MetricsFile:
 
     metrics: by name, -1 if undefined.
     per_category: by ascending id; empty if categories were not told apart.
+    slices: those that the evaluator adds.
     bbox, segm, keypoints: metrics of further IoU types.
     """
 
     iou_type: IouType
     metrics: dict[str, float]
     per_category: list[CategoryMetrics]
+    slices: list[dict[str, Any]] = field(default_factory=list)
     bbox: "MetricsFile | None" = None
     segm: "MetricsFile | None" = None
     keypoints: "MetricsFile | None" = None
@@ -205,6 +207,16 @@ class MetricsFile:
     def of_all_types(self) -> list["MetricsFile"]:
         """The metrics of each IoU type, the first type first."""
         return [self, *(other for other in (self.bbox, self.segm, self.keypoints) if other is not None)]
+
+    @property
+    def by_name(self) -> dict[str, float]:
+        """The metrics by name of all IoU types, those of further types with the type in front."""
+        others = {
+            f"{other.iou_type}/{name}": value
+            for other in self.of_all_types[1:]
+            for name, value in other.metrics.items()
+        }
+        return self.metrics | others
 
 
 _STRUCTURE = TypeAdapter(MetricsFile)

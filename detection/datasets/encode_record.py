@@ -18,6 +18,8 @@ from detection.storage.json_files import serialize
 from schemas import features
 from schemas.config.issues import IssuePolicies
 
+_SHOWN = 1000  # characters of a file name in an issue
+
 
 @dataclass(frozen=True)
 class Rules:
@@ -67,7 +69,8 @@ def make_record(
         split: name of the split, for the issues.
         rules: how images become records.
     """
-    issues = ImageIssues(rules.policies, where=f"{split}: {printable(image['file_name'])}", image_id=image["id"])
+    where = f"{split}: {printable(image['file_name'][:_SHOWN])}"
+    issues = ImageIssues(rules.policies, where=where, image_id=image["id"])
     file = _usable(image, read, rules.max_pixels, issues)
     fitted = None if file is None else _fitted(image, annotations, file, issues)
     if fitted is None:

@@ -80,7 +80,7 @@ def draw_detections(
             picture, tags at least 11 pixels: a small image wants 3 or 4.
 
     Returns:
-        uint8 [round(H * scale), round(W * scale), 3].
+        uint8 [round(H * scale), round(W * scale), 3], at least 1 pixel high and wide.
 
     Raises:
         ValueError: the image is not uint8 [H, W, 3], or the lengths differ.
@@ -89,7 +89,7 @@ def draw_detections(
     points = None if keypoints is None else np.asarray(keypoints, np.float64)
     columns: dict[str, Any] = {"category_ids": category_ids, "styles": styles, "masks": masks, "keypoints": points}
     _check(image, len(boxes), labels=labels, scores=scores, **columns)
-    height, width = round(image.shape[0] * scale), round(image.shape[1] * scale)
+    height, width = (max(1, round(side * scale)) for side in image.shape[:2])
     picture = Image.fromarray(image).resize((width, height), Image.Resampling.LANCZOS)
 
     order = _drawing_order(len(boxes), scores, min_score)

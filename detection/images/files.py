@@ -17,6 +17,7 @@ from detection.storage.reading import read_remote
 
 _MAX_BYTES_PER_PIXEL = 16  # 16-bit RGBA twice over: no valid file is larger
 _HEADROOM = 1 << 20  # bytes a file may have besides its pixels
+_PATH_BYTES = 4096  # of the longest path on Linux
 EXIF_ORIENTATION = 0x0112  # EXIF tag
 _TURNED = (5, 6, 7, 8)  # its values that swap width and height
 _SUFFIXES = {"jpeg": ".jpg", "tiff": ".tif"}
@@ -60,6 +61,8 @@ def read_file(root: str, file_name: str, *, max_pixels: int) -> bytes:
 
 
 def _read_local(root: str, file_name: str, max_pixels: int) -> bytes:
+    if len(os.fsencode(file_name)) > _PATH_BYTES:  # `realpath` would resolve it name by name
+        raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
     folder = os.path.realpath(root)  # a data set may be reached by a link
     path = os.path.realpath(os.path.join(folder, file_name))
     if os.path.isabs(file_name) or os.path.commonpath([folder, path]) != folder:

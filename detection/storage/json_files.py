@@ -17,11 +17,12 @@ from schemas.quoting import one_line
 
 _ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder()
-_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|([\[{])|[\]}]')
+_BRACKETS = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|([\[{])|[\]}]')  # keeps no state per character
 _SQUARE = bytes.maketrans(b"{}", b"[]")
 _OTHERS = bytes(set(range(256)) - set(b"[]{}"))
 T = TypeVar("T")
 _PLACE = 100  # characters of a key in a message
+_EVALUATE_AGAIN = "Evaluate again, or check that it is the file you mean."
 
 
 def parse(text: bytes) -> Any:
@@ -97,13 +98,16 @@ def read_json(path: str | Path) -> Any:
         raise DataError(f"{path}: not a JSON text file ({error}). Check that it is the file you mean.") from None
 
 
-def parse_file(structure: TypeAdapter[T], path: str | Path, *, what: str) -> T:
+def parse_file(structure: TypeAdapter[T], path: str | Path, *, what: str, remedy: str = _EVALUATE_AGAIN) -> T:
     """Reads a file of a structure of dataclasses, lists, dictionaries and plain values.
+
+    Keys that the structure does not have are left out.
 
     Args:
         structure: what the file holds.
         path: the file.
         what: names the structure in errors: "an analysis".
+        remedy: what to do about another file, as a sentence.
 
     Raises:
         DataError: the file cannot be read, or has another structure, or NaN or infinity;
@@ -114,19 +118,16 @@ def parse_file(structure: TypeAdapter[T], path: str | Path, *, what: str) -> T:
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
         place = ".".join(map(str, first["loc"]))[:_PLACE]
-        raise not_of_this_version(path, what, f"{f'{place}: ' if place else ''}{first['msg']}") from None
+        raise not_of_this_version(path, what, f"{f'{place}: ' if place else ''}{first['msg']}", remedy) from None
     infinite = _infinite(value, "")
     if infinite is not None:
-        raise not_of_this_version(path, what, f"{infinite[1:][:_PLACE]}: not a finite number")
+        raise not_of_this_version(path, what, f"{infinite[1:][:_PLACE]}: not a finite number", remedy)
     return value
 
 
-def not_of_this_version(path: str | Path, what: str, reason: str) -> DataError:
+def not_of_this_version(path: str | Path, what: str, reason: str, remedy: str = _EVALUATE_AGAIN) -> DataError:
     """Returns the error for a file that does not hold `what`."""
-    return DataError(
-        f"{path}: not {what} of this version: {one_line(reason)}. "
-        "Evaluate again, or check that it is the file you mean."
-    )
+    return DataError(f"{path}: not {what} of this version: {one_line(reason)}. {remedy}")
 
 
 def _infinite(value: Any, place: str) -> str | None:

@@ -8,6 +8,7 @@ Here a window has one `Examples` per span, none newer than this run's, and of th
 
 import logging
 from collections.abc import Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
 from tfx import types
@@ -69,7 +70,7 @@ class SpanWindowStrategy(resolver.ResolverStrategy):
         # An interactive run passes all examples as newest: the last read is the real one.
         newest = max(input_dict[_NEWEST], key=lambda artifact: int(artifact.id))
         by_id = {int(artifact.id): artifact for artifact in [*input_dict[_EXAMPLES], newest]}
-        records = {number: _record(by_id[number])._replace(uri=str(number)) for number in sorted(by_id)}
+        records = {number: replace(_record(by_id[number]), uri=str(number)) for number in sorted(by_id)}
         window = window_of(list(records.values()), records[int(newest.id)], spans=self._spans)
         return {_NEWEST: [], _EXAMPLES: [by_id[int(one.uri)] for one in window]}
 
@@ -101,7 +102,7 @@ def RecordedWindow(  # noqa: N802 (a component's name)
 ) -> None:
     """Resolves `examples` like `SpanWindowStrategy`, from the records in the folder `history`."""
     window = window_of(read_examples(history), _record(newest), spans=spans)
-    resolve_to(examples, [one._asdict() for one in window])
+    resolve_to(examples, [asdict(one) for one in window])
 
 
 def recorded_window(examples: types.BaseChannel, *, history: str, spans: int) -> BaseComponent:

@@ -15,12 +15,12 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter
 
 from components.history import READERS, config_path, store_config
 from detection.storage.atomic import write_json
 from detection.storage.files import is_dir, is_file, list_folder
-from detection.storage.json_files import read_json
+from detection.storage.json_files import parse_file
 from detection.storage.lock import Use
 from detection.storage.paths import is_remote, join, name_of
 from detection.storage.processes import in_words, this_process
@@ -35,6 +35,7 @@ from schemas.quoting import one_line, quoted
 _RUNS = "runs"
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _MAX_ERROR = 500  # characters
+_RECORD = TypeAdapter(RunRecord)
 _KILLED = "its process ended without a word, as after a kill"
 
 _LOGGER = logging.getLogger("cocoflow.run")
@@ -60,14 +61,7 @@ class RunHistory:
         path = self._path(run_id)
         if not is_file(path):
             return None
-        try:
-            return RunRecord.model_validate(read_json(path))
-        except ValidationError as error:
-            reason = error.errors(include_input=False, include_url=False)[0]
-            place = ".".join(map(str, reason["loc"]))
-            raise DataError(
-                f"{path}: not the record of a run: {place}: {reason['msg']}. Restore the file, or remove it."
-            ) from None
+        return parse_file(_RECORD, path, what="the record of a run", remedy="Restore the file, or remove it.")
 
     def read_all(self) -> list[RunRecord]:
         """Reads the records of all runs, the one that started last first; warns of those that it cannot read."""

@@ -7,6 +7,7 @@ import sqlite3
 import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 from ml_metadata.metadata_store import metadata_store
 from ml_metadata.proto import metadata_store_pb2 as mlmd
@@ -78,9 +79,27 @@ def metadata_failures_explained(layout: RunLayout, database: MetadataDatabase) -
         raise
 
 
+def check_readable(layout: RunLayout, database: Path) -> None:
+    """Checks that no process has locked a SQLite database: ML Metadata would wait 40 s for it, without a message.
+
+    Raises:
+        DataError: the database is damaged.
+        CocoflowError: another process has locked it.
+    """
+    try:
+        with _connection(database, "ro") as connection:
+            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except sqlite3.Error as error:
+        raise _explained(error, layout, database) from error
+
+
+def _connection(path: Path, mode: Literal["ro", "rw"]) -> "contextlib.closing[sqlite3.Connection]":
+    uri = f"file:{urllib.parse.quote(str(path))}?mode={mode}"
+    return contextlib.closing(sqlite3.connect(uri, uri=True, timeout=_LOCK_SECONDS, isolation_level=None))
+
+
 def _check_content(path: Path) -> None:
-    uri = f"file:{urllib.parse.quote(str(path))}?mode=rw"
-    with contextlib.closing(sqlite3.connect(uri, uri=True, timeout=_LOCK_SECONDS, isolation_level=None)) as database:
+    with _connection(path, "rw") as database:
         # Also checks that it is writable, and rolls back what a killed run left open.
         database.execute("BEGIN IMMEDIATE")
         (answer,) = database.execute("PRAGMA quick_check(1)").fetchone()

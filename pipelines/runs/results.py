@@ -8,9 +8,9 @@ from ml_metadata.metadata_store import metadata_store
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 from rich.console import Console
 
-from detection.coco.summary import metrics_tables, slice_table
+from components.history import read_verdict
+from detection.coco.summary import metrics_tables, read_metrics, slice_table
 from detection.storage.files import is_dir
-from detection.storage.json_files import read_json
 from detection.storage.paths import join
 from pipelines.runs.artifact_files import first_missing, pushed_path
 from pipelines.runs.component_records import examples_record_of
@@ -19,7 +19,7 @@ from pipelines.runs.outlook import label_errors, longer_command, predict_command
 from schemas.artifacts import BLESSING_JSON, LOGS, METRICS_JSON, REPORT_HTML
 from schemas.config.train.training import TrainConfig
 from schemas.errors import CocoflowError, DataError
-from schemas.metrics import metrics_by_iou_type, metrics_of_report
+from schemas.metrics import metrics_by_iou_type
 from schemas.program import installed_command
 
 _STATES = {mlmd.Execution.CACHED: "reused", mlmd.Execution.COMPLETE: "done"}
@@ -124,12 +124,12 @@ def run_fields(run: RunNodes) -> dict[str, Any]:
         fields["model"] = artifacts["model"].uri
     if "evaluation" in artifacts:
         evaluation = artifacts["evaluation"].uri
-        report, verdict = _read_evaluation(evaluation)
+        verdict = read_verdict(join(evaluation, BLESSING_JSON))
         fields |= {
             "evaluation": evaluation,
-            "metrics": metrics_of_report(report),
-            "blessed": verdict["blessed"],
-            "reasons": verdict["reasons"],
+            "metrics": read_metrics(join(evaluation, METRICS_JSON)).by_name,
+            "blessed": verdict.blessed,
+            "reasons": verdict.reasons,
         }
     if "pushed_model" in artifacts:
         fields["pushed_path"] = pushed_path(artifacts["pushed_model"])
@@ -145,18 +145,18 @@ def read_results(run: RunNodes) -> RunResults:
     """
     nodes, artifacts = run
     evaluation, model_run, _ = (_present(artifacts, key) for key in _REPORTED)
-    report, verdict = _read_evaluation(evaluation)
+    report, verdict = read_metrics(join(evaluation, METRICS_JSON)), read_verdict(join(evaluation, BLESSING_JSON))
     return RunResults(
         nodes=nodes,
-        metrics=metrics_of_report(report),
-        iou_type=report["iou_type"],
-        slices=report.get("slices", []),
-        blessed=verdict["blessed"],
-        reasons=verdict["reasons"],
+        metrics=report.by_name,
+        iou_type=report.iou_type,
+        slices=report.slices,
+        blessed=verdict.blessed,
+        reasons=verdict.reasons,
         pushed=pushed_path(artifacts["pushed_model"]),
         evaluation=evaluation,
         model_run=model_run,
-        checkpoint=verdict.get("checkpoint", ""),
+        checkpoint=verdict.checkpoint,
     )
 
 
@@ -179,20 +179,6 @@ def _present(artifacts: dict[str, mlmd.Artifact], key: str) -> str:
     if missing is not None:
         raise DataError(f"{missing}: missing, though this run produced or reused it. Run again to produce it anew.")
     return str(artifacts[key].uri)
-
-
-def _read_evaluation(folder: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Reads the metrics and the verdict of an evaluation."""
-    report = _read(join(folder, METRICS_JSON), "metrics", "iou_type")
-    return report, _read(join(folder, BLESSING_JSON), "blessed", "reasons")
-
-
-def _read(path: str, *keys: str) -> dict[str, Any]:
-    content = read_json(path)
-    for key in keys:
-        if not isinstance(content, dict) or key not in content:
-            raise DataError(f"{path}: no {key!r}, so the evaluator did not write this file. Remove it and run again.")
-    return dict(content)
 
 
 def _outputs(store: metadata_store.MetadataStore, execution_id: int) -> dict[str, mlmd.Artifact]:

@@ -1,19 +1,20 @@
 """The record of a run: what ran why, on which data and configuration, and what came of it."""
 
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from detection.storage.processes import has_ended
 from pipelines.runners.local import RUNNERS
 
 RUNNING, DONE, FAILED, INTERRUPTED, SUBMITTED = "running", "done", "failed", "interrupted", "submitted"
+_MAX_SECONDS = 1e12  # `timedelta` takes no more than some days less than 1e14
 
 
 class _Part(BaseModel):
     """Part of a record; a reader leaves out keys of later versions."""
 
-    model_config = ConfigDict(extra="ignore", frozen=True, protected_namespaces=())
+    model_config = ConfigDict(extra="ignore", frozen=True, protected_namespaces=(), allow_inf_nan=False)
 
 
 class ConfigCopy(_Part):
@@ -86,7 +87,7 @@ class RunRecord(_Part):
     attempt: int = 1
     started: str
     ended: str | None = None
-    seconds: float | None = None
+    seconds: Annotated[float, Field(ge=0.0, le=_MAX_SECONDS)] | None = None
     process: dict[str, Any] = {}
     runner: str = "local"
     pipeline: str = ""

@@ -1,8 +1,9 @@
 """Tells what a pushed model came from: training, data, evaluation and runs, from files below `run.root` and its own."""
 
 import contextlib
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from typing import Any, NamedTuple, TypeVar
 
 from components.history import (
     ExamplesRecord,
@@ -13,11 +14,13 @@ from components.history import (
     read_examples,
     read_models,
     read_pushes,
+    read_verdict,
     read_verdicts,
 )
+from detection.coco.summary import read_metrics
 from detection.storage.files import is_dir, is_file, list_folders
 from detection.storage.json_files import read_json
-from detection.storage.paths import absolute, join, parent
+from detection.storage.paths import absolute, join, parent, version_number
 from detection.storage.reading import read_bytes, read_text
 from pipelines.runs.artifact_files import SERVING_DIR
 from pipelines.runs.history import RunHistory
@@ -34,10 +37,10 @@ from schemas.artifacts import (
 )
 from schemas.config.config_io import from_yaml
 from schemas.errors import CocoflowError, DataError
-from schemas.metrics import metrics_of_report
 
 _MARKER = "saved_model.pb"
 _FINGERPRINT = "fingerprint.pb"  # TensorFlow's, another one with each export
+T = TypeVar("T")
 
 
 class Trained(NamedTuple):
@@ -98,9 +101,9 @@ class Lineage(NamedTuple):
 
     def as_json(self) -> dict[str, Any]:
         """Returns the lineage as JSON."""
-        trained = [one._asdict() | {"data": [examples._asdict() for examples in one.data]} for one in self.chain]
+        trained = [one._asdict() | {"data": [asdict(examples) for examples in one.data]} for one in self.chain]
         return self._asdict() | {
-            "push": None if self.push is None else self.push._asdict(),
+            "push": None if self.push is None else asdict(self.push),
             "chain": trained,
             "evaluated": None if self.evaluated is None else self.evaluated._asdict(),
         }
@@ -176,10 +179,11 @@ def _saved_model(path: str) -> str:
         if not is_file(join(destination, _MARKER)):
             raise DataError(f"{destination}: the last pushed model is not there. Name the folder that it was moved to.")
         return destination
-    versions = [name for name in list_folders(path) if name.isdecimal() and is_file(join(path, name, _MARKER))]
+    named = ((version_number(name), join(path, name)) for name in list_folders(path))
+    versions = {number: version for number, version in named if number is not None and is_file(join(version, _MARKER))}
     if not versions:
         raise DataError(f"{path}: no pushed model here. Name a pushed version, a push directory or a run.root.")
-    return join(path, max(versions, key=int))
+    return versions[max(versions)]
 
 
 def _find_records(saved_model: str, root: str | None) -> _Records | None:
@@ -256,7 +260,7 @@ def _trained(records: _Records, model: ModelRecord) -> Trained:
         config_path=path,
         data=[records.examples[uri] for uri in _examples_of(model, run) if uri in records.examples],
         run=None if run is None else run.id,
-        published=_json_or_empty(join(model.uri, INIT_REPORT_JSON)).get("published"),
+        published=_json_or_empty(join(model.uri, INIT_REPORT_JSON), "published") or None,
     )
 
 
@@ -277,20 +281,27 @@ def _evaluated(records: _Records, model: str) -> Evaluated | None:
         return None
     run = records.run_that("CocoEvaluator", model=model, evaluation=verdict.evaluation)
     folder = verdict.evaluation
-    report = {} if folder is None else _json_or_empty(join(folder, METRICS_JSON))
-    judged = {} if folder is None else _json_or_empty(join(folder, BLESSING_JSON))
+    report = None if folder is None else _read_if_there(read_metrics, join(folder, METRICS_JSON))
+    judged = None if folder is None else _read_if_there(read_verdict, join(folder, BLESSING_JSON))
     return Evaluated(
         evaluation=folder,
         blessed=verdict.blessed,
-        metrics=metrics_of_report(report) if "metrics" in report else {} if run is None else run.metrics,
-        reasons=judged.get("reasons") or ([] if run is None else list(run.reasons)),
-        baseline=judged.get("baseline"),
+        metrics=report.by_name if report is not None else {} if run is None else run.metrics,
+        reasons=judged.reasons if judged is not None else [] if run is None else list(run.reasons),
+        baseline=None if judged is None else judged.baseline,
         run=None if run is None else run.id,
     )
 
 
-def _json_or_empty(path: str) -> dict[str, Any]:
+def _read_if_there(read: Callable[[str], T], path: str) -> T | None:
+    return read(path) if is_file(path) else None
+
+
+def _json_or_empty(path: str, *keys: str) -> dict[str, Any]:
+    """Returns the object in a JSON file, or below its keys; empty if there is none."""
     content = read_json(path) if is_file(path) else {}
+    for key in keys:
+        content = content.get(key) if isinstance(content, dict) else {}
     return content if isinstance(content, dict) else {}
 
 

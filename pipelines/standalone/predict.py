@@ -33,6 +33,7 @@ from schemas.quoting import one_line, printable
 
 _SUFFIXES = {".jpg", ".jpeg", ".png", ".gif", ".bmp"}
 _READERS = 8  # threads that read remote images
+_MIN_FILLED = 8  # images that a single image's batch may be filled up to
 _MIN_DRAWN_SCORE = 0.3  # without --score and --score-thresholds
 
 
@@ -91,6 +92,7 @@ def predict(
     model = model_folder(locate_model(model, checkpoint))
     thresholds = read_score_thresholds(model) if best_f1 else None
     named = _named_images(images, ground_truth, pictures, console)
+    batch_size = min(batch_size, max(_MIN_FILLED, len(named)))  # smaller batches are filled up
     limit = (0.0 if best_f1 else _MIN_DRAWN_SCORE) if min_score is None else min_score
     drawn = None if pictures is None else _pictures(pictures, named, model, min_score=limit)
     detector = augmented(open_detector(model, batch_size=batch_size), views or ViewsConfig(), batch_size=batch_size)

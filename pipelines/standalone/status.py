@@ -20,7 +20,7 @@ from detection.storage.reading import read_text
 from pipelines.folders import RunLayout
 from pipelines.metadata_database import MetadataDatabase
 from pipelines.runs.history import RunHistory
-from pipelines.runs.metadata import RunStore, node_name, open_run_store, producer_of
+from pipelines.runs.metadata import RunStore, check_readable, node_name, open_run_store, producer_of
 from pipelines.runs.run_record import DataRead, RunRecord
 from schemas.artifacts import CONFIG_YAML
 from schemas.config.config import Config
@@ -112,6 +112,8 @@ def _open(root: str) -> RunStore | None:
         database = MetadataDatabase(config.run.metadata, root=root, file=layout.metadata)
         if database.file is not None and (is_remote(root) or not database.file.is_file()):
             return None
+        if database.file is not None:
+            check_readable(layout, database.file)
         return open_run_store(database, read_only=True)
     except (CocoflowError, RuntimeError) as error:
         _LOGGER.warning("without the metadata database: %s", error)

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Literal
 
 from pipelines.watch.journal import Data, Entry, Known, as_text
-from pipelines.watch.schedule import Due
+from pipelines.watch.schedule import MAX_COUNTED, Due
 
 MAX_PAUSE_SECONDS = 86400.0
 
@@ -44,7 +44,8 @@ def times_told(due: Due) -> str:
     """Returns cron times as part of a sentence."""
     if due.number == 1:
         return f"the cron time {due.last:%Y-%m-%d %H:%M} UTC"
-    return f"{due.number} cron times from {due.first:%Y-%m-%d %H:%M} to {due.last:%Y-%m-%d %H:%M} UTC"
+    number = f"{MAX_COUNTED} or more" if due.number == MAX_COUNTED else due.number
+    return f"{number} cron times from {due.first:%Y-%m-%d %H:%M} to {due.last:%Y-%m-%d %H:%M} UTC"
 
 
 def first_entry(now: datetime) -> Entry:

@@ -7,18 +7,27 @@ restart needs: the decision with its attempts, and what is known after it (`Know
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import AfterValidator, TypeAdapter
 
 from detection.storage.atomic import write_json
 from detection.storage.files import is_dir, list_folder
+from detection.storage.json_files import parse_file
 from detection.storage.paths import join, stem, suffix
-from detection.storage.reading import read_bytes
-from schemas.errors import DataError
 
 _DIGITS = 8
+_YEARS = (1970, 9000)  # beyond them, some time zone's clock has no such time
 
+
+def _require_moment(text: str) -> str:
+    moment = moment_of(text)
+    if moment.tzinfo is None or not _YEARS[0] <= moment.year <= _YEARS[1]:
+        raise ValueError(f"a time with a time zone, of the years {_YEARS[0]} to {_YEARS[1]}, is expected")
+    return text
+
+
+Moment = Annotated[str, AfterValidator(_require_moment)]  # see `as_text`
 Cause = Literal["begin", "cron", "new span"]
 Outcome = Literal["done", "failed", "interrupted"]
 
@@ -64,7 +73,7 @@ class Known:
         given_up: whether the run on `considered` was given up.
     """
 
-    decided_until: str
+    decided_until: Moment
     trained: Data | None = None
     trained_by: str | None = None
     considered: Data | None = None
@@ -82,8 +91,8 @@ class Attempt:
         exit_code: of the process, negative: the signal that ended it; None: not known.
     """
 
-    started: str
-    ended: str | None = None
+    started: Moment
+    ended: Moment | None = None
     outcome: Outcome | None = None
     exit_code: int | None = None
 
@@ -108,12 +117,12 @@ class Entry:
     """
 
     number: int
-    time: str
+    time: Moment
     cause: Cause
     decision: Literal["begin", "run", "skip"]
     reason: str
     known: Known
-    due: str | None = None
+    due: Moment | None = None
     data: Data | None = None
     run_id: str | None = None
     outcome: Literal["done", "failed"] | None = None
@@ -191,15 +200,8 @@ class Journal:
         return join(self._folder, f"{number:0{_DIGITS}d}.json")
 
     def _read(self, number: int) -> Entry:
-        path = self._path(number)
-        try:
-            return _STRUCTURE.validate_json(read_bytes(path))
-        except ValidationError as error:
-            first = error.errors(include_input=False, include_url=False)[0]
-            raise DataError(
-                f"{path}: not an entry of the journal of `watch`: {'.'.join(map(str, first['loc']))}: {first['msg']}. "
-                f"Restore it, or move {self._folder} away: then `watch` begins a new journal."
-            ) from None
+        remedy = f"Restore it, or move {self._folder} away: then `watch` begins a new journal."
+        return parse_file(_STRUCTURE, self._path(number), what="an entry of the journal of `watch`", remedy=remedy)
 
 
 def as_text(moment: datetime) -> str:

@@ -1,14 +1,16 @@
 """Times at which cron triggers."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from cronsim import CronSim
 
+MAX_COUNTED = 10_000  # a week of minutes; under a clock that was wrong by years, counting took minutes
+
 
 class Due(NamedTuple):
-    """Cron times that have come, in UTC: the first and the last of them, and their number."""
+    """Cron times that have come, in UTC: the first and the last of them, and their number, at most `MAX_COUNTED`."""
 
     first: datetime
     last: datetime
@@ -42,10 +44,20 @@ class Schedule:
         if first > until:
             return None
         count, following = 1, self.next_after(last)
-        while following <= until:
+        while following <= until and count < MAX_COUNTED:
             last, count = following, count + 1
             following = self.next_after(last)
-        return Due(first, last, count)
+        return Due(first, self._last_until(until, last) if following <= until else last, count)
+
+    def _last_until(self, until: datetime, known: datetime) -> datetime:
+        """Returns the last time up to `until`, without a walk through all after `known`, an earlier one."""
+        window = timedelta(minutes=1)
+        while until - window > known and self.next_after(until - window) > until:
+            window *= 2
+        last = following = max(known, until - window)
+        while following <= until:
+            last, following = following, self.next_after(following)
+        return last
 
     def local(self, moment: datetime) -> str:
         """Returns a moment as text, in the schedule's time zone."""

@@ -1,5 +1,6 @@
 """Records of earlier runs, and artifacts that stand for others; TFX takes 20 s to import: imported inside."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -33,18 +34,20 @@ def test_records_are_read_in_the_order_in_which_they_were_written(tmp_path: Path
         examples = _examples(tmp_path / f"e{number}", span=span, version=number or None)
         history.record_examples(folder, examples, source="gs://data")
     assert history.read_examples(folder) == [
-        (str(tmp_path / "e0"), "gs://data", 7, None, ["train", "eval"], "made of 7"),
-        (str(tmp_path / "e1"), "gs://data", 3, 1, ["train", "eval"], "made of 3"),
+        history.ExamplesRecord(str(tmp_path / "e0"), "gs://data", 7, None, ["train", "eval"], "made of 7"),
+        history.ExamplesRecord(str(tmp_path / "e1"), "gs://data", 3, 1, ["train", "eval"], "made of 3"),
     ]
     for uri, base in (("a", None), ("b", "a"), ("a", "b")):
         history.record_model(folder, uri=uri, training=f"training {uri}", base_model=base)
-    assert [one[:3] for one in history.read_models(folder)] == [("a", "training a", "b"), ("b", "training b", "a")]
+    models = [(one.uri, one.training, one.base_model) for one in history.read_models(folder)]
+    assert models == [("a", "training a", "b"), ("b", "training b", "a")]
     for model, blessed in (("a", True), ("b", False), ("a", False)):
         history.record_verdict(folder, model=model, blessed=blessed)
     assert history.read_blessed(folder) == {"a"}
     for version in ("7", "8", "7"):
         history.record_push(folder, destination=f"serving/{version}", version=version, model="a")
-    assert [one[:3] for one in history.read_pushes(folder)] == [("serving/7", "7", "a"), ("serving/8", "8", "a")]
+    pushes = [(one.destination, one.version, one.model) for one in history.read_pushes(folder)]
+    assert pushes == [("serving/7", "7", "a"), ("serving/8", "8", "a")]
 
 
 def test_records_of_other_versions_are_read(tmp_path: Path) -> None:
@@ -53,8 +56,11 @@ def test_records_of_other_versions_are_read(tmp_path: Path) -> None:
 
     old = {"uri": "a", "training": "t", "base_model": None}
     write_json(tmp_path / "models" / "1.json", old)
-    write_json(tmp_path / "models" / "2.json", old | {"uri": "b", "examples": ["e"], "config": "c", "later": 1})
-    assert history.read_models(str(tmp_path)) == [("a", "t", None, (), None), ("b", "t", None, ["e"], "c")]
+    write_json(tmp_path / "models" / "2.json", old | {"uri": "b", "examples": ["e"], "config": "c" * 16, "later": 1})
+    assert history.read_models(str(tmp_path)) == [
+        history.ModelRecord("a", "t", None),
+        history.ModelRecord("b", "t", None, ["e"], "c" * 16),
+    ]
 
 
 def test_a_configuration_is_kept_once(tmp_path: Path) -> None:
@@ -85,7 +91,7 @@ def test_an_artifact_stands_for_others(tmp_path: Path) -> None:
     output = standard_artifacts.Examples()
     output.uri = str(tmp_path / "window")
     records = [history.examples_record(one, source="data") for one in (second, first)]
-    history.resolve_to(output, [one._asdict() for one in records])
+    history.resolve_to(output, [asdict(one) for one in records])
     restored = history.resolved([output, first])
     assert [one.uri for one in restored] == [second.uri, first.uri, first.uri]
     assert [history.examples_record(one, source="data") for one in restored[:2]] == records

@@ -38,8 +38,11 @@ def record_day(root: str, span: int, *, base: Day | None = None, with_run: bool 
         history.write_record(folder, kind, f"{span:020d}-0.json", record)
     history.store_config(folder, config)
     write_text(join(day.examples, "dataset.json"), "{}")
-    write_json(join(day.evaluation, "metrics.json"), {"metrics": {"AP": span / 10, "AP50": 0.5}})
-    write_json(join(day.evaluation, "blessing.json"), {"reasons": [f"AP is {span}"], "baseline": None})
+    write_json(
+        join(day.evaluation, "metrics.json"),
+        {"iou_type": "bbox", "metrics": {"AP": span / 10, "AP50": 0.5}, "per_category": []},
+    )
+    write_json(join(day.evaluation, "blessing.json"), {"blessed": True, "reasons": [f"AP is {span}"], "baseline": None})
     for saved in (join(day.model, "Format-Serving"), day.pushed):
         write_saved_model(saved, config, fingerprint=f"of {span}", step=10 * span)
     if with_run:

@@ -27,7 +27,7 @@ def secret(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_connections_are_what_the_keys_say() -> None:
     postgresql = _database(kind="postgresql", host="db").connection().postgresql
     assert (postgresql.host, postgresql.port, postgresql.dbname, postgresql.user, postgresql.password) == (
-        "db", "5432", "runs", "me", SECRET,
+        "db", "5432", "runs", "me", f"'{SECRET}'",
     )  # fmt: skip
     assert _database(kind="postgresql", host="db", port=7).connection().postgresql.port == "7"
     mysql = _database(kind="mysql", host="db").connection().mysql
@@ -98,3 +98,12 @@ def test_a_printed_connection_has_no_password(caplog: pytest.LogCaptureFixture) 
     assert "3 of other values" in caplog.text
     logger.info("%s", connection)
     assert "cret" in caplog.text, "only in the block"
+
+
+@pytest.mark.parametrize(
+    ("user", "quoted"),
+    [("me", "me"), ("it's", "it's"), ("my user", "'my user'"), ("a\\ b'c", r"'a\\ b\'c'"), ("'", r"'\''")],
+)
+def test_values_with_spaces_are_quoted_in_a_connection_string(user: str, quoted: str) -> None:
+    assert _database(kind="postgresql", host="db", user=user).connection().postgresql.user == quoted
+    assert _database(kind="mysql", host="db", user=user).connection().mysql.user == user

@@ -106,8 +106,9 @@ def _require_records(root: Path, summary: dict[str, Any]) -> None:
     assert (model.uri, model.base_model, model.examples) == (run.model, None, [examples.uri])
     trained = Path(history.config_path(folder, str(model.config))).read_text()
     assert trained == Path(model.uri, CONFIG_YAML).read_text()
-    assert verdict == (model.uri, True, run.evaluation)
-    assert push[:3] == (run.pushed_path, Path(str(run.pushed_path)).name, model.uri)
+    assert verdict == history.BlessingRecord(model.uri, True, run.evaluation)
+    assert (push.destination, push.model) == (run.pushed_path, model.uri)
+    assert push.version == Path(str(run.pushed_path)).name
 
 
 def test_the_same_run_again_reuses_everything(first_run: Path, digits: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -217,11 +217,11 @@ def convert_all(entries: Sequence[Any], kind: Any) -> list[Any] | None:
         return entries
     try:
         return msgspec.convert(list(entries), list[kind])
-    except msgspec.ValidationError:
+    except (msgspec.ValidationError, UnicodeEncodeError):  # the latter of a lone surrogate
         pass
     try:
         return msgspec.convert(plain(list(entries)), list[kind])  # of numpy's numbers, or other mappings than dict
-    except msgspec.ValidationError:
+    except (msgspec.ValidationError, UnicodeEncodeError):  # the latter of a lone surrogate
         return None
 
 

@@ -124,7 +124,7 @@ def find_invalid(
             ids.add(own)
         if broken is None:
             try:
-                typed = msgspec.convert(entry, kind)
+                typed = _converted(entry, kind)
                 broken = _broken_rule(typed, rules)
             except msgspec.ValidationError as error:
                 broken = _explain(entry, invalid_field(error))
@@ -134,6 +134,26 @@ def find_invalid(
             what, detail, remedy = broken
             invalid.append(InvalidEntry(where, position, name(position, entry), what, detail, remedy))
     return valid, invalid
+
+
+def _converted(entry: Any, kind: Any) -> Any:
+    """Converts an entry to its type.
+
+    Raises:
+        msgspec.ValidationError: it is invalid.
+    """
+    try:
+        return msgspec.convert(entry, kind)
+    except UnicodeEncodeError:  # msgspec, while it words its own message
+        return msgspec.convert(_without_surrogates(entry), kind)
+
+
+def _without_surrogates(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {_without_surrogates(key): _without_surrogates(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_without_surrogates(each) for each in value]
+    return value.encode(errors="backslashreplace").decode() if isinstance(value, str) else value
 
 
 def plain(value: Any) -> Any:
@@ -284,5 +304,5 @@ def _explain(entry: Any, field: InvalidField) -> tuple[str, str, str]:
 def _has_negative_side(box: Any) -> bool:
     try:
         return min(msgspec.convert(box, tuple[float, float, float, float])[2:]) < 0
-    except msgspec.ValidationError:
+    except (msgspec.ValidationError, UnicodeEncodeError):
         return False

@@ -16,7 +16,8 @@ from schemas.errors import DataError
 from schemas.limits import MAX_LABEL_MAP
 
 _TOKEN = re.compile(
-    r"""\#[^\n]* | [\s,;]+ | (?P<text>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*') | (?P<word>[^\s{}<>:,;"'\#\[\]]+)"""
+    r"""\#[^\n]* | [\s,;]+ | (?P<text>"[^"\\]*+(?:\\.[^"\\]*+)*+"|'[^'\\]*+(?:\\.[^'\\]*+)*+')"""
+    r""" | (?P<word>[^\s{}<>:,;"'\#\[\]]+)"""
     r""" | (?P<mark>[{}<>:\[\]])""",
     re.VERBOSE,
 )

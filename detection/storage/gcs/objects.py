@@ -332,6 +332,10 @@ def crc32c(content: bytes | Path) -> str:
     if isinstance(content, bytes):
         checksum.update(content)
     else:
+        if not content.is_file():
+            raise DataError(
+                f"{content}: a pipe, socket or device, or removed meanwhile; a file is expected. Move it away."
+            )
         with content.open("rb") as file:
             while block := file.read(_COPY_BLOCK):
                 checksum.update(block)

@@ -15,7 +15,7 @@ import re
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from detection.storage.files import walk_files
 from detection.storage.gcs import objects
 from detection.storage.gcs.client import AbsentError, absent, in_parallel
 from detection.storage.gcs.folders import OWN_FILES, probe
-from detection.storage.paths import is_remote, join, name_of, parent, relative
+from detection.storage.paths import MAX_VERSION, is_remote, join, name_of, parent, relative, version_number
 from detection.storage.processes import has_ended, this_process
 from schemas.errors import DataError
 
@@ -96,7 +96,22 @@ def publish_version(
 def versions(directory: str) -> list[int]:
     """Returns the versions that a model server sees, whole or not, oldest first."""
     _, folders = objects.list_folder(directory)
-    return sorted(int(name_of(folder)) for folder in folders if name_of(folder).isdecimal())
+    return sorted(number for folder in folders if (number := version_number(name_of(folder))) is not None)
+
+
+def next_version(directory: str | Path, taken: Iterable[int]) -> int:
+    """Returns the number of the next version: the time in seconds since 1970, or one more than the highest.
+
+    Raises:
+        DataError: the highest number has no next one.
+    """
+    number = max([int(time.time()), *(version + 1 for version in taken)])
+    if number > MAX_VERSION:
+        raise DataError(
+            f"{directory}: no number is left after version {MAX_VERSION}, as a model server reads 64 bits. "
+            "Move that folder away."
+        )
+    return number
 
 
 def sweep(directory: str, marker: str, now: float) -> None:
@@ -241,9 +256,9 @@ def _claim_next(directory: str, incoming: str) -> objects.Stored:
     while True:
         stored, folders = objects.list_folder(directory)
         claims = (_CLAIM.fullmatch(name_of(one.path)) for one in stored)
-        numbers = [int(match[1]) for match in claims if match is not None]
-        numbers += [int(name_of(folder)) for folder in folders if name_of(folder).isdecimal()]
-        number = max([int(time.time()), *(taken + 1 for taken in numbers)])
+        numbers = [one for match in claims if match is not None and (one := version_number(match[1])) is not None]
+        numbers += [one for folder in folders if (one := version_number(name_of(folder))) is not None]
+        number = next_version(directory, numbers)
         claim = objects.claim(join(directory, f".version-{number}"), _record(incoming))
         if claim is None:
             continue

@@ -277,6 +277,21 @@ def test_bombs_are_refused_before_they_are_decoded(root: Path, monkeypatch: pyte
         read_file(str(root / "images"), "2.png", max_pixels=100_000)
 
 
+def test_a_file_name_longer_than_any_path_is_missing_at_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os.path, "realpath", lambda path: pytest.fail("resolved name by name"))
+    with pytest.raises(ImageFileError, match="File name too long"):
+        read_file(str(root / "images"), "x/" * 5000 + "2.png", max_pixels=100_000)
+
+
+def test_an_issue_shows_the_start_of_a_long_file_name(root: Path) -> None:
+    tree = _tree()
+    tree["images"][1]["file_name"] = "x" * 100_000
+    _write(root, tree)
+    out = _convert(root)
+    assert ("image_missing", 2, None) in _issues(out)
+    assert len((out / "quarantine.jsonl").read_text()) < 5000
+
+
 # --- annotation files
 
 

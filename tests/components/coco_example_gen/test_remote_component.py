@@ -117,7 +117,7 @@ def test_the_executor_resolves_where_no_driver_did_and_writes_a_record_last(
     from tfx.types import standard_artifacts
 
     from components.coco_example_gen import executor
-    from components.history import read_examples
+    from components.history import ExamplesRecord, read_examples
 
     write_data_set(tmp_path / "data")
     properties = _properties(_component(root=str(tmp_path / "data")), data_root=str(tmp_path / "data"))
@@ -126,8 +126,8 @@ def test_the_executor_resolves_where_no_driver_did_and_writes_a_record_last(
     examples.uri = str(tmp_path / "examples")
     executor.Executor().Do({}, {"examples": [examples]}, properties)
     [record] = read_examples(properties["history"])
-    assert record[:5] == (examples.uri, str(tmp_path / "data"), 0, None, ["train", "eval"])
-    assert record.identity == examples.get_string_custom_property("identity")
+    identity = examples.get_string_custom_property("identity")
+    assert record == ExamplesRecord(examples.uri, str(tmp_path / "data"), 0, None, ["train", "eval"], identity)
     assert (tmp_path / "examples/Split-train").is_dir()
 
     def refused(*arguments: Any, **options: Any) -> None:

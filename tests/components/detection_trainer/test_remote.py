@@ -1,5 +1,6 @@
 """The trainer of a compiled pipeline; what it trains is tested in tests/detection/training."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +104,7 @@ def test_it_starts_from_what_was_resolved_and_records_its_model(
         shards.mkdir(parents=True)
         write_shards(shards, rectangles(3, seed=span))
         write_json(Path(examples.uri, DATASET_JSON), {"categories": CATEGORIES})
-        entries.append(history.examples_record(examples, source="data")._asdict())
+        entries.append(asdict(history.examples_record(examples, source="data")))
     folder = str(tmp_path / "history")
     properties = {**_properties(), "run_root": str(tmp_path / "run"), "history": folder}
 

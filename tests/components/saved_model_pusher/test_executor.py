@@ -96,7 +96,8 @@ def test_a_compiled_pipeline_records_its_pushes_in_the_history(tmp_path: Path, m
     push(tmp_path, {"model": [model], "model_blessing": [blessing(blessed)]}, history=folder)
     versions = list((tmp_path / "serving").glob("*"))
     assert len(versions) == blessed
-    assert [record[:3] for record in read_pushes(folder)] == [(str(one), one.name, model.uri) for one in versions]
+    pushes = [(one.destination, one.version, one.model) for one in read_pushes(folder)]
+    assert pushes == [(str(one), one.name, model.uri) for one in versions]
 
 
 def test_a_model_on_cloud_storage_is_pushed_there_and_recorded(tmp_path: Path, model: Any, gcs: Bucket) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from components.saved_model_pusher import publish as publishing
-from components.saved_model_pusher.publish import versions
+from components.saved_model_pusher.pushed_versions import numbered_versions
 from detection.storage.atomic import SILENT_SECONDS
 from schemas.errors import ConfigError, DataError
 from tests.components.saved_model_pusher.version_folders import PARTS, another, hidden, parts, write_parts
@@ -62,11 +62,11 @@ def test_versions_rise_within_one_second_and_above_a_clock_that_fell_back(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     serving = tmp_path / "serving"
-    monkeypatch.setattr(publishing.time, "time", lambda: 1000.9)
+    monkeypatch.setattr(time, "time", lambda: 1000.9)
     assert [int(publish(another(model), serving).name) for _ in range(3)] == [1000, 1001, 1002]
-    monkeypatch.setattr(publishing.time, "time", lambda: 500.0)
+    monkeypatch.setattr(time, "time", lambda: 500.0)
     assert publish(another(model), serving).name == "1003"
-    monkeypatch.setattr(publishing.time, "time", lambda: 2000.0)
+    monkeypatch.setattr(time, "time", lambda: 2000.0)
     assert publish(another(model), serving).name == "2000"
 
 
@@ -76,8 +76,8 @@ def test_versions_are_compared_as_numbers_and_other_names_are_not_versions(
     serving = tmp_path / "serving"
     for name in ["9", "10", "0011", "backup-99", ".77"]:
         (serving / name).mkdir(parents=True)
-    assert versions(serving) == [9, 10, 11]
-    monkeypatch.setattr(publishing.time, "time", lambda: 3.0)
+    assert _versions(serving) == [9, 10, 11]
+    monkeypatch.setattr(time, "time", lambda: 3.0)
     assert publish(model, serving).name == "12"
 
 
@@ -85,7 +85,7 @@ def test_a_version_taken_meanwhile_is_left_alone(model: Path, tmp_path: Path, mo
     serving = tmp_path / "serving"
     serving.mkdir()
     rename = Path.rename
-    monkeypatch.setattr(publishing.time, "time", lambda: 1000.0)
+    monkeypatch.setattr(time, "time", lambda: 1000.0)
 
     def rename_after_another(self: Path, destination: Path) -> Path:
         if destination.name == "1000":
@@ -117,7 +117,7 @@ def test_pushers_side_by_side_all_get_their_own_version(model: Path, tmp_path: P
     for thread in threads:
         thread.join()
     assert len({destination.name for destination in destinations}) == 20
-    assert versions(tmp_path / "serving") == sorted(int(destination.name) for destination in destinations)
+    assert _versions(tmp_path / "serving") == sorted(int(destination.name) for destination in destinations)
     assert all(set(parts(destination)) == {*PARTS, "number", "count"} for destination in destinations)
     assert hidden(tmp_path / "serving") == []
 
@@ -157,11 +157,11 @@ def test_killed_in_the_middle_shows_no_version_and_the_leftover_goes(
 ) -> None:
     serving = tmp_path / "serving"
     kill_in_the_middle(PUSH_AND_STALL.format(last=last), tmp_path)
-    assert versions(serving) == []
+    assert _versions(serving) == []
     assert len(hidden(serving)) == 1
     publish(model, serving)
     assert hidden(serving) == []
-    assert len(versions(serving)) == 1
+    assert len(_versions(serving)) == 1
 
 
 PUSH_AND_STALL_AFTER_THE_RENAME = """
@@ -177,9 +177,9 @@ publishing.publish("Format-Serving", "serving")
 
 def test_killed_before_the_version_is_registered_pushes_no_second_one(model: Path, tmp_path: Path) -> None:
     kill_in_the_middle(PUSH_AND_STALL_AFTER_THE_RENAME, tmp_path)
-    [version] = versions(tmp_path / "serving")
+    [version] = _versions(tmp_path / "serving")
     assert publish(model, tmp_path / "serving") == tmp_path / "serving" / str(version)
-    assert versions(tmp_path / "serving") == [version]
+    assert _versions(tmp_path / "serving") == [version]
     assert hidden(tmp_path / "serving") == []
 
 
@@ -194,13 +194,13 @@ def test_a_living_pusher_is_left_alone_however_long_it_is_silent(
         monkeypatch.setattr(publishing, "fsync_tree", fsync_tree)
         with monkeypatch.context() as later:
             now = time.time()
-            later.setattr(publishing.time, "time", lambda: now + SILENT_SECONDS + 60)
+            later.setattr(time, "time", lambda: now + SILENT_SECONDS + 60)
             publish(another(other), serving)
         fsync_tree(folder)
 
     monkeypatch.setattr(publishing, "fsync_tree", sleep_while_another_pushes)
     assert parts(publish(model, serving)) == PARTS
-    assert len(versions(serving)) == 2
+    assert len(_versions(serving)) == 2
     assert hidden(serving) == []
 
 
@@ -268,3 +268,7 @@ def test_a_folder_without_a_model_is_not_pushed(model: Path, tmp_path: Path) -> 
     with pytest.raises(DataError, match=r"Format-Serving: no saved_model\.pb in"):
         publish(model, tmp_path / "serving")
     assert not (tmp_path / "serving").exists()
+
+
+def _versions(directory: Path) -> list[int]:
+    return [number for number, _ in numbered_versions(directory)]

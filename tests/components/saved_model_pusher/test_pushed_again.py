@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from components.saved_model_pusher import publish as publishing
-from components.saved_model_pusher.publish import versions
-from components.saved_model_pusher.pushed_versions import WARMUP_FILE
+from components.saved_model_pusher.pushed_versions import WARMUP_FILE, numbered_versions
 from tests.components.saved_model_pusher.version_folders import PARTS, another, hidden, parts, write_parts
 
 
@@ -26,7 +25,7 @@ def test_the_newest_version_is_not_pushed_again(model: Path, tmp_path: Path) -> 
     first = publish(model, serving)
     assert publish(model, serving) == first
     second = publish(another(model), serving)
-    assert versions(serving) == [int(first.name), int(second.name)]
+    assert _versions(serving) == [int(first.name), int(second.name)]
 
 
 def test_a_model_that_is_there_is_not_copied(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,7 +46,7 @@ def test_a_model_that_is_there_is_not_copied(model: Path, tmp_path: Path, monkey
     for other in ({}, extra | {"assets.extra/score_thresholds.json": b"[]"}, extra | {"assets.extra/more": b""}):
         second = publishing.publish(model, serving, added=other)
         assert parts(Path(second)) == PARTS | other
-    assert len(versions(serving)) == 4
+    assert len(_versions(serving)) == 4
     assert sorted(copies) == sorted(3 * [name.rpartition("/")[2] for name in PARTS])
 
 
@@ -61,7 +60,7 @@ def test_another_pusher_that_was_faster_is_noticed(model: Path, tmp_path: Path, 
     faster: list[Path] = []
     pushed = publishing.publish(model, serving, check=lambda _: faster.append(publish(other, serving)))
     assert (Path(pushed) == faster[0]) == same
-    assert len(versions(serving)) == (2 if same else 3)
+    assert len(_versions(serving)) == (2 if same else 3)
     assert hidden(serving) == []
 
 
@@ -72,7 +71,7 @@ def test_a_model_under_a_newer_one_is_pushed_again(model: Path, tmp_path: Path) 
     first = publish(old, serving)
     second = publish(another(model), serving)
     third = publish(old, serving)
-    assert versions(serving) == [int(version.name) for version in (first, second, third)]
+    assert _versions(serving) == [int(version.name) for version in (first, second, third)]
     # Rolled back to what is then the newest: nothing to push.
     shutil.rmtree(third)
     assert publish(model, serving) == second
@@ -96,3 +95,7 @@ def test_a_newest_version_that_differs_from_the_model_is_not_taken_for_it(
     second = publish(model, serving)
     assert int(second.name) > int(first.name)
     assert parts(second) == PARTS
+
+
+def _versions(directory: Path) -> list[int]:
+    return [number for number, _ in numbered_versions(directory)]

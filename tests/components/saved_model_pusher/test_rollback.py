@@ -139,9 +139,54 @@ def test_what_cannot_be_rolled_back_is_explained(serving: str, tmp_path: Path) -
     with pytest.raises(DataError, match=rf"{only}: damaged, saved_model\.pb, variables"):
         roll_back(serving, to=only)
     newest = push("C", serving, tmp_path)
-    write_bytes(join(serving, str(newest), ROLLBACK_RECORD), b"{}")
-    with pytest.raises(DataError, match=r"rollback\.json: no record of a rollback"):
+    for content in (b"{}", b'{"version": Infinity, "replaced": 1, "refused_models": []}'):
+        write_bytes(join(serving, str(newest), ROLLBACK_RECORD), content)
+        with pytest.raises(DataError, match=r"rollback\.json: not the record of a rollback of this version: version"):
+            roll_back(serving)
+
+
+def test_foreign_entries_are_left_out_and_named(serving: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    versions = [push(content, serving, tmp_path) for content in "AB"]
+    # A model server reads 64 bits; the highest number has no next one.
+    foreign = [str(2**63 - 1), str(2**63), "9" * 40, "\u0663"]
+    for name in foreign:
+        write_bytes(join(serving, name, MARKER), b"x")
+    rolled = roll_back(serving)
+    number = int(rolled.version.rpartition("/")[2])
+    assert (rolled.files_of, rolled.replaced) == tuple(versions)
+    assert versions[1] < number < versions[1] + 100
+    for name in foreign:
+        assert f"{join(serving, name)}: no version" in caplog.text
+    write_version(tmp_path / "C", "C")
+    highest = str(2**63 - 2)
+    write_bytes(join(serving, highest, MARKER), b"x")
+    with pytest.raises(DataError, match=rf"serving: no number is left after version {highest}"):
+        publish(tmp_path / "C", serving)
+
+
+def test_files_with_numbers_as_names_are_no_versions(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    serving = tmp_path / "serving"
+    versions = [push(content, str(serving), tmp_path) for content in "AB"]
+    (serving / str(2**63 - 2)).write_text("5")
+    (serving / str(versions[1] + 1)).symlink_to("nowhere")
+    rolled = roll_back(serving)
+    assert (rolled.files_of, rolled.replaced) == tuple(versions)
+    assert versions[1] + 1 < int(Path(rolled.version).name) < versions[1] + 100
+    assert f"{serving / str(2**63 - 2)}: no version: not a folder" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["assets/labels", "variables/variables.data-00000-of-00001"])
+def test_a_pipe_in_a_version_is_refused(name: str, tmp_path: Path) -> None:
+    serving = tmp_path / "serving"
+    served = [push(content, str(serving), tmp_path) for content in "AB"][1]
+    pipe = serving / str(served) / name
+    pipe.parent.mkdir(exist_ok=True)
+    pipe.unlink(missing_ok=True)
+    os.mkfifo(pipe)
+    with pytest.raises(DataError, match=rf"{pipe}: a pipe, socket or device"):
         roll_back(serving)
+    with pytest.raises(DataError, match="is a named pipe"):
+        publish(serving / str(served), tmp_path / "other")
 
 
 def test_a_version_removed_while_it_is_copied_is_not_published(

@@ -290,6 +290,18 @@ def test_file_names_are_found_without_parsing(tmp_path: Path) -> None:
     assert list(scan_file_names(tmp_path / "absent.json")) == []
 
 
+def test_a_long_file_name_is_found_without_memory_per_character(tmp_path: Path) -> None:
+    name = "x/" * 1_000_000 + "\\n" * 1000
+    path = _write(tmp_path, json.dumps({"images": [{"file_name": name}]}))
+    tracemalloc.start()
+    try:
+        assert list(scan_file_names(path)) == [name]
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 10 * len(name)
+
+
 @pytest.mark.parametrize("indent", [None, 1])
 def test_categories_are_found_without_parsing(tmp_path: Path, indent: int | None) -> None:
     categories = [{"id": 1, "name": 'ä "categories": ['}, {"id": 2, "name": "]", "keypoints": ["a"]}]

@@ -71,6 +71,11 @@ def test_boxes_outside_and_without_area_are_cut_to_the_image(box: list[float]) -
     assert changed(picture).any()
 
 
+def test_a_line_of_pixels_stays_one_pixel_wide() -> None:
+    for height, width, shape in ((1, 20000, (1, 640, 3)), (20000, 1, (640, 1, 3))):
+        assert draw_detections(grey(height, width), [[0, 0, 9, 9]], ["a"], scale=640 / 20000).shape == shape
+
+
 def test_weak_detections_are_left_out() -> None:
     both = [[5, 30, 20, 20], [60, 30, 20, 20]]
     picture = draw_detections(grey(60, 100), both, ["", ""], [0.5, 0.49], min_score=0.5)

@@ -1,6 +1,7 @@
 """`lineage`: from a pushed model back to its data, by the records and by what the SavedModel itself holds."""
 
 import json
+import random
 import shutil
 from pathlib import Path
 from typing import Any
@@ -193,3 +194,86 @@ def test_what_has_no_lineage_is_explained(
     shutil.rmtree(tmp_path / "moved" / "serving")
     assert pipeline_runner.main(["lineage", *(one.format(tmp=tmp_path) for one in arguments)]) == code
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "place"),
+    [
+        ("metrics.json", "[]", ""),
+        ("metrics.json", '{"iou_type": "bbox", "metrics": {"AP": "high"}, "per_category": []}', "metrics.AP: "),
+        ("metrics.json", '{"iou_type": "bbox", "metrics": {"AP": 1}, "per_category": [], "segm": 5}', "segm: "),
+        ("blessing.json", '{"blessed": true, "reasons": 5}', "reasons: "),
+        ("blessing.json", "{}", "blessed: "),
+    ],
+)
+def test_a_wrong_evaluation_is_named(
+    name: str, content: str, place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = local_root(tmp_path)
+    path = Path(root, "artifacts/evaluation/2", name)
+    path.write_text(content)
+    assert pipeline_runner.main(["lineage", root]) == 1
+    message = capsys.readouterr().err
+    assert f"{path}: not a " in message
+    assert f" of this version: {place}" in message
+
+
+def test_another_origin_is_not_known(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = local_root(tmp_path)
+    for content in ('{"published": 5}', '{"published": ["n"]}', "[]"):
+        Path(root, "artifacts/model/1", INIT_REPORT_JSON).write_text(content)
+        assert _lineage(capsys, root)["chain"][1]["published"] is None
+
+
+_HOSTILE: tuple[Any, ...] = (
+    None,
+    -1,
+    10**400,
+    1e308,
+    float("nan"),
+    "",
+    "\ud800",
+    "a\0b",
+    "../" * 9,
+    "gs://",
+    [],
+    [[]],
+    {},
+    {"a": [1]},
+    "x" * 5000,
+)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_whatever_stands_in_the_records_is_shown_or_refused(
+    seed: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = random.Random(seed)
+    root = local_root(tmp_path)
+    files = sorted(path for path in Path(root).rglob("*.json") if path.is_file())
+    for _ in range(60):
+        path = source.choice(files)
+        before = path.read_bytes()
+        path.write_bytes(_mutated(source, before))
+        arguments = source.choice(
+            (["lineage", root], ["lineage", root, "--json"], ["status", "--root", root, "--artifacts"])
+        )
+        code = pipeline_runner.main(arguments)
+        assert code in (0, 1), "no traceback"
+        assert code == 0 or "error: " in capsys.readouterr().err
+        path.write_bytes(before)
+
+
+def _mutated(source: random.Random, content: bytes) -> bytes:
+    """A JSON file with another value, without a key, or cut off."""
+    tree = json.loads(content)
+    if not isinstance(tree, dict) or not tree or source.random() < 0.1:
+        return content[: source.randrange(len(content))]
+    key = source.choice(sorted(tree))
+    place = tree[key] if isinstance(tree[key], dict) and tree[key] and source.random() < 0.7 else tree
+    key = source.choice(sorted(place)) if place is not tree else key
+    if source.random() < 0.2:
+        del place[key]
+    else:
+        place[key] = source.choice(_HOSTILE)
+    return json.dumps(tree).encode()

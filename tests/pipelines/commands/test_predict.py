@@ -138,6 +138,31 @@ def test_images_without_any_detection_give_an_empty_list(
     assert json.loads((tmp_path / "detections.json").read_text()) == []
 
 
+def test_a_batch_is_no_larger_than_needed(tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    opened = prediction.open_detector
+
+    def open_small(path: str, *, batch_size: int) -> Any:
+        sizes.append(batch_size)
+        return opened(path, batch_size=8)
+
+    monkeypatch.setattr(prediction, "open_detector", open_small)
+    write_images(tmp_path / "in", 10)
+    for given in ("1000000000", "9"):
+        call("--model", model, "--images", tmp_path / "in", "--output", tmp_path / "d.json", "--batch-size", given)
+    call(
+        "--model",
+        model,
+        "--images",
+        next((tmp_path / "in").iterdir()),
+        "--output",
+        tmp_path / "d.json",
+        "--batch-size",
+        "1000000000",
+    )
+    assert sizes == [10, 9, 8]
+
+
 def test_errors(tmp_path: Path, model: Path) -> None:
     entries = write_images(tmp_path / "in", 1)
     given = ("--model", model, "--output", tmp_path / "detections.json")

@@ -1,6 +1,9 @@
 """`status`: what the records of a run.root say, also while a run goes on, and without TFX."""
 
+import contextlib
 import json
+import os
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -134,3 +137,52 @@ def test_tfx_and_tensorflow_are_not_loaded(tmp_path: Path, command: list[str]) -
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stderr.strip() == "set()"
+
+
+@pytest.mark.parametrize(
+    ("kind", "content", "place"),
+    [
+        ("models", "5", ""),
+        ("models", "{}", "uri: "),
+        ("models", '{"uri": ["m"], "training": "t", "base_model": null}', "uri: "),
+        ("models", '{"uri": "m", "training": "t", "base_model": null, "config": "../../config"}', "config: "),
+        ("examples", '{"uri": "e", "source": "s", "span": Infinity, "version": 1, "splits": [], "identity": "i"}', ""),
+        ("blessings", '{"model": "m", "blessed": "perhaps"}', "blessed: "),
+        ("pushes", '{"destination": "\\ud800", "version": "1", "model": "m", "time": "t"}', ""),
+    ],
+)
+def test_a_wrong_record_is_named(
+    kind: str, content: str, place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = local_root(tmp_path)
+    Path(root, "history", kind, f"{3:020d}-0.json").write_text(content)
+    for arguments in (["status", "--artifacts", "--root", root], ["lineage", root]):
+        assert pipeline_runner.main(arguments) == 1
+        message = capsys.readouterr().err
+        assert f"{kind}/{3:020d}-0.json: not a record of a run of this version: {place}" in message
+        assert "Restore the file, or remove it" in message
+
+
+@pytest.mark.parametrize("seconds", ["Infinity", "1e300", "-1"])
+def test_a_run_without_a_possible_duration_is_left_out_and_named(
+    seconds: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    root = local_root(tmp_path)
+    record = Path(root, "history/runs/run-2.json")
+    record.write_text(record.read_text().replace("3600.0", seconds))
+    assert [run["id"] for run in _json(capsys, root)["runs"]] == ["run-1"]
+    assert f"{record}: not the record of a run of this version: seconds: " in caplog.text
+
+
+def test_a_locked_database_is_reported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    root = local_root(tmp_path)
+    file = Path(root, "metadata.sqlite")
+    MetadataDatabase.of_file(file).open()
+    with contextlib.closing(sqlite3.connect(file, isolation_level=None)) as database:
+        database.execute("BEGIN EXCLUSIVE")
+        database.execute("CREATE TABLE t (x)")
+        assert len(_json(capsys, root, "--artifacts")["artifacts"]) == 8, "those of the records"
+    assert f"without the metadata database: {file}: process {os.getpid()}" in caplog.text
+    assert "has locked the run's metadata database" in caplog.text

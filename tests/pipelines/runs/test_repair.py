@@ -313,7 +313,7 @@ class ByHand:
             event.path.steps.add().key = key
             pairs.append((artifact, event))
         (self.root / run_id / "evaluation/5/metrics.json").write_text(
-            json.dumps({"metrics": {"AP": ap}, "iou_type": "bbox"})
+            json.dumps({"metrics": {"AP": ap}, "iou_type": "bbox", "per_category": []})
         )
         verdict = {"blessed": True, "reasons": [], "baseline": None}
         (self.root / run_id / "evaluation/5/blessing.json").write_text(json.dumps(verdict))
@@ -343,9 +343,9 @@ def test_results_name_no_folder_that_is_gone(tmp_path: Path, gone: str) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("metrics.json", "{", "not JSON"),
-        ("metrics.json", "[]", "no 'metrics', so"),
-        ("blessing.json", "{}", "'blessed'"),
+        ("metrics.json", "{", "Invalid JSON"),
+        ("metrics.json", "[]", "Input should be an object"),
+        ("blessing.json", "{}", "blessed: Field required"),
     ],
 )
 def test_an_evaluation_that_cannot_be_read_is_named(tmp_path: Path, name: str, text: str, message: str) -> None:

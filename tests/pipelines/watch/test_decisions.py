@@ -1,6 +1,7 @@
 """When `watch` runs and when it does not, in a world of its own: clock, data and runs are made up here."""
 
 import contextlib
+import re
 import tempfile
 from collections.abc import Iterator
 from datetime import timedelta
@@ -271,8 +272,22 @@ def test_an_entry_that_is_none_is_refused(make: Any) -> None:
     path = Path(world.root, "watch/journal/00000002.json")
     path.write_text(path.read_text().replace('"cause": "new span"', '"cause": "moon"'))
     with pytest.raises(
-        DataError, match=r"00000002\.json: not an entry of the journal of `watch`: cause: .*move .* away"
+        DataError,
+        match=r"00000002\.json: not an entry of the journal of `watch` of this version: cause: .*move .* away",
     ):
+        world.run_until(START + 2 * HOUR)
+
+
+@pytest.mark.parametrize(
+    "time", ["", "soon", "2026-11-23T00:00:00", "9999-12-31T23:59:59+00:00", "0001-01-01T00:00:00+00:00"]
+)
+@pytest.mark.parametrize("key", ["time", "decided_until", "started"])
+def test_times_of_the_journal_are_checked(make: Any, key: str, time: str) -> None:
+    world = make(new_span=True)
+    world.run_until(START + HOUR)
+    path = Path(world.root, "watch/journal/00000002.json")
+    path.write_text(re.sub(rf'"{key}": "[^"]*"', f'"{key}": "{time}"', path.read_text()))
+    with pytest.raises(DataError, match=rf"00000002\.json: not an entry .*{key}: .*move .* away"):
         world.run_until(START + 2 * HOUR)
 
 

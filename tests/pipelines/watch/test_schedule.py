@@ -8,6 +8,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from pipelines.watch import schedule as schedules
+from pipelines.watch.decisions import times_told
 from pipelines.watch.schedule import Due, Schedule
 
 MINUTE = timedelta(minutes=1)
@@ -100,6 +102,32 @@ def test_a_time_at_the_end_is_due_and_one_at_the_start_is_not() -> None:
     assert schedule.due(three, three + timedelta(days=5)) == Due(
         three + timedelta(days=1), three + timedelta(days=5), 5
     )
+
+
+@pytest.mark.parametrize("cron", ["* * * * *", "*/7 3 * * 1-5", "15 3 29 2 *"])
+def test_the_count_of_many_times_is_bounded_and_the_last_is_exact(cron: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    start, end = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 20, 5, 3, tzinfo=UTC)
+    monkeypatch.setattr(schedules, "MAX_COUNTED", 10**9)
+    whole = Schedule(cron, "Europe/Berlin").due(start, end)
+    monkeypatch.setattr(schedules, "MAX_COUNTED", 5)
+    bounded = Schedule(cron, "Europe/Berlin").due(start, end)
+    assert bounded == (whole._replace(number=min(whole.number, 5)) if whole else None)
+
+
+def test_a_start_under_a_wrong_clock_does_not_count_each_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    following = Schedule.next_after
+
+    def counted(schedule: Schedule, moment: datetime) -> datetime:
+        calls.append(moment)
+        return following(schedule, moment)
+
+    monkeypatch.setattr(Schedule, "next_after", counted)
+    start, now = datetime(1970, 1, 1, tzinfo=UTC), datetime(2026, 11, 23, 3, 0, 30, tzinfo=UTC)
+    due = Schedule("* * * * *", "UTC").due(start, now)
+    assert due == Due(start + MINUTE, now.replace(second=0), schedules.MAX_COUNTED)
+    assert len(calls) < 2 * schedules.MAX_COUNTED
+    assert times_told(due).startswith("10000 or more cron times from 1970-01-01 00:01 to 2026-11-23 03:00")
 
 
 @pytest.mark.parametrize(

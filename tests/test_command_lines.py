@@ -18,7 +18,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "benc
 CONFIGS = sorted((ROOT / "pipelines/configs").glob("*.yaml"))
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 OURS = ("cocoflow", "tensorboard", "python")  # programs of the environment
-SHELL = ("make", "source", "export")  # of the shell, or of the system that README names
+SHELL = ("make", "source", "export", "pip", "uv")  # of the shell, or of the system that README names
 HEAD = "[environment](../README.md#installation): `source .venv/bin/activate`."
 # The configuration that the commands take as mine.yaml.
 MINE = (ROOT / "docs/submission.md").read_text(encoding="utf-8").split("```yaml\n# mine.yaml\n")[1].split("```")[0]

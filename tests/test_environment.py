@@ -16,7 +16,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
+
+from schemas.program import VERSION
 
 ROOT = Path(__file__).parents[1]
 LOCK = (ROOT / "requirements.lock").read_text()
@@ -125,6 +128,19 @@ def test_python_starts_with_the_libraries_loadable_by_name(environment: Environm
     assert environment.python("-c", "raise SystemExit(7)").returncode == 7
     environment.install(".")
     assert "LD_LIBRARY_PATH" in environment.python("-c", path).stderr  # a KeyError
+
+
+def test_the_program_makes_the_libraries_of_a_plain_installation_loadable(environment: Environment) -> None:
+    folder = _plant_library(environment, "libplanted.so.12")
+    (environment.site_packages / "dependencies.pth").write_text(f"{Path(yaml.__file__).parents[1]}\n")
+    code = """
+import os, sys
+print(os.environ.get("LD_LIBRARY_PATH"), flush=True)
+sys.argv[1:] = ["--version"]
+import pipeline_runner
+pipeline_runner.program()"""
+    started = environment.python("-c", code)
+    assert (started.stdout, started.stderr) == (f"None\n{folder}\ncocoflow {VERSION}\n", "")
 
 
 def test_the_dependencies_alone_do_not_call_the_package(environment: Environment) -> None:

@@ -39,9 +39,9 @@ def program_command() -> str:
     called = Path(sys.argv[0])
     if called.name == SCRIPT:
         return shlex.join([sys.orig_argv[0], sys.argv[0]])
-    if called.name != PROGRAM or _is_found(called):
-        return PROGRAM  # not called by name: imported by another program
-    return shlex.quote(sys.argv[0])
+    if called.name != PROGRAM:
+        return installed_command(PROGRAM)  # another program has imported this one
+    return PROGRAM if _is_found(called) else shlex.quote(sys.argv[0])
 
 
 def installed_command(name: str) -> str:

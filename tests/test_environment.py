@@ -152,7 +152,7 @@ def test_the_dependencies_alone_do_not_call_the_package(environment: Environment
 def test_a_wrong_python_is_refused_before_anything_is_made(shown: str, told: str, tmp_path: Path) -> None:
     python = _python_of_version(tmp_path / "python", shown)
     environment = os.environ | {"PYTHON": str(python)}
-    command = [ROOT / "environment.sh", tmp_path / "env", "."]
+    command = [str(ROOT / "environment.sh"), str(tmp_path / "env"), "."]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert f"{python} {told}, but Cocoflow needs Python 3.11, 3.12 or 3.13.\n" in done.stderr

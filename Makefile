@@ -72,11 +72,11 @@ test-all: lint browser postgresql
 	$(PYTEST)
 	.ci/second_stack
 
-# Resolves pyproject.toml's dependency groups for every supported Python into one
+# Resolves pyproject.toml's dependencies, extras and group `dev` for every supported Python into one
 # hashed lock that names no package host.
 lock: | $(filter .uv/bin/uv,$(UV))
 	$(UV) pip compile --quiet --universal --generate-hashes --python-version 3.11 --no-emit-index-url \
-	  --no-annotate --no-header --group runtime --group dev --group onnx --group weights --group gpu pyproject.toml \
+	  --no-annotate --no-header --all-extras --group dev pyproject.toml \
 	  --output-file requirements.lock
 
 # Removes what `make` builds.  Models, data and records in runs/ are the user's.

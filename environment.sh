@@ -41,7 +41,7 @@ if [ -e "$venv/pyvenv.cfg" ] && [ "$(version_of "$venv/bin/python")" != "$versio
 fi
 [ -x "$venv/bin/python" ] || "$uv" venv --quiet --python "$python" "$venv"
 
-# The packages to install: the group `gpu` adds nothing to the lock but packages named nvidia-*.
+# The packages to install: the extra `gpu` adds nothing to the lock but packages named nvidia-*.
 packages() {
     if [ "$gpu" ]; then cat requirements.lock; else sed '/^nvidia-/,/[^\\]$/d' requirements.lock; fi
 }

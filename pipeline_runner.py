@@ -6,12 +6,12 @@ import importlib
 import sys
 import warnings
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NoReturn
 
+from pipelines.cuda_libraries import make_loadable
 from pipelines.runs.stop_signals import StopSignals, end_soon, stop_signals
 from schemas.errors import find_user_error, was_interrupted
-from schemas.program import PROGRAM, VERSION, program_command
+from schemas.program import PROGRAM, VERSION, install_hint, program_command
 from schemas.quoting import printable
 
 # Modules of pipelines/commands/; their heavy imports are inside `run`.
@@ -40,17 +40,12 @@ COMMANDS = (
 # Commands that continue an interrupted call when they are called again, unless they only submit.
 _RESUMED = ("run", "train", "watch")
 _SUBMITTING = ("kubeflow", "vertex")
+_OURS = ("components", "detection", "pipelines", "schemas")  # a missing module of these is a bug
 
 _DESCRIPTION = "Turns a COCO data set into an evaluated, pushed object detector."
 _EPILOG = (
     "`%(prog)s COMMAND --help` explains a command. Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, "
     "130 ended by Ctrl-C, 143 by SIGTERM."
-)
-
-_INSTALL = (
-    "Install the environment with `make env`, and activate it in this shell: `source .venv/bin/activate`."
-    if Path(__file__).with_name("environment.sh").exists()
-    else "Install the package with its dependencies."
 )
 
 
@@ -82,6 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def program() -> NoReturn:
     """Runs the command of this process's arguments and exits."""
+    make_loadable()
     with stop_signals() as stop:
         code = _run(None, stop)
         if stop.received:
@@ -105,8 +101,8 @@ def _run(arguments: Sequence[str] | None, stop: StopSignals) -> int:
             print(stop.word, file=sys.stderr)
             return stop.exit_code
         user_error = find_user_error(error)
-        if user_error is None and isinstance(error, ModuleNotFoundError):
-            print(f"error: {error}. {_INSTALL}", file=sys.stderr)
+        if user_error is None and isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith(_OURS):
+            print(f"error: {error}. {install_hint(error.name or '')}", file=sys.stderr)
             return 1
         if user_error is None:
             raise

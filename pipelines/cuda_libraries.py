@@ -1,6 +1,7 @@
-"""Makes the CUDA libraries of the nvidia-* wheels loadable by name, in every Python process of an environment.
+"""Makes the CUDA libraries of the nvidia-* wheels loadable by name.
 
-`environment.sh --gpu` writes a .pth file that calls `make_loadable` when Python starts.
+The program calls `make_loadable` at its start, and so does every Python process of an environment with the .pth file
+that `environment.sh --gpu` writes.
 """
 
 import glob

@@ -94,7 +94,7 @@ ALLOWED_IMPORTS = {
         "pipelines.commands": "schemas schemas.config detection.storage detection.coco detection.training.validation "
         "components.coco_evaluator components.saved_model_pusher pipelines.runners pipelines pipelines.runs "
         "pipelines.watch pipelines.standalone",
-        "pipeline_runner": "schemas pipelines.runs",
+        "pipeline_runner": "schemas pipelines pipelines.runs",
     }.items()
 }
 # The library works without TFX installed, and without what TFX brings.

@@ -16,7 +16,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
+
+from schemas.program import VERSION
 
 ROOT = Path(__file__).parents[1]
 LOCK = (ROOT / "requirements.lock").read_text()
@@ -127,6 +130,19 @@ def test_python_starts_with_the_libraries_loadable_by_name(environment: Environm
     assert "LD_LIBRARY_PATH" in environment.python("-c", path).stderr  # a KeyError
 
 
+def test_the_program_makes_the_libraries_of_a_plain_installation_loadable(environment: Environment) -> None:
+    folder = _plant_library(environment, "libplanted.so.12")
+    (environment.site_packages / "dependencies.pth").write_text(f"{Path(yaml.__file__).parents[1]}\n")
+    code = """
+import os, sys
+print(os.environ.get("LD_LIBRARY_PATH"), flush=True)
+sys.argv[1:] = ["--version"]
+import pipeline_runner
+pipeline_runner.program()"""
+    started = environment.python("-c", code)
+    assert (started.stdout, started.stderr) == (f"None\n{folder}\ncocoflow {VERSION}\n", "")
+
+
 def test_the_dependencies_alone_do_not_call_the_package(environment: Environment) -> None:
     environment.install("--gpu")
     assert not list(environment.site_packages.glob("cocoflow*"))
@@ -136,7 +152,7 @@ def test_the_dependencies_alone_do_not_call_the_package(environment: Environment
 def test_a_wrong_python_is_refused_before_anything_is_made(shown: str, told: str, tmp_path: Path) -> None:
     python = _python_of_version(tmp_path / "python", shown)
     environment = os.environ | {"PYTHON": str(python)}
-    command = [ROOT / "environment.sh", tmp_path / "env", "."]
+    command = [str(ROOT / "environment.sh"), str(tmp_path / "env"), "."]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert f"{python} {told}, but Cocoflow needs Python 3.11, 3.12 or 3.13.\n" in done.stderr

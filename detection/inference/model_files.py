@@ -26,6 +26,7 @@ from detection.types import ImageInfo, ResizeMode, Resizing
 from schemas import serving
 from schemas.artifacts import CLIENT_PY, EXTRA_FILES, LABELS_JSON, LITERT_FILE, MODEL_JSON, ONNX_FILE
 from schemas.errors import ConfigError, DataError
+from schemas.program import require_module
 from schemas.quoting import printable
 
 FileFormat = Literal["litert", "onnx"]
@@ -316,13 +317,9 @@ def _load_litert(content: bytes) -> _Network:
 
 
 def _load_onnx(content: bytes) -> _Network:
-    try:
-        import onnxruntime
-    except ImportError:
-        raise ConfigError(
-            "running an ONNX model needs onnxruntime, which is not installed. Install the dependency group `onnx` of "
-            "pyproject.toml at the versions of requirements.lock, or evaluate the SavedModel."
-        ) from None
+    require_module("onnxruntime")
+    import onnxruntime
+
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
 

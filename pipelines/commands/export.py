@@ -35,6 +35,7 @@ import argparse
 from detection.storage.paths import require_supported_paths
 from pipelines.commands.common import add_assignments_argument, add_checkpoint_argument, require_existing
 from schemas.artifacts import TRAIN_SPLIT
+from schemas.program import require_module
 from schemas.quoting import one_line
 
 SUMMARY = "export a model as a SavedModel, LiteRT or ONNX file, without training"
@@ -112,6 +113,8 @@ def run(args: argparse.Namespace) -> int:
     }
     require_supported_paths(paths)
     require_existing({"--model": args.model})
+    if args.format == "onnx":
+        require_module("tf2onnx")
     with quiet_run(None, verbose=args.verbose):
         from pipelines.standalone.export import Calibration, ExportOptions, export_model
 

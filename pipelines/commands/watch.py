@@ -21,6 +21,7 @@ import sys
 from collections.abc import Iterator
 
 from pipelines.commands.common import add_config_arguments, config_of
+from schemas.program import require_module
 
 SUMMARY = "train again by a schedule, or when new data arrives"
 EXAMPLE = "cocoflow watch --config watch --data 'spans/{YYYY}-{MM}-{DD}'"
@@ -41,6 +42,7 @@ def run(args: argparse.Namespace) -> int:
     """
     from pipelines.watch.watch import Watch
 
+    require_module("tfx")
     watch = Watch(config_of(args))
     with _log_on_stderr():
         if args.once:

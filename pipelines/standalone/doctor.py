@@ -23,6 +23,7 @@ from pipelines.runners.kubeflow_connection import TOKEN_VARIABLE
 from schemas.config.config import Config
 from schemas.config.run import ACCELERATOR_VARIABLE
 from schemas.errors import DataError
+from schemas.program import install_hint
 from schemas.quoting import one_line, printable
 
 _PACKAGES = ("cocoflow", "tensorflow", "keras", "tfx", "apache-beam", "kfp")
@@ -98,7 +99,7 @@ def _check_versions() -> Iterator[Check]:
     yield Check("python", "ok" if supported else "broken", platform.python_version(), "" if supported else "use 3.11")
     for name in _PACKAGES:
         version = _installed_version(name)
-        yield Check(name, *(("broken", "not installed", _INSTALL) if version is None else ("ok", version)))
+        yield Check(name, *(("broken", "not installed", install_hint(name)) if version is None else ("ok", version)))
 
 
 def _installed_version(name: str) -> str | None:

@@ -19,6 +19,7 @@ from pipelines.standalone.to_examples import data_as_examples
 from schemas.artifacts import BLESSING_JSON
 from schemas.config.config import Config
 from schemas.errors import DataError
+from schemas.program import require_module
 from schemas.quoting import quoted
 
 _LISTED = 10  # categories in a message
@@ -46,10 +47,11 @@ def evaluate_model(
 
     Raises:
         ConfigError: the configuration and the data set do not fit; an `EvalConfig` that
-            is not honoured.
+            is not honoured; TFMA, whose files are among the output, is not installed.
         DataError: the data or a model cannot be used, the model detects categories that
             the data set lacks, or the folder cannot be written.
     """
+    require_module("tensorflow_model_analysis")
     evaluation = config.evaluate
     eval_config = None if evaluation.eval_config is None else read_eval_config(evaluation.eval_config)
     model = model_folder(locate_model(model, checkpoint))

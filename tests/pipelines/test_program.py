@@ -15,7 +15,7 @@ from detection.storage.atomic import write_json
 from detection.storage.lock import LOCK_FILE
 from pipelines.commands.common import SHIPPED_CONFIGS
 from schemas.artifacts import CONFIG_YAML, SUMMARY_JSON
-from schemas.program import PROGRAM, SCRIPT, VERSION, installed_command
+from schemas.program import PROGRAM, SCRIPT, VERSION, installed_command, program_command
 from tests.folder_holder import folder_holder
 
 ROOT = Path(pipeline_runner.__file__).parent
@@ -29,7 +29,7 @@ def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixtu
     assert stopped.value.code == 0
     text = capsys.readouterr().out
     assert "example:" in text
-    assert f"\n  cocoflow {command} " in text
+    assert f"\n  {program_command()} {command} " in text
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,8 @@
 """Conversion of detectors to ONNX files."""
 
-from typing import Any
-
 from detection.inference.export.serving_module import ServingModule
-from schemas.errors import CocoflowError, ConfigError
+from schemas.errors import CocoflowError
+from schemas.program import require_module
 
 OPSET = 18  # of ONNX 1.13, 2022: runtimes of all vendors have it
 
@@ -22,9 +21,12 @@ def convert_to_onnx(module: ServingModule) -> bytes:
         ConfigError: tf2onnx is not installed.
         CocoflowError: the detector has an op for which ONNX has none.
     """
-    onnx, converter = _import_packages()
+    require_module("tf2onnx")
+    import onnx
+    import tf2onnx
+
     function = module.fitted_function(branches=False)  # tf2onnx loses the shapes inside of branches
-    model, _ = converter.convert.from_function(function, input_signature=(), opset=OPSET)
+    model, _ = tf2onnx.convert.from_function(function, input_signature=(), opset=OPSET)
     try:
         onnx.checker.check_model(model)
     except onnx.checker.ValidationError as error:
@@ -33,15 +35,3 @@ def convert_to_onnx(module: ServingModule) -> bytes:
             "non-maximum suppression (--no-nms), or as a SavedModel."
         ) from error
     return bytes(model.SerializeToString())
-
-
-def _import_packages() -> tuple[Any, Any]:
-    try:
-        import onnx
-        import tf2onnx
-    except ImportError:
-        raise ConfigError(
-            "--format onnx needs tf2onnx and onnx, which are not installed. Install the dependency group `onnx` of "
-            "pyproject.toml at the versions of requirements.lock, or export as a SavedModel."
-        ) from None
-    return onnx, tf2onnx

@@ -83,7 +83,7 @@ def test_a_file_gives_the_detections_and_masks_of_the_saved_model(
     detector: Detector, file: FileFormat, tmp_path: Path
 ) -> None:
     if file == "onnx":
-        pytest.importorskip("tf2onnx", reason="the dependency group `onnx` is not installed")
+        pytest.importorskip("tf2onnx", reason="the extra `onnx` is not installed")
     module = ServingModule(detector, CATEGORIES, batch_size=1)
     expected = SignatureDetector(module.serve_encoded, batch_size=1).outputs(images())
     assert expected["num_detections"].min() > 3

@@ -17,6 +17,7 @@ from pipelines.standalone import doctor
 from pipelines.standalone.doctor import Check, diagnose
 from schemas.config.config_io import load_config
 from schemas.config.run import ACCELERATOR_VARIABLE
+from schemas.program import install_hint
 from tests.detection.gpu_driver import ABSENT, load_only
 
 ROOT = Path(__file__).parents[3]
@@ -109,7 +110,9 @@ def test_a_missing_package_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "_PACKAGES", ("keras", "cocoflow-absent"))
     checks = _diagnose()
     assert checks["keras"] == Check("keras", "ok", version("keras"))
-    assert checks["cocoflow-absent"] == Check("cocoflow-absent", "broken", "not installed", "make env")
+    assert checks["cocoflow-absent"] == Check(
+        "cocoflow-absent", "broken", "not installed", install_hint("cocoflow-absent")
+    )
 
 
 def test_little_memory_and_disk_are_broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 def test_boxes_and_masks_as_with_pycocotools(file: FileFormat, tmp_path: Path) -> None:
     """The ground truth is some of the SavedModel's own detections, so that the file finds it."""
     if file == "onnx":
-        pytest.importorskip("tf2onnx", reason="the dependency group `onnx` is not installed")
+        pytest.importorskip("tf2onnx", reason="the extra `onnx` is not installed")
     detector = build()
     module = ServingModule(detector, CATEGORIES, batch_size=1)
     model = write_file(tmp_path / "model", CONVERTERS[file](module), detector, file_format=file)

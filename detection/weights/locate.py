@@ -13,7 +13,7 @@ from detection.storage import paths
 from detection.storage.files import exists, glob, is_dir, is_file
 from detection.storage.json_files import read_json
 from detection.storage.literal_paths import literal_path
-from detection.storage.paths import is_remote, join, name_of, parent
+from detection.storage.paths import is_remote, join, name_of, parent, version_number
 from detection.storage.reading import read_bytes, read_text
 from detection.storage.staging import local_copy
 from schemas.artifacts import (
@@ -179,7 +179,7 @@ def _json_field(path: str, name: str) -> int | None:
 def newest_version(directory: str | Path) -> str | None:
     """Returns the folder of the newest version in a push directory; None: there is none."""
     files = glob(join(paths.escape(str(directory)), "*", _MODEL_FILE))
-    versions = [parent(file) for file in files if name_of(parent(file)).isdecimal()]
+    versions = [parent(file) for file in files if version_number(name_of(parent(file))) is not None]
     return max(versions, key=lambda version: int(name_of(version)), default=None)
 
 

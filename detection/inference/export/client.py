@@ -37,11 +37,9 @@ def load(folder: Path) -> tuple[dict[str, Any], Network]:
 
 def load_litert(content: bytes) -> Network:
     """Loads a LiteRT file, whose inputs and outputs have their names in its signature only."""
-    try:
-        from ai_edge_litert import interpreter as litert
-    except ImportError:
-        from tensorflow import lite as litert
-    run = litert.Interpreter(model_content=content).get_signature_runner("serving_default")
+    from ai_edge_litert.interpreter import Interpreter
+
+    run = Interpreter(model_content=content).get_signature_runner("serving_default")
     return lambda images: dict(run(images=images))
 
 

@@ -10,6 +10,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from detection.coco.summary import metrics_to_json
 from detection.training.build_run import detector_evaluator_from_config, inference_detector
 from detection.training.checkpoints.files import checkpoint_path
+from detection.training.kept_images import training_records
 from detection.training.validation.history import read_history
 from schemas.artifacts import CHECKPOINTS, CONFIG_YAML, HISTORY_JSON, LOGS, SAVED_MODEL, VALIDATION
 from schemas.config.config_io import load_config
@@ -35,7 +36,9 @@ def test_two_machines_stop_early_together(tmp_path: Path) -> None:
     tiny_detector.register()
     config = load_config(output / CONFIG_YAML, [])
     detector = inference_detector(config, len(CATEGORIES))
-    alone = detector_evaluator_from_config(config, shards=shards, categories=CATEGORIES, detector=detector)
+    kept = training_records(config, shards=shards, validation_shards=())[1].validation
+    assert kept is not None
+    alone = detector_evaluator_from_config(config, kept, categories=CATEGORIES, detector=detector)
     for entry in history:
         evaluation = alone(checkpoint_path(output / CHECKPOINTS, entry.step))
         assert metrics_of_report(metrics_to_json(*evaluation.metrics)) == entry.metrics
@@ -45,5 +48,5 @@ def test_two_machines_stop_early_together(tmp_path: Path) -> None:
     assert (output / SAVED_MODEL).is_dir()
     assert "training stops early" in log_of(tmp_path, 0)
     assert "on validation" not in log_of(tmp_path, 1)
-    kept = "of 10 training images are kept to choose the checkpoint"
-    assert all(kept in log_of(tmp_path, number) for number in range(2))
+    told = "of 10 training images are kept to choose the checkpoint"
+    assert all(told in log_of(tmp_path, number) for number in range(2))

@@ -146,7 +146,7 @@ def test_replicas_give_the_metrics_and_losses_of_one(
         assert devices == ["CPU:1"][: strategy.num_replicas_in_sync - 1]
         detector = inference_detector(config, len(CATEGORIES))
         evaluator = detector_evaluator_from_config(
-            config, shards=shards, categories=CATEGORIES, detector=detector, copies=copies
+            config, RecordReader(shards), categories=CATEGORIES, detector=detector, copies=copies
         )
         assert losses.call_args.kwargs.items() >= {"copies": copies, "with_crowds": True}.items()
         results.append(evaluator(str(tmp_path / "ckpt-2")))

@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Sequence
 from typing import NoReturn
 
-from pipelines.cuda_libraries import make_loadable
 from pipelines.runs.stop_signals import StopSignals, end_soon, stop_signals
 from schemas.errors import find_user_error, was_interrupted
 from schemas.program import PROGRAM, VERSION, install_hint, program_command
@@ -77,6 +76,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def program() -> NoReturn:
     """Runs the command of this process's arguments and exits."""
+    from pipelines.cuda_libraries import make_loadable
+
     make_loadable()
     with stop_signals() as stop:
         code = _run(None, stop)

@@ -33,8 +33,11 @@ LOCAL_ONLY = {
     "detection/datasets/annotations.py": "copies that storage made",
     "detection/datasets/coco_writer.py": "a temporary folder for a file that storage moves to its place",
     "detection/datasets/json_stream.py": "copies that storage made",
+    "detection/devices.py": "a file of the kernel",
     "detection/images/files.py": "local images, whose links must not lead out of their folder; storage reads others",
     "detection/inference/export/litert.py": "a temporary folder for the process that converts",
+    "detection/inference/export/client.py": "runs alone, without the package",
+    "detection/inference/model_files.py": "a module of the package",
     "detection/input_pipeline/record_index.py": "copies that storage made, and a temporary file",
     "detection/input_pipeline/record_reader.py": "names the folder for temporary files",
     "detection/pretrained/archive.py": "a folder inside a new one that storage yields",
@@ -52,6 +55,7 @@ LOCAL_ONLY = {
     "detection/training/monitoring/nonfinite.py": "a training's local working folder",
     "detection/training/validation/follow.py": "the local working folder of `follow`",
     "detection/training/validation/history.py": "a training's local working folder",
+    "pipelines/commands/common.py": "configurations of the package",
     "pipelines/console.py": "the log, which storage uploads",
     "pipelines/cuda_libraries.py": "libraries of the environment",
     "pipelines/demo_data.py": "writes the demo's data set on this machine",
@@ -65,6 +69,7 @@ LOCAL_ONLY = {
     "pipelines/standalone/to_coco.py": "a new folder that storage yields, and whether one local folder lies in another",
     "pipelines/standalone/train.py": "copies that storage made, and a new folder that it yields",
     "pipelines/standalone/status.py": "the metadata database of a local run.root",
+    "schemas/program.py": "the program's own files",
     "schemas/config/config_io.py": "a local configuration; `pipelines.config_files` reads remote ones",
 }
 

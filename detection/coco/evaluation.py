@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from detection.coco.accumulator import MetricsAccumulator
-from detection.coco.io.evaluation_files import read_detections, read_ground_truth
-from detection.coco.io.image_ids import with_ground_truth_ids
+from detection.coco.io.evaluation_files import image_list_path, read_detections, read_ground_truth
 from detection.coco.metrics import CocoMetrics
 from detection.coco.params import AreaRanges, make_params
 from detection.datasets.entries import Rows
+from detection.storage.files import is_file
 from schemas.errors import DataError
 
 _LISTS = ("images", "annotations", "categories")
@@ -130,7 +130,12 @@ def read_results(path: str | Path, iou_type: str, *, images: Sequence[Any], wher
     """
     tree = read_detections(path, iou_type)
     require_results(tree, where=str(path))
-    return with_ground_truth_ids(tree, path, images, where=where)
+    list_path = image_list_path(path)
+    if not is_file(path) or not is_file(list_path):
+        return tree
+    from detection.coco.io.image_ids import with_ground_truth_ids
+
+    return with_ground_truth_ids(tree, path, images, list_path=list_path, where=where)
 
 
 def _ground_truth(source: str | Path | Mapping[str, Any], iou_type: str) -> tuple[Mapping[str, Any], str]:

@@ -1,10 +1,7 @@
 """Detectors in LiteRT and ONNX files: the description beside such a file, and running it."""
 
 import hashlib
-import multiprocessing
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -229,8 +226,6 @@ class FileDetector(SignatureDetector):
         self._path = join(folder, FILE_NAMES[description.format])
         size = description.batch_size or batch_size
         content = read_bytes(self._path)
-        if description.sha256 is None and description.format == "litert":
-            _try_in_child(description, content, self._path)
         if description.sha256 not in (None, hashlib.sha256(content).hexdigest()):
             raise changed_file(self._path, join(folder, MODEL_JSON))
         self._network = _load(description.format, content, self._path)
@@ -282,24 +277,6 @@ def _load(file_format: FileFormat, content: bytes, path: str) -> _Network:
         raise
     except Exception as error:  # see `_detect`
         raise _damaged(path, error) from error
-
-
-def _try_in_child(description: ModelDescription, content: bytes, path: str) -> None:
-    """Runs a LiteRT file of unknown content in a process of its own: the runtime crashes on most that are cut off.
-
-    Raises:
-        DataError: the process crashed, or the file cannot be run.
-    """
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        try:
-            pool.submit(_run_once, description, content, path).result()
-        except BrokenProcessPool:
-            raise _damaged(path, RuntimeError("the runtime crashed")) from None
-
-
-def _run_once(description: ModelDescription, content: bytes, path: str) -> None:
-    network = _load(description.format, content, path)
-    network(np.zeros((description.batch_size or 1, *description.image_size, 3), description.dtype))
 
 
 def _load_litert(content: bytes) -> _Network:

@@ -112,9 +112,9 @@ def run(args: argparse.Namespace) -> int:
         "--sample-images": args.sample_images,
     }
     require_supported_paths(paths)
-    require_existing({"--model": args.model})
     if args.format == "onnx":
         require_module("tf2onnx")
+    require_existing({"--model": args.model})
     with quiet_run(None, verbose=args.verbose):
         from pipelines.standalone.export import Calibration, ExportOptions, export_model
 

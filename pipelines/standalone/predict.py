@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 from rich.console import Console
 from rich.progress import track
 
-from detection.coco.io.image_ids import ids_by_file_name, image_list_path, named_images
+from detection.coco.io.evaluation_files import image_list_path
+from detection.coco.io.image_ids import ids_by_file_name, named_images
 from detection.coco.io.results import write_results
 from detection.datasets.entries import unwritable
 from detection.images.files import ImageFileError, read_file

@@ -37,8 +37,8 @@ def test_training_alone_reads_the_newest_span_or_the_one_asked_for(tmp_path: Pat
 
     assert annotations() == str(tmp_path / "2026-11-02/annotations/instances_train.json")
     assert annotations(span=20758) == str(tmp_path / "2026-11-01/annotations/instances_train.json")
-    there = "only for 20758 (2026-11-01), 20759 (2026-11-02). Check data.span"
-    with pytest.raises(DataError, match=re.escape(f"{root}: nothing is there for span 5, {there}")):
+    there = "only for 2026-11-01, 2026-11-02. Check data.span"
+    with pytest.raises(DataError, match=re.escape(f"{root}: nothing is there for 1970-01-06, {there}")):
         annotations(span=5)
     with pytest.raises(ConfigError, match=r"data\.version = 1, but .* has no \{VERSION\}"):
         annotations(version=1)

@@ -14,9 +14,10 @@ import msgspec
 import numpy as np
 
 from detection.coco.validation import entry_types
-from detection.coco.validation.checks import rows_of
+from detection.coco.validation.checks import Typed, rows_of
 from detection.storage.files import is_file
 from detection.storage.json_files import read_json
+from detection.storage.paths import stem, with_name
 from detection.storage.reading import cannot_read, open_stream, read_bytes
 
 _AT_ONCE = 1 << 18  # bytes; what is decoded at once stays in the processor's cache
@@ -72,8 +73,13 @@ def read_ground_truth(path: str | Path, iou_type: str) -> Any:
     except NOT_TAKEN:
         return read_json(path)
     if "annotations" in tree:
-        tree["annotations"] = entry_types.Typed(tree["annotations"], entry_types.ANNOTATIONS[iou_type])
+        tree["annotations"] = Typed(tree["annotations"], entry_types.ANNOTATIONS[iou_type])
     return tree
+
+
+def image_list_path(results: str | Path) -> str:
+    """Returns the path of the list of images beside a results file of `predict`: `NAME_images.json`."""
+    return with_name(results, f"{stem(results)}_images.json")
 
 
 def read_detections(path: str | Path, iou_type: str) -> Any:
@@ -96,7 +102,7 @@ def read_detections(path: str | Path, iou_type: str) -> Any:
         return read_json(path)
     if iou_type == "bbox":
         return np.concatenate(portions)
-    return entry_types.Typed(itertools.chain.from_iterable(portions), entry_types.DETECTIONS[iou_type])
+    return Typed(itertools.chain.from_iterable(portions), entry_types.DETECTIONS[iou_type])
 
 
 def detection_portions(path: str | Path, iou_type: str) -> Iterator[Any]:

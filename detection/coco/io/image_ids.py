@@ -13,9 +13,8 @@ import numpy as np
 
 from detection.coco.validation.invalid_entries import by_id, find_invalid, refuse_or_skip
 from detection.datasets.entries import Id, Rows
-from detection.storage.files import is_file, resolve
+from detection.storage.files import resolve
 from detection.storage.json_files import read_json
-from detection.storage.paths import stem, with_name
 from schemas.errors import DataError
 
 _LOGGER = logging.getLogger("cocoflow.evaluate")
@@ -28,13 +27,8 @@ class _NamedImage(TypedDict):
     file_name: str
 
 
-def image_list_path(results: str | Path) -> str:
-    """Returns the path of the list of images beside a results file of `predict`: `NAME_images.json`."""
-    return with_name(results, f"{stem(results)}_images.json")
-
-
 def with_ground_truth_ids(
-    detections: Any, path: str | Path, images: Sequence[Any], *, where: str
+    detections: Any, path: str | Path, images: Sequence[Any], *, list_path: str, where: str
 ) -> list[Any] | Rows | Any:
     """Replaces the image ids of `predict`'s own numbering by those of the ground truth.
 
@@ -42,18 +36,16 @@ def with_ground_truth_ids(
         detections: content of the results file: COCO results, or rows (see `read_detections`).
         path: the results file.
         images: `images` entries of the ground truth, with `file_name`.
+        list_path: the list of images beside the results file.
         where: names the ground truth in messages.
 
     Returns:
-        Detections of the images that the ground truth lists.  Unchanged if there is no list of images
-        beside the file, or it lacks an image of the detections, as that of another file would.
+        Detections of the images that the ground truth lists.  Unchanged if the list of images lacks an image of
+        the detections, as that of another file would.
 
     Raises:
         DataError: the ground truth lists none of the images, or see `ids_by_file_name`.
     """
-    list_path = image_list_path(path)
-    if not is_file(path) or not is_file(list_path):
-        return detections
     listed = {image["id"]: image["file_name"] for image in named_images(list_path)}
     rows = isinstance(detections, np.ndarray)
     own = detections[:, 0].tolist() if rows else [_image_id(detection) for detection in detections]

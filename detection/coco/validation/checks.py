@@ -6,14 +6,14 @@ invalid, they are looked at one by one, to name the invalid ones or to leave the
 """
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 
-from detection.coco.params import Params, best_of_images
+from detection.coco.params import Params, are_among, best_of_images
 from detection.coco.validation import entry_types
 from detection.coco.validation.invalid_entries import (
     InvalidEntry,
@@ -29,13 +29,24 @@ from detection.coco.validation.invalid_entries import (
     refuse_or_skip,
 )
 from detection.coco.validation.mask_checks import masks_are_valid
-from detection.datasets.entries import Entry, Ids, Rows, are_among, unwritable
+from detection.datasets.entries import Entry, Ids, Rows, unwritable
 from schemas.errors import DataError
 
 _ROW = struct.Struct("=7d").pack
 _NO_AREA = -1.0  # in no area range, so that the annotation is ignored in all
 
 Skipped = list[InvalidEntry] | None  # receives invalid entries, which are then left out; None: they are refused
+
+
+class Typed(list[Any]):
+    """Entries that a reader has decoded as this type, so that they need no conversion.
+
+    kind: the type.
+    """
+
+    def __init__(self, entries: Iterable[Any], kind: Any) -> None:
+        super().__init__(entries)
+        self.kind = kind
 
 
 class Checked(NamedTuple):
@@ -213,7 +224,7 @@ def rows_of(detections: Sequence[entry_types.BoxDetection]) -> Rows:
 
 def convert_all(entries: Sequence[Any], kind: Any) -> list[Any] | None:
     """Converts entries to their type; None if one of them is invalid."""
-    if isinstance(entries, entry_types.Typed) and entries.kind is kind:
+    if isinstance(entries, Typed) and entries.kind is kind:
         return entries
     try:
         return msgspec.convert(list(entries), list[kind])

@@ -5,7 +5,6 @@ out all other keys. `Segmentation` is checked by `detection.datasets.masks`, as 
 depends on the image's size.
 """
 
-from collections.abc import Iterable
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 import msgspec
@@ -98,17 +97,6 @@ class Detection(TypedDict):
     bbox: NotRequired[Box]
     segmentation: NotRequired[Segmentation]
     keypoints: NotRequired[list[Number]]
-
-
-class Typed(list[Any]):
-    """Entries that a reader has decoded as this type, so that they need no conversion.
-
-    kind: the type.
-    """
-
-    def __init__(self, entries: Iterable[Any], kind: Any) -> None:
-        super().__init__(entries)
-        self.kind = kind
 
 
 ANNOTATIONS: dict[str, Any] = {"bbox": BoxAnnotation, "segm": MaskAnnotation, "keypoints": KeypointAnnotation}

@@ -259,7 +259,7 @@ def broken_litert_files_are_refused(folder: Path, images: Path) -> None:
     del description["sha256"]
     (folder / MODEL_JSON).write_text(json.dumps(description))
     file.write_bytes(content[:1000])
-    with pytest.raises(DataError, match=rf"{LITERT_FILE}: the model cannot be run: the runtime crashed"):
+    with pytest.raises(DataError, match=rf"{LITERT_FILE}: the model cannot be run: .* not a valid"):
         open_detector(file, batch_size=1)
     (folder / MODEL_JSON).unlink()
     with pytest.raises(DataError, match=rf"no {MODEL_JSON}, which describes a model file"):

@@ -160,8 +160,8 @@ def test_records_of_later_versions_are_read_and_damaged_ones_named(
     (folder / "d.json").write_text("{")
     caplog.set_level(logging.WARNING, "cocoflow")
     assert [record.id for record in history.read_all()] == ["a", "b"]
-    assert "c.json: not the record of a run: state: Field required" in caplog.text
-    assert "d.json: not JSON" in caplog.text
+    assert "c.json: not the record of a run of this version: state: Field required" in caplog.text
+    assert "d.json: not the record of a run of this version: Invalid JSON" in caplog.text
     with pytest.raises(DataError, match=r"c\.json: not the record of a run"):
         history.read("c")
 

@@ -96,7 +96,7 @@ def test_detectors_share_the_batches_and_run_at_the_same_time(data: Any, monkeyp
         return detect(finder, images, **options)
 
     monkeypatch.setattr(_Finder, "detect", detect_together)
-    [metrics] = ValidationSplit(shards, categories=CATEGORIES, batch_size=1).evaluate(*finders)
+    [metrics] = ValidationSplit(RecordReader(shards), categories=CATEGORIES, batch_size=1).evaluate(*finders)
     assert [len(finder.seen) for finder in finders] == [6, 5]
     assert sorted(finders[0].seen + finders[1].seen) == sorted(entry["id"] for entry in tree["images"])
     monkeypatch.setattr(_Finder, "detect", detect)
@@ -113,7 +113,8 @@ def test_machines_share_the_batches(count: int, data: Any) -> None:
     finders: list[Any] = [_Finder(tree) for _ in range(count)]
 
     def split_of(index: int, gather: Any) -> ValidationSplit:
-        return ValidationSplit(shards, categories=CATEGORIES, batch_size=1, share=Share(index, count, gather))
+        share = Share(index, count, gather)
+        return ValidationSplit(RecordReader(shards), categories=CATEGORIES, batch_size=1, share=share)
 
     def send(index: int, state: bytes) -> list[bytes]:
         sent[index] = state

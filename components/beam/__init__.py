@@ -1,0 +1,1 @@
+"""Beam pipelines of the components: their runner and their progress."""

@@ -1,0 +1,158 @@
+"""A Dask cluster as Beam's workers: its connection, its workers and their versions."""
+
+import contextlib
+import logging
+import platform
+import time
+from argparse import ArgumentParser
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from distributed import Client
+from distributed.comm import get_address_host
+from distributed.utils import get_ip
+
+from schemas.errors import CocoflowError, ConfigError
+from schemas.program import PROGRAM
+
+ADDRESS_OPTION, HOST_OPTION = "--dask_client_address", "--dask_driver_host"
+_PACKAGES = (PROGRAM, "apache-beam")
+_ANSWER = 20.0  # seconds in which a scheduler and its workers have to answer
+_RESTART = 15.0  # seconds in which a lost worker may come back, where it was the last one
+
+logging.getLogger("distributed").setLevel(logging.ERROR)  # a lost worker is reported by us
+
+
+class WorkerLostError(CocoflowError):
+    """A worker ended, or no longer answers."""
+
+
+@dataclass(frozen=True)
+class Worker:
+    """A worker process of the cluster.
+
+    address: such as `tcp://10.0.0.2:40123`.
+    name: for messages.
+    """
+
+    address: str
+    name: str
+
+    def __str__(self) -> str:
+        return self.address if self.name == self.address else f"{self.name} ({self.address})"
+
+
+def add_dask_arguments(parser: ArgumentParser) -> None:
+    """Adds the options of `--runner=dask`."""
+    parser.add_argument(ADDRESS_OPTION, help="address of the Dask scheduler, such as tcp://HOST:8786")
+    parser.add_argument(HOST_OPTION, help="address of this machine for the workers; by default that of the route to them")
+
+
+class Cluster:
+    """The connection to a Dask cluster; use as a context.
+
+    Raises:
+        ConfigError: there is no address.
+        CocoflowError: no scheduler answers there.
+    """
+
+    def __init__(self, address: str | None) -> None:
+        if not address:
+            raise ConfigError(
+                f"--runner=dask: {ADDRESS_OPTION} is missing. Name the scheduler: {ADDRESS_OPTION}=tcp://HOST:8786"
+            )
+        self.address = address
+        try:
+            self.client = Client(address, timeout=_ANSWER, set_as_default=False)
+        except (OSError, ValueError, TypeError) as error:
+            raise CocoflowError(
+                f"{address}: no Dask scheduler answers ({error}). Start one with `dask scheduler`, and name its address "
+                f"in {ADDRESS_OPTION}."
+            ) from error
+
+    def __enter__(self) -> "Cluster":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.client.close(timeout=_ANSWER)
+
+    def workers(self, *, without: Collection[Worker] = ()) -> list[Worker]:
+        """Returns the running workers, each with this process's versions of Python, Beam and Cocoflow.
+
+        Args:
+            without: workers that were lost; if no other is left, waits some seconds for a restarted one.
+
+        Raises:
+            CocoflowError: there is no worker, one does not answer, or one has other versions.
+        """
+        deadline = time.monotonic() + (_RESTART if without else 0)
+        while not (found := [worker for worker in self._running() if worker not in without]):
+            if time.monotonic() >= deadline:
+                raise CocoflowError(
+                    f"{self.address}: the Dask scheduler has no {'other ' if without else ''}worker. "
+                    f"Start some in this environment: `dask worker {self.address} --nworkers auto --nthreads 1`."
+                )
+            time.sleep(0.5)
+        self._require_versions(found)
+        return found
+
+    def last_seen(self) -> dict[str, float]:
+        """Returns when each worker last sent its heartbeat, in the scheduler's seconds, by address."""
+        return {address: entry["last_seen"] for address, entry in self._identity().items()}
+
+    def _running(self) -> Iterator[Worker]:
+        for address, entry in self._identity().items():
+            if entry["status"] == "running":
+                yield Worker(address, str(entry["name"]))
+
+    def _identity(self) -> dict[str, dict[str, Any]]:
+        workers: dict[str, dict[str, Any]] = self._asked(self.client.scheduler.identity, n_workers=-1)["workers"]
+        return workers
+
+    def _require_versions(self, workers: Sequence[Worker]) -> None:
+        message = {"op": "versions", "packages": _PACKAGES}
+        addresses = [worker.address for worker in workers]
+        answers = self._asked(self.client.scheduler.broadcast, msg=message, workers=addresses, on_error="ignore")
+        own = _versions({name: _installed(name) for name in _PACKAGES} | {"python": platform.python_version()})
+        for worker in workers:
+            if worker.address not in answers:
+                raise CocoflowError(f"{worker}: the Dask worker does not answer. Restart it.")
+            packages = answers[worker.address]["packages"]
+            if packages.get(PROGRAM) is None:
+                raise CocoflowError(
+                    f"{worker}: the Dask worker's environment has no Cocoflow. "
+                    "Start workers in an environment, or a container, where this version of Cocoflow is installed."
+                )
+            if (there := _versions(packages)) != own:
+                raise CocoflowError(
+                    f"{worker}: the Dask worker has {there}, but this process {own}. "
+                    "Start all workers in the same environment, or with the same image, as this process."
+                )
+
+    def _asked(self, question: Any, **arguments: Any) -> Any:
+        try:
+            return self.client.sync(question, **arguments, callback_timeout=_ANSWER)
+        except (OSError, TimeoutError) as error:
+            raise CocoflowError(
+                f"{self.address}: the Dask scheduler, or a worker, does not answer ({type(error).__name__}). "
+                "See its log and its dashboard."
+            ) from error
+
+
+def host_for(worker: Worker) -> str:
+    """Returns the address of this machine on the route to a worker."""
+    host: str = get_ip(get_address_host(worker.address))
+    return host
+
+
+def _installed(package: str) -> str | None:
+    with contextlib.suppress(PackageNotFoundError):
+        return version(package)
+    return None
+
+
+def _versions(packages: dict[str, str | None]) -> str:
+    python = ".".join(str(packages["python"]).split(".")[:2])
+    return f"Python {python}, Beam {packages['apache-beam']}, Cocoflow {packages[PROGRAM]}"

@@ -1,0 +1,98 @@
+"""Runs Beam pipelines on the workers of a Dask cluster: `--runner=dask`.
+
+Beam's `FnApiRunner` plans the stages and keeps what passes between them, in this process: the driver.  Its SDK
+harnesses, which run the DoFns, are tasks on the Dask workers, one on each, and connect to the driver by gRPC.
+"""
+
+import logging
+import uuid
+from argparse import ArgumentParser
+from typing import Any
+
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
+from apache_beam.transforms.environments import Environment, python_sdk_capabilities
+
+from components.beam.dask_cluster import Cluster, Worker, WorkerLostError, add_dask_arguments, host_for
+from components.beam.dask_harnesses import ENVIRONMENT, Harnesses
+
+_RERUNS = 2  # of a pipeline that lost a worker
+
+log = logging.getLogger("cocoflow.beam")
+
+
+class DaskOptions(PipelineOptions):  # type: ignore[misc]
+    """The options of `--runner=dask`, see `add_dask_arguments`."""
+
+    @classmethod
+    def _add_argparse_args(cls, parser: ArgumentParser) -> None:
+        add_dask_arguments(parser)
+
+
+class DaskRunner(FnApiRunner):  # type: ignore[misc]
+    """Beam's runner in memory, with SDK harnesses on the workers of a Dask cluster.
+
+    A pipeline that loses a worker runs again on the others, twice at most.  As on other runners, a DoFn may
+    therefore see an element more than once.
+    """
+
+    def __init__(self) -> None:
+        self._key = uuid.uuid4().hex
+        super().__init__(_DaskEnvironment(self._key))
+        self._harnesses: Harnesses | None = None
+
+    def run_pipeline(self, pipeline: Any, options: PipelineOptions) -> Any:
+        """Runs a pipeline.
+
+        Raises:
+            ConfigError: `--dask_client_address` is missing.
+            CocoflowError: the cluster cannot be used; workers were lost three times, or the last one was.
+        """
+        given = options.view_as(DaskOptions)
+        with Cluster(given.dask_client_address) as self._cluster:
+            self._host = given.dask_driver_host
+            return super().run_pipeline(pipeline, options)
+
+    def run_via_runner_api(self, pipeline_proto: Any, options: PipelineOptions) -> Any:
+        """Runs a pipeline, again if a worker is lost."""
+        lost: list[Worker] = []
+        workers = self._cluster.workers()
+        while True:
+            self._num_workers = len(workers)
+            host = self._host or host_for(workers[0])
+            with Harnesses(self._cluster, workers, host=host, key=self._key) as self._harnesses:
+                try:
+                    return super().run_via_runner_api(pipeline_proto, options)
+                except Exception as error:
+                    failure = self._harnesses.failure_behind(error)
+                    if failure is None:
+                        raise
+                    lost += self._harnesses.lost
+                    if not isinstance(failure, WorkerLostError) or len(lost) > _RERUNS:
+                        raise failure from error
+            workers = self._cluster.workers(without=lost)
+            log.warning("%s The pipeline starts again on %d workers.", failure, len(workers))
+
+    def progress(self) -> str:
+        """Returns how many workers are busy; empty before the start."""
+        return "" if self._harnesses is None else self._harnesses.progress()
+
+
+class _DaskEnvironment(Environment):  # type: ignore[misc]
+    """Where the DoFns of a `DaskRunner` run."""
+
+    def __init__(self, key: str, **options: Any) -> None:
+        super().__init__(**{"capabilities": python_sdk_capabilities(), **options})
+        self._key = key
+
+    def to_runner_api_parameter(self, context: Any) -> tuple[str, bytes]:
+        return ENVIRONMENT, self._key.encode()
+
+    @staticmethod
+    @Environment.register_urn(ENVIRONMENT, bytes)
+    def from_runner_api_parameter(
+        payload: bytes, capabilities: Any, artifacts: Any, resource_hints: Any, context: Any
+    ) -> "_DaskEnvironment":
+        return _DaskEnvironment(
+            payload.decode(), capabilities=capabilities, artifacts=artifacts, resource_hints=resource_hints
+        )

@@ -139,7 +139,6 @@ def ours(folder: Path, name: str, out: Path, workers: str) -> tuple[float, float
 
 def _convert(folder: Path, name: str, out: Path, workers: str) -> None:
     from components.coco_example_gen.conversion import convert
-    from components.coco_example_gen.workers import make_local_pipeline
     from detection.datasets.layouts import SplitFiles
     from schemas.config.issues import MAX_PIXELS, IssuePolicies
 
@@ -156,7 +155,7 @@ def _convert(folder: Path, name: str, out: Path, workers: str) -> None:
         out,
         policies=IssuePolicies(),
         max_pixels=MAX_PIXELS,
-        make_pipeline=lambda chosen: make_local_pipeline(options),
+        beam_args=options,
     )
     seconds = time.perf_counter() - start
     peak = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))

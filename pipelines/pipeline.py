@@ -10,12 +10,12 @@ from tfx.orchestration.data_types import RuntimeParameter
 from tfx.orchestration.pipeline import Pipeline
 from tfx.types import BaseChannel
 
+from components.beam.pipelines import IN_MEMORY_RUNNER, beam_arguments
 from components.coco_evaluator.component import CocoEvaluator
 from components.coco_evaluator.tfma.eval_config import read_eval_config
 from components.coco_example_gen.component import CocoExampleGen, RemoteCocoExampleGen
 from components.coco_example_gen.spans.locate import division_of
 from components.coco_example_gen.spans.span_paths import SpanSplits
-from components.coco_example_gen.workers import IN_MEMORY_RUNNER
 from components.detection_trainer.component import DetectionTrainer, Remote
 from components.record_schema_gen.component import RecordSchemaGen
 from components.saved_model_pusher.component import SavedModelPusher
@@ -59,7 +59,7 @@ def create_pipeline(
         pipeline_root=layout.artifacts,
         components=_nodes(config, _Here(config, layout, located)),
         enable_cache=True,
-        beam_pipeline_args=list(config.run.beam_args),
+        beam_pipeline_args=beam_arguments(config.run.beam_args),
         metadata_connection_config=None if database is None else database.connection(),
     )
 
@@ -172,7 +172,7 @@ def _remote_beam_args(config: Config) -> list[str]:
     Workers on Dataflow get the pipeline's own image unless the options say otherwise.  In memory, where there are
     no workers, that option keeps TFX from packaging itself for them.
     """
-    arguments = list(config.run.beam_args)
+    arguments = beam_arguments(config.run.beam_args)
     in_memory = f"--runner={IN_MEMORY_RUNNER}"
     if not any(one.startswith("--runner") for one in arguments):
         arguments.insert(0, in_memory)

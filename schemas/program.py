@@ -27,6 +27,7 @@ EXTRAS = {
         "tfx_bsl",
     ),
     "onnx": ("onnx", "onnxruntime", "tf2onnx"),
+    "dask": ("distributed",),
 }
 
 

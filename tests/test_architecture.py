@@ -61,14 +61,15 @@ ALLOWED_IMPORTS = {
         "components.record_schema_gen": "schemas detection.storage",
         "components.coco_example_gen.spans": "schemas schemas.config detection.storage detection.images "
         "detection.datasets components.history",
+        "components.beam": "schemas",
         "components.coco_example_gen": "schemas schemas.config detection.storage detection.images detection.datasets "
-        "detection.reports components.history components.coco_example_gen.spans",
+        "detection.reports components.history components.beam components.coco_example_gen.spans",
         "components.detection_trainer": "schemas schemas.config detection.storage detection.datasets "
         "detection.input_pipeline detection.weights detection.pretrained detection.training.distributed "
         "detection.training components.history",
         "components.coco_evaluator": "schemas schemas.config detection.types detection.storage detection.images "
         "detection.datasets detection.input_pipeline detection.coco detection.inference detection.analysis "
-        "detection.reports components.history detection.devices",
+        "detection.reports components.history components.beam detection.devices",
         "components.saved_model_pusher": "schemas schemas.config detection.storage detection.inference "
         "detection.analysis components.history components.vertex_service",
         "pipelines.resolvers": "schemas schemas.config components.history components.coco_example_gen.spans "
@@ -76,9 +77,9 @@ ALLOWED_IMPORTS = {
         "pipelines": "schemas schemas.config detection.storage detection.datasets detection.analysis "
         "detection.training.monitoring components.coco_example_gen components.coco_example_gen.spans "
         "components.detection_trainer components.coco_evaluator components.saved_model_pusher "
-        "components.record_schema_gen pipelines.resolvers",
+        "components.record_schema_gen components.beam pipelines.resolvers",
         "pipelines.runners": "detection.storage detection.pretrained schemas schemas.config components.retries "
-        "components.vertex_service components.coco_example_gen pipelines",
+        "components.vertex_service components.beam pipelines",
         "pipelines.runs": "schemas schemas.config detection.storage detection.datasets detection.models "
         "detection.pretrained detection.coco detection.training.distributed detection.training components.history "
         "components.coco_example_gen.spans components.detection_trainer pipelines.runners pipelines "
@@ -90,10 +91,10 @@ ALLOWED_IMPORTS = {
         "detection.inference detection.analysis detection.reports detection.training.distributed "
         "detection.training.checkpoints detection.training.validation detection.training components.history "
         "components.coco_example_gen components.coco_example_gen.spans components.coco_evaluator pipelines "
-        "pipelines.runs detection.devices pipelines.runners",
+        "pipelines.runs detection.devices pipelines.runners components.beam",
         "pipelines.commands": "schemas schemas.config detection.storage detection.coco detection.training.validation "
-        "components.coco_evaluator components.saved_model_pusher pipelines.runners pipelines pipelines.runs "
-        "pipelines.watch pipelines.standalone",
+        "components.beam components.coco_evaluator components.saved_model_pusher pipelines.runners pipelines "
+        "pipelines.runs pipelines.watch pipelines.standalone",
         "pipeline_runner": "schemas pipelines pipelines.runs",
     }.items()
 }

@@ -47,7 +47,9 @@ class Worker:
 def add_dask_arguments(parser: ArgumentParser) -> None:
     """Adds the options of `--runner=dask`."""
     parser.add_argument(ADDRESS_OPTION, help="address of the Dask scheduler, such as tcp://HOST:8786")
-    parser.add_argument(HOST_OPTION, help="address of this machine for the workers; by default that of the route to them")
+    parser.add_argument(
+        HOST_OPTION, help="address of this machine for the workers (default: that of the route to them)"
+    )
 
 
 class Cluster:
@@ -68,8 +70,8 @@ class Cluster:
             self.client = Client(address, timeout=_ANSWER, set_as_default=False)
         except (OSError, ValueError, TypeError) as error:
             raise CocoflowError(
-                f"{address}: no Dask scheduler answers ({error}). Start one with `dask scheduler`, and name its address "
-                f"in {ADDRESS_OPTION}."
+                f"{address}: no Dask scheduler answers ({error}). "
+                f"Start one with `dask scheduler`, and name its address in {ADDRESS_OPTION}."
             ) from error
 
     def __enter__(self) -> "Cluster":
@@ -108,13 +110,13 @@ class Cluster:
                 yield Worker(address, str(entry["name"]))
 
     def _identity(self) -> dict[str, dict[str, Any]]:
-        workers: dict[str, dict[str, Any]] = self._asked(self.client.scheduler.identity, n_workers=-1)["workers"]
+        workers: dict[str, dict[str, Any]] = self._asked("identity", n_workers=-1)["workers"]
         return workers
 
     def _require_versions(self, workers: Sequence[Worker]) -> None:
         message = {"op": "versions", "packages": _PACKAGES}
         addresses = [worker.address for worker in workers]
-        answers = self._asked(self.client.scheduler.broadcast, msg=message, workers=addresses, on_error="ignore")
+        answers = self._asked("broadcast", msg=message, workers=addresses, on_error="ignore")
         own = _versions({name: _installed(name) for name in _PACKAGES} | {"python": platform.python_version()})
         for worker in workers:
             if worker.address not in answers:
@@ -131,9 +133,10 @@ class Cluster:
                     "Start all workers in the same environment, or with the same image, as this process."
                 )
 
-    def _asked(self, question: Any, **arguments: Any) -> Any:
+    def _asked(self, question: str, **arguments: Any) -> Any:
+        """Calls a function of the scheduler: the client's own methods wait for ever for a worker that hangs."""
         try:
-            return self.client.sync(question, **arguments, callback_timeout=_ANSWER)
+            return self.client.sync(getattr(self.client.scheduler, question), **arguments, callback_timeout=_ANSWER)
         except (OSError, TimeoutError) as error:
             raise CocoflowError(
                 f"{self.address}: the Dask scheduler, or a worker, does not answer ({type(error).__name__}). "

@@ -154,7 +154,7 @@ def _unstarted(worker: Worker, error: BaseException | None, host: str) -> Cocofl
     return CocoflowError(f"The Dask worker {worker} cannot run Beam: {type(error).__name__}: {error}")
 
 
-class _Connection(worker_handlers.ControlConnection):  # type: ignore[misc]
+class _Connection(worker_handlers.ControlConnection):
     """The control stream of a harness: the requests of an attempt fail as soon as one harness is lost."""
 
     def __init__(self, harnesses: Harnesses) -> None:
@@ -171,8 +171,8 @@ class _Connection(worker_handlers.ControlConnection):  # type: ignore[misc]
         return bool(self._futures_by_id)
 
     def _read(self) -> None:
-        self._input = _until_broken(self._input)
-        super()._read()
+        with contextlib.suppress(Exception):  # gRPC's, for a broken stream, is no subclass of anything public
+            super()._read()
         if not self._closing:
             self._harnesses.disconnected(self)
 
@@ -192,7 +192,7 @@ class _Connection(worker_handlers.ControlConnection):  # type: ignore[misc]
         self.push(worker_handlers.BeamFnControlServicer._DONE_MARKER)
 
 
-class _DataServicer(data_plane.BeamFnDataServicer):  # type: ignore[misc]
+class _DataServicer(data_plane.BeamFnDataServicer):
     """Beam's data service; the end of a worker is told by its control stream, not by a traceback for each stream."""
 
     def Data(self, elements_iterator: Iterator[Any], context: Any) -> Iterator[Any]:  # noqa: N802 (gRPC's name)
@@ -200,7 +200,7 @@ class _DataServicer(data_plane.BeamFnDataServicer):  # type: ignore[misc]
 
 
 def _until_broken(messages: Iterator[Any]) -> Iterator[Any]:
-    with contextlib.suppress(Exception):  # gRPC's own are no subclass of anything public
+    with contextlib.suppress(Exception):
         yield from messages
 
 
@@ -226,7 +226,7 @@ class _Server:
         self._server.stop(1.0).wait()
 
 
-class _WorkerHandlers(worker_handlers.WorkerHandlerManager):  # type: ignore[misc]
+class _WorkerHandlers(worker_handlers.WorkerHandlerManager):
     """Beam's manager of harnesses, with `_Server` for those on Dask."""
 
     def __init__(self, environments: Mapping[str, Any], job_provision_info: Any) -> None:
@@ -237,7 +237,7 @@ class _WorkerHandlers(worker_handlers.WorkerHandlerManager):  # type: ignore[mis
 
 
 @worker_handlers.WorkerHandler.register_environment(ENVIRONMENT, bytes)
-class _DaskWorkerHandler(worker_handlers.GrpcWorkerHandler):  # type: ignore[misc]
+class _DaskWorkerHandler(worker_handlers.GrpcWorkerHandler):
     """A harness on a Dask worker."""
 
     def __init__(self, payload: bytes, state: Any, provision_info: Any, grpc_server: _Server) -> None:

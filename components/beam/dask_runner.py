@@ -21,7 +21,7 @@ _RERUNS = 2  # of a pipeline that lost a worker
 log = logging.getLogger("cocoflow.beam")
 
 
-class DaskOptions(PipelineOptions):  # type: ignore[misc]
+class DaskOptions(PipelineOptions):
     """The options of `--runner=dask`, see `add_dask_arguments`."""
 
     @classmethod
@@ -29,7 +29,7 @@ class DaskOptions(PipelineOptions):  # type: ignore[misc]
         add_dask_arguments(parser)
 
 
-class DaskRunner(FnApiRunner):  # type: ignore[misc]
+class DaskRunner(FnApiRunner):
     """Beam's runner in memory, with SDK harnesses on the workers of a Dask cluster.
 
     A pipeline that loses a worker runs again on the others, twice at most.  As on other runners, a DoFn may
@@ -78,7 +78,7 @@ class DaskRunner(FnApiRunner):  # type: ignore[misc]
         return "" if self._harnesses is None else self._harnesses.progress()
 
 
-class _DaskEnvironment(Environment):  # type: ignore[misc]
+class _DaskEnvironment(Environment):
     """Where the DoFns of a `DaskRunner` run."""
 
     def __init__(self, key: str, **options: Any) -> None:

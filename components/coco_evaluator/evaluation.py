@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from components.coco_evaluator.beam.detection_files import read_detections, write_detections
 from components.coco_evaluator.beam.evaluate import detections_folder
-from components.coco_evaluator.beam.models_pass import MakePipeline, Measured, run_models
+from components.coco_evaluator.beam.models_pass import Measured, run_models
 from components.coco_evaluator.beam.sample import SampleRecords
 from components.coco_evaluator.measured_types import Counts, choose_params, require_iou_types
 from components.coco_evaluator.request import Task
@@ -150,7 +150,7 @@ class Evaluation(NamedTuple):
     verdict: Verdict
 
 
-def evaluate_models(task: Task, folder: str | Path, *, make_pipeline: MakePipeline) -> Evaluation:
+def evaluate_models(task: Task, folder: str | Path, *, beam_args: Sequence[str]) -> Evaluation:
     """Runs the models, and writes metrics, detections, analysis, report, verdict, TFMA's and TensorBoard's files.
 
     The file of the verdict is written last: if it exists, all others are complete.  What an earlier
@@ -159,7 +159,7 @@ def evaluate_models(task: Task, folder: str | Path, *, make_pipeline: MakePipeli
     Args:
         task: models, records and options.
         folder: output folder, local or remote; all workers read and write below it.
-        make_pipeline: makes a Beam pipeline.
+        beam_args: options of the Beam pipelines, see `make_pipeline`.
 
     Raises:
         ConfigError: see `analysis_options`.
@@ -171,7 +171,7 @@ def evaluate_models(task: Task, folder: str | Path, *, make_pipeline: MakePipeli
     work = join(folder, _WORK)
     _remove_leftovers(folder, work)
     try:
-        params, config, measured = _measure(task, given, work, make_pipeline)
+        params, config, measured = _measure(task, given, work, beam_args)
         metrics = [result.metrics for result in measured.overall[CANDIDATE].values()]
         slices = _slices_to_json(measured)
         write_json(join(folder, METRICS_JSON), metrics_to_json(*metrics) | {"slices": slices})
@@ -203,10 +203,10 @@ def evaluate_models(task: Task, folder: str | Path, *, make_pipeline: MakePipeli
 
 
 def _measure(
-    task: Task, given: Mapping[str, Sequence[IouType]], work: str, make_pipeline: MakePipeline
+    task: Task, given: Mapping[str, Sequence[IouType]], work: str, beam_args: Sequence[str]
 ) -> tuple[list[Params], Any, Measured]:
     """Chooses the IoU types and runs the models; returns the params by type, the complete `EvalConfig`, the results."""
-    counts = Counts(task.records, join(work, _COUNTS), make_pipeline)
+    counts = Counts(task.records, join(work, _COUNTS), beam_args)
     params = choose_params(task, given[CANDIDATE], counts)
     config = complete(task.eval_config, has_baseline=BASELINE in task.models, iou_type=params[0].iou_type)
     measured = run_models(
@@ -216,7 +216,7 @@ def _measure(
         images=counts.images if task.images is None else task.images,
         slicing=config.slicing_specs,
         work=work,
-        make_pipeline=make_pipeline,
+        beam_args=beam_args,
     )
     if not measured.overall:
         raise DataError(f"{task.records}: no record. Evaluate on a split that has images.")

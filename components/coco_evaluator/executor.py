@@ -92,7 +92,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):
         evaluation = evaluate_models(
             make_task(examples, models, exec_properties),
             artifact_utils.get_single_uri(output_dict[keys.EVALUATION_KEY]),
-            make_pipeline=self._make_beam_pipeline,
+            beam_args=self._beam_pipeline_args,
         )
         record_blessing(
             blessing,

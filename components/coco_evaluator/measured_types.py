@@ -8,7 +8,8 @@ from typing import Any
 
 import apache_beam as beam
 
-from components.coco_evaluator.beam.models_pass import MakePipeline, ReadRecords
+from components.beam.pipelines import make_pipeline
+from components.coco_evaluator.beam.models_pass import ReadRecords
 from components.coco_evaluator.request import Task
 from components.coco_evaluator.tfma.eval_config import check_our_metrics
 from components.coco_evaluator.tfma.metric_options import MetricOptions
@@ -33,13 +34,13 @@ class Counts:
     Args:
         records: folder or pattern of the TFRecord files.
         path: path of a file for this alone, which a worker writes.
-        make_pipeline: makes a Beam pipeline.
+        beam_args: options of the Beam pipeline, see `make_pipeline`.
     """
 
-    def __init__(self, records: str, path: str, make_pipeline: MakePipeline) -> None:
+    def __init__(self, records: str, path: str, beam_args: Sequence[str]) -> None:
         self._records = records
         self._path = path
-        self._make_pipeline = make_pipeline
+        self._beam_args = beam_args
 
     @property
     def images(self) -> int:
@@ -49,7 +50,7 @@ class Counts:
     @cached_property
     def annotations(self) -> Counter[str]:
         """See `count_annotations`."""
-        with self._make_pipeline() as pipeline:
+        with make_pipeline(self._beam_args) as pipeline:
             (
                 pipeline
                 | "Read" >> ReadRecords(self._records)

@@ -12,7 +12,6 @@ import tensorflow as tf
 from components.coco_example_gen.examination import Examination, examine
 from components.coco_example_gen.report import write_data_report
 from components.coco_example_gen.shards import SplitResult
-from components.coco_example_gen.workers import MakePipeline, make_local_pipeline
 from detection.datasets.issues import Issue
 from detection.datasets.layouts import EXAMPLES_WORK, SplitFiles
 from detection.datasets.packed_entries import unpack_entries
@@ -37,7 +36,7 @@ def convert(
     policies: IssuePolicies,
     max_pixels: int,
     label_map: str | None = None,
-    make_pipeline: MakePipeline = make_local_pipeline,
+    beam_args: Sequence[str] = (),
 ) -> None:
     """Writes Split-<name>/, quarantine.jsonl, data_report.html and, last, dataset.json below `root`, or nothing.
 
@@ -49,7 +48,7 @@ def convert(
         policies: what is done about issues of images and annotations.
         max_pixels: images of more are refused before they are decoded.
         label_map: categories of TFRecords, see `read_label_map`; None: those of the records.
-        make_pipeline: of the Beam pipelines that read the data.
+        beam_args: options of the Beam pipelines that read the data, see `make_pipeline`.
 
     Raises:
         DataError: unusable annotation files; issues whose policy is to fail; nothing
@@ -65,7 +64,7 @@ def convert(
             max_pixels=max_pixels,
             work=work,
             records=root,
-            make_pipeline=make_pipeline,
+            beam_args=beam_args,
             label_map=label_map,
             judge=_stop_at,
         )

@@ -8,6 +8,7 @@ from typing import Any
 
 import apache_beam as beam
 
+from components.beam.pipelines import make_pipeline
 from components.coco_example_gen.inputs import Inputs, open_inputs
 from components.coco_example_gen.shards import (
     IMAGES_PER_SHARD,
@@ -18,7 +19,7 @@ from components.coco_example_gen.shards import (
     write_shard,
 )
 from components.coco_example_gen.sources import Source
-from components.coco_example_gen.workers import MakePipeline, local_options, make_local_pipeline, told_progress
+from components.coco_example_gen.workers import local_options, told_progress
 from detection.datasets.encode_record import Rules
 from detection.datasets.entries import Entry
 from detection.datasets.issues import Issue, printable
@@ -58,7 +59,7 @@ def examine(
     max_pixels: int,
     work: str | Path,
     records: str | Path | None,
-    make_pipeline: MakePipeline = make_local_pipeline,
+    beam_args: Sequence[str] = (),
     label_map: str | None = None,
     judge: Callable[[Sequence[Issue]], None] = lambda issues: None,
 ) -> Examination:
@@ -70,7 +71,7 @@ def examine(
         max_pixels: images of more are refused before they are decoded.
         work: folder, seen by all workers, for what they need and find.
         records: folder that receives Split-<name>/ with the records; None: none are written.
-        make_pipeline: of the Beam pipelines that read the data.
+        beam_args: options of the Beam pipelines that read the data, see `make_pipeline`.
         label_map: categories of TFRecords, see `read_label_map`; None: those of the records.
         judge: sees the issues of the annotation files before any image is read, and
             may raise.
@@ -79,13 +80,13 @@ def examine(
         DataError: an annotation file or a TFRecord file that cannot be read; a split
             without images.
     """
-    inputs = open_inputs(splits, policies, label_map=label_map, work=work, make_pipeline=make_pipeline)
+    inputs = open_inputs(splits, policies, label_map=label_map, work=work, beam_args=beam_args)
     judge(inputs.issues)
     rules = _rules(inputs.dataset["categories"], policies, max_pixels)
     plans = write_plans(inputs.sources, rules, records=records, work=work)
     paths = [path for of_split in plans.values() for path in of_split]
     options = local_options(len(paths) * IMAGES_PER_SHARD)
-    with make_pipeline(options) as pipeline, told_progress(paths):
+    with make_pipeline(beam_args, options) as pipeline, told_progress(paths):
         (
             pipeline
             | "Plans" >> beam.Create(paths)

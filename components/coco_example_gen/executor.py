@@ -1,9 +1,7 @@
 """The component's work: reads annotations, lets workers write shards, lists the issues."""
 
-from collections.abc import Sequence
 from typing import Any
 
-import apache_beam as beam
 from tfx import types
 from tfx.components.util import examples_utils
 from tfx.dsl.components.base import base_beam_executor
@@ -23,7 +21,6 @@ from components.coco_example_gen.spans.resolution import (
     mark,
     resolve,
 )
-from components.coco_example_gen.workers import chooses_workers, make_local_pipeline
 from components.history import HISTORY_KEY, record_examples
 from schemas.config.issues import IssuePolicies
 
@@ -54,7 +51,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):
             policies=IssuePolicies.model_validate_json(exec_properties[ON_FAULT_KEY]),
             max_pixels=exec_properties[MAX_PIXELS_KEY],
             label_map=exec_properties.get(LABEL_MAP_KEY),
-            make_pipeline=self._make_pipeline,
+            beam_args=self._beam_pipeline_args,
         )
         examples.split_names = artifact_utils.encode_split_names(list(splits))
         # No file format: TFX knows only "tfrecords_gzip", its readers go by the file's ending.
@@ -62,9 +59,3 @@ class Executor(base_beam_executor.BaseBeamExecutor):
         if FINGERPRINT_PROPERTY in exec_properties:
             mark(examples, exec_properties)
             record_examples(exec_properties.get(HISTORY_KEY), examples, source=exec_properties[DATA_SOURCE_KEY])
-
-    def _make_pipeline(self, local_options: Sequence[str]) -> beam.Pipeline:
-        given = self._beam_pipeline_args
-        if self._make_beam_pipeline_fn is not None or chooses_workers(given):
-            return self._make_beam_pipeline()
-        return make_local_pipeline([*given, *local_options])

@@ -10,8 +10,8 @@ from typing import Any
 
 import apache_beam as beam
 
+from components.beam.pipelines import make_pipeline
 from components.coco_example_gen.sources import CocoSource, RecordSource, Source
-from components.coco_example_gen.workers import MakePipeline
 from detection.datasets.annotations import AnnotationFile, index_annotations, merge_categories
 from detection.datasets.importers.label_map import dataset_files_beside, read_dataset_head, read_label_map
 from detection.datasets.importers.merging import Survey, merge_surveys, survey_report
@@ -50,7 +50,7 @@ def open_inputs(
     *,
     label_map: str | None,
     work: str | Path,
-    make_pipeline: MakePipeline,
+    beam_args: Sequence[str],
 ) -> Inputs:
     """Indexes annotation files, each once, and surveys TFRecords.
 
@@ -59,7 +59,7 @@ def open_inputs(
         policies: what is done about issues, for those found here.
         label_map: categories of TFRecords; None: those of the records.
         work: folder, seen by all workers.
-        make_pipeline: of the Beam pipeline that surveys TFRecords.
+        beam_args: options of the Beam pipeline that surveys TFRecords, see `make_pipeline`.
 
     Raises:
         DataError: a file that cannot be read; categories that contradict each other.
@@ -72,7 +72,7 @@ def open_inputs(
     ]
     survey_file = paths.join(work, "survey.pickle")
     if shards:
-        survey, head = _survey([path for paths in shards.values() for path in paths], label_map, work, make_pipeline)
+        survey, head = _survey([path for paths in shards.values() for path in paths], label_map, work, beam_args)
         write_bytes(survey_file, pickle.dumps(survey), durable=False)
         heads.append((next(iter(shards.values()))[0], {**head, "categories": survey.categories}))
     sources: dict[str, Source] = {
@@ -90,12 +90,12 @@ def _index(splits: Mapping[str, SplitFiles], policies: IssuePolicies) -> dict[tu
 
 
 def _survey(
-    shards: Sequence[str], label_map: str | None, work: str | Path, make_pipeline: MakePipeline
+    shards: Sequence[str], label_map: str | None, work: str | Path, beam_args: Sequence[str]
 ) -> tuple[Survey, dict[str, Any]]:
     """Looks at all records; the second value is what dataset.json beside them says, if there is one."""
     names = [f"survey-{number:05d}.json" for number in range(len(shards))]
     answers = [paths.join(work, name) for name in names]
-    with make_pipeline([]) as pipeline:
+    with make_pipeline(beam_args) as pipeline:
         (
             pipeline
             | "Shards" >> beam.Create(list(zip(shards, answers, strict=True)))

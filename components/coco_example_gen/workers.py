@@ -1,4 +1,4 @@
-"""Workers on the cores of one machine, and the progress of a Beam pipeline.
+"""Workers on the cores of one machine, and the progress of a conversion.
 
 Threads start at once, but share Python's lock; processes do not, and each takes some
 fifteen seconds to import what it needs.
@@ -8,20 +8,12 @@ import contextlib
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
-
-import apache_beam as beam
+from collections.abc import Iterator, Sequence
 
 from components.coco_example_gen.shards import RESULT
 from detection.storage.files import list_folder
 from detection.storage.paths import parent
 from schemas.errors import DataError
-
-# From local Beam options, which a runner that was chosen makes no use of, to a pipeline.
-MakePipeline = Callable[[Sequence[str]], beam.Pipeline]
-
-# The default of newer Beam versions, Prism, is a program that Beam downloads.  Every version knows this name.
-IN_MEMORY_RUNNER = "apache_beam.runners.portability.fn_api_runner.FnApiRunner"
 
 # Images, for each core beyond the first, from which on processes are done earlier than threads.
 _PROCESSES_PAY = 30_000
@@ -36,17 +28,6 @@ def local_options(images: int) -> list[str]:
     if images * (cores - 1) < _PROCESSES_PAY:
         return []
     return ["--direct_running_mode=multi_processing", f"--direct_num_workers={cores}"]
-
-
-def make_local_pipeline(options: Sequence[str]) -> beam.Pipeline:
-    """A pipeline on this machine, unless the options name another runner."""
-    return beam.Pipeline(argv=[f"--runner={IN_MEMORY_RUNNER}", *options])
-
-
-def chooses_workers(beam_args: Sequence[str]) -> bool:
-    """Returns whether Beam arguments choose workers: by name, or with a runner other than the one in memory."""
-    chosen = (argument for argument in beam_args if argument != f"--runner={IN_MEMORY_RUNNER}")
-    return any(argument.startswith(("--runner", "--direct_")) for argument in chosen)
 
 
 @contextlib.contextmanager

@@ -36,7 +36,7 @@ def _run(runner: "IrBasedRunner", pipeline: "Pipeline", run_id: str) -> None:
     from tfx.dsl.compiler.constants import PIPELINE_RUN_ID_PARAMETER_NAME
     from tfx.orchestration.portable.runtime_parameter_utils import substitute_runtime_parameter
 
-    from components.coco_example_gen.workers import IN_MEMORY_RUNNER
+    from components.beam.pipelines import IN_MEMORY_RUNNER
 
     # BeamDagRunner takes no options, and an option for TFX's components would have each package TFX anew.
     StandardOptions.DEFAULT_RUNNER = IN_MEMORY_RUNNER

@@ -8,7 +8,6 @@ from components.coco_evaluator.measured_types import require_iou_types
 from components.coco_evaluator.request import Task, read_dataset
 from components.coco_evaluator.tfma.eval_config import read_eval_config
 from components.coco_evaluator.tfma.slice_metrics import BASELINE, CANDIDATE
-from components.coco_example_gen.workers import make_local_pipeline
 from detection.inference.detectors import open_detector
 from detection.inference.model_files import model_folder
 from detection.inference.restore import read_model_categories
@@ -43,7 +42,8 @@ def evaluate_model(
         examples: folder of an `Examples` artifact, or of another data set, which `data.root`
             then names, too.
         baseline: model to compare with, see `model`; None: no baseline.
-        output: folder, new or empty.  Leftovers of killed runs beside it, or in a remote one, are removed.
+        output: folder, new or empty, that the workers of `run.beam_args` reach.  Leftovers of killed
+            runs beside it, or in a remote one, are removed.
 
     Raises:
         ConfigError: the configuration and the data set do not fit; an `EvalConfig` that
@@ -67,7 +67,7 @@ def evaluate_model(
 
     with (
         output_folder(output, last=BLESSING_JSON) as folder,
-        data_as_examples(config, examples, split=evaluation.split, check=check) as root,
+        data_as_examples(config, examples, split=evaluation.split, check=check, shared=folder) as root,
     ):
         dataset = read_dataset(root, evaluation.split)
         _require_categories(model, dataset.categories, examples)
@@ -81,7 +81,7 @@ def evaluate_model(
             config=evaluation,
             eval_config=eval_config,
         )
-        return evaluate_models(task, folder, make_pipeline=lambda: make_local_pipeline(config.run.beam_args))
+        return evaluate_models(task, folder, beam_args=config.run.beam_args)
 
 
 def _require_categories(model: str, categories: Sequence[Mapping[str, Any]], data: str) -> None:

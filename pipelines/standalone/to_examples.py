@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+from components.beam.pipelines import chooses_workers
 from components.coco_example_gen.conversion import convert
 from detection.storage import files, paths
 from pipelines.dataset_files import categories_of, files_of
@@ -12,12 +14,14 @@ from schemas.artifacts import DATASET_JSON
 from schemas.config.config import Config
 from schemas.config.issues import IssuePolicies
 
+_CONVERTED = ".examples"
+
 
 def write_examples(config: Config, output: str) -> None:
     """Writes the data set as Examples; what has issues is left out, unless `data.on_fault` says otherwise.
 
     Args:
-        config: `data` counts.
+        config: `data` and `run.beam_args` count.
         output: folder, new or empty.  What killed runs left beside it, or in a remote one, is removed.
 
     Raises:
@@ -36,22 +40,30 @@ def write_examples(config: Config, output: str) -> None:
             policies=policies,
             max_pixels=config.data.max_pixels,
             label_map=config.data.label_map,
+            beam_args=config.run.beam_args,
         )
 
 
 @contextmanager
 def data_as_examples(
-    config: Config, folder: str, *, split: str, check: Callable[[list[dict[str, Any]]], object] | None = None
+    config: Config,
+    folder: str,
+    *,
+    split: str,
+    check: Callable[[list[dict[str, Any]]], object] | None = None,
+    shared: str | Path | None = None,
 ) -> Iterator[str]:
     """Yields the folder of an `Examples` artifact with a split.
 
     Args:
-        config: its section `data` counts.
+        config: `data` and, with `shared`, `run.beam_args` count.
         folder: such a one, or one of another data set, which `data.root` then names, too;
             that is converted for the duration of the block.
         split: name of the split.
         check: called with the data set's categories before it is converted, if they can
             be told then; raises if the data set does not fit; None: no check.
+        shared: folder that the workers of `run.beam_args` reach, where these choose workers, to
+            convert in; None: converts in memory, in a temporary folder.
 
     Raises:
         DataError: the data cannot be used.
@@ -66,12 +78,15 @@ def data_as_examples(
     if check is not None and categories is not None:
         check(categories)
     with scratch_tempdir() as temporary:
-        made = temporary / "examples"
+        place, beam_args = (temporary, ()) if shared is None else (shared, config.run.beam_args)
+        made = paths.join(place if chooses_workers(beam_args) else temporary, _CONVERTED)
         convert(
             of_split,
             made,
             policies=data.on_fault,
             max_pixels=data.max_pixels,
             label_map=data.label_map,
+            beam_args=beam_args,
         )
-        yield str(made)
+        yield made
+        files.remove_folder(made)

@@ -1,6 +1,6 @@
 """Beam: one pass over a split's records: all models, all slices."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,6 +8,7 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.utils import shared
 
+from components.beam.pipelines import make_pipeline
 from components.coco_evaluator.beam.batches import ALL_IMAGES, DetectedBatch, of_categories
 from components.coco_evaluator.beam.evaluate import (
     Evaluate,
@@ -34,8 +35,6 @@ from detection.storage.tfrecord import find_shards, read_shard
 from detection.types import EncodedImage
 from schemas.config.evaluate import ViewsConfig
 from schemas.metrics import IouType
-
-MakePipeline = Callable[[], beam.Pipeline]
 
 NO_VIEWS = ViewsConfig()
 _SAMPLE, _SERVED = "sample", "served"
@@ -169,7 +168,7 @@ def run_models(
     images: int,
     slicing: Sequence[Any],
     work: str | Path,
-    make_pipeline: MakePipeline,
+    beam_args: Sequence[str],
 ) -> Measured:
     """Runs all models over the records, once for all IoU types.
 
@@ -181,7 +180,7 @@ def run_models(
         slicing: `tfma.SlicingSpec`s.
         work: folder, shared by all workers; keeps the detections of `candidate` and
             `baseline` in folders of these names.
-        make_pipeline: makes a Beam pipeline.
+        beam_args: options of the Beam pipeline, see `make_pipeline`.
 
     Raises:
         DataError: an invalid model or record.
@@ -197,7 +196,7 @@ def run_models(
     choice = SampleChoice(task.config.analysis.images, images, task.config.analysis.seed)
     served = KeepServed(SampleChoice(task.served_images, images, task.config.analysis.seed), join(work, _SERVED))
     slicer = Slicer(slicing) if any(spec.ByteSize() for spec in slicing) else None
-    with make_pipeline() as pipeline:
+    with make_pipeline(beam_args) as pipeline:
         records = pipeline | "Read" >> ReadRecords(task.records)
         records | "Sample" >> KeepSample(choice, join(work, _SAMPLE))
         for part, model in task.models.items():

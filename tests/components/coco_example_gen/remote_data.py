@@ -1,9 +1,9 @@
 """Data sets on the emulator, and what a conversion leaves there."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from components.coco_example_gen.conversion import convert
-from components.coco_example_gen.workers import MakePipeline, make_local_pipeline
 from detection.datasets.layouts import SplitFiles
 from detection.storage import files, paths
 from detection.storage.reading import read_bytes
@@ -26,9 +26,7 @@ def contents(folder: str | Path) -> dict[str, bytes]:
     return content | ({DATA_REPORT_HTML: b""} if DATA_REPORT_HTML in content else {})
 
 
-def converted(
-    splits: dict[str, SplitFiles], out: str | Path, *, make_pipeline: MakePipeline = make_local_pipeline
-) -> dict[str, bytes]:
+def converted(splits: dict[str, SplitFiles], out: str | Path, *, beam_args: Sequence[str] = ()) -> dict[str, bytes]:
     """Converts, invalid images left out."""
-    convert(splits, out, policies=DROP, max_pixels=MAX_PIXELS, make_pipeline=make_pipeline)
+    convert(splits, out, policies=DROP, max_pixels=MAX_PIXELS, beam_args=beam_args)
     return contents(out)

@@ -6,7 +6,6 @@ import pytest
 
 from components.coco_example_gen import shards, workers
 from components.coco_example_gen.conversion import convert
-from components.coco_example_gen.workers import make_local_pipeline
 from detection.datasets.layouts import find_splits
 from schemas.config.issues import MAX_PIXELS, IssuePolicies
 from tests.components.coco_example_gen.data_set import write_data_set
@@ -23,28 +22,6 @@ def test_processes_are_for_much_work_and_more_than_one_core(
     monkeypatch.setattr(workers.os, "cpu_count", lambda: cores)
     expected = ["--direct_running_mode=multi_processing", f"--direct_num_workers={processes}"] if processes else []
     assert workers.local_options(images) == expected
-
-
-@pytest.mark.parametrize(
-    ("arguments", "chosen"),
-    [
-        ([], False),
-        (["--temp_location=x"], False),
-        ([f"--runner={workers.IN_MEMORY_RUNNER}"], False),
-        (["--runner=Flink"], True),
-        (["--direct_num_workers=3"], True),
-    ],
-)
-def test_a_choice_of_the_user_counts(arguments: list[str], chosen: bool) -> None:
-    assert workers.chooses_workers(arguments) is chosen
-
-
-@pytest.mark.parametrize(
-    ("options", "runner"),
-    [((), "FnApiRunner"), (("--direct_num_workers=2",), "FnApiRunner"), (("--runner=PrismRunner",), "PrismRunner")],
-)
-def test_pipelines_run_in_memory_unless_another_runner_is_named(options: tuple[str, ...], runner: str) -> None:
-    assert type(make_local_pipeline(options).runner).__name__ == runner
 
 
 @pytest.mark.extended
@@ -112,6 +89,6 @@ def test_workers_have_only_the_bucket_in_common(
     monkeypatch.setenv("COCOFLOW_CACHE", str(driver / "cache"))
     monkeypatch.setattr(sys, "executable", str(worker))  # that Beam starts its workers with
     options = ["--direct_running_mode=multi_processing", "--direct_num_workers=2"]
-    written = converted(find_splits(data), f"{gcs.path}/out", make_pipeline=lambda _: make_local_pipeline(options))
+    written = converted(find_splits(data), f"{gcs.path}/out", beam_args=options)
     assert written == expected
     assert len(list(workers_own.iterdir())) >= 2

@@ -47,7 +47,7 @@ def test_help_and_hints_name_the_program_as_it_was_called(activated: bool, typed
     filled = [part.format(bin=programs) for part in typed]
 
     def printed(*command: str) -> str:
-        environment = {"PATH": path, "PYTHONPATH": str(ROOT)}
+        environment = {"PATH": path, "PYTHONPATH": str(ROOT), "COLUMNS": "1000"}  # a long path does not wrap the usage
         found = [shutil.which(command[0], path=path) or command[0], *command[1:]]
         return subprocess.run(found, cwd=ROOT, env=environment, capture_output=True, text=True, check=True).stdout
 

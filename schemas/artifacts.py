@@ -31,6 +31,7 @@ VALIDATION = "validation"  # evaluations while training: HISTORY_JSON, and the b
 FOLLOW = "follow"  # the same, by a process that follows the checkpoints
 HISTORY_JSON = "history.json"  # [{"step", "metrics"}], by ascending step
 BEST = "best"  # ckpt-<step> and its METRICS_JSON, which names the step and, as `chosen_on`, the images that chose it
+SAVED_MODEL_FILE = "saved_model.pb"  # written last: without it no folder is a SavedModel
 EXTRA_FILES = "assets.extra"  # inside a SavedModel: our files, copied with it
 CHECKSUMS_JSON = "checksums.json"  # in EXTRA_FILES: {path in the SavedModel: SHA-256}, without EXTRA_FILES
 EXPORTED_FROM_JSON = "training.json"  # in EXTRA_FILES: {"step", "weights", "chosen_on"}, see `ExportedFrom`

@@ -45,6 +45,7 @@ from schemas.artifacts import (
     LABELS_JSON,
     LOGS,
     SAVED_MODEL,
+    SAVED_MODEL_FILE,
     TRAINING,
     TRAINING_JSON,
     VALIDATION,
@@ -155,7 +156,7 @@ def _span(examples: types.Artifact) -> int:
 
 def _publish(working: Path, model: str, model_run: str, name: str) -> None:
     saved_model = relative(path_utils.serving_model_dir(model), model)
-    with new_directory(model, last=[join(saved_model, "saved_model.pb")]) as folder:
+    with new_directory(model, last=[join(saved_model, SAVED_MODEL_FILE)]) as folder:
         shutil.copytree(working / SAVED_MODEL, path_utils.serving_model_dir(str(folder)))
         shutil.copy(working / CONFIG_YAML, folder)
         if (working / INIT_REPORT_JSON).is_file():

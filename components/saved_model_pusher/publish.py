@@ -16,21 +16,14 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from components.saved_model_pusher.pushed_versions import (
-    ADDED_FILES,
-    MARKER,
-    NO_EFFECT,
-    digest_of,
-    foreign_entries,
-    numbered_versions,
-    read_rollback,
-    served_version,
-)
+from components.saved_model_pusher.pushed_versions import ADDED_FILES, NO_EFFECT, digest_of, read_rollback
 from detection.storage.atomic import fsync_path, fsync_tree, remove_leftovers, temporary_folder
 from detection.storage.files import is_file
-from detection.storage.gcs import versions as remote
-from detection.storage.paths import MAX_VERSION, is_remote, join, require_supported
+from detection.storage.gcs.versions import publish_version
+from detection.storage.paths import is_remote, join, require_supported
 from detection.storage.staging import local_copy
+from detection.storage.versions import MAX_VERSION, foreign_entries, newest_version, next_version, numbered_versions
+from schemas.artifacts import SAVED_MODEL_FILE
 from schemas.errors import DataError
 
 _TEMPORARY_STEM = "push"
@@ -72,9 +65,10 @@ def publish(
         DataError: no SavedModel, one that was rolled back, or `push_directory` cannot be written.
     """
     require_supported(push_directory, "push.directory")
-    if not is_file(join(saved_model, MARKER)):
+    if not is_file(join(saved_model, SAVED_MODEL_FILE)):
         raise DataError(
-            f"{saved_model}: no {MARKER} in this folder, so nothing was pushed. Train and export the model again."
+            f"{saved_model}: no {SAVED_MODEL_FILE} in this folder, so nothing was pushed. Train and export the model "
+            "again."
         )
     for name in foreign_entries(push_directory):
         _LOGGER.warning(
@@ -85,12 +79,12 @@ def publish(
     if not again:
         _require_not_rolled_back(saved_model, push_directory)
     if is_remote(push_directory):
-        return remote.publish_version(
-            str(saved_model), str(push_directory), MARKER, added=added, check=check, ignored=ignored
+        return publish_version(
+            str(saved_model), str(push_directory), SAVED_MODEL_FILE, added=added, check=check, ignored=ignored
         )
     directory = Path(push_directory).absolute()
     try:
-        source = local_copy(saved_model, complete=MARKER)
+        source = local_copy(saved_model, complete=SAVED_MODEL_FILE)
         return str(_publish(source, directory, added=added, check=check, ignored=ignored))
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
@@ -110,7 +104,7 @@ def _require_not_rolled_back(saved_model: str | Path, push_directory: str | Path
     Raises:
         DataError: it is one of them.
     """
-    served = served_version(push_directory)
+    served = newest_version(push_directory, SAVED_MODEL_FILE)
     rollback = None if served is None else read_rollback(served)
     if rollback is not None and digest_of(saved_model, ignored=ADDED_FILES) in rollback.refused_models:
         raise DataError(
@@ -187,13 +181,13 @@ def _copy_tree(source: Path, destination: Path, added: Mapping[str, bytes]) -> N
     for name, content in added.items():
         (destination / name).parent.mkdir(parents=True, exist_ok=True)
         (destination / name).write_bytes(content)
-    if not is_file(source / MARKER):  # removed meanwhile, so that not all may have been copied
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(source / MARKER))
+    if not is_file(source / SAVED_MODEL_FILE):  # removed meanwhile, so that not all may have been copied
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(source / SAVED_MODEL_FILE))
 
 
 def _rename_to_next_version(beside: Path, directory: Path) -> Path:
     while True:
-        number = remote.next_version(directory, (version for version, _ in numbered_versions(directory)))
+        number = next_version(directory, (version for version, _ in numbered_versions(directory)))
         while os.path.lexists(directory / str(number)):  # no folder
             number += 1
         try:

@@ -1,7 +1,7 @@
-"""The versions below a push directory, local or remote: which are whole, what they hold, which one is served.
+"""The versions below a push directory, local or remote: which are whole, and what they hold.
 
-A model server serves the version of the highest number.  A rollback publishes the files of an
-earlier version once more, under a new highest number, with a record of that in `assets.extra`.
+A rollback publishes the files of an earlier version once more, under a new highest number, with a record of that
+in `assets.extra`.
 """
 
 import hashlib
@@ -11,13 +11,13 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from detection.storage.files import is_dir, is_file, list_folder, list_folders, walk_states
+from detection.storage.files import is_file, walk_states
 from detection.storage.gcs.objects import crc32c
 from detection.storage.json_files import parse_file
-from detection.storage.paths import is_remote, join, version_number
-from schemas.artifacts import EXTRA_FILES, ROLLBACK_JSON, SCORE_THRESHOLDS_JSON, WARMUP_REQUESTS
+from detection.storage.paths import is_remote, join
+from detection.storage.versions import numbered_versions
+from schemas.artifacts import EXTRA_FILES, ROLLBACK_JSON, SAVED_MODEL_FILE, SCORE_THRESHOLDS_JSON, WARMUP_REQUESTS
 
-MARKER = "saved_model.pb"
 ROLLBACK_RECORD = join(EXTRA_FILES, ROLLBACK_JSON)
 WARMUP_FILE = join(EXTRA_FILES, WARMUP_REQUESTS)
 # Files without effect on the answers of a version, and those that an evaluation adds to a model.
@@ -52,44 +52,7 @@ def whole_versions(directory: str | Path) -> dict[int, str]:
     Raises:
         DataError: the folder cannot be read.
     """
-    return {number: path for number, path in numbered_versions(directory) if is_file(join(path, MARKER))}
-
-
-def served_version(directory: str | Path) -> str | None:
-    """Returns the path of the highest whole version; None: there is none.
-
-    Raises:
-        DataError: the folder cannot be read.
-    """
-    newest_first = reversed(numbered_versions(directory))
-    return next((path for _, path in newest_first if is_file(join(path, MARKER))), None)
-
-
-def numbered_versions(directory: str | Path) -> list[tuple[int, str]]:
-    """Returns numbers and paths of the versions, whole or not, oldest first.
-
-    Raises:
-        DataError: the folder cannot be read.
-    """
-    numbers = ((version_number(name), join(directory, name)) for name in _names(directory))
-    return sorted((number, path) for number, path in numbers if number is not None and _is_folder(path))
-
-
-def foreign_entries(directory: str | Path) -> list[str]:
-    """Returns the names with digits only that are no versions: of files, or beyond the numbers of a model server."""
-    names = (name for name in _names(directory) if name.isdecimal())
-    return [name for name in names if version_number(name) is None or not _is_folder(join(directory, name))]
-
-
-def _names(directory: str | Path) -> list[str]:
-    """The names in a push directory, of a remote one those of folders."""
-    if is_remote(directory):
-        return list_folders(directory)
-    return list_folder(directory) if is_dir(directory) else []
-
-
-def _is_folder(path: str) -> bool:
-    return is_remote(path) or is_dir(path)  # only folders are listed of a remote one
+    return {number: path for number, path in numbered_versions(directory) if is_file(join(path, SAVED_MODEL_FILE))}
 
 
 def read_rollback(version: str) -> Rollback | None:

@@ -3,10 +3,11 @@
 import logging
 from pathlib import Path
 
-from components.saved_model_pusher.pushed_versions import MARKER, whole_versions
+from components.saved_model_pusher.pushed_versions import whole_versions
 from detection.storage.atomic import temporary_folder
 from detection.storage.gcs.versions import remove_version
 from detection.storage.paths import is_remote, name_of
+from schemas.artifacts import SAVED_MODEL_FILE
 from schemas.errors import DataError
 
 _TEMPORARY_STEM = "push"  # as of a push, so that the next one removes what a killed removal leaves
@@ -40,7 +41,7 @@ def remove_old_versions(push_directory: str | Path, *, keep: int) -> list[str]:
 
 def _remove(version: str) -> None:
     if is_remote(version):
-        remove_version(version, MARKER)
+        remove_version(version, SAVED_MODEL_FILE)
         return
     folder = Path(version)
     try:

@@ -13,7 +13,6 @@ from typing import NamedTuple
 from components.saved_model_pusher.publish import publish
 from components.saved_model_pusher.pushed_versions import (
     ADDED_FILES,
-    MARKER,
     NO_EFFECT,
     ROLLBACK_RECORD,
     Rollback,
@@ -23,6 +22,7 @@ from components.saved_model_pusher.pushed_versions import (
 )
 from detection.storage.files import exists, is_file
 from detection.storage.paths import join, name_of
+from schemas.artifacts import SAVED_MODEL_FILE
 from schemas.errors import DataError
 
 _WEIGHTS = "variables/variables.index"  # without it TF Serving serves uninitialised weights
@@ -111,7 +111,7 @@ def _require_whole(versions: Mapping[int, str], number: int, push_directory: str
     path = versions.get(number) or join(push_directory, str(number))
     if number not in versions and not exists(path):
         raise DataError(f"{push_directory}: no version {number}, only {_listed(versions)}. Correct --to.")
-    missing = [name for name in (MARKER, _WEIGHTS) if not is_file(join(path, name))]
+    missing = [name for name in (SAVED_MODEL_FILE, _WEIGHTS) if not is_file(join(path, name))]
     if missing:
         raise DataError(f"{path}: damaged, {', '.join(missing)} is missing. Choose another version with --to.")
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from google.protobuf.message import DecodeError
 
-from components.saved_model_pusher.pushed_versions import MARKER
 from detection.storage.paths import join
 from detection.storage.reading import read_bytes
 from detection.storage.tfrecord import framed
 from schemas import serving
+from schemas.artifacts import SAVED_MODEL_FILE
 from schemas.errors import DataError
 
 
@@ -45,7 +45,7 @@ def _batch_size(saved_model: str | Path) -> int | None:
     """The number of images that `serving_default` takes; None: any."""
     from tensorflow.core.protobuf import saved_model_pb2
 
-    path = join(saved_model, MARKER)
+    path = join(saved_model, SAVED_MODEL_FILE)
     try:
         content = saved_model_pb2.SavedModel.FromString(read_bytes(path))
         shape = content.meta_graphs[0].signature_def[serving.ENCODED_SIGNATURE].inputs[serving.IMAGES].tensor_shape

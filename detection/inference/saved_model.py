@@ -18,11 +18,10 @@ from detection.storage.reading import read_bytes
 from detection.storage.staging import local_copy
 from detection.types import EncodedImage
 from schemas import serving
+from schemas.artifacts import SAVED_MODEL_FILE
 from schemas.errors import DataError
 from schemas.metrics import IOU_TYPES, IouType
 from schemas.quoting import one_line, printable
-
-SAVED_MODEL_FILE = "saved_model.pb"  # written last: without it no folder is a SavedModel
 
 _REASON = 300  # characters of TensorFlow's messages
 _OUTPUTS = (serving.BOXES, serving.SCORES, serving.CLASSES, serving.COUNT)

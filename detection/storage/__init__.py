@@ -10,6 +10,7 @@ Remote paths are `str` for their whole life, never `pathlib.Path`; local ones ar
   `require_writable`: what is written appears whole.
 - `staging`: `local_copy`: a remote file or folder as a local one, for code that maps or seeks.
 - `mirror`: `working_folder`: a local folder to work in, pulled from and pushed to a remote one.
+- `versions`: `numbered_versions`, `newest_version`: folders with numbers, of which a model server takes the highest.
 - `lock`: `exclusive_use`: one process at a time.
 - `tfrecord`: `find_shards`, `read_shard`.
 - `gcs`: Google Cloud Storage itself; the others use it.

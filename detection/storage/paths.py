@@ -18,8 +18,6 @@ REMOTE_PREFIX = "gs://"
 # A drive letter such as `C:` is no scheme.
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+)://")
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9_.\-]{1,220}[a-z0-9]")
-MAX_VERSION = 2**63 - 2  # of a model server
-_VERSION_DIGITS = 19  # of MAX_VERSION
 _COLLAPSED = re.compile(r"gs:/[^/]")
 
 
@@ -159,17 +157,3 @@ def require_supported_paths(paths: Mapping[str, str | Sequence[str] | None]) -> 
     for flag, given in paths.items():
         for path in [given] if isinstance(given, str) else given or ():
             require_supported(path, flag)
-
-
-def version_number(name: str) -> int | None:
-    """Returns the number of a version from the name of its folder; None: a model server takes no such name.
-
-    Servers read the number as int64.  The highest one is left out, as no version could follow it.
-
-    >>> version_number("17"), version_number("v17"), version_number("9223372036854775807")
-    (17, None, None)
-    """
-    if not (name.isascii() and name.isdecimal() and len(name) <= _VERSION_DIGITS):
-        return None
-    number = int(name)
-    return number if number <= MAX_VERSION else None

@@ -13,9 +13,10 @@ from detection.storage import paths
 from detection.storage.files import exists, glob, is_dir, is_file
 from detection.storage.json_files import read_json
 from detection.storage.literal_paths import literal_path
-from detection.storage.paths import is_remote, join, name_of, parent, version_number
+from detection.storage.paths import is_remote, join, name_of, parent
 from detection.storage.reading import read_bytes, read_text
 from detection.storage.staging import local_copy
+from detection.storage.versions import newest_version
 from schemas.artifacts import (
     BEST,
     CHECKPOINTS,
@@ -25,6 +26,7 @@ from schemas.artifacts import (
     LABELS_JSON,
     METRICS_JSON,
     SAVED_MODEL,
+    SAVED_MODEL_FILE,
     VALIDATION,
 )
 from schemas.config.config_io import from_yaml
@@ -33,7 +35,6 @@ from schemas.errors import ConfigError, DataError
 _LOGGER = logging.getLogger("cocoflow.model")
 CheckpointChoice = Literal["newest", "best"] | int | None  # see `checkpoint_of_training`
 
-_MODEL_FILE = "saved_model.pb"
 _INDEX = ".index"
 _STATE_FILE = "checkpoint"
 
@@ -80,15 +81,15 @@ def locate_weights(path: str | Path) -> WeightFiles:
     prefix = given.removesuffix(_INDEX)
     if _is_checkpoint(prefix):
         return _of_checkpoint(prefix)
-    if is_file(join(given, _MODEL_FILE)):
+    if is_file(join(given, SAVED_MODEL_FILE)):
         return _of_saved_model(given)
     checkpoint = checkpoint_of_training(given) or _newest_checkpoint(given)
     if checkpoint is not None:
         return _of_checkpoint(checkpoint)
-    version = newest_version(given)
+    version = newest_version(given, SAVED_MODEL_FILE)
     if version is not None:
         return _of_saved_model(version)
-    models = [parent(file) for file in glob(join(paths.escape(given), "*", _MODEL_FILE))]
+    models = [parent(file) for file in glob(join(paths.escape(given), "*", SAVED_MODEL_FILE))]
     if len(models) > 1:
         raise DataError(f"{given}: holds several models: {', '.join(map(name_of, models))}. Name one.")
     if models:
@@ -113,7 +114,7 @@ def locate_model(path: str | Path, choice: CheckpointChoice = None) -> str:
     checkpoint = checkpoint_of_training(path, choice)
     if checkpoint is None and choice is not None:
         raise DataError(f"{path}: no output of a training, so --checkpoint {choice} has no meaning. Remove it.")
-    model = checkpoint or newest_version(path)
+    model = checkpoint or newest_version(path, SAVED_MODEL_FILE)
     if model is not None:
         _LOGGER.info("the model is %s", model)
     return model or str(path)
@@ -174,13 +175,6 @@ def _json_field(path: str, name: str) -> int | None:
     content = read_json(path) if is_file(path) else None
     value = content.get(name) if isinstance(content, dict) else None
     return value if isinstance(value, int) else None
-
-
-def newest_version(directory: str | Path) -> str | None:
-    """Returns the folder of the newest version in a push directory; None: there is none."""
-    files = glob(join(paths.escape(str(directory)), "*", _MODEL_FILE))
-    versions = [parent(file) for file in files if version_number(name_of(parent(file))) is not None]
-    return max(versions, key=lambda version: int(name_of(version)), default=None)
 
 
 def _normalized(path: str | Path) -> str:

@@ -26,6 +26,7 @@ from schemas.artifacts import (
     QUARANTINE_JSONL,
     REFUSED_JSON,
     REPORT_HTML,
+    SAVED_MODEL_FILE,
     TRAINING_JSON,
     VALIDATION,
     split_dir,
@@ -182,7 +183,7 @@ def _destination(artifact: mlmd.Artifact) -> list[str]:
 
 
 def _saved_model(folder: str) -> tuple[str, str]:
-    return join(folder, "saved_model.pb"), join(folder, "variables", "variables.index")
+    return join(folder, SAVED_MODEL_FILE), join(folder, "variables", "variables.index")
 
 
 def _split_dirs(artifact: mlmd.Artifact) -> list[str]:

@@ -17,7 +17,7 @@ from detection.inference.export.saved_model_export import export_saved_model, wr
 from detection.inference.export.serving_module import ServingModule
 from detection.inference.model_files import FILE_NAMES, FileDetector, ModelDescription, write_model_file
 from detection.inference.restore import TrainedDetector, load_trained
-from detection.inference.saved_model import SAVED_MODEL_FILE, SignatureDetector
+from detection.inference.saved_model import SignatureDetector
 from detection.models.registry import detector_from_config
 from detection.storage.atomic import new_directory
 from detection.storage.paths import is_remote, name_of, parent
@@ -27,6 +27,7 @@ from detection.weights.locate import CheckpointChoice, locate_model
 from pipelines.folders import output_folder
 from pipelines.standalone.predict import find_images
 from pipelines.standalone.to_examples import data_as_examples
+from schemas.artifacts import SAVED_MODEL_FILE
 from schemas.config.config import Config
 from schemas.config.config_io import load_config, to_yaml
 from schemas.config.issues import MAX_PIXELS

@@ -18,10 +18,11 @@ from components.history import (
     read_verdicts,
 )
 from detection.coco.summary import read_metrics
-from detection.storage.files import is_dir, is_file, list_folders
+from detection.storage.files import is_dir, is_file
 from detection.storage.json_files import read_json
-from detection.storage.paths import absolute, join, parent, version_number
+from detection.storage.paths import absolute, join, parent
 from detection.storage.reading import read_bytes, read_text
+from detection.storage.versions import newest_version
 from pipelines.runs.artifact_files import SERVING_DIR
 from pipelines.runs.history import RunHistory
 from pipelines.runs.run_record import DONE, RunRecord
@@ -34,11 +35,11 @@ from schemas.artifacts import (
     INIT_REPORT_JSON,
     METRICS_JSON,
     ORIGIN_JSON,
+    SAVED_MODEL_FILE,
 )
 from schemas.config.config_io import from_yaml
 from schemas.errors import CocoflowError, DataError
 
-_MARKER = "saved_model.pb"
 _FINGERPRINT = "fingerprint.pb"  # TensorFlow's, another one with each export
 T = TypeVar("T")
 
@@ -167,7 +168,7 @@ def find_lineage(path: str, *, root: str | None = None) -> Lineage:
 
 
 def _saved_model(path: str) -> str:
-    if is_file(join(path, _MARKER)):
+    if is_file(join(path, SAVED_MODEL_FILE)):
         return path
     if not is_dir(path):
         raise DataError(f"{path}: no such folder. Name a pushed version, a push directory or a run.root.")
@@ -176,14 +177,13 @@ def _saved_model(path: str) -> str:
         if not pushes:
             raise DataError(f"{path}: no push was recorded here. See the runs with `status --root {path}`.")
         destination = pushes[-1].destination
-        if not is_file(join(destination, _MARKER)):
+        if not is_file(join(destination, SAVED_MODEL_FILE)):
             raise DataError(f"{destination}: the last pushed model is not there. Name the folder that it was moved to.")
         return destination
-    named = ((version_number(name), join(path, name)) for name in list_folders(path))
-    versions = {number: version for number, version in named if number is not None and is_file(join(version, _MARKER))}
-    if not versions:
+    newest = newest_version(path, SAVED_MODEL_FILE)
+    if newest is None:
         raise DataError(f"{path}: no pushed model here. Name a pushed version, a push directory or a run.root.")
-    return versions[max(versions)]
+    return newest
 
 
 def _find_records(saved_model: str, root: str | None) -> _Records | None:

@@ -24,13 +24,12 @@ from pipelines.console import quiet_run
 from pipelines.dataset_files import files_of
 from pipelines.folders import scratch_tempdir
 from pipelines.runs.start_check import check_train
-from schemas.artifacts import DATASET_JSON, SAVED_MODEL, TRAIN_SPLIT, split_dir
+from schemas.artifacts import DATASET_JSON, SAVED_MODEL, SAVED_MODEL_FILE, TRAIN_SPLIT, split_dir
 from schemas.config.config import Config, DataConfig
 from schemas.errors import CocoflowError, DataError
 
 _LOG = "run.log"
 _EXAMPLES = "examples"
-_MODEL_FILE = "saved_model.pb"
 
 _LOGGER = logging.getLogger("cocoflow.train")
 
@@ -114,7 +113,7 @@ def _working_folder(output: str, *, leads: bool) -> Iterator[Mirror]:
             working.push()
         if leads and is_remote(output):
             model = join(output, SAVED_MODEL)
-            with new_directory(model, last=[_MODEL_FILE], replace=True) as folder:
+            with new_directory(model, last=[SAVED_MODEL_FILE], replace=True) as folder:
                 shutil.copytree(working.local / SAVED_MODEL, folder, dirs_exist_ok=True)
 
 

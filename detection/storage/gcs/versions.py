@@ -13,9 +13,8 @@ import json
 import logging
 import re
 import tempfile
-import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,8 +23,9 @@ from detection.storage.files import walk_files
 from detection.storage.gcs import objects
 from detection.storage.gcs.client import AbsentError, absent, in_parallel
 from detection.storage.gcs.folders import OWN_FILES, probe
-from detection.storage.paths import MAX_VERSION, is_remote, join, name_of, parent, relative, version_number
+from detection.storage.paths import is_remote, join, name_of, parent, relative
 from detection.storage.processes import has_ended, this_process
+from detection.storage.versions import newest_version, next_version, version_number
 from schemas.errors import DataError
 
 SILENT_SECONDS = 3600.0  # after which a claim or an upload of another machine counts as left behind
@@ -80,7 +80,7 @@ def publish_version(
     files += [_File(name, len(content), objects.crc32c(content), content) for name, content in (added or {}).items()]
     if all(file.name != marker for file in files):
         raise absent(join(source, marker))  # removed meanwhile, so that others may be missing
-    newest = _newest(directory, marker)
+    newest = newest_version(directory, marker)
     if newest is not None and _same(files, newest, ignored):
         _LOGGER.info("version %s already holds this model", name_of(newest))
         return newest
@@ -91,27 +91,6 @@ def publish_version(
         version = _publish(directory, incoming, staged, marker)
     _LOGGER.info("pushed as version %s", name_of(version))
     return version
-
-
-def versions(directory: str) -> list[int]:
-    """Returns the versions that a model server sees, whole or not, oldest first."""
-    _, folders = objects.list_folder(directory)
-    return sorted(number for folder in folders if (number := version_number(name_of(folder))) is not None)
-
-
-def next_version(directory: str | Path, taken: Iterable[int]) -> int:
-    """Returns the number of the next version: the time in seconds since 1970, or one more than the highest.
-
-    Raises:
-        DataError: the highest number has no next one.
-    """
-    number = max([int(time.time()), *(version + 1 for version in taken)])
-    if number > MAX_VERSION:
-        raise DataError(
-            f"{directory}: no number is left after version {MAX_VERSION}, as a model server reads 64 bits. "
-            "Move that folder away."
-        )
-    return number
 
 
 def sweep(directory: str, marker: str, now: float) -> None:
@@ -176,15 +155,6 @@ def _files_of(source: str) -> list[_File]:
         return [_File(name, one.size, one.crc32c, one) for name, one in listed if name not in OWN_FILES]
     paths = ((name, Path(source, name)) for name in walk_files(source))
     return [_File(name, path.stat().st_size, objects.crc32c(path), path) for name, path in paths]
-
-
-def _newest(directory: str, marker: str) -> str | None:
-    """The newest version with a marker."""
-    for number in reversed(versions(directory)):
-        version = join(directory, str(number))
-        if objects.find(join(version, marker)) is not None:
-            return version
-    return None
 
 
 def _same(files: list[_File], version: str, ignored: frozenset[str]) -> bool:

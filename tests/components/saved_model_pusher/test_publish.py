@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from components.saved_model_pusher import publish as publishing
-from components.saved_model_pusher.pushed_versions import numbered_versions
 from detection.storage.atomic import SILENT_SECONDS
+from detection.storage.versions import numbered_versions
 from schemas.errors import ConfigError, DataError
 from tests.components.saved_model_pusher.version_folders import PARTS, another, hidden, parts, write_parts
 from tests.storage_emulator.fixture import Bucket

@@ -9,6 +9,7 @@ import pytest
 from detection.storage import files
 from detection.storage.gcs import objects, versions
 from detection.storage.gcs.versions import SILENT_SECONDS, publish_version
+from detection.storage.versions import numbered_versions
 from schemas.errors import DataError
 from tests.storage_emulator.fixture import Bucket
 from tests.storage_emulator.killing import in_processes, killed_at_write
@@ -32,10 +33,8 @@ def plant(folder: Path, **changed: bytes) -> str:
 def served(directory: str) -> dict[int, dict[str, bytes]]:
     """The versions that a server could load, with their content: whole ones."""
     whole = {}
-    for number in versions.versions(directory):
-        content = {
-            name: objects.read(f"{directory}/{number}/{name}") for name in files.walk_files(f"{directory}/{number}")
-        }
+    for number, path in numbered_versions(directory):
+        content = {name: objects.read(f"{path}/{name}") for name in files.walk_files(path)}
         if MARKER in content:
             whole[number] = content
     return whole
@@ -104,7 +103,7 @@ def test_versions_rise_above_a_clock_that_fell_back_and_other_names_are_not_vers
 ) -> None:
     for name in ("9", "10", "0011", "backup-99", ".77"):
         objects.write(f"{gcs.path}/{name}/mine", b"")
-    monkeypatch.setattr(versions.time, "time", lambda: 3.0)
+    monkeypatch.setattr(time, "time", lambda: 3.0)
     assert publish_version(model, gcs.path, MARKER) == f"{gcs.path}/12"
     assert {f"{name}/mine" for name in ("9", "10", "0011", "backup-99", ".77")} <= set(files.walk_files(gcs.path))
 
@@ -132,7 +131,7 @@ def test_whichever_write_fails_no_half_version_is_served_and_the_next_push_ends(
         assert list(served(directory).values()) == [PARTS]
         assert before in ({}, served(directory))
         assert leftovers(directory) == []
-        assert len(versions.versions(directory)) == 1
+        assert len(numbered_versions(directory)) == 1
     assert number > 2 * len(PARTS)
 
 
@@ -154,15 +153,15 @@ def test_leftovers_of_another_machine_go_after_an_hour_and_living_pushers_are_le
     model: str, gcs: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert killed_at_write(gcs, 10, push, model, gcs.path)
-    [half] = versions.versions(gcs.path)
+    [half] = numbered_versions(gcs.path)
     monkeypatch.setattr(versions, "has_ended", lambda record: False)
     publish_version(model, gcs.path, MARKER)
     assert len(leftovers(gcs.path)) == 2
-    assert len(versions.versions(gcs.path)) == 2
+    assert len(numbered_versions(gcs.path)) == 2
     gcs.emulator.set_clock(SILENT_SECONDS + 60)
     publish_version(plant(tmp_path / "other", x=b"1"), gcs.path, MARKER)
     assert leftovers(gcs.path) == []
-    assert half not in versions.versions(gcs.path)
+    assert half not in numbered_versions(gcs.path)
     assert len(served(gcs.path)) == 2
 
 

@@ -51,7 +51,6 @@ LOCAL_ONLY = {
     "detection/training/checkpoints/files.py": "checkpoints in the run's working folder",
     "detection/training/checkpoints/manager.py": "checkpoints in the run's working folder",
     "detection/training/memory.py": "a file of the kernel",
-    "detection/weights/locate.py": "a copy that storage made",
     "detection/training/monitoring/nonfinite.py": "a training's local working folder",
     "detection/training/validation/follow.py": "the local working folder of `follow`",
     "detection/training/validation/history.py": "a training's local working folder",

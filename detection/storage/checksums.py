@@ -1,4 +1,4 @@
-"""Checksums of the files of an exported model, so that a broken copy is reported instead of loaded."""
+"""SHA-256 of files, and of those of an exported model, so that a broken copy is reported instead of loaded."""
 
 import hashlib
 from pathlib import Path, PurePosixPath
@@ -11,6 +11,16 @@ from schemas.artifacts import CHECKSUMS_JSON, EXTRA_FILES
 from schemas.errors import DataError
 
 
+def sha256(path: str | Path) -> str:
+    """Computes the SHA-256 of a local file, in hex; `staging.local_copy` makes a remote one local.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def write_checksums(folder: Path) -> None:
     """Writes the SHA-256 of each file of a SavedModel to `assets.extra/`; files in there do not count.
 
@@ -19,7 +29,7 @@ def write_checksums(folder: Path) -> None:
     """
     files = (path for path in folder.rglob("*") if path.is_file())
     names = sorted(path.relative_to(folder).as_posix() for path in files)
-    checksums = {name: _sha256(folder / name) for name in names if not name.startswith(f"{EXTRA_FILES}/")}
+    checksums = {name: sha256(folder / name) for name in names if not name.startswith(f"{EXTRA_FILES}/")}
     write_json(folder / EXTRA_FILES / CHECKSUMS_JSON, checksums)
 
 
@@ -46,7 +56,7 @@ def require_checksums(folder: str | Path, local: str | Path, *, below: str = "")
         file = Path(local, PurePosixPath(name).relative_to(below))
         if not file.is_file():
             raise DataError(f"{join(folder, name)}: the file is missing. Export or copy the model again.")
-        if _sha256(file) != expected:
+        if sha256(file) != expected:
             raise changed_file(join(folder, name), path)
 
 
@@ -56,8 +66,3 @@ def changed_file(path: str, listed_in: str) -> DataError:
         f"{path}: the file was cut off or changed after its export: its SHA-256 is not the one in {listed_in}. "
         "Export or copy the model again."
     )
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple, NoReturn
 import tensorflow as tf
 
 from detection.storage import paths
+from detection.storage.checksums import sha256
 from detection.storage.files import exists, glob, is_dir, is_file
 from detection.storage.json_files import read_json
 from detection.storage.literal_paths import literal_path
@@ -250,6 +251,5 @@ def weights_fingerprint(*, checkpoint: str | None, backbone_weights: str | None)
     if backbone_weights is not None:
         paths.require_supported(backbone_weights, "model.backbone_weights")
     if backbone_weights is not None and is_file(backbone_weights):
-        with local_copy(backbone_weights).open("rb") as file:
-            digest.update(hashlib.file_digest(file, "sha256").digest())
+        digest.update(bytes.fromhex(sha256(local_copy(backbone_weights))))
     return digest.hexdigest()[:16]

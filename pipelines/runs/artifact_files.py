@@ -1,6 +1,5 @@
 """The files of output artifacts: which ones each type needs, and records that show whether one was changed."""
 
-import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -11,6 +10,7 @@ from ml_metadata.proto import metadata_store_pb2 as mlmd
 
 from detection.storage import files
 from detection.storage.atomic import COMPLETE_MARKER, write_json
+from detection.storage.checksums import sha256
 from detection.storage.json_files import read_json
 from detection.storage.paths import is_remote, join, name_of, parent
 from schemas.artifacts import (
@@ -292,9 +292,4 @@ def _local_state(path: str, before: FileState | None, *, checksum: bool) -> File
     status = os.stat(path)
     if before and (status.st_size != before.size or status.st_mtime_ns == before.modified):
         return FileState(status.st_size, status.st_mtime_ns, before.checksum)
-    return FileState(status.st_size, status.st_mtime_ns, _sha256(path) if checksum else None)
-
-
-def _sha256(path: str) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return FileState(status.st_size, status.st_mtime_ns, sha256(path) if checksum else None)

@@ -10,25 +10,22 @@ from schemas.config.config_io import load_config
 from schemas.errors import ConfigError, DataError
 
 
-def read_config(
-    path: str | Path, assignments: Sequence[str] = (), *, key: str = "--config", flags: str = "--set"
-) -> Config:
+def read_config(path: str | Path, assignments: Sequence[str] = (), *, key: str = "--config") -> Config:
     """Reads a configuration file and applies assignments to it; see `load_config`.
 
     Args:
         path: local or remote YAML file.
         assignments: `--set` arguments.
         key: flag that names the file, for messages.
-        flags: flags that gave the assignments, for messages.
 
     Raises:
         ConfigError: see `load_config`; or a remote file cannot be read.
     """
     require_supported(path, key)
     if not is_remote(path):
-        return load_config(path, assignments, flags=flags)
+        return load_config(path, assignments)
     try:
         text = read_text(path)
     except DataError as error:
         raise ConfigError(f"{error} Check {key}.") from None
-    return load_config(path, assignments, text=text, flags=flags)
+    return load_config(path, assignments, text=text)

@@ -109,12 +109,8 @@ def require_existing(paths: Mapping[str, str | Sequence[str] | None]) -> None:
                 raise DataError(f"{one_line(path)}: no such file or folder. Check {flag}.")
 
 
-def config_of(args: argparse.Namespace, *, flags: str = "--set") -> "Config":
+def config_of(args: argparse.Namespace) -> "Config":
     """Builds the configuration from the flags, `--data` included.
-
-    Args:
-        args: parsed flags.
-        flags: flags that gave `args.assignments`, for messages.
 
     Raises:
         ConfigError: see `read_config`; or there is no such detector.
@@ -123,11 +119,11 @@ def config_of(args: argparse.Namespace, *, flags: str = "--set") -> "Config":
     from schemas.config.config_io import parse_config
     from schemas.detectors import require_detector
 
-    config = read_config(args.config, args.assignments, flags=flags)
+    config = read_config(args.config, args.assignments)
     require_detector(config.model.name)
     if args.config == str(DEFAULT_CONFIG) and config.model.name != read_config(args.config).model.name:
         # The default configuration's image size is that of its detector.
-        config = read_config(args.config, ["model.image_size=null", *args.assignments], flags=flags)
+        config = read_config(args.config, ["model.image_size=null", *args.assignments])
     if args.data is None:
         return config
     tree = config.model_dump(mode="json", exclude_unset=True)

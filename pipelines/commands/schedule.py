@@ -5,7 +5,6 @@ stay running here. Its defaults are in the section run.schedule.
 """
 
 import argparse
-import json
 import sys
 from typing import TYPE_CHECKING
 
@@ -14,6 +13,7 @@ from pipelines.commands.submit import add_pipeline_arguments, add_target_argumen
 
 if TYPE_CHECKING:
     from pipelines.runners.schedules import Recurring
+    from schemas.config.config import Config
 
 SUMMARY = "run the pipeline at fixed times on Vertex AI Pipelines or Kubeflow Pipelines"
 EXAMPLE = (
@@ -79,11 +79,8 @@ def run(args: argparse.Namespace) -> int:
     from pipelines.runners.submit import connect, create_schedule
 
     if args.action == "create":
-        config_of(args)  # reports its own mistakes as those of --set
-        own = _assignments(args)
-        args.assignments = [*args.assignments, *own.values()]
         created = create_schedule(
-            config_of(args, flags=", ".join(own) or "--set"),
+            _with_flags(config_of(args), args),
             args.runner,
             args.parameters,
             name=args.name,
@@ -101,15 +98,18 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _assignments(args: argparse.Namespace) -> dict[str, str]:
-    """Returns the flags that are given as assignments of `run.schedule`."""
-    given = {key.removeprefix("schedule_"): text for key, text in vars(args).items() if key.startswith("schedule_")}
-    numbers = ("max_concurrent_runs", "max_runs", "allow_queueing")
-    return {
-        f"--{key.replace('_', '-')}": f"run.schedule.{key}={text if key in numbers else json.dumps(text)}"
-        for key, text in given.items()
-        if text is not None
-    }
+def _with_flags(config: "Config", args: argparse.Namespace) -> "Config":
+    """Sets the keys of `run.schedule` whose flags are given."""
+    from schemas.config.config_io import parse_config
+
+    flags = {key.removeprefix("schedule_"): text for key, text in vars(args).items() if key.startswith("schedule_")}
+    given = {key: text for key, text in flags.items() if text is not None}
+    if not given:
+        return config
+    tree = config.model_dump(mode="json", exclude_unset=True)
+    run = tree.setdefault("run", {})
+    run["schedule"] = run.get("schedule", {}) | given
+    return parse_config(tree, ", ".join(f"--{key.replace('_', '-')}" for key in given))
 
 
 def _show(schedules: "list[Recurring]", *, as_json: bool) -> None:

@@ -22,13 +22,7 @@ from schemas.quoting import quoted
 _ALTERNATIVE = re.compile(r"constrained-\w+|(literal|tuple)\[.*\]")
 
 
-def load_config(
-    path: str | Path | None = None,
-    assignments: Sequence[str] = (),
-    *,
-    text: str | None = None,
-    flags: str = "--set",
-) -> Config:
+def load_config(path: str | Path | None = None, assignments: Sequence[str] = (), *, text: str | None = None) -> Config:
     """Reads a configuration file and applies `key.path=value` assignments to it.
 
     An assignment in epochs, such as `train.epochs=3`, replaces the file's key in steps, and one in
@@ -38,7 +32,6 @@ def load_config(
         path: YAML file; None starts from the defaults.
         assignments: `--set` arguments; values are read as YAML.
         text: content of the file if it was read already, such as a remote one.
-        flags: flags that gave the assignments, for messages.
 
     Raises:
         ConfigError: an unreadable file, an unknown key (the nearest one is named)
@@ -53,7 +46,7 @@ def load_config(
         _assign(assigned, assignment)
     _replace_other_units(assigned, {assignment.partition("=")[0] for assignment in assignments})
     try:
-        return parse_config(assigned, flags if assignments and path is not None else where)
+        return parse_config(assigned, "--set" if assignments and path is not None else where)
     except ConfigError:
         parse_config(tree, where)  # a mistake of the file itself is reported as such
         raise

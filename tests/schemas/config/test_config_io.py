@@ -111,8 +111,6 @@ def test_the_flag_is_blamed_for_its_own_mistake_and_the_file_for_its(tmp_path: P
             load_config(path, [assignment])
         assert str(caught.value).startswith("--set: ")
         assert "mine.yaml" not in str(caught.value)
-    with pytest.raises(ConfigError, match=r"^--cron: run\.schedule\.cron"):
-        load_config(path, ["run.schedule.cron='99 * * * *'"], flags="--cron")
     path.write_text("train: {steps: -1}")
     with pytest.raises(ConfigError, match=r"^.*mine\.yaml: train\.steps = -1"):
         load_config(path, ["model.name=x"])

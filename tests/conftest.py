@@ -21,6 +21,8 @@ __all__ = ["gcs", "storage_emulator", "vertex"]  # fixtures
 os.environ.update(TENSORFLOW_ENVIRONMENT)
 # No test fetches weights, or finds those that this machine has: `auto` is the same everywhere.
 os.environ.update(COCOFLOW_OFFLINE="1", COCOFLOW_WEIGHTS=os.devnull, KERAS_HOME=os.devnull)
+# Tables and help do not depend on the terminal in which the tests run.
+os.environ["COLUMNS"] = "80"
 # Whether a step compiles, and to what, is tested; how fast the code is, is not: optimizing it takes twice as long.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true")
 

@@ -44,7 +44,7 @@ ALLOWED_IMPORTS = {
         "detection.training.checkpoints": "schemas schemas.config detection.storage detection.models detection.weights "
         "detection.training.engine",
         "detection.training.monitoring": "schemas detection.storage detection.images detection.input_pipeline "
-        "detection.training.engine detection.training.checkpoints",
+        "detection.weights detection.training.engine detection.training.checkpoints",
         "detection.training.validation": "schemas schemas.config detection.storage detection.images "
         "detection.input_pipeline detection.models detection.coco detection.inference detection.analysis "
         "detection.reports detection.training.checkpoints",

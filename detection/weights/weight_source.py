@@ -23,6 +23,8 @@ from schemas.errors import ConfigError, DataError
 from schemas.serving import WEIGHTS_PART
 
 Category = Mapping[str, Any]
+# Of TensorFlow's checkpoint reader: what its statuses become.
+READ_ERRORS = (tf.errors.OpError, ValueError, IndexError, RuntimeError)
 
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
@@ -113,7 +115,7 @@ class WeightSource:
         """Turns errors of TensorFlow's reader into messages."""
         try:
             yield
-        except (tf.errors.OpError, ValueError, IndexError, RuntimeError) as error:  # what its statuses become
+        except READ_ERRORS as error:
             # That of a data file that is too short does not name it.
             cut = f"{self.prefix}.data-* is cut off: " if isinstance(error, IndexError) else ""
             reason = str(error).strip().partition("\n")[0]

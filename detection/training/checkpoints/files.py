@@ -13,6 +13,7 @@ import tensorflow as tf
 from detection.storage.files import copy_file, exists, is_dir, list_folder, walk_states
 from detection.storage.literal_paths import literal_path
 from detection.storage.paths import is_remote, join
+from detection.weights.weight_source import READ_ERRORS
 from schemas.errors import DataError
 
 PREFIX = "ckpt"  # a checkpoint is ckpt-<step>.index and ckpt-<step>.data-<shard>-of-<shards>
@@ -187,7 +188,7 @@ def find_damage(path: str | Path) -> str | None:
         reader = tf.train.load_checkpoint(literal_path(path))
         for name in reader.get_variable_to_shape_map():
             reader.get_tensor(name)
-    except (tf.errors.OpError, ValueError, IndexError, RuntimeError) as error:  # what its statuses become
+    except READ_ERRORS as error:
         return str(getattr(error, "message", None) or error).strip().splitlines()[0]
     return None
 

@@ -18,6 +18,7 @@ from detection.training.checkpoints.files import PREFIX, checkpoint_path, checkp
 from detection.training.engine.loop import LoopReport
 from detection.training.monitoring.progress import LOGGER
 from detection.training.monitoring.step_batches import Source, StepBatches, pictures_of
+from detection.weights.weight_source import READ_ERRORS
 from schemas.artifacts import CHECKPOINTS, NONFINITE
 from schemas.errors import CocoflowError
 from schemas.scalars import TOTAL_LOSS, is_variable_norm
@@ -109,5 +110,5 @@ def _is_finite(path: str) -> bool:
         # The object graph comes as bytes.
         values = (np.asarray(reader.get_tensor(name)) for name in reader.get_variable_to_shape_map())
         return all(value.dtype.kind != "f" or bool(np.isfinite(value).all()) for value in values)
-    except (tf.errors.OpError, ValueError, IndexError, RuntimeError):  # see `find_damage`
+    except READ_ERRORS:
         return False

@@ -1,4 +1,4 @@
-"""Memory of a training step: the largest batch that fits, and the error of a batch that does not.
+"""Memory of a training step: an estimate, the largest batch that fits, and the error of a batch that does not.
 
 On GPUs, trial steps run in this process and TensorFlow's allocator tells their peak.  On CPUs,
 each trial runs in a process of its own, whose peak resident memory counts: memory that an
@@ -87,9 +87,9 @@ def require_memory(config: Config, state: TrainState, strategy: tf.distribute.St
     """
     if isinstance(strategy, tf.distribute.TPUStrategy) or config.model.overrides.get("recompute"):
         return
-    machine = on_cpu(strategy)
-    available = host_memory() if machine else _gpu_memory()
-    copies = strategy.num_replicas_in_sync if machine else 1  # in one memory
+    cpu = on_cpu(strategy)
+    available = host_memory() if cpu else _gpu_memory()
+    copies = strategy.num_replicas_in_sync if cpu else 1  # in one memory
     images = copies * config.train.fixed_batch_size // strategy.num_replicas_in_sync
     height, width = state.model.image_size
     if images * height * width * _MAX_PIXEL_BYTES < available:
@@ -99,13 +99,14 @@ def require_memory(config: Config, state: TrainState, strategy: tf.distribute.St
         return
     message = (
         f"a training step needs at least {(by_images + by_state) / _GIGABYTE:.1f} GB without XLA, and the "
-        f"{'machine' if machine else 'GPU'} has {available / _GIGABYTE:.1f} GB: {by_images / _GIGABYTE:.1f} GB for the "
+        f"{'machine' if cpu else 'GPU'} has {available / _GIGABYTE:.1f} GB: {by_images / _GIGABYTE:.1f} GB for the "
         f"activations of {images} images of {height} x {width} pixels, {by_state / _GIGABYTE:.1f} GB for weights, "
         "gradients and optimizer. Lower train.batch_size (train.accumulate_steps can make up for it) or "
         "model.image_size, or choose a smaller detector."
     )
     if by_images + by_state > 2 * available:
         raise ConfigError(message)
+    # The start check, which calls this, disables the trainer's logger.
     logging.getLogger("cocoflow.memory").warning("%s", message)
 
 

@@ -151,6 +151,7 @@ def find_batch_size(
     config: Config,
     *,
     shards: Sequence[str],
+    images: int,
     categories: Sequence[Mapping[str, Any]],
     strategy: tf.distribute.Strategy,
 ) -> int:
@@ -160,7 +161,8 @@ def find_batch_size(
 
     Args:
         config: configuration with `train.batch_size` = auto.
-        shards: TFRecord files of the training records; no batch is larger than their number.
+        shards: TFRecord files of the training records.
+        images: number of images that are trained on, which no batch exceeds.
         categories: COCO categories, in the order of the network's classes.
         strategy: strategy of the run; the batch size is a multiple of its replicas.
 
@@ -179,7 +181,7 @@ def find_batch_size(
 
     given = config.train.memory_limit
     limit = _GPU_SHARE * _gpu_memory() if given is None else given * _GIGABYTE
-    return largest_batch_size(measure, limit=limit, multiple=strategy.num_replicas_in_sync, most=len(reader))
+    return largest_batch_size(measure, limit=limit, multiple=strategy.num_replicas_in_sync, most=images)
 
 
 def largest_batch_size(measure: Measure, *, limit: float, multiple: int, most: int) -> int:

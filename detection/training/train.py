@@ -101,7 +101,9 @@ def train(
         config,
         records=balance.epoch_size,
         output=output,
-        find_batch_size=lambda: find_batch_size(config, shards=shards, categories=categories, strategy=strategy),
+        find_batch_size=lambda: find_batch_size(
+            config, shards=shards, images=len(records.training), categories=categories, strategy=strategy
+        ),
     )
     log_precision(config.train, strategy)
     # Validation and export share one detector, which is built when the first of them needs it.

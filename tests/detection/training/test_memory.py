@@ -106,13 +106,16 @@ def test_a_trial_on_a_cpu_measures_what_its_steps_need(tmp_path: Path) -> None:
     assert 3 * stem < many - few < 60 * stem
 
 
-def test_trials_of_a_cpu_use_all_of_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the ten records, seven fit."""
+@pytest.mark.parametrize(("images", "expected"), [(10, 7), (6, 6)])
+def test_trials_of_a_cpu_use_all_of_a_limit(
+    images: int, expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the ten records, seven fit; a batch has no more images than are trained on."""
     monkeypatch.setattr(memory, "_measure_apart", lambda config, *_: 10**9 + 10**8 * config.train.effective_batch_size)
     config = tiny_config("train.batch_size=auto", "train.memory_limit=2.45", "train.accumulate_steps=2")
     one = tf.distribute.OneDeviceStrategy("/cpu:0")
     shards = write_shards(tmp_path, rectangles(10))
-    assert find_batch_size(config, shards=shards, categories=CATEGORIES, strategy=one) == 7
+    assert find_batch_size(config, shards=shards, images=images, categories=CATEGORIES, strategy=one) == expected
 
 
 @pytest.mark.slow

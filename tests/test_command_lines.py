@@ -37,7 +37,7 @@ def _joined(block: str) -> list[str]:
 
 
 def page_commands(page: Path) -> list[str]:
-    """Command lines in blocks of `sh` and `console`, and in running text."""
+    """Command lines in blocks of `sh` and `console`, in texts of `python`, and in running text."""
     text = page.read_text(encoding="utf-8")
     lines = []
     for language, block in _BLOCK.findall(text):
@@ -45,6 +45,8 @@ def page_commands(page: Path) -> list[str]:
             lines += [line.removeprefix("$ ") for line in _joined(block) if line.startswith("$ ")]
         elif language == "sh":
             lines += _joined(block)
+        elif language == "python":
+            lines += re.findall(r'"(cocoflow [^"]+)"', block)
     spans = [" ".join(span.split()) for span in _SPAN.findall(_BLOCK.sub("", text))]
     return lines + [span for span in spans if _COMMAND.match(span) and not _PLACEHOLDER.search(span)]
 

@@ -1,5 +1,6 @@
 """The training loop: many steps in one call of a compiled function, and the report of each window of steps."""
 
+import contextlib
 import functools
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -11,6 +12,7 @@ import tensorflow as tf
 
 from detection.input_pipeline.training_batches import Batch
 from detection.training.engine.gradients import HISTOGRAM_BUCKETS
+from detection.training.engine.ordered_sums import ordered_sums
 from detection.training.engine.step import StepReport
 
 
@@ -83,7 +85,8 @@ class TrainLoop:
         strategy: strategy that the step's variables were created under.
         train_step: the step of all replicas.
         jit_compile: compile the step under XLA; batches need static shapes.
-        deterministic: op determinism is on, under which TensorFlow refuses to tell the time.
+        deterministic: op determinism is on, under which TensorFlow refuses to tell the time; sums
+            keep the order of their terms, too.
         eager: compile nothing: Python runs line by line, for debugging.
     """
 
@@ -130,7 +133,8 @@ class TrainLoop:
         began = time.monotonic()
         # Scalars: a function is traced again for another shape.
         arguments = (start % every, stop - start // every * every, every)
-        columns = [value.numpy() for value in self._run(batches, *map(tf.constant, arguments))]
+        with ordered_sums() if self._deterministic else contextlib.nullcontext():
+            columns = [value.numpy() for value in self._run(batches, *map(tf.constant, arguments))]
         ended = time.monotonic()
         tallies = [_Tally(*values) for values in zip(*columns, strict=True)]
         # What the call itself costs, such as compiling, comes before its first step.

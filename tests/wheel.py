@@ -1,8 +1,11 @@
 """The built wheel, and an environment that has it in place of the repository."""
 
 import os
+import shutil
 import subprocess
 import sys
+import sysconfig
+import venv
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -22,7 +25,16 @@ def build_wheel(folder: Path) -> Path:
 
 
 def make_environment(folder: Path, wheel: Path) -> Path:
-    """Installs the wheel as the container image does; returns the environment's folder of programs."""
-    python = os.environ | {"PYTHON": sys.executable}
-    subprocess.run([ROOT / "environment.sh", folder, wheel], check=True, capture_output=True, text=True, env=python)
+    """Installs the wheel as the container image does; returns the environment's folder of programs.
+
+    The dependencies are those of this environment: Python would take half a minute to compile them anew.
+    """
+    venv.create(folder, symlinks=True)
+    (site_packages,) = folder.glob("lib/python*/site-packages")
+    (site_packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    uv = folder / "uv"
+    uv.write_text(f'#!/bin/sh\n[ "$2" = sync ] || exec {shutil.which("uv") or ROOT / ".uv/bin/uv"} "$@"\n')
+    uv.chmod(0o755)
+    variables = os.environ | {"PYTHON": sys.executable, "UV": str(uv)}
+    subprocess.run([ROOT / "environment.sh", folder, wheel], check=True, capture_output=True, text=True, env=variables)
     return folder / "bin"

@@ -52,7 +52,7 @@ def train_in_child(moment: str, output: str, shards: Sequence[str], assignments:
         print(f"pid {os.getpid()}", flush=True)
         if moment:
             _kill_at(moment)
-        run(Path(output), shards, *ASSIGNMENTS, *assignments)
+        run(Path(output), shards, *ASSIGNMENTS, *assignments, exports=False)
         os._exit(0)
     except BaseException:
         logging.exception("the run failed")

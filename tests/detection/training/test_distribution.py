@@ -3,6 +3,7 @@
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +13,16 @@ from schemas.artifacts import CHECKPOINTS, CONFIG_YAML, LOGS, SAVED_MODEL
 from schemas.errors import ConfigError
 from tests.detection.synthetic import rectangles, write_shards
 from tests.detection.training.cluster_run import images_saved, log_of, run_small, start_workers
-from tests.detection.training.tiny_run import checkpoint_values
+from tests.detection.training.tiny_run import checkpoint_values, only_steps
 
 pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _only_steps() -> Iterator[None]:
+    """Of the runs in this process; those of two processes export a model."""
+    with only_steps():
+        yield
 
 
 @pytest.fixture(scope="module")

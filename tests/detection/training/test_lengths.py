@@ -16,7 +16,7 @@ from schemas.config.config_io import load_config
 from schemas.errors import CocoflowError
 from tests.detection.synthetic import rectangles, write_shards
 from tests.detection.training import tiny_detector
-from tests.detection.training.tiny_run import CATEGORIES, SMALL, TINY, checkpoint_values
+from tests.detection.training.tiny_run import CATEGORIES, SMALL, TINY, checkpoint_values, only_steps
 
 pytestmark = pytest.mark.slow
 _OWN = ("train.steps", "train.batch_size", "train.checkpoint_every")
@@ -32,7 +32,7 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 def _run(output: Path, shards: list[str], *assignments: str) -> None:
     config = load_config(None, [*KEYS, *assignments])
-    with mock.patch.object(training, "export_checkpoint"):
+    with only_steps():
         training.train(config, shards=shards, categories=CATEGORIES, output=output)
 
 

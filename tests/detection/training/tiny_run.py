@@ -7,6 +7,7 @@
 import contextlib
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from unittest import mock
 
@@ -49,9 +50,14 @@ def tiny_config(*assignments: str) -> Config:
     return load_config(None, [*TINY, *assignments])
 
 
+def only_steps() -> AbstractContextManager[object]:
+    """Makes training end with its last checkpoint: tracing a SavedModel and losses costs as much as the steps."""
+    return mock.patch.multiple(training, export_checkpoint=mock.DEFAULT, check_inference_losses=mock.DEFAULT)
+
+
 def run(output: Path, shards: Sequence[str], *assignments: str, exports: bool = True) -> None:
-    """Trains into `output`; tracing a SavedModel costs as much as the steps, so export it only if the test needs it."""
-    with contextlib.nullcontext() if exports else mock.patch.object(training, "export_checkpoint"):
+    """Trains into `output`, and exports if the test needs it."""
+    with contextlib.nullcontext() if exports else only_steps():
         training.train(tiny_config(*assignments), shards=shards, categories=CATEGORIES, output=output)
 
 

@@ -17,7 +17,7 @@ from schemas.config.config_io import load_config
 from schemas.errors import DataError
 from tests.detection.synthetic import rectangles, write_shards
 from tests.detection.training import tiny_detector
-from tests.detection.training.tiny_run import AUTOML, CATEGORIES, checkpoint_values
+from tests.detection.training.tiny_run import AUTOML, CATEGORIES, checkpoint_values, only_steps
 
 pytestmark = pytest.mark.slow
 
@@ -78,7 +78,8 @@ def test_a_run_with_another_category_starts_warm_and_goes_on_without_its_source(
     shutil.copytree(earlier, source)
     assignments = (f"train.init.checkpoint={source}", "train.schedule.learning_rate=1e-9", "train.checkpoint_every=1")
     warmup = ("train.schedule.warmup_learning_rate=0", "train.schedule.warmup_steps=0")
-    train(_config("train.steps=1", *assignments, *warmup), shards=shards, categories=MORE, output=output)
+    with only_steps():
+        train(_config("train.steps=1", *assignments, *warmup), shards=shards, categories=MORE, output=output)
 
     head = "head.Sbias/.ATTRIBUTES/VARIABLE_VALUE"
     [theirs] = [value for name, value in _weights(earlier, 3, "ema/").items() if name.endswith(head)]
@@ -91,7 +92,7 @@ def test_a_run_with_another_category_starts_warm_and_goes_on_without_its_source(
     assert report["fresh"] == []
 
     shutil.rmtree(source)
-    with caplog.at_level(logging.INFO, "cocoflow.trainer"):
+    with only_steps(), caplog.at_level(logging.INFO, "cocoflow.trainer"):
         train(_config("train.steps=2", *assignments, *warmup), shards=shards, categories=MORE, output=output)
     assert "resuming from step 1" in caplog.text
     assert "the weights were initialized when this run began; a resumed run keeps its own" in caplog.messages

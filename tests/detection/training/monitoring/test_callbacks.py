@@ -19,6 +19,7 @@ from schemas.errors import ConfigError
 from tests.detection.training import tiny_detector
 from tests.detection.training.monitoring.test_nonfinite import _steps
 from tests.detection.training.poisoned_run import RECORDS, run, write_records
+from tests.detection.training.tiny_run import only_steps
 
 SPEEDS = ("steps_per_sec", "images_per_second", "input_bound")
 SCALARS = (
@@ -88,7 +89,8 @@ def test_a_call_over_several_log_points_logs_each(tmp_path: Path, monkeypatch: p
     events = {}
     for steps in (1, 3, 100):
         keys = ("train.log_every=2", "train.checkpoint_every=100", f"train.steps_per_loop={steps}", "train.steps=5")
-        run(tmp_path / str(steps), shards, "train.summaries.images_every=0", *keys)
+        with only_steps():
+            run(tmp_path / str(steps), shards, "train.summaries.images_every=0", *keys)
         events[steps] = _events(tmp_path / str(steps) / LOGS)
     assert calls == [*((step, step + 1) for step in range(5)), (0, 3), (3, 5), (0, 5)]
     for name in SCALARS:

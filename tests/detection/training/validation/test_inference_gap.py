@@ -146,7 +146,7 @@ def test_a_run_writes_the_losses_and_warns(
     monkeypatch.setattr(inference_gap, "FAR_ABOVE", 0.0)  # every run has a gap
     tiny_detector.register()
     shards = write_shards(tmp_path, rectangles(8))
-    run(tmp_path / "out", shards, *SMALL, exports=False)
+    run(tmp_path / "out", shards, *SMALL)
     events = EventAccumulator(str(tmp_path / "out" / LOGS), size_guidance={"tensors": 0}).Reload()
     losses = {
         mode: [

@@ -34,7 +34,7 @@ from schemas.errors import ConfigError, DataError
 from tests.detection.synthetic import write_shards
 from tests.detection.training import tiny_detector
 from tests.detection.training.evaluation_records import CATEGORIES, coco_records, write_coco_shards
-from tests.detection.training.tiny_run import checkpoint_values
+from tests.detection.training.tiny_run import checkpoint_values, only_steps
 
 pytestmark = pytest.mark.slow
 
@@ -190,7 +190,8 @@ def test_the_raw_weights_are_exported_and_evaluated_when_asked_for(
 def test_validation_does_not_change_what_is_learnt(
     validated: Path, shards: list[str], data: Any, tmp_path: Path
 ) -> None:
-    _train(tmp_path, shards, ())
+    with only_steps():
+        _train(tmp_path, shards, ())
     got, expected = checkpoint_values(tmp_path, STEPS), checkpoint_values(validated, STEPS)
     for name, value in expected.items():
         np.testing.assert_array_equal(got[name], value, err_msg=name)
@@ -211,7 +212,8 @@ def test_images_that_choose_are_not_trained_on(tmp_path: Path) -> None:
     assert validation is not None
     trained_on, held_out = ([one.read(number) for number in range(len(one))] for one in (training, validation))
     _train(tmp_path / "kept", shards, (), *keys)
-    _train(tmp_path / "alone", _write(tmp_path / "without", trained_on), (), *keys[:2])
+    with only_steps():
+        _train(tmp_path / "alone", _write(tmp_path / "without", trained_on), (), *keys[:2])
     steps = math.ceil(1.5 * len(training) / 4)
     got, expected = (checkpoint_values(tmp_path / name, steps) for name in ("kept", "alone"))
     for name, value in expected.items():

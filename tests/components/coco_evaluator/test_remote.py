@@ -149,9 +149,9 @@ def test_the_files_are_those_of_local_paths(
 
 
 def test_a_refused_write_leaves_no_verdict(gcs: Bucket, remote: Inputs, expected: str) -> None:
-    """Files of each kind in turn; every try begins with what the last one left."""
+    """Files in turn; every try begins with what the last one left."""
     out = f"{gcs.path}/out"
-    for name in ("states", "arrays.pickle", METRICS_JSON, DETECTIONS_JSON, "events", BLESSING_JSON, "/BLESSED"):
+    for name in ("arrays.pickle", METRICS_JSON, BLESSING_JSON, "/BLESSED"):
         gcs.emulator.fail("status", status=403, method="POST", path=f"name=out/.*{name}", times=0)
         assert "Cloud Storage refuses access" in str(error_of(remote, out)), name
         assert gcs.emulator.clear() > 0

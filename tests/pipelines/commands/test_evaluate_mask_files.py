@@ -17,10 +17,11 @@ from tests.detection.inference.exported_models import write_file
 from tests.detection.inference.test_mask_files import CONVERTERS, FileFormat, build, images
 from tests.detection.training.tiny_run import CATEGORIES
 
-pytestmark = pytest.mark.slow
+# test_mask_files.py shows a file's detections, test_masks_and_keypoints.py their evaluation.
+pytestmark = [pytest.mark.slow, pytest.mark.extended]
 
 
-@pytest.mark.parametrize("file", ["litert", pytest.param("onnx", marks=pytest.mark.extended)])
+@pytest.mark.parametrize("file", ["litert", "onnx"])
 def test_boxes_and_masks_as_with_pycocotools(file: FileFormat, tmp_path: Path) -> None:
     """The ground truth is some of the SavedModel's own detections, so that the file finds it."""
     if file == "onnx":

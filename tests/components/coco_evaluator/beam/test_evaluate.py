@@ -36,7 +36,7 @@ from schemas.metrics import METRIC_DEFINITIONS
 from tests.detection.coco.generated_cases import generate, pycocotools_eval
 
 ARRAYS = ("precision", "recall", "scores")
-CASES = 100  # test_equality.py has more, of the engine alone
+CASES = 40  # test_equality.py has more, of the engine alone
 _APART = 1_000  # between the ids of two cases
 
 

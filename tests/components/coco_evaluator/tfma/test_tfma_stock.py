@@ -129,7 +129,7 @@ def mean(precision: Any) -> float:
     return float(defined.mean()) if defined.size else -1.0
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", [0, 1, pytest.param(2, marks=pytest.mark.extended)])
 def test_equals_pycocotools_overall_per_class_and_per_slice(tmp_path: Path, models: list[Path], seed: int) -> None:
     """Both models, with crowds, ties and empty images; the slices are those of our own evaluator."""
     import tensorflow as tf

@@ -25,6 +25,7 @@ PARAMETERS: dict[str, dict[str, Any]] = {
             *FEW_STEPS,
             "train.checkpoint_every=3",
             "train.log_every=1",
+            "evaluate.losses=false",
             "data.root={tmp}/data",
             "run.root={tmp}/run",
         ],
@@ -81,6 +82,7 @@ def test_the_notebook_of_data_shows_splits_issues_and_pictures(executed: list[An
     assert (tmp_path / "report.html").is_file()
 
 
+@pytest.mark.extended  # the same cells as with masks, below
 @pytest.mark.parametrize("executed", [("results", PARAMETERS["results"])], indirect=True)
 def test_the_notebook_of_results_shows_metrics_and_pictures(executed: list[Any]) -> None:
     assert any("'AR100'" in text for text in _shown(executed, "text/plain"))

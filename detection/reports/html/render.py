@@ -1,6 +1,7 @@
 """Renders templates to the text of a page."""
 
 import base64
+import functools
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
@@ -36,16 +37,23 @@ def render_page(
         Text that UTF-8 can encode: lone surrogates, which names in JSON can hold, are question
         marks.
     """
-    loaders = {"pages": PackageLoader(_HERE, "."), "own": PackageLoader(package, ".")}
-    environment = Environment(
-        loader=PrefixLoader(loaders), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters.update(data_uri=data_uri, cell=cell_text, cell_attributes=cell_attributes, **(filters or {}))
+    environment = _environment(package, frozenset((filters or {}).items()))
     script = "\n".join(_script(package, name) for name in scripts)
     page = environment.get_template(f"own/{template}").render(
         script=Markup(script), script_hash=_policy_hash(script), **content
     )
     return page.encode("utf-8", "replace").decode()
+
+
+@functools.cache
+def _environment(package: str, filters: frozenset[tuple[str, Callable[..., Any]]]) -> Environment:
+    """Keeps the compiled templates: compiling them takes longer than rendering most pages."""
+    loaders = {"pages": PackageLoader(_HERE, "."), "own": PackageLoader(package, ".")}
+    environment = Environment(
+        loader=PrefixLoader(loaders), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters.update(data_uri=data_uri, cell=cell_text, cell_attributes=cell_attributes, **dict(filters))
+    return environment
 
 
 def data_uri(content: bytes, media_type: str) -> str:

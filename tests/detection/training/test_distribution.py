@@ -103,7 +103,6 @@ def test_the_chief_alone_writes(two_workers: Path) -> None:
     assert not list((two_workers / "tmp-1").iterdir())
 
 
-@pytest.mark.extended  # distributed/test_workers.py has the message, test_train.py the resumed run
 def test_where_a_process_is_ended_the_other_says_so_and_ends(two_workers: Path, shards: list[str]) -> None:
     """Both first go on from the checkpoint that is there."""
     chief, worker = start_workers(two_workers, shards, *[["train.steps=1000000", "train.checkpoint_every=40"]] * 2)

@@ -61,7 +61,7 @@ ALLOWED_IMPORTS = {
         "components.record_schema_gen": "schemas detection.storage",
         "components.coco_example_gen.spans": "schemas schemas.config detection.storage detection.images "
         "detection.datasets components.history",
-        "components.beam": "schemas",
+        "components.beam": "schemas detection.storage",
         "components.coco_example_gen": "schemas schemas.config detection.storage detection.images detection.datasets "
         "detection.reports components.history components.beam components.coco_example_gen.spans",
         "components.detection_trainer": "schemas schemas.config detection.storage detection.datasets "
@@ -82,7 +82,7 @@ ALLOWED_IMPORTS = {
         "components.vertex_service components.beam pipelines",
         "pipelines.runs": "schemas schemas.config detection.storage detection.datasets detection.models "
         "detection.pretrained detection.coco detection.training.distributed detection.training components.history "
-        "components.coco_example_gen.spans components.detection_trainer pipelines.runners pipelines "
+        "components.beam components.coco_example_gen.spans components.detection_trainer pipelines.runners pipelines "
         "detection.analysis detection.reports detection.training.validation",
         "pipelines.watch": "schemas schemas.config detection.storage detection.datasets detection.analysis "
         "detection.reports components.coco_example_gen.spans pipelines pipelines.runs",

@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import platform
+import socket
 import time
 from argparse import ArgumentParser
 from collections.abc import Collection, Iterator, Sequence
@@ -11,15 +12,17 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from distributed import Client
-from distributed.comm import get_address_host
+from distributed.comm import get_address_host, get_address_host_port
 from distributed.utils import get_ip
 
 from schemas.errors import CocoflowError, ConfigError
 from schemas.program import PROGRAM
+from schemas.quoting import one_line
 
 ADDRESS_OPTION, HOST_OPTION = "--dask_client_address", "--dask_driver_host"
 _PACKAGES = (PROGRAM, "apache-beam")
 _ANSWER = 20.0  # seconds in which a scheduler and its workers have to answer
+_HANDSHAKE = 1 << 20  # bytes; more than Dask's first message has
 _RESTART = 15.0  # seconds in which a lost worker may come back, where it was the last one
 
 logging.getLogger("distributed").setLevel(logging.ERROR)  # a lost worker is reported by us
@@ -56,22 +59,24 @@ class Cluster:
     """The connection to a Dask cluster; use as a context.
 
     Raises:
-        ConfigError: there is no address.
+        ConfigError: there is no address, or an invalid one.
         CocoflowError: no scheduler answers there.
     """
 
     def __init__(self, address: str | None) -> None:
-        if not address:
-            raise ConfigError(
-                f"--runner=dask: {ADDRESS_OPTION} is missing. Name the scheduler: {ADDRESS_OPTION}=tcp://HOST:8786"
-            )
-        self.address = address
+        host, port = _host_and_port(address or "")
+        self.address = str(address)
         try:
+            # Dask itself tries a refused connection until its time is over, waits for ever for a silent server, and
+            # makes room for as many bytes as the first eight of an answer say.
+            with socket.create_connection((host, port), timeout=_ANSWER) as probe:
+                if self.address.startswith("tcp://") and int.from_bytes(probe.recv(8), "little") > _HANDSHAKE:
+                    raise ConnectionError("the answer is not that of a scheduler")
             self.client = Client(address, timeout=_ANSWER, set_as_default=False)
-        except (OSError, ValueError, TypeError) as error:
+        except Exception as error:  # of any kind: Dask asserts, too
             raise CocoflowError(
-                f"{address}: no Dask scheduler answers ({error}). "
-                f"Start one with `dask scheduler`, and name its address in {ADDRESS_OPTION}."
+                f"{address}: no Dask scheduler answers ({type(error).__name__}: {one_line(error)}). Start one with "
+                f"`dask scheduler`, and name its address, not that of its dashboard, in {ADDRESS_OPTION}."
             ) from error
 
     def __enter__(self) -> "Cluster":
@@ -142,6 +147,17 @@ class Cluster:
                 f"{self.address}: the Dask scheduler, or a worker, does not answer ({type(error).__name__}). "
                 "See its log and its dashboard."
             ) from error
+
+
+def _host_and_port(address: str) -> tuple[str, int]:
+    with contextlib.suppress(ValueError):
+        host, port = get_address_host_port(address, strict=True)
+        if host and address.startswith(("tcp://", "tls://")) and 0 < port < 2**16:
+            return host, port
+    raise ConfigError(
+        f"--runner=dask: {ADDRESS_OPTION} is {f'not an address: {address}' if address else 'missing'}. "
+        f"Name the scheduler: {ADDRESS_OPTION}=tcp://HOST:8786, or tls:// with certificates."
+    )
 
 
 def host_for(worker: Worker) -> str:

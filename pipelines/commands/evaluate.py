@@ -11,7 +11,8 @@ import argparse
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from detection.storage.paths import require_supported_paths
+from components.beam.preflight import require_runner
+from detection.storage.paths import absolute, parent, require_supported_paths
 from pipelines.commands.common import (
     add_checkpoint_argument,
     add_config_arguments,
@@ -228,6 +229,7 @@ def _run_model(args: argparse.Namespace) -> int:
 
     Raises:
         ConfigError: flags that do not fit each other; see `evaluate_model`.
+        CocoflowError: the runner of `run.beam_args` cannot be used.
         DataError: see `evaluate_model`.
     """
     for flag, value in (("--model", args.model), ("--examples", args.data), ("--output", args.output)):
@@ -246,6 +248,7 @@ def _run_model(args: argparse.Namespace) -> int:
         where = ", ".join(f"--{flag}" for flag in flags)
         config = parse_config(tree | {"evaluate": tree.get("evaluate", {}) | flags}, where)
     with quiet_run(None, verbose=args.verbose):
+        require_runner(config.run.beam_args, parent(absolute(args.output)))
         from pipelines.standalone.evaluate_model import evaluate_model
 
         evaluation = evaluate_model(

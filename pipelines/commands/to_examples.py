@@ -9,7 +9,8 @@ be corrected.
 
 import argparse
 
-from detection.storage.paths import require_supported_paths
+from components.beam.preflight import require_runner
+from detection.storage.paths import absolute, parent, require_supported_paths
 from pipelines.commands.common import add_config_arguments, config_of
 
 SUMMARY = "convert a COCO data set to TFRecords, without a pipeline"
@@ -29,6 +30,7 @@ def run(args: argparse.Namespace) -> int:
 
     Raises:
         ConfigError: no data set is named.
+        CocoflowError: the runner of `run.beam_args` cannot be used.
         DataError: the data cannot be used, or the folder cannot be written.
     """
     from pipelines.console import quiet_run
@@ -36,8 +38,9 @@ def run(args: argparse.Namespace) -> int:
 
     require_supported_paths({"--data": args.data, "--output": args.output})
     config = config_of(args)
-    files_of(config.data)  # refuses before TensorFlow is loaded
     with quiet_run(None, verbose=args.verbose):
+        require_runner(config.run.beam_args, parent(absolute(args.output)))
+        files_of(config.data)  # refuses before TensorFlow is loaded
         from pipelines.standalone.to_examples import write_examples
 
         write_examples(config, args.output)

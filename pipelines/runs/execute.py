@@ -5,6 +5,7 @@ import logging
 import os
 from typing import TYPE_CHECKING
 
+from components.beam.preflight import require_runner
 from components.coco_example_gen.spans.locate import locate, source_of
 from detection.storage.atomic import require_writable, write_json, write_text
 from detection.storage.files import remove_file
@@ -43,17 +44,19 @@ def execute_run(
         trigger: why it runs, for the record.
 
     Raises:
-        CocoflowError: a component refused its input, the folder cannot be written,
-            another process uses it, or the run of this id is done.
+        CocoflowError: a component refused its input, the runner of `run.beam_args` cannot be used, the folder
+            cannot be written, another process uses it, or the run of this id is done.
         ConfigError: no data set, an unknown detector, an invalid id, or one of several machines.
         DataError: the data set is missing or not recognised.
     """
     _require_one_machine()
     if run_id is not None:
         require_id(run_id)
-    # Errors in the configuration appear now, not after hours of training.
-    located = locate(config.data, TRAIN_SPLIT, config.evaluate.split, *filter(None, [config.validation_split]))
     layout = RunLayout(config)
+    # Errors in the configuration appear now, not after hours of training.
+    with quiet_run(None, verbose=verbose):
+        require_runner(config.run.beam_args, layout.root)
+    located = locate(config.data, TRAIN_SPLIT, config.evaluate.split, *filter(None, [config.validation_split]))
     held = exclusive_use(layout.root, instead="choose another folder with --set run.root=DIR")
     with held as use:
         fields = {

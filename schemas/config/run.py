@@ -4,6 +4,7 @@ from typing import Literal, Self
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
+from schemas.config.beam_args import BeamArgs
 from schemas.config.labels import Labels
 from schemas.config.recurrence import ScheduleConfig
 from schemas.config.section import Section
@@ -217,8 +218,10 @@ class RunConfig(Section):
     root: str = Field("runs/default", description="folder below which a run writes everything")
     name: str = Field("cocoflow", description="name of the pipeline")
     metadata: MetadataConfig = MetadataConfig()
-    beam_args: tuple[str, ...] = Field(
-        (), description="options of the Beam pipelines inside the components, as `[--runner=FlinkRunner, ...]`"
+    beam_args: BeamArgs = Field(
+        (),
+        description="options of the Beam pipelines inside the components; on the workers of a Dask cluster: "
+        "`[--runner=dask, --dask_client_address=tcp://HOST:8786]`",
     )
     image: str | None = Field(
         None, min_length=1, description="container image of a compiled pipeline, with this installation"

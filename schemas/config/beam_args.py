@@ -1,0 +1,43 @@
+"""Options of Apache Beam: their spelling, and those that lose data or do nothing."""
+
+import argparse
+import re
+from typing import Annotated, NoReturn
+
+from pydantic import AfterValidator
+
+_TIMED_BUFFER = "Beam's timed buffer loses elements without an error"
+# Pattern of options, each as --name=value -> why they are refused, and what to write.
+_REFUSED = {
+    r"--runner=(apache_beam\.runners\.dask\.\S+|DaskRunner)(?!\S)": "this runner of Beam loses what finish_bundle "
+    "emits, and all results of a pipeline but one, without an error; --runner=dask runs Beam's own workers on Dask",
+    r"--runner=(ray_beam\.\S+|RayRunner)(?!\S)": "this runner runs nothing and reports success; remove it, or use "
+    "--runner=dask",
+    r"--runner=(beam_pyspark_runner\.\S+|PySparkRunner)(?!\S)": "this runner cannot run beam.Reshuffle, which all "
+    "pipelines here need; remove it, or use --runner=dask",
+    r"--direct_ru\S*[= ]multi_threading(?!\S)": f"{_TIMED_BUFFER}; use multi_processing",
+    r"\S*data_buffer_time_limit_ms=0*[1-9]\d*": f"{_TIMED_BUFFER}; remove it",
+    r"--no_wait_until_finish(?!\S)": "the results of a pipeline are read when it ends; remove it",
+}
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise ValueError(message)
+
+
+def _beam_args(beam_args: tuple[str, ...]) -> tuple[str, ...]:
+    """Refuses options of `_REFUSED`, and writes the runner as --runner=NAME."""
+    parser = _Parser(add_help=False)
+    parser.add_argument("--runner")
+    chosen, others = parser.parse_known_args(beam_args)
+    name = chosen.runner
+    named = [] if name is None else [f"--runner={'dask' if name.lower() == 'dask' else name}"]
+    for pattern, reason in _REFUSED.items():
+        match = re.search(pattern, " ".join(named + others), re.IGNORECASE)
+        if match:
+            raise ValueError(f"{match[0]}: {reason}")
+    return (*named, *others)
+
+
+BeamArgs = Annotated[tuple[str, ...], AfterValidator(_beam_args)]

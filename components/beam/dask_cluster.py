@@ -13,6 +13,7 @@ from typing import Any
 
 from distributed import Client
 from distributed.comm import get_address_host, get_address_host_port
+from distributed.security import Security
 from distributed.utils import get_ip
 
 from schemas.errors import CocoflowError, ConfigError
@@ -66,11 +67,14 @@ class Cluster:
     def __init__(self, address: str | None) -> None:
         host, port = _host_and_port(address or "")
         self.address = str(address)
+        tls = self.address.startswith("tls://")
         try:
+            if tls and Security().get_connection_args("client")["ssl_context"] is None:
+                raise ConnectionError("Dask's configuration has no certificates: distributed.comm.tls")
             # Dask itself tries a refused connection until its time is over, waits for ever for a silent server, and
             # makes room for as many bytes as the first eight of an answer say.
             with socket.create_connection((host, port), timeout=_ANSWER) as probe:
-                if self.address.startswith("tcp://") and int.from_bytes(probe.recv(8), "little") > _HANDSHAKE:
+                if not tls and int.from_bytes(probe.recv(8), "little") > _HANDSHAKE:
                     raise ConnectionError("the answer is not that of a scheduler")
             self.client = Client(address, timeout=_ANSWER, set_as_default=False)
         except Exception as error:  # of any kind: Dask asserts, too

@@ -8,8 +8,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from distributed import Client
@@ -70,6 +71,8 @@ def test_what_listens_is_a_scheduler(
     unused: str, other_server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert f"{unused}: no Dask scheduler answers (ConnectionRefusedError" in str(refusal(dask(unused), tmp_path))
+    without_certificates = str(refusal(dask(unused.replace("tcp", "tls")), tmp_path))
+    assert "Dask's configuration has no certificates" in without_certificates
     monkeypatch.setattr(dask_cluster, "_ANSWER", 0.5)
     assert f"{other_server}: no Dask scheduler answers" in str(refusal(dask(other_server), tmp_path))
 
@@ -99,8 +102,8 @@ def answers(name: str, value: str | None) -> None:
     """Makes a worker answer as one with another version of a package; runs there."""
     from distributed import node, versions
 
-    def get_versions(packages: list[str]) -> dict[str, object]:
-        return {"packages": {**versions.get_package_info(packages), name: value}}
+    def get_versions(packages: Iterable[str] | None = None) -> dict[str, dict[str, Any]]:
+        return {"packages": {**versions.get_package_info(packages or ()), name: value}}
 
     node.get_versions = get_versions
 

@@ -1,4 +1,4 @@
-"""Shows a run in the terminal: components, training progress, warnings.
+"""Shows a run in the terminal: components, their progress, warnings.
 
 The logs of TFX, Beam and TensorFlow (from Python and C++) go to a file.
 """
@@ -18,8 +18,8 @@ import absl.logging
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
-from detection.training.monitoring.progress import PROGRESS_ATTRIBUTE, TrainingProgress
 from schemas.errors import DataError
+from schemas.progress import PROGRESS_ATTRIBUTE, WorkProgress
 
 _NODE_EVENT = re.compile(r"(?:Component|node) (\S+) is (running|finished)\.")
 _CACHED_EVENT = re.compile(r"A cached execution \d+ is used\.")
@@ -61,12 +61,12 @@ class RunDisplay(logging.Handler):
             yield
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Draws a log record of a node event, of training progress or of our loggers."""
+        """Draws a log record of a node event, of progress or of our loggers."""
         message = record.getMessage()
-        training = getattr(record, PROGRESS_ATTRIBUTE, None)
+        progress = getattr(record, PROGRESS_ATTRIBUTE, None)
         event = _NODE_EVENT.search(message)
-        if training is not None:
-            self._draw_training(training, message)
+        if progress is not None:
+            self._draw_progress(progress, message)
         elif record.name.startswith("cocoflow"):
             self._print(f"  {message}", "yellow" if record.levelno >= logging.WARNING else "dim")
         elif event and event[2] == "running":
@@ -94,12 +94,11 @@ class RunDisplay(logging.Handler):
         else:
             self._print(f"{node} {note}, {seconds:.1f} s")
 
-    def _draw_training(self, training: TrainingProgress, message: str) -> None:
+    def _draw_progress(self, progress: WorkProgress, message: str) -> None:
         if self.console.is_terminal:
-            node = (self._running() or ["training"])[0]
-            note = message.partition("  ")[2]
-            self._progress.update(self._bar(node), total=training.total_steps, completed=training.step, note=note)
-        elif time.monotonic() - self._last_plain > _PLAIN_INTERVAL_SECONDS or training.step == training.total_steps:
+            bar = self._bar((self._running() or [progress.work])[0])
+            self._progress.update(bar, total=progress.total, completed=progress.done, note=progress.note)
+        elif time.monotonic() - self._last_plain > _PLAIN_INTERVAL_SECONDS or progress.done == progress.total:
             self._last_plain = time.monotonic()
             self._print(f"  {message}")
 

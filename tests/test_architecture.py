@@ -75,7 +75,7 @@ ALLOWED_IMPORTS = {
         "pipelines.resolvers": "schemas schemas.config components.history components.coco_example_gen.spans "
         "components.detection_trainer",
         "pipelines": "schemas schemas.config detection.storage detection.datasets detection.analysis "
-        "detection.training.monitoring components.coco_example_gen components.coco_example_gen.spans "
+        "components.coco_example_gen components.coco_example_gen.spans "
         "components.detection_trainer components.coco_evaluator components.saved_model_pusher "
         "components.record_schema_gen components.beam pipelines.resolvers",
         "pipelines.runners": "detection.storage detection.pretrained schemas schemas.config components.retries "

@@ -34,12 +34,15 @@ class DaskRunner(FnApiRunner):
 
     A pipeline that loses a worker runs again on the others, twice at most.  As on other runners, a DoFn may
     therefore see an element more than once.
+
+    restarts: how often the pipeline started again.
     """
 
     def __init__(self) -> None:
         self._key = uuid.uuid4().hex
         super().__init__(_DaskEnvironment(self._key))
         self._harnesses: Harnesses | None = None
+        self.restarts = 0
 
     def run_pipeline(self, pipeline: Any, options: PipelineOptions) -> Any:
         """Runs a pipeline.
@@ -71,6 +74,7 @@ class DaskRunner(FnApiRunner):
                     if not isinstance(failure, WorkerLostError) or len(lost) > _RERUNS:
                         raise failure from error
             workers = self._cluster.workers(without=lost)
+            self.restarts += 1
             log.warning("%s The pipeline starts again on %d workers.", failure, len(workers))
 
     def progress(self) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import apache_beam as beam
 
 from components.beam.pipelines import make_pipeline
+from components.beam.progress import report_progress
 from components.coco_example_gen.inputs import Inputs, open_inputs
 from components.coco_example_gen.shards import (
     IMAGES_PER_SHARD,
@@ -19,7 +20,7 @@ from components.coco_example_gen.shards import (
     write_shard,
 )
 from components.coco_example_gen.sources import Source
-from components.coco_example_gen.workers import local_options, told_progress
+from components.coco_example_gen.workers import local_options
 from detection.datasets.encode_record import Rules
 from detection.datasets.entries import Entry
 from detection.datasets.issues import Issue, printable
@@ -86,12 +87,13 @@ def examine(
     plans = write_plans(inputs.sources, rules, records=records, work=work)
     paths = [path for of_split in plans.values() for path in of_split]
     options = local_options(len(paths) * IMAGES_PER_SHARD)
-    with make_pipeline(beam_args, options) as pipeline, told_progress(paths):
+    pipeline = make_pipeline(beam_args, options)
+    with report_progress("reading images", pipeline.runner, _total(inputs), work) as counter, pipeline:
         (
             pipeline
             | "Plans" >> beam.Create(paths)
             | "Distribute" >> beam.Reshuffle()
-            | "WriteShard" >> beam.Map(write_shard, threads=1 if options else None)
+            | "WriteShard" >> beam.Map(write_shard, counter, threads=1 if options else None)
         )
     results = {name: read_results(of_split) for name, of_split in plans.items()}
     for name, issues in find_duplicates({name: result.seen for name, result in results.items()}, policies).items():
@@ -130,6 +132,11 @@ def find_duplicates(seen: Mapping[str, Sequence[SeenImage]], policies: IssuePoli
                 Issue(kind, policies.of(kind), f"{split}: {printable(image.file_name)}", image.image_id, None, message)
             )
     return issues
+
+
+def _total(inputs: Inputs) -> int | None:
+    totals = [source.total for source in inputs.sources.values()]
+    return None if None in totals else sum(filter(None, totals))
 
 
 def _rules(categories: Sequence[Entry], policies: IssuePolicies, max_pixels: int) -> Rules:

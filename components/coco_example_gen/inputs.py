@@ -72,11 +72,13 @@ def open_inputs(
     ]
     survey_file = paths.join(work, "survey.pickle")
     if shards:
-        survey, head = _survey([path for paths in shards.values() for path in paths], label_map, work, beam_args)
+        survey, records, head = _survey(
+            [path for paths in shards.values() for path in paths], label_map, work, beam_args
+        )
         write_bytes(survey_file, pickle.dumps(survey), durable=False)
         heads.append((next(iter(shards.values()))[0], {**head, "categories": survey.categories}))
     sources: dict[str, Source] = {
-        name: RecordSource(files, shards[name], survey_file)
+        name: RecordSource(files, {shard: records[shard] for shard in shards[name]}, survey_file)
         if name in shards
         else CocoSource(files, indexed[files.annotations, files.keypoints])
         for name, files in splits.items()
@@ -91,8 +93,8 @@ def _index(splits: Mapping[str, SplitFiles], policies: IssuePolicies) -> dict[tu
 
 def _survey(
     shards: Sequence[str], label_map: str | None, work: str | Path, beam_args: Sequence[str]
-) -> tuple[Survey, dict[str, Any]]:
-    """Looks at all records; the second value is what dataset.json beside them says, if there is one."""
+) -> tuple[Survey, dict[str, int], dict[str, Any]]:
+    """Looks at all records; returns the number in each shard, and what dataset.json beside them says, too."""
     names = [f"survey-{number:05d}.json" for number in range(len(shards))]
     answers = [paths.join(work, name) for name in names]
     with make_pipeline(beam_args) as pipeline:
@@ -108,7 +110,8 @@ def _survey(
     survey = merge_surveys(surveys, label_map=None if named is None else read_label_map(named))
     for line in survey_report(survey).splitlines():
         log.info("%s", line)
-    return survey, {"info": {}, "licenses": []} if beside is None else read_dataset_head(beside)
+    records = {of_shard.path: of_shard.records for of_shard in surveys}
+    return survey, records, {"info": {}, "licenses": []} if beside is None else read_dataset_head(beside)
 
 
 def _write_survey(shard: str, answer: str) -> None:

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from components.beam.progress import ImageCounter
 from components.coco_example_gen.sources import PlannedImage, Source, planned_images
 from detection.datasets.encode_record import Record, Rules, make_record
 from detection.datasets.entries import Entry
@@ -148,7 +149,7 @@ def write_plans(
     return plans
 
 
-def write_shard(plan_path: str, threads: int | None = None) -> None:
+def write_shard(plan_path: str, counter: ImageCounter, threads: int | None = None) -> None:
     """Writes the shard that a plan describes, if any, and what was found beside the plan.
 
     May run several times for one plan, as Beam does after a failure: the shard
@@ -156,6 +157,7 @@ def write_shard(plan_path: str, threads: int | None = None) -> None:
 
     Args:
         plan_path: from `write_plans`.
+        counter: counts the images of the plan, those left out included.
         threads: that decode; None: as many as there are cores.  Remote images are read by more.
     """
     plan = json.loads(read_bytes(plan_path))
@@ -169,6 +171,7 @@ def write_shard(plan_path: str, threads: int | None = None) -> None:
             writer = stack.enter_context(tf.io.TFRecordWriter(str(unfinished)))
         for entry, record in _records(plan, _threads(plan, threads or os.cpu_count() or 1)):
             result.add(entry, record)
+            counter.add()
             if record.example is not None and writer is not None:
                 writer.write(record.example.SerializeToString(deterministic=True))
     write_bytes(plan_path + RESULT, json.dumps(_result_as_dict(result)).encode(), durable=False)

@@ -37,6 +37,11 @@ class Source(Protocol):
         """Names it to people."""
         ...
 
+    @property
+    def total(self) -> int | None:
+        """Number of images; None: unknown before they are read."""
+        ...
+
     def plans(self, split: str, images: int) -> list[Plan]:
         """Divides the split into plans of up to some number of images."""
         ...
@@ -58,6 +63,11 @@ class CocoSource:
         """The annotation file."""
         return self.files.annotations
 
+    @property
+    def total(self) -> int:
+        """Number of images."""
+        return len(self._image_ids())
+
     def plans(self, split: str, images: int) -> list[Plan]:
         """Divides the split into plans, images in random but repeatable order.
 
@@ -65,7 +75,7 @@ class CocoSource:
             DataError: there are no images.
         """
         files = self.files
-        ids = [image_id for image_id in self.annotations.images if files.holds(image_id)][:: files.every]
+        ids = self._image_ids()
         if not ids:
             advice = "Choose other fractions" if files.hash_range else "Add images, or remove the split"
             raise DataError(f"{files.annotations}: no image for the split {split}. {advice}.")
@@ -81,24 +91,32 @@ class CocoSource:
             for number in range(shards)
         ]
 
+    def _image_ids(self) -> list[int]:
+        return [image_id for image_id in self.annotations.images if self.files.holds(image_id)][:: self.files.every]
+
 
 @dataclass(frozen=True)
 class RecordSource:
     """TFRecords that hold images with their annotations; each file is a plan, records keep their order.
 
     files: of the split.
-    shards: the TFRecord files.
+    shards: the TFRecord files, with the number of records of each.
     survey: pickled `Survey` of the whole data set's TFRecords.
     """
 
     files: SplitFiles
-    shards: list[str]
+    shards: Mapping[str, int]
     survey: str
 
     @property
     def path(self) -> str:
         """The pattern of the files."""
         return self.files.annotations
+
+    @property
+    def total(self) -> int | None:
+        """Number of images; None: only some of the records belong to the split."""
+        return sum(self.shards.values()) if self.files.hash_range is None and self.files.every == 1 else None
 
     def plans(self, split: str, images: int) -> list[Plan]:
         """A plan for each file."""

@@ -9,6 +9,7 @@ import apache_beam as beam
 from apache_beam.utils import shared
 
 from components.beam.pipelines import make_pipeline
+from components.beam.progress import report_progress
 from components.coco_evaluator.beam.batches import ALL_IMAGES, DetectedBatch, of_categories
 from components.coco_evaluator.beam.evaluate import (
     Evaluate,
@@ -196,7 +197,8 @@ def run_models(
     choice = SampleChoice(task.config.analysis.images, images, task.config.analysis.seed)
     served = KeepServed(SampleChoice(task.served_images, images, task.config.analysis.seed), join(work, _SERVED))
     slicer = Slicer(slicing) if any(spec.ByteSize() for spec in slicing) else None
-    with make_pipeline(beam_args) as pipeline:
+    pipeline = make_pipeline(beam_args)
+    with report_progress("evaluating", pipeline.runner, images, work) as counter, pipeline:
         records = pipeline | "Read" >> ReadRecords(task.records)
         records | "Sample" >> KeepSample(choice, join(work, _SAMPLE))
         for part, model in task.models.items():
@@ -212,7 +214,10 @@ def run_models(
             )
             keep = all_images if part == CANDIDATE else choice.holds
             evaluate = Evaluate(measures[part], join(work, part), keep=keep)
-            records | f"{part}Detect" >> detect | f"{part}Evaluate" >> evaluate
+            detected = records | f"{part}Detect" >> detect
+            detected | f"{part}Evaluate" >> evaluate
+            if part == CANDIDATE:  # the baseline gets each record at the same time
+                detected | "Count" >> beam.Map(lambda batch: counter.add(len(batch.images)))
     overall, slices = _read(measures, work)
     return Measured(overall, slices, SampleRecords(choice, join(work, _SAMPLE)), read_served(served))
 

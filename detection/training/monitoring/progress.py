@@ -4,15 +4,15 @@ import logging
 import math
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from schemas.progress import PROGRESS_ATTRIBUTE, WorkProgress
 from schemas.scalars import TOTAL_LOSS
 
 if TYPE_CHECKING:
     from detection.training.engine.loop import LoopReport  # imports TensorFlow, which a display of progress need not
 
 LOGGER = logging.getLogger("cocoflow.trainer")
-PROGRESS_ATTRIBUTE = "training_progress"
 _NOTABLE_WAITING = 0.1
 
 # Scalars of which the last step's value counts, and those that are counts.  Of all others the mean counts.
@@ -80,17 +80,6 @@ def _value(name: str, reports: "list[LoopReport]") -> float:
     return total / count if count else math.nan
 
 
-class TrainingProgress(NamedTuple):
-    """One line of progress, sent as an attribute of a log record for displays to draw."""
-
-    step: int
-    total_steps: int
-    loss: float
-    images_per_second: float
-    input_bound: float
-    eta_seconds: float
-
-
 class ProgressMeter:
     """Estimates the remaining time, including everything that happens between steps, and reports it."""
 
@@ -98,8 +87,8 @@ class ProgressMeter:
         self._total_steps = total_steps
         self._since: tuple[int, float] | None = None
 
-    def report(self, step: int, scalars: Mapping[str, float], *, at: float | None = None) -> TrainingProgress:
-        """Logs and returns the progress after `step` steps.
+    def report(self, step: int, scalars: Mapping[str, float], *, at: float | None = None) -> None:
+        """Logs the progress after `step` steps.
 
         Args:
             step: steps done.
@@ -111,24 +100,17 @@ class ProgressMeter:
         if self._since is not None and now > self._since[1]:
             speed = (step - self._since[0]) / (now - self._since[1])
         self._since = (step, now)
-        progress = TrainingProgress(
-            step,
-            self._total_steps,
-            scalars.get(TOTAL_LOSS, math.nan),
-            scalars.get("images_per_second", 0.0),
-            scalars.get("input_bound", 0.0),
-            (self._total_steps - step) / speed if speed else 0.0,
-        )
-        LOGGER.info("step %d/%d%s", step, self._total_steps, _text(progress), extra={PROGRESS_ATTRIBUTE: progress})
-        return progress
+        note = _note(scalars, seconds_left=(self._total_steps - step) / speed if speed else 0.0)
+        progress = WorkProgress("training", step, self._total_steps, note)
+        LOGGER.info("step %d/%d  %s", step, self._total_steps, note, extra={PROGRESS_ATTRIBUTE: progress})
 
 
-def _text(progress: TrainingProgress) -> str:
-    text = f"  loss {progress.loss:.4f}"
-    if progress.images_per_second:
-        text += f"  {progress.images_per_second:.1f} images/s"
-    if progress.eta_seconds:
-        text += f"  {progress.eta_seconds:.0f} s left"
-    if progress.input_bound >= _NOTABLE_WAITING:
-        text += f"  waits for input {progress.input_bound:.0%}"
-    return text
+def _note(scalars: Mapping[str, float], *, seconds_left: float) -> str:
+    note = f"loss {scalars.get(TOTAL_LOSS, math.nan):.4f}"
+    if images_per_second := scalars.get("images_per_second", 0.0):
+        note += f"  {images_per_second:.1f} images/s"
+    if seconds_left:
+        note += f"  {seconds_left:.0f} s left"
+    if (input_bound := scalars.get("input_bound", 0.0)) >= _NOTABLE_WAITING:
+        note += f"  waits for input {input_bound:.0%}"
+    return note

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
+from components.beam.progress import ImageCounter
 from components.coco_example_gen import shards
 from components.coco_example_gen.shards import read_results, write_plans, write_shard
 from components.coco_example_gen.sources import CocoSource
@@ -38,10 +39,11 @@ def _convert(splits: Mapping[str, SplitFiles], out: Path) -> dict[str, shards.Sp
     work.mkdir(parents=True)
     sources = {name: CocoSource(files, index_annotations(files.annotations)) for name, files in splits.items()}
     plans = write_plans(sources, rules, records=out, work=work)
+    counter = ImageCounter(str(work / "progress"))
     for paths in plans.values():
         for path in reversed(paths):
-            write_shard(path)
-            write_shard(path)  # as after a failure
+            write_shard(path, counter)
+            write_shard(path, counter)  # as after a failure
     return {name: read_results(paths) for name, paths in plans.items()}
 
 

@@ -10,6 +10,7 @@ from rich.console import Console
 from detection.training.monitoring.progress import LOGGER, ProgressMeter
 from pipelines.console import RunDisplay, quiet_run
 from schemas.errors import DataError
+from schemas.progress import PROGRESS_ATTRIBUTE, WorkProgress
 from tests.full_disk import no_file_above
 
 
@@ -60,6 +61,19 @@ def test_training_tells_steps_loss_speed_and_time_left(display: RunDisplay) -> N
         "  step 10/40  loss 1.5000  20.0 images/s  waits for input 25%",
         "  step 40/40  loss 0.7500  30.0 images/s",
     ]
+
+
+def test_a_bar_shows_the_progress_of_the_running_node_or_of_the_work() -> None:
+    display = RunDisplay(Console(file=io.StringIO(), width=200, force_terminal=True))
+    shown = WorkProgress("evaluating", 1200, 5000, "1,200 of 5,000 images, 3 of 3 workers busy")
+    record = logging.makeLogRecord({"name": "cocoflow.beam", "msg": shown.note, PROGRESS_ATTRIBUTE: shown})
+    display.emit(record)
+    _emit(display, "absl", "Component CocoEvaluator is running.")
+    display.emit(record)
+    display.emit(logging.makeLogRecord({**record.__dict__, PROGRESS_ATTRIBUTE: shown._replace(total=None)}))
+    bars = [(bar.description, bar.completed, bar.total, bar.fields["note"]) for bar in display._progress.tasks]
+    assert bars == [(name, 1200, 5000, shown.note) for name in ("evaluating", "CocoEvaluator")]
+    assert _text(display) == ""
 
 
 def test_what_c_and_python_write_goes_to_the_file_and_comes_back_afterwards(

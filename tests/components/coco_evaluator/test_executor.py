@@ -15,6 +15,7 @@ import pytest
 import tensorflow as tf
 from rich.console import Console
 
+from components.beam import progress
 from components.coco_evaluator.beam import evaluate as beam_evaluate
 from detection.analysis.instances import sample_ids
 from detection.datasets.packed_entries import pack_entries
@@ -247,13 +248,26 @@ def _pictures(evaluation: Path) -> list[str]:
     return [tag for tag in tags if tag.startswith("eval_side_by_side")]
 
 
-def test_compared_with_the_last_blessed_model(tmp_path: Path, examples: Path, models: list[Path]) -> None:
+def test_compared_with_the_last_blessed_model(
+    tmp_path: Path,
+    examples: Path,
+    models: list[Path],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """The first model is the better one: objects lie where it finds them."""
     from tfx.dsl.input_resolution.strategies import latest_blessed_model_strategy
 
     thresholds: dict[str, Any] = {"thresholds": {"absolute": {}, "improvement": {"AP": 0.01}}}
     baseline = artifact("Model", models[1], 2)
-    better, blessed = evaluate(tmp_path / "better", examples, models[0], baseline, model_id=3, **thresholds)
+    monkeypatch.setattr(progress, "_LOG_SECONDS", 0.01)
+    counts: dict[str, Any] = {}
+    monkeypatch.setattr(progress, "_COUNTS", counts)
+    with caplog.at_level(logging.INFO, "cocoflow.beam"):
+        better, blessed = evaluate(tmp_path / "better", examples, models[0], baseline, model_id=3, **thresholds)
+    assert [count.images for count in counts.values()] == [IMAGES]  # once, not for each model
+    lines = [record.getMessage() for record in caplog.records if record.name == "cocoflow.beam"]
+    assert lines[-1] == f"{IMAGES} of {IMAGES} images"
     assert read(better, BLESSING_JSON)["blessed"] is True
     assert read(better, BLESSING_JSON)["baseline"]["AP"] < read(better, METRICS_JSON)["metrics"]["AP"]
     assert blessed.get_string_custom_property("baseline_model") == str(models[1])

@@ -1,6 +1,7 @@
 """The whole conversion without TFX."""
 
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +10,15 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
+from components.beam import progress
 from components.coco_example_gen.conversion import convert
-from detection.datasets.layouts import find_splits
+from detection.datasets.layouts import Division, find_splits
 from detection.datasets.packed_entries import unpack_entries
 from detection.datasets.statistics import SplitSummary
 from schemas import features
 from schemas.config.issues import MAX_PIXELS, IssuePolicies
 from schemas.errors import DataError
+from tests.components.coco_example_gen.remote_data import DROP
 
 CATEGORIES = [{"id": 4, "name": "cat"}, {"id": 2, "name": "dog"}]
 
@@ -143,3 +146,24 @@ def test_the_report_shows_what_has_issues(tmp_path: Path) -> None:
     assert "train: train2.png" in page
     assert "lies outside the 20x10 image" in page
     assert page.count("data:image/png") == 1
+
+
+def test_every_image_of_files_and_records_is_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A pipeline in memory counts in this process."""
+    caplog.set_level(logging.INFO, "cocoflow.beam")
+    monkeypatch.setattr(progress, "_LOG_SECONDS", 0.01)
+    root = _data(tmp_path / "data", {"train": {1: 1, 2: 2, 3: 3, 5: 5}, "val": {4: 4}})
+    (root / "images/train2.png").write_bytes(b"broken")
+    for name, source, every in (("files", "data", 1), ("records", "files", 1), ("some records", "files", 2)):
+        splits = find_splits(tmp_path / source, Division(sample_1_of_n=every))
+        counts: dict[str, Any] = {}
+        monkeypatch.setattr(progress, "_COUNTS", counts)
+        caplog.clear()
+        convert(splits, tmp_path / name, policies=DROP, max_pixels=MAX_PIXELS)
+        written = json.loads((tmp_path / name / "dataset.json").read_text())["splits"].values()
+        images = sum(split["images"] for split in written) + len(_quarantine(tmp_path / name))
+        assert [count.images for count in counts.values()] == [images]
+        ends = [record.getMessage() for record in caplog.records if " of " in record.getMessage()][-1:]
+        assert ends == ([f"{images} of {images} images"] if every == 1 else [])  # of some, the number is not known

@@ -8,6 +8,7 @@ import logging
 import threading
 import time
 import uuid
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,7 +35,7 @@ class _Count:
     name: str = field(default_factory=lambda: uuid.uuid4().hex)
 
 
-_COUNTS: dict[str, _Count] = {}  # by the folder of the counter: a worker may serve several pipelines
+_COUNTS: defaultdict[str, _Count] = defaultdict(_Count)  # by folder: a worker may serve several pipelines
 _LOCK = threading.Lock()  # several bundles run at once in one process
 
 
@@ -51,7 +52,7 @@ class ImageCounter:
     def add(self, images: int = 1) -> None:
         """Counts images that are done."""
         with _LOCK:
-            count = _COUNTS.setdefault(self._folder, _Count())
+            count = _COUNTS[self._folder]
             count.images += images
             now = time.monotonic()
             if now < count.due:

@@ -50,7 +50,6 @@ class Runner:
 @pytest.fixture(autouse=True)
 def _always_written(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "_WRITE_SECONDS", 0.0)
-    monkeypatch.setattr(progress, "_COUNTS", {})
 
 
 @pytest.fixture

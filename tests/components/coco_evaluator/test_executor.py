@@ -261,11 +261,10 @@ def test_compared_with_the_last_blessed_model(
     thresholds: dict[str, Any] = {"thresholds": {"absolute": {}, "improvement": {"AP": 0.01}}}
     baseline = artifact("Model", models[1], 2)
     monkeypatch.setattr(progress, "_LOG_SECONDS", 0.01)
-    counts: dict[str, Any] = {}
-    monkeypatch.setattr(progress, "_COUNTS", counts)
+    progress._COUNTS.clear()
     with caplog.at_level(logging.INFO, "cocoflow.beam"):
         better, blessed = evaluate(tmp_path / "better", examples, models[0], baseline, model_id=3, **thresholds)
-    assert [count.images for count in counts.values()] == [IMAGES]  # once, not for each model
+    assert [count.images for count in progress._COUNTS.values()] == [IMAGES]  # once, not for each model
     lines = [record.getMessage() for record in caplog.records if record.name == "cocoflow.beam"]
     assert lines[-1] == f"{IMAGES} of {IMAGES} images"
     assert read(better, BLESSING_JSON)["blessed"] is True

@@ -158,12 +158,11 @@ def test_every_image_of_files_and_records_is_counted(
     (root / "images/train2.png").write_bytes(b"broken")
     for name, source, every in (("files", "data", 1), ("records", "files", 1), ("some records", "files", 2)):
         splits = find_splits(tmp_path / source, Division(sample_1_of_n=every))
-        counts: dict[str, Any] = {}
-        monkeypatch.setattr(progress, "_COUNTS", counts)
+        progress._COUNTS.clear()
         caplog.clear()
         convert(splits, tmp_path / name, policies=DROP, max_pixels=MAX_PIXELS)
         written = json.loads((tmp_path / name / "dataset.json").read_text())["splits"].values()
         images = sum(split["images"] for split in written) + len(_quarantine(tmp_path / name))
-        assert [count.images for count in counts.values()] == [images]
+        assert [count.images for count in progress._COUNTS.values()] == [images]
         ends = [record.getMessage() for record in caplog.records if " of " in record.getMessage()][-1:]
         assert ends == ([f"{images} of {images} images"] if every == 1 else [])  # of some, the number is not known

@@ -1,12 +1,13 @@
 """A Dask cluster as Beam's workers: its connection, its workers and their versions."""
 
+import asyncio
 import contextlib
 import logging
 import platform
 import socket
 import time
 from argparse import ArgumentParser
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -26,6 +27,7 @@ _ANSWER = 20.0  # seconds in which a scheduler and its workers have to answer
 _HANDSHAKE = 1 << 20  # bytes; more than Dask's first message has
 _RESTART = 15.0  # seconds in which a lost worker may come back, where it was the last one
 
+log = logging.getLogger("cocoflow.beam")
 logging.getLogger("distributed").setLevel(logging.ERROR)  # a lost worker is reported by us
 
 
@@ -92,55 +94,55 @@ class Cluster:
     def workers(self, *, without: Collection[Worker] = ()) -> list[Worker]:
         """Returns the running workers, each with this process's versions of Python, Beam and Cocoflow.
 
+        Leaves out those that do not answer, with a warning.
+
         Args:
             without: workers that were lost; if no other is left, waits some seconds for a restarted one.
 
         Raises:
-            CocoflowError: there is no worker, one does not answer, or one has other versions.
+            CocoflowError: there is no worker, none answers, or one has other versions.
         """
         deadline = time.monotonic() + (_RESTART if without else 0)
         while not (found := [worker for worker in self._running() if worker not in without]):
             if time.monotonic() >= deadline:
+                lost = f"The Dask workers {_listed(without)} were lost, and " if without else ""
                 raise CocoflowError(
-                    f"{self.address}: the Dask scheduler has no {'other ' if without else ''}worker. "
+                    f"{lost}{self.address}: the Dask scheduler has no {'other ' if without else ''}worker. "
                     f"Start some in this environment: `dask worker {self.address} --nworkers auto --nthreads 1`."
                 )
             time.sleep(0.5)
-        self._require_versions(found)
-        return found
+        answers = dict(zip(found, self.client.sync(self._packages, found), strict=True))
+        silent = [worker for worker, packages in answers.items() if packages is None]
+        if len(silent) == len(found):
+            raise CocoflowError(f"No Dask worker answers: {_listed(silent)}. Restart them.")
+        if silent:
+            log.warning("Left out, as they do not answer: the Dask workers %s.", _listed(silent))
+        _require_versions({worker: packages for worker, packages in answers.items() if packages is not None})
+        return [worker for worker in found if worker not in silent]
 
-    def last_seen(self) -> dict[str, float]:
-        """Returns when each worker last sent its heartbeat, in the scheduler's seconds, by address."""
-        return {address: entry["last_seen"] for address, entry in self._identity().items()}
-
-    def _running(self) -> Iterator[Worker]:
-        for address, entry in self._identity().items():
-            if entry["status"] == "running":
-                yield Worker(address, str(entry["name"]))
-
-    def _identity(self) -> dict[str, dict[str, Any]]:
+    def entries(self) -> dict[str, dict[str, Any]]:
+        """Returns what the scheduler knows of each worker, by address."""
         workers: dict[str, dict[str, Any]] = self._asked("identity", n_workers=-1)["workers"]
         return workers
 
-    def _require_versions(self, workers: Sequence[Worker]) -> None:
+    def _running(self) -> Iterator[Worker]:
+        for address, entry in self.entries().items():
+            if entry["status"] == "running":
+                yield Worker(address, str(entry["name"]))
+
+    async def _packages(self, workers: Sequence[Worker]) -> list[dict[str, str | None] | None]:
+        """Asks workers for their versions; None: a worker does not answer."""
         message = {"op": "versions", "packages": _PACKAGES}
-        addresses = [worker.address for worker in workers]
-        answers = self._asked("broadcast", msg=message, workers=addresses, on_error="ignore")
-        own = _versions({name: _installed(name) for name in _PACKAGES} | {"python": platform.python_version()})
-        for worker in workers:
-            if worker.address not in answers:
-                raise CocoflowError(f"{worker}: the Dask worker does not answer. Restart it.")
-            packages = answers[worker.address]["packages"]
-            if packages.get(PROGRAM) is None:
-                raise CocoflowError(
-                    f"{worker}: the Dask worker's environment has no Cocoflow. "
-                    "Start workers in an environment, or a container, where this version of Cocoflow is installed."
-                )
-            if (there := _versions(packages)) != own:
-                raise CocoflowError(
-                    f"{worker}: the Dask worker has {there}, but this process {own}. "
-                    "Start all workers in the same environment, or with the same image, as this process."
-                )
+        scheduler: Any = self.client.scheduler
+
+        async def ask(worker: Worker) -> dict[str, str | None] | None:
+            with contextlib.suppress(OSError, TimeoutError, KeyError):
+                asked = scheduler.broadcast(msg=message, workers=[worker.address], on_error="ignore")
+                packages: dict[str, str | None] = (await asyncio.wait_for(asked, _ANSWER))[worker.address]["packages"]
+                return packages
+            return None
+
+        return await asyncio.gather(*map(ask, workers))
 
     def _asked(self, question: str, **arguments: Any) -> Any:
         """Calls a function of the scheduler: the client's own methods wait for ever for a worker that hangs."""
@@ -168,6 +170,25 @@ def host_for(worker: Worker) -> str:
     """Returns the address of this machine on the route to a worker."""
     host: str = get_ip(get_address_host(worker.address))
     return host
+
+
+def _require_versions(of_workers: Mapping[Worker, dict[str, str | None]]) -> None:
+    own = _versions({name: _installed(name) for name in _PACKAGES} | {"python": platform.python_version()})
+    for worker, packages in of_workers.items():
+        if packages.get(PROGRAM) is None:
+            raise CocoflowError(
+                f"{worker}: the Dask worker's environment has no Cocoflow. "
+                "Start workers in an environment, or a container, where this version of Cocoflow is installed."
+            )
+        if (there := _versions(packages)) != own:
+            raise CocoflowError(
+                f"{worker}: the Dask worker has {there}, but this process {own}. "
+                "Start all workers in the same environment, or with the same image, as this process."
+            )
+
+
+def _listed(workers: Iterable[Worker]) -> str:
+    return ", ".join(map(str, workers))
 
 
 def _installed(package: str) -> str | None:

@@ -12,14 +12,17 @@ from typing import Any
 import grpc
 from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
 from apache_beam.runners.portability.fn_api_runner import fn_runner, worker_handlers
-from apache_beam.runners.worker import data_plane, sdk_worker
+from apache_beam.runners.worker import data_plane
 from apache_beam.utils import thread_pool_executor
-from distributed import Future, secede
+from distributed import Future
 
 from components.beam.dask_cluster import HOST_OPTION, Cluster, Worker, WorkerLostError
+from components.beam.harness_process import run_harness
 from schemas.errors import CocoflowError
 
 ENVIRONMENT = "cocoflow:environment:dask:v1"
+_PATIENCE = 10.0  # seconds after which the log says that harnesses wait
+_END = 5.0  # seconds in which harnesses end after the driver's last word
 _SILENCE = 20.0  # seconds without a heartbeat after which a worker that has not connected yet is lost
 _GRPC_OPTIONS = [
     ("grpc.max_receive_message_length", -1),
@@ -34,18 +37,6 @@ _GRPC_OPTIONS = [
 ]
 
 log = logging.getLogger("cocoflow.beam")
-
-
-def run_harness(control_address: str, worker_id: str) -> None:
-    """Runs a Beam SDK harness until the driver ends its stream; a task on a Dask worker."""
-    secede()  # leaves the worker's thread to other tasks, such as the harness of another driver
-    sdk_worker.SdkHarness(
-        control_address,
-        worker_id=worker_id,
-        state_cache_size=worker_handlers.STATE_CACHE_SIZE_MB << 20,
-        data_buffer_time_limit_ms=0,  # Beam's timed buffer loses data: a thread flushes it without a lock
-        runner_capabilities=worker_handlers.FNAPI_RUNNER_CAPABILITIES,
-    ).run()
 
 
 class Harnesses:
@@ -65,17 +56,28 @@ class Harnesses:
         self._failure: CocoflowError | None = None
         self._failed = threading.Event()
         self._closed = threading.Event()
+        self._watcher = threading.Thread(target=self._watch, daemon=True, name="dask_workers")
 
     def __enter__(self) -> "Harnesses":
         _RUNNING[self._key] = self
-        threading.Thread(target=self._watch, daemon=True, name="dask_workers").start()
+        self._watcher.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._closed.set()
+        self._watcher.join(_END)
         del _RUNNING[self._key]
+        self._await_ends()
         with contextlib.suppress(OSError, TimeoutError):
             self._cluster.client.cancel([task for _, task in self._tasks.values()], force=True)
+
+    def _await_ends(self) -> None:
+        """Waits for the harnesses that still write: what follows may remove or replace their files."""
+        deadline = time.monotonic() + _END
+        for worker_id, (worker, task) in self._tasks.items():
+            if self.connections[worker_id].started and worker not in self.lost:
+                with contextlib.suppress(Exception):  # a failed or cancelled task has ended, too
+                    task.exception(timeout=max(0.0, deadline - time.monotonic()))
 
     def start(self, worker_id: str, control_address: str) -> None:
         """Starts a harness, which Beam calls `worker_id`, on the next worker."""
@@ -88,7 +90,7 @@ class Harnesses:
     def failure_behind(self, error: Exception) -> CocoflowError | None:
         """Returns the failure of a worker that caused an error; None: a DoFn, or Beam, raised it."""
         # The data stream of a worker that ended may break before its control stream.
-        self._failed.wait(2.0 if "Channel closed" in str(error) else 0.0)
+        self._failed.wait(5.0 if "Channel closed" in str(error) else 0.0)
         return self._failure
 
     def progress(self) -> str:
@@ -103,9 +105,12 @@ class Harnesses:
 
     def disconnected(self, connection: "_Connection") -> None:
         """Records that a harness's control stream has ended before its work."""
-        ended = [worker_id for worker_id, one in self.connections.items() if one is connection]
-        for worker_id in ended:
-            self._lose(worker_id, "its connection to this process ended")
+        for worker_id, (_, task) in list(self._tasks.items()):
+            if self.connections[worker_id] is connection and not self._closed.is_set():
+                error: BaseException | None = None
+                with contextlib.suppress(Exception):  # the task of a worker that has gone never ends
+                    error = task.exception(timeout=1.0)
+                self._lose(worker_id, f"{error}" if error else "its connection to this process ended")
 
     def _lose(self, worker_id: str, why: str) -> None:
         if self._closed.is_set():
@@ -123,35 +128,52 @@ class Harnesses:
 
     def _watch(self) -> None:
         """Looks after harnesses until they connect; a connection tells of its end by itself."""
-        seen: dict[str, tuple[float, float]] = {}
+        beats: dict[str, tuple[float, float]] = {}
+        started, told = time.monotonic(), False
         while not self._closed.wait(1.0):
-            waiting = [name for name, one in list(self.connections.items()) if name in self._tasks and not one.started]
+            waiting = [name for name in list(self._tasks) if not self.connections[name].started]
             if not waiting:
                 continue
             try:
-                beats = self._cluster.last_seen()
+                entries = self._cluster.entries()
             except CocoflowError as error:
                 self._fail(error)
                 return
             for worker_id in waiting:
-                worker, task = self._tasks[worker_id]
-                if task.status == "error":
-                    self._fail(_unstarted(worker, task.exception(), self.host))
-                elif worker.address not in beats:
-                    self._lose(worker_id, "the scheduler no longer knows it")
-                elif seen.setdefault(worker_id, (beats[worker.address], time.monotonic()))[0] != beats[worker.address]:
-                    del seen[worker_id]
-                elif time.monotonic() - seen[worker_id][1] > _SILENCE:
-                    self._lose(worker_id, f"it sent no heartbeat for {_SILENCE:.0f} seconds")
+                self._check_start(worker_id, entries, beats)
+            full = [worker for worker in self._workers if _has_queue(entries.get(worker.address))]
+            if full and not told and time.monotonic() - started > _PATIENCE:
+                told = True
+                log.info("waiting for a free thread of the Dask workers %s", ", ".join(map(str, full)))
+
+    def _check_start(
+        self, worker_id: str, entries: Mapping[str, Mapping[str, Any]], beats: dict[str, tuple[float, float]]
+    ) -> None:
+        """Fails if a harness that has not connected yet never will."""
+        worker, task = self._tasks[worker_id]
+        if task.status == "error":
+            self._fail(_unstarted(worker, task.exception(), self.host))
+        elif task.status != "pending" or worker.address not in entries:
+            self._lose(worker_id, "the scheduler no longer knows it")
+        else:
+            beat = entries[worker.address]["last_seen"]
+            if beats.setdefault(worker_id, (beat, time.monotonic()))[0] != beat:
+                del beats[worker_id]
+            elif time.monotonic() - beats[worker_id][1] > _SILENCE:
+                self._lose(worker_id, f"it sent no heartbeat for {_SILENCE:.0f} seconds")
+
+
+def _has_queue(entry: Mapping[str, Any] | None) -> bool:
+    return entry is not None and bool(entry["metrics"].get("task_counts", {}).get("ready"))
 
 
 def _unstarted(worker: Worker, error: BaseException | None, host: str) -> CocoflowError:
-    if isinstance(error, grpc.FutureTimeoutError):
+    if isinstance(error, ConnectionError):
         return CocoflowError(
-            f"The Dask worker {worker} cannot connect to this process at {host}. "
+            f"The Dask worker {worker} cannot connect to this process at {host} ({error}). "
             f"Name an address of this machine that workers reach, on any port: {HOST_OPTION}=ADDRESS"
         )
-    return CocoflowError(f"The Dask worker {worker} cannot run Beam: {type(error).__name__}: {error}")
+    return CocoflowError(f"The Dask worker {worker} cannot run Beam: {type(error).__name__}: {error}. See its log.")
 
 
 class _Connection(worker_handlers.ControlConnection):
@@ -211,7 +233,7 @@ class _Server:
         self.harnesses = harnesses
         self.control_handler = worker_handlers.BeamFnControlServicer(manager)
         self.control_handler._connections_by_worker_id = harnesses.connections
-        self.data_plane_handler = _DataServicer(0)  # see `run_harness`
+        self.data_plane_handler = _DataServicer(0)  # no timed buffer, which loses data
         self._server = grpc.server(thread_pool_executor.shared_unbounded_instance(), options=_GRPC_OPTIONS)
         port = self._server.add_insecure_port(f"{harnesses.host}:0")
         self.control_port = self.data_port = self.state_port = self.logging_port = port

@@ -49,7 +49,7 @@ class DaskRunner(FnApiRunner):
 
         Raises:
             ConfigError: `--dask_client_address` is missing.
-            CocoflowError: the cluster cannot be used; workers were lost three times, or the last one was.
+            CocoflowError: the cluster cannot be used; workers were lost in three attempts, or the last one was.
         """
         given = options.view_as(DaskOptions)
         with Cluster(given.dask_client_address) as self._cluster:
@@ -71,11 +71,11 @@ class DaskRunner(FnApiRunner):
                     if failure is None:
                         raise
                     lost += self._harnesses.lost
-                    if not isinstance(failure, WorkerLostError) or len(lost) > _RERUNS:
+                    if not isinstance(failure, WorkerLostError) or self.restarts == _RERUNS:
                         raise failure from error
             workers = self._cluster.workers(without=lost)
             self.restarts += 1
-            log.warning("%s The pipeline starts again on %d workers.", failure, len(workers))
+            log.warning("%s The pipeline starts again; workers: %d.", failure, len(workers))
 
     def progress(self) -> str:
         """Returns how many workers are busy; empty before the start."""

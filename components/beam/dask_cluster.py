@@ -166,10 +166,10 @@ def _host_and_port(address: str) -> tuple[str, int]:
     )
 
 
-def host_for(worker: Worker) -> str:
-    """Returns the address of this machine on the route to a worker."""
-    host: str = get_ip(get_address_host(worker.address))
-    return host
+def host_for(workers: Iterable[Worker]) -> str:
+    """Returns the address of this machine on the route to workers; loopback only if all of them are here."""
+    hosts = [get_ip(get_address_host(worker.address)) for worker in workers]
+    return str(min(hosts, key=lambda host: host.startswith("127.")))
 
 
 def _require_versions(of_workers: Mapping[Worker, dict[str, str | None]]) -> None:

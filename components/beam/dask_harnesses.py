@@ -18,7 +18,7 @@ from distributed import Future
 
 from components.beam.dask_cluster import HOST_OPTION, Cluster, Worker, WorkerLostError
 from components.beam.harness_process import run_harness
-from schemas.errors import CocoflowError
+from schemas.errors import CocoflowError, ConfigError
 
 ENVIRONMENT = "cocoflow:environment:dask:v1"
 _PATIENCE = 10.0  # seconds after which the log says that harnesses wait
@@ -173,7 +173,7 @@ def _unstarted(worker: Worker, error: BaseException | None, host: str) -> Cocofl
             f"The Dask worker {worker} cannot connect to this process at {host} ({error}). "
             f"Name an address of this machine that workers reach, on any port: {HOST_OPTION}=ADDRESS"
         )
-    return CocoflowError(f"The Dask worker {worker} cannot run Beam: {type(error).__name__}: {error}. See its log.")
+    return CocoflowError(f"The Dask worker {worker} cannot run Beam: {error or type(error).__name__}. See its log.")
 
 
 class _Connection(worker_handlers.ControlConnection):
@@ -235,7 +235,10 @@ class _Server:
         self.control_handler._connections_by_worker_id = harnesses.connections
         self.data_plane_handler = _DataServicer(0)  # no timed buffer, which loses data
         self._server = grpc.server(thread_pool_executor.shared_unbounded_instance(), options=_GRPC_OPTIONS)
-        port = self._server.add_insecure_port(f"{harnesses.host}:0")
+        try:
+            port = self._server.add_insecure_port(f"{harnesses.host}:0")
+        except RuntimeError as error:
+            raise ConfigError(f"{HOST_OPTION}={harnesses.host}: this machine has no such address.") from error
         self.control_port = self.data_port = self.state_port = self.logging_port = port
         beam_fn_api_pb2_grpc.add_BeamFnControlServicer_to_server(self.control_handler, self._server)
         beam_fn_api_pb2_grpc.add_BeamFnDataServicer_to_server(self.data_plane_handler, self._server)

@@ -62,7 +62,7 @@ class DaskRunner(FnApiRunner):
         workers = self._cluster.workers()
         while True:
             self._num_workers = len(workers)
-            host = self._host or host_for(workers[0])
+            host = self._host or host_for(workers)
             with Harnesses(self._cluster, workers, host=host, key=self._key) as self._harnesses:
                 try:
                     return super().run_via_runner_api(pipeline_proto, options)

@@ -25,7 +25,7 @@ def run_harness(control_address: str, worker_id: str) -> None:
 
     Raises:
         ConnectionError: this machine does not reach the driver.
-        CalledProcessError: the harness failed; the worker's log tells more.
+        ChildProcessError: the harness failed; the worker's log tells more.
     """
     secede()  # leaves the worker's thread to other tasks, such as the harness of another driver
     host, _, port = control_address.rpartition(":")
@@ -38,7 +38,8 @@ def run_harness(control_address: str, worker_id: str) -> None:
     with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE) as process:
         status = process.wait()
     if status:
-        raise subprocess.CalledProcessError(status, command)
+        how = f"was killed by signal {-status}" if status < 0 else f"ended with exit status {status}"
+        raise ChildProcessError(f"its harness {how}")
 
 
 def _end_with_worker() -> None:

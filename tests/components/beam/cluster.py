@@ -12,7 +12,8 @@ from pathlib import Path
 import psutil
 from distributed import Client
 
-_REPOSITORY = Path(__file__).parents[3]
+# For processes that import this copy of the repository, whichever is installed.
+PATH = {"PYTHONPATH": str(Path(__file__).parents[3])}
 _START = 120.0  # seconds; on a busy machine a process takes long
 
 
@@ -23,7 +24,7 @@ class DaskCluster:
     address: of its scheduler.
     scheduler: its process.
     workers: name -> process that was started: the nanny, where workers have one.
-    folder: of each worker's working folder, named like it, and of the processes' logs, NAME.log.
+    folder: holds a folder of each worker, which it works in, and the processes' logs, NAME.log.
     """
 
     address: str
@@ -35,6 +36,11 @@ class DaskCluster:
     def beam_args(self) -> list[str]:
         """`run.beam_args` for this cluster."""
         return ["--runner=dask", f"--dask_client_address={self.address}"]
+
+    def signal(self, name: str, number: int) -> None:
+        """Sends a signal to all processes of a worker, as if to its machine."""
+        for one in [*self.workers[name].children(recursive=True), self.workers[name]]:
+            one.send_signal(number)
 
     def processes(self) -> dict[str, psutil.Process]:
         """Returns the process of each connected worker, by name: the nanny's child, where there is a nanny."""
@@ -53,7 +59,7 @@ def dask_cluster(
     environment: Mapping[str, str] | None = None,
     options: Sequence[str] = (),
 ) -> Iterator[DaskCluster]:
-    """Starts a scheduler and workers, each with one thread, and ends them after the block.
+    """Starts a scheduler and workers, each with one thread and folders of its own, and ends them after the block.
 
     Args:
         folder: new folder for working folders and logs.
@@ -68,12 +74,13 @@ def dask_cluster(
 
         def start(name: str, *arguments: str, variables: Mapping[str, str] | None = None) -> psutil.Process:
             own = folder / name
-            own.mkdir()
+            (own / "tmp").mkdir(parents=True)
+            apart = {"TMPDIR": str(own / "tmp"), "COCOFLOW_CACHE": str(own / "cache")}
             log = ends.enter_context((folder / f"{name}.log").open("wb"))
             process = psutil.Popen(
                 [sys.executable, "-m", "dask", *arguments, "--no-dashboard"],
                 cwd=own,
-                env={**os.environ, "PYTHONPATH": str(_REPOSITORY), **(variables or {})},
+                env=os.environ | PATH | apart | dict(variables or {}),
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )

@@ -1,19 +1,32 @@
 """Pipelines on the workers of a Dask cluster: against the same pipelines in memory, and with workers that die."""
 
+import ast
+import hashlib
 import json
+import logging
 import os
+import re
 import signal
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import reduce
+from operator import xor
 from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
 import numpy as np
+import psutil
 import pytest
+from distributed import Client
 
 from components.beam import dask_cluster as clusters
+from components.beam import dask_harnesses as harnesses
 from components.beam.pipelines import make_pipeline
 from components.coco_evaluator.beam.batches import DetectedBatch
 from components.coco_evaluator.beam.detection_files import write_detections
@@ -28,8 +41,8 @@ from components.coco_evaluator.beam.evaluate import (
 from components.coco_example_gen import shards
 from detection.coco.params import make_params
 from detection.datasets.layouts import find_splits
-from schemas.errors import CocoflowError, DataError, find_user_error
-from tests.components.beam.cluster import DaskCluster, dask_cluster
+from schemas.errors import CocoflowError, ConfigError, DataError, find_user_error
+from tests.components.beam.cluster import PATH, DaskCluster, dask_cluster
 from tests.components.coco_evaluator.beam.test_evaluate import cases_in_one, load, write_batches
 from tests.components.coco_example_gen.data_set import write_data_set
 from tests.components.coco_example_gen.remote_data import converted
@@ -87,9 +100,9 @@ def test_evaluator_on_two_workers_measures_to_the_bit_as_one_process(cluster: Da
 
 
 def _hold(number: int, folder: str) -> int:
-    """Returns after the test has killed a worker."""
-    Path(folder, f"begun-{os.getppid()}").touch()
-    while not Path(folder, "killed").exists():
+    """Returns after the test has released the stage."""
+    Path(folder, f"begun-{os.getpid()}").touch()
+    while not Path(folder, "released").exists():
         time.sleep(0.1)
     return number
 
@@ -98,7 +111,7 @@ def _refuse(number: int) -> int:
     raise DataError(f"image {number}: broken. Remove it.")
 
 
-def run(beam_args: list[str], function: Callable[..., Any], out: Path, **arguments: Any) -> list[int]:
+def run(beam_args: Sequence[str], function: Callable[..., Any], out: Path, **arguments: Any) -> list[int]:
     """Runs a pipeline of two stages over 20 numbers."""
     with make_pipeline(beam_args) as pipeline:
         numbers = pipeline | beam.Create(range(20)) | beam.Reshuffle() | beam.Map(function, **arguments)
@@ -107,38 +120,128 @@ def run(beam_args: list[str], function: Callable[..., Any], out: Path, **argumen
     return result
 
 
-def end_while(running: DaskCluster, name: str, folder: Path, *, begun: int, how: int = signal.SIGKILL) -> None:
-    """Sends a signal to a worker and its harness once `begun` workers are in a stage."""
+def when_begun(folder: Path, harnesses: int, action: Callable[[], object]) -> None:
+    """Acts once some harnesses hold in a stage, and releases the stage."""
     folder.mkdir()
 
-    def end() -> None:
-        while len(list(folder.glob("begun-*"))) < begun:
+    def act() -> None:
+        while len(list(folder.glob("begun-*"))) < harnesses:
             time.sleep(0.1)
-        process = running.processes()[name] if how == signal.SIGKILL else running.workers[name]
-        for one in [*process.children(), process]:
-            one.send_signal(how)
-        (folder / "killed").touch()
+        action()
+        (folder / "released").touch()
 
-    threading.Thread(target=end, daemon=True).start()
+    threading.Thread(target=act, daemon=True).start()
 
 
 def test_killed_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """The pipeline starts again on the other one; without another, its end is told by name."""
+    """The pipeline starts again on the other one; without another, the error names the lost ones."""
     monkeypatch.setattr(clusters, "_RESTART", 1.0)
     with dask_cluster(tmp_path / "cluster") as running:
         first, second = tmp_path / "first", tmp_path / "second"
-        end_while(running, "w1", first, begun=2)
+        when_begun(first, 2, lambda: running.signal("w1", signal.SIGKILL))
         assert run(running.beam_args, _hold, tmp_path / "numbers", folder=str(first)) == list(range(20))
-        assert "The Dask worker w1 (tcp://127.0.0.1:" in caplog.text
-        assert "was lost" in caplog.text
+        assert re.search(r"The Dask worker w1 \(tcp://127.0.0.1:\d+\) was lost.* starts again", caplog.text)
 
-        with pytest.raises(RuntimeError) as refused:
-            run(running.beam_args, _refuse, tmp_path / "none")
-        error = find_user_error(refused.value)
-        assert isinstance(error, DataError)
-        assert str(error).endswith(": broken. Remove it.")
-
-        end_while(running, "w0", second, begun=1)
+        when_begun(second, 1, lambda: running.signal("w0", signal.SIGKILL))
         with pytest.raises(CocoflowError, match=r"The Dask workers w0 \(.*\) were lost, and .* has no other worker"):
             run(running.beam_args, _hold, tmp_path / "none", folder=str(second))
         assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.extended
+def test_a_worker_that_hangs_is_lost_within_half_a_minute(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The next pipeline leaves it out."""
+    with dask_cluster(tmp_path / "cluster") as running:
+        when_begun(tmp_path / "hold", 2, lambda: running.signal("w1", signal.SIGSTOP))
+        assert run(running.beam_args, _hold, tmp_path / "a", folder=str(tmp_path / "hold")) == list(range(20))
+        assert re.search(r"The Dask worker w1 .* was lost.* starts again", caplog.text)
+        assert run(running.beam_args, _hold, tmp_path / "b", folder=str(tmp_path / "hold")) == list(range(20))
+        assert re.search(r"Left out, as they do not answer: the Dask workers w1 ", caplog.text)
+
+
+@pytest.mark.extended
+def test_an_error_of_the_data_is_told_as_without_dask(cluster: DaskCluster, tmp_path: Path) -> None:
+    messages = []
+    for beam_args in ([], cluster.beam_args):
+        with pytest.raises(RuntimeError) as refused:
+            run(beam_args, _refuse, tmp_path / "none")
+        messages.append(re.sub(r"\d+", "N", str(find_user_error(refused.value))))
+    assert messages == ["image N: broken. Remove it."] * 2
+    assert run(cluster.beam_args, abs, tmp_path / "numbers") == list(range(20))
+
+
+def _listening() -> set[str]:
+    """Returns the addresses at which this process listens."""
+    sockets = psutil.Process().net_connections("tcp")
+    return {one.laddr.ip.removeprefix("::ffff:") for one in sockets if one.status == psutil.CONN_LISTEN}
+
+
+@pytest.mark.extended
+def test_two_drivers_share_a_thread_and_listen_at_one_address_each(tmp_path: Path) -> None:
+    before, addresses = _listening(), set[str]()
+    with dask_cluster(tmp_path / "cluster", ["w0"]) as running, ThreadPoolExecutor() as threads:
+        when_begun(tmp_path / "hold", 2, lambda: addresses.update(_listening()))
+        drivers = [
+            threads.submit(run, [*running.beam_args, *more], _hold, tmp_path / name, folder=str(tmp_path / "hold"))
+            for name, more in (("a", []), ("b", ["--dask_driver_host=127.0.0.2"]))
+        ]
+        assert [driver.result() for driver in drivers] == [list(range(20))] * 2
+    assert addresses - before == {"127.0.0.1", "127.0.0.2"} - before
+    assert not addresses & {"0.0.0.0", "::"} - before
+
+
+def test_an_address_of_another_machine_is_refused(cluster: DaskCluster, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"--dask_driver_host=192\.0\.2\.7: this machine has no such address"):
+        run([*cluster.beam_args, "--dask_driver_host=192.0.2.7"], abs, tmp_path / "none")
+
+
+@pytest.mark.extended
+def test_a_driver_that_workers_do_not_reach(
+    cluster: DaskCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(harnesses._DaskWorkerHandler, "host_from_worker", lambda self: "127.0.0.99")
+    with pytest.raises(CocoflowError, match=r"worker w\d .* cannot connect to this process at .*refused.*driver_host"):
+        run(cluster.beam_args, abs, tmp_path / "none")
+
+
+@pytest.mark.extended
+def test_a_busy_worker_is_waited_for(cluster: DaskCluster, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with Client(cluster.address, set_as_default=False) as client, caplog.at_level(logging.INFO, "cocoflow.beam"):
+        task = client.submit(time.sleep, 25.0, workers=["w0"])
+        assert run(cluster.beam_args, abs, tmp_path / "numbers") == list(range(20))
+        assert task.done()
+    assert re.search(r"waiting for a free thread of the Dask workers w0 \(tcp://[^)]*\)$", caplog.text, re.MULTILINE)
+
+
+@pytest.mark.extended
+def test_nothing_remains_of_a_killed_driver(tmp_path: Path) -> None:
+    with dask_cluster(tmp_path / "cluster", ["w0"]) as running:
+        code = f"import {__name__} as m; m.run({running.beam_args}, m._hold, m.Path('x'), folder={str(tmp_path)!r})"
+        with subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, env=os.environ | PATH) as driver:
+            while not list(tmp_path.glob("begun-*")):
+                assert driver.poll() is None
+                time.sleep(0.1)
+            driver.kill()
+        worker = running.workers["w0"]
+        while worker.children():
+            time.sleep(0.1)
+        assert run(running.beam_args, abs, tmp_path / "numbers") == list(range(20))
+        with Client(running.address, set_as_default=False) as client:
+            assert not any(client.processing().values())
+
+
+def _megabytes(number: int) -> tuple[int, bytes]:
+    return number % 7, hashlib.sha256(str(number).encode()).digest() * 2**15
+
+
+@pytest.mark.extended
+def test_no_byte_is_lost_on_the_way(cluster: DaskCluster, tmp_path: Path) -> None:
+    """200 MB through a GroupByKey: Beam's timed buffers lose some of them."""
+    expected = dict.fromkeys(range(7), 0)
+    for number in range(200):
+        expected[number % 7] ^= zlib.crc32(_megabytes(number)[1])
+    with make_pipeline(cluster.beam_args) as pipeline:
+        grouped = pipeline | beam.Create(range(200)) | beam.Reshuffle() | beam.Map(_megabytes) | beam.GroupByKey()
+        sums = grouped | beam.MapTuple(lambda key, parts: (key, reduce(xor, map(zlib.crc32, parts))))
+        sums | beam.combiners.ToDict() | beam.Map(lambda found: (tmp_path / "sums").write_text(repr(found)))
+    assert ast.literal_eval((tmp_path / "sums").read_text()) == expected

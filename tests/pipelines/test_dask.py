@@ -1,0 +1,142 @@
+"""Commands whose Beam pipelines run on a Dask cluster, against the same commands without one."""
+
+import json
+import logging
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+import pipeline_runner
+from components.coco_example_gen import shards
+from detection.datasets.layouts import find_splits
+from detection.storage.files import walk_files
+from detection.storage.paths import join
+from detection.storage.reading import read_bytes
+from schemas.artifacts import ANALYSIS_JSON, BLESSING_JSON, DATASET_JSON, DETECTIONS_JSON, METRICS_JSON
+from tests.components.beam.cluster import PATH, dask_cluster
+from tests.components.coco_evaluator.generated_records import generate_ground_truth
+from tests.components.coco_example_gen.remote_data import converted, upload
+from tests.components.coco_example_gen.test_workers import HOOK
+from tests.detection.fake_detector import save_fake_detector
+from tests.pipelines.small_run import run_pipeline
+from tests.storage_emulator.fixture import Bucket
+
+pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.extended]
+
+FLAGS = ("--set", "evaluate.analysis.replicates=10", "--set", "evaluate.thresholds.improvement={AP: 0.001}")
+FILES = (METRICS_JSON, DETECTIONS_JSON, ANALYSIS_JSON, BLESSING_JSON)
+
+
+def call(*arguments: str | Path, beam_args: Sequence[str] = ()) -> int:
+    given = ("--set", f"run.beam_args={json.dumps(list(beam_args))}")
+    return pipeline_runner.main([*map(str, arguments), *given])
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    return [save_fake_detector(tmp_path_factory.mktemp("model"), shift=shift) for shift in (0, 1)]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory, models: list[Path]) -> Path:
+    root = tmp_path_factory.mktemp("data")
+    ground_truth = generate_ground_truth(root / "val", models, seed=1, count=60)
+    (root / "instances_val.json").write_text(json.dumps(ground_truth))
+    return root
+
+
+def evaluate(models: Sequence[str | Path], data: str | Path, out: str | Path, *beam_args: str) -> dict[str, bytes]:
+    pair = ("--model", models[0], "--baseline", models[1])
+    assert call("evaluate", *pair, "--examples", data, "--output", out, *FLAGS, beam_args=beam_args) == 0
+    assert not [name for name in walk_files(out) if name.startswith(".")]
+    return {name: read_bytes(join(out, name)) for name in FILES}
+
+
+def test_evaluate_with_its_conversion_on_one_to_three_workers(
+    tmp_path: Path, models: list[Path], data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shards, "IMAGES_PER_SHARD", 5)
+    expected = evaluate(models, data, tmp_path / "expected")
+    for count in (1, 2, 3):
+        with dask_cluster(tmp_path / f"cluster-{count}", [f"w{number}" for number in range(count)]) as cluster:
+            assert evaluate(models, data, tmp_path / f"out-{count}", *cluster.beam_args) == expected
+            times = [worker.cpu_times() for worker in cluster.workers.values()]
+        used = [one.children_user + one.children_system for one in times]  # its harnesses, which have ended
+        logging.getLogger(__name__).info("%d workers: %s s", count, used)
+        assert min(used) > max(used) / 2
+
+
+@pytest.mark.parametrize("records", [False, True], ids=["coco", "records"])
+def test_workers_and_driver_have_only_the_bucket_in_common(
+    records: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gcs: Bucket, models: list[Path]
+) -> None:
+    """Workers end at the first access to the driver's folders, or to each other's."""
+    monkeypatch.setattr(shards, "IMAGES_PER_SHARD", 3)
+    driver = tmp_path / "driver"
+    source = driver / "source"
+    ground_truth = generate_ground_truth(source / "val", models, seed=1, count=20)
+    (source / "instances_val.json").write_text(json.dumps(ground_truth))
+    if records:
+        converted(find_splits(source), driver / "records")
+        source = driver / "records"
+        (source / DATASET_JSON).unlink()  # else it is an `Examples` artifact, which is not converted
+    expected = evaluate(models, source, driver / "expected")
+    examples = converted(find_splits(source), driver / "examples")
+    remote = upload(source, f"{gcs.path}/data")
+    places = [upload(model, f"{gcs.path}/models/{number}") for number, model in enumerate(models)]
+
+    hook = tmp_path / "hook"
+    hook.mkdir()
+    (hook / "sitecustomize.py").write_text(HOOK.format(driver=str(driver)))
+    environment = {"PYTHONPATH": os.pathsep.join([str(hook), PATH["PYTHONPATH"]])}
+    with dask_cluster(tmp_path / "cluster", environment=environment) as cluster:
+        monkeypatch.chdir(driver)
+        monkeypatch.setenv("TMPDIR", str(driver))
+        monkeypatch.setattr("tempfile.tempdir", None)
+        monkeypatch.setenv("COCOFLOW_CACHE", str(driver / "cache"))
+        assert evaluate(places, remote, f"{gcs.path}/out", *cluster.beam_args) == expected
+        written = converted(find_splits(remote), f"{gcs.path}/examples", beam_args=cluster.beam_args)
+        assert written == examples
+        for name in cluster.workers:
+            assert "another machine's folder" not in (tmp_path / "cluster" / f"{name}.log").read_text()
+            assert list((tmp_path / "cluster" / name / "cache").iterdir())
+
+
+@pytest.fixture(scope="module")
+def run_without_dask(tmp_path_factory: pytest.TempPathFactory, digits: Path) -> Path:
+    root = tmp_path_factory.mktemp("run") / "root"
+    assert run_pipeline(root, digits) == 0
+    return root
+
+
+@pytest.mark.parametrize("runner", ["local", "beam"])
+def test_whole_runs(runner: str, tmp_path: Path, digits: Path, run_without_dask: Path) -> None:
+    """The records, metrics and detections are equal, TFDV's statistics but for the order of their sums."""
+    import tensorflow_data_validation as tfdv
+
+    with dask_cluster(tmp_path / "cluster") as cluster:
+        beam_args = f"run.beam_args={json.dumps(cluster.beam_args)}"
+        assert run_pipeline(tmp_path / "root", digits, "--runner", runner, assignments=(beam_args,)) == 0
+    for pattern in ("CocoExampleGen/examples/*/Split-*/*", *(f"CocoEvaluator/evaluation/*/{name}" for name in FILES)):
+        expected = sorted(run_without_dask.glob(f"artifacts/{pattern}"))
+        written = sorted((tmp_path / "root").glob(f"artifacts/{pattern}"))
+        assert expected
+        assert [path.read_bytes() for path in written] == [path.read_bytes() for path in expected], pattern
+    for split in ("train", "eval"):
+        files = f"artifacts/StatisticsGen/statistics/*/Split-{split}/FeatureStats.pb"
+        there, here = (
+            tfdv.load_stats_binary(str(next(root.glob(files)))).datasets[0]
+            for root in (tmp_path / "root", run_without_dask)
+        )
+        assert there.num_examples == here.num_examples
+        assert len(there.features) == len(here.features) > 10
+        by_path = {tuple(feature.path.step): feature for feature in here.features}
+        for feature in there.features:
+            other = by_path[tuple(feature.path.step)]
+            mean = feature.num_stats.mean
+            assert mean == pytest.approx(other.num_stats.mean, rel=1e-8)
+            for one in (feature, other):
+                one.num_stats.mean = one.num_stats.std_dev = 0.0
+            assert feature == other

@@ -28,7 +28,8 @@ _HANDSHAKE = 1 << 20  # bytes; more than Dask's first message has
 _RESTART = 15.0  # seconds in which a lost worker may come back, where it was the last one
 
 log = logging.getLogger("cocoflow.beam")
-logging.getLogger("distributed").setLevel(logging.ERROR)  # a lost worker is reported by us
+for _name in ("distributed", "distributed.client"):
+    logging.getLogger(_name).setLevel(logging.CRITICAL)  # the loss of a worker or of the scheduler is reported by us
 
 
 class WorkerLostError(CocoflowError):
@@ -105,9 +106,8 @@ class Cluster:
         deadline = time.monotonic() + (_RESTART if without else 0)
         while not (found := [worker for worker in self._running() if worker not in without]):
             if time.monotonic() >= deadline:
-                lost = f"The Dask workers {_listed(without)} were lost, and " if without else ""
                 raise CocoflowError(
-                    f"{lost}{self.address}: the Dask scheduler has no {'other ' if without else ''}worker. "
+                    f"{self.address}: the Dask scheduler has no {'other ' if without else ''}worker. "
                     f"Start some in this environment: `dask worker {self.address} --nworkers auto --nthreads 1`."
                 )
             time.sleep(0.5)

@@ -68,7 +68,7 @@ class Harnesses:
         self._watcher.join(_END)
         del _RUNNING[self._key]
         self._await_ends()
-        with contextlib.suppress(OSError, TimeoutError):
+        with contextlib.suppress(Exception):  # of several kinds, where the scheduler has gone
             self._cluster.client.cancel([task for _, task in self._tasks.values()], force=True)
 
     def _await_ends(self) -> None:
@@ -152,7 +152,11 @@ class Harnesses:
         """Fails if a harness that has not connected yet never will."""
         worker, task = self._tasks[worker_id]
         if task.status == "error":
-            self._fail(_unstarted(worker, task.exception(), self.host))
+            error = task.exception()
+            if isinstance(error, ConnectionError):
+                self._fail(_unreached(worker, error, self.host))
+            else:
+                self._lose(worker_id, f"{error or type(error).__name__}. See its log")
         elif task.status != "pending" or worker.address not in entries:
             self._lose(worker_id, "the scheduler no longer knows it")
         else:
@@ -167,13 +171,11 @@ def _has_queue(entry: Mapping[str, Any] | None) -> bool:
     return entry is not None and bool(entry["metrics"].get("task_counts", {}).get("ready"))
 
 
-def _unstarted(worker: Worker, error: BaseException | None, host: str) -> CocoflowError:
-    if isinstance(error, ConnectionError):
-        return CocoflowError(
-            f"The Dask worker {worker} cannot connect to this process at {host} ({error}). "
-            f"Name an address of this machine that workers reach, on any port: {HOST_OPTION}=ADDRESS"
-        )
-    return CocoflowError(f"The Dask worker {worker} cannot run Beam: {error or type(error).__name__}. See its log.")
+def _unreached(worker: Worker, error: ConnectionError, host: str) -> CocoflowError:
+    return CocoflowError(
+        f"The Dask worker {worker} cannot connect to this process at {host} ({error}). "
+        f"Name an address of this machine that workers reach, on any port: {HOST_OPTION}=ADDRESS"
+    )
 
 
 class _Connection(worker_handlers.ControlConnection):

@@ -15,6 +15,7 @@ from apache_beam.transforms.environments import Environment, python_sdk_capabili
 
 from components.beam.dask_cluster import Cluster, Worker, WorkerLostError, add_dask_arguments, host_for
 from components.beam.dask_harnesses import ENVIRONMENT, Harnesses
+from schemas.errors import CocoflowError
 
 _RERUNS = 2  # of a pipeline that lost a worker
 
@@ -73,7 +74,10 @@ class DaskRunner(FnApiRunner):
                     lost += self._harnesses.lost
                     if not isinstance(failure, WorkerLostError) or self.restarts == _RERUNS:
                         raise failure from error
-            workers = self._cluster.workers(without=lost)
+            try:
+                workers = self._cluster.workers(without=lost)
+            except CocoflowError as error:
+                raise CocoflowError(f"{failure} {error}") from error
             self.restarts += 1
             log.warning("%s The pipeline starts again; workers: %d.", failure, len(workers))
 

@@ -11,8 +11,6 @@ import sys
 import threading
 import traceback
 
-from distributed import secede
-
 _CONNECT = 20.0  # seconds
 
 
@@ -27,6 +25,8 @@ def run_harness(control_address: str, worker_id: str) -> None:
         ConnectionError: this machine does not reach the driver.
         ChildProcessError: the harness failed; the worker's log tells more.
     """
+    from distributed import secede  # not in the harness
+
     secede()  # leaves the worker's thread to other tasks, such as the harness of another driver
     host, _, port = control_address.rpartition(":")
     try:

@@ -166,7 +166,7 @@ def test_a_worker_that_hangs_is_lost_within_half_a_minute(tmp_path: Path, caplog
 def test_an_error_of_the_data_is_told_as_without_dask(cluster: DaskCluster, tmp_path: Path) -> None:
     messages = []
     for beam_args in ([], cluster.beam_args):
-        with pytest.raises(RuntimeError) as refused:
+        with pytest.raises((DataError, RuntimeError)) as refused:
             run(beam_args, _refuse, tmp_path / "none")
         messages.append(re.sub(r"\d+", "N", str(find_user_error(refused.value))))
     assert messages == ["image N: broken. Remove it."] * 2

@@ -1,7 +1,6 @@
 """Commands whose Beam pipelines run on a Dask cluster, against the same commands without one."""
 
 import json
-import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -47,6 +46,16 @@ def data(tmp_path_factory: pytest.TempPathFactory, models: list[Path]) -> Path:
     return root
 
 
+@pytest.fixture(scope="module")
+def expected(models: list[Path], data: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    return evaluate(models, data, tmp_path_factory.mktemp("expected") / "out")
+
+
+@pytest.fixture(autouse=True)
+def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shards, "IMAGES_PER_SHARD", 3)
+
+
 def evaluate(models: Sequence[str | Path], data: str | Path, out: str | Path, *beam_args: str) -> dict[str, bytes]:
     pair = ("--model", models[0], "--baseline", models[1])
     assert call("evaluate", *pair, "--examples", data, "--output", out, *FLAGS, beam_args=beam_args) == 0
@@ -54,26 +63,48 @@ def evaluate(models: Sequence[str | Path], data: str | Path, out: str | Path, *b
     return {name: read_bytes(join(out, name)) for name in FILES}
 
 
-def test_evaluate_with_its_conversion_on_one_to_three_workers(
-    tmp_path: Path, models: list[Path], data: Path, monkeypatch: pytest.MonkeyPatch
+# Lists the pictures that a process opens in a file of its working folder.
+LISTING = """
+import os, sys
+
+def list_picture(event, arguments):
+    if event == "open" and str(arguments[0]).startswith({pictures!r}) and str(arguments[0]).endswith(".png"):
+        with open("opened", "a") as file:
+            file.write(os.fsdecode(arguments[0]) + os.linesep)
+
+sys.addaudithook(list_picture)
+"""
+
+
+def with_hook(folder: Path, code: str) -> dict[str, str]:
+    """Returns an environment in which Python processes run some code first."""
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(code)
+    return {"PYTHONPATH": os.pathsep.join([str(folder), PATH["PYTHONPATH"]])}
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_evaluate_with_its_conversion(
+    count: int, tmp_path: Path, models: list[Path], data: Path, expected: dict[str, bytes]
 ) -> None:
-    monkeypatch.setattr(shards, "IMAGES_PER_SHARD", 5)
-    expected = evaluate(models, data, tmp_path / "expected")
-    for count in (1, 2, 3):
-        with dask_cluster(tmp_path / f"cluster-{count}", [f"w{number}" for number in range(count)]) as cluster:
-            assert evaluate(models, data, tmp_path / f"out-{count}", *cluster.beam_args) == expected
-            times = [worker.cpu_times() for worker in cluster.workers.values()]
-        used = [one.children_user + one.children_system for one in times]  # its harnesses, which have ended
-        logging.getLogger(__name__).info("%d workers: %s s", count, used)
-        assert min(used) > max(used) / 2
+    names = [f"w{number}" for number in range(count)]
+    hook = with_hook(tmp_path / "hook", LISTING.format(pictures=str(data)))
+    with dask_cluster(tmp_path / "cluster", names, environment=hook) as cluster:
+        assert evaluate(models, data, tmp_path / "out", *cluster.beam_args) == expected
+        opened = [(tmp_path / "cluster" / name / "opened").read_text().split() for name in names]
+    assert sorted({picture for of_worker in opened for picture in of_worker}) == sorted(map(str, data.rglob("*.png")))
+    assert min(map(len, opened)) >= 60 / count / 3  # each did its part
 
 
 @pytest.mark.parametrize("records", [False, True], ids=["coco", "records"])
 def test_workers_and_driver_have_only_the_bucket_in_common(
-    records: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gcs: Bucket, models: list[Path]
+    records: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    gcs: Bucket,
+    models: list[Path],
 ) -> None:
-    """Workers end at the first access to the driver's folders, or to each other's."""
-    monkeypatch.setattr(shards, "IMAGES_PER_SHARD", 3)
+    """Workers have folders of their own, and end at the first access to the driver's."""
     driver = tmp_path / "driver"
     source = driver / "source"
     ground_truth = generate_ground_truth(source / "val", models, seed=1, count=20)
@@ -87,11 +118,8 @@ def test_workers_and_driver_have_only_the_bucket_in_common(
     remote = upload(source, f"{gcs.path}/data")
     places = [upload(model, f"{gcs.path}/models/{number}") for number, model in enumerate(models)]
 
-    hook = tmp_path / "hook"
-    hook.mkdir()
-    (hook / "sitecustomize.py").write_text(HOOK.format(driver=str(driver)))
-    environment = {"PYTHONPATH": os.pathsep.join([str(hook), PATH["PYTHONPATH"]])}
-    with dask_cluster(tmp_path / "cluster", environment=environment) as cluster:
+    hook = with_hook(tmp_path / "hook", HOOK.format(driver=str(driver)))
+    with dask_cluster(tmp_path / "cluster", environment=hook) as cluster:
         monkeypatch.chdir(driver)
         monkeypatch.setenv("TMPDIR", str(driver))
         monkeypatch.setattr("tempfile.tempdir", None)

@@ -12,11 +12,12 @@ from typing import Any
 import grpc
 from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
 from apache_beam.runners.portability.fn_api_runner import fn_runner, worker_handlers
-from apache_beam.runners.worker import data_plane, sdk_worker
+from apache_beam.runners.worker import data_plane
 from apache_beam.utils import thread_pool_executor
-from distributed import Future, secede
+from distributed import Future
 
 from components.beam.dask_cluster import HOST_OPTION, Cluster, Worker, WorkerLostError
+from components.beam.dask_task import run_harness
 from schemas.errors import CocoflowError
 
 ENVIRONMENT = "cocoflow:environment:dask:v1"
@@ -34,18 +35,6 @@ _GRPC_OPTIONS = [
 ]
 
 log = logging.getLogger("cocoflow.beam")
-
-
-def run_harness(control_address: str, worker_id: str) -> None:
-    """Runs a Beam SDK harness until the driver ends its stream; a task on a Dask worker."""
-    secede()  # leaves the worker's thread to other tasks, such as the harness of another driver
-    sdk_worker.SdkHarness(
-        control_address,
-        worker_id=worker_id,
-        state_cache_size=worker_handlers.STATE_CACHE_SIZE_MB << 20,
-        data_buffer_time_limit_ms=0,  # Beam's timed buffer loses data: a thread flushes it without a lock
-        runner_capabilities=worker_handlers.FNAPI_RUNNER_CAPABILITIES,
-    ).run()
 
 
 class Harnesses:

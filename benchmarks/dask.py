@@ -9,9 +9,10 @@ direct: `--direct_running_mode=multi_processing` with two processes, which start
 dask: `--runner=dask` with two workers.
 
 Works: `example_gen` converts the data set, `evaluator` evaluates the model, each as the component does; `empty` is a
-Beam pipeline without work. Each round measures a few images and all of them: the difference is the time per image, the
-rest is fixed. Prints seconds and their ratios round by round, and the processors' time of the driver and of the
-workers per image, from which it projects the seconds for more workers:
+Beam pipeline without work. The evaluator analyses only a few images here: the driver does that, for 5,000 images at
+most. Each round measures a few images and all of them: the difference is the time per image, the rest is fixed. Prints
+seconds and their ratios round by round, and the processors' time of the driver and of the workers per image, from which
+it projects the seconds for more workers:
 
     T(w) = fixed + driver * N + workers * N / w
 
@@ -79,7 +80,8 @@ def _evaluate(folder: Path, name: str, out: Path, beam_args: Sequence[str]) -> C
     from pipelines.standalone.evaluate_model import evaluate_model
     from schemas.config.config_io import load_config
 
-    config = load_config(None, [f"run.beam_args={json.dumps(list(beam_args))}"])
+    settings = [f"run.beam_args={json.dumps(list(beam_args))}", f"evaluate.analysis.images={FEW}"]
+    config = load_config(None, settings)
     model, examples = str(folder / "model"), str(folder / f"examples-{name}")
     return lambda: evaluate_model(config, model=model, examples=examples, baseline=None, output=str(out))
 

@@ -108,7 +108,7 @@ class Cluster:
             if time.monotonic() >= deadline:
                 raise CocoflowError(
                     f"{self.address}: the Dask scheduler has no {'other ' if without else ''}worker. "
-                    f"Start some in this environment: `dask worker {self.address} --nworkers auto --nthreads 1`."
+                    f"Start some in this environment: `dask worker {self.address} --nworkers -1 --nthreads 1`."
                 )
             time.sleep(0.5)
         answers = dict(zip(found, self.client.sync(self._packages, found), strict=True))

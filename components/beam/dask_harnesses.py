@@ -21,6 +21,7 @@ from components.beam.harness_process import run_harness
 from schemas.errors import CocoflowError, ConfigError
 
 ENVIRONMENT = "cocoflow:environment:dask:v1"
+_START = 300.0  # seconds for a harness to import Beam, on a busy machine, and to connect
 _PATIENCE = 10.0  # seconds after which the log says that harnesses wait
 _END = 5.0  # seconds in which harnesses end after the driver's last word
 _SILENCE = 20.0  # seconds without a heartbeat after which a worker that has not connected yet is lost
@@ -53,6 +54,7 @@ class Harnesses:
         self._workers = workers
         self._tasks: dict[str, tuple[Worker, Future]] = {}
         self.connections: dict[str, _Connection] = defaultdict(partial(_Connection, self))
+        self._free: dict[str, float] = {}  # when a harness's worker had threads for it
         self._failure: CocoflowError | None = None
         self._failed = threading.Event()
         self._closed = threading.Event()
@@ -151,6 +153,9 @@ class Harnesses:
     ) -> None:
         """Fails if a harness that has not connected yet never will."""
         worker, task = self._tasks[worker_id]
+        now = time.monotonic()
+        if _has_queue(entries.get(worker.address)):
+            self._free[worker_id] = now
         if task.status == "error":
             error = task.exception()
             if isinstance(error, ConnectionError):
@@ -161,10 +166,12 @@ class Harnesses:
             self._lose(worker_id, "the scheduler no longer knows it")
         else:
             beat = entries[worker.address]["last_seen"]
-            if beats.setdefault(worker_id, (beat, time.monotonic()))[0] != beat:
+            if beats.setdefault(worker_id, (beat, now))[0] != beat:
                 del beats[worker_id]
-            elif time.monotonic() - beats[worker_id][1] > _SILENCE:
+            elif now - beats[worker_id][1] > _SILENCE:
                 self._lose(worker_id, f"it sent no heartbeat for {_SILENCE:.0f} seconds")
+            if now - self._free.setdefault(worker_id, now) > _START:
+                self._lose(worker_id, f"its harness did not connect within {_START:.0f} seconds")
 
 
 def _has_queue(entry: Mapping[str, Any] | None) -> bool:

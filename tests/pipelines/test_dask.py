@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -33,6 +33,14 @@ def call(*arguments: str | Path, beam_args: Sequence[str] = ()) -> int:
     return pipeline_runner.main([*map(str, arguments), *given])
 
 
+@pytest.fixture(scope="module", autouse=True)
+def small_shards() -> Iterator[None]:
+    """Both sides of each comparison write several."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shards, "IMAGES_PER_SHARD", 3)
+        yield
+
+
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return [save_fake_detector(tmp_path_factory.mktemp("model"), shift=shift) for shift in (0, 1)]
@@ -49,11 +57,6 @@ def data(tmp_path_factory: pytest.TempPathFactory, models: list[Path]) -> Path:
 @pytest.fixture(scope="module")
 def expected(models: list[Path], data: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     return evaluate(models, data, tmp_path_factory.mktemp("expected") / "out")
-
-
-@pytest.fixture(autouse=True)
-def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shards, "IMAGES_PER_SHARD", 3)
 
 
 def evaluate(models: Sequence[str | Path], data: str | Path, out: str | Path, *beam_args: str) -> dict[str, bytes]:

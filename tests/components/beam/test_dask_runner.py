@@ -163,6 +163,23 @@ def test_a_worker_that_hangs_is_lost_within_half_a_minute(tmp_path: Path, caplog
 
 
 @pytest.mark.extended
+def test_a_harness_that_hangs_before_it_connects(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(harnesses, "_START", 20.0)
+    with dask_cluster(tmp_path / "cluster") as running:
+
+        def stop() -> None:
+            while not (started := running.workers["w1"].children()):
+                time.sleep(0.02)
+            started[0].send_signal(signal.SIGSTOP)
+
+        threading.Thread(target=stop, daemon=True).start()
+        assert run(running.beam_args, abs, tmp_path / "numbers") == list(range(20))
+        assert re.search(r"worker w1 .* was lost: its harness did not connect .* starts again", caplog.text)
+
+
+@pytest.mark.extended
 def test_an_error_of_the_data_is_told_as_without_dask(cluster: DaskCluster, tmp_path: Path) -> None:
     messages = []
     for beam_args in ([], cluster.beam_args):

@@ -11,7 +11,6 @@ import argparse
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from components.beam.preflight import require_runner
 from detection.storage.paths import absolute, parent, require_supported_paths
 from pipelines.commands.common import (
     add_checkpoint_argument,
@@ -235,6 +234,7 @@ def _run_model(args: argparse.Namespace) -> int:
     for flag, value in (("--model", args.model), ("--examples", args.data), ("--output", args.output)):
         if value is None:
             raise ConfigError(f"evaluating a model needs --model, --examples and --output; {flag} is missing.")
+    from components.beam.preflight import require_runner
     from pipelines.console import quiet_run
     from schemas.config.config_io import parse_config
 

@@ -13,6 +13,7 @@ from schemas.metrics import IOU_TYPES, IouType
 
 Activation = Literal["swish", "hswish", "mish", "relu6", "relu", "identity"]
 MaskOutput = Literal["crops", "pasted", "rle"]
+NmsGraph = Literal["windows", "loop", "op"]
 
 IMAGENET_MEAN = (0.485 * 255, 0.456 * 255, 0.406 * 255)
 IMAGENET_STD = (0.229 * 255, 0.224 * 255, 0.225 * 255)
@@ -32,7 +33,9 @@ class Detector(keras.Model):
     Attributes:
         resizing: how images are scaled into the input; by default, they fit into `image_size`.
         mask_size: side in pixels of the mask crops that its losses need; 0: no masks.
-        branches: `detect` may branch on values (`tf.cond`), which saves time.
+        nms_graph: how `detect` suppresses boxes; the results are the same.  `windows` tries the best candidates
+            first, which saves time, and branches (`tf.cond`); `loop` takes all at once, without a branch; `op`
+            takes all at once with TensorFlow's own op, without a loop, where there is one (not for linear NMS).
         portable: `detect` uses only ops and shapes that XLA, LiteRT and ONNX have.
         detects_by_device: what `detect` traces on CPUs does not compile under XLA unless `portable`.
         takes_keypoints: its losses need keypoints.
@@ -43,7 +46,7 @@ class Detector(keras.Model):
     """
 
     mask_size = 0
-    branches = True
+    nms_graph: NmsGraph = "windows"
     portable = False
     detects_by_device = False
     takes_keypoints = False

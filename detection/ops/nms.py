@@ -1,9 +1,10 @@
-"""Non-maximum suppression with static shapes: hard, and soft with a decay of scores.
+"""Non-maximum suppression with static shapes: hard, and soft with a decay of scores; and both by TensorFlow's own op.
 
-Both are exact greedy searches.  Each picks the best box, then removes the boxes that overlap
+All are exact greedy searches.  Each picks the best box, then removes the boxes that overlap
 it (hard), or lowers their scores (soft: Bodla et al., "Soft-NMS", 2017), and so on.
 """
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -203,3 +204,70 @@ def _iou_with_one(columns: tf.Tensor, areas: tf.Tensor, box: tf.Tensor) -> tf.Te
     sides = tf.maximum(sides, 0.0)
     overlap = sides[:, 0] * sides[:, 1]
     return tf.math.divide_no_nan(overlap, areas + area_yxyx(box) - overlap)
+
+
+def op_nms(
+    boxes: tf.Tensor,
+    scores: tf.Tensor,
+    classes: tf.Tensor | None,
+    *,
+    num_classes: int,
+    side: tf.Tensor | float,
+    iou_threshold: float,
+    sigma: float | None,
+    score_threshold: float,
+    max_outputs: int,
+) -> Picked:
+    """Hard or Gaussian NMS by one op per image, `NonMaxSuppressionV4` or `V5`, for graphs without loops.
+
+    The op knows no classes: boxes of different ones are moved apart.  It compares boxes cut one
+    side beyond the input, which keeps the distances small enough for float32.  LiteRT's kernel
+    picks equal scores in an order of its own.
+
+    Args:
+        boxes: float32 [B, K, 4], (ymin, xmin, ymax, xmax), with a static B.
+        scores: float32 [B, K], >= 0.
+        classes: int32 [B, K]; None: boxes compete whatever their class.
+        num_classes: C.
+        side: longer side of the network input, in the unit of the boxes.
+        iou_threshold: as of `hard_nms`; Gaussian NMS has none.
+        sigma: of Gaussian NMS, see `gaussian_decay`; None: hard NMS.
+        score_threshold: boxes need a score above this when they are picked.
+        max_outputs: M, max number of picked boxes.
+
+    Returns:
+        The picked boxes; their scores do not increase.
+    """
+    compared = tf.clip_by_value(boxes, -side, 2.0 * side)
+    if classes is not None:
+        columns = math.isqrt(num_classes - 1) + 1  # a square of places, around the input's: small numbers are exact
+        places = tf.cast(tf.stack([classes // columns, classes % columns], axis=-1) - columns // 2, tf.float32)
+        compared += tf.concat([places, places], axis=-1) * (3.0 * side)
+    picked = [
+        _picked_by_op(*image, iou_threshold, sigma, score_threshold, max_outputs)
+        for image in zip(tf.unstack(compared), tf.unstack(scores), strict=True)
+    ]
+    return Picked(*(tf.stack(values) for values in zip(*picked, strict=True)))
+
+
+def _picked_by_op(
+    boxes: tf.Tensor,
+    scores: tf.Tensor,
+    iou_threshold: float,
+    sigma: float | None,
+    score_threshold: float,
+    max_outputs: int,
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Returns the indices [M], scores [M] and number [] of one image's picked boxes."""
+    options = {"max_output_size": max_outputs, "score_threshold": score_threshold, "pad_to_max_output_size": True}
+    if sigma is None:
+        indices, num = tf.raw_ops.NonMaxSuppressionV4(
+            boxes=boxes, scores=scores, iou_threshold=iou_threshold, **options
+        )
+        values = tf.gather(scores, indices)
+    else:  # the op divides by 2 * sigma
+        indices, values, num = tf.raw_ops.NonMaxSuppressionV5(
+            boxes=boxes, scores=scores, iou_threshold=1.0, soft_nms_sigma=sigma / 2.0, **options
+        )
+    valid = tf.range(max_outputs) < num
+    return tf.where(valid, indices, 0), tf.where(valid, values, 0.0), num

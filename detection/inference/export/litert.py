@@ -62,10 +62,10 @@ def convert_to_litert(
         CocoflowError: the detector has an op for which LiteRT has no built-in one.
     """
     if precision != "int8":
-        return _convert(module, [module.fitted_function().get_concrete_function()], precision)
+        return _convert(module, [module.fitted_function("op").get_concrete_function()], precision)
     if calibration is None:
         raise ValueError("int8 needs images for its calibration")
-    return _convert(module, module.fitted_stages(tf.uint8), precision, calibration())
+    return _convert(module, module.fitted_stages(tf.uint8, "op"), precision, calibration())
 
 
 def _convert(

@@ -25,7 +25,7 @@ def convert_to_onnx(module: ServingModule) -> bytes:
     import onnx
     import tf2onnx
 
-    function = module.fitted_function(branches=False)  # tf2onnx loses the shapes inside of branches
+    function = module.fitted_function("loop")  # tf2onnx loses the shapes inside of branches
     model, _ = tf2onnx.convert.from_function(function, input_signature=(), opset=OPSET)
     try:
         onnx.checker.check_model(model)

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from detection.images.decode import decode_rgb, decode_rgb_or_blank
 from detection.input_pipeline.network_input import fit_to_input
-from detection.models.detector import Detector, variables_by_path
+from detection.models.detector import Detector, NmsGraph, variables_by_path
 from detection.ops.masks import encode_rle, paste_masks
 from detection.types import Detections, ImageInfo, RawDetections
 from schemas.features import ENCODED
@@ -97,7 +97,7 @@ class ServingModule(tf.Module):
             EXAMPLE_SIGNATURE: self.serve_examples,
         }
 
-    def fitted_function(self, *, branches: bool = True) -> Any:
+    def fitted_function(self, nms_graph: NmsGraph) -> Any:
         """Returns the function of model files that do not decode images: LiteRT and ONNX.
 
         It takes `images`, [B, H, W, 3] in the detector's input size, RGB, 0 to 255, resized
@@ -105,7 +105,7 @@ class ServingModule(tf.Module):
         to that input, padding included.
 
         Args:
-            branches: see `Detector`; the result is the same.
+            nms_graph: see `Detector`.
 
         Returns:
             A `tf.function` with the outputs of the other signatures but `valid`.
@@ -113,16 +113,11 @@ class ServingModule(tf.Module):
 
         def serve(images: tf.Tensor) -> dict[str, tf.Tensor]:
             inputs = self._normalize(images)
-            outputs = self._detector(inputs, training=False)
-            before, self._detector.branches = self._detector.branches, branches
-            try:
-                return self._postprocess(outputs, inputs)
-            finally:
-                self._detector.branches = before
+            return self._postprocess(self._detector(inputs, training=False), inputs, nms_graph)
 
         return _function(serve, self._fitted_spec(tf.float32))
 
-    def fitted_stages(self, dtype: tf.DType) -> list[Any]:
+    def fitted_stages(self, dtype: tf.DType, nms_graph: NmsGraph) -> list[Any]:
         """Returns `fitted_function` as three concrete functions: normalisation, network and post-processing.
 
         Each takes the outputs of the one before, by name: quantisation is for the network alone.
@@ -139,7 +134,7 @@ class ServingModule(tf.Module):
 
         def finish(**outputs: tf.Tensor) -> dict[str, tf.Tensor]:
             ordered = [outputs[name] for name in sorted(outputs)]
-            return self._postprocess(tf.nest.pack_sequence_as(structure[-1], ordered), ordered[0])
+            return self._postprocess(tf.nest.pack_sequence_as(structure[-1], ordered), ordered[0], nms_graph)
 
         specs = {
             name: tf.TensorSpec(output.shape, output.dtype, name=name)
@@ -156,21 +151,23 @@ class ServingModule(tf.Module):
         mean, std = (tf.constant(values, tf.float32) for values in (detector.pixel_mean, detector.pixel_std))
         return (tf.cast(images, tf.float32) - mean) / std
 
-    def _postprocess(self, outputs: Any, batch_of: tf.Tensor) -> dict[str, tf.Tensor]:
+    def _postprocess(self, outputs: Any, batch_of: tf.Tensor, nms_graph: NmsGraph) -> dict[str, tf.Tensor]:
         """Post-processes raw outputs for images that fill the input; `batch_of` has one row per image."""
         batch = self._batch_size or tf.shape(batch_of)[0]
         sizes = tf.tile(tf.constant([self._detector.image_size], tf.float32), [batch, 1])
         info = ImageInfo(original_size=sizes, scale=tf.ones_like(sizes))
-        with self._portable():
+        with self._portable(nms_graph):
             return self._named_outputs(self._suppress(outputs, info), info)
 
     @contextlib.contextmanager
-    def _portable(self) -> Iterator[None]:
-        before, self._detector.portable = self._detector.portable, True
+    def _portable(self, nms_graph: NmsGraph = "windows") -> Iterator[None]:
+        detector = self._detector
+        before = detector.portable, detector.nms_graph
+        detector.portable, detector.nms_graph = True, nms_graph
         try:
             yield
         finally:
-            self._detector.portable = before
+            detector.portable, detector.nms_graph = before
 
     def _detect_function(self, python_function: Callable[..., Detections | RawDetections]) -> Any:
         """Returns a function of `_detect`'s arguments that is traced once.

@@ -224,7 +224,7 @@ class EfficientDet(Detector):
             tf.constant(self.anchors),
             image_info,
             self.config.postprocess,
-            branches=self.branches,
+            graph=self.nms_graph,
         )
 
     def raw_detections(self, outputs: RawOutputs, image_info: ImageInfo) -> RawDetections:

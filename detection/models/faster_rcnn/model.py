@@ -275,6 +275,7 @@ class FasterRcnn(Detector):
             scale_factors=stage_factors(factors, stages - 1),
             pixel_offset=config.pixel_offset,
             max_log_size=config.max_log_size,
+            graph=self.nms_graph,
         )
         if self.mask_head is None:
             return detections
@@ -310,6 +311,7 @@ class FasterRcnn(Detector):
             ProposalOptions(pre_nms_top_k, post_nms_top_k, iou_threshold, min_size=config.proposal_min_size),
             pixel_offset=config.pixel_offset,
             max_log_size=config.max_log_size,
+            graph=self.nms_graph,
         )
 
     def _box_features(self, outputs: RawOutputs, boxes: tf.Tensor) -> tf.Tensor:

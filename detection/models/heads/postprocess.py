@@ -7,9 +7,9 @@ from typing import Literal, NamedTuple, Self
 import tensorflow as tf
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from detection.models.detector import MaskOutput
+from detection.models.detector import MaskOutput, NmsGraph
 from detection.ops.boxes import clip_yxyx, decode_yxyx
-from detection.ops.nms import Picked, gaussian_decay, hard_nms, linear_decay, soft_nms
+from detection.ops.nms import Picked, gaussian_decay, hard_nms, linear_decay, op_nms, soft_nms
 from detection.types import Detections, ImageInfo
 from schemas.config.section import Section
 
@@ -76,7 +76,7 @@ def detect_boxes(
     image_info: ImageInfo,
     options: BoxPostprocess,
     *,
-    branches: bool = True,
+    graph: NmsGraph = "windows",
 ) -> Detections:
     """Turns the outputs of a detector into detections: candidates, decoded boxes, NMS.
 
@@ -91,12 +91,13 @@ def detect_boxes(
             those of all levels, A is the sum of A_l.
         image_info: sizes and scales of the images.
         options: options of post-processing.
-        branches: False: all candidates are tried at once, without a branch in the graph.
+        graph: see `Detector.nms_graph`.
     """
     best = tf.concat([tf.reduce_max(level, axis=2) for level in class_logits], axis=1)
-    pairs = best.shape[1] * (1 if options.one_class_per_anchor else class_logits[0].shape[2])
+    num_classes = class_logits[0].shape[2]
+    pairs = best.shape[1] * (1 if options.one_class_per_anchor else num_classes)
     limit = min(options.pre_nms_top_k, pairs)
-    windows = [*(window for window in _WINDOWS[options.nms] if branches and window < limit), limit]
+    windows = [*(window for window in _WINDOWS[options.nms] if graph == "windows" and window < limit), limit]
 
     def detect(number: int) -> Detections:
         select = best_classes if options.one_class_per_anchor else best_pairs
@@ -104,7 +105,9 @@ def detect_boxes(
         deltas = rows_of_levels(box_deltas, candidates.anchors)
         boxes = decode_yxyx(deltas, tf.gather(anchors, candidates.anchors))
         scores = tf.sigmoid(candidates.logits)
-        picked = suppress(boxes, scores, candidates.classes, options)
+        picked = suppress(
+            boxes, scores, candidates.classes, image_info, options, num_classes=num_classes, graph=graph
+        )
         detections = picked_detections(picked, boxes, candidates.classes, image_info)
         if number + 1 == len(windows):
             return detections
@@ -161,17 +164,41 @@ def rows_of_levels(levels: Sequence[tf.Tensor], anchors: tf.Tensor) -> tf.Tensor
     return rows
 
 
-def suppress(boxes: tf.Tensor, scores: tf.Tensor, classes: tf.Tensor, options: BoxPostprocess) -> Picked:
+def suppress(
+    boxes: tf.Tensor,
+    scores: tf.Tensor,
+    classes: tf.Tensor,
+    image_info: ImageInfo,
+    options: BoxPostprocess,
+    *,
+    num_classes: int,
+    graph: NmsGraph = "windows",
+) -> Picked:
     """Applies the NMS of the options.
 
     Args:
-        boxes: float32 [B, K, 4], (ymin, xmin, ymax, xmax), any unit.
+        boxes: float32 [B, K, 4], (ymin, xmin, ymax, xmax) in pixels of the network input.
         scores: float32 [B, K], best first.
         classes: int32 [B, K].
+        image_info: sizes and scales of the images.
         options: options of post-processing.
+        num_classes: C.
+        graph: see `Detector.nms_graph`.
     """
     groups = None if options.class_agnostic else classes
     floor, most = options.score_threshold, options.max_detections
+    if graph == "op" and options.nms != "linear":
+        return op_nms(
+            boxes,
+            scores,
+            groups,
+            num_classes=num_classes,
+            side=tf.reduce_max(image_info.original_size * image_info.scale),
+            iou_threshold=options.iou_threshold,
+            sigma=options.sigma if options.nms == "gaussian" else None,
+            score_threshold=floor,
+            max_outputs=most,
+        )
     if options.nms == "hard":
         threshold = options.iou_threshold
         return hard_nms(boxes, scores, groups, iou_threshold=threshold, score_threshold=floor, max_outputs=most)

@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from detection.models.detector import NmsGraph
 from detection.models.heads.postprocess import BoxPostprocess, best_classes, best_pairs, picked_detections, suppress
 from detection.models.heads.roi_heads import BoxHeadOutputs
 from detection.models.heads.rpn import Proposals
@@ -18,6 +19,7 @@ def detect_in_rois(
     scale_factors: ScaleFactors,
     pixel_offset: float,
     max_log_size: float,
+    graph: NmsGraph = "windows",
 ) -> tuple[Detections, tf.Tensor]:
     """Turns the box head's outputs into detections without masks.
 
@@ -31,6 +33,7 @@ def detect_in_rois(
         scale_factors: see `encode_yxyx`.
         pixel_offset: see `encode_yxyx`.
         max_log_size: see `decode_yxyx`.
+        graph: see `Detector.nms_graph`; all pairs are tried at once.
 
     Returns:
         The detections, and their boxes in pixels of the network input: float32 [B, N, 4], 0 for padding.
@@ -54,7 +57,15 @@ def detect_in_rois(
     boxes = clip_yxyx(boxes, limits[:, :1], limits[:, 1:])
     # By indices, a box below one pixel ends before it starts.
     boxes = tf.concat([boxes[..., :2], tf.maximum(boxes[..., :2], boxes[..., 2:])], axis=-1)
-    picked = suppress(boxes, candidates.logits, candidates.classes, options)
+    picked = suppress(
+        boxes,
+        candidates.logits,
+        candidates.classes,
+        image_info,
+        options,
+        num_classes=num_classes,
+        graph=graph,
+    )
     detections = picked_detections(picked, boxes, candidates.classes, image_info)
     counts = tf.range(options.max_detections) < picked.num[:, tf.newaxis]
     return detections, tf.where(counts[..., tf.newaxis], tf.gather(boxes, picked.indices, batch_dims=1), 0.0)

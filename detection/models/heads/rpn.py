@@ -5,14 +5,16 @@ for Object Detection", 2017.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import keras
 import tensorflow as tf
 
+from detection.models.detector import NmsGraph
 from detection.models.layers.batch_norm import activate
 from detection.ops.boxes import clip_yxyx, decode_yxyx
-from detection.ops.nms import hard_nms
+from detection.ops.nms import hard_nms, op_nms
 
 RpnLayout = Literal["standard", "od-api"]
 
@@ -121,6 +123,7 @@ def propose(
     *,
     pixel_offset: float = 0.0,
     max_log_size: float,
+    graph: NmsGraph = "windows",
 ) -> Proposals:
     """Chooses the proposals: the best anchors of each level, decoded, clipped to the image, without overlaps.
 
@@ -136,6 +139,7 @@ def propose(
         options: how many, and which.
         pixel_offset: see `encode_yxyx`; with 1, the image ends at the index of its last pixel.
         max_log_size: see `decode_yxyx`.
+        graph: see `Detector.nms_graph`; all boxes are tried at once.
     """
     boxes, logits, levels = _candidates(
         outputs, anchors, options.pre_nms_top_k, pixel_offset=pixel_offset, max_log_size=max_log_size
@@ -147,7 +151,8 @@ def propose(
     _, order = tf.math.top_k(tf.where(large, logits, logits.dtype.min), logits.shape[1])
     boxes, levels = tf.gather(boxes, order, batch_dims=1), tf.gather(levels, order, batch_dims=1)
     scores = tf.gather(tf.where(large, tf.sigmoid(logits), _LEFT_OUT), order, batch_dims=1)
-    picked = hard_nms(
+    by_op = partial(op_nms, num_classes=len(outputs.logits), side=tf.reduce_max(image_sizes), sigma=None)
+    picked = (by_op if graph == "op" else hard_nms)(
         boxes,
         scores,
         levels,

@@ -89,6 +89,17 @@ class Detections(NamedTuple):
     keypoints: tf.Tensor | None = None
 
 
+class AnchorOutputs(NamedTuple):
+    """Outputs of a detector for each of its A anchors.
+
+    deltas: float32 [B, A, 4], (ty, tx, th, tw), see `detection.ops.boxes`.
+    logits: float32 [B, A, C].
+    """
+
+    deltas: tf.Tensor
+    logits: tf.Tensor
+
+
 class RawDetections(NamedTuple):
     """Boxes and scores of all A anchors, before non-maximum suppression.
 

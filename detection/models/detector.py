@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from detection.types import Detections, ImageInfo, Labels, RawDetections, Resizing
+from detection.types import AnchorOutputs, Detections, ImageInfo, Labels, RawDetections, Resizing
 from schemas.errors import ConfigError
 from schemas.metrics import IOU_TYPES, IouType
 
@@ -31,6 +31,7 @@ class Detector(keras.Model):
         dtype: Keras dtype policy of all layers.
 
     Attributes:
+        config: configuration of its family, with a section `postprocess`.
         resizing: how images are scaled into the input; by default, they fit into `image_size`.
         mask_size: side in pixels of the mask crops that its losses need; 0: no masks.
         nms_graph: how `detect` suppresses boxes; the results are the same.  `windows` tries the best candidates
@@ -45,6 +46,7 @@ class Detector(keras.Model):
         mask_output: form of the masks of an exported model, see `MaskPostprocess`.
     """
 
+    config: Any
     mask_size = 0
     nms_graph: NmsGraph = "windows"
     portable = False
@@ -139,6 +141,14 @@ class Detector(keras.Model):
             ConfigError: the detector has no such boxes.
         """
         raise ConfigError(f"{self.name}: has no boxes before non-maximum suppression. Export it with NMS.")
+
+    def anchor_outputs(self, outputs: Any) -> AnchorOutputs:
+        """Returns the box and the class logits of every anchor: what `detect` decodes and suppresses.
+
+        Raises:
+            ConfigError: the detector has no such outputs.
+        """
+        raise ConfigError(f"{self.name}: its boxes are no anchors', so it cannot be exported without suppression.")
 
     @property
     def iou_types(self) -> tuple[IouType, ...]:

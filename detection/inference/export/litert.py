@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,8 +25,6 @@ from schemas.errors import CocoflowError
 Precision = Literal["float32", "float16", "int8"]
 
 _REASON = 400  # characters of the converter's message
-_NETWORK = "network"
-_STAGES = ("serving_default", _NETWORK, "postprocessing")  # the first names the signature of all joined
 _GRAPH_FIELDS = (
     "condSubgraphIndex",
     "bodySubgraphIndex",
@@ -34,6 +32,17 @@ _GRAPH_FIELDS = (
     "elseSubgraphIndex",
     "initSubgraphIndex",
 )
+
+
+class Stage(NamedTuple):
+    """A part of a detector's graph.
+
+    function: concrete function that takes the outputs of the stage before by name.
+    quantized: int8 is for this stage.
+    """
+
+    function: Any
+    quantized: bool = False
 
 
 def convert_to_litert(
@@ -62,62 +71,84 @@ def convert_to_litert(
         CocoflowError: the detector has an op for which LiteRT has no built-in one.
     """
     if precision != "int8":
-        return _convert(module, [module.fitted_function("op").get_concrete_function()], precision)
+        return convert(module, [Stage(module.fitted_function("op").get_concrete_function())], precision)
     if calibration is None:
         raise ValueError("int8 needs images for its calibration")
-    return _convert(module, module.fitted_stages(tf.uint8, "op"), precision, calibration())
+    normalize, network, finish = module.fitted_stages(tf.uint8, "op")
+    return convert(module, [Stage(normalize), Stage(network, quantized=True), Stage(finish)], precision, calibration())
 
 
-def _convert(
+def convert(
     module: tf.Module,
-    stages: Sequence[Any],
+    stages: Sequence[Stage],
     precision: Precision = "float32",
     calibration: Iterable[npt.NDArray[np.uint8]] = (),
+    *,
+    custom_ops: bool = False,
 ) -> bytes:
     """Converts a module in a process of its own: the converter of TensorFlow 2.20 and newer does not free its memory.
 
     Args:
         module: owns the variables.
-        stages: its concrete functions, one or as many as `_STAGES`; each takes the outputs of the one before.
+        stages: its stages, in their order.
         precision: see `convert_to_litert`.
         calibration: for int8: inputs of the first stage.
+        custom_ops: the file may use ops that are not built in.
+
+    Returns:
+        The file; the input of a first stage that is quantised is uint8.
+
+    Raises:
+        CocoflowError: see `convert_to_litert`.
     """
-    signatures = dict(zip(_STAGES, stages, strict=False))
+    names = ["serving_default", *(f"stage_{number}" for number in range(1, len(stages)))]
     with tempfile.TemporaryDirectory(prefix="cocoflow-litert-") as folder:
+        signatures = {name: stage.function for name, stage in zip(names, stages, strict=True)}
         tf.saved_model.save(module, folder, signatures=signatures)
         for number, images in enumerate(calibration):
             np.save(Path(folder, f"{number:09}.npy"), images)
         with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
             try:
-                return pool.submit(_convert_saved_model, folder, list(signatures), precision).result()
+                quantized = [stage.quantized for stage in stages]
+                return pool.submit(_convert_saved_model, folder, names, quantized, precision, custom_ops).result()
             except BrokenProcessPool:
                 raise CocoflowError(
                     "the process that converts to LiteRT was killed. Free memory, or export a smaller model."
                 ) from None
 
 
-def _convert_saved_model(folder: str, stages: Sequence[str], precision: Precision) -> bytes:
+def _convert_saved_model(
+    folder: str, stages: Sequence[str], quantized: Sequence[bool], precision: Precision, custom_ops: bool
+) -> bytes:
     """Converts signatures of a SavedModel, joined into one model; `folder` holds the calibration's images, too."""
     tf.config.set_visible_devices([], "GPU")  # the parent process has taken their memory
 
-    def inputs() -> Iterable[dict[str, npt.NDArray[np.float32]]]:
-        normalize = tf.saved_model.load(folder).signatures[_STAGES[0]]
+    def inputs(stage: str) -> Iterable[dict[str, npt.NDArray[np.float32]]]:
+        signatures = tf.saved_model.load(folder).signatures
+        before = [signatures[name] for name in stages[: stages.index(stage)]]
+        (name,) = signatures[stages[0]].structured_input_signature[1]
         for path in sorted(Path(folder).glob("*.npy")):
-            yield {name: value.numpy() for name, value in normalize(tf.constant(np.load(path))).items()}
+            images = np.load(path)
+            values = {name: tf.constant(images if before else images.astype(np.float32))}
+            for function in before:
+                values = function(**values)
+            yield {name: value.numpy() for name, value in values.items()}
 
     converted = []
-    # The converter's calibration cannot run the loop of the suppression, so each stage is converted by itself.
-    for stage in stages:
+    # One by one: only one is quantised, and the converter's calibration cannot run custom ops and loops.
+    for stage, is_quantized in zip(stages, quantized, strict=True):
         converter = tf.lite.TFLiteConverter.from_saved_model(folder, signature_keys=[stage])
         # Without this, Keras' own exporter would take TensorFlow's ops, which most interpreters lack.
         converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
-        converter.allow_custom_ops = False
+        converter.allow_custom_ops = custom_ops
         if precision == "float16":
             converter.optimizations = [tf.lite.Optimize.DEFAULT]
             converter.target_spec.supported_types = [tf.float16]
-        if precision == "int8" and stage == _NETWORK:
+        if precision == "int8" and is_quantized:
             converter.optimizations = [tf.lite.Optimize.DEFAULT]
-            converter.representative_dataset = inputs
+            converter.representative_dataset = functools.partial(inputs, stage)
+            if stage == stages[0]:
+                converter.inference_input_type = tf.uint8
         converted.append(_run(converter))
     return _chain(converted) if len(converted) > 1 else converted[0]
 

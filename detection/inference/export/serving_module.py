@@ -123,14 +123,21 @@ class ServingModule(tf.Module):
         Each takes the outputs of the one before, by name: quantisation is for the network alone.
         """
         normalize = _function(lambda images: {_INPUTS: self._normalize(images)}, self._fitted_spec(dtype))
+        network, finish = self._network_stages(self._fitted_spec(tf.float32, name=_INPUTS), lambda x: x, nms_graph)
+        return [normalize.get_concrete_function(), network, finish]
+
+    def _network_stages(
+        self, spec: tf.TensorSpec, prepare: Callable[[tf.Tensor], tf.Tensor], nms_graph: NmsGraph
+    ) -> list[Any]:
+        """Returns the network, on what `prepare` makes of its input, and the post-processing."""
         structure: list[Any] = []
 
         def network(inputs: tf.Tensor) -> dict[str, tf.Tensor]:
-            outputs = self._detector(inputs, training=False)
+            outputs = self._detector(prepare(inputs), training=False)
             structure.append(outputs)
             return {f"output_{number:02}": output for number, output in enumerate(tf.nest.flatten(outputs))}
 
-        traced = _function(network, self._fitted_spec(tf.float32, name=_INPUTS)).get_concrete_function()
+        traced = _function(network, spec).get_concrete_function()
 
         def finish(**outputs: tf.Tensor) -> dict[str, tf.Tensor]:
             ordered = [outputs[name] for name in sorted(outputs)]
@@ -141,7 +148,7 @@ class ServingModule(tf.Module):
             for name, output in traced.structured_outputs.items()
         }
         finished = tf.function(finish, autograph=False).get_concrete_function(**specs)
-        return [normalize.get_concrete_function(), traced, finished]
+        return [traced, finished]
 
     def _fitted_spec(self, dtype: tf.DType, name: str = IMAGES) -> tf.TensorSpec:
         return tf.TensorSpec([self._batch_size, *self._detector.image_size, 3], dtype, name=name)

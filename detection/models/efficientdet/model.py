@@ -21,7 +21,7 @@ from detection.models.necks.fpn_graphs import Node, fpn_nodes
 from detection.models.necks.resample import Resample
 from detection.ops.anchors import feature_sizes
 from detection.ops.boxes import decode_yxyx
-from detection.types import Detections, ImageInfo, Labels, RawDetections
+from detection.types import AnchorOutputs, Detections, ImageInfo, Labels, RawDetections
 from schemas.errors import ConfigError
 
 _PRIOR = 0.01  # probability of every class before training
@@ -229,9 +229,16 @@ class EfficientDet(Detector):
 
     def raw_detections(self, outputs: RawOutputs, image_info: ImageInfo) -> RawDetections:
         """See `Detector.raw_detections`."""
-        boxes = decode_yxyx(self._by_anchor(outputs.box_deltas, 4), tf.constant(self.anchors))
-        scores = tf.sigmoid(self._by_anchor(outputs.class_logits, self.num_classes))
-        return RawDetections(normalize_boxes(boxes, image_info), scores)
+        deltas, logits = self.anchor_outputs(outputs)
+        boxes = decode_yxyx(deltas, tf.constant(self.anchors))
+        return RawDetections(normalize_boxes(boxes, image_info), tf.sigmoid(logits))
+
+    def anchor_outputs(self, outputs: RawOutputs) -> AnchorOutputs:
+        """See `Detector.anchor_outputs`."""
+        return AnchorOutputs(
+            deltas=self._by_anchor(outputs.box_deltas, 4),
+            logits=self._by_anchor(outputs.class_logits, self.num_classes),
+        )
 
     @property
     def backbone_variables(self) -> list[Any]:

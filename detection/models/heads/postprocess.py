@@ -105,9 +105,7 @@ def detect_boxes(
         deltas = rows_of_levels(box_deltas, candidates.anchors)
         boxes = decode_yxyx(deltas, tf.gather(anchors, candidates.anchors))
         scores = tf.sigmoid(candidates.logits)
-        picked = suppress(
-            boxes, scores, candidates.classes, image_info, options, num_classes=num_classes, graph=graph
-        )
+        picked = suppress(boxes, scores, candidates.classes, image_info, options, num_classes=num_classes, graph=graph)
         detections = picked_detections(picked, boxes, candidates.classes, image_info)
         if number + 1 == len(windows):
             return detections

@@ -1,0 +1,190 @@
+"""Graphs for MediaPipe Tasks' ObjectDetector, for the hardware of phones.
+
+MediaPipe stretches an image to the input and gives its pixels to the model, one image at a time.  It takes two
+kinds of models: those that suppress boxes, with four float32 outputs, and those that give the boxes of all
+anchors, which it decodes and suppresses by rules of its own.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from detection.inference.export.litert import Precision, Stage, convert
+from detection.inference.export.serving_module import ServingModule
+from detection.models.detector import Detector, NmsGraph
+from detection.models.heads.postprocess import BoxPostprocess
+from detection.ops.boxes import centre_and_size, clip_yxyx
+from schemas import serving
+from schemas.errors import ConfigError
+
+Delegate = Literal["cpu", "gpu", "coral"]
+DELTAS, LOGITS = "box_deltas", "class_logits"  # outputs of a file for the GPU
+OUTPUTS: dict[Delegate, tuple[str, ...]] = {  # by their names in the signature, in the order of the file
+    "cpu": (serving.BOXES, serving.CLASSES, serving.SCORES, serving.COUNT),
+    "gpu": (DELTAS, LOGITS),
+    "coral": (serving.BOXES, serving.CLASSES, serving.SCORES, serving.COUNT),
+}
+
+_MAX_LOG_SIZE = 10.0  # as of `decode_yxyx`
+
+
+class MediaPipeModule(ServingModule):
+    """A detector with the outputs that MediaPipe takes; classes count the categories that have a name, from 0.
+
+    cpu: `detection_boxes` [1, N, 4], `detection_classes` [1, N], `detection_scores` [1, N] and
+        `num_detections` [1], all float32, by built-in ops alone.
+    gpu: `box_deltas` float32 [1, A, 4] and `class_logits` [1, A, C], without the suppression, which GPUs
+        cannot run.
+    coral: the outputs of `cpu`, by the op `TFLite_Detection_PostProcess`, which Coral's compiler knows.
+
+    Args:
+        detector: see `ServingModule`.
+        categories: see `ServingModule`.
+        delegate: the hardware.
+
+    Raises:
+        ConfigError: the graph cannot suppress boxes as the detector does.
+    """
+
+    def __init__(self, detector: Detector, categories: Sequence[Mapping[str, Any]], delegate: Delegate) -> None:
+        _require_suppression(detector.config.postprocess, delegate)
+        self._named = [at for at, category in enumerate(categories) if category.get("name", "") is not None]
+        classes = [
+            {**category, "id": max(sum(n < at for n in self._named), 0)} for at, category in enumerate(categories)
+        ]
+        super().__init__(detector, classes, batch_size=1, od_api_outputs=True)
+        self._delegate = delegate
+
+    def _postprocess(self, outputs: Any, batch_of: tf.Tensor, nms_graph: NmsGraph) -> dict[str, tf.Tensor]:
+        if self._delegate == "cpu":
+            found = super()._postprocess(outputs, batch_of, nms_graph)
+            return {name: found[name] for name in OUTPUTS["cpu"]}  # without masks
+        deltas, logits = self._detector.anchor_outputs(outputs)
+        if len(self._named) < logits.shape[2]:
+            logits = tf.gather(logits, self._named, axis=2)
+        if self._delegate == "gpu":
+            return {DELTAS: deltas, LOGITS: logits}
+        return _suppressed_by_custom_op(deltas, tf.sigmoid(logits), self.anchors(), self._detector.config.postprocess)
+
+    def anchors(self) -> npt.NDArray[np.float32]:
+        """Returns the anchors, float32 [A, 4]: (y center, x center, height, width) as fractions of the input."""
+        height, width = self._detector.image_size
+        corners = self._detector.anchors / np.array([height, width, height, width], np.float32)
+        return np.concatenate(centre_and_size(corners), axis=1).astype(np.float32)
+
+    def quantized_whole(self) -> list[Any]:
+        """Returns two concrete functions: the network with its normalisation, and the post-processing.
+
+        Coral runs a graph up to the first op that is not of 8 bits: a normalisation in float32 would be its first.
+        """
+        mean, std = (np.array(values, np.float32) for values in (self._detector.pixel_mean, self._detector.pixel_std))
+        return self._network_stages(self._fitted_spec(tf.float32), lambda images: (images - mean) * (1.0 / std), "op")
+
+
+def convert_for_mediapipe(
+    module: MediaPipeModule,
+    delegate: Delegate,
+    precision: Precision,
+    calibration: Callable[[], Iterable[npt.NDArray[np.uint8]]] | None,
+) -> bytes:
+    """Converts a detector to a LiteRT file, still without the metadata that MediaPipe needs.
+
+    Args:
+        module: detector for the same delegate.
+        delegate: the hardware.
+        precision: see `convert_to_litert`.
+        calibration: see `convert_to_litert`.
+
+    Returns:
+        The file.  Its input is float32, for int8 uint8: 0 to 255.
+
+    Raises:
+        CocoflowError: see `convert_to_litert`.
+    """
+    coral = delegate == "coral"
+    if precision != "int8":
+        whole = Stage(module.fitted_function("op").get_concrete_function())
+        return convert(module, [whole], precision, custom_ops=coral)
+    assert calibration is not None
+    if not coral:
+        normalize, network, finish = module.fitted_stages(tf.uint8, "op")
+        return convert(module, [Stage(normalize), Stage(network, True), Stage(finish)], precision, calibration())
+    network, finish = module.quantized_whole()
+    images = (_with_all_values(batch) for batch in calibration())
+    return convert(module, [Stage(network, True), Stage(finish)], precision, images, custom_ops=True)
+
+
+def _with_all_values(images: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """Puts a black and a white pixel into images: an input of 8 bits is 0 to 255 then, whatever they show."""
+    images = images.copy()
+    images[:, 0, 0], images[:, 0, 1] = 0, 255
+    return images
+
+
+def _require_suppression(options: BoxPostprocess, delegate: Delegate) -> None:
+    remedy = "Export with --set model.postprocess.nms=hard, or gaussian, and evaluate the file."
+    if options.nms == "linear" and delegate != "gpu":
+        raise ConfigError(
+            "--format mediapipe with model.postprocess.nms = linear: LiteRT has no built-in op for linear soft "
+            f"suppression, and MediaPipe takes no graph with loops. {remedy}"
+        )
+    if delegate == "coral" and (options.nms != "hard" or options.class_agnostic or options.one_class_per_anchor):
+        raise ConfigError(
+            "--delegate coral: its op TFLite_Detection_PostProcess suppresses hard, within each class, all classes of "
+            "an anchor. Add --set model.postprocess.nms=hard --set model.postprocess.class_agnostic=false --set "
+            "model.postprocess.one_class_per_anchor=false, and evaluate the file."
+        )
+    if delegate == "coral" and options.iou_threshold == 0.0:
+        raise ConfigError(
+            "--delegate coral: its op takes no model.postprocess.iou_threshold of 0. Add --set "
+            "model.postprocess.iou_threshold=0.001, or another value."
+        )
+
+
+def _suppressed_by_custom_op(
+    deltas: tf.Tensor, scores: tf.Tensor, anchors: npt.NDArray[np.float32], options: BoxPostprocess
+) -> dict[str, tf.Tensor]:
+    """Decodes and suppresses boxes by the op `TFLite_Detection_PostProcess`, of which TensorFlow has no kernel.
+
+    Its boxes reach beyond the image, where MediaPipe would move them, so they are clipped here.
+
+    Args:
+        deltas: float32 [1, A, 4].
+        scores: float32 [1, A, C], probabilities.
+        anchors: float32 [A, 4], (y center, x center, height, width), fractions of the input.
+        options: options of post-processing.
+    """
+    slots = options.max_detections
+    integers = {
+        "max_detections": slots,
+        "max_classes_per_detection": 1,
+        "detections_per_class": slots,
+        "num_classes": scores.shape[2],
+    }
+    floats = {
+        "nms_score_threshold": options.score_threshold,
+        "nms_iou_threshold": options.iou_threshold,
+        "y_scale": 1.0,
+        "x_scale": 1.0,
+        "h_scale": 1.0,
+        "w_scale": 1.0,
+    }
+    attributes = [f'name: "TFLite_Detection_PostProcess" attr {{ key: "use_regular_nms" value {{ b: true }} }}']
+    attributes += [f'attr {{ key: "{key}" value {{ i: {value} }} }}' for key, value in integers.items()]
+    attributes += [f'attr {{ key: "{key}" value {{ f: {value} }} }}' for key, value in floats.items()]
+
+    @tf.function(experimental_implements=" ".join(attributes), autograph=False)
+    def custom_op(box_encodings: tf.Tensor, class_predictions: tf.Tensor, anchors: tf.Tensor) -> Any:
+        return tf.zeros([1, slots, 4]), tf.zeros([1, slots]), tf.zeros([1, slots]), tf.zeros([1])
+
+    limited = tf.concat([deltas[..., :2], tf.minimum(deltas[..., 2:], _MAX_LOG_SIZE)], axis=-1)
+    boxes, classes, found, count = custom_op(limited, scores, tf.constant(anchors))
+    return {
+        serving.BOXES: clip_yxyx(boxes, 1.0, 1.0),
+        serving.CLASSES: classes,
+        serving.SCORES: found,
+        serving.COUNT: count,
+    }

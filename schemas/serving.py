@@ -17,6 +17,10 @@ VALID = "valid"  # bool [B], of `serving_default` and `serving_examples`: False 
 RAW_BOXES = "raw_detection_boxes"  # float32 [B, A, 4]: ymin, xmin, ymax, xmax; 0..1 is the image, not clipped to it
 RAW_SCORES = "raw_detection_scores"  # float32 [B, A, C]: probabilities of the classes, in the order of LABELS_JSON
 
+# Outputs of a LiteRT file that leaves decoding and suppression to MediaPipe Tasks.
+BOX_DELTAS = "box_deltas"  # float32 [1, A, 4]: ty, tx, th, tw of the anchors in the file's metadata
+CLASS_LOGITS = "class_logits"  # float32 [1, A, C]
+
 # Outputs of detectors with masks or keypoints.
 # Crops: float32 [B, N, 28, 28], probabilities within each box.  Pasted: uint8 [B, N, H, W], 1 inside; H, W are those of
 # the largest image of the batch, smaller images lie at the top left.  RLE: string [B, N], the compressed counts of

@@ -1,16 +1,17 @@
-"""Detectors in LiteRT and ONNX files: the description beside such a file, and running it."""
+"""Detectors in LiteRT, ONNX and MediaPipe files: the description beside such a file, and detecting with it."""
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
-import numpy.typing as npt
 import tensorflow as tf
 
 from detection.images.decode import decode_rgb_or_blank
 from detection.inference.export import client
+from detection.inference.file_runtimes import Array, Delegate, FileFormat, damaged_file, load_network
+from detection.inference.restore import read_model_categories
 from detection.inference.saved_model import SignatureDetector, without_nms
 from detection.input_pipeline.network_input import fit_pixels
 from detection.storage.atomic import write_bytes, write_json
@@ -22,17 +23,10 @@ from detection.storage.reading import read_bytes
 from detection.types import ImageInfo, ResizeMode, Resizing
 from schemas import serving
 from schemas.artifacts import CLIENT_PY, EXTRA_FILES, LABELS_JSON, LITERT_FILE, MODEL_JSON, ONNX_FILE
-from schemas.errors import ConfigError, DataError
-from schemas.program import require_module
-from schemas.quoting import printable
+from schemas.errors import DataError
 
-FileFormat = Literal["litert", "onnx"]
-FILE_NAMES: dict[FileFormat, str] = {"litert": LITERT_FILE, "onnx": ONNX_FILE}
+FILE_NAMES: dict[FileFormat, str] = {"litert": LITERT_FILE, "onnx": ONNX_FILE, "mediapipe": LITERT_FILE}
 
-Pixels = npt.NDArray[Any]  # [B, H, W, 3] of the description's size and dtype
-_Network = Callable[[Pixels], Mapping[str, npt.NDArray[Any]]]
-
-_REASON = 300  # characters of the runtimes' messages
 _SIZE_RULES: dict[ResizeMode, str] = {
     "fit": "resized side = max(1, floor(side * scale + 0.001)), scale = min(size / side) over both axes, in float32",
     "stretch": "resized side = max(1, floor(side * scale + 0.001)), scale = size / side of each axis, in float32",
@@ -60,6 +54,7 @@ class ModelDescription(NamedTuple):
     nms: False: the outputs are the boxes and scores of all anchors.
     masks: the outputs include masks.
     sha256: of the file; None: unknown, as of a model that another program exported.
+    delegate: hardware that a file for MediaPipe is for.
     """
 
     format: FileFormat
@@ -72,6 +67,7 @@ class ModelDescription(NamedTuple):
     nms: bool
     masks: bool = False
     sha256: str | None = None
+    delegate: Delegate | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Returns the content of the file beside the model."""
@@ -80,6 +76,7 @@ class ModelDescription(NamedTuple):
             "file": FILE_NAMES[self.format],
             "sha256": self.sha256,
             "precision": self.precision,
+            **({} if self.delegate is None else {"delegate": self.delegate}),
             "input": {
                 "name": serving.IMAGES,
                 "dtype": self.dtype,
@@ -107,6 +104,11 @@ class ModelDescription(NamedTuple):
 
     def _outputs(self) -> dict[str, str]:
         labels = join(EXTRA_FILES, LABELS_JSON)
+        if self.delegate == "gpu":
+            return {
+                serving.BOX_DELTAS: "float32 [1, A, 4]: ty, tx, th, tw of the anchors in the metadata",
+                serving.CLASS_LOGITS: "float32 [1, A, C]: logits, in the order of the labels in the file",
+            }
         boxes = "ymin, xmin, ymax, xmax; 0 to 1 is the input, padding included"
         if not self.nms:
             return {
@@ -119,10 +121,15 @@ class ModelDescription(NamedTuple):
             serving.CLASSES: f"int64 [B, N]: ids in {labels}",
             serving.COUNT: "int32 [B]: valid rows",
         }
+        if self.delegate is not None:
+            outputs[serving.CLASSES] = "float32 [1, N]: lines of the labels in the file, from 0"
+            outputs[serving.COUNT] = "float32 [1]: valid rows"
         return outputs | ({serving.MASKS: "float32 [B, N, m, m]: probabilities within each box"} if self.masks else {})
 
     def _postprocessing(self) -> list[str]:
         """Returns the steps from the outputs to pixels of the image."""
+        if self.delegate is not None:
+            return ["MediaPipe Tasks' ObjectDetector does all, and cuts x, y, width and height to whole pixels"]
         pixels = "pixels of the image = box * input side / resized side * image side, per axis"
         if not self.nms:
             return [pixels, "boxes may reach beyond the image: clip them to it after non-maximum suppression"]
@@ -143,13 +150,13 @@ def write_model_file(folder: Path, content: bytes, description: ModelDescription
         description: of the model.
     """
     write_json(folder / MODEL_JSON, description._replace(sha256=hashlib.sha256(content).hexdigest()).as_json())
-    if description.nms:
+    if description.nms and description.delegate is None:
         write_bytes(folder / CLIENT_PY, Path(client.__file__).read_bytes())
     write_bytes(folder / FILE_NAMES[description.format], content)
 
 
 def model_folder(path: str | Path) -> str:
-    """Returns the folder of an exported model: `path` itself, or the folder of a LiteRT or ONNX file."""
+    """Returns the folder of an exported model: `path` itself, or the folder of such a file."""
     return parent(path) if name_of(path) in FILE_NAMES.values() and is_file(path) else str(path)
 
 
@@ -189,9 +196,12 @@ def read_description(folder: str | Path) -> ModelDescription | None:
             nms=bool(content["non_maximum_suppression"]),
             masks=serving.MASKS in content["outputs"],
             sha256=content.get("sha256"),
+            delegate=content["delegate"] if content["format"] == "mediapipe" else None,
         )
         if description.format not in get_args(FileFormat) or description.dtype not in ("float32", "uint8"):
             raise ValueError(description.format)
+        if description.delegate not in (None, *get_args(Delegate)):
+            raise ValueError(description.delegate)
     except (KeyError, TypeError, ValueError):
         raise DataError(f"{path}: not the description of an exported model. Export or copy the model again.") from None
     return description
@@ -205,18 +215,19 @@ def _resizing(*, size: Sequence[int], mode: ResizeMode, short_side: int, long_si
 
 
 class FileDetector(SignatureDetector):
-    """A detector in a LiteRT or ONNX file; images are decoded and resized here.
+    """A detector in a LiteRT, ONNX or MediaPipe file; images are decoded and resized here.
 
     Args:
         folder: folder of the file and its description.
         batch_size: images per call, if the file takes any number.
+        as_mediapipe: resizes images and cuts boxes as MediaPipe's ObjectDetector does on CPUs.
 
     Raises:
         DataError: no such file, or one that cannot be read or gives no detections.
         ConfigError: the runtime of ONNX is not installed.
     """
 
-    def __init__(self, *, folder: str | Path, batch_size: int) -> None:
+    def __init__(self, *, folder: str | Path, batch_size: int, as_mediapipe: bool = False) -> None:
         description = read_description(folder)
         if description is None:
             raise DataError(f"{folder}: no {MODEL_JSON}, which describes a model file. Export or copy the model again.")
@@ -228,7 +239,9 @@ class FileDetector(SignatureDetector):
         content = read_bytes(self._path)
         if description.sha256 not in (None, hashlib.sha256(content).hexdigest()):
             raise changed_file(self._path, join(folder, MODEL_JSON))
-        self._network = _load(description.format, content, self._path)
+        self._as_mediapipe = as_mediapipe
+        categories = read_model_categories(folder) or [] if description.format == "mediapipe" else []
+        self._network = load_network(description.format, content, where=self._path, categories=categories)
         super().__init__(self._detect, batch_size=size)
 
     def _detect(self, images: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -238,11 +251,13 @@ class FileDetector(SignatureDetector):
         try:
             outputs = self._network(pixels.numpy())
         except Exception as error:  # ONNX Runtime's derive from Exception alone
-            raise _damaged(self._path, error) from error
+            raise damaged_file(self._path, error) from error
         scale = np.array(self._description.image_size, np.float32) / (info.original_size * info.scale).numpy()
         boxes = outputs[serving.BOXES] * np.tile(scale, 2)[:, np.newaxis]
         if not self._description.masks:  # the crop of a mask covers its whole box, also where that is padding
             boxes = np.clip(boxes, 0.0, 1.0)
+        if self._as_mediapipe:
+            boxes = _in_whole_pixels(boxes, info.original_size.numpy())
         count = np.where(valid, outputs[serving.COUNT], 0)
         changed = {serving.BOXES: boxes, serving.COUNT: count, serving.VALID: valid}
         return {name: tf.convert_to_tensor(value) for name, value in {**outputs, **changed}.items()}
@@ -253,6 +268,8 @@ class FileDetector(SignatureDetector):
 
         def fit(encoded: tf.Tensor) -> tuple[tf.Tensor, ImageInfo, tf.Tensor]:
             image, valid = decode_rgb_or_blank(encoded)
+            if self._as_mediapipe:
+                return (*_stretched(image, description.image_size), valid)
             pixels, info = fit_pixels(
                 image,
                 image_size=description.image_size,
@@ -270,45 +287,15 @@ class FileDetector(SignatureDetector):
         return tf.map_fn(fit, images, fn_output_signature=spec)
 
 
-def _load(file_format: FileFormat, content: bytes, path: str) -> _Network:
-    try:
-        return _LOADERS[file_format](content)
-    except ConfigError:
-        raise
-    except Exception as error:  # see `_detect`
-        raise _damaged(path, error) from error
+def _stretched(image: tf.Tensor, image_size: tuple[int, int]) -> tuple[tf.Tensor, ImageInfo]:
+    """Resizes an image as MediaPipe does on CPUs: bilinear without the half pixel, to whole numbers."""
+    pixels = tf.raw_ops.ResizeBilinear(images=image[tf.newaxis], size=image_size, half_pixel_centers=False)[0]
+    size = tf.cast(tf.shape(image)[:2], tf.float32)
+    return tf.round(pixels), ImageInfo(original_size=size, scale=tf.constant(image_size, tf.float32) / size)
 
 
-def _load_litert(content: bytes) -> _Network:
-    from ai_edge_litert.interpreter import Interpreter
-
-    # One thread: Beam runs several workers, whose threads would wait for each other.
-    interpreter = Interpreter(model_content=content)
-    interpreter.allocate_tensors()
-    run = interpreter.get_signature_runner()
-
-    def network(pixels: Pixels) -> Mapping[str, npt.NDArray[Any]]:
-        return dict(run(**{serving.IMAGES: pixels}))
-
-    return network
-
-
-def _load_onnx(content: bytes) -> _Network:
-    require_module("onnxruntime")
-    import onnxruntime
-
-    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
-    names = [output.name for output in session.get_outputs()]
-
-    def network(pixels: Pixels) -> Mapping[str, npt.NDArray[Any]]:
-        return dict(zip(names, session.run(names, {serving.IMAGES: pixels}), strict=True))
-
-    return network
-
-
-_LOADERS: dict[FileFormat, Callable[[bytes], _Network]] = {"litert": _load_litert, "onnx": _load_onnx}
-
-
-def _damaged(path: str, error: Exception) -> DataError:
-    reason = (str(error).strip().splitlines() or [""])[0][:_REASON]
-    return DataError(f"{path}: the model cannot be run: {printable(reason)}. Export or copy it again.")
+def _in_whole_pixels(boxes: Array, sizes: Array) -> Array:
+    """Cuts x, y, width and height of boxes [B, N, 4], fractions of images of sizes [B, 2], to whole pixels."""
+    scale = sizes[:, np.newaxis]
+    starts, sides = np.floor(boxes[..., :2] * scale), np.floor((boxes[..., 2:] - boxes[..., :2]) * scale)
+    return np.concatenate([starts / scale, (starts + sides) / scale], axis=-1)

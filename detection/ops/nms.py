@@ -243,31 +243,20 @@ def op_nms(
         columns = math.isqrt(num_classes - 1) + 1  # a square of places, around the input's: small numbers are exact
         places = tf.cast(tf.stack([classes // columns, classes % columns], axis=-1) - columns // 2, tf.float32)
         compared += tf.concat([places, places], axis=-1) * (3.0 * side)
-    picked = [
-        _picked_by_op(*image, iou_threshold, sigma, score_threshold, max_outputs)
-        for image in zip(tf.unstack(compared), tf.unstack(scores), strict=True)
-    ]
-    return Picked(*(tf.stack(values) for values in zip(*picked, strict=True)))
-
-
-def _picked_by_op(
-    boxes: tf.Tensor,
-    scores: tf.Tensor,
-    iou_threshold: float,
-    sigma: float | None,
-    score_threshold: float,
-    max_outputs: int,
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Returns the indices [M], scores [M] and number [] of one image's picked boxes."""
     options = {"max_output_size": max_outputs, "score_threshold": score_threshold, "pad_to_max_output_size": True}
-    if sigma is None:
-        indices, num = tf.raw_ops.NonMaxSuppressionV4(
-            boxes=boxes, scores=scores, iou_threshold=iou_threshold, **options
-        )
-        values = tf.gather(scores, indices)
-    else:  # the op divides by 2 * sigma
-        indices, values, num = tf.raw_ops.NonMaxSuppressionV5(
-            boxes=boxes, scores=scores, iou_threshold=1.0, soft_nms_sigma=sigma / 2.0, **options
-        )
-    valid = tf.range(max_outputs) < num
-    return tf.where(valid, indices, 0), tf.where(valid, values, 0.0), num
+    indices, values, num = [], [], []
+    for own_boxes, own_scores in zip(tf.unstack(compared), tf.unstack(scores), strict=True):
+        if sigma is None:
+            own = tf.raw_ops.NonMaxSuppressionV4(
+                boxes=own_boxes, scores=own_scores, iou_threshold=iou_threshold, **options
+            )
+            picked = (own.selected_indices, tf.gather(own_scores, own.selected_indices), own.valid_outputs)
+        else:  # the op divides by 2 * sigma
+            picked = tf.raw_ops.NonMaxSuppressionV5(
+                boxes=own_boxes, scores=own_scores, iou_threshold=1.0, soft_nms_sigma=sigma / 2.0, **options
+            )
+        valid = tf.range(max_outputs) < picked[2]
+        indices.append(tf.where(valid, picked[0], 0))
+        values.append(tf.where(valid, picked[1], 0.0))
+        num.append(picked[2])
+    return Picked(tf.stack(indices), tf.stack(values), tf.stack(num))

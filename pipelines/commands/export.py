@@ -12,11 +12,16 @@ litert       model.tflite with TensorFlow Lite's built-in ops alone, and model.j
              describes its input and outputs. --precision float16 halves the file; int8
              computes the network in 8-bit integers and needs --calibration-data.
 onnx         model.onnx (opset 18) and model.json. Needs tf2onnx.
+mediapipe    model.tflite for MediaPipe Tasks' ObjectDetector on Android, iOS and the web, with
+             the labels in it, and model.json. Needs a model trained with
+             model.resize.mode=stretch, as --config phone does. --delegate gpu leaves the
+             suppression of boxes to MediaPipe, which loses some; coral uses the op of Coral's
+             models. docs/phones.md shows how to load it.
 
-LiteRT and ONNX files take images of the model's input size, resized and padded as
-model.json says. client.py beside them does that, with NumPy, Pillow and the runtime alone.
+Files take images of the model's input size, resized and padded as
+model.json says. client.py beside LiteRT and ONNX files does that, with NumPy, Pillow and the runtime alone.
 The command compares such a file with the SavedModel on --sample-images, and prints the
-differences. `predict` and `evaluate --model` take all three formats.
+differences. `predict` and `evaluate --model` take all formats.
 
 --no-nms leaves out non-maximum suppression: the outputs are raw_detection_boxes and
 raw_detection_scores of all anchors, which `predict` and `evaluate` refuse.
@@ -55,7 +60,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_checkpoint_argument(parser)
     parser.add_argument("--output", metavar="DIR", required=True, help="new or empty folder")
     parser.add_argument(
-        "--format", choices=("saved-model", "litert", "onnx"), default="saved-model", help="default: saved-model"
+        "--format",
+        choices=("saved-model", "litert", "onnx", "mediapipe"),
+        default="saved-model",
+        help="default: saved-model",
     )
     parser.add_argument(
         "--weights",
@@ -64,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="EMA weights, raw weights, or those that the training exports (auto, the default)",
     )
     parser.add_argument(
-        "--batch-size", metavar="N", type=int, help="images per call; default: any number, for litert 1"
+        "--batch-size", metavar="N", type=int, help="images per call; default: any number, for litert and mediapipe 1"
     )
     parser.add_argument("--no-nms", dest="nms", action="store_false", help="return the boxes and scores of all anchors")
     parser.add_argument(
@@ -77,10 +85,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE_OR_DIR",
         nargs="+",
         default=(),
-        help="litert, onnx: images on which the file is compared with the SavedModel; default: some of "
+        help="litert, onnx, mediapipe: images on which the file is compared with the SavedModel; default: some of "
         "--calibration-data, or drawn ones",
     )
-    group = parser.add_argument_group("litert")
+    group = parser.add_argument_group("litert, mediapipe")
     group.add_argument(
         "--precision", choices=("float32", "float16", "int8"), default="float32", help="default: float32"
     )
@@ -90,6 +98,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--calibration-images", metavar="N", type=int, default=100, help="number of images, evenly chosen; default: 100"
+    )
+    group.add_argument(
+        "--delegate",
+        choices=("cpu", "gpu", "coral"),
+        default="cpu",
+        help="mediapipe: hardware that the file is for; default: cpu",
     )
     add_assignments_argument(parser, "override one key of the model's configuration")
     parser.add_argument("--verbose", action="store_true", help="show the libraries' logs")
@@ -116,7 +130,8 @@ def run(args: argparse.Namespace) -> int:
         require_module("tf2onnx")
     require_existing({"--model": args.model})
     with quiet_run(None, verbose=args.verbose):
-        from pipelines.standalone.export import Calibration, ExportOptions, export_model
+        from pipelines.standalone.export import export_model
+        from pipelines.standalone.export_options import Calibration, ExportOptions
 
         calibration = None
         if args.calibration_data is not None:
@@ -131,6 +146,7 @@ def run(args: argparse.Namespace) -> int:
                 nms=args.nms,
                 od_api_outputs=args.od_api_outputs,
                 precision=args.precision,
+                delegate=args.delegate,
                 calibration=calibration,
                 assignments=args.assignments,
                 checkpoint=args.checkpoint,

@@ -6,7 +6,7 @@ anchors, which it decodes and suppresses by rules of its own.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,17 +14,18 @@ import tensorflow as tf
 
 from detection.inference.export.litert import Precision, Stage, convert
 from detection.inference.export.serving_module import ServingModule
+from detection.inference.file_runtimes import Delegate, labelled_categories
+from detection.inference.mediapipe.metadata import DetectorMetadata, require_labels
+from detection.inference.mediapipe.writer import add_metadata
 from detection.models.detector import Detector, NmsGraph
 from detection.models.heads.postprocess import BoxPostprocess
 from detection.ops.boxes import centre_and_size, clip_yxyx
 from schemas import serving
 from schemas.errors import ConfigError
 
-Delegate = Literal["cpu", "gpu", "coral"]
-DELTAS, LOGITS = "box_deltas", "class_logits"  # outputs of a file for the GPU
-OUTPUTS: dict[Delegate, tuple[str, ...]] = {  # by their names in the signature, in the order of the file
+_OUTPUTS: dict[Delegate, tuple[str, ...]] = {  # by their names in the signature, in the order of the file
     "cpu": (serving.BOXES, serving.CLASSES, serving.SCORES, serving.COUNT),
-    "gpu": (DELTAS, LOGITS),
+    "gpu": (serving.BOX_DELTAS, serving.CLASS_LOGITS),
     "coral": (serving.BOXES, serving.CLASSES, serving.SCORES, serving.COUNT),
 }
 
@@ -51,22 +52,21 @@ class MediaPipeModule(ServingModule):
 
     def __init__(self, detector: Detector, categories: Sequence[Mapping[str, Any]], delegate: Delegate) -> None:
         _require_suppression(detector.config.postprocess, delegate)
-        self._named = [at for at, category in enumerate(categories) if category.get("name", "") is not None]
-        classes = [
-            {**category, "id": max(sum(n < at for n in self._named), 0)} for at, category in enumerate(categories)
-        ]
+        self._named = [at for at, _ in labelled_categories(categories)]
+        places = {at: number for number, at in enumerate(self._named)}
+        classes = [{**category, "id": places.get(at, 0)} for at, category in enumerate(categories)]
         super().__init__(detector, classes, batch_size=1, od_api_outputs=True)
         self._delegate = delegate
 
     def _postprocess(self, outputs: Any, batch_of: tf.Tensor, nms_graph: NmsGraph) -> dict[str, tf.Tensor]:
         if self._delegate == "cpu":
             found = super()._postprocess(outputs, batch_of, nms_graph)
-            return {name: found[name] for name in OUTPUTS["cpu"]}  # without masks
+            return {name: found[name] for name in _OUTPUTS["cpu"]}  # without masks
         deltas, logits = self._detector.anchor_outputs(outputs)
         if len(self._named) < logits.shape[2]:
             logits = tf.gather(logits, self._named, axis=2)
         if self._delegate == "gpu":
-            return {DELTAS: deltas, LOGITS: logits}
+            return {serving.BOX_DELTAS: deltas, serving.CLASS_LOGITS: logits}
         return _suppressed_by_custom_op(deltas, tf.sigmoid(logits), self.anchors(), self._detector.config.postprocess)
 
     def anchors(self) -> npt.NDArray[np.float32]:
@@ -84,31 +84,59 @@ class MediaPipeModule(ServingModule):
         return self._network_stages(self._fitted_spec(tf.float32), lambda images: (images - mean) * (1.0 / std), "op")
 
 
-def convert_for_mediapipe(
+def convert_to_mediapipe(
+    detector: Detector,
+    categories: Sequence[Mapping[str, Any]],
+    *,
+    delegate: Delegate,
+    precision: Precision,
+    calibration: Callable[[], Iterable[npt.NDArray[np.uint8]]] | None = None,
+    description: str = "",
+) -> bytes:
+    """Converts a detector to a file that MediaPipe Tasks' ObjectDetector loads: a LiteRT model with metadata.
+
+    Args:
+        detector: detector whose images are stretched.
+        categories: see `ServingModule`.
+        delegate: the hardware.
+        precision: see `convert_to_litert`.
+        calibration: see `convert_to_litert`; batches of one image.
+        description: of the model, in words.
+
+    Returns:
+        The file.  Its input is float32 [1, H, W, 3], for int8 uint8: 0 to 255.
+
+    Raises:
+        ConfigError: the graph cannot suppress boxes as the detector does, or has no anchors.
+        DataError: a category's name that a label file cannot hold.
+        CocoflowError: see `convert_to_litert`.
+    """
+    labelled = labelled_categories(categories)
+    labels = tuple(label for _, label in labelled)
+    require_labels(labels, [categories[at]["id"] for at, _ in labelled])
+    module = MediaPipeModule(detector, categories, delegate)
+    metadata = DetectorMetadata(
+        name=detector.name,
+        description=description,
+        labels=labels,
+        normalization=None if precision == "int8" else (0.0, 1.0),  # the graph normalises
+        anchors_yxhw=module.anchors() if delegate == "gpu" else None,
+    )
+    return add_metadata(_convert(module, delegate, precision, calibration), metadata, outputs=_OUTPUTS[delegate])
+
+
+def _convert(
     module: MediaPipeModule,
     delegate: Delegate,
     precision: Precision,
     calibration: Callable[[], Iterable[npt.NDArray[np.uint8]]] | None,
 ) -> bytes:
-    """Converts a detector to a LiteRT file, still without the metadata that MediaPipe needs.
-
-    Args:
-        module: detector for the same delegate.
-        delegate: the hardware.
-        precision: see `convert_to_litert`.
-        calibration: see `convert_to_litert`.
-
-    Returns:
-        The file.  Its input is float32, for int8 uint8: 0 to 255.
-
-    Raises:
-        CocoflowError: see `convert_to_litert`.
-    """
     coral = delegate == "coral"
     if precision != "int8":
         whole = Stage(module.fitted_function("op").get_concrete_function())
         return convert(module, [whole], precision, custom_ops=coral)
-    assert calibration is not None
+    if calibration is None:
+        raise ValueError("int8 needs images for its calibration")
     if not coral:
         normalize, network, finish = module.fitted_stages(tf.uint8, "op")
         return convert(module, [Stage(normalize), Stage(network, True), Stage(finish)], precision, calibration())
@@ -172,7 +200,7 @@ def _suppressed_by_custom_op(
         "h_scale": 1.0,
         "w_scale": 1.0,
     }
-    attributes = [f'name: "TFLite_Detection_PostProcess" attr {{ key: "use_regular_nms" value {{ b: true }} }}']
+    attributes = ['name: "TFLite_Detection_PostProcess" attr { key: "use_regular_nms" value { b: true } }']
     attributes += [f'attr {{ key: "{key}" value {{ i: {value} }} }}' for key, value in integers.items()]
     attributes += [f'attr {{ key: "{key}" value {{ f: {value} }} }}' for key, value in floats.items()]
 

@@ -1,0 +1,121 @@
+"""Runs the models in LiteRT, ONNX and MediaPipe files: functions from pixels to outputs by name."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from detection.inference.mediapipe.metadata import DetectorMetadata
+from detection.inference.mediapipe.reader import read_metadata
+from schemas import serving
+from schemas.errors import ConfigError, DataError
+from schemas.program import require_module
+from schemas.quoting import printable
+
+FileFormat = Literal["litert", "onnx", "mediapipe"]
+Delegate = Literal["cpu", "gpu", "coral"]
+Array = npt.NDArray[Any]
+Network = Callable[[Array], Mapping[str, Array]]  # [B, H, W, 3] of the file's size and dtype
+
+_REASON = 300  # characters of the runtimes' messages
+_RAW_DETECTIONS = 100  # of an image, by a file whose boxes MediaPipe suppresses
+
+
+def load_network(
+    file_format: FileFormat, content: bytes, *, where: str, categories: Sequence[Mapping[str, Any]]
+) -> Network:
+    """Loads a model; its outputs are those of a SavedModel, but for `valid`.
+
+    Args:
+        file_format: kind of the file.
+        content: of the file.
+        where: its path, for messages.
+        categories: of the data set, in the order of the network's classes; read for MediaPipe's files only.
+
+    Raises:
+        DataError: the file cannot be read, or its metadata do not fit.
+        ConfigError: the runtime of ONNX is not installed.
+    """
+    try:
+        if file_format == "mediapipe":
+            return _mediapipe(content, read_metadata(content, where), where, categories)
+        return _onnx(content) if file_format == "onnx" else _litert(content)
+    except (ConfigError, DataError):
+        raise
+    except Exception as error:  # ONNX Runtime's derive from Exception alone
+        raise damaged_file(where, error) from error
+
+
+def damaged_file(path: str, error: Exception) -> DataError:
+    """Returns the error for a file that its runtime does not load or run."""
+    reason = (str(error).strip().splitlines() or [""])[0][:_REASON]
+    return DataError(f"{path}: the model cannot be run: {printable(reason)}. Export or copy it again.")
+
+
+def _litert(content: bytes) -> Network:
+    from ai_edge_litert.interpreter import Interpreter
+
+    # One thread: Beam runs several workers, whose threads would wait for each other.
+    interpreter = Interpreter(model_content=content)
+    interpreter.allocate_tensors()
+    run = interpreter.get_signature_runner()
+    return lambda pixels: dict(run(**{serving.IMAGES: pixels}))
+
+
+def _onnx(content: bytes) -> Network:
+    require_module("onnxruntime")
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+    return lambda pixels: dict(zip(names, session.run(names, {serving.IMAGES: pixels}), strict=True))
+
+
+def _mediapipe(
+    content: bytes, metadata: DetectorMetadata, where: str, categories: Sequence[Mapping[str, Any]]
+) -> Network:
+    """Runs a file for MediaPipe; classes become category ids."""
+    labelled = labelled_categories(categories)
+    if metadata.labels != tuple(label for _, label in labelled):
+        raise DataError(f"{where}: its labels are not the categories beside it. Export or copy the model again.")
+    run, ids = _litert(content), np.array([categories[at]["id"] for at, _ in labelled], np.int64)
+
+    def network(pixels: Array) -> Mapping[str, Array]:
+        outputs = run(pixels)
+        if metadata.anchors_yxhw is not None:
+            deltas, logits = outputs[serving.BOX_DELTAS][0], outputs[serving.CLASS_LOGITS][0]
+            outputs = _suppressed(deltas, logits, metadata.anchors_yxhw)
+        classes = np.clip(outputs[serving.CLASSES].astype(np.int64), 0, len(ids) - 1)
+        return {**outputs, serving.CLASSES: ids[classes], serving.COUNT: outputs[serving.COUNT].astype(np.int32)}
+
+    return network
+
+
+def labelled_categories(categories: Sequence[Mapping[str, Any]]) -> list[tuple[int, str]]:
+    """Returns (class of the network, label) of each class of a file for MediaPipe: of the categories with a name."""
+    names = [category.get("name", str(category["id"])) for category in categories]
+    return [(at, name) for at, name in enumerate(names) if name is not None]
+
+
+def _suppressed(deltas: Array, logits: Array, anchors: Array) -> dict[str, Array]:
+    """Decodes and suppresses boxes as MediaPipe does: the best class of each anchor, and no box that touches a better.
+
+    Args:
+        deltas: float32 [A, 4], (ty, tx, th, tw).
+        logits: float32 [A, C].
+        anchors: float32 [A, 4], (y center, x center, height, width), fractions of the input.
+    """
+    centers = deltas[:, :2] * anchors[:, 2:] + anchors[:, :2]
+    halves = np.exp(deltas[:, 2:]) * anchors[:, 2:] / 2.0
+    boxes = np.concatenate([centers - halves, centers + halves], axis=1)
+    scores = 1.0 / (1.0 + np.exp(-logits.max(axis=1)))
+    picked = tf.image.non_max_suppression(boxes, scores, _RAW_DETECTIONS, iou_threshold=0.0).numpy()
+    empty = _RAW_DETECTIONS - len(picked)
+    return {
+        serving.BOXES: np.pad(boxes[picked], [(0, empty), (0, 0)])[np.newaxis],
+        serving.SCORES: np.pad(scores[picked], (0, empty))[np.newaxis],
+        serving.CLASSES: np.pad(logits[picked].argmax(axis=1), (0, empty))[np.newaxis],
+        serving.COUNT: np.array([len(picked)]),
+    }

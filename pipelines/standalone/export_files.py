@@ -1,0 +1,198 @@
+"""Writes detectors as LiteRT, ONNX and MediaPipe files, and compares the files with the SavedModel."""
+
+import contextlib
+import functools
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from components.coco_evaluator.request import read_dataset
+from detection.images.files import ImageFileError, read_file
+from detection.images.inspect import inspect_image
+from detection.inference.export.comparison import compare_with_saved_model, drawn_images, unlike_training
+from detection.inference.export.litert import calibration_batches, convert_to_litert, sample_images
+from detection.inference.export.mediapipe import convert_to_mediapipe
+from detection.inference.export.onnx_model import convert_to_onnx
+from detection.inference.export.saved_model_export import write_extra_files
+from detection.inference.export.serving_module import ServingModule
+from detection.inference.model_files import FileDetector, ModelDescription, write_model_file
+from detection.inference.restore import TrainedDetector
+from detection.inference.saved_model import SignatureDetector
+from detection.storage.paths import name_of, parent
+from detection.storage.tfrecord import find_shards
+from detection.types import EncodedImage, Resizing
+from pipelines.standalone.export_options import Calibration, ExportOptions
+from pipelines.standalone.predict import find_images
+from pipelines.standalone.to_examples import data_as_examples
+from schemas.config.config import Config
+from schemas.config.config_io import load_config, to_yaml
+from schemas.config.issues import MAX_PIXELS
+from schemas.errors import ConfigError, DataError
+from schemas.quoting import one_line
+
+_SAMPLE_IMAGES = 8  # on which a file is compared, at most
+_CHECKED_IMAGES, _BATCH = 24, 8  # of the calibration, that are compared with the training
+
+
+def write_file(
+    trained: TrainedDetector, folder: Path, options: ExportOptions, *, expected: TrainedDetector
+) -> list[str]:
+    """Writes a LiteRT, ONNX or MediaPipe file with its descriptions.
+
+    Args:
+        trained: detector to write.
+        folder: empty local folder.
+        options: options of the export, whose format is that of a file.
+        expected: detector with whose SavedModel the file is compared.
+
+    Returns:
+        Notes for the user: the differences of the file from the SavedModel, and warnings.
+
+    Raises:
+        ConfigError: the detector does not fit the format, or a package of ONNX that is not installed.
+        DataError: see `export_model`.
+        CocoflowError: the detector cannot be converted.
+    """
+    assert options.format != "saved-model"
+    mediapipe = options.format == "mediapipe"
+    if mediapipe:
+        _require_stretch(trained.detector.resizing)
+    else:
+        _require_crops(trained, options)
+    int8 = options.precision == "int8"
+    batch_size = options.batch_size or (None if options.format == "onnx" else 1)
+    description = ModelDescription(
+        format=options.format,
+        precision=options.precision,
+        batch_size=batch_size,
+        image_size=trained.detector.image_size,
+        resizing=trained.detector.resizing,
+        dtype="uint8" if int8 else "float32",
+        padding=trained.detector.pixel_mean,
+        nms=options.nms,
+        masks=trained.detector.mask_size > 0 and options.nms and not mediapipe,
+        delegate=options.delegate if mediapipe else None,
+    )
+    notes, images = [], _read_images(options.sample_images)
+    if options.calibration is None:
+        content = _converted(trained, options)
+    else:
+        with _calibration_shards(options.calibration) as shards:
+            batches = functools.partial(calibration_batches, shards, detector=trained.detector)
+            calibration = batches(count=options.calibration.images, batch_size=batch_size or 1)
+            content = _converted(trained, options, calibration)
+            images = images or sample_images(shards, _SAMPLE_IMAGES)
+            if _trains_statistics(trained.config):
+                notes += unlike_training(trained.detector, batches(count=_CHECKED_IMAGES, batch_size=_BATCH)())
+    write_extra_files(
+        folder,
+        categories=trained.categories,
+        config_yaml=to_yaml(trained.config),
+        exported_from=trained.exported_from,
+    )
+    write_model_file(folder, content, description)
+    return [*_differences(expected, folder, options, images), *notes]
+
+
+def _converted(
+    trained: TrainedDetector,
+    options: ExportOptions,
+    calibration: Callable[[], Iterable[npt.NDArray[np.uint8]]] | None = None,
+) -> bytes:
+    if options.format == "mediapipe":
+        return convert_to_mediapipe(
+            trained.detector,
+            trained.categories,
+            delegate=options.delegate,
+            precision=options.precision,
+            calibration=calibration,
+            description=f"Object detector, {trained.exported_from or trained.config.model.name}.",
+        )
+    batch_size = options.batch_size or (1 if options.format == "litert" else None)
+    module = ServingModule(trained.detector, trained.categories, batch_size=batch_size, nms=options.nms)
+    if options.format == "onnx":
+        return convert_to_onnx(module)
+    return convert_to_litert(module, precision=options.precision, calibration=calibration)
+
+
+def _require_stretch(resizing: Resizing) -> None:
+    """Refuses a detector whose images keep their aspect ratio, as MediaPipe stretches them.
+
+    Raises:
+        ConfigError: it is one.
+    """
+    if resizing.mode != "stretch":
+        raise ConfigError(
+            f"--format mediapipe with model.resize.mode = {resizing.mode}: MediaPipe stretches images to the input. "
+            "Train with --set model.resize.mode=stretch, as the configuration `phone` does. Or add that here: the "
+            "export then measures, on --sample-images, what the model loses on stretched images."
+        )
+
+
+def _differences(
+    expected: TrainedDetector, folder: Path, options: ExportOptions, images: Sequence[EncodedImage]
+) -> list[str]:
+    """Compares the written file with the SavedModel of a detector; no detections are not compared."""
+    if not options.nms:
+        return []
+    try:
+        file = FileDetector(folder=folder, batch_size=1, as_mediapipe=options.format == "mediapipe")
+    except ConfigError as error:  # the runtime is not installed
+        return [f"not compared with the SavedModel: {error}"]
+    saved_model = SignatureDetector(ServingModule(expected.detector, expected.categories).serve_encoded, batch_size=1)
+    images = images or drawn_images(expected.detector.image_size)
+    compared = str(compare_with_saved_model(file, saved_model, images))
+    if options.format != "mediapipe":
+        return [compared]
+    rules = "run as by MediaPipe (its resize, boxes in whole pixels)"
+    mode = expected.detector.resizing.mode
+    if mode != "stretch":
+        rules += f", on images stretched instead of resized by {mode} as in the training"
+    return [f"{rules}, and {compared}"]
+
+
+def _read_images(sources: Sequence[str]) -> list[EncodedImage]:
+    """Reads the first images among files and folders of images.
+
+    Raises:
+        DataError: there is no image, or one that cannot be read.
+    """
+    images = []
+    for number, path in enumerate(find_images(sources)[:_SAMPLE_IMAGES] if sources else ()):
+        try:
+            file = inspect_image(read_file(parent(path), name_of(path), max_pixels=MAX_PIXELS), max_pixels=MAX_PIXELS)
+        except ImageFileError as error:
+            raise DataError(f"{one_line(path)}: {error.message}") from None
+        images.append(EncodedImage(number, path, file.data, file.height, file.width))
+    return images
+
+
+def _trains_statistics(config: Config) -> bool:
+    """Returns whether batch norm's statistics are those of the training images."""
+    return config.train.freeze_batch_norm == "none" and not config.train.freeze and not config.train.trainable
+
+
+@contextlib.contextmanager
+def _calibration_shards(calibration: Calibration) -> Iterator[list[str]]:
+    """Yields the TFRecord files with the images of the calibration."""
+    config = load_config(None, [f"data.root={json.dumps(calibration.data)}"])
+    with data_as_examples(config, calibration.data, split=calibration.split) as root:
+        yield find_shards(read_dataset(root, calibration.split).records)
+
+
+def _require_crops(trained: TrainedDetector, options: ExportOptions) -> None:
+    """Refuses masks in the size of the image for a model file, which does not see the image but the resized input.
+
+    Raises:
+        ConfigError: such masks.
+    """
+    form = trained.detector.mask_output
+    if options.nms and form != "crops":
+        raise ConfigError(
+            f"--format {options.format} with model.postprocess.mask_output = {form}: a model file gets the resized "
+            "image, and does not know the size of the image whose masks these would be. Add --set "
+            "model.postprocess.mask_output=crops, or export a SavedModel."
+        )

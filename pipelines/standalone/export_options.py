@@ -1,0 +1,114 @@
+"""Options of an export, and which fit each other."""
+
+from collections.abc import Iterator, Sequence
+from typing import Literal, NamedTuple
+
+from detection.inference.export.litert import Precision
+from detection.inference.file_runtimes import Delegate
+from detection.weights.locate import CheckpointChoice
+from schemas.config.train.optimization import WeightsChoice
+from schemas.errors import ConfigError
+
+Format = Literal["saved-model", "litert", "onnx", "mediapipe"]  # all but the first are `FileFormat`s
+
+# Keys whose change leaves the meaning of the weights as it is.
+_CHANGEABLE = ("model.postprocess", "model.image_size", "model.resize", "train.precision")
+
+
+class Calibration(NamedTuple):
+    """Images that an int8 model is calibrated on.
+
+    data: folder of Examples, or of another data set.
+    split: name of its split.
+    images: max number of images.
+    """
+
+    data: str
+    split: str
+    images: int
+
+
+class ExportOptions(NamedTuple):
+    """Options of an export.
+
+    format: kind of model to write.
+    weights: see `load_trained`.
+    batch_size: images per call; None: any for a SavedModel and ONNX, 1 for LiteRT and MediaPipe.
+    nms: False: boxes and scores of all anchors instead of detections.
+    od_api_outputs: see `ServingModule`.
+    precision: of the network of a LiteRT or MediaPipe file.
+    delegate: hardware that a file for MediaPipe is for.
+    calibration: images for int8.
+    assignments: `--set` assignments on top of the model's configuration.
+    checkpoint: checkpoint of a training to export; see `checkpoint_of_training`.
+    sample_images: image files and folders of images, on which a file is compared with the SavedModel;
+        none: some of the calibration's, or drawn ones.
+    """
+
+    format: Format = "saved-model"
+    weights: WeightsChoice = "auto"
+    batch_size: int | None = None
+    nms: bool = True
+    od_api_outputs: bool = False
+    precision: Precision = "float32"
+    delegate: Delegate = "cpu"
+    calibration: Calibration | None = None
+    assignments: Sequence[str] = ()
+    checkpoint: CheckpointChoice = None
+    sample_images: Sequence[str] = ()
+
+
+def check_options(options: ExportOptions) -> None:
+    """Refuses flags that do not fit the format or each other.
+
+    Raises:
+        ConfigError: the first such flag.
+    """
+    for is_wrong, message in _refusals(options):
+        if is_wrong:
+            raise ConfigError(message)
+    for assignment in options.assignments:
+        key = assignment.partition("=")[0]
+        if not any(key == known or key.startswith(f"{known}.") for known in _CHANGEABLE):
+            raise ConfigError(f"--set {key}: an export does not change it, but only {', '.join(_CHANGEABLE)}.")
+
+
+def _refusals(options: ExportOptions) -> Iterator[tuple[bool, str]]:
+    """Yields pairs: whether the options are wrong, and what to say then."""
+    saved_model, mediapipe = options.format == "saved-model", options.format == "mediapipe"
+    batch_size, calibration, int8 = options.batch_size, options.calibration, options.precision == "int8"
+    yield batch_size is not None and batch_size < 1, f"--batch-size {batch_size}: pass at least 1."
+    yield (
+        options.format not in ("litert", "mediapipe") and options.precision != "float32",
+        f"--precision {options.precision}: for --format litert and mediapipe. The network of a SavedModel computes in "
+        "train.precision (--set train.precision=mixed_bfloat16), that of ONNX in float32.",
+    )
+    yield (
+        not saved_model and options.od_api_outputs,
+        "--od-api-outputs: for --format saved-model; remove it.",
+    )
+    yield (
+        not mediapipe and options.delegate != "cpu",
+        f"--delegate {options.delegate}: for --format mediapipe; remove it.",
+    )
+    yield (
+        mediapipe and not options.nms,
+        "--no-nms with --format mediapipe: use --delegate gpu, for which MediaPipe suppresses boxes.",
+    )
+    yield (
+        mediapipe and batch_size not in (None, 1),
+        f"--batch-size {batch_size}: MediaPipe gives a model one image per call; remove it.",
+    )
+    yield (
+        int8 and calibration is None,
+        "--precision int8 needs --calibration-data DIR: Examples or a data set, on whose images the ranges of the "
+        "activations are measured.",
+    )
+    yield not int8 and calibration is not None, "--calibration-data: for --precision int8; remove it."
+    yield (
+        bool(options.sample_images) and (saved_model or not options.nms),
+        "--sample-images: for --format litert, onnx or mediapipe with non-maximum suppression, whose detections are "
+        "compared with those of the SavedModel; remove it.",
+    )
+    if calibration is not None:
+        yield calibration.images < 1, f"--calibration-images {calibration.images}: pass at least 1."

@@ -63,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--describe",
         metavar="FILE",
-        help="print the metadata of a .tflite, or of model.tflite in a folder, instead of exporting; takes no other flag",
+        help="print the metadata of a .tflite, or of model.tflite in a folder; takes no other flag",
     )
     parser.add_argument(
         "--format", choices=("saved-model", "litert", "onnx"), default="saved-model", help="default: saved-model"

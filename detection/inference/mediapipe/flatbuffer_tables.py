@@ -33,7 +33,7 @@ Table = dict[str, Any]
 
 
 class FlatbufferError(Exception):
-    """Bytes that are not the flatbuffer they should be; the message is the reason, for a sentence that names the file."""
+    """Bytes that are not the flatbuffer they should be; the message is the reason."""
 
 
 class Schema(NamedTuple):

@@ -29,14 +29,14 @@ _LENGTH = 4  # bytes in front of a vector
 class Tensor(NamedTuple):
     """An input or output.
 
-    index: among the tensors of the graph.
+    number: among the tensors of the graph.
     name: of the tensor.
     signature_name: in the file's signature; None: it has none.
     dtype: NumPy's name; of types that detectors have no use for, the number in the schema.
     shape: of the tensor.
     """
 
-    index: int
+    number: int
     name: str
     signature_name: str | None
     dtype: str
@@ -75,7 +75,7 @@ def read_model(content: bytes, where: str) -> LitertModel:
         graphs = model["subgraphs"] or []
         if len(graphs) != 1:
             raise DataError(
-                f"{one_line(where)}: has {len(graphs)} graphs, and MediaPipe runs files with one: no loops and branches. "
+                f"{one_line(where)}: has {len(graphs)} graphs, and MediaPipe runs files with one, without loops. "
                 "Export the model with --format mediapipe."
             )
         return LitertModel(
@@ -172,9 +172,9 @@ def with_metadata(content: bytes, metadata: bytes, *, outputs: Sequence[str] | N
 
 def _indices(outputs: Sequence[Tensor], order: Sequence[str]) -> list[int]:
     """Returns the outputs' tensors in an order given by names."""
-    by_name = {tensor.name: tensor.index for tensor in outputs}
-    by_name |= {tensor.signature_name: tensor.index for tensor in outputs if tensor.signature_name is not None}
+    by_name = {tensor.name: tensor.number for tensor in outputs}
+    by_name |= {tensor.signature_name: tensor.number for tensor in outputs if tensor.signature_name is not None}
     indices = [by_name.get(name, -1) for name in order]
-    if sorted(indices) != sorted(tensor.index for tensor in outputs):
+    if sorted(indices) != sorted(tensor.number for tensor in outputs):
         raise ValueError(f"the outputs are {sorted(by_name)}, not {list(order)}")
     return indices

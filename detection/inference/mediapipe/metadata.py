@@ -55,7 +55,7 @@ class ScoreCalibration:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DetectorMetadata:
-    """Metadata of a detector.  MediaPipe has no other facts about the file than these and its tensors' shapes and types.
+    """Metadata of a detector: all that MediaPipe knows about the file beside the types and shapes of its tensors.
 
     Attributes:
         name: of the model.
@@ -107,6 +107,6 @@ def require_labels(labels: Sequence[str], ids: Sequence[int] | None = None) -> N
         if reason is not None:
             which = f"class {index}" if ids is None else f"category {ids[index]}"
             raise DataError(
-                f"{which}: the name {quoted(label)} has {reason}, which a label file of one line per class cannot hold. "
+                f"{which}: its name {quoted(label)} has {reason}, which a file with a line per class cannot hold. "
                 "Rename the category in the data set's annotations, or in categories.json beside the model."
             )

@@ -173,7 +173,7 @@ def _outputs(described: Sequence[Table], outputs: Sequence[Tensor]) -> dict[str,
         )
     if len({tensor.dtype for tensor in outputs}) > 1 or outputs[0].dtype not in _OUTPUT_TYPES:
         raise _MetadataError(f"the outputs are {', '.join(tensor.dtype for tensor in outputs)}, not all float32")
-    found = {name: _Output(*pair) for name, *pair in zip(names, described, outputs, strict=True)}
+    found = {name: _Output(entry, tensor) for name, entry, tensor in zip(names, described, outputs, strict=True)}
     shapes = {name: output.tensor.shape for name, output in found.items()}
     boxes = shapes[LOCATION][1] if len(shapes[LOCATION]) == 3 else 0
     expected = {LOCATION: (1, boxes, 4), CATEGORY: (1, boxes), SCORE: (1, boxes), COUNT: (1,)}

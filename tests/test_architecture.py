@@ -29,9 +29,10 @@ ALLOWED_IMPORTS = {
         "detection.weights": "schemas schemas.config detection.storage detection.datasets detection.models",
         "detection.pretrained": "schemas schemas.config detection.storage detection.models detection.weights",
         "detection.coco": "schemas detection.storage detection.datasets",
+        "detection.inference.mediapipe": "schemas",
         "detection.inference": "schemas schemas.config detection.types detection.storage detection.images "
         "detection.datasets detection.ops detection.input_pipeline detection.models detection.weights "
-        "detection.coco",
+        "detection.coco detection.inference.mediapipe",
         "detection": "detection.inference",
         "detection.analysis": "schemas schemas.config detection.storage detection.datasets detection.coco",
         "detection.reports": "schemas schemas.config detection.storage detection.images detection.datasets "
@@ -92,7 +93,8 @@ ALLOWED_IMPORTS = {
         "detection.training.checkpoints detection.training.validation detection.training components.history "
         "components.coco_example_gen components.coco_example_gen.spans components.coco_evaluator pipelines "
         "pipelines.runs detection.devices pipelines.runners components.beam",
-        "pipelines.commands": "schemas schemas.config detection.storage detection.coco detection.training.validation "
+        "pipelines.commands": "schemas schemas.config detection.storage detection.coco detection.inference.mediapipe "
+        "detection.training.validation "
         "components.beam components.coco_evaluator components.saved_model_pusher pipelines.runners pipelines "
         "pipelines.runs pipelines.watch pipelines.standalone",
         "pipeline_runner": "schemas pipelines pipelines.runs",

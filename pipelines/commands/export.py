@@ -30,6 +30,10 @@ raw_detection_scores of all anchors, which `predict` and `evaluate` refuse.
 Detection API's exporter, and the loaded object callable with a uint8 batch. An image that
 does not decode is then an error, without the output valid.
 
+--describe FILE exports nothing: it prints what a .tflite says about its detector to
+MediaPipe Tasks (inputs, outputs, labels, score calibration), or why MediaPipe would not run
+it as this detector.
+
 --set changes the keys that need no training: model.postprocess.*, model.image_size,
 model.resize.* and train.precision. Thresholds for serving are often higher than those for evaluation, such as
 --set model.postprocess.score_threshold=0.3.
@@ -39,14 +43,17 @@ import argparse
 
 from detection.storage.paths import require_supported_paths
 from pipelines.commands.common import add_assignments_argument, add_checkpoint_argument, require_existing
-from schemas.artifacts import TRAIN_SPLIT
+from schemas.artifacts import LITERT_FILE, TRAIN_SPLIT
+from schemas.errors import ConfigError, DataError
 from schemas.program import require_module
 from schemas.quoting import one_line
 
 SUMMARY = "export a model as a SavedModel, LiteRT or ONNX file, without training"
 EXAMPLE = """\
 cocoflow export --model out/checkpoints/ckpt-500 --weights raw --output raw_model
-  cocoflow export --model out --format litert --precision int8 --calibration-data my_coco --output mobile"""
+  cocoflow export --model out --format litert --precision int8 --calibration-data my_coco --output mobile
+  cocoflow export --describe mobile/model.tflite"""
+_LARGEST = (1 << 31) - 1  # bytes of a LiteRT file: its offsets are of 32 bits, with a sign
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,11 +61,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--model",
         metavar="DIR_OR_CHECKPOINT",
-        required=True,
         help="output of train or import-checkpoint, a checkpoint, a SavedModel of Cocoflow, or a push directory",
     )
     add_checkpoint_argument(parser)
-    parser.add_argument("--output", metavar="DIR", required=True, help="new or empty folder")
+    parser.add_argument("--output", metavar="DIR", help="new or empty folder")
+    parser.add_argument(
+        "--describe",
+        metavar="FILE",
+        help="print the metadata of a .tflite, or of model.tflite in a folder; takes no other flag",
+    )
     parser.add_argument(
         "--format",
         choices=("saved-model", "litert", "onnx", "mediapipe"),
@@ -113,10 +124,18 @@ def run(args: argparse.Namespace) -> int:
     """Runs the command.
 
     Raises:
-        ConfigError: see `export_model`.
-        DataError: see `export_model`.
+        ConfigError: neither --model and --output nor --describe, or both; see `export_model`.
+        DataError: see `export_model`, `describe`.
         CocoflowError: see `export_model`.
     """
+    if args.describe is not None:
+        # Any other flag: argparse takes `--d` for `--describe`.
+        if others := [word for word in args.typed if word.startswith("-") and not word.startswith("--d")]:
+            raise ConfigError(f"--describe exports nothing: call it without {' '.join(others)}.")
+        print(_description(args.describe))
+        return 0
+    if args.model is None or args.output is None:
+        raise ConfigError("export needs --model and --output, or --describe FILE.")
     from pipelines.console import quiet_run
 
     paths = {
@@ -155,3 +174,21 @@ def run(args: argparse.Namespace) -> int:
         )
     print(f"{one_line(args.output)}: {sentence}")
     return 0
+
+
+def _description(path: str) -> str:
+    """Describes a LiteRT file, or the one in a folder; without TensorFlow, in half a second."""
+    from detection.inference.mediapipe.describe import describe
+    from detection.storage.files import is_dir, state
+    from detection.storage.paths import join
+    from detection.storage.reading import read_bytes
+
+    require_supported_paths({"--describe": path})
+    require_existing({"--describe": path})
+    if is_dir(path):
+        path = join(path, LITERT_FILE)
+        require_existing({"--describe": path})
+    found = state(path)
+    if found is not None and found.size > _LARGEST:
+        raise DataError(f"{one_line(path)}: {found.size:,} bytes are too many for a LiteRT file. Check --describe.")
+    return describe(read_bytes(path), path)

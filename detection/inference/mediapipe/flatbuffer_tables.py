@@ -1,0 +1,256 @@
+"""Flatbuffers by tables that are data: the fields of a table with their types, in the order of the schema.
+
+A table is a dictionary of values by field name; a field that is None is absent.
+
+| type | value |
+|---|---|
+| `bool`, `byte`, `ubyte`, `int`, `uint`, `float` | a number; absent: 0 |
+| `string` | str |
+| `TABLE` | dictionary |
+| `UNION` | (name of the member, dictionary); takes two slots |
+| `[ubyte]` | bytes, aligned to 16 as data of tensors is; read: a view |
+| `[TYPE]` | list of values |
+| `raw` | as it stands in the flatbuffer: `Placed` to write, position to read |
+
+Source of the format: https://flatbuffers.dev/internals.
+"""
+
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import flatbuffers
+
+RAW = "raw"
+_SCALARS = {"bool": "?", "byte": "b", "ubyte": "B", "int": "i", "uint": "I", "float": "f"}
+_BYTES = "[ubyte]"
+_BYTES_ALIGNMENT = 16
+_IDENTIFIER = slice(4, 8)
+_SIZE = 4  # bytes of an offset, and of a vector's length
+_OVERHEAD = 1 << 16
+
+Table = dict[str, Any]
+
+
+class FlatbufferError(Exception):
+    """Bytes that are not the flatbuffer they should be; the message is the reason."""
+
+
+class Schema(NamedTuple):
+    """Tables of one kind of flatbuffer.
+
+    root: name of the root table.
+    identifier: four bytes after the root's offset.
+    tables: {table: {field: type}}; types in the order of the schema.
+    unions: {union: members}; a member's number is its place, from 1 on.
+    """
+
+    root: str
+    identifier: bytes
+    tables: Mapping[str, Mapping[str, str]]
+    unions: Mapping[str, Sequence[str]] = {}
+
+    def slots(self, table: str) -> Iterator[tuple[int, str, str]]:
+        """Yields (slot, field, type); of a union the slot of its type, before that of its value."""
+        slot = 0
+        for field, kind in self.tables[table].items():
+            yield slot, field, kind
+            slot += 2 if kind in self.unions else 1
+
+    def count(self, table: str) -> int:
+        """Returns the number of a table's slots."""
+        return sum(2 if kind in self.unions else 1 for kind in self.tables[table].values())
+
+
+class Placed(NamedTuple):
+    """An object that is in the builder already; `offset` as the builder's own methods return it."""
+
+    offset: int
+
+
+def encode(schema: Schema, values: Mapping[str, Any]) -> bytes:
+    """Returns a flatbuffer whose root table has these values."""
+    builder = flatbuffers.Builder()
+    builder.Finish(add_table(builder, schema, schema.root, values), schema.identifier)
+    return bytes(builder.Output())
+
+
+def add_table(builder: flatbuffers.Builder, schema: Schema, name: str, values: Mapping[str, Any]) -> int:
+    """Adds a table, after all that it refers to.
+
+    Args:
+        builder: not within another object.
+        schema: names and types.
+        name: of the table.
+        values: by field.
+
+    Returns:
+        Its offset.
+    """
+    if unknown := values.keys() - schema.tables[name].keys():
+        raise ValueError(f"{name} has no fields {unknown}")
+    placed: list[tuple[int, str, Any]] = []  # slot, type, number or offset
+    for slot, field, kind in schema.slots(name):
+        value = values.get(field)
+        if value is None:
+            continue
+        if kind in schema.unions:
+            member, content = value
+            placed.append((slot, "ubyte", schema.unions[kind].index(member) + 1))
+            placed.append((slot + 1, member, add_table(builder, schema, member, content)))
+        else:
+            placed.append((slot, kind, value if kind in _SCALARS else _add(builder, schema, kind, value)))
+    builder.StartObject(schema.count(name))
+    for slot, kind, number in placed:
+        if kind in _SCALARS:
+            _PREPEND[kind](builder, slot, number, 0)
+        else:
+            builder.PrependUOffsetTRelativeSlot(slot, number, 0)
+    return int(builder.EndObject())
+
+
+_PREPEND = {
+    "bool": flatbuffers.Builder.PrependBoolSlot,
+    "byte": flatbuffers.Builder.PrependInt8Slot,
+    "ubyte": flatbuffers.Builder.PrependUint8Slot,
+    "int": flatbuffers.Builder.PrependInt32Slot,
+    "uint": flatbuffers.Builder.PrependUint32Slot,
+    "float": flatbuffers.Builder.PrependFloat32Slot,
+}
+
+
+def _add(builder: flatbuffers.Builder, schema: Schema, kind: str, value: Any) -> int:
+    """Adds what a table refers to; returns its offset."""
+    if isinstance(value, Placed):
+        return value.offset
+    if kind == "string":
+        return int(builder.CreateString(value))
+    if kind == _BYTES:
+        return add_bytes(builder, value)
+    if not kind.startswith("["):
+        return add_table(builder, schema, kind, value)
+    element = kind[1:-1]
+    if element in _SCALARS:
+        code = _SCALARS[element]
+        size = struct.calcsize(code)
+        return _add_vector(builder, struct.pack(f"<{len(value)}{code}", *value), size=size, alignment=size)
+    offsets = [_add(builder, schema, element, one) for one in value]
+    builder.StartVector(_SIZE, len(offsets), _SIZE)
+    for offset in reversed(offsets):
+        builder.PrependUOffsetTRelative(offset)
+    return int(builder.EndVector())
+
+
+def add_bytes(builder: flatbuffers.Builder, content: bytes) -> int:
+    """Adds a vector of bytes, aligned to 16; returns its offset, that of its length."""
+    return _add_vector(builder, content, size=1, alignment=_BYTES_ALIGNMENT)
+
+
+def _add_vector(builder: flatbuffers.Builder, content: bytes, *, size: int, alignment: int) -> int:
+    builder.StartVector(size, len(content) // size, alignment)
+    builder.head -= len(content)
+    builder.Bytes[builder.head : builder.head + len(content)] = content
+    return int(builder.EndVector())
+
+
+class Reader:
+    """Reads a flatbuffer of unknown origin: each position is checked, and the work grows with its size alone.
+
+    Args:
+        content: flatbuffer, from its first byte on.
+        schema: names and types.
+
+    Raises:
+        FlatbufferError: in all methods, too: the identifier is another one, or an offset points outside.
+    """
+
+    def __init__(self, content: bytes | memoryview, schema: Schema) -> None:
+        self._content = memoryview(content)
+        self._schema = schema
+        # Vectors may share elements, so that small content could expand to any size.
+        self._left = 4 * len(content) + _OVERHEAD
+        identifier = bytes(self._content[_IDENTIFIER])
+        if identifier != schema.identifier:
+            raise FlatbufferError(f"its identifier is {identifier!r}, not {schema.identifier!r}")
+
+    def root(self) -> Table:
+        """Reads the root table and all that it refers to."""
+        return self.table(self._schema.root, self._target(0))
+
+    def table(self, name: str, position: int) -> Table:
+        """Reads a table, at a position read as `raw`, and all that it refers to."""
+        found = self._slots(position)
+        values: Table = {}
+        for slot, field, kind in self._schema.slots(name):
+            if kind in self._schema.unions:
+                values[field] = self._union(self._schema.unions[kind], found, slot)
+            elif (place := found.get(slot)) is None:
+                values[field] = 0 if kind in _SCALARS else None
+            else:
+                values[field] = self._value(kind, place)
+        return values
+
+    def _slots(self, table: int) -> dict[int, int]:
+        """Returns the positions of a table's fields by slot, absent ones left out."""
+        vtable = table - self._number("i", table)
+        count = self._number("H", vtable) // 2 - 2
+        self._spend(max(count, 1))
+        offsets = [self._number("H", vtable + 4 + 2 * slot) for slot in range(count)]
+        return {slot: table + offset for slot, offset in enumerate(offsets) if offset}
+
+    def _union(self, members: Sequence[str], found: Mapping[int, int], slot: int) -> tuple[str, Table] | None:
+        number = self._number("B", found[slot]) if slot in found else 0
+        if number == 0:
+            return None
+        if number > len(members) or slot + 1 not in found:
+            raise FlatbufferError(f"a union of type {number} has no value, or one of an unknown type")
+        return members[number - 1], self.table(members[number - 1], self._target(found[slot + 1]))
+
+    def _value(self, kind: str, place: int) -> Any:
+        """Reads a field, or an element of a vector."""
+        if kind in _SCALARS:
+            return self._number(_SCALARS[kind], place)
+        target = self._target(place)
+        if kind == RAW:
+            self._number("i", target)
+            return target
+        if kind == "string":
+            return self._string(target)
+        if kind == _BYTES:
+            return self._bytes(target, 1)
+        if not kind.startswith("["):
+            return self.table(kind, target)
+        element = kind[1:-1]
+        size = struct.calcsize(_SCALARS[element]) if element in _SCALARS else _SIZE
+        count = len(self._bytes(target, size)) // size
+        self._spend(count)
+        return [self._value(element, target + _SIZE + size * number) for number in range(count)]
+
+    def _string(self, position: int) -> str:
+        content = self._bytes(position, 1)
+        self._spend(len(content))
+        try:
+            return bytes(content).decode()
+        except UnicodeDecodeError:
+            raise FlatbufferError("a text is not UTF-8") from None
+
+    def _bytes(self, position: int, size: int) -> memoryview:
+        """Returns the content of a vector with elements of `size` bytes."""
+        length = self._number("I", position) * size
+        start = position + _SIZE
+        if length > len(self._content) - start:
+            raise FlatbufferError(f"{length} bytes at offset {start} reach beyond its end, {len(self._content)}")
+        return self._content[start : start + length]
+
+    def _target(self, place: int) -> int:
+        return place + int(self._number("I", place))
+
+    def _number(self, code: str, position: int) -> Any:
+        if not 0 <= position <= len(self._content) - struct.calcsize(f"<{code}"):
+            raise FlatbufferError(f"an offset, {position}, is outside of its {len(self._content)} bytes")
+        return struct.unpack_from(f"<{code}", self._content, position)[0]
+
+    def _spend(self, steps: int) -> None:
+        self._left -= steps
+        if self._left < 0:
+            raise FlatbufferError("its tables share so many parts that they expand without end")

@@ -1,0 +1,112 @@
+"""What a LiteRT file says about a detector to MediaPipe Tasks."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from schemas.errors import DataError
+from schemas.quoting import quoted
+
+ScoreTransformation = Literal["identity", "log", "inverse_logistic"]
+
+# MediaPipe's names of the outputs, by which it finds them.
+LOCATION = "location"  # [1, N, 4]: ymin, xmin, ymax, xmax, fractions of the input; raw: box deltas [1, A, 4]
+CATEGORY = "category"  # [1, N]: 0-based lines of the label file
+SCORE = "score"  # [1, N]; raw: logits [1, A, C]
+COUNT = "number of detections"  # [1]
+DETECTION_OUTPUTS = (LOCATION, CATEGORY, SCORE, COUNT)
+RAW_OUTPUTS = (LOCATION, SCORE)
+
+_IN_NO_LABEL = {"\n": "a line break", "\r": "a carriage return", "\0": "a NUL character"}
+
+
+class ScoreCurve(NamedTuple):
+    """Calibrated score of one class: scale / (1 + exp(-(slope * t(score) + offset))).
+
+    scale: at least 0.
+    slope: factor of the transformed score.
+    offset: added to it.
+    min_score: scores up to this one become the default score; None: no score does.
+    """
+
+    scale: float
+    slope: float
+    offset: float
+    min_score: float | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ScoreCalibration:
+    """Calibration that MediaPipe applies to the scores; finite numbers.
+
+    Attributes:
+        curves: one per class; None: every score of the class becomes `default_score`.
+        transformation: t of the curves: score, log(score), or log(score) - log(1 - score).
+        default_score: see `curves` and `ScoreCurve.min_score`.
+    """
+
+    curves: tuple[ScoreCurve | None, ...]
+    transformation: ScoreTransformation = "identity"
+    default_score: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DetectorMetadata:
+    """Metadata of a detector: all that MediaPipe knows about the file beside the types and shapes of its tensors.
+
+    Attributes:
+        name: of the model.
+        description: of the model, in words.
+        labels: name of each class, in the order of the classes; see `require_labels`.
+        normalization: (mean, std), for a float32 input: MediaPipe computes (pixel - mean) / std of 0..255 pixels;
+            None: the input is uint8.
+        version: of the model; None: not stated.
+        calibration: of the scores; None: they are as the model computes them.  Without `anchors_yxhw` only.
+        anchors_yxhw: float32 [A, 4], (y center, x center, height, width) as fractions of the input, of a model whose
+            outputs are `RAW_OUTPUTS`: MediaPipe decodes and suppresses its boxes.  None: the outputs are
+            `DETECTION_OUTPUTS`.
+    """
+
+    name: str
+    description: str
+    labels: tuple[str, ...]
+    normalization: tuple[float, float] | None
+    version: str | None = None
+    calibration: ScoreCalibration | None = None
+    anchors_yxhw: npt.NDArray[np.float32] | None = None
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """MediaPipe's names of the outputs, in the order of the file."""
+        return DETECTION_OUTPUTS if self.anchors_yxhw is None else RAW_OUTPUTS
+
+
+def require_labels(labels: Sequence[str], ids: Sequence[int] | None = None) -> None:
+    """Requires names that a label file, one line per class in UTF-8, can hold.
+
+    Empty and equal names are fine: MediaPipe returns the class's index beside its name.
+
+    Args:
+        labels: names of the classes.
+        ids: category ids for the message; None: the message has the class's index.
+
+    Raises:
+        DataError: no class, or a name has a line break, a NUL, or a lone surrogate.
+    """
+    if not labels:
+        raise DataError(
+            "a model without classes has no labels for MediaPipe. Export a detector with at least one class."
+        )
+    for index, label in enumerate(labels):
+        reason = next((reason for character, reason in _IN_NO_LABEL.items() if character in label), None)
+        if reason is None and any("\ud800" <= character <= "\udfff" for character in label):
+            reason = "half of a surrogate pair"
+        if reason is not None:
+            which = f"class {index}" if ids is None else f"category {ids[index]}"
+            raise DataError(
+                f"{which}: its name {quoted(label)} has {reason}, which a file with a line per class cannot hold. "
+                "Rename the category in the data set's annotations, or in categories.json beside the model."
+            )

@@ -90,7 +90,7 @@ def _with_changes(trained: TrainedDetector, options: ExportOptions) -> TrainedDe
 
 
 def _without_resize(options: ExportOptions) -> list[str]:
-    """Returns the assignments, for MediaPipe without those of resizing: its file is compared with the model as trained."""
+    """Returns the assignments; for MediaPipe, whose file is compared with the model as trained, without resizing."""
     kept = options.format != "mediapipe"
     return [assignment for assignment in options.assignments if kept or not assignment.startswith("model.resize.")]
 

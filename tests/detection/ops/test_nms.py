@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from detection.ops.nms import gaussian_decay, hard_nms, linear_decay, soft_nms
+from detection.ops.nms import gaussian_decay, hard_nms, linear_decay, op_nms, soft_nms
 from tests.detection.ops.plain_nms import plain_nms
 
 Oracles = dict[str, dict[str, Any]]
@@ -200,3 +200,37 @@ def test_a_batch_of_unknown_size(nms: str) -> None:
         scores = rows[..., 0] + np.array([0.6, 0.5], np.float32)
         picked = run(boxes, scores, rows[..., 0].astype(np.int32) + np.array([0, 1], np.int32))
         assert picked.num.numpy().tolist() == [2] * batch
+
+
+@pytest.mark.parametrize("num_classes", [1, 3, 90])
+@pytest.mark.parametrize("class_agnostic", [False, True])
+@pytest.mark.parametrize("nms", ["hard", "gaussian"])
+def test_the_op_equals_a_plain_greedy_search(nms: str, class_agnostic: bool, num_classes: int) -> None:
+    random = np.random.default_rng(num_classes)
+    side = 60.0
+    # Some boxes reach beyond the input, on which many lie; those of a few classes are nearly equal.
+    boxes = _corners(random.uniform(-30, side, (3, COUNT, 2)), random.uniform(4, 40, (3, COUNT, 2)))
+    scores = -np.sort(-random.uniform(size=(3, COUNT)), axis=1).astype(np.float32)
+    classes = random.integers(0, num_classes, (3, COUNT)).astype(np.int32)
+    boxes[:, 1::2] = boxes[:, ::2] + 0.5
+    options: Any = {"iou_threshold": 0.4, "score_threshold": 0.125, "max_outputs": MAX_OUTPUTS}
+    sigma = 0.3 if nms == "gaussian" else None
+    picked = op_nms(
+        boxes, scores, None if class_agnostic else classes, num_classes=num_classes, side=side, sigma=sigma, **options
+    )
+    for image in range(3):
+        plain = partial(plain_nms, nms=nms, class_agnostic=class_agnostic, sigma=0.3, **options)
+        indices, values = plain(boxes[image], scores[image], classes[image])
+        num = int(picked.num[image])
+        assert picked.indices[image].numpy().tolist() == np.pad(indices, (0, MAX_OUTPUTS - num)).tolist()
+        np.testing.assert_allclose(picked.scores[image], np.pad(values, (0, MAX_OUTPUTS - num)), rtol=1e-4)
+
+
+def test_the_op_has_nothing_to_pick() -> None:
+    options: Any = {"iou_threshold": 0.5, "sigma": None, "score_threshold": 0.5, "max_outputs": 2}
+    picked = op_nms(
+        np.ones([1, 3, 4], np.float32), np.full([1, 3], 0.5, np.float32), None, num_classes=1, side=2.0, **options
+    )
+    assert picked.num.numpy().tolist() == [0]
+    assert not picked.indices.numpy().any()
+    assert not picked.scores.numpy().any()

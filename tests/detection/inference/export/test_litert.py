@@ -90,7 +90,7 @@ def test_every_efficientdet_converts(name: str) -> None:
     assert "CONV_2D" in built_in_ops(content)
     pixels = np.random.default_rng(0).integers(0, 256, (1, 128, 128, 3)).astype(np.float32)
     found = Interpreter(model_content=content).get_signature_runner()(images=pixels)
-    expected = module.fitted_function()(tf.constant(pixels))
+    expected = module.fitted_function("windows")(tf.constant(pixels))
     # Of a network with random weights many scores are nearly equal, so boxes may change places.
     np.testing.assert_allclose(found["detection_scores"], expected["detection_scores"], atol=1e-4)
     assert found["num_detections"] == expected["num_detections"] > 0
@@ -99,7 +99,7 @@ def test_every_efficientdet_converts(name: str) -> None:
 def test_an_op_that_is_not_built_in_is_refused() -> None:
     function = tf.function(lambda x: {"y": tf.linalg.inv(x)}, input_signature=[tf.TensorSpec([3, 3], tf.float32)])
     with pytest.raises(CocoflowError, match=r"built-in ops alone: .*MatrixInverse.*--no-nms"):
-        litert._convert(tf.Module(), [function.get_concrete_function()])
+        litert.convert(tf.Module(), [litert.Stage(function.get_concrete_function())])
 
 
 def _killed(*_: Any) -> None:
@@ -110,7 +110,7 @@ def test_a_killed_converter_is_reported(monkeypatch: pytest.MonkeyPatch) -> None
     function = tf.function(lambda x: {"y": x + 1.0}, input_signature=[tf.TensorSpec([3], tf.float32)])
     monkeypatch.setattr(litert, "_convert_saved_model", _killed)
     with pytest.raises(CocoflowError, match=r"process that converts to LiteRT was killed. Free memory"):
-        litert._convert(tf.Module(), [function.get_concrete_function()])
+        litert.convert(tf.Module(), [litert.Stage(function.get_concrete_function())])
 
 
 def test_a_chain_of_models_with_a_loop_equals_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,7 +118,7 @@ def test_a_chain_of_models_with_a_loop_equals_numpy(monkeypatch: pytest.MonkeyPa
 
     def stage(function: Any, name: str) -> Any:
         spec = tf.TensorSpec([3], tf.float32, name=name)
-        return tf.function(function, input_signature=[spec]).get_concrete_function()
+        return litert.Stage(tf.function(function, input_signature=[spec]).get_concrete_function())
 
     def sums(start: tf.Tensor) -> dict[str, tf.Tensor]:
         def more(value: tf.Tensor, steps: tf.Tensor) -> tf.Tensor:
@@ -130,7 +130,7 @@ def test_a_chain_of_models_with_a_loop_equals_numpy(monkeypatch: pytest.MonkeyPa
         value, steps = tf.while_loop(more, add, (start, tf.constant(0)))
         return {"value": value, "steps": steps}
 
-    joined = litert._convert(
+    joined = litert.convert(
         tf.Module(),
         [
             stage(lambda x: {"scaled": x * 3.0, "other": x - 1.0}, "x"),

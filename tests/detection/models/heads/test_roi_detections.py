@@ -5,6 +5,7 @@ import numpy.typing as npt
 import pytest
 import tensorflow as tf
 
+from detection.models.detector import NmsGraph
 from detection.models.heads.postprocess import MaskPostprocess
 from detection.models.heads.roi_detections import detect_in_rois
 from detection.models.heads.roi_heads import BoxHeadOutputs
@@ -32,7 +33,11 @@ def _case(columns: int = CLASSES + 1) -> tuple[BoxHeadOutputs, Proposals]:
 
 
 def _detect(
-    outputs: BoxHeadOutputs, proposals: Proposals, options: MaskPostprocess, offset: float = 0.0
+    outputs: BoxHeadOutputs,
+    proposals: Proposals,
+    options: MaskPostprocess,
+    offset: float = 0.0,
+    graph: NmsGraph = "windows",
 ) -> tuple[Detections, tf.Tensor]:
     return detect_in_rois(
         outputs,
@@ -42,6 +47,7 @@ def _detect(
         scale_factors=FACTORS,
         pixel_offset=offset,
         max_log_size=MAX_LOG_SIZE,
+        graph=graph,
     )
 
 
@@ -66,11 +72,12 @@ def _plain_boxes(
     return np.array(boxes), np.array(scores), np.array(classes)
 
 
+@pytest.mark.parametrize("graph", ["loop", "op"])
 @pytest.mark.parametrize("columns", [CLASSES + 1, 1])
 @pytest.mark.parametrize("offset", [0.0, 1.0])
-def test_detections_equal_loops(columns: int, offset: float) -> None:
+def test_detections_equal_loops(columns: int, offset: float, graph: NmsGraph) -> None:
     outputs, proposals = _case(columns)
-    detections, pixels = _detect(outputs, proposals, OPTIONS, offset)
+    detections, pixels = _detect(outputs, proposals, OPTIONS, offset, graph)
     for image in range(BATCH):
         boxes, scores, classes = _plain_boxes(outputs, proposals, image, offset)
         picked, values = plain_nms(

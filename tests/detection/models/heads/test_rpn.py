@@ -29,7 +29,7 @@ def _outputs(seed: int = 0) -> RpnOutputs:
     return RpnOutputs([level(size, 1, 2.0) for size in SIZES], [level(size, 4, 0.7) for size in SIZES])
 
 
-def _propose(outputs: RpnOutputs, options: ProposalOptions = OPTIONS, **coder: float) -> Proposals:
+def _propose(outputs: RpnOutputs, options: ProposalOptions = OPTIONS, **coder: Any) -> Proposals:
     limits = tf.constant([[64.0, 48.0], [40.0, 48.0], [64.0, 20.0]])
     return propose(outputs, tf.constant(ANCHORS), limits, options, max_log_size=CLIP, **coder)
 
@@ -69,13 +69,14 @@ def _plain(outputs: RpnOutputs, image: int, limit: tuple[float, float], options:
     return kept[: options.post_nms_top_k]
 
 
+@pytest.mark.parametrize("graph", ["loop", "op"])
 @pytest.mark.parametrize("offset", [0.0, 1.0])
 @pytest.mark.parametrize(
     "options", [OPTIONS, OPTIONS._replace(pre_nms_top_k=1000, post_nms_top_k=500), OPTIONS._replace(iou_threshold=0.1)]
 )
-def test_proposals_equal_those_of_each_level_alone(options: ProposalOptions, offset: float) -> None:
+def test_proposals_equal_those_of_each_level_alone(options: ProposalOptions, offset: float, graph: str) -> None:
     outputs = _outputs()
-    ours = _propose(outputs, options, pixel_offset=offset)
+    ours = _propose(outputs, options, pixel_offset=offset, graph=graph)
     assert ours.boxes.shape == (BATCH, options.post_nms_top_k, 4)
     for image, limit in enumerate([(64.0, 48.0), (40.0, 48.0), (64.0, 20.0)]):
         expected = _plain(outputs, image, limit, options, offset)

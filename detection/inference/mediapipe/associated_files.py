@@ -91,11 +91,13 @@ def parse_labels(content: bytes) -> tuple[str, ...]:
     """Reads a label file as MediaPipe does.
 
     Raises:
-        AssociatedFileError: no line, or not UTF-8.
+        AssociatedFileError: no line, an empty one, or not UTF-8.
     """
     labels = tuple(line.removesuffix("\r") for line in _lines(content))
     if not labels:
         raise AssociatedFileError("the label file is empty")
+    if "" in labels:
+        raise AssociatedFileError(f"line {labels.index('') + 1} of the label file is empty")
     return labels
 
 

@@ -78,6 +78,14 @@ def raw_model() -> bytes:
 
 
 @functools.cache
+def model_with_weights() -> tuple[bytes, bytes]:
+    """A model with a constant, and the bytes of the constant."""
+    weights = np.random.default_rng(0).normal(size=[3, 64]).astype(np.float32)
+    model = _convert(lambda light: {"x": tf.reshape(light, [1, 1]) * (tf.constant(weights) + light)}, "float32")
+    return model, weights.tobytes()
+
+
+@functools.cache
 def looping_model() -> bytes:
     """A model with a loop, which has graphs of its own."""
 

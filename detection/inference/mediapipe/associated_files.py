@@ -91,11 +91,13 @@ def parse_labels(content: bytes) -> tuple[str, ...]:
     """Reads a label file as MediaPipe does.
 
     Raises:
-        AssociatedFileError: no line, or not UTF-8.
+        AssociatedFileError: no line, an empty one, or not UTF-8.
     """
     labels = tuple(line.removesuffix("\r") for line in _lines(content))
     if not labels:
         raise AssociatedFileError("the label file is empty")
+    if "" in labels:
+        raise AssociatedFileError(f"line {labels.index('') + 1} of the label file is empty")
     return labels
 
 
@@ -132,7 +134,7 @@ def _parse_curve(line: str, number: int) -> ScoreCurve | None:
     curve = ScoreCurve(*(float(np.float32(word)) for word in words))
     if curve.scale < 0 or not all(math.isfinite(value) for value in curve if value is not None):
         raise AssociatedFileError(
-            f"line {number + 1} of the score calibration has a negative scale or an infinite number"
+            f"line {number + 1} of the score calibration is not finite, or has a negative scale"
         )
     return curve
 

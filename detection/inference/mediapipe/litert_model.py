@@ -166,7 +166,7 @@ def with_metadata(content: bytes, metadata: bytes, *, outputs: Sequence[str] | N
         values["buffers"].append({"data": metadata})
     else:
         values["buffers"][old] = {"data": metadata}
-    builder.Finish(add_table(builder, MODEL_PARTS, "Model", values), MODEL_PARTS.identifier)
+    builder.Finish(add_table(builder, MODEL, MODEL.root, values), MODEL.identifier)
     return bytes(builder.Output())
 
 

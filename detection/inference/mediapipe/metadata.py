@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from schemas.artifacts import LABELS_JSON
 from schemas.errors import DataError
 from schemas.quoting import quoted
 
@@ -85,28 +86,36 @@ class DetectorMetadata:
 
 
 def require_labels(labels: Sequence[str], ids: Sequence[int] | None = None) -> None:
-    """Requires names that a label file, one line per class in UTF-8, can hold.
+    """Requires names that a label file, a line per class in UTF-8, can hold, and that tell classes apart from none.
 
-    Empty and equal names are fine: MediaPipe returns the class's index beside its name.
+    MediaPipe returns the name of a detection's class and not its index, so equal names are one class to its users.
 
     Args:
         labels: names of the classes.
         ids: category ids for the message; None: the message has the class's index.
 
     Raises:
-        DataError: no class, or a name has a line break, a NUL, or a lone surrogate.
+        DataError: no class, or a name is empty, or has a line break, a NUL or a lone surrogate.
     """
     if not labels:
         raise DataError(
             "a model without classes has no labels for MediaPipe. Export a detector with at least one class."
         )
     for index, label in enumerate(labels):
-        reason = next((reason for character, reason in _IN_NO_LABEL.items() if character in label), None)
-        if reason is None and any("\ud800" <= character <= "\udfff" for character in label):
-            reason = "half of a surrogate pair"
-        if reason is not None:
+        if reason := _label_issue(label):
             which = f"class {index}" if ids is None else f"category {ids[index]}"
             raise DataError(
-                f"{which}: its name {quoted(label)} has {reason}, which a file with a line per class cannot hold. "
-                "Rename the category in the data set's annotations, or in categories.json beside the model."
+                f"{which}: the name {quoted(label)} {reason}. Rename the category in the data set's annotations, or in "
+                f"{LABELS_JSON} beside the model."
             )
+
+
+def _label_issue(label: str) -> str | None:
+    if not label:
+        return "is empty, and MediaPipe returns nothing but the name of a detection's class"
+    if any("\ud800" <= character <= "\udfff" for character in label):
+        return "has half of a surrogate pair, which UTF-8 cannot hold"
+    for character, name in _IN_NO_LABEL.items():
+        if character in label:
+            return f"has {name}, which MediaPipe's label file, a line per class, cannot hold"
+    return None

@@ -170,7 +170,6 @@ MODEL_PARTS = Schema(
             "signature_defs": RAW,
         },
         "SubGraph": {"tensors": RAW, "inputs": RAW, "outputs": RAW},
-        "Buffer": {"data": "[ubyte]"},
         "Metadata": {"name": "string", "buffer": "uint"},
     },
 )

@@ -20,7 +20,8 @@ Array = npt.NDArray[Any]
 Network = Callable[[Array], Mapping[str, Array]]  # [B, H, W, 3] of the file's size and dtype
 
 _REASON = 300  # characters of the runtimes' messages
-_RAW_DETECTIONS = 100  # of an image, by a file whose boxes MediaPipe suppresses
+# Of a file whose boxes MediaPipe suppresses: its own threshold (tried with mediapipe 1.2.3), and our number of boxes.
+_RAW_IOU_THRESHOLD, _RAW_DETECTIONS = 0.3, 100
 
 
 def load_network(
@@ -100,7 +101,7 @@ def labelled_categories(categories: Sequence[Mapping[str, Any]]) -> list[tuple[i
 
 
 def _suppressed(deltas: Array, logits: Array, anchors: Array) -> dict[str, Array]:
-    """Decodes and suppresses boxes as MediaPipe does: the best class of each anchor, and no box that touches a better.
+    """Decodes and suppresses boxes as MediaPipe does: the best class of each anchor, then all classes together.
 
     Args:
         deltas: float32 [A, 4], (ty, tx, th, tw).
@@ -111,7 +112,7 @@ def _suppressed(deltas: Array, logits: Array, anchors: Array) -> dict[str, Array
     halves = np.exp(deltas[:, 2:]) * anchors[:, 2:] / 2.0
     boxes = np.concatenate([centers - halves, centers + halves], axis=1)
     scores = 1.0 / (1.0 + np.exp(-logits.max(axis=1)))
-    picked = tf.image.non_max_suppression(boxes, scores, _RAW_DETECTIONS, iou_threshold=0.0).numpy()
+    picked = tf.image.non_max_suppression(boxes, scores, _RAW_DETECTIONS, iou_threshold=_RAW_IOU_THRESHOLD).numpy()
     empty = _RAW_DETECTIONS - len(picked)
     return {
         serving.BOXES: np.pad(boxes[picked], [(0, empty), (0, 0)])[np.newaxis],

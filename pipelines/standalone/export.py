@@ -119,11 +119,10 @@ def _require_od_api_outputs(trained: TrainedDetector, options: ExportOptions) ->
 def _sentence(trained: TrainedDetector, options: ExportOptions) -> str:
     origin = trained.exported_from
     weights = "" if origin is None else f", the {origin}"
-    size = "any number of images" if options.batch_size is None else f"{options.batch_size} images"
-    if options.format in ("litert", "mediapipe"):
-        size = f"{options.batch_size or 1} images, {options.precision}"
-    if options.format == "mediapipe":
-        size += f", for {_HARDWARE[options.delegate]}"
+    precision = f"{options.precision}, " if options.format in ("litert", "mediapipe") else ""
+    hardware = f"for {_HARDWARE[options.delegate]}, " if options.format == "mediapipe" else ""
+    count = options.batch_size or (1 if precision else None)
+    size = "any number of images" if count is None else "1 image" if count == 1 else f"{count} images"
     raw = "" if options.nms else ", without non-maximum suppression"
     raw += ", outputs of the Object Detection API" if options.od_api_outputs else ""
-    return f"{options.format} of {trained.config.model.name}{weights}: {size} per call{raw}"
+    return f"{options.format} of {trained.config.model.name}{weights}: {precision}{hardware}{size} per call{raw}"

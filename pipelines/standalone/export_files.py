@@ -33,6 +33,7 @@ from schemas.config.issues import MAX_PIXELS
 from schemas.errors import ConfigError, DataError
 from schemas.quoting import one_line
 
+_SHOWN = 0.3  # score from which applications show a detection
 _SAMPLE_IMAGES = 8  # on which a file is compared, at most
 _CHECKED_IMAGES, _BATCH = 24, 8  # of the calibration, that are compared with the training
 
@@ -144,9 +145,9 @@ def _differences(
         return [f"not compared with the SavedModel: {error}"]
     saved_model = SignatureDetector(ServingModule(expected.detector, expected.categories).serve_encoded, batch_size=1)
     images = images or drawn_images(expected.detector.image_size)
-    compared = str(compare_with_saved_model(file, saved_model, images))
     if options.format != "mediapipe":
-        return [compared]
+        return [str(compare_with_saved_model(file, saved_model, images))]
+    compared = compare_with_saved_model(file, saved_model, images, min_score=_SHOWN)
     rules = "run as by MediaPipe (its resize, boxes in whole pixels)"
     mode = expected.detector.resizing.mode
     if mode != "stretch":

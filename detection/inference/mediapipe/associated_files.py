@@ -133,9 +133,7 @@ def _parse_curve(line: str, number: int) -> ScoreCurve | None:
         )
     curve = ScoreCurve(*(float(np.float32(word)) for word in words))
     if curve.scale < 0 or not all(math.isfinite(value) for value in curve if value is not None):
-        raise AssociatedFileError(
-            f"line {number + 1} of the score calibration is not finite, or has a negative scale"
-        )
+        raise AssociatedFileError(f"line {number + 1} of the score calibration is not finite, or has a negative scale")
     return curve
 
 

@@ -23,6 +23,7 @@ import flatbuffers
 
 RAW = "raw"
 _SCALARS = {"bool": "?", "byte": "b", "ubyte": "B", "int": "i", "uint": "I", "float": "f"}
+_ABSENT = {"bool": False, "float": 0.0}  # of other scalars 0
 _BYTES = "[ubyte]"
 _BYTES_ALIGNMENT = 16
 _IDENTIFIER = slice(4, 8)
@@ -185,7 +186,7 @@ class Reader:
             if kind in self._schema.unions:
                 values[field] = self._union(self._schema.unions[kind], found, slot)
             elif (place := found.get(slot)) is None:
-                values[field] = 0 if kind in _SCALARS else None
+                values[field] = _ABSENT.get(kind, 0) if kind in _SCALARS else None
             else:
                 values[field] = self._value(kind, place)
         return values

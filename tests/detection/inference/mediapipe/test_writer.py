@@ -185,5 +185,5 @@ def test_names_of_any_script_and_length_come_through() -> None:
 
 
 def test_without_metadata_mediapipe_refuses_the_model() -> None:
-    with pytest.raises(DetectorError, match="metadata"):
+    with pytest.raises(DetectorError, match="require TFLite Model Metadata"):
         detect(detections_model(), [WHITE])

@@ -58,7 +58,7 @@ def test_hostile_texts_stay_on_their_lines() -> None:
     metadata = dataclasses.replace(UINT8_METADATA, name="two\nlines\x07", description="", labels=labels)
     text = describe(add_metadata(detections_model("uint8"), metadata, outputs=NAMES), "a\nb")
     assert text.replace("\n", "").isprintable()
-    assert f"name         two\\nlines\\x07\n" in text
+    assert "name         two\\nlines\\x07\n" in text
     assert f"labels       32: a\\x1b[2J\\u2028b, {'n' * 80}..., class 0, class 1, " in text
     assert text.splitlines()[0].startswith("file         a\\nb, ")
     assert "input        uint8 [1, 100, 100, 3], RGB, 0 to 255\n" in text

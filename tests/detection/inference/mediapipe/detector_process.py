@@ -22,12 +22,12 @@ _RESULT = "DETECTIONS "
 class Category(NamedTuple):
     """A class of a detection.
 
-    index: of the class; MediaPipe has None for a class with a label.
+    class_index: MediaPipe has None for a class with a label.
     name: label of the class; MediaPipe has None for an empty or missing one.
     score: of the detection.
     """
 
-    index: int | None
+    class_index: int | None
     name: str | None
     score: float
 
@@ -94,7 +94,10 @@ def detect(
     if isinstance(answer, str):
         raise DetectorError(answer)
     return [
-        [Detection(*box, tuple(Category(*category) for category in categories)) for box, categories in image]
+        [
+            Detection(x, y, width, height, tuple(Category(*category) for category in categories))
+            for (x, y, width, height), categories in image
+        ]
         for image in answer
     ]
 

@@ -54,8 +54,9 @@ def _metadata(draw: st.DrawFn) -> DetectorMetadata:
         labels=labels,
         version=draw(st.none() | _TEXTS),
         normalization=(draw(_FLOATS), draw(st.floats(0.125, 1e6, width=32))),
-        calibration=curves
-        and ScoreCalibration(
+        calibration=None
+        if curves is None
+        else ScoreCalibration(
             curves=curves,
             transformation=draw(st.sampled_from(["identity", "log", "inverse_logistic"])),
             default_score=draw(_FLOATS),
@@ -70,6 +71,7 @@ def test_metadata_comes_back(metadata: DetectorMetadata) -> None:
 
 def test_metadata_of_raw_boxes_comes_back() -> None:
     found = read_metadata(add_metadata(raw_model(), RAW_METADATA, outputs=RAW_NAMES), "m")
+    assert found.anchors_yxhw is not None
     np.testing.assert_array_equal(found.anchors_yxhw, ANCHORS)
     assert dataclasses.replace(found, anchors_yxhw=None) == dataclasses.replace(RAW_METADATA, anchors_yxhw=None)
 

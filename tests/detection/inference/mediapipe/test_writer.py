@@ -177,7 +177,17 @@ def test_mediapipe_calibrates_the_scores() -> None:
 
 
 def test_names_of_any_script_and_length_come_through() -> None:
-    labels = ("same", "same", "'q\" \\ %s {x}", "n" * 500, "عربى", "日本語", "\ufeffbom", " lead, trail ", "\t\x1b[31m")
+    labels: tuple[str, ...] = (
+        "same",
+        "same",
+        "'q\" \\ %s {x}",
+        "n" * 500,
+        "عربى",
+        "日本語",
+        "\ufeffbom",
+        " lead, trail ",
+        "\t\x1b[31m",
+    )
     labels += ("\x85\u2028x", "😀\u202e", "<b>", "x\x0b\x0cy", "a,b;c", " ")
     content = add_metadata(model_of_classes(len(labels)), dataclasses.replace(METADATA, labels=labels), outputs=NAMES)
     (found,) = detect(content, [WHITE])

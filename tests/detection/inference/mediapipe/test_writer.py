@@ -7,14 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from mediapipe.tasks.metadata import metadata_schema_py_generated as generated
-from mediapipe.tasks.metadata import object_detector_metadata_schema_py_generated as generated_detector
 
 from detection.inference.mediapipe.litert_model import read_model
 from detection.inference.mediapipe.metadata import DetectorMetadata, ScoreCalibration, ScoreCurve
 from detection.inference.mediapipe.writer import add_metadata
 from schemas.errors import DataError
 from tests.detection.inference.mediapipe.detector_process import DetectorError, detect
+from tests.detection.inference.mediapipe.published import generated_code
 from tests.detection.inference.mediapipe.tiny_models import (
     ANCHORS,
     BOXES,
@@ -34,6 +33,8 @@ from tests.detection.inference.mediapipe.tiny_models import (
     raw_model,
 )
 
+generated = generated_code("metadata_schema")
+generated_detector = generated_code("object_detector_metadata_schema")
 WHITE = np.full((SIDE, SIDE, 3), 255, np.uint8)
 CALIBRATION = ScoreCalibration(
     curves=(ScoreCurve(0.5, 2.0, -1.0), None, ScoreCurve(1.0, 3.0, 0.5, 0.95)),

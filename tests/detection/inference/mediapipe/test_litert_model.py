@@ -94,7 +94,7 @@ def test_a_model_with_loops_is_refused() -> None:
     assert "--format mediapipe" in str(error.value)
 
 
-@pytest.mark.parametrize("content", [b"", b"x", b"PK\x03\x04 an archive", b"\0" * 100, detections_model()[:50]])
+@pytest.mark.parametrize("content", [b"", b"x", b"PK\x03\x04 an archive", b"\0" * 100])
 def test_other_files_are_refused(content: bytes) -> None:
     with pytest.raises(
         DataError, match=r"^a\\nb: not a LiteRT file, or a damaged one: .*Copy or export the model again"

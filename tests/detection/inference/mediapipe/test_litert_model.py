@@ -1,5 +1,6 @@
 """Tensors of LiteRT files, and metadata added to them: the graph keeps its bytes."""
 
+import flatbuffers
 import numpy as np
 import pytest
 from ai_edge_litert import schema_py_generated
@@ -86,6 +87,16 @@ def test_metadata_is_replaced() -> None:
     found = schema_py_generated.ModelT.InitFromPackedBuf(twice)
     assert [entry.name for entry in found.metadata].count(b"TFLITE_METADATA") == 1
     assert len(found.buffers) == len(schema_py_generated.ModelT.InitFromPackedBuf(once).buffers)
+
+
+def test_external_buffers_are_kept() -> None:
+    model = schema_py_generated.ModelT.InitFromPackedBuf(detections_model())
+    model.externalBuffers = [schema_py_generated.ExternalBufferT(id=5, length=7)]
+    builder = flatbuffers.Builder()
+    builder.Finish(model.Pack(builder), b"TFL3")
+    content = with_metadata(bytes(builder.Output()), METADATA)
+    (found,) = schema_py_generated.ModelT.InitFromPackedBuf(content).externalBuffers
+    assert (found.id, found.length) == (5, 7)
 
 
 def test_a_model_with_loops_is_refused() -> None:

@@ -12,7 +12,7 @@ from detection.inference.mediapipe.litert_model import read_model
 from detection.inference.mediapipe.metadata import DetectorMetadata, ScoreCalibration, ScoreCurve
 from detection.inference.mediapipe.writer import add_metadata
 from schemas.errors import DataError
-from tests.detection.inference.mediapipe.detector_process import DetectorError, detect
+from tests.detection.inference.mediapipe.detector_process import Detect, DetectorError
 from tests.detection.inference.mediapipe.published import generated_code
 from tests.detection.inference.mediapipe.tiny_models import (
     ANCHORS,
@@ -143,9 +143,11 @@ def _pixels(box: list[float]) -> tuple[int, int, int, int]:
 
 
 @pytest.mark.parametrize(("dtype", "metadata"), [("float32", METADATA), ("uint8", UINT8_METADATA)])
-def test_mediapipe_detects_what_the_model_does(dtype: str, metadata: DetectorMetadata) -> None:
+def test_mediapipe_detects_what_the_model_does(
+    dtype: str, metadata: DetectorMetadata, mediapipe_detect: Detect
+) -> None:
     content = add_metadata(detections_model(dtype), metadata, outputs=NAMES)
-    full, half = detect(content, [WHITE, WHITE // 2])
+    full, half = mediapipe_detect(content, [WHITE, WHITE // 2])
     assert [detection[:4] for detection in full] == [_pixels(box) for box in BOXES[:COUNT]]
     for found, light in ((full, 1.0), (half, 127 / 255)):
         (names, scores) = zip(
@@ -155,8 +157,8 @@ def test_mediapipe_detects_what_the_model_does(dtype: str, metadata: DetectorMet
         np.testing.assert_allclose(scores, np.array(SCORES[:COUNT]) * light, atol=1e-6)
 
 
-def test_mediapipe_decodes_raw_boxes() -> None:
-    (found,) = detect(add_metadata(raw_model(), RAW_METADATA, outputs=RAW_NAMES), [WHITE])
+def test_mediapipe_decodes_raw_boxes(mediapipe_detect: Detect) -> None:
+    (found,) = mediapipe_detect(add_metadata(raw_model(), RAW_METADATA, outputs=RAW_NAMES), [WHITE])
     best = np.max(LOGITS, axis=1)
     assert [one.categories[0].name for one in found] == [LABELS[number] for number in np.argmax(LOGITS, axis=1)]
     np.testing.assert_allclose([one.categories[0].score for one in found], 1 / (1 + np.exp(-best)), atol=1e-6)
@@ -165,9 +167,9 @@ def test_mediapipe_decodes_raw_boxes() -> None:
     np.testing.assert_allclose([one[:4] for one in found], exact, atol=1.0)  # whole pixels
 
 
-def test_mediapipe_calibrates_the_scores() -> None:
+def test_mediapipe_calibrates_the_scores(mediapipe_detect: Detect) -> None:
     metadata = dataclasses.replace(METADATA, calibration=CALIBRATION)
-    (found,) = detect(add_metadata(detections_model(), metadata, outputs=NAMES), [WHITE])
+    (found,) = mediapipe_detect(add_metadata(detections_model(), metadata, outputs=NAMES), [WHITE])
     scores = {one.categories[0].name: one.categories[0].score for one in found}
     logit = np.log(0.7 / 0.3)
     assert scores == {
@@ -177,7 +179,7 @@ def test_mediapipe_calibrates_the_scores() -> None:
     }
 
 
-def test_names_of_any_script_and_length_come_through() -> None:
+def test_names_of_any_script_and_length_come_through(mediapipe_detect: Detect) -> None:
     labels: tuple[str, ...] = (
         "same",
         "same",
@@ -191,10 +193,10 @@ def test_names_of_any_script_and_length_come_through() -> None:
     )
     labels += ("\x85\u2028x", "😀\u202e", "<b>", "x\x0b\x0cy", "a,b;c", " ")
     content = add_metadata(model_of_classes(len(labels)), dataclasses.replace(METADATA, labels=labels), outputs=NAMES)
-    (found,) = detect(content, [WHITE])
+    (found,) = mediapipe_detect(content, [WHITE])
     assert tuple(one.categories[0].name for one in found) == labels
 
 
-def test_without_metadata_mediapipe_refuses_the_model() -> None:
+def test_without_metadata_mediapipe_refuses_the_model(mediapipe_detect: Detect) -> None:
     with pytest.raises(DetectorError, match="require TFLite Model Metadata"):
-        detect(detections_model(), [WHITE])
+        mediapipe_detect(detections_model(), [WHITE])

@@ -15,7 +15,7 @@ WORKERS ?= 2
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 2
 # Photographs in COCO's layout for `make demo-photos`: 200 of raccoons, or a folder of yours with DATA=FOLDER.
 DATA ?= ../shared/data/raccoon
-.PHONY: env demo demo-photos test test-all browser postgresql lint lock format docs clean
+.PHONY: env demo demo-photos test test-all browser postgresql mediapipe lint lock format docs clean
 
 env: $(STAMP)
 
@@ -65,10 +65,17 @@ postgresql:
 	    apt-get install -y -qq --no-install-recommends postgresql; } >/dev/null 2>&1 \
 	  || echo "postgresql could not be installed: see the tests of metadata databases"; fi
 
-test: lint browser postgresql
+# For the tests that run MediaPipe: the libraries that it and its OpenCV load, likewise.
+mediapipe:
+	@if ! ldconfig -p | grep -q libEGL.so.1 && command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
+	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
+	    apt-get install -y -qq --no-install-recommends libegl1 libgles2 libgl1 libglib2.0-0; } >/dev/null 2>&1 \
+	  || echo "MediaPipe's libraries could not be installed: see the tests of MediaPipe"; fi
+
+test: lint browser postgresql mediapipe
 	$(PYTEST) -m "not extended"
 
-test-all: lint browser postgresql
+test-all: lint browser postgresql mediapipe
 	$(PYTEST)
 	.ci/second_stack
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import settings
 
 from tests.browser import Browser, find_browser, running_browser
+from tests.detection.inference.mediapipe.detector_process import Detect, detect, missing_library
 from tests.postgresql import PASSWORD, PASSWORD_VARIABLE, Server, find_programs, running_server
 from tests.storage_emulator.client import TENSORFLOW_ENVIRONMENT
 from tests.storage_emulator.fixture import gcs, storage_emulator
@@ -100,6 +101,15 @@ def postgresql() -> Iterator[Server]:
     with running_server(programs) as running:
         yield running
     del os.environ[PASSWORD_VARIABLE]
+
+
+@pytest.fixture(scope="session")
+def mediapipe_detect() -> Detect:
+    """`detector_process.detect`; without the libraries of MediaPipe it skips, and under CI fails."""
+    library = missing_library()
+    if library is not None:
+        _miss(f"no {library}, which MediaPipe loads: run `make mediapipe` as root, or install it")
+    return detect
 
 
 @pytest.fixture(scope="session")

@@ -52,7 +52,7 @@ SUMMARY = "export a model as a SavedModel, LiteRT or ONNX file, without training
 EXAMPLE = """\
 cocoflow export --model out/checkpoints/ckpt-500 --weights raw --output raw_model
   cocoflow export --model out --format litert --precision int8 --calibration-data my_coco --output mobile
-  cocoflow export --describe mobile/model.tflite"""
+  cocoflow export --describe phone"""
 _LARGEST = (1 << 31) - 1  # bytes of a LiteRT file: its offsets are of 32 bits, with a sign
 
 

@@ -1,7 +1,6 @@
 """Files inside a LiteRT file: a zip archive appended to it, with the labels and the score calibration."""
 
 import io
-import math
 import re
 import struct
 import zipfile
@@ -131,10 +130,11 @@ def _parse_curve(line: str, number: int) -> ScoreCurve | None:
         raise AssociatedFileError(
             f"line {number + 1} of the score calibration is not `scale,slope,offset` or `scale,slope,offset,min_score`"
         )
-    curve = ScoreCurve(*(float(np.float32(word)) for word in words))
-    if curve.scale < 0 or not all(math.isfinite(value) for value in curve if value is not None):
+    with np.errstate(over="ignore"):
+        numbers = np.array(words, np.float64).astype(np.float32)
+    if numbers[0] < 0 or not np.isfinite(numbers).all():
         raise AssociatedFileError(f"line {number + 1} of the score calibration is not finite, or has a negative scale")
-    return curve
+    return ScoreCurve(*numbers.tolist())
 
 
 def _lines(content: bytes) -> list[str]:

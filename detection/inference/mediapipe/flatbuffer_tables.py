@@ -23,11 +23,13 @@ import flatbuffers
 
 RAW = "raw"
 _SCALARS = {"bool": "?", "byte": "b", "ubyte": "B", "int": "i", "uint": "I", "float": "f"}
+_ABSENT = {"bool": False, "float": 0.0}  # of other scalars 0
 _BYTES = "[ubyte]"
 _BYTES_ALIGNMENT = 16
 _IDENTIFIER = slice(4, 8)
 _SIZE = 4  # bytes of an offset, and of a vector's length
 _OVERHEAD = 1 << 16
+_MOST = 3_000_000  # fields and elements: the 442,000 anchors of the largest EfficientDet are 2,210,000
 
 Table = dict[str, Any]
 
@@ -154,7 +156,7 @@ def _add_vector(builder: flatbuffers.Builder, content: bytes, *, size: int, alig
 
 
 class Reader:
-    """Reads a flatbuffer of unknown origin: each position is checked, and the work grows with its size alone.
+    """Reads a flatbuffer of unknown origin: each position is checked, and work and memory have a limit.
 
     Args:
         content: flatbuffer, from its first byte on.
@@ -168,7 +170,7 @@ class Reader:
         self._content = memoryview(content)
         self._schema = schema
         # Vectors may share elements, so that small content could expand to any size.
-        self._left = 4 * len(content) + _OVERHEAD
+        self._left = min(4 * len(content) + _OVERHEAD, _MOST)
         identifier = bytes(self._content[_IDENTIFIER])
         if identifier != schema.identifier:
             raise FlatbufferError(f"its identifier is {identifier!r}, not {schema.identifier!r}")
@@ -185,7 +187,7 @@ class Reader:
             if kind in self._schema.unions:
                 values[field] = self._union(self._schema.unions[kind], found, slot)
             elif (place := found.get(slot)) is None:
-                values[field] = 0 if kind in _SCALARS else None
+                values[field] = _ABSENT.get(kind, 0) if kind in _SCALARS else None
             else:
                 values[field] = self._value(kind, place)
         return values
@@ -228,7 +230,7 @@ class Reader:
 
     def _string(self, position: int) -> str:
         content = self._bytes(position, 1)
-        self._spend(len(content))
+        self._spend(1 + len(content) // 64)
         try:
             return bytes(content).decode()
         except UnicodeDecodeError:
@@ -253,4 +255,4 @@ class Reader:
     def _spend(self, steps: int) -> None:
         self._left -= steps
         if self._left < 0:
-            raise FlatbufferError("its tables share so many parts that they expand without end")
+            raise FlatbufferError("it has more fields and elements than a file of a detector")

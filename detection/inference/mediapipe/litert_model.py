@@ -128,8 +128,7 @@ def with_metadata(content: bytes, metadata: bytes, *, outputs: Sequence[str] | N
 
     The graph keeps its bytes.  A flatbuffer's offsets are relative and its objects may lie anywhere, so a new root
     table with the longer lists of buffers and metadata is put in front of the old one, which no reader reaches any
-    more.  TensorFlow's generated classes, which unpack and pack a model, need TensorFlow, lose the alignment of the
-    weights, and drop fields that their version does not know.
+    more.  LiteRT's generated classes would unpack and pack the complete model, and move its constants off alignment.
 
     Args:
         content: LiteRT file with one graph.

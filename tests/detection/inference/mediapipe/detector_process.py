@@ -3,12 +3,13 @@
 python -m tests.detection.inference.mediapipe.detector_process MODEL IMAGES.npz OPTIONS.json > DETECTIONS.json
 """
 
+import ctypes
 import json
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,17 +18,18 @@ import numpy as np
 ROOT = Path(__file__).parents[4]
 TIMEOUT = 120.0  # seconds, of which loading MediaPipe takes 2 on a quiet machine
 _RESULT = "DETECTIONS "
+_LIBRARIES = ("libEGL.so.1", "libGLESv2.so.2", "libGL.so.1", "libglib-2.0.so.0")  # of MediaPipe and its OpenCV
 
 
 class Category(NamedTuple):
     """A class of a detection.
 
-    index: of the class; MediaPipe has None for a class with a label.
+    class_index: MediaPipe has None for a class with a label.
     name: label of the class; MediaPipe has None for an empty or missing one.
     score: of the detection.
     """
 
-    index: int | None
+    class_index: int | None
     name: str | None
     score: float
 
@@ -49,8 +51,21 @@ class Detection(NamedTuple):
     categories: tuple[Category, ...]
 
 
+Detect = Callable[..., list[list[Detection]]]  # `detect`, as the fixture `mediapipe_detect` gives it
+
+
 class DetectorError(Exception):
     """The message of MediaPipe, or how its process ended."""
+
+
+def missing_library() -> str | None:
+    """A library of the system that MediaPipe loads, and that is not there."""
+    for name in _LIBRARIES:
+        try:
+            ctypes.CDLL(name)
+        except OSError:
+            return name
+    return None
 
 
 def detect(
@@ -94,7 +109,10 @@ def detect(
     if isinstance(answer, str):
         raise DetectorError(answer)
     return [
-        [Detection(*box, tuple(Category(*category) for category in categories)) for box, categories in image]
+        [
+            Detection(x, y, width, height, tuple(Category(*category) for category in categories))
+            for (x, y, width, height), categories in image
+        ]
         for image in answer
     ]
 

@@ -1,5 +1,6 @@
 """Flatbuffers from tables: read back by the package's own reader, and bounded on hostile bytes."""
 
+import contextlib
 import struct
 
 import flatbuffers
@@ -92,7 +93,7 @@ def test_bytes_are_aligned_to_16() -> None:
 
 
 def test_an_unknown_field_is_a_bug() -> None:
-    with pytest.raises(ValueError, match="Root has no fields {'colour'}"):
+    with pytest.raises(ValueError, match=r"Root has no fields \{'colour'\}"):
         encode(SCHEMA, {"colour": 1})
 
 
@@ -103,12 +104,8 @@ def test_damaged_bytes_are_an_error_or_other_values(values: dict[str, object], d
         at = data.draw(st.integers(0, len(content) - 1))
         content[at] = data.draw(st.integers(0, 255))
     cut = data.draw(st.integers(0, len(content)))
-    try:
-        found = read(bytes(content[:cut]))
-    except FlatbufferError as error:
-        assert str(error)
-    else:
-        assert found.keys() == values.keys()
+    with contextlib.suppress(FlatbufferError):
+        assert read(bytes(content[:cut])).keys() == values.keys()
 
 
 def test_another_identifier() -> None:
@@ -149,7 +146,7 @@ def test_shared_parts_do_not_expand_without_end() -> None:
     builder.Finish(offset, b"TEST")
     content = bytes(builder.Output())
     assert len(content) < 10_000
-    with pytest.raises(FlatbufferError, match="expand without end"):
+    with pytest.raises(FlatbufferError, match="more fields and elements"):
         Reader(content, schema).root()
 
 

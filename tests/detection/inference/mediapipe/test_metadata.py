@@ -27,7 +27,7 @@ def test_names_that_it_cannot_hold_are_refused(name: str, reason: str) -> None:
 
 
 def test_the_message_has_the_category_id() -> None:
-    with pytest.raises(DataError, match="^category 17: "):
+    with pytest.raises(DataError, match=r"^category 17: "):
         require_labels(["fine", "not\nfine"], [3, 17])
 
 

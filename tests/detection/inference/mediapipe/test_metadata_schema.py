@@ -3,13 +3,13 @@
 import inspect
 import re
 from collections.abc import Mapping
-from importlib.resources import files
 
 import pytest
 from ai_edge_litert import schema_py_generated
 
 from detection.inference.mediapipe.flatbuffer_tables import Schema
 from detection.inference.mediapipe.metadata_schema import DETECTOR_METADATA, METADATA, MODEL, MODEL_PARTS
+from tests.detection.inference.mediapipe.published import folder
 
 _PUBLISHED = {
     "metadata_schema.fbs": METADATA,
@@ -30,7 +30,7 @@ def _parse(text: str) -> tuple[dict[str, dict[str, str]], dict[str, list[str]], 
 @pytest.mark.parametrize("name", _PUBLISHED)
 def test_the_tables_are_those_of_mediapipes_schema(name: str) -> None:
     schema = _PUBLISHED[name]
-    text = files("mediapipe.tasks.metadata").joinpath(name).read_text(encoding="utf-8")
+    text = folder().joinpath(name).read_text(encoding="utf-8")
     tables, unions, enums = _parse(text)
     published: dict[str, Mapping[str, str]] = {
         table: {field: "byte" if kind in enums else kind for field, kind in fields.items()}

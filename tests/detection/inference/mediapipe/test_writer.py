@@ -7,14 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from mediapipe.tasks.metadata import metadata_schema_py_generated as generated
-from mediapipe.tasks.metadata import object_detector_metadata_schema_py_generated as generated_detector
 
 from detection.inference.mediapipe.litert_model import read_model
 from detection.inference.mediapipe.metadata import DetectorMetadata, ScoreCalibration, ScoreCurve
 from detection.inference.mediapipe.writer import add_metadata
 from schemas.errors import DataError
-from tests.detection.inference.mediapipe.detector_process import DetectorError, detect
+from tests.detection.inference.mediapipe.detector_process import Detect, DetectorError
+from tests.detection.inference.mediapipe.published import generated_code
 from tests.detection.inference.mediapipe.tiny_models import (
     ANCHORS,
     BOXES,
@@ -34,6 +33,8 @@ from tests.detection.inference.mediapipe.tiny_models import (
     raw_model,
 )
 
+generated = generated_code("metadata_schema")
+generated_detector = generated_code("object_detector_metadata_schema")
 WHITE = np.full((SIDE, SIDE, 3), 255, np.uint8)
 CALIBRATION = ScoreCalibration(
     curves=(ScoreCurve(0.5, 2.0, -1.0), None, ScoreCurve(1.0, 3.0, 0.5, 0.95)),
@@ -142,9 +143,11 @@ def _pixels(box: list[float]) -> tuple[int, int, int, int]:
 
 
 @pytest.mark.parametrize(("dtype", "metadata"), [("float32", METADATA), ("uint8", UINT8_METADATA)])
-def test_mediapipe_detects_what_the_model_does(dtype: str, metadata: DetectorMetadata) -> None:
+def test_mediapipe_detects_what_the_model_does(
+    dtype: str, metadata: DetectorMetadata, mediapipe_detect: Detect
+) -> None:
     content = add_metadata(detections_model(dtype), metadata, outputs=NAMES)
-    full, half = detect(content, [WHITE, WHITE // 2])
+    full, half = mediapipe_detect(content, [WHITE, WHITE // 2])
     assert [detection[:4] for detection in full] == [_pixels(box) for box in BOXES[:COUNT]]
     for found, light in ((full, 1.0), (half, 127 / 255)):
         (names, scores) = zip(
@@ -154,8 +157,8 @@ def test_mediapipe_detects_what_the_model_does(dtype: str, metadata: DetectorMet
         np.testing.assert_allclose(scores, np.array(SCORES[:COUNT]) * light, atol=1e-6)
 
 
-def test_mediapipe_decodes_raw_boxes() -> None:
-    (found,) = detect(add_metadata(raw_model(), RAW_METADATA, outputs=RAW_NAMES), [WHITE])
+def test_mediapipe_decodes_raw_boxes(mediapipe_detect: Detect) -> None:
+    (found,) = mediapipe_detect(add_metadata(raw_model(), RAW_METADATA, outputs=RAW_NAMES), [WHITE])
     best = np.max(LOGITS, axis=1)
     assert [one.categories[0].name for one in found] == [LABELS[number] for number in np.argmax(LOGITS, axis=1)]
     np.testing.assert_allclose([one.categories[0].score for one in found], 1 / (1 + np.exp(-best)), atol=1e-6)
@@ -164,9 +167,9 @@ def test_mediapipe_decodes_raw_boxes() -> None:
     np.testing.assert_allclose([one[:4] for one in found], exact, atol=1.0)  # whole pixels
 
 
-def test_mediapipe_calibrates_the_scores() -> None:
+def test_mediapipe_calibrates_the_scores(mediapipe_detect: Detect) -> None:
     metadata = dataclasses.replace(METADATA, calibration=CALIBRATION)
-    (found,) = detect(add_metadata(detections_model(), metadata, outputs=NAMES), [WHITE])
+    (found,) = mediapipe_detect(add_metadata(detections_model(), metadata, outputs=NAMES), [WHITE])
     scores = {one.categories[0].name: one.categories[0].score for one in found}
     logit = np.log(0.7 / 0.3)
     assert scores == {
@@ -176,14 +179,24 @@ def test_mediapipe_calibrates_the_scores() -> None:
     }
 
 
-def test_names_of_any_script_and_length_come_through() -> None:
-    labels = ("same", "same", "'q\" \\ %s {x}", "n" * 500, "عربى", "日本語", "\ufeffbom", " lead, trail ", "\t\x1b[31m")
+def test_names_of_any_script_and_length_come_through(mediapipe_detect: Detect) -> None:
+    labels: tuple[str, ...] = (
+        "same",
+        "same",
+        "'q\" \\ %s {x}",
+        "n" * 500,
+        "عربى",
+        "日本語",
+        "\ufeffbom",
+        " lead, trail ",
+        "\t\x1b[31m",
+    )
     labels += ("\x85\u2028x", "😀\u202e", "<b>", "x\x0b\x0cy", "a,b;c", " ")
     content = add_metadata(model_of_classes(len(labels)), dataclasses.replace(METADATA, labels=labels), outputs=NAMES)
-    (found,) = detect(content, [WHITE])
+    (found,) = mediapipe_detect(content, [WHITE])
     assert tuple(one.categories[0].name for one in found) == labels
 
 
-def test_without_metadata_mediapipe_refuses_the_model() -> None:
-    with pytest.raises(DetectorError, match="metadata"):
-        detect(detections_model(), [WHITE])
+def test_without_metadata_mediapipe_refuses_the_model(mediapipe_detect: Detect) -> None:
+    with pytest.raises(DetectorError, match="require TFLite Model Metadata"):
+        mediapipe_detect(detections_model(), [WHITE])

@@ -13,12 +13,12 @@ import tensorflow as tf
 from detection.inference.mediapipe.metadata import DetectorMetadata
 
 SIDE = 100
-BOXES = [
-    [0.1, 0.2, 0.5, 0.6],
-    [0.3, 0.05, 0.9, 0.95],
-    [0.0, 0.0, 0.2, 0.1],
+BOXES = [  # ymin, xmin, ymax, xmax
+    [0.104, 0.203, 0.508, 0.61],
+    [0.305, 0.052, 0.9, 0.956],
+    [0.0, 0.0, 0.207, 0.103],
     [0.0, 0.0, 0.0, 0.0],
-]  # ymin xmin ymax xmax
+]
 CLASSES = [2, 0, 1, 0]
 SCORES = [0.9, 0.7, 0.5, 0.0]
 COUNT = 3
@@ -78,6 +78,24 @@ def raw_model() -> bytes:
 
 
 @functools.cache
+def wrong_model(problem: str) -> bytes:
+    """A model of detections with something that MediaPipe does not take."""
+    batch, channels = 2 if problem == "batch" else 1, 1 if problem == "gray" else 3
+    classes = tf.int32 if problem == "classes" else tf.float32
+
+    def outputs(light: tf.Tensor) -> dict[str, tf.Tensor]:
+        return {
+            NAMES[0]: tf.constant([BOXES[: 3 if problem == "boxes" else 4]], tf.float32) + 0.0 * light,
+            NAMES[1]: tf.constant([CLASSES], classes) + tf.cast(0.0 * light, classes),
+            NAMES[2]: tf.constant([SCORES], tf.float32) * light,
+            NAMES[3]: tf.constant([[COUNT]] if problem == "count" else [COUNT], tf.float32) + 0.0 * light,
+        }
+
+    dtype = "int32" if problem == "int32" else "float32"
+    return _convert(outputs, dtype, [batch, SIDE, SIDE, channels])
+
+
+@functools.cache
 def model_with_weights() -> tuple[bytes, bytes]:
     """A model with a constant, and the bytes of the constant."""
     weights = np.random.default_rng(0).normal(size=[3, 64]).astype(np.float32)
@@ -95,9 +113,11 @@ def looping_model() -> bytes:
     return _convert(outputs, "float32")
 
 
-def _convert(outputs: Callable[[tf.Tensor], dict[str, tf.Tensor]], dtype: str) -> bytes:
+def _convert(
+    outputs: Callable[[tf.Tensor], dict[str, tf.Tensor]], dtype: str, shape: Sequence[int] = (1, SIDE, SIDE, 3)
+) -> bytes:
     class Module(tf.Module):
-        @tf.function(input_signature=[tf.TensorSpec([1, SIDE, SIDE, 3], tf.as_dtype(dtype), name="images")])
+        @tf.function(input_signature=[tf.TensorSpec(shape, tf.as_dtype(dtype), name="images")])
         def detect(self, images: tf.Tensor) -> dict[str, tf.Tensor]:
             return outputs(tf.reduce_mean(tf.cast(images, tf.float32)) / 255.0)
 

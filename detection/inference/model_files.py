@@ -21,7 +21,7 @@ from detection.storage.paths import join, name_of, parent
 from detection.storage.reading import read_bytes
 from detection.types import ImageInfo, ResizeMode, Resizing
 from schemas import serving
-from schemas.artifacts import CLIENT_PY, EXTRA_FILES, LABELS_JSON, LITERT_FILE, MODEL_JSON, ONNX_FILE
+from schemas.artifacts import CLIENT_PY, EXTRA_FILES, LABELS_JSON, LITERT_FILE, MODEL_JSON, ONNX_FILE, SCORE_CURVES_JSON
 from schemas.errors import ConfigError, DataError
 from schemas.program import require_module
 from schemas.quoting import printable
@@ -60,6 +60,7 @@ class ModelDescription(NamedTuple):
     nms: False: the outputs are the boxes and scores of all anchors.
     masks: the outputs include masks.
     sha256: of the file; None: unknown, as of a model that another program exported.
+    calibrated: the scores are calibrated, see `detection.inference.score_curves`.
     """
 
     format: FileFormat
@@ -72,6 +73,7 @@ class ModelDescription(NamedTuple):
     nms: bool
     masks: bool = False
     sha256: str | None = None
+    calibrated: bool = False
 
     def as_json(self) -> dict[str, Any]:
         """Returns the content of the file beside the model."""
@@ -89,6 +91,7 @@ class ModelDescription(NamedTuple):
             },
             "preprocessing": self._preprocessing(),
             "non_maximum_suppression": self.nms,
+            "calibrated_scores": self.calibrated,
             "outputs": self._outputs(),
             "postprocessing": self._postprocessing(),
         }
@@ -113,9 +116,10 @@ class ModelDescription(NamedTuple):
                 serving.RAW_BOXES: f"float32 [B, A, 4]: {boxes}",
                 serving.RAW_SCORES: f"float32 [B, A, C]: probabilities, in the order of {labels}",
             }
+        calibrated = f"calibrated in the model by the curves in {join(EXTRA_FILES, SCORE_CURVES_JSON)}"
         outputs = {
             serving.BOXES: f"float32 [B, N, 4]: {boxes}",
-            serving.SCORES: "float32 [B, N], best first",
+            serving.SCORES: "float32 [B, N], best first" + (f"; {calibrated}" if self.calibrated else ""),
             serving.CLASSES: f"int64 [B, N]: ids in {labels}",
             serving.COUNT: "int32 [B]: valid rows",
         }
@@ -189,6 +193,7 @@ def read_description(folder: str | Path) -> ModelDescription | None:
             nms=bool(content["non_maximum_suppression"]),
             masks=serving.MASKS in content["outputs"],
             sha256=content.get("sha256"),
+            calibrated=bool(content.get("calibrated_scores")),
         )
         if description.format not in get_args(FileFormat) or description.dtype not in ("float32", "uint8"):
             raise ValueError(description.format)

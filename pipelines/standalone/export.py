@@ -18,14 +18,17 @@ from detection.inference.export.serving_module import ServingModule
 from detection.inference.model_files import FILE_NAMES, FileDetector, ModelDescription, write_model_file
 from detection.inference.restore import TrainedDetector, load_trained
 from detection.inference.saved_model import SignatureDetector
+from detection.inference.score_curves import SCORE_CURVES_FILE, ScoreCurves
 from detection.models.registry import detector_from_config
 from detection.storage.atomic import new_directory
-from detection.storage.paths import is_remote, name_of, parent
+from detection.storage.files import is_file
+from detection.storage.paths import is_remote, join, name_of, parent
 from detection.storage.tfrecord import find_shards
 from detection.types import EncodedImage
 from detection.weights.locate import CheckpointChoice, locate_model
 from pipelines.folders import output_folder
 from pipelines.standalone.predict import find_images
+from pipelines.standalone.score_calibration import ScoreCalibration, fit_score_curves
 from pipelines.standalone.to_examples import data_as_examples
 from schemas.artifacts import SAVED_MODEL_FILE
 from schemas.config.config import Config
@@ -71,6 +74,7 @@ class ExportOptions(NamedTuple):
     checkpoint: checkpoint of a training to export; see `checkpoint_of_training`.
     sample_images: image files and folders of images, on which a LiteRT or ONNX file is compared with the
         SavedModel; none: some of the calibration's, or drawn ones.
+    score_calibration: images that scores are calibrated on; None: scores as they are.
     """
 
     format: Format = "saved-model"
@@ -83,6 +87,7 @@ class ExportOptions(NamedTuple):
     assignments: Sequence[str] = ()
     checkpoint: CheckpointChoice = None
     sample_images: Sequence[str] = ()
+    score_calibration: ScoreCalibration | None = None
 
 
 def export_model(model: str, output: str, options: ExportOptions) -> str:
@@ -110,6 +115,14 @@ def export_model(model: str, output: str, options: ExportOptions) -> str:
         trained = _with_changes(load_trained(source, weights=options.weights), options)
         if options.format == "saved-model":
             _require_od_api_outputs(trained, options)
+        else:
+            _require_crops(trained, options)
+        curves = None
+        if options.score_calibration is not None:
+            curves, notes = fit_score_curves(trained, options.score_calibration, model=source)
+        elif is_file(join(source, SCORE_CURVES_FILE)):
+            notes = ["the scores of --model are calibrated, those of this export are not: add --calibrate DIR"]
+        if options.format == "saved-model":
             export_saved_model(
                 trained.detector,
                 folder,
@@ -119,9 +132,10 @@ def export_model(model: str, output: str, options: ExportOptions) -> str:
                 batch_size=options.batch_size,
                 nms=options.nms,
                 od_api_outputs=options.od_api_outputs,
+                score_curves=curves,
             )
         else:
-            notes = _write_file(trained, folder, options)
+            notes += _write_file(trained, folder, options, curves)
     return "\n".join([_sentence(trained, options), *notes])
 
 
@@ -154,6 +168,11 @@ def _check(options: ExportOptions) -> None:
         )
     if options.calibration is not None and options.calibration.images < 1:
         raise ConfigError(f"--calibration-images {options.calibration.images}: pass at least 1.")
+    if options.score_calibration is not None and not options.nms:
+        raise ConfigError(
+            "--calibrate with --no-nms: the scores of detections are calibrated, and without non-maximum suppression "
+            "there are none. Remove one of the two flags."
+        )
     for assignment in options.assignments:
         key = assignment.partition("=")[0]
         if not any(key == known or key.startswith(f"{known}.") for known in _CHANGEABLE):
@@ -221,11 +240,18 @@ def _require_od_api_outputs(trained: TrainedDetector, options: ExportOptions) ->
         )
 
 
-def _write_file(trained: TrainedDetector, folder: Path, options: ExportOptions) -> list[str]:
+def _write_file(
+    trained: TrainedDetector, folder: Path, options: ExportOptions, curves: ScoreCurves | None
+) -> list[str]:
     """Writes a LiteRT or ONNX file with its descriptions; returns notes for the user."""
-    _require_crops(trained, options)
     batch_size = options.batch_size or (1 if options.format == "litert" else None)
-    module = ServingModule(trained.detector, trained.categories, batch_size=batch_size, nms=options.nms)
+    module = ServingModule(
+        trained.detector,
+        trained.categories,
+        batch_size=batch_size,
+        nms=options.nms,
+        curves=curves and curves.curves,
+    )
     int8 = options.precision == "int8"
     description = ModelDescription(
         format="litert" if options.format == "litert" else "onnx",
@@ -237,6 +263,7 @@ def _write_file(trained: TrainedDetector, folder: Path, options: ExportOptions) 
         padding=trained.detector.pixel_mean,
         nms=options.nms,
         masks=trained.detector.mask_size > 0 and options.nms,
+        calibrated=curves is not None,
     )
     notes, images = [], _read_images(options.sample_images)
     if options.format == "onnx":
@@ -256,13 +283,18 @@ def _write_file(trained: TrainedDetector, folder: Path, options: ExportOptions) 
         categories=trained.categories,
         config_yaml=to_yaml(trained.config),
         exported_from=trained.exported_from,
+        score_curves=curves,
     )
     write_model_file(folder, content, description)
-    return [*_differences(trained, folder, options, images), *notes]
+    return [*_differences(trained, folder, options, curves, images), *notes]
 
 
 def _differences(
-    trained: TrainedDetector, folder: Path, options: ExportOptions, images: Sequence[EncodedImage]
+    trained: TrainedDetector,
+    folder: Path,
+    options: ExportOptions,
+    curves: ScoreCurves | None,
+    images: Sequence[EncodedImage],
 ) -> list[str]:
     """Compares the written file with the SavedModel of the detector; no detections are not compared."""
     if not options.nms:
@@ -271,7 +303,8 @@ def _differences(
         file = FileDetector(folder=folder, batch_size=1)
     except ConfigError as error:  # the runtime is not installed
         return [f"not compared with the SavedModel: {error}"]
-    saved_model = SignatureDetector(ServingModule(trained.detector, trained.categories).serve_encoded, batch_size=1)
+    module = ServingModule(trained.detector, trained.categories, curves=curves and curves.curves)
+    saved_model = SignatureDetector(module.serve_encoded, batch_size=1)
     images = images or drawn_images(trained.detector.image_size)
     return [str(compare_with_saved_model(file, saved_model, images))]
 

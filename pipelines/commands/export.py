@@ -91,9 +91,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="Examples or a data set with annotations, which the scores are calibrated on; default: scores as they are",
     )
-    parser.add_argument(
-        "--calibrate-split", metavar="NAME", help=f"--calibrate: split of it; default: {EVAL_SPLIT}"
-    )
+    parser.add_argument("--calibrate-split", metavar="NAME", help=f"--calibrate: split of it; default: {EVAL_SPLIT}")
     group = parser.add_argument_group("litert")
     group.add_argument(
         "--precision", choices=("float32", "float16", "int8"), default="float32", help="default: float32"

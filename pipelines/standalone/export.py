@@ -108,6 +108,11 @@ def export_model(model: str, output: str, options: ExportOptions) -> str:
         CocoflowError: the model cannot be converted.
     """
     _check(options)
+    if options.score_calibration is not None and not options.nms:
+        raise ConfigError(
+            "--calibrate with --no-nms: the scores of detections are calibrated, and without non-maximum suppression "
+            "there are none. Remove one of the two flags."
+        )
     marker = SAVED_MODEL_FILE if options.format == "saved-model" else FILE_NAMES[options.format]
     notes: list[str] = []
     with _new_output(output, last=marker) as folder:
@@ -168,11 +173,6 @@ def _check(options: ExportOptions) -> None:
         )
     if options.calibration is not None and options.calibration.images < 1:
         raise ConfigError(f"--calibration-images {options.calibration.images}: pass at least 1.")
-    if options.score_calibration is not None and not options.nms:
-        raise ConfigError(
-            "--calibrate with --no-nms: the scores of detections are calibrated, and without non-maximum suppression "
-            "there are none. Remove one of the two flags."
-        )
     for assignment in options.assignments:
         key = assignment.partition("=")[0]
         if not any(key == known or key.startswith(f"{known}.") for known in _CHANGEABLE):

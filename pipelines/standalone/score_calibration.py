@@ -46,7 +46,9 @@ class ScoreCalibration(NamedTuple):
     split: str
 
 
-def fit_score_curves(trained: TrainedDetector, calibration: ScoreCalibration, *, model: str) -> tuple[ScoreCurves, list[str]]:
+def fit_score_curves(
+    trained: TrainedDetector, calibration: ScoreCalibration, *, model: str
+) -> tuple[ScoreCurves, list[str]]:
     """Detects on the images of a split, and fits curves to the detections that match its ground truth.
 
     Args:
@@ -154,13 +156,16 @@ def _notes(curves: ScoreCurves, evaluated: Evaluated, categories: Sequence[dict[
     classes = _classes(evaluated, [category["id"] for category in categories])
     calibrated = evaluated.with_scores(calibrate_scores(curves.curves, evaluated.detections.scores, classes))
     change = float(np.abs(_category_aps(calibrated) - _category_aps(evaluated)).max())
-    aps = "the AP of each category is unchanged" if change == 0.0 else f"APs of categories change by {change:.1g} at most"
+    aps = "the AP of each category is unchanged"
+    if change > 0.0:  # scores that were nearly equal are equal in float32
+        aps = f"APs of categories change by {change:.1g} at most"
     notes = [
         f"scores calibrated on {curves.images} images of {curves.split}: expected calibration error "
         f"{curves.error_before:.4f} before, {curves.error_after:.4f} after (each half of the images with the curves of "
         f"the other half); {aps}"
     ]
-    named = [curve for curve, category in zip(curves.curves, categories, strict=True) if category.get("name", "") is not None]
+    pairs = zip(curves.curves, categories, strict=True)
+    named = [curve for curve, category in pairs if category.get("name", "") is not None]
     few = [curve for curve in named if curve.fitted_on != "category"]
     if few:
         instead = "scores as they are" if few[0].fitted_on == "nothing" else "the curve of all categories"

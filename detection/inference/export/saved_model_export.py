@@ -125,7 +125,7 @@ def write_extra_files(
     exported_from: ExportedFrom | None,
     score_curves: ScoreCurves | None = None,
 ) -> None:
-    """Writes the configuration, the categories, the step and the score curves to `assets.extra/`, so that every copy has them.
+    """Writes what describes a model to `assets.extra/`, so that every copy has it.
 
     Args:
         folder: folder of an exported model.

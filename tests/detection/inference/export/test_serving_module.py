@@ -73,8 +73,8 @@ def curves() -> list[ScoreCurve]:
 def expected(detector: Detector, curves: list[ScoreCurve]) -> list[np.ndarray]:
     """Of each image the rows (box, score, category), with the scores of numpy."""
     images = []
-    detected = SignatureDetector(ServingModule(detector, CATEGORIES).serve_encoded, batch_size=1).detect(random_images())
-    for results in detected:
+    plain = SignatureDetector(ServingModule(detector, CATEGORIES).serve_encoded, batch_size=1)
+    for results in plain.detect(random_images()):
         assert len(results) > 5
         rows = results.rows.copy()
         rows[:, 5] = calibrate_scores(curves, rows[:, 5], [IDS.index(category) for category in rows[:, 6]])

@@ -85,10 +85,15 @@ def expected(detector: Detector, curves: list[ScoreCurve]) -> list[np.ndarray]:
 
 def assert_calibrated(model: SignatureDetector, expected: list[np.ndarray]) -> None:
     for results, rows in zip(model.detect(random_images()), expected, strict=True):
-        assert (np.diff(results.rows[:, 5]) <= 0).all()
-        np.testing.assert_array_equal(results.rows[:, 6], rows[:, 6])
-        np.testing.assert_allclose(results.rows[:, 5], rows[:, 5], atol=1e-5)
-        np.testing.assert_allclose(results.rows[:, 1:5], rows[:, 1:5], atol=0.01)
+        found = results.rows
+        assert (np.diff(found[:, 5]) <= 0).all()
+        np.testing.assert_allclose(found[:, 5], rows[:, 5], atol=1e-5)
+        # Each detection has its own score; those that are equal but for rounding may change places.
+        boxes, others = (np.delete(one, [0, 5], axis=1) for one in (found, rows))
+        nearest = np.abs(boxes[:, None] - others).max(axis=2).argmin(axis=1)
+        assert sorted(nearest) == list(range(len(rows)))
+        np.testing.assert_allclose(boxes, others[nearest], atol=0.01)
+        np.testing.assert_allclose(found[:, 5], rows[nearest, 5], atol=1e-5)
 
 
 @pytest.mark.slow

@@ -129,7 +129,7 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError("--calibrate-split: for --calibrate DIR, which is missing.")
     if args.format == "onnx":
         require_module("tf2onnx")
-    require_existing({"--model": args.model})
+    require_existing({"--model": args.model, "--calibrate": args.calibrate})
     with quiet_run(None, verbose=args.verbose):
         from pipelines.standalone.export import Calibration, ExportOptions, export_model
         from pipelines.standalone.score_calibration import ScoreCalibration

@@ -35,6 +35,7 @@ SAVED_MODEL_FILE = "saved_model.pb"  # written last: without it no folder is a S
 EXTRA_FILES = "assets.extra"  # inside a SavedModel: our files, copied with it
 CHECKSUMS_JSON = "checksums.json"  # in EXTRA_FILES: {path in the SavedModel: SHA-256}, without EXTRA_FILES
 EXPORTED_FROM_JSON = "training.json"  # in EXTRA_FILES: {"step", "weights", "chosen_on"}, see `ExportedFrom`
+SCORE_CURVES_JSON = "score_curves.json"  # in EXTRA_FILES, of calibrated scores: `detection.inference.score_curves`
 
 # In EXTRA_FILES of a pushed version, added by the push.
 WARMUP_REQUESTS = "tf_serving_warmup_requests"  # TFRecord of PredictionLog; TF Serving fixes the name

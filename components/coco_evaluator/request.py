@@ -11,6 +11,9 @@ from detection.storage.paths import join
 from schemas.artifacts import DATASET_JSON, split_dir
 from schemas.config.evaluate import EvaluateConfig
 from schemas.errors import DataError
+from schemas.quoting import quoted
+
+_LISTED = 10  # categories in a message
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,33 @@ def read_dataset(root: str | Path, split: str) -> Dataset:
     if not (is_dir(folder) and list_folder(folder)):
         raise DataError(f"{folder}: no file of records. Write the examples again.")
     return Dataset(folder, dataset["categories"], _image_count(dataset, split))
+
+
+def require_categories(
+    own: Sequence[Mapping[str, Any]], categories: Sequence[Mapping[str, Any]], *, model: str, data: str
+) -> None:
+    """Requires that a data set has every category that a model detects; it may have more.
+
+    Args:
+        own: COCO `categories` of the model; an entry without `name` may have any name in the data set, one whose
+            `name` is None is no category.
+        categories: COCO `categories` of the data set.
+        model: name of the model in errors.
+        data: name of the data set in errors.
+
+    Raises:
+        DataError: some are missing, or have other names there.
+    """
+    named = {category["id"]: category["name"] for category in categories}
+    detected = [entry for entry in own if entry.get("name", "") is not None]
+    lacking = [entry for entry in detected if named.get(entry["id"]) != entry.get("name", named.get(entry["id"]))]
+    if lacking:
+        listed = ", ".join(f"{entry['id']} {quoted(entry.get('name'))}" for entry in lacking[:_LISTED])
+        more = f" and {len(lacking) - _LISTED} more" if len(lacking) > _LISTED else ""
+        raise DataError(
+            f"{data}: it lacks categories that the model {model} detects: {listed}{more}. "
+            "Name a data set whose categories have the ids and names that the model was trained on."
+        )
 
 
 def _image_count(dataset: dict[str, Any], split: str) -> int | None:

@@ -20,8 +20,6 @@ from detection.coco.params import RECALLS, Params
 from detection.datasets.entries import Entry, Rows
 from schemas.config.evaluate import AnalysisConfig
 
-_BINS = 10
-
 
 def analyse(
     ground_truth: Mapping[str, Any],
@@ -79,7 +77,7 @@ def _analysis(
 ) -> Analysis:
     ground_truth, detections, params = candidate.ground_truth, candidate.detections, candidate.params
     diagnosis = candidate.diagnosis(options)
-    calibration = _calibrate(candidate, options.iou)
+    calibration = candidate.calibration(options)
     intervals = bootstrap(candidate, baseline, options)
     gallery = Gallery(candidate, diagnosis, options)
     keypoints = params.iou_type == "keypoints"
@@ -127,14 +125,6 @@ def _confusion(candidate: Evaluated, options: AnalysisConfig) -> Confusion:
         iou=options.iou,
         score=options.score,
     )
-
-
-def _calibrate(candidate: Evaluated, iou: float) -> CalibrationBins | None:
-    """Returns None without detections, and if scores are not probabilities."""
-    scores = candidate.detections.scores
-    if not scores.size or scores.min() < 0.0 or scores.max() > 1.0:
-        return None
-    return candidate.evaluation.calibration(iou=iou, bins=_BINS)
 
 
 def _calibration(measured: CalibrationBins | None) -> Calibration | None:

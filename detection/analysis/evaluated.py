@@ -1,9 +1,11 @@
 """Evaluation of models' detections on the images of an analysis."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from detection.analysis.instances import (
     DetectionColumns,
@@ -15,13 +17,15 @@ from detection.analysis.instances import (
     sample_ids,
 )
 from detection.coco.engine import Arrays, MatchingEngine
-from detection.coco.engine.batch import BatchEvaluation, Diagnosis, Geometry
+from detection.coco.engine.batch import BatchEvaluation, CalibrationBins, Diagnosis, Geometry
 from detection.coco.engine.streaming import require_analysis
 from detection.coco.metrics import metrics_from_arrays
-from detection.coco.params import Params
+from detection.coco.params import FloatArray, Params
 from detection.datasets.entries import Entry, Rows
 from schemas.config.evaluate import AnalysisConfig
 from schemas.errors import ConfigError
+
+_BINS = 10  # of the calibration
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,6 +71,23 @@ class Evaluated:
     def diagnosis(self, options: AnalysisConfig) -> Diagnosis:
         """The status of each detection and annotation."""
         return self.evaluation.diagnose(iou=options.iou, score=options.score)
+
+    def calibration(self, options: AnalysisConfig) -> CalibrationBins | None:
+        """Scores compared with precision; None without detections, and if scores are not probabilities."""
+        scores = self.detections.scores
+        if not scores.size or scores.min() < 0.0 or scores.max() > 1.0:
+            return None
+        return self.evaluation.calibration(iou=options.iou, bins=_BINS)
+
+    def with_scores(self, scores: FloatArray) -> "Evaluated":
+        """Returns an evaluation of the same boxes with other scores.
+
+        Args:
+            scores: float64 [N], in the order of `detections`, whose results are rows.
+        """
+        rows = np.array(self.detections.results)
+        rows[:, 5] = scores
+        return replace(self, detections=replace(self.detections, results=rows, scores=scores))
 
 
 class Model(NamedTuple):

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from detection.inference.mediapipe.metadata import DetectorMetadata
 from detection.inference.mediapipe.reader import read_metadata
+from detection.inference.score_curves import ScoreCurves, calibrate_scores
 from schemas import serving
 from schemas.errors import ConfigError, DataError
 from schemas.program import require_module
@@ -25,7 +26,12 @@ _RAW_IOU_THRESHOLD, _RAW_DETECTIONS = 0.3, 100
 
 
 def load_network(
-    file_format: FileFormat, content: bytes, *, where: str, categories: Sequence[Mapping[str, Any]]
+    file_format: FileFormat,
+    content: bytes,
+    *,
+    where: str,
+    categories: Sequence[Mapping[str, Any]],
+    curves: ScoreCurves | None,
 ) -> Network:
     """Loads a model; its outputs are those of a SavedModel, but for `valid`.
 
@@ -33,7 +39,8 @@ def load_network(
         file_format: kind of the file.
         content: of the file.
         where: its path, for messages.
-        categories: of the data set, in the order of the network's classes; read for MediaPipe's files only.
+        categories: of the data set, in the order of the network's classes; for MediaPipe's files only.
+        curves: calibration of the scores, which MediaPipe applies; for its files only.
 
     Raises:
         DataError: the file cannot be read, or its metadata do not fit.
@@ -41,7 +48,9 @@ def load_network(
     """
     try:
         if file_format == "mediapipe":
-            return _mediapipe(content, read_metadata(content, where), where, categories)
+            metadata = read_metadata(content, where)
+            _require_own(metadata, where, categories, curves)
+            return _mediapipe(content, metadata, categories, curves)
         return _onnx(content) if file_format == "onnx" else _litert(content)
     except (ConfigError, DataError):
         raise
@@ -74,22 +83,40 @@ def _onnx(content: bytes) -> Network:
     return lambda pixels: dict(zip(names, session.run(names, {serving.IMAGES: pixels}), strict=True))
 
 
+def _require_own(
+    metadata: DetectorMetadata, where: str, categories: Sequence[Mapping[str, Any]], curves: ScoreCurves | None
+) -> None:
+    """Requires metadata that agree with the files beside the model."""
+    labels = tuple(label for _, label in labelled_categories(categories))
+    if metadata.labels != labels or (metadata.calibration is None) != (curves is None):
+        what = "labels are not the categories" if metadata.labels != labels else "score calibration is not that"
+        raise DataError(f"{where}: its {what} beside it. Export or copy the model again.")
+
+
 def _mediapipe(
-    content: bytes, metadata: DetectorMetadata, where: str, categories: Sequence[Mapping[str, Any]]
+    content: bytes,
+    metadata: DetectorMetadata,
+    categories: Sequence[Mapping[str, Any]],
+    curves: ScoreCurves | None,
 ) -> Network:
     """Runs a file for MediaPipe; classes become category ids."""
-    labelled = labelled_categories(categories)
-    if metadata.labels != tuple(label for _, label in labelled):
-        raise DataError(f"{where}: its labels are not the categories beside it. Export or copy the model again.")
-    run, ids = _litert(content), np.array([categories[at]["id"] for at, _ in labelled], np.int64)
+    run, classes_of = _litert(content), np.array([at for at, _ in labelled_categories(categories)])
+    ids = np.array([category["id"] for category in categories], np.int64)
 
     def network(pixels: Array) -> Mapping[str, Array]:
         outputs = run(pixels)
         if metadata.anchors_yxhw is not None:
             deltas, logits = outputs[serving.BOX_DELTAS][0], outputs[serving.CLASS_LOGITS][0]
             outputs = _suppressed(deltas, logits, metadata.anchors_yxhw)
-        classes = np.clip(outputs[serving.CLASSES].astype(np.int64), 0, len(ids) - 1)
-        return {**outputs, serving.CLASSES: ids[classes], serving.COUNT: outputs[serving.COUNT].astype(np.int32)}
+        boxes, scores, count = outputs[serving.BOXES], outputs[serving.SCORES], outputs[serving.COUNT].astype(np.int32)
+        classes = classes_of[np.clip(outputs[serving.CLASSES].astype(np.int64), 0, len(classes_of) - 1)]
+        if curves is not None:
+            valid = np.arange(scores.shape[1]) < count[:, np.newaxis]
+            scores = np.where(valid, calibrate_scores(curves.curves, scores, classes), 0.0).astype(np.float32)
+            order = np.argsort(-scores, axis=1, kind="stable")
+            boxes = np.take_along_axis(boxes, order[..., np.newaxis], axis=1)
+            scores, classes = (np.take_along_axis(values, order, axis=1) for values in (scores, classes))
+        return {serving.BOXES: boxes, serving.SCORES: scores, serving.CLASSES: ids[classes], serving.COUNT: count}
 
     return network
 

@@ -13,6 +13,7 @@ from detection.inference.export import client
 from detection.inference.file_runtimes import Array, Delegate, FileFormat, damaged_file, load_network
 from detection.inference.restore import read_model_categories
 from detection.inference.saved_model import SignatureDetector, without_nms
+from detection.inference.score_curves import read_score_curves
 from detection.input_pipeline.network_input import fit_pixels
 from detection.storage.atomic import write_bytes, write_json
 from detection.storage.checksums import changed_file
@@ -22,7 +23,7 @@ from detection.storage.paths import join, name_of, parent
 from detection.storage.reading import read_bytes
 from detection.types import ImageInfo, ResizeMode, Resizing
 from schemas import serving
-from schemas.artifacts import CLIENT_PY, EXTRA_FILES, LABELS_JSON, LITERT_FILE, MODEL_JSON, ONNX_FILE
+from schemas.artifacts import CLIENT_PY, EXTRA_FILES, LABELS_JSON, LITERT_FILE, MODEL_JSON, ONNX_FILE, SCORE_CURVES_JSON
 from schemas.errors import DataError
 
 FILE_NAMES: dict[FileFormat, str] = {"litert": LITERT_FILE, "onnx": ONNX_FILE, "mediapipe": LITERT_FILE}
@@ -55,6 +56,7 @@ class ModelDescription(NamedTuple):
     masks: the outputs include masks.
     sha256: of the file; None: unknown, as of a model that another program exported.
     delegate: hardware that a file for MediaPipe is for.
+    calibrated: the scores are calibrated, see `detection.inference.score_curves`.
     """
 
     format: FileFormat
@@ -68,6 +70,7 @@ class ModelDescription(NamedTuple):
     masks: bool = False
     sha256: str | None = None
     delegate: Delegate | None = None
+    calibrated: bool = False
 
     def as_json(self) -> dict[str, Any]:
         """Returns the content of the file beside the model."""
@@ -86,6 +89,7 @@ class ModelDescription(NamedTuple):
             },
             "preprocessing": self._preprocessing(),
             "non_maximum_suppression": self.nms,
+            "calibrated_scores": self.calibrated,
             "outputs": self._outputs(),
             "postprocessing": self._postprocessing(),
         }
@@ -115,9 +119,10 @@ class ModelDescription(NamedTuple):
                 serving.RAW_BOXES: f"float32 [B, A, 4]: {boxes}",
                 serving.RAW_SCORES: f"float32 [B, A, C]: probabilities, in the order of {labels}",
             }
+        calibrated = f"calibrated in the model by the curves in {join(EXTRA_FILES, SCORE_CURVES_JSON)}"
         outputs = {
             serving.BOXES: f"float32 [B, N, 4]: {boxes}",
-            serving.SCORES: "float32 [B, N], best first",
+            serving.SCORES: "float32 [B, N], best first" + (f"; {calibrated}" if self.calibrated else ""),
             serving.CLASSES: f"int64 [B, N]: ids in {labels}",
             serving.COUNT: "int32 [B]: valid rows",
         }
@@ -197,6 +202,7 @@ def read_description(folder: str | Path) -> ModelDescription | None:
             masks=serving.MASKS in content["outputs"],
             sha256=content.get("sha256"),
             delegate=content["delegate"] if content["format"] == "mediapipe" else None,
+            calibrated=bool(content.get("calibrated_scores")),
         )
         if description.format not in get_args(FileFormat) or description.dtype not in ("float32", "uint8"):
             raise ValueError(description.format)
@@ -240,8 +246,12 @@ class FileDetector(SignatureDetector):
         if description.sha256 not in (None, hashlib.sha256(content).hexdigest()):
             raise changed_file(self._path, join(folder, MODEL_JSON))
         self._as_mediapipe = as_mediapipe
-        categories = read_model_categories(folder) or [] if description.format == "mediapipe" else []
-        self._network = load_network(description.format, content, where=self._path, categories=categories)
+        mediapipe = description.format == "mediapipe"  # whose files leave these to the application
+        categories = (read_model_categories(folder) or []) if mediapipe else []
+        curves = read_score_curves(folder) if mediapipe else None
+        self._network = load_network(
+            description.format, content, where=self._path, categories=categories, curves=curves
+        )
         super().__init__(self._detect, batch_size=size)
 
     def _detect(self, images: tf.Tensor) -> dict[str, tf.Tensor]:

@@ -5,7 +5,7 @@ from typing import Any
 
 from components.coco_evaluator.evaluation import Evaluation, evaluate_models
 from components.coco_evaluator.measured_types import require_iou_types
-from components.coco_evaluator.request import Task, read_dataset
+from components.coco_evaluator.request import Task, read_dataset, require_categories
 from components.coco_evaluator.tfma.eval_config import read_eval_config
 from components.coco_evaluator.tfma.slice_metrics import BASELINE, CANDIDATE
 from detection.inference.detectors import open_detector
@@ -17,11 +17,7 @@ from pipelines.folders import output_folder
 from pipelines.standalone.to_examples import data_as_examples
 from schemas.artifacts import BLESSING_JSON
 from schemas.config.config import Config
-from schemas.errors import DataError
 from schemas.program import require_module
-from schemas.quoting import quoted
-
-_LISTED = 10  # categories in a message
 
 
 def evaluate_model(
@@ -57,20 +53,21 @@ def evaluate_model(
     model = model_folder(locate_model(model, checkpoint))
     locations = {CANDIDATE: model} | ({BASELINE: model_folder(locate_model(baseline))} if baseline else {})
     require_iou_types(locations, evaluation, eval_config)
+    own = read_model_categories(model) or ()
 
     def check(categories: Sequence[Mapping[str, Any]]) -> None:
         # Data of another tool is converted first, which takes minutes: check before what would fail after.
         for place in locations.values():
             size = evaluation.batch_size
             augmented(open_detector(place, batch_size=size), evaluation.tta, batch_size=size)
-        _require_categories(model, categories, examples)
+        require_categories(own, categories, model=model, data=examples)
 
     with (
         output_folder(output, last=BLESSING_JSON) as folder,
         data_as_examples(config, examples, split=evaluation.split, check=check, shared=folder) as root,
     ):
         dataset = read_dataset(root, evaluation.split)
-        _require_categories(model, dataset.categories, examples)
+        require_categories(own, dataset.categories, model=model, data=examples)
         task = Task(
             records=dataset.records,
             images=dataset.images,
@@ -82,21 +79,3 @@ def evaluate_model(
             eval_config=eval_config,
         )
         return evaluate_models(task, folder, beam_args=config.run.beam_args)
-
-
-def _require_categories(model: str, categories: Sequence[Mapping[str, Any]], data: str) -> None:
-    """Requires that the data set has every category that the model detects; it may have more.
-
-    Raises:
-        DataError: some are missing, or have other names there.
-    """
-    named = {category["id"]: category["name"] for category in categories}
-    own = [entry for entry in read_model_categories(model) or () if entry.get("name", "") is not None]
-    lacking = [entry for entry in own if named.get(entry["id"]) != entry.get("name", named.get(entry["id"]))]
-    if lacking:
-        listed = ", ".join(f"{entry['id']} {quoted(entry.get('name'))}" for entry in lacking[:_LISTED])
-        more = f" and {len(lacking) - _LISTED} more" if len(lacking) > _LISTED else ""
-        raise DataError(
-            f"{data}: it lacks categories that the model {model} detects: {listed}{more}. "
-            "Evaluate on a data set whose categories have the ids and names that the model was trained on."
-        )

@@ -8,13 +8,16 @@ from detection.inference.export.saved_model_export import export_saved_model
 from detection.inference.file_runtimes import Delegate
 from detection.inference.model_files import FILE_NAMES
 from detection.inference.restore import TrainedDetector, load_trained
+from detection.inference.score_curves import SCORE_CURVES_FILE
 from detection.models.registry import detector_from_config
 from detection.storage.atomic import new_directory
-from detection.storage.paths import is_remote
+from detection.storage.files import is_file
+from detection.storage.paths import is_remote, join
 from detection.weights.locate import locate_model
 from pipelines.folders import output_folder
-from pipelines.standalone.export_files import write_file
+from pipelines.standalone.export_files import require_format, write_file
 from pipelines.standalone.export_options import ExportOptions, check_options
+from pipelines.standalone.score_calibration import fit_score_curves
 from schemas.artifacts import SAVED_MODEL_FILE
 from schemas.config.config_io import load_config, to_yaml
 from schemas.errors import ConfigError
@@ -44,10 +47,19 @@ def export_model(model: str, output: str, options: ExportOptions) -> str:
     marker = SAVED_MODEL_FILE if options.format == "saved-model" else FILE_NAMES[options.format]
     notes: list[str] = []
     with _new_output(output, last=marker) as folder:
-        source = load_trained(locate_model(model, options.checkpoint), weights=options.weights)
+        location = locate_model(model, options.checkpoint)
+        source = load_trained(location, weights=options.weights)
         trained = _with_changes(source, options)
         if options.format == "saved-model":
             _require_od_api_outputs(trained, options)
+        else:
+            require_format(trained, options)
+        curves = None
+        if options.score_calibration is not None:
+            curves, notes = fit_score_curves(trained, options.score_calibration, model=location)
+        elif is_file(join(location, SCORE_CURVES_FILE)):
+            notes = ["the scores of --model are calibrated, those of this export are not: add --calibrate DIR"]
+        if options.format == "saved-model":
             export_saved_model(
                 trained.detector,
                 folder,
@@ -57,10 +69,11 @@ def export_model(model: str, output: str, options: ExportOptions) -> str:
                 batch_size=options.batch_size,
                 nms=options.nms,
                 od_api_outputs=options.od_api_outputs,
+                score_curves=curves,
             )
         else:
             expected = _with_changes(source, options._replace(assignments=_without_resize(options)))
-            notes = write_file(trained, folder, options, expected=expected)
+            notes += write_file(trained, folder, options, expected=expected, curves=curves)
     return "\n".join([_sentence(trained, options), *notes])
 
 

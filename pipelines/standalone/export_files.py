@@ -21,9 +21,10 @@ from detection.inference.export.serving_module import ServingModule
 from detection.inference.model_files import FileDetector, ModelDescription, write_model_file
 from detection.inference.restore import TrainedDetector
 from detection.inference.saved_model import SignatureDetector
+from detection.inference.score_curves import ScoreCurves
 from detection.storage.paths import name_of, parent
 from detection.storage.tfrecord import find_shards
-from detection.types import EncodedImage, Resizing
+from detection.types import EncodedImage
 from pipelines.standalone.export_options import Calibration, ExportOptions
 from pipelines.standalone.predict import find_images
 from pipelines.standalone.to_examples import data_as_examples
@@ -38,8 +39,35 @@ _SAMPLE_IMAGES = 8  # on which a file is compared, at most
 _CHECKED_IMAGES, _BATCH = 24, 8  # of the calibration, that are compared with the training
 
 
+def require_format(trained: TrainedDetector, options: ExportOptions) -> None:
+    """Requires a detector that a file of the format can hold.
+
+    Raises:
+        ConfigError: masks in the size of the image, which a model file does not see; or for MediaPipe images that
+            keep their aspect ratio.
+    """
+    form, mode = trained.detector.mask_output, trained.detector.resizing.mode
+    if options.format != "mediapipe" and options.nms and form != "crops":
+        raise ConfigError(
+            f"--format {options.format} with model.postprocess.mask_output = {form}: a model file gets the resized "
+            "image, and does not know the size of the image whose masks these would be. Add --set "
+            "model.postprocess.mask_output=crops, or export a SavedModel."
+        )
+    if options.format == "mediapipe" and mode != "stretch":
+        raise ConfigError(
+            f"--format mediapipe with model.resize.mode = {mode}: MediaPipe stretches images to the input. Train with "
+            "--set model.resize.mode=stretch, as the configuration `phone` does. Or add that here: the export then "
+            "tells, from --sample-images, what the model loses on stretched images."
+        )
+
+
 def write_file(
-    trained: TrainedDetector, folder: Path, options: ExportOptions, *, expected: TrainedDetector
+    trained: TrainedDetector,
+    folder: Path,
+    options: ExportOptions,
+    *,
+    expected: TrainedDetector,
+    curves: ScoreCurves | None,
 ) -> list[str]:
     """Writes a LiteRT, ONNX or MediaPipe file with its descriptions.
 
@@ -48,6 +76,7 @@ def write_file(
         folder: empty local folder.
         options: options of the export, whose format is that of a file.
         expected: detector with whose SavedModel the file is compared.
+        curves: calibration of the scores; None: they stay as they are.
 
     Returns:
         Notes for the user: the differences of the file from the SavedModel, and warnings.
@@ -59,10 +88,6 @@ def write_file(
     """
     assert options.format != "saved-model"
     mediapipe = options.format == "mediapipe"
-    if mediapipe:
-        _require_stretch(trained.detector.resizing)
-    else:
-        _require_crops(trained, options)
     int8 = options.precision == "int8"
     batch_size = options.batch_size or (None if options.format == "onnx" else 1)
     description = ModelDescription(
@@ -76,15 +101,16 @@ def write_file(
         nms=options.nms,
         masks=trained.detector.mask_size > 0 and options.nms and not mediapipe,
         delegate=options.delegate if mediapipe else None,
+        calibrated=curves is not None,
     )
     notes, images = [], _read_images(options.sample_images)
     if options.calibration is None:
-        content = _converted(trained, options)
+        content = _converted(trained, options, curves)
     else:
         with _calibration_shards(options.calibration) as shards:
             batches = functools.partial(calibration_batches, shards, detector=trained.detector)
             calibration = batches(count=options.calibration.images, batch_size=batch_size or 1)
-            content = _converted(trained, options, calibration)
+            content = _converted(trained, options, curves, calibration)
             images = images or sample_images(shards, _SAMPLE_IMAGES)
             if _trains_statistics(trained.config):
                 notes += unlike_training(trained.detector, batches(count=_CHECKED_IMAGES, batch_size=_BATCH)())
@@ -93,14 +119,16 @@ def write_file(
         categories=trained.categories,
         config_yaml=to_yaml(trained.config),
         exported_from=trained.exported_from,
+        score_curves=curves,
     )
     write_model_file(folder, content, description)
-    return [*_differences(expected, folder, options, images), *notes]
+    return [*_differences(expected, folder, options, curves, images), *notes]
 
 
 def _converted(
     trained: TrainedDetector,
     options: ExportOptions,
+    curves: ScoreCurves | None,
     calibration: Callable[[], Iterable[npt.NDArray[np.uint8]]] | None = None,
 ) -> bytes:
     if options.format == "mediapipe":
@@ -111,30 +139,27 @@ def _converted(
             precision=options.precision,
             calibration=calibration,
             description=f"Object detector, {trained.exported_from or trained.config.model.name}.",
+            curves=curves and curves.curves,
         )
     batch_size = options.batch_size or (1 if options.format == "litert" else None)
-    module = ServingModule(trained.detector, trained.categories, batch_size=batch_size, nms=options.nms)
+    module = ServingModule(
+        trained.detector,
+        trained.categories,
+        batch_size=batch_size,
+        nms=options.nms,
+        curves=curves and curves.curves,
+    )
     if options.format == "onnx":
         return convert_to_onnx(module)
     return convert_to_litert(module, precision=options.precision, calibration=calibration)
 
 
-def _require_stretch(resizing: Resizing) -> None:
-    """Refuses a detector whose images keep their aspect ratio, as MediaPipe stretches them.
-
-    Raises:
-        ConfigError: it is one.
-    """
-    if resizing.mode != "stretch":
-        raise ConfigError(
-            f"--format mediapipe with model.resize.mode = {resizing.mode}: MediaPipe stretches images to the input. "
-            "Train with --set model.resize.mode=stretch, as the configuration `phone` does. Or add that here: the "
-            "export then measures, on --sample-images, what the model loses on stretched images."
-        )
-
-
 def _differences(
-    expected: TrainedDetector, folder: Path, options: ExportOptions, images: Sequence[EncodedImage]
+    expected: TrainedDetector,
+    folder: Path,
+    options: ExportOptions,
+    curves: ScoreCurves | None,
+    images: Sequence[EncodedImage],
 ) -> list[str]:
     """Compares the written file with the SavedModel of a detector; no detections are not compared."""
     if not options.nms:
@@ -143,7 +168,8 @@ def _differences(
         file = FileDetector(folder=folder, batch_size=1, as_mediapipe=options.format == "mediapipe")
     except ConfigError as error:  # the runtime is not installed
         return [f"not compared with the SavedModel: {error}"]
-    saved_model = SignatureDetector(ServingModule(expected.detector, expected.categories).serve_encoded, batch_size=1)
+    module = ServingModule(expected.detector, expected.categories, curves=curves and curves.curves)
+    saved_model = SignatureDetector(module.serve_encoded, batch_size=1)
     images = images or drawn_images(expected.detector.image_size)
     if options.format != "mediapipe":
         return [str(compare_with_saved_model(file, saved_model, images))]
@@ -182,18 +208,3 @@ def _calibration_shards(calibration: Calibration) -> Iterator[list[str]]:
     config = load_config(None, [f"data.root={json.dumps(calibration.data)}"])
     with data_as_examples(config, calibration.data, split=calibration.split) as root:
         yield find_shards(read_dataset(root, calibration.split).records)
-
-
-def _require_crops(trained: TrainedDetector, options: ExportOptions) -> None:
-    """Refuses masks in the size of the image for a model file, which does not see the image but the resized input.
-
-    Raises:
-        ConfigError: such masks.
-    """
-    form = trained.detector.mask_output
-    if options.nms and form != "crops":
-        raise ConfigError(
-            f"--format {options.format} with model.postprocess.mask_output = {form}: a model file gets the resized "
-            "image, and does not know the size of the image whose masks these would be. Add --set "
-            "model.postprocess.mask_output=crops, or export a SavedModel."
-        )

@@ -6,6 +6,7 @@ from typing import Literal, NamedTuple
 from detection.inference.export.litert import Precision
 from detection.inference.file_runtimes import Delegate
 from detection.weights.locate import CheckpointChoice
+from pipelines.standalone.score_calibration import ScoreCalibration
 from schemas.config.train.optimization import WeightsChoice
 from schemas.errors import ConfigError
 
@@ -43,6 +44,7 @@ class ExportOptions(NamedTuple):
     checkpoint: checkpoint of a training to export; see `checkpoint_of_training`.
     sample_images: image files and folders of images, on which a file is compared with the SavedModel;
         none: some of the calibration's, or drawn ones.
+    score_calibration: images that scores are calibrated on; None: scores as they are.
     """
 
     format: Format = "saved-model"
@@ -56,6 +58,7 @@ class ExportOptions(NamedTuple):
     assignments: Sequence[str] = ()
     checkpoint: CheckpointChoice = None
     sample_images: Sequence[str] = ()
+    score_calibration: ScoreCalibration | None = None
 
 
 def check_options(options: ExportOptions) -> None:
@@ -109,6 +112,16 @@ def _refusals(options: ExportOptions) -> Iterator[tuple[bool, str]]:
         bool(options.sample_images) and (saved_model or not options.nms),
         "--sample-images: for --format litert, onnx or mediapipe with non-maximum suppression, whose detections are "
         "compared with those of the SavedModel; remove it.",
+    )
+    yield (
+        options.score_calibration is not None and not options.nms,
+        "--calibrate with --no-nms: the scores of detections are calibrated, and without non-maximum suppression there "
+        "are none. Remove one of the two flags.",
+    )
+    yield (
+        options.score_calibration is not None and options.delegate == "gpu",
+        "--calibrate with --delegate gpu: MediaPipe does not calibrate the scores of boxes that it suppresses itself. "
+        "Remove one of the two flags.",
     )
     if calibration is not None:
         yield calibration.images < 1, f"--calibration-images {calibration.images}: pass at least 1."

@@ -15,8 +15,10 @@ import tensorflow as tf
 from detection.inference.export.litert import Precision, Stage, convert
 from detection.inference.export.serving_module import ServingModule
 from detection.inference.file_runtimes import Delegate, labelled_categories
+from detection.inference.mediapipe import metadata
 from detection.inference.mediapipe.metadata import DetectorMetadata, require_labels
 from detection.inference.mediapipe.writer import add_metadata
+from detection.inference.score_curves import ScoreCurve
 from detection.models.detector import Detector, NmsGraph
 from detection.models.heads.postprocess import BoxPostprocess
 from detection.ops.boxes import centre_and_size, clip_yxyx
@@ -91,6 +93,7 @@ def convert_to_mediapipe(
     delegate: Delegate,
     precision: Precision,
     calibration: Callable[[], Iterable[npt.NDArray[np.uint8]]] | None = None,
+    curves: Sequence[ScoreCurve] | None = None,
     description: str = "",
 ) -> bytes:
     """Converts a detector to a file that MediaPipe Tasks' ObjectDetector loads: a LiteRT model with metadata.
@@ -101,6 +104,7 @@ def convert_to_mediapipe(
         delegate: the hardware.
         precision: see `convert_to_litert`.
         calibration: see `convert_to_litert`; batches of one image.
+        curves: score curves in the order of the categories, which MediaPipe applies; not for the GPU.
         description: of the model, in words.
 
     Returns:
@@ -115,14 +119,20 @@ def convert_to_mediapipe(
     labels = tuple(label for _, label in labelled)
     require_labels(labels, [categories[at]["id"] for at, _ in labelled])
     module = MediaPipeModule(detector, categories, delegate)
-    metadata = DetectorMetadata(
+    described = DetectorMetadata(
         name=detector.name,
         description=description,
         labels=labels,
         normalization=None if precision == "int8" else (0.0, 1.0),  # the graph normalises
         anchors_yxhw=module.anchors() if delegate == "gpu" else None,
+        calibration=None if curves is None else _score_calibration([curves[at] for at, _ in labelled]),
     )
-    return add_metadata(_convert(module, delegate, precision, calibration), metadata, outputs=_OUTPUTS[delegate])
+    return add_metadata(_convert(module, delegate, precision, calibration), described, outputs=_OUTPUTS[delegate])
+
+
+def _score_calibration(curves: Sequence[ScoreCurve]) -> metadata.ScoreCalibration:
+    own = tuple(metadata.ScoreCurve(scale=1.0, slope=curve.slope, offset=curve.offset) for curve in curves)
+    return metadata.ScoreCalibration(curves=own, transformation="inverse_logistic")
 
 
 def _convert(

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple, Self
 import tensorflow as tf
 
 from detection.inference.export.serving_module import ServingModule
+from detection.inference.score_curves import SCORE_CURVES_FILE, ScoreCurves
 from detection.models.detector import Detector
-from detection.storage.atomic import write_text
+from detection.storage.atomic import write_bytes, write_text
 from detection.storage.checksums import write_checksums
 from schemas.artifacts import CONFIG_YAML, EXPORTED_FROM_JSON, EXTRA_FILES, LABELS_JSON, TRAIN_SPLIT
 from schemas.config.train.optimization import WeightsKind
@@ -74,6 +75,7 @@ def export_saved_model(
     batch_size: int | None = None,
     nms: bool = True,
     od_api_outputs: bool = False,
+    score_curves: ScoreCurves | None = None,
 ) -> None:
     """Writes a SavedModel with the signatures of `ServingModule`.
 
@@ -86,11 +88,19 @@ def export_saved_model(
         batch_size: see `ServingModule`.
         nms: see `ServingModule`.
         od_api_outputs: see `ServingModule`.
+        score_curves: calibration of the scores; None: scores as they are.
 
     Raises:
         CocoflowError: the disk is full or read-only.
     """
-    module = ServingModule(detector, categories, batch_size=batch_size, nms=nms, od_api_outputs=od_api_outputs)
+    module = ServingModule(
+        detector,
+        categories,
+        batch_size=batch_size,
+        nms=nms,
+        od_api_outputs=od_api_outputs,
+        curves=score_curves and score_curves.curves,
+    )
     advice = (
         "The checkpoints are kept. Free space, or make the disk writable, and repeat the command: it exports without "
         "training again."
@@ -98,7 +108,13 @@ def export_saved_model(
     with disk_refusals_explained("the SavedModel", advice=advice):
         tf.saved_model.save(module, str(folder), signatures=module.signatures)
     write_checksums(folder)
-    write_extra_files(folder, categories=categories, config_yaml=config_yaml, exported_from=exported_from)
+    write_extra_files(
+        folder,
+        categories=categories,
+        config_yaml=config_yaml,
+        exported_from=exported_from,
+        score_curves=score_curves,
+    )
 
 
 def write_extra_files(
@@ -107,16 +123,20 @@ def write_extra_files(
     categories: Sequence[Mapping[str, Any]],
     config_yaml: str,
     exported_from: ExportedFrom | None,
+    score_curves: ScoreCurves | None = None,
 ) -> None:
-    """Writes the configuration, the categories and the step to `assets.extra/`, so that every copy has them.
+    """Writes what describes a model to `assets.extra/`, so that every copy has it.
 
     Args:
         folder: folder of an exported model.
         categories: see `export_saved_model`.
         config_yaml: see `export_saved_model`.
         exported_from: see `export_saved_model`.
+        score_curves: see `export_saved_model`.
     """
     write_text(folder / EXTRA_FILES / CONFIG_YAML, config_yaml)
     write_text(folder / EXTRA_FILES / LABELS_JSON, json.dumps(list(categories), indent=2) + "\n")
     if exported_from is not None:
         write_text(folder / EXTRA_FILES / EXPORTED_FROM_JSON, json.dumps(exported_from.as_json()) + "\n")
+    if score_curves is not None:
+        write_bytes(folder / SCORE_CURVES_FILE, score_curves.as_bytes())

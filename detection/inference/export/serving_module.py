@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from detection.images.decode import decode_rgb, decode_rgb_or_blank
+from detection.inference.score_curves import MAX_LOGIT, ScoreCurve
 from detection.input_pipeline.network_input import fit_to_input
 from detection.models.detector import Detector, NmsGraph, variables_by_path
 from detection.ops.masks import encode_rle, paste_masks
@@ -46,6 +47,8 @@ class ServingModule(tf.Module):
         od_api_outputs: outputs as those of the TF Object Detection API's `exporter_lib_v2.py`: all are
             float32, an image that cannot be decoded is an error, without `valid`, and the loaded object
             can be called as `serve_images`.
+        curves: score curve of each class, in the order of `categories`, which is applied after non-maximum
+            suppression; None: scores as they are.
 
     Attributes:
         serve_encoded: signature `serving_default`: string [B], encoded images of any size.
@@ -66,6 +69,7 @@ class ServingModule(tf.Module):
         batch_size: int | None = None,
         nms: bool = True,
         od_api_outputs: bool = False,
+        curves: Sequence[ScoreCurve] | None = None,
     ) -> None:
         super().__init__(name="detector")
         self._detector = detector
@@ -75,6 +79,7 @@ class ServingModule(tf.Module):
         self._batch_size = batch_size
         self._nms = nms
         self._od_api_outputs = od_api_outputs
+        self._curves = None if curves is None else tuple(curves)
         # Tracks the variables alone: Keras' own saving would trace every layer.
         setattr(self, WEIGHTS_PART, variables_by_path(detector.variables))
         # What the signatures call: if it depends on the device, it is faster on the CPU that traces it.
@@ -221,7 +226,9 @@ class ServingModule(tf.Module):
         if not self._nms:
             return self._detector.raw_detections(outputs, info)
         detections = self._detector.detect(outputs, info)
-        return detections if all(self._is_named) else keep_classes(detections, self._is_named)
+        if not all(self._is_named):
+            detections = keep_classes(detections, self._is_named)
+        return detections if self._curves is None else calibrate(detections, self._curves)
 
     def _fit(self, image: tf.Tensor) -> tuple[tf.Tensor, ImageInfo]:
         detector = self._detector
@@ -279,8 +286,35 @@ def keep_classes(detections: Detections, kept: Sequence[bool]) -> Detections:
     slots = tf.range(detections.scores.shape[1])
     stays = tf.gather(tf.constant(kept), detections.classes) & (slots < detections.num[:, tf.newaxis])
     order = tf.argsort(tf.cast(~stays, tf.int32), axis=1, stable=True)
-    num = tf.reduce_sum(tf.cast(stays, tf.int32), axis=1)
-    filled = slots < num[:, tf.newaxis]
+    return _reordered(detections, order, tf.reduce_sum(tf.cast(stays, tf.int32), axis=1))
+
+
+def calibrate(detections: Detections, curves: Sequence[ScoreCurve]) -> Detections:
+    """Applies score curves and sorts the detections again; those of equal scores stay in their order.
+
+    Args:
+        detections: detections of a batch.
+        curves: score curve of each class.
+
+    Returns:
+        Detections of the same shapes, best first, padded with zeros.
+    """
+    slopes, offsets = (
+        tf.gather(tf.constant([getattr(curve, name) for curve in curves], tf.float32), detections.classes)
+        for name in ("slope", "offset")
+    )
+    scores = detections.scores
+    logits = tf.clip_by_value(tf.math.log(scores) - tf.math.log(1.0 - scores), -MAX_LOGIT, MAX_LOGIT)
+    calibrated = tf.sigmoid(slopes * logits + offsets)
+    count = scores.shape[1]
+    filled = tf.range(count) < detections.num[:, tf.newaxis]
+    _, order = tf.math.top_k(tf.where(filled, calibrated, -1.0), k=count)  # of equal values the first comes first
+    return _reordered(detections._replace(scores=calibrated), order, detections.num)
+
+
+def _reordered(detections: Detections, order: tf.Tensor, num: tf.Tensor) -> Detections:
+    """Returns the detections in an order, int32 [B, N]; the rows beyond `num`, int32 [B], are zeros."""
+    filled = tf.range(detections.scores.shape[1]) < num[:, tf.newaxis]
 
     def moved(values: tf.Tensor) -> tf.Tensor:
         mask = filled[(..., *[tf.newaxis] * (values.shape.rank - 2))]

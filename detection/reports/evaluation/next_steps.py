@@ -198,7 +198,7 @@ def _calibration(analysis: Analysis) -> Step | None:
         f"Scores are not calibrated: expected calibration error {metric_text(calibration.expected_error)}, on average "
         f"{metric_text(abs(gap))} {'higher' if gap > 0 else 'lower'} than the precision."
     )
-    action = "Do not read scores as probabilities: choose thresholds by precision, or calibrate the scores."
+    action = "Do not read scores as probabilities: choose thresholds by precision, or export with --calibrate."
     return Step("calibration", evidence, action, "calibration")
 
 

@@ -48,6 +48,7 @@ EMA_PART = "ema"  # EMA weights
 LOSSES_PART = "losses"  # statistics of the losses, if there are any: no weights
 STEP_PART = "step"  # number of training steps
 LITERT_FILE = "model.tflite"  # a detector exported to LiteRT, with MODEL_JSON and EXTRA_FILES beside it
+MEDIAPIPE_FILE = "mediapipe.tflite"  # in EXTRA_FILES of a pushed version: the same for MediaPipe Tasks
 ONNX_FILE = "model.onnx"  # the same for ONNX
 MODEL_JSON = "model.json"  # how to run these, and their SHA-256: `detection.inference.model_files.ModelDescription`
 CLIENT_PY = "client.py"  # a program that runs these without Cocoflow: `detection.inference.export.client`

@@ -7,8 +7,9 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from components.saved_model_pusher.phone_file import phone_file
 from components.saved_model_pusher.publish import publish
-from components.saved_model_pusher.pushed_versions import WARMUP_FILE
+from components.saved_model_pusher.pushed_versions import PHONE_FILE, WARMUP_FILE
 from components.saved_model_pusher.retention import remove_old_versions
 from components.saved_model_pusher.validate import Validation, validate
 from components.saved_model_pusher.warmup import warmup_records
@@ -77,6 +78,9 @@ def push(request: PushRequest) -> Pushed:
     if request.evaluation is not None and request.score_thresholds:
         analysis = read_analysis(join(request.evaluation, ANALYSIS_JSON))
         added[SCORE_THRESHOLDS_FILE] = score_thresholds(analysis, request.saved_model).as_bytes()
+    if options.mediapipe is not None:
+        images = [image.encoded for image in sample]
+        added[PHONE_FILE] = phone_file(request.saved_model, options.mediapipe, images)
     done: list[Validation] = []
     check = partial(_validate, request=request, images=len(sample[: options.validation.images]), done=done)
     version = publish(request.saved_model, request.push_directory, added=added, check=check if sample else None)

@@ -16,13 +16,21 @@ from detection.storage.gcs.objects import crc32c
 from detection.storage.json_files import parse_file
 from detection.storage.paths import is_remote, join
 from detection.storage.versions import numbered_versions
-from schemas.artifacts import EXTRA_FILES, ROLLBACK_JSON, SAVED_MODEL_FILE, SCORE_THRESHOLDS_JSON, WARMUP_REQUESTS
+from schemas.artifacts import (
+    EXTRA_FILES,
+    MEDIAPIPE_FILE,
+    ROLLBACK_JSON,
+    SAVED_MODEL_FILE,
+    SCORE_THRESHOLDS_JSON,
+    WARMUP_REQUESTS,
+)
 
 ROLLBACK_RECORD = join(EXTRA_FILES, ROLLBACK_JSON)
 WARMUP_FILE = join(EXTRA_FILES, WARMUP_REQUESTS)
-# Files without effect on the answers of a version, and those that an evaluation adds to a model.
+PHONE_FILE = join(EXTRA_FILES, MEDIAPIPE_FILE)
+# Files without effect on the answers of a version, and those that a push adds to a model.
 NO_EFFECT = frozenset({ROLLBACK_RECORD, WARMUP_FILE})
-ADDED_FILES = NO_EFFECT | {join(EXTRA_FILES, SCORE_THRESHOLDS_JSON)}
+ADDED_FILES = NO_EFFECT | {join(EXTRA_FILES, SCORE_THRESHOLDS_JSON), PHONE_FILE}
 
 
 @dataclass(frozen=True)

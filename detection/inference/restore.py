@@ -69,6 +69,16 @@ def load_trained(path: str | Path, *, weights: WeightsChoice = "auto") -> Traine
     return TrainedDetector(detector, categories, config, exported_from)
 
 
+def with_config(trained: TrainedDetector, config: Config) -> TrainedDetector:
+    """Builds a detector anew for a configuration that leaves the meaning of the weights as it is."""
+    if config == trained.config:
+        return trained
+    detector = detector_from_config(config.model, num_classes=len(trained.categories), precision=config.train.precision)
+    for variable, old in zip(detector.variables, trained.detector.variables, strict=True):
+        variable.assign(old.value)
+    return trained._replace(detector=detector, config=config)
+
+
 def _checkpoint_source(prefix: str, config: Config, weights: WeightsChoice) -> WeightSource:
     """Opens a checkpoint of ours with the chosen weights."""
     kind: SourceWeights = "averaged" if weights == "ema" else weights

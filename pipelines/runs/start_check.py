@@ -49,6 +49,10 @@ def check_run(config: Config, splits: Mapping[str, SplitFiles], *, is_first: boo
         initializes=is_first or not optional,
     )
     require_iou_types("evaluate.iou_types", config.evaluate.iou_types or (), detector)
+    if config.push.mediapipe is not None:
+        from detection.inference.export.mediapipe import require_mediapipe
+
+        require_mediapipe(detector, "cpu", what="push.mediapipe")
 
 
 def _require_evaluable(config: Config, categories: Sequence[Mapping[str, Any]] | None) -> None:

@@ -7,9 +7,8 @@ from pathlib import Path
 from detection.inference.export.saved_model_export import export_saved_model
 from detection.inference.file_runtimes import Delegate
 from detection.inference.model_files import FILE_NAMES
-from detection.inference.restore import TrainedDetector, load_trained
+from detection.inference.restore import TrainedDetector, load_trained, with_config
 from detection.inference.score_curves import SCORE_CURVES_FILE
-from detection.models.registry import detector_from_config
 from detection.storage.atomic import new_directory
 from detection.storage.files import is_file
 from detection.storage.paths import is_remote, join
@@ -93,13 +92,7 @@ def _with_changes(trained: TrainedDetector, options: ExportOptions) -> TrainedDe
     files = options.format != "saved-model"
     # The converters know no bfloat16.
     assignments = [*options.assignments, *(["train.precision=float32"] if files else [])]
-    config = load_config("--set", assignments, text=to_yaml(trained.config))
-    if config == trained.config:
-        return trained
-    detector = detector_from_config(config.model, num_classes=len(trained.categories), precision=config.train.precision)
-    for variable, old in zip(detector.variables, trained.detector.variables, strict=True):
-        variable.assign(old.value)
-    return trained._replace(detector=detector, config=config)
+    return with_config(trained, load_config("--set", assignments, text=to_yaml(trained.config)))
 
 
 def _without_resize(options: ExportOptions) -> list[str]:

@@ -14,7 +14,7 @@ from detection.images.files import ImageFileError, read_file
 from detection.images.inspect import inspect_image
 from detection.inference.export.comparison import compare_with_saved_model, drawn_images, unlike_training
 from detection.inference.export.litert import calibration_batches, convert_to_litert, sample_images
-from detection.inference.export.mediapipe import convert_to_mediapipe
+from detection.inference.export.mediapipe import convert_to_mediapipe, require_mediapipe
 from detection.inference.export.onnx_model import convert_to_onnx
 from detection.inference.export.saved_model_export import write_extra_files
 from detection.inference.export.serving_module import ServingModule
@@ -43,22 +43,17 @@ def require_format(trained: TrainedDetector, options: ExportOptions) -> None:
     """Requires a detector that a file of the format can hold.
 
     Raises:
-        ConfigError: masks in the size of the image, which a model file does not see; or for MediaPipe images that
-            keep their aspect ratio.
+        ConfigError: masks in the size of the image, which a model file does not see; or see `require_mediapipe`.
     """
-    form, mode = trained.detector.mask_output, trained.detector.resizing.mode
+    form = trained.detector.mask_output
     if options.format != "mediapipe" and options.nms and form != "crops":
         raise ConfigError(
             f"--format {options.format} with model.postprocess.mask_output = {form}: a model file gets the resized "
             "image, and does not know the size of the image whose masks these would be. Add --set "
             "model.postprocess.mask_output=crops, or export a SavedModel."
         )
-    if options.format == "mediapipe" and mode != "stretch":
-        raise ConfigError(
-            f"--format mediapipe with model.resize.mode = {mode}: MediaPipe stretches images to the input. Train with "
-            "--set model.resize.mode=stretch, as the configuration `phone` does. Or add that here: the export then "
-            "tells, from --sample-images, what the model loses on stretched images."
-        )
+    if options.format == "mediapipe":
+        require_mediapipe(trained.detector, options.delegate, what="--format mediapipe")
 
 
 def write_file(
@@ -139,7 +134,7 @@ def _converted(
             precision=options.precision,
             calibration=calibration,
             description=f"Object detector, {trained.exported_from or trained.config.model.name}.",
-            curves=curves and curves.curves,
+            curves=None if curves is None else curves.curves,
         )
     batch_size = options.batch_size or (1 if options.format == "litert" else None)
     module = ServingModule(
@@ -147,7 +142,7 @@ def _converted(
         trained.categories,
         batch_size=batch_size,
         nms=options.nms,
-        curves=curves and curves.curves,
+        curves=None if curves is None else curves.curves,
     )
     if options.format == "onnx":
         return convert_to_onnx(module)
@@ -168,7 +163,7 @@ def _differences(
         file = FileDetector(folder=folder, batch_size=1, as_mediapipe=options.format == "mediapipe")
     except ConfigError as error:  # the runtime is not installed
         return [f"not compared with the SavedModel: {error}"]
-    module = ServingModule(expected.detector, expected.categories, curves=curves and curves.curves)
+    module = ServingModule(expected.detector, expected.categories, curves=None if curves is None else curves.curves)
     saved_model = SignatureDetector(module.serve_encoded, batch_size=1)
     images = images or drawn_images(expected.detector.image_size)
     if options.format != "mediapipe":

@@ -6,7 +6,7 @@ never see a section: they take keyword arguments.
 
 import re
 from datetime import date
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     BeforeValidator,
@@ -167,6 +167,11 @@ class ModelConfig(Section):
 MODEL_WITHOUT_EFFECT = frozenset({"fetch_weights", "weights_cache"})
 
 
+PhonePrecision = Literal["float32", "float16", "int8"]
+
+_INT8_IMAGES = 100  # whose activations tell the ranges of 8 bits
+
+
 class PushValidationConfig(Section):
     """Validation before a version becomes visible: a fresh process with TensorFlow alone loads and runs it."""
 
@@ -204,13 +209,18 @@ class PushConfig(Section):
         description="number of images of the evaluation split that a pushed model holds as TF Serving's warm-up "
         "requests; 0: none",
     )
+    mediapipe: PhonePrecision | None = Field(
+        None,
+        description="precision of a file for MediaPipe Tasks on phones, which each version holds as "
+        "assets.extra/mediapipe.tflite; int8 is calibrated on images of the evaluation split; none: no file",
+    )
     validation: PushValidationConfig = PushValidationConfig()
     vertex: VertexPushConfig = VertexPushConfig()
 
     @property
     def sample_images(self) -> int:
         """Number of images that the evaluator keeps for the pusher."""
-        return max(self.validation.images, self.warmup_requests)
+        return max(self.validation.images, self.warmup_requests, _INT8_IMAGES if self.mediapipe == "int8" else 0)
 
 
 class Config(Section):

@@ -1,9 +1,10 @@
 """Conversion of detectors to LiteRT (TensorFlow Lite) files of built-in ops alone."""
 
 import functools
+import itertools
 import multiprocessing
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
@@ -239,20 +240,24 @@ def calibration_batches(
     """
     reader = RecordReader(shards)
     chosen = _evenly_chosen(len(reader), count)
+
+    def batches() -> Iterable[npt.NDArray[np.uint8]]:
+        images = (parse_record(reader.read(int(at))).image.encoded for at in chosen)
+        return input_batches(images, detector=detector, batch_size=batch_size)
+
+    return batches
+
+
+def input_batches(images: Iterable[bytes], *, detector: Detector, batch_size: int) -> Iterator[npt.NDArray[np.uint8]]:
+    """Yields encoded images as a LiteRT file gets them; see `calibration_batches`."""
     fit = functools.partial(
         fit_pixels, image_size=detector.image_size, resizing=detector.resizing, padding=detector.pixel_mean
     )
-
-    def batches() -> Iterable[npt.NDArray[np.uint8]]:
-        for start in range(0, len(chosen), batch_size):
-            indices = chosen[start : start + batch_size]
-            images = [
-                fit(decode_rgb(tf.constant(parse_record(reader.read(int(at))).image.encoded)))[0] for at in indices
-            ]
-            images += images[-1:] * (batch_size - len(images))
-            yield np.rint(np.stack(images)).astype(np.uint8)
-
-    return batches
+    remaining = iter(images)
+    while batch := list(itertools.islice(remaining, batch_size)):
+        pixels = [fit(decode_rgb(tf.constant(encoded)))[0] for encoded in batch]
+        pixels += pixels[-1:] * (batch_size - len(pixels))
+        yield np.rint(np.stack(pixels)).astype(np.uint8)
 
 
 def sample_images(shards: Sequence[str], count: int) -> list[EncodedImage]:

@@ -48,12 +48,9 @@ class MediaPipeModule(ServingModule):
         categories: see `ServingModule`.
         delegate: the hardware.
 
-    Raises:
-        ConfigError: the graph cannot suppress boxes as the detector does.
     """
 
     def __init__(self, detector: Detector, categories: Sequence[Mapping[str, Any]], delegate: Delegate) -> None:
-        _require_suppression(detector.config.postprocess, delegate)
         self._named = [at for at, _ in labelled_categories(categories)]
         places = {at: number for number, at in enumerate(self._named)}
         classes = [{**category, "id": places.get(at, 0)} for at, category in enumerate(categories)]
@@ -111,13 +108,14 @@ def convert_to_mediapipe(
         The file.  Its input is float32 [1, H, W, 3], for int8 uint8: 0 to 255.
 
     Raises:
-        ConfigError: the graph cannot suppress boxes as the detector does, or has no anchors.
+        ConfigError: see `require_mediapipe`; or the detector has no anchors, for a GPU or Coral.
         DataError: a category's name that a label file cannot hold.
         CocoflowError: see `convert_to_litert`.
     """
     labelled = labelled_categories(categories)
     labels = tuple(label for _, label in labelled)
     require_labels(labels, [categories[at]["id"] for at, _ in labelled])
+    require_mediapipe(detector, delegate, what="a file for MediaPipe")
     module = MediaPipeModule(detector, categories, delegate)
     described = DetectorMetadata(
         name=detector.name,
@@ -125,12 +123,12 @@ def convert_to_mediapipe(
         labels=labels,
         normalization=None if precision == "int8" else (0.0, 1.0),  # the graph normalises
         anchors_yxhw=module.anchors() if delegate == "gpu" else None,
-        calibration=None if curves is None else _score_calibration([curves[at] for at, _ in labelled]),
+        calibration=None if curves is None else score_calibration([curves[at] for at, _ in labelled]),
     )
     return add_metadata(_convert(module, delegate, precision, calibration), described, outputs=_OUTPUTS[delegate])
 
 
-def _score_calibration(curves: Sequence[ScoreCurve]) -> metadata.ScoreCalibration:
+def score_calibration(curves: Sequence[ScoreCurve]) -> metadata.ScoreCalibration:
     own = tuple(metadata.ScoreCurve(scale=1.0, slope=curve.slope, offset=curve.offset) for curve in curves)
     return metadata.ScoreCalibration(curves=own, transformation="inverse_logistic")
 
@@ -162,12 +160,28 @@ def _with_all_values(images: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
     return images
 
 
-def _require_suppression(options: BoxPostprocess, delegate: Delegate) -> None:
-    remedy = "Export with --set model.postprocess.nms=hard, or gaussian, and evaluate the file."
+def require_mediapipe(detector: Detector, delegate: Delegate, *, what: str) -> None:
+    """Requires a detector that MediaPipe can run as it was trained.
+
+    Args:
+        detector: the detector.
+        delegate: the hardware.
+        what: flag or key that requests the file, for messages.
+
+    Raises:
+        ConfigError: images keep their aspect ratio, or the graph cannot suppress boxes as the detector does.
+    """
+    options, mode = detector.config.postprocess, detector.resizing.mode
+    if mode != "stretch":
+        raise ConfigError(
+            f"{what} with model.resize.mode = {mode}: MediaPipe stretches images to the input. Train with "
+            "--set model.resize.mode=stretch, as the configuration `phone` does. `export` takes that for a model that "
+            "is trained already, and tells, from --sample-images, what it loses on stretched images."
+        )
     if options.nms == "linear" and delegate != "gpu":
         raise ConfigError(
-            "--format mediapipe with model.postprocess.nms = linear: LiteRT has no built-in op for linear soft "
-            f"suppression, and MediaPipe takes no graph with loops. {remedy}"
+            f"{what} with model.postprocess.nms = linear: LiteRT has no built-in op for linear soft suppression, and "
+            "MediaPipe takes no graph with loops. Add --set model.postprocess.nms=hard, or gaussian, and evaluate it."
         )
     if delegate == "coral" and (options.nms != "hard" or options.class_agnostic or options.one_class_per_anchor):
         raise ConfigError(

@@ -26,8 +26,8 @@ Detection API's exporter, and the loaded object callable with a uint8 batch. An 
 does not decode is then an error, without the output valid.
 
 --describe FILE exports nothing: it prints what a .tflite says about its detector to
-MediaPipe Tasks (inputs, outputs, labels, score calibration), or why MediaPipe would not run
-it as this detector.
+MediaPipe Tasks (inputs, outputs, labels, score calibration), or what is wrong with it. It
+needs neither --model nor --output.
 
 --set changes the keys that need no training: model.postprocess.*, model.image_size,
 model.resize.* and train.precision. Thresholds for serving are often higher than those for evaluation, such as
@@ -56,10 +56,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--model",
         metavar="DIR_OR_CHECKPOINT",
-        help="output of train or import-checkpoint, a checkpoint, a SavedModel of Cocoflow, or a push directory",
+        help="required: output of train or import-checkpoint, a checkpoint, a SavedModel of Cocoflow, or a push directory",
     )
     add_checkpoint_argument(parser)
-    parser.add_argument("--output", metavar="DIR", help="new or empty folder")
+    parser.add_argument("--output", metavar="DIR", help="required: new or empty folder")
     parser.add_argument(
         "--describe",
         metavar="FILE",

@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--model",
         metavar="DIR_OR_CHECKPOINT",
-        help="required: output of train or import-checkpoint, a checkpoint, a SavedModel of Cocoflow, or a push directory",
+        help="required: output of train or import-checkpoint, a checkpoint, a SavedModel of Cocoflow, or a push folder",
     )
     add_checkpoint_argument(parser)
     parser.add_argument("--output", metavar="DIR", help="required: new or empty folder")

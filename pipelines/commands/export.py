@@ -31,8 +31,8 @@ Detection API's exporter, and the loaded object callable with a uint8 batch. An 
 does not decode is then an error, without the output valid.
 
 --describe FILE exports nothing: it prints what a .tflite says about its detector to
-MediaPipe Tasks (inputs, outputs, labels, score calibration), or why MediaPipe would not run
-it as this detector.
+MediaPipe Tasks (inputs, outputs, labels, score calibration), or what is wrong with it. It
+needs neither --model nor --output.
 
 --calibrate DIR fits an increasing curve per category on the images of --calibrate-split (default: eval), so that
 of the detections with a score of 0.8, 80 % are right. The curves are in the exported model, and in
@@ -66,10 +66,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--model",
         metavar="DIR_OR_CHECKPOINT",
-        help="output of train or import-checkpoint, a checkpoint, a SavedModel of Cocoflow, or a push directory",
+        help="required: output of train or import-checkpoint, a checkpoint, a SavedModel of Cocoflow, or a push folder",
     )
     add_checkpoint_argument(parser)
-    parser.add_argument("--output", metavar="DIR", help="new or empty folder")
+    parser.add_argument("--output", metavar="DIR", help="required: new or empty folder")
     parser.add_argument(
         "--describe",
         metavar="FILE",

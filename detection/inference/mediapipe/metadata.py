@@ -86,7 +86,7 @@ class DetectorMetadata:
 
 
 def require_labels(labels: Sequence[str], ids: Sequence[int] | None = None) -> None:
-    """Requires names that a label file, a line per class in UTF-8, can hold, and that tell classes apart from none.
+    """Requires names that MediaPipe's label file, a line per class in UTF-8, can hold and its users can see.
 
     MediaPipe returns the name of a detection's class and not its index, so equal names are one class to its users.
 

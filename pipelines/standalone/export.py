@@ -250,7 +250,7 @@ def _write_file(
         trained.categories,
         batch_size=batch_size,
         nms=options.nms,
-        curves=curves and curves.curves,
+        curves=None if curves is None else curves.curves,
     )
     int8 = options.precision == "int8"
     description = ModelDescription(
@@ -303,7 +303,7 @@ def _differences(
         file = FileDetector(folder=folder, batch_size=1)
     except ConfigError as error:  # the runtime is not installed
         return [f"not compared with the SavedModel: {error}"]
-    module = ServingModule(trained.detector, trained.categories, curves=curves and curves.curves)
+    module = ServingModule(trained.detector, trained.categories, curves=None if curves is None else curves.curves)
     saved_model = SignatureDetector(module.serve_encoded, batch_size=1)
     images = images or drawn_images(trained.detector.image_size)
     return [str(compare_with_saved_model(file, saved_model, images))]

@@ -129,6 +129,7 @@ def convert_to_mediapipe(
 
 
 def score_calibration(curves: Sequence[ScoreCurve]) -> metadata.ScoreCalibration:
+    """Returns the curves in the form of MediaPipe's metadata."""
     own = tuple(metadata.ScoreCurve(scale=1.0, slope=curve.slope, offset=curve.offset) for curve in curves)
     return metadata.ScoreCalibration(curves=own, transformation="inverse_logistic")
 

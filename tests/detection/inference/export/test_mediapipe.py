@@ -23,7 +23,7 @@ from tests.detection.training.tiny_run import CATEGORIES, tiny_config
 Detect = Callable[..., list[list[Detection]]]
 Array = np.ndarray[Any, Any]
 
-SCORE = 0.3
+SCORE = 0.018  # of a network with random weights
 # The first has no name: an output of the network without a category.
 UNNAMED = [{"id": 3, "name": None}, {"id": 7, "name": 'b "é"\t; 猫'}, {"id": 40, "name": "x" * 500}]
 
@@ -38,7 +38,7 @@ def images() -> list[Array]:
 
 def stretching(**postprocess: Any) -> Detector:
     """`random_detector`, whose images are stretched."""
-    keys = {"score_threshold": 0.2, **postprocess}
+    keys = {"score_threshold": 0.01, **postprocess}
     assignments = [f"model.postprocess.{key}={value}" for key, value in keys.items()]
     config = tiny_config("model.resize.mode=stretch", *assignments)
     detector = detector_from_config(config.model, num_classes=len(CATEGORIES))
@@ -103,7 +103,7 @@ def test_mediapipe_finds_what_the_saved_model_finds(
         expected = of_detector(detector, image, categories)
         assert_both_find(of_mediapipe(detections), expected)
         count += sum(score > SCORE for *_, score in expected)
-    assert count > 30
+    assert count > 20
 
 
 def test_for_gpus_mediapipe_finds_what_its_rules_in_numpy_find(images: list[Array], mediapipe_detect: Detect) -> None:

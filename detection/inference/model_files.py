@@ -96,7 +96,8 @@ class ModelDescription(NamedTuple):
     def _preprocessing(self) -> list[str]:
         """Returns the steps from an image file to the input; `client` does the same."""
         steps = [
-            "decode to RGB, 8 bits per channel, pixels as stored: EXIF orientation is not applied, alpha is dropped",
+            "decode to RGB, 8 bits per channel (the upper 8 of 16), pixels as stored: EXIF orientation is not applied, "
+            "alpha is dropped",
             _SIZE_RULES[self.resizing.mode],
             "resize: bilinear, half-pixel centers, no antialiasing (tf.image.resize; not Pillow's resize)",
             "the resized image is at the top left of the input; the rest has the color `padding`",

@@ -1,22 +1,24 @@
 """Detectors in LiteRT and ONNX files: the description beside such a file, and running it."""
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
+from pydantic import Field, TypeAdapter
 
 from detection.images.decode import decode_rgb_or_blank
 from detection.inference.export import client
-from detection.inference.saved_model import SignatureDetector, without_nms
+from detection.inference.saved_model import ExportedDetector, without_nms
 from detection.input_pipeline.network_input import fit_pixels
 from detection.storage.atomic import write_bytes, write_json
 from detection.storage.checksums import changed_file
 from detection.storage.files import is_file
-from detection.storage.json_files import read_json
+from detection.storage.json_files import not_of_this_version, parse_file
 from detection.storage.paths import join, name_of, parent
 from detection.storage.reading import read_bytes
 from detection.types import ImageInfo, ResizeMode, Resizing
@@ -31,6 +33,7 @@ FILE_NAMES: dict[FileFormat, str] = {"litert": LITERT_FILE, "onnx": ONNX_FILE}
 
 Pixels = npt.NDArray[Any]  # [B, H, W, 3] of the description's size and dtype
 _Network = Callable[[Pixels], Mapping[str, npt.NDArray[Any]]]
+_Loaded = tuple[_Network, list[int | None]]  # with the shape of its input; None: any size
 
 _REASON = 300  # characters of the runtimes' messages
 _SIZE_RULES: dict[ResizeMode, str] = {
@@ -135,6 +138,42 @@ class ModelDescription(NamedTuple):
         return steps + (_MASK_RULES if self.masks else [])
 
 
+_Side = Annotated[int, Field(ge=1)]
+_Limit = Annotated[int, Field(ge=0, lt=2**31)]
+
+
+@dataclass(frozen=True)
+class _Resize:
+    size: tuple[_Side, _Side]
+    mode: ResizeMode
+    short_side: _Limit
+    long_side: _Limit
+
+
+@dataclass(frozen=True)
+class _Input:
+    shape: tuple[_Side | None, _Side, _Side, Literal[3]]
+    dtype: Literal["float32", "uint8"]
+    resize: _Resize
+    padding: tuple[float, float, float]
+
+
+@dataclass(frozen=True)
+class _Content:
+    """What is read of `ModelDescription.as_json`."""
+
+    format: FileFormat
+    precision: str
+    input: _Input
+    non_maximum_suppression: bool
+    outputs: dict[str, Any]
+    sha256: str | None = None
+
+
+_STRUCTURE = TypeAdapter(_Content)
+_WHAT, _REMEDY = "the description of an exported model", "Export or copy the model again."
+
+
 def write_model_file(folder: Path, content: bytes, description: ModelDescription) -> None:
     """Writes a model file, its description with the file's checksum, and for detections the reference client.
 
@@ -174,38 +213,26 @@ def read_description(folder: str | Path) -> ModelDescription | None:
     path = join(folder, MODEL_JSON)
     if not is_file(path):
         return None
-    content = read_json(path)
-    try:
-        given = content["input"]
-        batch_size, height, width, _ = given["shape"]
-        red, green, blue = given["padding"]
-        description = ModelDescription(
-            format=content["format"],
-            precision=str(content["precision"]),
-            batch_size=None if batch_size is None else int(batch_size),
-            image_size=(int(height), int(width)),
-            resizing=_resizing(**given["resize"]),
-            dtype=str(given["dtype"]),
-            padding=(float(red), float(green), float(blue)),
-            nms=bool(content["non_maximum_suppression"]),
-            masks=serving.MASKS in content["outputs"],
-            sha256=content.get("sha256"),
-        )
-        if description.format not in get_args(FileFormat) or description.dtype not in ("float32", "uint8"):
-            raise ValueError(description.format)
-    except (KeyError, TypeError, ValueError):
-        raise DataError(f"{path}: not the description of an exported model. Export or copy the model again.") from None
-    return description
+    content = parse_file(_STRUCTURE, path, what=_WHAT, remedy=_REMEDY)
+    batch_size, height, width, _ = content.input.shape
+    resizing = content.input.resize
+    if resizing.size[0] > height or resizing.size[1] > width:
+        raise not_of_this_version(path, _WHAT, "input.resize.size: larger than the input", _REMEDY)
+    return ModelDescription(
+        format=content.format,
+        precision=content.precision,
+        batch_size=batch_size,
+        image_size=(height, width),
+        resizing=Resizing(resizing.size, resizing.mode, resizing.short_side, resizing.long_side),
+        dtype=content.input.dtype,
+        padding=content.input.padding,
+        nms=content.non_maximum_suppression,
+        masks=serving.MASKS in content.outputs,
+        sha256=content.sha256,
+    )
 
 
-def _resizing(*, size: Sequence[int], mode: ResizeMode, short_side: int, long_side: int) -> Resizing:
-    if mode not in get_args(ResizeMode):
-        raise ValueError(mode)
-    height, width = size
-    return Resizing((int(height), int(width)), mode, int(short_side), int(long_side))
-
-
-class FileDetector(SignatureDetector):
+class FileDetector(ExportedDetector):
     """A detector in a LiteRT or ONNX file; images are decoded and resized here.
 
     Args:
@@ -224,22 +251,26 @@ class FileDetector(SignatureDetector):
         if not description.nms:
             raise without_nms(folder)
         self._description = description
-        self._path = join(folder, FILE_NAMES[description.format])
-        size = description.batch_size or batch_size
-        content = read_bytes(self._path)
+        path = join(folder, FILE_NAMES[description.format])
+        content = read_bytes(path)
         if description.sha256 not in (None, hashlib.sha256(content).hexdigest()):
-            raise changed_file(self._path, join(folder, MODEL_JSON))
-        self._network = _load(description.format, content, self._path)
-        super().__init__(self._detect, batch_size=size)
+            raise changed_file(path, join(folder, MODEL_JSON))
+        self._network, shape = _load(description.format, content, path)
+        if shape != [description.batch_size, *description.image_size, 3]:
+            reason = f"input.shape: that of the model is {shape}"
+            raise not_of_this_version(join(folder, MODEL_JSON), f"the description of {path}", reason, _REMEDY)
+        super().__init__(
+            self._detect,
+            batch_size=description.batch_size or batch_size,
+            where=path,
+            damaged=lambda error: _damaged(path, error),
+        )
 
     def _detect(self, images: tf.Tensor) -> dict[str, tf.Tensor]:
         pixels, info, valid = self._fit(images)
         if self._description.dtype == "uint8":
             pixels = tf.cast(tf.round(pixels), tf.uint8)
-        try:
-            outputs = self._network(pixels.numpy())
-        except Exception as error:  # ONNX Runtime's derive from Exception alone
-            raise _damaged(self._path, error) from error
+        outputs = self._network(pixels.numpy())
         scale = np.array(self._description.image_size, np.float32) / (info.original_size * info.scale).numpy()
         boxes = outputs[serving.BOXES] * np.tile(scale, 2)[:, np.newaxis]
         if not self._description.masks:  # the crop of a mask covers its whole box, also where that is padding
@@ -271,16 +302,16 @@ class FileDetector(SignatureDetector):
         return tf.map_fn(fit, images, fn_output_signature=spec)
 
 
-def _load(file_format: FileFormat, content: bytes, path: str) -> _Network:
+def _load(file_format: FileFormat, content: bytes, path: str) -> _Loaded:
     try:
         return _LOADERS[file_format](content)
     except ConfigError:
         raise
-    except Exception as error:  # see `_detect`
+    except Exception as error:  # ONNX Runtime's derive from Exception alone
         raise _damaged(path, error) from error
 
 
-def _load_litert(content: bytes) -> _Network:
+def _load_litert(content: bytes) -> _Loaded:
     from ai_edge_litert.interpreter import Interpreter
 
     # One thread: Beam runs several workers, whose threads would wait for each other.
@@ -291,10 +322,10 @@ def _load_litert(content: bytes) -> _Network:
     def network(pixels: Pixels) -> Mapping[str, npt.NDArray[Any]]:
         return dict(run(**{serving.IMAGES: pixels}))
 
-    return network
+    return network, run.get_input_details()[serving.IMAGES]["shape"].tolist()
 
 
-def _load_onnx(content: bytes) -> _Network:
+def _load_onnx(content: bytes) -> _Loaded:
     require_module("onnxruntime")
     import onnxruntime
 
@@ -304,10 +335,11 @@ def _load_onnx(content: bytes) -> _Network:
     def network(pixels: Pixels) -> Mapping[str, npt.NDArray[Any]]:
         return dict(zip(names, session.run(names, {serving.IMAGES: pixels}), strict=True))
 
-    return network
+    # Sizes that are open have names.
+    return network, [side if isinstance(side, int) else None for side in session.get_inputs()[0].shape]
 
 
-_LOADERS: dict[FileFormat, Callable[[bytes], _Network]] = {"litert": _load_litert, "onnx": _load_onnx}
+_LOADERS: dict[FileFormat, Callable[[bytes], _Loaded]] = {"litert": _load_litert, "onnx": _load_onnx}
 
 
 def _damaged(path: str, error: Exception) -> DataError:

@@ -41,7 +41,7 @@ from components.coco_evaluator.beam.evaluate import (
 from components.coco_example_gen import shards
 from detection.coco.params import make_params
 from detection.datasets.layouts import find_splits
-from schemas.errors import CocoflowError, ConfigError, DataError, find_user_error
+from schemas.errors import CocoflowError, DataError, find_user_error
 from tests.components.beam.cluster import PATH, DaskCluster, dask_cluster
 from tests.components.coco_evaluator.beam.test_evaluate import cases_in_one, load, write_batches
 from tests.components.coco_example_gen.data_set import write_data_set
@@ -210,9 +210,12 @@ def test_two_drivers_share_a_thread_and_listen_at_one_address_each(tmp_path: Pat
     assert not addresses & {"0.0.0.0", "::"} - before
 
 
-def test_an_address_of_another_machine_is_refused(cluster: DaskCluster, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"--dask_driver_host=192\.0\.2\.7: this machine has no such address"):
-        run([*cluster.beam_args, "--dask_driver_host=192.0.2.7"], abs, tmp_path / "none")
+@pytest.mark.extended
+@pytest.mark.skipif(not Path("/proc/net/if_inet6").exists(), reason="this machine has no IPv6")
+def test_a_cluster_on_ipv6(tmp_path: Path) -> None:
+    with dask_cluster(tmp_path / "cluster", ["w0"], host="::1") as running:
+        assert running.address.startswith("tcp://[::1]:")
+        assert run(running.beam_args, abs, tmp_path / "numbers") == list(range(20))
 
 
 @pytest.mark.extended

@@ -213,7 +213,7 @@ def test_two_drivers_share_a_thread_and_listen_at_one_address_each(tmp_path: Pat
 @pytest.mark.extended
 @pytest.mark.skipif(not Path("/proc/net/if_inet6").exists(), reason="this machine has no IPv6")
 def test_a_cluster_on_ipv6(tmp_path: Path) -> None:
-    with dask_cluster(tmp_path / "cluster", ["w0"], host="::1") as running:
+    with dask_cluster(tmp_path / "cluster", ["w0"], host="[::1]") as running:
         assert running.address.startswith("tcp://[::1]:")
         assert run(running.beam_args, abs, tmp_path / "numbers") == list(range(20))
 

@@ -1,6 +1,7 @@
 """Pipelines on the workers of a Dask cluster: against the same pipelines in memory, and with workers that die."""
 
 import ast
+import contextlib
 import hashlib
 import json
 import logging
@@ -17,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
 from operator import xor
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import apache_beam as beam
@@ -45,7 +47,7 @@ from schemas.errors import CocoflowError, DataError, find_user_error
 from tests.components.beam.cluster import PATH, DaskCluster, dask_cluster
 from tests.components.coco_evaluator.beam.test_evaluate import cases_in_one, load, write_batches
 from tests.components.coco_example_gen.data_set import write_data_set
-from tests.components.coco_example_gen.remote_data import converted
+from tests.components.coco_example_gen.remote_data import contents, converted
 
 pytestmark = pytest.mark.slow  # each pipeline starts processes that import Beam
 
@@ -146,6 +148,42 @@ def test_killed_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog:
         with pytest.raises(CocoflowError, match=r"The Dask worker w0 \(.*\) was lost: .* has no other worker"):
             run(running.beam_args, _hold, tmp_path / "none", folder=str(second))
         assert not (tmp_path / "none").exists()
+
+
+def _kill(nanny: psutil.Process, kind: str) -> None:
+    """Kills processes of a worker by a part of their command line; a worker that is just restarting has none."""
+    for one in nanny.children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if kind in " ".join(one.cmdline()):
+                one.kill()
+
+
+@pytest.mark.extended
+def test_twenty_kills_leave_whole_results_or_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of workers, which nannies restart, or of harnesses, at random moments from the first question to the last."""
+    write_data_set(tmp_path / "data", images=40)
+    monkeypatch.setattr(shards, "IMAGES_PER_SHARD", 2)
+    splits, out, random = find_splits(tmp_path / "data"), tmp_path / "out", Random(34)
+    expected, failures = converted(splits, tmp_path / "expected"), list[str]()
+    with dask_cluster(tmp_path / "cluster", nanny=True) as running:
+        start = time.monotonic()
+        assert converted(splits, out, beam_args=running.beam_args) == expected
+        seconds = time.monotonic() - start
+        for _ in range(20):
+            nanny = running.workers[random.choice(["w0", "w1"])]
+            kind = random.choice(["spawn_main", "harness_process"])
+            killer = threading.Timer(random.uniform(0.0, seconds), _kill, [nanny, kind])
+            killer.start()
+            try:
+                assert converted(splits, out, beam_args=running.beam_args) == expected
+            except CocoflowError as error:  # the other worker had not come back yet
+                failures.append(str(error))
+                assert not contents(out)
+            killer.join()
+    assert " starts again" in caplog.text
+    assert all(re.search(r"The Dask worker w\d .* was lost|has no worker", failure) for failure in failures)
 
 
 @pytest.mark.extended

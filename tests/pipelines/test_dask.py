@@ -122,6 +122,16 @@ def test_conversion_and_evaluation_on_some_workers(
     assert min(map(len, opened)) >= 60 / count / 3
 
 
+def test_relative_paths_are_those_of_the_driver(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, models: list[Path], data: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    relative = [os.path.relpath(model) for model in models]
+    converted(find_splits(data), "examples")
+    with dask_cluster(tmp_path / "cluster", ["w0"]) as cluster:
+        assert evaluate(relative, "examples", "there", *cluster.beam_args) == evaluate(relative, "examples", "here")
+
+
 @pytest.mark.parametrize("records", [False, True], ids=["coco", "records"])
 def test_workers_and_driver_have_only_the_bucket_in_common(
     records: bool,

@@ -148,9 +148,13 @@ def walk_folders(path: str | Path, *, follow_links: bool = True) -> Iterator[tup
     """
     for current, folders, names in os.walk(path, followlinks=follow_links):
         for link in (os.path.join(current, name) for name in folders if follow_links):
-            if os.path.islink(link) and any(os.path.samefile(link, one) for one in (current, *Path(current).parents)):
+            if os.path.islink(link) and any(os.path.samefile(link, one) for one in _and_parents(current)):
                 raise DataError(f"{link}: this link leads back to a folder that it lies in. Remove it.")
         yield current, names
+
+
+def _and_parents(folder: str) -> list[Path]:
+    return [Path(folder), *Path(folder).parents]
 
 
 def glob(pattern: str | Path) -> list[str]:

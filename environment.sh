@@ -29,6 +29,17 @@ case $version in
     exit 2
     ;;
 esac
+libc=$("$python" -c 'import platform; print(platform.libc_ver()[1])')
+case $version:$libc in
+3.11:* | *:) ;;
+*)
+    if [ "${libc#2.}" -lt 39 ]; then
+        echo "error: on Python $version, TFX needs glibc 2.39 (Debian 13), and this system has $libc." >&2
+        echo "Use Python 3.11: make env PYTHON=python3.11" >&2
+        exit 2
+    fi
+    ;;
+esac
 uv=${UV:-$(command -v uv || echo .uv/bin/uv)}
 
 if [ "$uv" = .uv/bin/uv ] && [ ! -x "$uv" ]; then

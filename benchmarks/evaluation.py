@@ -260,8 +260,10 @@ def _idle(ground_truth: str, detections: str, iou_type: str) -> Arrays:
 
 def beam_options(workers: int) -> list[str]:
     """For one thread, or several processes, of this machine."""
+    from components.beam.pipelines import IN_MEMORY_RUNNER
+
     mode = "in_memory" if workers == 1 else "multi_processing"
-    return [f"--direct_num_workers={workers}", f"--direct_running_mode={mode}"]
+    return [f"--runner={IN_MEMORY_RUNNER}", f"--direct_num_workers={workers}", f"--direct_running_mode={mode}"]
 
 
 # Name -> (what is imported before the clock starts, the way from files to arrays).

@@ -160,6 +160,25 @@ def test_a_wrong_python_is_refused_before_anything_is_made(shown: str, told: str
     assert not (tmp_path / "env").exists()
 
 
+def test_a_python_for_which_this_system_is_too_old_is_refused_before_anything_is_changed(tmp_path: Path) -> None:
+    def install(libc: str) -> subprocess.CompletedProcess[str]:
+        python = tmp_path / "python"
+        python.write_text(f'#!/bin/sh\ncase "$*" in *libc*) echo {libc} ;; *) echo 3.13 ;; esac\n')
+        python.chmod(0o755)
+        venv.create(tmp_path / "env")
+        variables = os.environ | {"PYTHON": str(python), "UV": "false"}
+        command = [str(ROOT / "environment.sh"), str(tmp_path / "env")]
+        return subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+
+    done = install("2.36")
+    assert done.returncode == 2
+    assert "on Python 3.13, TFX needs glibc 2.39 (Debian 13), and this system has 2.36.\n" in done.stderr
+    assert "make env PYTHON=python3.11" in done.stderr
+    assert (tmp_path / "env/bin/python").exists()
+    for libc in ("2.39", "2.41", ""):
+        assert "glibc" not in install(libc).stderr, "musl and macOS have none"
+
+
 def test_an_environment_of_another_python_is_made_anew_and_other_folders_are_kept(
     environment: Environment, tmp_path: Path
 ) -> None:

@@ -10,6 +10,7 @@ from argparse import ArgumentParser
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from ipaddress import ip_address
 from typing import Any
 
 from distributed import Client
@@ -62,13 +63,20 @@ def add_dask_arguments(parser: ArgumentParser) -> None:
 class Cluster:
     """The connection to a Dask cluster; use as a context.
 
+    Args:
+        address: of the scheduler.
+        driver_host: address of this machine for the workers; None: that of the route to them.
+
     Raises:
         ConfigError: there is no address, or an invalid one.
         CocoflowError: no scheduler answers there.
     """
 
-    def __init__(self, address: str | None) -> None:
+    def __init__(self, address: str | None, driver_host: str | None) -> None:
         host, port = _host_and_port(address or "")
+        if driver_host:
+            _require_own(driver_host)
+        self._driver_host = driver_host
         self.address = str(address)
         tls = self.address.startswith("tls://")
         try:
@@ -120,6 +128,13 @@ class Cluster:
         _require_versions({worker: packages for worker, packages in answers.items() if packages is not None})
         return [worker for worker in found if worker not in silent]
 
+    def host_for(self, workers: Iterable[Worker]) -> str:
+        """Returns the address of this machine for workers; without a given one, loopback only if all are here."""
+        if self._driver_host:
+            return self._driver_host
+        hosts = [get_ip(get_address_host(worker.address)) for worker in workers]
+        return str(min(hosts, key=lambda host: ip_address(host).is_loopback))
+
     def entries(self) -> dict[str, dict[str, Any]]:
         """Returns what the scheduler knows of each worker, by address."""
         workers: dict[str, dict[str, Any]] = self._asked("identity", n_workers=-1)["workers"]
@@ -166,10 +181,14 @@ def _host_and_port(address: str) -> tuple[str, int]:
     )
 
 
-def host_for(workers: Iterable[Worker]) -> str:
-    """Returns the address of this machine on the route to workers; loopback only if all of them are here."""
-    hosts = [get_ip(get_address_host(worker.address)) for worker in workers]
-    return str(min(hosts, key=lambda host: host.startswith("127.")))
+def _require_own(host: str) -> None:
+    """Requires one address of this machine: not 0.0.0.0, at which it would listen for everyone."""
+    with contextlib.suppress(OSError, UnicodeError):
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        with socket.create_server((host, 0), family=family) as server:
+            if not ip_address(server.getsockname()[0]).is_unspecified:
+                return
+    raise ConfigError(f"{HOST_OPTION}={host}: not an address of this machine. Name the one that the workers reach.")
 
 
 def _require_versions(of_workers: Mapping[Worker, dict[str, str | None]]) -> None:

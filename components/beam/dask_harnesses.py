@@ -18,7 +18,7 @@ from distributed import Future
 
 from components.beam.dask_cluster import HOST_OPTION, Cluster, Worker, WorkerLostError
 from components.beam.harness_process import run_harness
-from schemas.errors import CocoflowError, ConfigError
+from schemas.errors import CocoflowError
 
 ENVIRONMENT = "cocoflow:environment:dask:v1"
 _START = 300.0  # seconds for a harness to import Beam, on a busy machine, and to connect
@@ -46,8 +46,9 @@ class Harnesses:
     lost: workers that ended or no longer answer.
     """
 
-    def __init__(self, cluster: Cluster, workers: Sequence[Worker], *, host: str, key: str) -> None:
-        self.host = host
+    def __init__(self, cluster: Cluster, workers: Sequence[Worker], *, key: str) -> None:
+        host = cluster.host_for(workers)
+        self.host = f"[{host}]" if ":" in host else host  # an IPv6 address, as gRPC takes it
         self.lost: list[Worker] = []
         self._key = key
         self._cluster = cluster
@@ -244,10 +245,7 @@ class _Server:
         self.control_handler._connections_by_worker_id = harnesses.connections
         self.data_plane_handler = _DataServicer(0)  # no timed buffer, which loses data
         self._server = grpc.server(thread_pool_executor.shared_unbounded_instance(), options=_GRPC_OPTIONS)
-        try:
-            port = self._server.add_insecure_port(f"{harnesses.host}:0")
-        except RuntimeError as error:
-            raise ConfigError(f"{HOST_OPTION}={harnesses.host}: this machine has no such address.") from error
+        port = self._server.add_insecure_port(f"{harnesses.host}:0")
         self.control_port = self.data_port = self.state_port = self.logging_port = port
         beam_fn_api_pb2_grpc.add_BeamFnControlServicer_to_server(self.control_handler, self._server)
         beam_fn_api_pb2_grpc.add_BeamFnDataServicer_to_server(self.data_plane_handler, self._server)

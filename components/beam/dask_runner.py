@@ -13,7 +13,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from apache_beam.transforms.environments import Environment, python_sdk_capabilities
 
-from components.beam.dask_cluster import Cluster, Worker, WorkerLostError, add_dask_arguments, host_for
+from components.beam.dask_cluster import Cluster, Worker, WorkerLostError, add_dask_arguments
 from components.beam.dask_harnesses import ENVIRONMENT, Harnesses
 from schemas.errors import CocoflowError
 
@@ -49,12 +49,11 @@ class DaskRunner(FnApiRunner):
         """Runs a pipeline.
 
         Raises:
-            ConfigError: `--dask_client_address` is missing.
+            ConfigError: `--dask_client_address` or `--dask_driver_host` is wrong.
             CocoflowError: the cluster cannot be used; workers were lost in three attempts, or the last one was.
         """
         given = options.view_as(DaskOptions)
-        with Cluster(given.dask_client_address) as self._cluster:
-            self._host = given.dask_driver_host
+        with Cluster(given.dask_client_address, given.dask_driver_host) as self._cluster:
             return super().run_pipeline(pipeline, options)
 
     def run_via_runner_api(self, pipeline_proto: Any, options: PipelineOptions) -> Any:
@@ -63,8 +62,7 @@ class DaskRunner(FnApiRunner):
         workers = self._cluster.workers()
         while True:
             self._num_workers = len(workers)
-            host = self._host or host_for(workers)
-            with Harnesses(self._cluster, workers, host=host, key=self._key) as self._harnesses:
+            with Harnesses(self._cluster, workers, key=self._key) as self._harnesses:
                 try:
                     return super().run_via_runner_api(pipeline_proto, options)
                 except Exception as error:

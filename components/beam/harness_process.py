@@ -18,7 +18,7 @@ def run_harness(control_address: str, worker_id: str) -> None:
     """Runs a harness until the driver ends its stream; a task on a Dask worker.
 
     Args:
-        control_address: HOST:PORT of the driver's server.
+        control_address: HOST:PORT of the driver's server, an IPv6 address as [HOST]:PORT.
         worker_id: Beam's name of the harness.
 
     Raises:
@@ -30,7 +30,7 @@ def run_harness(control_address: str, worker_id: str) -> None:
     secede()  # leaves the worker's thread to other tasks, such as the harness of another driver
     host, _, port = control_address.rpartition(":")
     try:
-        socket.create_connection((host, int(port)), timeout=_CONNECT).close()
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT).close()
     except OSError as error:
         raise ConnectionError(str(error)) from error
     command = [sys.executable, "-P", "-m", __name__, control_address, worker_id]

@@ -47,9 +47,9 @@ def require_runner(beam_args: Sequence[str], folder: str) -> None:
         from components.beam.dask_cluster import Cluster
         from components.beam.dask_runner import DaskOptions
 
-        address = pipeline.options.view_as(DaskOptions).dask_client_address
-        log.info("Checking the Dask cluster at %s", address)
-        with Cluster(address) as cluster:
+        given = pipeline.options.view_as(DaskOptions)
+        log.info("Checking the Dask cluster")
+        with Cluster(given.dask_client_address, given.dask_driver_host) as cluster:
             cluster.workers()
     elif runner not in _KNOWN:
         from components.beam.self_check import check_runner

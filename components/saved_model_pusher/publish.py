@@ -18,7 +18,7 @@ from pathlib import Path
 
 from components.saved_model_pusher.pushed_versions import ADDED_FILES, NO_EFFECT, digest_of, read_rollback
 from detection.storage.atomic import fsync_path, fsync_tree, remove_leftovers, temporary_folder
-from detection.storage.files import is_file
+from detection.storage.files import is_file, walk_files, walk_folders
 from detection.storage.gcs.versions import publish_version
 from detection.storage.paths import is_remote, join, require_supported
 from detection.storage.staging import local_copy
@@ -163,17 +163,13 @@ def _same_files(source: Path, added: Mapping[str, bytes], version: Path, ignored
 
 
 def _file_names(folder: Path) -> set[Path]:
-    return {
-        Path(current, name).relative_to(folder)
-        for current, _, files in os.walk(folder, followlinks=True)
-        for name in files
-    }
+    return set(map(Path, walk_files(folder)))
 
 
 def _copy_tree(source: Path, destination: Path, added: Mapping[str, bytes]) -> None:
     # `shutil.copytree` would copy the folders' permissions, and a server of another user
     # could not read a folder that was a private temporary one.
-    for current, _, files in os.walk(source, followlinks=True):
+    for current, files in walk_folders(source):
         target = destination / Path(current).relative_to(source)
         target.mkdir(exist_ok=True)
         for name in files:
@@ -189,7 +185,7 @@ def _rename_to_next_version(beside: Path, directory: Path) -> Path:
     while True:
         number = next_version(directory, (version for version, _ in numbered_versions(directory)))
         while os.path.lexists(directory / str(number)):  # no folder
-            number += 1
+            number = next_version(directory, [number])
         try:
             return beside.rename(directory / str(number))
         except OSError as error:

@@ -20,8 +20,9 @@ from components.saved_model_pusher.pushed_versions import (
     read_rollback,
     whole_versions,
 )
-from detection.storage.files import exists, is_file
+from detection.storage.files import is_file
 from detection.storage.paths import join, name_of
+from detection.storage.versions import numbered_versions
 from schemas.artifacts import SAVED_MODEL_FILE
 from schemas.errors import DataError
 
@@ -108,9 +109,10 @@ def _require_whole(versions: Mapping[int, str], number: int, push_directory: str
     Raises:
         DataError: there is none, or it is damaged.
     """
-    path = versions.get(number) or join(push_directory, str(number))
-    if number not in versions and not exists(path):
+    folders = dict(numbered_versions(push_directory))
+    if number not in folders:
         raise DataError(f"{push_directory}: no version {number}, only {_listed(versions)}. Correct --to.")
+    path = versions.get(number, folders[number])
     missing = [name for name in (SAVED_MODEL_FILE, _WEIGHTS) if not is_file(join(path, name))]
     if missing:
         raise DataError(f"{path}: damaged, {', '.join(missing)} is missing. Choose another version with --to.")

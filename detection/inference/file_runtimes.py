@@ -19,6 +19,7 @@ FileFormat = Literal["litert", "onnx", "mediapipe"]
 Delegate = Literal["cpu", "gpu", "coral"]
 Array = npt.NDArray[Any]
 Network = Callable[[Array], Mapping[str, Array]]  # [B, H, W, 3] of the file's size and dtype
+Loaded = tuple[Network, list[int | None]]  # with the shape of its input; None: any size
 
 _REASON = 300  # characters of the runtimes' messages
 # Of a file whose boxes MediaPipe suppresses: its own threshold (tried with mediapipe 1.2.3), and our number of boxes.
@@ -32,7 +33,7 @@ def load_network(
     where: str,
     categories: Sequence[Mapping[str, Any]],
     curves: ScoreCurves | None,
-) -> Network:
+) -> Loaded:
     """Loads a model; its outputs are those of a SavedModel, but for `valid`.
 
     Args:
@@ -64,23 +65,26 @@ def damaged_file(path: str, error: Exception) -> DataError:
     return DataError(f"{path}: the model cannot be run: {printable(reason)}. Export or copy it again.")
 
 
-def _litert(content: bytes) -> Network:
+def _litert(content: bytes) -> Loaded:
     from ai_edge_litert.interpreter import Interpreter
 
     # One thread: Beam runs several workers, whose threads would wait for each other.
     interpreter = Interpreter(model_content=content)
     interpreter.allocate_tensors()
     run = interpreter.get_signature_runner()
-    return lambda pixels: dict(run(**{serving.IMAGES: pixels}))
+    shape = run.get_input_details()[serving.IMAGES]["shape"].tolist()
+    return (lambda pixels: dict(run(**{serving.IMAGES: pixels}))), shape
 
 
-def _onnx(content: bytes) -> Network:
+def _onnx(content: bytes) -> Loaded:
     require_module("onnxruntime")
     import onnxruntime
 
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
-    return lambda pixels: dict(zip(names, session.run(names, {serving.IMAGES: pixels}), strict=True))
+    # Sizes that are open have names.
+    shape = [side if isinstance(side, int) else None for side in session.get_inputs()[0].shape]
+    return (lambda pixels: dict(zip(names, session.run(names, {serving.IMAGES: pixels}), strict=True))), shape
 
 
 def _require_own(
@@ -98,9 +102,9 @@ def _mediapipe(
     metadata: DetectorMetadata,
     categories: Sequence[Mapping[str, Any]],
     curves: ScoreCurves | None,
-) -> Network:
+) -> Loaded:
     """Runs a file for MediaPipe; classes become category ids."""
-    run, classes_of = _litert(content), np.array([at for at, _ in labelled_categories(categories)])
+    (run, shape), classes_of = _litert(content), np.array([at for at, _ in labelled_categories(categories)])
     ids = np.array([category["id"] for category in categories], np.int64)
 
     def network(pixels: Array) -> Mapping[str, Array]:
@@ -118,7 +122,7 @@ def _mediapipe(
             scores, classes = (np.take_along_axis(values, order, axis=1) for values in (scores, classes))
         return {serving.BOXES: boxes, serving.SCORES: scores, serving.CLASSES: ids[classes], serving.COUNT: count}
 
-    return network
+    return network, shape
 
 
 def labelled_categories(categories: Sequence[Mapping[str, Any]]) -> list[tuple[int, str]]:

@@ -1,24 +1,26 @@
 """Detectors in LiteRT, ONNX and MediaPipe files: the description beside such a file, and detecting with it."""
 
 import hashlib
-from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import tensorflow as tf
+from pydantic import Field, TypeAdapter
 
 from detection.images.decode import decode_rgb_or_blank
 from detection.inference.export import client
 from detection.inference.file_runtimes import Array, Delegate, FileFormat, damaged_file, load_network
 from detection.inference.restore import read_model_categories
-from detection.inference.saved_model import SignatureDetector, without_nms
+from detection.inference.saved_model import ExportedDetector, without_nms
 from detection.inference.score_curves import read_score_curves
 from detection.input_pipeline.network_input import fit_pixels
 from detection.storage.atomic import write_bytes, write_json
 from detection.storage.checksums import changed_file
 from detection.storage.files import is_file
-from detection.storage.json_files import read_json
+from detection.storage.json_files import not_of_this_version, parse_file
 from detection.storage.paths import join, name_of, parent
 from detection.storage.reading import read_bytes
 from detection.types import ImageInfo, ResizeMode, Resizing
@@ -97,7 +99,8 @@ class ModelDescription(NamedTuple):
     def _preprocessing(self) -> list[str]:
         """Returns the steps from an image file to the input; `client` does the same."""
         steps = [
-            "decode to RGB, 8 bits per channel, pixels as stored: EXIF orientation is not applied, alpha is dropped",
+            "decode to RGB, 8 bits per channel (the upper 8 of 16), pixels as stored: EXIF orientation is not applied, "
+            "alpha is dropped",
             _SIZE_RULES[self.resizing.mode],
             "resize: bilinear, half-pixel centers, no antialiasing (tf.image.resize; not Pillow's resize)",
             "the resized image is at the top left of the input; the rest has the color `padding`",
@@ -146,6 +149,44 @@ class ModelDescription(NamedTuple):
         return steps + (_MASK_RULES if self.masks else [])
 
 
+_Side = Annotated[int, Field(ge=1)]
+_Limit = Annotated[int, Field(ge=0, lt=2**31)]
+
+
+@dataclass(frozen=True)
+class _Resize:
+    size: tuple[_Side, _Side]
+    mode: ResizeMode
+    short_side: _Limit
+    long_side: _Limit
+
+
+@dataclass(frozen=True)
+class _Input:
+    shape: tuple[_Side | None, _Side, _Side, Literal[3]]
+    dtype: Literal["float32", "uint8"]
+    resize: _Resize
+    padding: tuple[float, float, float]
+
+
+@dataclass(frozen=True)
+class _Content:
+    """What is read of `ModelDescription.as_json`."""
+
+    format: FileFormat
+    precision: str
+    input: _Input
+    non_maximum_suppression: bool
+    outputs: dict[str, Any]
+    sha256: str | None = None
+    delegate: Delegate | None = None
+    calibrated_scores: bool = False
+
+
+_STRUCTURE = TypeAdapter(_Content)
+_WHAT, _REMEDY = "the description of an exported model", "Export or copy the model again."
+
+
 def write_model_file(folder: Path, content: bytes, description: ModelDescription) -> None:
     """Writes a model file, its description with the file's checksum, and for detections the reference client.
 
@@ -185,42 +226,28 @@ def read_description(folder: str | Path) -> ModelDescription | None:
     path = join(folder, MODEL_JSON)
     if not is_file(path):
         return None
-    content = read_json(path)
-    try:
-        given = content["input"]
-        batch_size, height, width, _ = given["shape"]
-        red, green, blue = given["padding"]
-        description = ModelDescription(
-            format=content["format"],
-            precision=str(content["precision"]),
-            batch_size=None if batch_size is None else int(batch_size),
-            image_size=(int(height), int(width)),
-            resizing=_resizing(**given["resize"]),
-            dtype=str(given["dtype"]),
-            padding=(float(red), float(green), float(blue)),
-            nms=bool(content["non_maximum_suppression"]),
-            masks=serving.MASKS in content["outputs"],
-            sha256=content.get("sha256"),
-            delegate=content["delegate"] if content["format"] == "mediapipe" else None,
-            calibrated=bool(content.get("calibrated_scores")),
-        )
-        if description.format not in get_args(FileFormat) or description.dtype not in ("float32", "uint8"):
-            raise ValueError(description.format)
-        if description.delegate not in (None, *get_args(Delegate)):
-            raise ValueError(description.delegate)
-    except (KeyError, TypeError, ValueError):
-        raise DataError(f"{path}: not the description of an exported model. Export or copy the model again.") from None
-    return description
+    content = parse_file(_STRUCTURE, path, what=_WHAT, remedy=_REMEDY)
+    batch_size, height, width, _ = content.input.shape
+    resizing = content.input.resize
+    if resizing.size[0] > height or resizing.size[1] > width:
+        raise not_of_this_version(path, _WHAT, "input.resize.size: larger than the input", _REMEDY)
+    return ModelDescription(
+        format=content.format,
+        precision=content.precision,
+        batch_size=batch_size,
+        image_size=(height, width),
+        resizing=Resizing(resizing.size, resizing.mode, resizing.short_side, resizing.long_side),
+        dtype=content.input.dtype,
+        padding=content.input.padding,
+        nms=content.non_maximum_suppression,
+        masks=serving.MASKS in content.outputs,
+        sha256=content.sha256,
+        delegate=content.delegate,
+        calibrated=content.calibrated_scores,
+    )
 
 
-def _resizing(*, size: Sequence[int], mode: ResizeMode, short_side: int, long_side: int) -> Resizing:
-    if mode not in get_args(ResizeMode):
-        raise ValueError(mode)
-    height, width = size
-    return Resizing((int(height), int(width)), mode, int(short_side), int(long_side))
-
-
-class FileDetector(SignatureDetector):
+class FileDetector(ExportedDetector):
     """A detector in a LiteRT, ONNX or MediaPipe file; images are decoded and resized here.
 
     Args:
@@ -240,28 +267,34 @@ class FileDetector(SignatureDetector):
         if not description.nms:
             raise without_nms(folder)
         self._description = description
-        self._path = join(folder, FILE_NAMES[description.format])
-        size = description.batch_size or batch_size
-        content = read_bytes(self._path)
+        path = join(folder, FILE_NAMES[description.format])
+        content = read_bytes(path)
         if description.sha256 not in (None, hashlib.sha256(content).hexdigest()):
-            raise changed_file(self._path, join(folder, MODEL_JSON))
+            raise changed_file(path, join(folder, MODEL_JSON))
         self._as_mediapipe = as_mediapipe
         mediapipe = description.format == "mediapipe"  # whose files leave these to the application
-        categories = (read_model_categories(folder) or []) if mediapipe else []
-        curves = read_score_curves(folder) if mediapipe else None
-        self._network = load_network(
-            description.format, content, where=self._path, categories=categories, curves=curves
+        self._network, shape = load_network(
+            description.format,
+            content,
+            where=path,
+            categories=(read_model_categories(folder) or []) if mediapipe else [],
+            curves=read_score_curves(folder) if mediapipe else None,
         )
-        super().__init__(self._detect, batch_size=size)
+        if shape != [description.batch_size, *description.image_size, 3]:
+            reason = f"input.shape: that of the model is {shape}"
+            raise not_of_this_version(join(folder, MODEL_JSON), f"the description of {path}", reason, _REMEDY)
+        super().__init__(
+            self._detect,
+            batch_size=description.batch_size or batch_size,
+            where=path,
+            damaged=partial(damaged_file, path),
+        )
 
     def _detect(self, images: tf.Tensor) -> dict[str, tf.Tensor]:
         pixels, info, valid = self._fit(images)
         if self._description.dtype == "uint8":
             pixels = tf.cast(tf.round(pixels), tf.uint8)
-        try:
-            outputs = self._network(pixels.numpy())
-        except Exception as error:  # ONNX Runtime's derive from Exception alone
-            raise damaged_file(self._path, error) from error
+        outputs = self._network(pixels.numpy())
         scale = np.array(self._description.image_size, np.float32) / (info.original_size * info.scale).numpy()
         boxes = outputs[serving.BOXES] * np.tile(scale, 2)[:, np.newaxis]
         if not self._description.masks:  # the crop of a mask covers its whole box, also where that is padding

@@ -111,7 +111,40 @@ def _concatenated(batches: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
     return np.concatenate(batches)
 
 
-class SavedModelDetector(SignatureDetector):
+class ExportedDetector(SignatureDetector):
+    """A detector in files that may be damaged.
+
+    Args:
+        signature: see `SignatureDetector`.
+        batch_size: see `SignatureDetector`.
+        where: names the model in errors.
+        damaged: makes the error for a call that failed.
+    """
+
+    def __init__(
+        self,
+        signature: Callable[..., Mapping[str, tf.Tensor]],
+        *,
+        batch_size: int,
+        where: str | Path,
+        damaged: Callable[[Exception], DataError],
+    ) -> None:
+        super().__init__(signature, batch_size=batch_size)
+        self._where = where
+        self._damaged = damaged
+
+    def _call(self, batch: Sequence[EncodedImage]) -> dict[str, npt.NDArray[Any]]:
+        try:
+            outputs = super()._call(batch)
+        except DataError:
+            raise
+        except Exception as error:
+            raise self._damaged(error) from error
+        _require_detections(outputs, len(batch), self._where)
+        return outputs
+
+
+class SavedModelDetector(ExportedDetector):
     """An exported detector, called by its signature `serving_default`.
 
     Args:
@@ -142,18 +175,12 @@ class SavedModelDetector(SignatureDetector):
             raise without_nms(folder)
         if lacking:
             raise DataError(f"{folder}: its signature lacks the output {', '.join(lacking)}. Export the model again.")
-        super().__init__(signature, batch_size=_fixed_batch_size(signature) or batch_size)
-        self._folder = folder
-
-    def _call(self, batch: Sequence[EncodedImage]) -> dict[str, npt.NDArray[Any]]:
-        try:
-            outputs = super()._call(batch)
-        except DataError:
-            raise
-        except Exception as error:
-            raise _damaged(self._folder, "cannot be run", error) from error
-        _require_detections(outputs, len(batch), self._folder)
-        return outputs
+        super().__init__(
+            signature,
+            batch_size=_fixed_batch_size(signature) or batch_size,
+            where=folder,
+            damaged=lambda error: _damaged(folder, "cannot be run", error),
+        )
 
 
 def _fixed_batch_size(signature: Any) -> int | None:
@@ -185,12 +212,14 @@ def _damaged(folder: str | Path, what: str, error: Exception) -> DataError:
     )
 
 
-def _require_detections(outputs: Mapping[str, npt.NDArray[Any]], images: int, folder: str | Path) -> None:
+def _require_detections(outputs: Mapping[str, npt.NDArray[Any]], images: int, where: str | Path) -> None:
     """Checks shapes and values of the outputs, as a damaged model may break them.
 
     Raises:
         DataError: the outputs are no detections.
     """
+    if lacking := sorted(set(_OUTPUTS) - set(outputs)):
+        raise DataError(f"{where}: the model lacks the output {', '.join(lacking)}. Export it again.")
     boxes, scores, classes, counts = (outputs[name] for name in _OUTPUTS)
     more = {name: outputs[name] for name in (serving.MASKS, serving.KEYPOINTS) if name in outputs}
     shaped = boxes.ndim == 3 and boxes.shape[2] == 4 and scores.shape == classes.shape == boxes.shape[:2]
@@ -201,13 +230,13 @@ def _require_detections(outputs: Mapping[str, npt.NDArray[Any]], images: int, fo
     shaped = shaped and (serving.KEYPOINTS not in more or more[serving.KEYPOINTS].shape[3] == 3)
     if not (shaped and counts.shape == boxes.shape[:1] and len(boxes) >= images):
         shapes = ", ".join(f"{name} {list(outputs[name].shape)}" for name in (*_OUTPUTS, *more))
-        raise DataError(f"{folder}: the SavedModel gives no detections: {shapes}. Export it again.")
+        raise DataError(f"{where}: the model gives no detections: {shapes}. Export it again.")
     counted = np.arange(boxes.shape[1]) < counts[:, None]
     within = bool(((counts >= 0) & (counts <= boxes.shape[1])).all())
     numbers = [boxes, scores, *(values for values in more.values() if values.dtype != object)]  # not texts of RLE
     if not within or not all(np.isfinite(values[counted]).all() for values in numbers):
         raise DataError(
-            f"{folder}: the SavedModel gives detections of NaN or infinity, or an impossible number of them. "
+            f"{where}: the model gives detections of NaN or infinity, or an impossible number of them. "
             "Its weights may be damaged: export or copy it again."
         )
 

@@ -54,7 +54,7 @@ def require_checksums(folder: str | Path, local: str | Path, *, below: str = "")
         if not PurePosixPath(name).is_relative_to(below):
             continue
         file = Path(local, PurePosixPath(name).relative_to(below))
-        if not file.is_file():
+        if not is_file(file):
             raise DataError(f"{join(folder, name)}: the file is missing. Export or copy the model again.")
         if sha256(file) != expected:
             raise changed_file(join(folder, name), path)

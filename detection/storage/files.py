@@ -130,14 +130,31 @@ def walk_files(path: str | Path, *, follow_links: bool = True) -> list[str]:
     Args:
         path: folder.
         follow_links: also goes into local folders that are links.
+
+    Raises:
+        DataError: see `walk_folders`.
     """
     if is_remote(path):
         return [relative(one.path, path) for one in gcs.list_tree(str(path))]
-    return sorted(
-        Path(current, name).relative_to(path).as_posix()
-        for current, _, names in os.walk(path, followlinks=follow_links)
-        for name in names
-    )
+    folders = walk_folders(path, follow_links=follow_links)
+    return sorted(Path(current, name).relative_to(path).as_posix() for current, names in folders for name in names)
+
+
+def walk_folders(path: str | Path, *, follow_links: bool = True) -> Iterator[tuple[str, list[str]]]:
+    """Yields a local folder and those below it, each with the names of its files.
+
+    Raises:
+        DataError: a link that is followed leads back to a folder that it lies in, so that there is no end.
+    """
+    for current, folders, names in os.walk(path, followlinks=follow_links):
+        for link in (os.path.join(current, name) for name in folders if follow_links):
+            if os.path.islink(link) and any(os.path.samefile(link, one) for one in _and_parents(current)):
+                raise DataError(f"{link}: this link leads back to a folder that it lies in. Remove it.")
+        yield current, names
+
+
+def _and_parents(folder: str) -> list[Path]:
+    return [Path(folder), *Path(folder).parents]
 
 
 def glob(pattern: str | Path) -> list[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from detection.storage.reading import read_bytes
 from schemas.errors import DataError
@@ -99,7 +99,7 @@ def read_json(path: str | Path) -> Any:
 
 
 def parse_file(structure: TypeAdapter[T], path: str | Path, *, what: str, remedy: str = _EVALUATE_AGAIN) -> T:
-    """Reads a file of a structure of dataclasses, lists, dictionaries and plain values.
+    """Reads a file of a structure of dataclasses, models of pydantic, lists, tuples, dictionaries and plain values.
 
     Keys that the structure does not have are left out.
 
@@ -136,9 +136,11 @@ def _infinite(value: Any, place: str) -> str | None:
         return None if math.isfinite(value) else place
     if is_dataclass(value):
         members: Any = ((field.name, getattr(value, field.name)) for field in fields(value))
+    elif isinstance(value, BaseModel):
+        members = value
     elif isinstance(value, dict):
         members = value.items()
-    elif isinstance(value, list):
+    elif isinstance(value, list | tuple):
         members = enumerate(value)
     else:
         return None

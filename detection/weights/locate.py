@@ -195,12 +195,27 @@ def _newest_checkpoint(folder: str) -> str | None:
     if not is_dir(folder):
         return None
     # TensorFlow looks whether the index is there, which is small.
-    literal = literal_path(local_copy(folder, only=[_STATE_FILE, f"*{_INDEX}"]))
-    listed = tf.train.latest_checkpoint(literal)
+    listed = _listed_newest(str(local_copy(folder, only=[_STATE_FILE, f"*{_INDEX}"])))
     if listed is not None:
-        return str(listed).replace(literal, folder, 1)
+        return join(folder, listed)
     indices = (file.removesuffix(_INDEX) for file in glob(join(paths.escape(folder), f"*{_INDEX}")))
     return max(indices, key=_number, default=None)
+
+
+def _listed_newest(folder: str) -> str | None:
+    """Returns the name of the checkpoint that TensorFlow's list in a local folder names, if it is there.
+
+    `tf.train.latest_checkpoint` fails with a list that a kill or a full disk cut, and asks the file system of
+    any path in it.
+    """
+    if not is_file(join(folder, _STATE_FILE)):
+        return None
+    try:
+        state = tf.train.get_checkpoint_state(literal_path(folder))
+    except ValueError:  # empty, or no text
+        return None
+    name = "" if state is None else name_of(state.model_checkpoint_path)
+    return name if name and _is_checkpoint(join(folder, name)) else None
 
 
 def _number(prefix: str) -> tuple[int, str]:

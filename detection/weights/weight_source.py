@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
+from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 from detection.models.detector import Detector
@@ -241,9 +242,18 @@ def _is_ema(name: str) -> bool:
 
 
 def _step(reader: Any) -> int | None:
-    """Reads the number of training steps: ours, or TF1's."""
+    """Reads the number of training steps: ours, or TF1's.
+
+    Raises:
+        ValueError: it is no whole number.
+    """
     key = next(filter(reader.has_tensor, (f"{STEP_PART}{_VALUE}", "global_step")), None)
-    return None if key is None else int(reader.get_tensor(key))
+    if key is None:
+        return None
+    step = np.asarray(reader.get_tensor(key))
+    if step.ndim or step.dtype.kind not in "iu":
+        raise ValueError(f"its {key} is no whole number")
+    return int(step)
 
 
 def _of_part(keys: Iterable[str], part: str) -> Iterator[tuple[str, str]]:
@@ -263,11 +273,18 @@ def _other_names(reader: Any, keys: Collection[str]) -> dict[str, str]:
 
 
 def _own_names(reader: Any, keys: Collection[str]) -> dict[str, str]:
-    """Returns the names of the variables of an object-based checkpoint, by key; none if they are not unique."""
+    """Returns the names of the variables of an object-based checkpoint, by key; none if they are not unique.
+
+    Raises:
+        ValueError: its graph of objects cannot be read.
+    """
     if not reader.has_tensor(_OBJECT_GRAPH):
         return {}
     wanted = set(keys)
-    graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(reader.get_tensor(_OBJECT_GRAPH))
+    try:
+        graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(reader.get_tensor(_OBJECT_GRAPH))
+    except (DecodeError, TypeError):  # the latter of a tensor that is no text
+        raise ValueError(f"its {_OBJECT_GRAPH} is no graph of objects") from None
     attributes = (one for node in graph.nodes for one in node.attributes)
     names = {one.checkpoint_key: one.full_name for one in attributes if one.full_name and one.checkpoint_key in wanted}
     return names if len(set(names.values())) == len(names) else {}

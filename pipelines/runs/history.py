@@ -270,5 +270,5 @@ def _now() -> str:
 def _instant(time_text: str) -> datetime:
     try:
         return datetime.fromisoformat(time_text).astimezone()
-    except ValueError:
+    except (ValueError, OverflowError):  # the latter of the first and the last year
         return datetime.fromtimestamp(0).astimezone()

@@ -12,6 +12,7 @@ from detection.inference.detectors import open_detector
 from detection.inference.model_files import model_folder
 from detection.inference.restore import read_model_categories
 from detection.inference.test_time_augmentation import augmented
+from detection.storage.paths import absolute
 from detection.weights.locate import CheckpointChoice, locate_model
 from pipelines.folders import output_folder
 from pipelines.standalone.to_examples import data_as_examples
@@ -69,10 +70,10 @@ def evaluate_model(
         dataset = read_dataset(root, evaluation.split)
         require_categories(own, dataset.categories, model=model, data=examples)
         task = Task(
-            records=dataset.records,
+            records=absolute(dataset.records),  # workers may have other working folders
             images=dataset.images,
             categories=dataset.categories,
-            models=locations,
+            models={part: absolute(place) for part, place in locations.items()},
             locations={**locations, "data": examples},
             title=f"Evaluation on {evaluation.split}",
             config=evaluation,

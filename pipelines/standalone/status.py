@@ -191,7 +191,7 @@ def _span(data: DataRead) -> str:
 
 
 def _local_time(text: str) -> str:
-    with contextlib.suppress(ValueError):
+    with contextlib.suppress(ValueError, OverflowError):  # the latter of the first and the last year
         return datetime.fromisoformat(text).astimezone().strftime("%Y-%m-%d %H:%M:%S")
     return text
 

@@ -1,4 +1,4 @@
-"""Options of Apache Beam: their spelling, and those that lose data or do nothing."""
+"""Options of Apache Beam: their spelling, and those that lose data, do nothing, or contradict each other."""
 
 import argparse
 import re
@@ -19,6 +19,9 @@ _REFUSED = {
     r"\S*data_buffer_time_limit_ms=0*[1-9]\d*": f"{_TIMED_BUFFER}; remove it",
     r"--no_wait_until_finish(?!\S)": "the results of a pipeline are read when it ends; remove it",
 }
+# Beam takes these without a word: it would run the pipeline on this machine, or pass over them.
+_BESIDE_DASK = {r"--direct_\S+": "with --runner=dask, Beam's workers are on Dask's workers, one on each; remove it"}
+_WITHOUT_DASK = {r"--dask_\S+": "the option of another runner; write --runner=dask, too, or remove it"}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -27,13 +30,14 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _beam_args(beam_args: tuple[str, ...]) -> tuple[str, ...]:
-    """Refuses options of `_REFUSED`, and writes the runner as --runner=NAME."""
+    """Refuses options that lose data or contradict the runner, and writes the runner as --runner=NAME."""
     parser = _Parser(add_help=False)
     parser.add_argument("--runner")
     chosen, others = parser.parse_known_args(beam_args)
     name = chosen.runner
     named = [] if name is None else [f"--runner={'dask' if name.lower() == 'dask' else name}"]
-    for pattern, reason in _REFUSED.items():
+    others_refused = _BESIDE_DASK if name is not None and "dask" in name.lower() else _WITHOUT_DASK
+    for pattern, reason in (_REFUSED | others_refused).items():
         match = re.search(pattern, " ".join(named + others), re.IGNORECASE)
         if match:
             raise ValueError(f"{match[0]}: {reason}")

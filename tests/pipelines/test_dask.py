@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import psutil
 import pytest
 
 import pipeline_runner
@@ -13,7 +14,15 @@ from detection.datasets.layouts import find_splits
 from detection.storage.files import walk_files
 from detection.storage.paths import join
 from detection.storage.reading import read_bytes
-from schemas.artifacts import ANALYSIS_JSON, BLESSING_JSON, DATASET_JSON, DETECTIONS_JSON, METRICS_JSON
+from schemas.artifacts import (
+    ANALYSIS_JSON,
+    BLESSING_JSON,
+    DATASET_JSON,
+    DETECTIONS_JSON,
+    LOGS,
+    METRICS_JSON,
+    REPORT_HTML,
+)
 from tests.components.beam.cluster import PATH, dask_cluster
 from tests.components.coco_evaluator.generated_records import generate_ground_truth
 from tests.components.coco_example_gen.remote_data import converted, upload
@@ -26,6 +35,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.extended]
 
 FLAGS = ("--set", "evaluate.analysis.replicates=10", "--set", "evaluate.thresholds.improvement={AP: 0.001}")
 FILES = (METRICS_JSON, DETECTIONS_JSON, ANALYSIS_JSON, BLESSING_JSON)
+TOLD_WITH_PATHS = (REPORT_HTML, "eval_config.json")
 
 
 def call(*arguments: str | Path, beam_args: Sequence[str] = ()) -> int:
@@ -63,7 +73,9 @@ def evaluate(models: Sequence[str | Path], data: str | Path, out: str | Path, *b
     pair = ("--model", models[0], "--baseline", models[1])
     assert call("evaluate", *pair, "--examples", data, "--output", out, *FLAGS, beam_args=beam_args) == 0
     assert not [name for name in walk_files(out) if name.startswith(".")]
-    return {name: read_bytes(join(out, name)) for name in FILES}
+    names = [name for name in walk_files(out) if not name.startswith(f"{LOGS}/")]  # TensorBoard's names tell the time
+    assert set(names) > {*FILES, *TOLD_WITH_PATHS}
+    return {name: read_bytes(join(out, name)) for name in names}
 
 
 # Lists the pictures that a process opens in a file of its working folder.
@@ -86,17 +98,38 @@ def with_hook(folder: Path, code: str) -> dict[str, str]:
     return {"PYTHONPATH": os.pathsep.join([str(folder), PATH["PYTHONPATH"]])}
 
 
+def processor_seconds(worker: psutil.Process) -> float:
+    """Seconds of the processors that the ended harnesses of a worker used."""
+    times = worker.cpu_times()
+    return float(times.children_user + times.children_system)
+
+
 @pytest.mark.parametrize("count", [1, 2, 3])
-def test_evaluate_with_its_conversion(
+def test_conversion_and_evaluation_on_some_workers(
     count: int, tmp_path: Path, models: list[Path], data: Path, expected: dict[str, bytes]
 ) -> None:
+    examples = converted(find_splits(data), tmp_path / "expected")
     names = [f"w{number}" for number in range(count)]
     hook = with_hook(tmp_path / "hook", LISTING.format(pictures=str(data)))
     with dask_cluster(tmp_path / "cluster", names, environment=hook) as cluster:
         assert evaluate(models, data, tmp_path / "out", *cluster.beam_args) == expected
+        assert converted(find_splits(data), tmp_path / "examples", beam_args=cluster.beam_args) == examples
+        seconds = [processor_seconds(worker) for worker in cluster.workers.values()]
         opened = [(tmp_path / "cluster" / name / "opened").read_text().split() for name in names]
+    # Each did its part.
+    assert min(seconds) > max(seconds) / 3
     assert sorted({picture for of_worker in opened for picture in of_worker}) == sorted(map(str, data.rglob("*.png")))
-    assert min(map(len, opened)) >= 60 / count / 3  # each did its part
+    assert min(map(len, opened)) >= 60 / count / 3
+
+
+def test_relative_paths_are_those_of_the_driver(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, models: list[Path], data: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    relative = [os.path.relpath(model) for model in models]
+    converted(find_splits(data), "examples")
+    with dask_cluster(tmp_path / "cluster", ["w0"]) as cluster:
+        assert evaluate(relative, "examples", "there", *cluster.beam_args) == evaluate(relative, "examples", "here")
 
 
 @pytest.mark.parametrize("records", [False, True], ids=["coco", "records"])
@@ -127,9 +160,14 @@ def test_workers_and_driver_have_only_the_bucket_in_common(
         monkeypatch.setenv("TMPDIR", str(driver))
         monkeypatch.setattr("tempfile.tempdir", None)
         monkeypatch.setenv("COCOFLOW_CACHE", str(driver / "cache"))
-        assert evaluate(places, remote, f"{gcs.path}/out", *cluster.beam_args) == expected
+        evaluated = evaluate(places, remote, f"{gcs.path}/out", *cluster.beam_args)
+        for name in TOLD_WITH_PATHS:
+            del evaluated[name], expected[name]
+        assert evaluated == expected
         written = converted(find_splits(remote), f"{gcs.path}/examples", beam_args=cluster.beam_args)
         assert written == examples
+        seconds = [processor_seconds(worker) for worker in cluster.workers.values()]
+        assert min(seconds) > max(seconds) / 3
         for name in cluster.workers:
             assert "another machine's folder" not in (tmp_path / "cluster" / f"{name}.log").read_text()
             assert list((tmp_path / "cluster" / name / "cache").iterdir())

@@ -9,8 +9,9 @@ import tensorflow as tf
 import yaml
 
 from detection.models.faster_rcnn.config import FASTER_RCNNS
-from detection.models.registry import detector_config
+from detection.models.registry import build_detector, detector_config
 from detection.training.build_step import schedule_from_config
+from detection.training.engine.variable_selection import all_kernels, decayed_variables
 from detection.training.train import next_stop
 from schemas.config.config import Config
 from schemas.config.config_io import from_yaml, load_config
@@ -139,6 +140,26 @@ API: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.parametrize("name", [name for name, one in API.items() if one["trainer"] == "model_main_tf2.py"])
+def test_what_stands_above_stands_in_the_file_of_the_zoo(name: str, oracle_dir: Path) -> None:
+    published = USUAL | API[name]
+    text = (oracle_dir / "od_api/zoo_configs" / f"{name}.config").read_text(encoding="utf-8")
+    train = text.partition("train_config")[2].partition("train_input_reader")[0]
+    fields = {field: float(value) for field, value in re.findall(r"(\w+): *([\d.e-]+)", train)}
+    assert (fields["batch_size"], fields["num_steps"]) == (published["batch_size"], published["num_steps"])
+    assert "momentum_optimizer:" in train
+    assert fields["momentum_optimizer_value"] == published["optimizer"]["momentum"]
+    assert "use_moving_average: false" in train
+    assert fields.get("gradient_clipping_by_norm", 0.0) == published["gradient_clipping_by_norm"]
+    rates = published["rates"]
+    assert "cosine_decay_learning_rate" in train
+    assert (rates[0], rates[fields["warmup_steps"]]) == (fields["warmup_learning_rate"], fields["learning_rate_base"])
+    assert rates[fields["total_steps"]] == 0.0
+    assert (fields.get("scale_min", 1.0), fields.get("scale_max", 1.0)) == published["scales"]
+    weights = re.findall(r"l2_regularizer\s*{\s*weight: *([\d.e-]+)", text)
+    assert set(map(float, weights)) == {published["l2"]}
+
+
 def _of_the_page() -> dict[str, tuple[str, Config]]:
     """Name of the published file -> trainer and configuration, of every recipe that names both."""
     page = (FOLDER.parents[1] / "docs" / "update_rules.md").read_text(encoding="utf-8")
@@ -175,3 +196,24 @@ def test_a_recipe_of_the_api_is_its_published_configuration(name: str) -> None:
     augment = train.augment
     assert (augment.horizontal_flip, augment.scale_min, augment.scale_max) == (True, *published["scales"])
     assert augment.ssd_crop.probability == pytest.approx(published["ssd_random_crop"])
+
+
+def test_the_kernels_that_decay_are_those_of_the_api() -> None:
+    """Its layers: `convolutional_keras_box_predictor.py` and its heads, `bifpn_utils.py`, `efficientnet_model.py`."""
+    train = _of_the_page()["ssd_efficientdet_d0_512x512_coco17_tpu-8"][1].train
+    detector = build_detector("efficientdet-d0", num_classes=2, image_size=128, overrides={"fpn_cells": 1})
+    decayed = decayed_variables(
+        detector.trainable_variables, train.optimizer.weight_decay_exclude, match=train.pattern_match
+    )
+    expected = set()
+    for path in (kernel.path for kernel in all_kernels(detector.trainable_variables)):
+        part, layer, *_, kernel = path.split("/")
+        if part in ("class_net", "box_net"):
+            # The regularizer of a separable convolution reaches its depthwise kernel alone, and none in the last one.
+            regularized = kernel == "depthwise_kernel" and not layer.endswith("predict")
+        else:
+            # In BiFPN it reaches both kernels; EfficientNet hands it to DepthwiseConv2D under a name without effect.
+            regularized = part.startswith(("fpn_cells", "resample_")) or "depthwise" not in path
+        if regularized:
+            expected.add(path)
+    assert {kernel.path for kernel in decayed} == expected

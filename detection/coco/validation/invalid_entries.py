@@ -214,11 +214,13 @@ def listed(names: Sequence[str]) -> str:
     return ", ".join(names[:_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
 
 
-def reference_rules(known: Known) -> list[Rule]:
+def reference_rules(known: Known, *, of_detections: bool = True) -> list[Rule]:
     """Conditions on the ids that an annotation or detection refers to."""
     rules = []
     for key, ids in (("image_id", set(known.image_ids.tolist())), ("category_id", set(known.category_ids.tolist()))):
         remedy = f"The ground truth has no such {key.removesuffix('_id')}; do both belong to one data set?"
+        if of_detections and key == "image_id":
+            remedy += " `predict` numbers images from 1: pass it --ground-truth, or keep its NAME_images.json beside."
         rules.append(
             Rule(
                 f"unknown {key}",
@@ -235,7 +237,7 @@ def _value(entry: Any, key: str) -> Any:
 
 def annotation_rules(known: Known) -> list[Rule]:
     """Conditions on annotations."""
-    rules = reference_rules(known)
+    rules = reference_rules(known, of_detections=False)
     if known.iou_type == "segm":
         remedy = "Masks have areas that their boxes do not tell. Add it in square pixels."
         rules += [*_mask_rules(known), Rule("missing area", remedy, lambda entry: None if "area" in entry else "")]

@@ -13,10 +13,13 @@ from detection.datasets.masks import has_degenerate_polygon, mask_issue
 _AT_ONCE = 1 << 16  # characters of run lengths; what they are made into stays in the processor's cache
 _LONGEST = 7  # characters of a run: 35 bits
 _LEAST, _GREATEST = 48, 111  # of a character's code
+_MOST_PIXELS = 2**32 - 1  # run lengths have 32 bits
 
 
 def segmentation_issue(segmentation: Any, height: int, width: int) -> str | None:
     """Explains why `segmentation` cannot be compared in an image of this size in pixels; None if it can."""
+    if height * width > _MOST_PIXELS:
+        return f"its image has {width}x{height} pixels, and a mask at most {_MOST_PIXELS}"
     if isinstance(segmentation, Mapping) and isinstance(segmentation.get("counts"), bytes):
         segmentation = {**segmentation, "counts": segmentation["counts"].decode("latin-1")}
     issue = mask_issue(segmentation, height=height, width=width)
@@ -42,6 +45,8 @@ def masks_are_valid(entries: Sequence[Entry], image_ids: Ids, sizes: Ids | None)
     order = np.argsort(image_ids)
     images = np.array([entry["image_id"] for entry in entries], np.int64)
     sizes = sizes[order[np.searchsorted(image_ids, images, sorter=order)]]
+    if (sizes[:, 0] > _MOST_PIXELS // sizes[:, 1]).any():
+        return False
     compressed = np.array([type(shape) is dict and type(shape.get("counts")) in (str, bytes) for shape in shapes], bool)
     for position in np.flatnonzero(~compressed).tolist():
         if segmentation_issue(shapes[position], *sizes[position].tolist()) is not None:

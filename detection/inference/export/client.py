@@ -53,9 +53,18 @@ def load_onnx(content: bytes) -> Network:
 
 
 def read_image(path: str) -> Array:
-    """Returns the stored pixels, RGB uint8 [H, W, 3]: EXIF orientation is not applied, alpha is dropped."""
+    """Returns the stored pixels, RGB uint8 [H, W, 3]: EXIF orientation is not applied, alpha is dropped.
+
+    Of 16 bits per channel, the upper 8 remain.
+    """
     with Image.open(path) as image:
-        return np.asarray(image.convert("RGB"))
+        if image.mode.startswith("I"):  # 16 bits; Pillow would clip them
+            return np.repeat((np.asarray(image) >> 8).astype(np.uint8)[..., np.newaxis], 3, axis=2)
+        if image.mode == "CMYK":  # rounded down, as TensorFlow does; Pillow rounds to the nearest
+            inks = 255 - np.asarray(image).astype(int)
+            return (inks[..., :3] * inks[..., 3:] // 255).astype(np.uint8)
+        # By way of RGBA: Pillow warns of palettes with transparency on the direct one.
+        return np.asarray((image.convert("RGBA") if image.mode == "P" else image).convert("RGB"))
 
 
 def resized_size(height: int, width: int, rule: Mapping[str, Any]) -> tuple[int, int]:

@@ -97,8 +97,8 @@ def decayed_variables(
     """Chooses the variables that decay: kernels, without biases, batch norm and fusion weights.
 
     Source: google/automl's rule (names ending in kernel or weight), which on other
-    networks gives TPU Mask R-CNN's (neither batch norm nor bias); the TF Object
-    Detection API left depthwise kernels out, too.
+    networks gives TPU Mask R-CNN's (neither batch norm nor bias).  Which kernels decay in the
+    TF Object Detection API depends on the layer: see `docs/update_rules.md` for its EfficientDet.
 
     Args:
         variables: the variables that train, without frozen ones.

@@ -109,7 +109,7 @@ class OptimizerConfig(Section):
     weight_decay_exclude: tuple[RegularExpression, ...] = Field(
         (),
         description="regular expressions, see train.pattern_match: kernels whose path matches do not decay; the OD "
-        "API excludes `.*depthwise`",
+        "API's EfficientDet: see update_rules.md",
     )
 
     @model_validator(mode="before")

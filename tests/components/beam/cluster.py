@@ -55,6 +55,7 @@ def dask_cluster(
     folder: Path,
     names: Sequence[str] = ("w0", "w1"),
     *,
+    host: str = "127.0.0.1",
     nanny: bool = False,
     environment: Mapping[str, str] | None = None,
     options: Sequence[str] = (),
@@ -64,6 +65,7 @@ def dask_cluster(
     Args:
         folder: new folder for working folders and logs.
         names: one worker each.
+        host: address at which all listen.
         nanny: whether a second process restarts a killed worker.
         environment: variables of the workers; those of this process come first.
         options: of `dask worker`.
@@ -87,7 +89,7 @@ def dask_cluster(
             ends.callback(_end, process)
             return process
 
-        here = ["--host", "127.0.0.1", "--scheduler-file", str(file)]
+        here = ["--host", host, "--scheduler-file", str(file)]
         scheduler = start("scheduler", "scheduler", *here, "--port", "0", "--dashboard-address", "127.0.0.1:0")
         kind = "--nanny" if nanny else "--no-nanny"
         workers = {

@@ -46,6 +46,13 @@ def test_an_address_is_that_of_a_scheduler(address: str, tmp_path: Path) -> None
     assert "--dask_client_address=tcp://HOST:8786" in str(error)
 
 
+@pytest.mark.parametrize("host", ["192.0.2.7", "0.0.0.0", "::", "no-such-host.invalid", "127.0.0.1:80", "a" * 64])
+def test_the_driver_listens_at_one_address_of_this_machine(host: str, tmp_path: Path) -> None:
+    error = refusal([*dask("tcp://127.0.0.1:1"), f"--dask_driver_host={host}"], tmp_path)
+    assert isinstance(error, ConfigError)
+    assert f"--dask_driver_host={host}: not an address of this machine" in str(error)
+
+
 @pytest.fixture
 def unused() -> str:
     """An address at which nothing listens."""

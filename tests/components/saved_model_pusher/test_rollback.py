@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -173,6 +174,40 @@ def test_files_with_numbers_as_names_are_no_versions(tmp_path: Path, caplog: pyt
     assert (rolled.files_of, rolled.replaced) == tuple(versions)
     assert versions[1] + 1 < int(Path(rolled.version).name) < versions[1] + 100
     assert f"{serving / str(2**63 - 2)}: no version: not a folder" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["-1", str(2**63 - 1)])
+def test_what_is_no_version_is_not_rolled_back_to(name: str, tmp_path: Path) -> None:
+    serving = tmp_path / "serving"
+    push("A", str(serving), tmp_path)
+    shutil.copytree(next(serving.iterdir()), serving / name)
+    with pytest.raises(DataError, match=rf"serving: no version {name}, only \d+\. Correct --to"):
+        roll_back(str(serving), to=int(name))
+
+
+def test_beside_a_file_of_the_highest_number_no_number_is_left(tmp_path: Path) -> None:
+    serving = tmp_path / "serving"
+    push("A", str(serving), tmp_path)
+    shutil.copytree(next(serving.iterdir()), serving / str(2**63 - 3))
+    (serving / str(2**63 - 2)).write_text("5")
+    before = sorted(serving.iterdir())
+    write_version(tmp_path / "B", "B")
+    with pytest.raises(DataError, match=rf"no number is left after version {2**63 - 2}"):
+        publish(tmp_path / "B", serving)
+    assert sorted(serving.iterdir()) == before
+
+
+def test_links_that_lead_back_are_refused(tmp_path: Path) -> None:
+    serving = tmp_path / "serving"
+    served = [push(content, str(serving), tmp_path) for content in "AB"][1]
+    # Each file has 2^40 paths before the system refuses to follow so many links.
+    for name in ("one", "two"):
+        (serving / str(served) / name).symlink_to(".")
+    with pytest.raises(DataError, match=rf"{serving / str(served)}/(one|two): this link leads back"):
+        roll_back(str(serving))
+    with pytest.raises(DataError, match=r"this link leads back"):
+        publish(serving / str(served), tmp_path / "other")
+    assert not any((tmp_path / "other").iterdir())
 
 
 @pytest.mark.parametrize("name", ["assets/labels", "variables/variables.data-00000-of-00001"])

@@ -1,7 +1,11 @@
 """The description beside a model file, and what is refused of one."""
 
 import hashlib
+import json
+import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -49,6 +53,55 @@ def test_what_is_refused(tmp_path: Path) -> None:
         open_detector(tmp_path / "model.tflite", batch_size=1)
     with pytest.raises(DataError, match="no SavedModel here"):
         open_detector(tmp_path / "nothing", batch_size=1)
+
+
+_ODD: tuple[Any, ...] = (
+    None,
+    True,
+    -1,
+    0,
+    0.5,
+    10**400,
+    float("nan"),
+    float("inf"),
+    "x",
+    "\ud800",
+    [],
+    [[]],
+    {},
+    [7] * 9,
+)
+
+
+def _places(content: Any) -> Iterator[tuple[Any, Any]]:
+    """Yields each object and list of some JSON with each of its keys and positions."""
+    for key, value in content.items() if isinstance(content, dict) else enumerate(content):
+        yield content, key
+        if isinstance(value, dict | list):
+            yield from _places(value)
+
+
+def test_whatever_stands_in_a_description_is_refused_or_possible(tmp_path: Path) -> None:
+    content, path = DESCRIPTION.as_json(), tmp_path / "model.json"
+    refused: list[str] = []
+    for parent, key in _places(content):
+        before = parent[key]
+        for value in _ODD:
+            parent[key] = value
+            path.write_text(json.dumps(content))
+            try:
+                read = read_description(tmp_path)
+            except DataError as error:
+                refused.append(str(error))
+                continue
+            assert read is not None
+            assert read.batch_size is None or read.batch_size > 0
+            assert 0 < read.resizing.size[0] <= read.image_size[0]
+            assert 0 < read.resizing.size[1] <= read.image_size[1]
+            assert np.isfinite(read.padding).all()
+        parent[key] = before
+    assert len(refused) > 150
+    assert all(re.match(rf"{path}: not the description of an exported model.*[Ee]xport", one) for one in refused)
 
 
 @pytest.mark.parametrize("size", [(40, 80), (90, 33), (96, 128), (7, 200)])

@@ -57,5 +57,9 @@ def test_a_damaged_list_is_refused_and_none_is_fine(model: Path) -> None:
     listed.write_text(json.dumps({MODEL: 5}))
     with pytest.raises(DataError, match="was cut off or changed"):
         require_checksums(model, model)
+    for name in ("a" * 300, "a/" * 3000 + "a", "a\0b", "\ud800"):
+        listed.write_text(json.dumps({name: "5"}))
+        with pytest.raises(DataError, match="the file is missing"):
+            require_checksums(model, model)
     listed.unlink()
     require_checksums(model, model)

@@ -2,12 +2,16 @@
 
 import json
 import math
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import BaseModel, TypeAdapter
 
-from detection.storage.json_files import parse, serialize
+from detection.storage.json_files import parse, parse_file, serialize
+from schemas.errors import DataError
 
 _LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
 _TREES = st.recursive(_LEAVES, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner))
@@ -53,3 +57,22 @@ def test_half_a_surrogate_pair_survives() -> None:
 
 def test_a_null_is_no_error() -> None:
     assert serialize({"a": None}) == b'{"a":null}'
+
+
+class _Structure(BaseModel):
+    number: float = 0.0
+    pair: tuple[float, float] = (0.0, 0.0)
+    anything: dict[str, Any] = {}
+
+
+@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999", "1" + "0" * 400])
+def test_a_number_that_is_not_finite_is_named_wherever_it_is(number: str, tmp_path: Path) -> None:
+    path = tmp_path / "structure.json"
+    places = {"number": "%s", "pair": "[0, %s]", "anything": '{"list": [1, {"deep": %s}]}'}
+    for key, value in places.items():
+        path.write_text(f'{{"{key}": {value % number}}}')
+        if key == "anything" and number.isdecimal():
+            assert parse_file(TypeAdapter(_Structure), path, what="one").anything["list"][1]["deep"] == int(number)
+            continue
+        with pytest.raises(DataError, match=rf"{path}: not one of this version: {key}.*: not a finite number"):
+            parse_file(TypeAdapter(_Structure), path, what="one")

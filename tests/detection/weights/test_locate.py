@@ -1,5 +1,6 @@
 """Which files a path means."""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -64,6 +65,28 @@ def test_of_a_folder_the_newest_counts(tmp_path: Path) -> None:
     assert _located(tmp_path)[0] == tmp_path / "ckpt-1000"
     (tmp_path / "checkpoint").unlink()
     assert _located(tmp_path)[0] == tmp_path / "ckpt-1000", "by number, 900 < 1000"
+    (tmp_path / "checkpoint").write_text(f'model_checkpoint_path: "{tmp_path}/before/it/was/moved/ckpt-900"')
+    assert _located(tmp_path)[0] == tmp_path / "ckpt-900"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"\xff\xfe", b"model", *(f'model_checkpoint_path: "{path}"'.encode() for path in ("", "ckpt-9[", "\\000"))],
+)
+def test_a_list_that_names_no_checkpoint_does_not_count(content: bytes, tmp_path: Path) -> None:
+    prefixes = [_checkpoint(tmp_path / f"ckpt-{step}") for step in (900, 1000)]
+    (tmp_path / "checkpoint").write_bytes(content)
+    assert _located(tmp_path)[0] == prefixes[1]
+
+
+def test_no_other_place_is_asked_for_what_a_list_names(tmp_path: Path) -> None:
+    prefix = _checkpoint(tmp_path / "ckpt-900")
+    for path in ("bad://x/ckpt-9", "gs://no-such-bucket/ckpt-9", str(_checkpoint(tmp_path / "elsewhere" / "ckpt-9"))):
+        (tmp_path / "checkpoint").write_text(f'model_checkpoint_path: "{path}"')
+        assert _located(tmp_path)[0] == prefix
+    (tmp_path / "checkpoint").unlink()
+    os.mkfifo(tmp_path / "checkpoint")
+    assert _located(tmp_path)[0] == prefix
 
 
 def test_a_checkpoint_has_the_categories_of_its_training(tmp_path: Path) -> None:

@@ -145,6 +145,23 @@ def test_files_that_are_not_whole_are_told(ours: str) -> None:
         WeightSource(ours)
 
 
+@pytest.mark.parametrize("value", [1.5, np.inf, [1, 2], "7", ["7"], True, 1j])
+def test_a_step_that_is_no_whole_number_is_refused(value: Any, tmp_path: Path) -> None:
+    path = _write(tmp_path / "ckpt-3", model=_variables(RAW), step=tf.Variable(value))
+    with pytest.raises(DataError, match=r"ckpt-3: cannot be read as a checkpoint: its step/.* is no whole number"):
+        WeightSource(path)
+
+
+@pytest.mark.parametrize("graph", [b"\xff" * 9, [b"a", b"b"], 3])
+def test_a_graph_of_objects_that_is_none_is_refused(graph: Any, tmp_path: Path) -> None:
+    """As no training writes it: under the file's valid checksums."""
+    names = ["_CHECKPOINTABLE_OBJECT_GRAPH", "layer/kernel/.ATTRIBUTES/VARIABLE_VALUE"]
+    prefix, values = str(tmp_path / "ckpt-3"), [tf.constant(graph), tf.constant([1.0])]
+    tf.raw_ops.SaveV2(prefix=prefix, tensor_names=names, shape_and_slices=["", ""], tensors=values)
+    with pytest.raises(DataError, match=r"ckpt-3: cannot be read as a checkpoint: its _CHECK\w+ is no graph"):
+        WeightSource(prefix)
+
+
 def test_weights_of_a_training_that_diverged_are_refused(tmp_path: Path) -> None:
     path = _write(tmp_path / "ckpt-9", model={"w": tf.Variable([1.0, np.nan])})
     with pytest.raises(DataError, match=r"ckpt-9: w is not finite: that training had diverged"):

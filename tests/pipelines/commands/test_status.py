@@ -174,6 +174,15 @@ def test_a_run_without_a_possible_duration_is_left_out_and_named(
     assert f"{record}: not the record of a run of this version: seconds: " in caplog.text
 
 
+@pytest.mark.parametrize("time", ["soon", "0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59"])
+def test_a_run_of_no_known_time_is_the_oldest(time: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = local_root(tmp_path)
+    record = Path(root, "history/runs/run-2.json")
+    record.write_text(record.read_text().replace("2026-01-02T02:00:00+00:00", time))
+    assert [run["id"] for run in _json(capsys, root)["runs"]] == ["run-1", "run-2"]
+    assert time in _status(capsys, root)
+
+
 def test_a_locked_database_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -32,9 +32,13 @@ def test_the_runner_has_one_spelling(options: list[str]) -> None:
         (["--experiment", "data_buffer_time_limit_ms=1"], "timed buffer loses"),
         (["--no_wait_until_finish"], "read when it ends"),
         (["--runner"], "expected one argument"),
+        (["--runner=dask", "--direct_running_mode=multi_processing"], "--direct_running_mode=multi_processing: with"),
+        (["--direct_num_workers", "2", "--runner", "Dask"], "--direct_num_workers: with --runner=dask, Beam's workers"),
+        (["--dask_client_address=tcp://h:1"], "--dask_client_address=tcp://h:1: the option of another runner"),
+        (["--runner=FlinkRunner", "--dask_driver_host=h"], "write --runner=dask, too"),
     ],
 )
-def test_options_that_lose_data_are_refused(options: list[str], reason: str) -> None:
+def test_options_that_lose_data_or_contradict_the_runner_are_refused(options: list[str], reason: str) -> None:
     with pytest.raises(ConfigError, match=f"run.beam_args: .*{reason}"):
         beam_args(*options)
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from pycocotools import mask as masks
 
-from detection.coco.validation.mask_checks import masks_are_valid
+from detection.coco.validation.mask_checks import masks_are_valid, segmentation_issue
 from detection.datasets.masks import mask_issue
 
 
@@ -73,3 +73,15 @@ def test_other_alphabets_are_refused() -> None:
     assert _valid(["T3b1Zk2"], [(48, 64)])
     for text in ("T3b1Zk\u4e00", "T3b1Zk\xff", "T3b1Zk~", "T3b1Zk ", ""):
         assert not _valid([text], [(48, 64)]), text
+
+
+def test_images_of_more_pixels_than_run_lengths_count_are_refused() -> None:
+    for size, valid in (((65535, 65537), True), ((65536, 65536), False), ((2**53, 2**53), False)):
+        segmentation = {"size": list(size), "counts": [size[0] * size[1]]}
+        assert masks_are_valid([{"image_id": 0, "segmentation": segmentation}], np.arange(1), np.array([size])) == valid
+        issue = segmentation_issue(segmentation, *size)
+        assert (
+            issue is None
+            if valid
+            else issue == f"its image has {size[1]}x{size[0]} pixels, and a mask at most 4294967295"
+        )

@@ -3,11 +3,15 @@
 Whole programs are compared in test_export.py (LiteRT), test_onnx_model.py and test_mask_files.py.
 """
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import tensorflow as tf
+from PIL import Image
 from pycocotools import mask
 
+from detection.images.decode import decode_rgb
 from detection.inference.export import client
 from detection.input_pipeline.network_input import fit_pixels
 from detection.ops.masks import rle_of_crop
@@ -19,6 +23,26 @@ RESIZINGS = [
     Resizing((90, 120), "stretch"),
     Resizing((96, 128), "short_side", short_side=60, long_side=120),
 ]
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L", "CMYK", "RGBA", "LA", "P", "1", "I;16"])
+def test_pixels_are_those_that_predict_decodes(mode: str, tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    colors = Image.fromarray(random.integers(0, 256, (40, 30, 4), np.uint8))
+    if mode == "I;16":
+        image = Image.fromarray(random.integers(0, 2**16, (40, 30), np.uint16))
+    elif mode == "CMYK":
+        image = Image.frombytes("CMYK", colors.size, colors.tobytes())
+    else:
+        image = (colors if mode in ("RGBA", "LA") else colors.convert("RGB")).convert(mode)
+    path = tmp_path / ("image.jpg" if mode in ("RGB", "L", "CMYK") else "image.png")
+    if mode == "P":
+        image.info["transparency"] = bytes(range(256))
+    image.save(path)
+    assert Image.open(path).mode == mode
+    found = client.read_image(str(path))
+    assert found.dtype == np.uint8
+    np.testing.assert_array_equal(found, decode_rgb(tf.constant(path.read_bytes())))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "uint8"])

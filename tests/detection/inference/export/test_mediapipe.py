@@ -110,7 +110,7 @@ def test_for_gpus_mediapipe_finds_what_its_rules_in_numpy_find(images: list[Arra
     detector = stretching()
     content = convert(detector, "gpu")
     assert read_detector_file(content, "m").metadata.anchors_yxhw is not None
-    run = load_network("mediapipe", content, where="m", categories=CATEGORIES, curves=None)
+    run, _ = load_network("mediapipe", content, where="m", categories=CATEGORIES, curves=None)
     names = {category["id"]: category["name"] for category in CATEGORIES}
     for image, detections in zip(images, mediapipe_detect(content, images, score_threshold=SCORE), strict=True):
         outputs = run(image[np.newaxis].astype(np.float32))
@@ -140,7 +140,7 @@ def test_mediapipe_finds_what_an_int8_file_finds(
         calibration=lambda: (image[np.newaxis] for image in images),
     )
     assert read_detector_file(content, "m").metadata.normalization is None
-    run = load_network("mediapipe", content, where="m", categories=CATEGORIES, curves=None)
+    run, _ = load_network("mediapipe", content, where="m", categories=CATEGORIES, curves=None)
     for image, detections in zip(images, mediapipe_detect(content, images, score_threshold=SCORE), strict=True):
         scores = run(image[np.newaxis])[serving.SCORES][0]
         found = sorted((score for *_, score in of_mediapipe(detections)), reverse=True)

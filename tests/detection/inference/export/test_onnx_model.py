@@ -17,6 +17,7 @@ from detection.types import EncodedImage
 from schemas.artifacts import MODEL_JSON, ONNX_FILE
 from schemas.errors import ConfigError, DataError
 from tests.detection.inference.exported_models import (
+    SIDE,
     assert_same_results,
     client_results,
     random_detector,
@@ -68,6 +69,36 @@ def size_of(path: Path) -> tuple[int, int]:
     """Stored height and width."""
     with Image.open(path) as image:
         return image.height, image.width
+
+
+@pytest.mark.parametrize("shape", [[None, SIDE + 1, SIDE, 3], [None, SIDE, 10**6, 3], [10**9, SIDE, SIDE, 3]])
+def test_a_description_of_another_input_is_refused(shape: list[int | None], content: bytes, tmp_path: Path) -> None:
+    path = write(tmp_path, content) / MODEL_JSON
+    description = json.loads(path.read_text())
+    description["input"]["shape"] = shape
+    path.write_text(json.dumps(description))
+    with pytest.raises(
+        DataError, match=rf"{path}: not the description of .*that of the model is \[None, {SIDE}, {SIDE}"
+    ):
+        FileDetector(folder=tmp_path, batch_size=1)
+
+
+def test_outputs_that_are_no_detections_are_refused(
+    content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    detector, images = FileDetector(folder=write(tmp_path, content), batch_size=4), random_images()
+    outputs = detector.outputs(images)
+    for changed, message in (
+        ({name: value for name, value in outputs.items() if name != "detection_boxes"}, "cannot be run"),
+        (
+            {name: value for name, value in outputs.items() if name != "detection_scores"},
+            "lacks the output detection_sc",
+        ),
+        (outputs | {"detection_scores": outputs["detection_scores"] * np.nan}, "detections of NaN"),
+    ):
+        monkeypatch.setattr(detector, "_network", lambda _, changed=changed: changed)
+        with pytest.raises(DataError, match=rf"{ONNX_FILE}: the model .*{message}"):
+            detector.detect(images)
 
 
 def test_broken_files_are_refused(content: bytes, tmp_path: Path) -> None:

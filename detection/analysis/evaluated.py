@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from detection.analysis.instances import (
     DetectionColumns,
@@ -20,7 +21,7 @@ from detection.coco.engine import Arrays, MatchingEngine
 from detection.coco.engine.batch import BatchEvaluation, CalibrationBins, Diagnosis, Geometry
 from detection.coco.engine.streaming import require_analysis
 from detection.coco.metrics import metrics_from_arrays
-from detection.coco.params import FloatArray, Params
+from detection.coco.params import Params
 from detection.datasets.entries import Entry, Rows
 from schemas.config.evaluate import AnalysisConfig
 from schemas.errors import ConfigError
@@ -79,15 +80,15 @@ class Evaluated:
             return None
         return self.evaluation.calibration(iou=options.iou, bins=_BINS)
 
-    def with_scores(self, scores: FloatArray) -> "Evaluated":
+    def with_scores(self, scores: npt.NDArray[np.floating[Any]]) -> "Evaluated":
         """Returns an evaluation of the same boxes with other scores.
 
         Args:
-            scores: float64 [N], in the order of `detections`, whose results are rows.
+            scores: [N], in the order of `detections`, whose results are rows.
         """
         rows = np.array(self.detections.results)
         rows[:, 5] = scores
-        return replace(self, detections=replace(self.detections, results=rows, scores=scores))
+        return replace(self, detections=replace(self.detections, results=rows, scores=rows[:, 5]))
 
 
 class Model(NamedTuple):

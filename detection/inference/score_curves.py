@@ -26,6 +26,8 @@ _SLOPES = (0.1, 10.0)  # beyond, scores that differ would become equal in float3
 
 FittedOn = Literal["category", "all categories", "nothing"]
 
+_ALL: FittedOn = "all categories"
+
 FloatArray = npt.NDArray[np.float64]
 
 
@@ -90,8 +92,11 @@ def calibrate_scores(
     Returns:
         float32 [...], 0 to 1.
     """
-    slopes, offsets = (np.array([getattr(curve, name) for curve in curves]) for name in ("slope", "offset"))
-    calibrated: npt.NDArray[np.float32] = expit(slopes[classes] * _logits(scores) + offsets[classes]).astype(np.float32)
+    slopes, offsets = (
+        np.take([getattr(curve, name) for curve in curves], np.asarray(classes, np.int64))
+        for name in ("slope", "offset")
+    )
+    calibrated: npt.NDArray[np.float32] = expit(slopes * _logits(scores) + offsets).astype(np.float32)
     return calibrated
 
 
@@ -115,7 +120,7 @@ def fit_curves(
         The curves in the order of the classes.
     """
     logits, classes, matched = _logits(scores), np.asarray(classes), np.asarray(matched, bool)
-    common, fitted_on = _fit(logits, matched), "all categories"
+    common, fitted_on = _fit(logits, matched), _ALL
     if common is None:
         common, fitted_on = (1.0, 0.0), "nothing"
     curves = []

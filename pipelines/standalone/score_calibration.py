@@ -125,8 +125,8 @@ def fit_and_measure(evaluated: Evaluated, category_ids: Sequence[int], split: st
         return fit_curves(scores[kept], classes[kept], statuses[kept] == TP, num_classes=len(category_ids))
 
     even = detections.image % 2 == 0
-    halves = (calibrate_scores(fit(fitted_on), scores, classes) for fitted_on in (~even, even))
-    cross_fitted = evaluated.with_scores(np.where(even, *halves))
+    by_odd, by_even = (calibrate_scores(fit(fitted_on), scores, classes) for fitted_on in (~even, even))
+    cross_fitted = evaluated.with_scores(np.where(even, by_odd, by_even))
     return ScoreCurves(
         curves=tuple(fit(np.ones(len(scores), bool))),
         split=split,

@@ -99,7 +99,7 @@ def export_saved_model(
         batch_size=batch_size,
         nms=nms,
         od_api_outputs=od_api_outputs,
-        curves=score_curves and score_curves.curves,
+        curves=None if score_curves is None else score_curves.curves,
     )
     advice = (
         "The checkpoints are kept. Free space, or make the disk writable, and repeat the command: it exports without "

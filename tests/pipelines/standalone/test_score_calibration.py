@@ -101,7 +101,7 @@ def test_the_calibration_error_falls_on_images_of_the_other_half(
             "images": [image for image in ground_truth["images"] if image["id"] in kept],
             "annotations": [one for one in ground_truth["annotations"] if one["image_id"] in kept],
         }
-        others = fit_and_measure(evaluated(part, rows[~mine]), IDS, "half")  # type: ignore[arg-type]  # rows
+        others = fit_and_measure(evaluated(part, rows[~mine]), IDS, "half")
         classes = [IDS.index(category) for category in rows[mine, 6]]
         crossed[mine, 5] = calibrate_scores(others.curves, rows[mine, 5], classes)
     assert curves.error_after == pytest.approx(calibration_error(ground_truth, crossed), abs=1e-9)

@@ -139,7 +139,7 @@ def _converted(
             precision=options.precision,
             calibration=calibration,
             description=f"Object detector, {trained.exported_from or trained.config.model.name}.",
-            curves=curves and curves.curves,
+            curves=curves.curves if curves else None,
         )
     batch_size = options.batch_size or (1 if options.format == "litert" else None)
     module = ServingModule(
@@ -147,7 +147,7 @@ def _converted(
         trained.categories,
         batch_size=batch_size,
         nms=options.nms,
-        curves=curves and curves.curves,
+        curves=curves.curves if curves else None,
     )
     if options.format == "onnx":
         return convert_to_onnx(module)
@@ -168,7 +168,7 @@ def _differences(
         file = FileDetector(folder=folder, batch_size=1, as_mediapipe=options.format == "mediapipe")
     except ConfigError as error:  # the runtime is not installed
         return [f"not compared with the SavedModel: {error}"]
-    module = ServingModule(expected.detector, expected.categories, curves=curves and curves.curves)
+    module = ServingModule(expected.detector, expected.categories, curves=curves.curves if curves else None)
     saved_model = SignatureDetector(module.serve_encoded, batch_size=1)
     images = images or drawn_images(expected.detector.image_size)
     if options.format != "mediapipe":

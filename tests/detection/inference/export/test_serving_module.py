@@ -1,24 +1,23 @@
 """Calibrated scores in the graph: those of the numpy function, best first, in every format."""
 
-import importlib.util
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from ai_edge_litert.interpreter import Interpreter
 
-from detection.inference.export.litert import convert_to_litert
-from detection.inference.export.onnx_model import convert_to_onnx
+from detection.inference.export.litert import Precision, Stage, convert
+from detection.inference.export.onnx_model import OPSET
 from detection.inference.export.saved_model_export import export_saved_model
 from detection.inference.export.serving_module import ServingModule, calibrate
-from detection.inference.model_files import FileDetector, read_description
+from detection.inference.model_files import read_description
 from detection.inference.saved_model import SavedModelDetector, SignatureDetector
 from detection.inference.score_curves import ScoreCurve, ScoreCurves, calibrate_scores, read_score_curves
 from detection.models.detector import Detector
 from detection.types import Detections
 from schemas.config.config_io import to_yaml
-from tests.detection.inference.exported_models import random_detector, random_images, write_file
+from tests.detection.inference.exported_models import built_in_ops, random_detector, random_images, write_file
 from tests.detection.training.tiny_run import CATEGORIES, tiny_config
 
 BATCH, SLOTS, CLASSES = 6, 14, 4
@@ -108,28 +107,50 @@ def test_a_saved_model_is_calibrated_and_its_curves_are_beside_it(
     assert read_score_curves(tmp_path) == fitted
 
 
+class Calibration(tf.Module):
+    """The part of the graph that calibrates, with a variable, as a SavedModel needs one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = tf.Variable(0.0)
+        given = sorted(_detections()._asdict().items())
+        specs = [tf.TensorSpec(value.shape, value.dtype, name=name) for name, value in given]
+        self.calibrate = tf.function(self._calibrate, input_signature=specs, autograph=False)
+
+    def _calibrate(self, *values: tf.Tensor) -> dict[str, tf.Tensor]:
+        given = Detections(**dict(zip(sorted(Detections._fields), values, strict=True)))
+        return {f"new_{name}": value for name, value in calibrate(given, CURVES)._asdict().items()}
+
+
+@pytest.fixture(scope="module")
+def in_the_graph() -> dict[str, np.ndarray]:
+    return {f"new_{name}": value.numpy() for name, value in calibrate(_detections(), CURVES)._asdict().items()}
+
+
+def assert_close(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
+    assert found.keys() == expected.keys()
+    for name, values in expected.items():
+        np.testing.assert_allclose(found[name], values, rtol=2e-5, atol=1e-7, err_msg=name)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("file", ["float32", "float16", "onnx"])
-def test_a_file_is_calibrated(
-    detector: Detector, curves: list[ScoreCurve], expected: list[np.ndarray], tmp_path: Path, file: Any
-) -> None:
-    if file == "onnx":
-        if importlib.util.find_spec("tf2onnx") is None:
-            pytest.skip("the extra `onnx` is not installed")
-        content = convert_to_onnx(ServingModule(detector, CATEGORIES, curves=curves))
-        write_file(tmp_path, content, detector, file_format="onnx", batch_size=None)
-    else:
-        module = ServingModule(detector, CATEGORIES, batch_size=1, curves=curves)
-        content = convert_to_litert(module, precision=file)
-        write_file(tmp_path, content, detector, file_format="litert", precision=file)
-    found = FileDetector(folder=tmp_path, batch_size=2)
-    if file != "float16":
-        assert_calibrated(found, expected)
-        return
-    # The rounded weights move scores; the best one of each image is near.
-    for results, rows in zip(found.detect(random_images()), expected, strict=True):
-        assert len(results) == len(rows)
-        np.testing.assert_allclose(results.rows[:, 5], rows[:, 5], atol=0.02)
+@pytest.mark.parametrize("precision", ["float32", "float16"])
+def test_litert_calibrates_as_tensorflow(precision: Precision, in_the_graph: dict[str, np.ndarray]) -> None:
+    module = Calibration()
+    content = convert(module, [Stage(module.calibrate.get_concrete_function())], precision)
+    built_in_ops(content)
+    given = {name: value.numpy() for name, value in _detections()._asdict().items()}
+    assert_close(Interpreter(model_content=content).get_signature_runner()(**given), in_the_graph)
+
+
+def test_onnx_calibrates_as_tensorflow(in_the_graph: dict[str, np.ndarray]) -> None:
+    tf2onnx = pytest.importorskip("tf2onnx", reason="the extra `onnx` is not installed")
+    onnxruntime = pytest.importorskip("onnxruntime", reason="the extra `onnx` is not installed")
+    model, _ = tf2onnx.convert.from_function(Calibration().calibrate, input_signature=(), opset=OPSET)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+    given = {name: value.numpy() for name, value in _detections()._asdict().items()}
+    assert_close(dict(zip(names, session.run(names, given), strict=True)), in_the_graph)
 
 
 def test_the_description_says_that_scores_are_calibrated(detector: Detector, tmp_path: Path) -> None:

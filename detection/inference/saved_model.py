@@ -11,7 +11,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from detection.inference.results import OUTPUT_OF_IOU_TYPE, Results, results_from_outputs
 from detection.storage.checksums import require_checksums
-from detection.storage.files import is_file
+from detection.storage.files import is_file, require_files, walk_files
 from detection.storage.literal_paths import literal_path
 from detection.storage.paths import is_remote, join
 from detection.storage.reading import read_bytes
@@ -158,6 +158,7 @@ class SavedModelDetector(ExportedDetector):
     def __init__(self, *, folder: str | Path, batch_size: int) -> None:
         require_saved_model(folder)
         local = local_copy(folder, complete=SAVED_MODEL_FILE)
+        require_files(join(local, name) for name in walk_files(local))
         require_checksums(folder, local)
         try:
             # The loaded object owns the signature's variables, so it is kept.

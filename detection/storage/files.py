@@ -9,7 +9,7 @@ import fnmatch
 import glob as local_glob
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -155,6 +155,17 @@ def walk_folders(path: str | Path, *, follow_links: bool = True) -> Iterator[tup
 
 def _and_parents(folder: str) -> list[Path]:
     return [Path(folder), *Path(folder).parents]
+
+
+def require_files(local: Iterable[str]) -> None:
+    """Requires that local paths are files: libraries wait for a pipe's writer, and read a device without end.
+
+    Raises:
+        DataError: one is a pipe, a socket, a device or a folder, or leads nowhere.
+    """
+    for path in local:
+        if not os.path.isfile(path):
+            raise DataError(f"{path}: a pipe, socket, device or folder; a file is expected. Move it away.")
 
 
 def glob(pattern: str | Path) -> list[str]:

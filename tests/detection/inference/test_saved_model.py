@@ -1,5 +1,6 @@
 """SavedModel to COCO results: conventions, batches, errors."""
 
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,16 @@ def test_a_damaged_model(tmp_path: Path) -> None:
     (tmp_path / "saved_model.pb").write_bytes(b"no model")
     with pytest.raises(DataError, match=r"the SavedModel does not load"):
         SavedModelDetector(folder=tmp_path, batch_size=1)
+
+
+@pytest.mark.parametrize("name", ["saved_model.pb", "variables/variables.data-00000-of-00001", "assets/labels.txt"])
+def test_a_pipe_is_not_waited_for(name: str, tmp_path: Path, model: Path) -> None:
+    folder = shutil.copytree(model, tmp_path / "model")
+    (folder / name).unlink(missing_ok=True)
+    (folder / name).parent.mkdir(exist_ok=True)
+    os.mkfifo(folder / name)
+    with pytest.raises(DataError, match=rf"{folder / name}: a pipe, socket, device or folder"):
+        SavedModelDetector(folder=folder, batch_size=1)
 
 
 def test_a_model_without_the_signature(tmp_path: Path) -> None:

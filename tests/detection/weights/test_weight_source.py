@@ -1,6 +1,7 @@
 """Reading weights by name: against arrays that TensorFlow itself wrote."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +143,15 @@ def test_files_that_are_not_whole_are_told(ours: str) -> None:
         WeightSource(ours)
     Path(f"{ours}.index").write_bytes(b"")
     with pytest.raises(DataError, match=r"ckpt-3: cannot be read as a checkpoint: .*Copy it again"):
+        WeightSource(ours)
+
+
+@pytest.mark.parametrize("ending", ["index", "data-00000-of-00001"])
+def test_a_pipe_is_not_waited_for(ending: str, ours: str) -> None:
+    file = Path(f"{ours}.{ending}")
+    file.unlink()
+    os.mkfifo(file)
+    with pytest.raises(DataError, match=rf"ckpt-3{'' if ending == 'index' else '.' + ending}: "):
         WeightSource(ours)
 
 

@@ -4,6 +4,7 @@ What DoFns import and allocate, such as a GPU's memory, is free again after thei
 writes, after its driver gave it up or its worker was killed.
 """
 
+import contextlib
 import os
 import socket
 import subprocess
@@ -12,6 +13,7 @@ import threading
 import traceback
 
 _CONNECT = 20.0  # seconds
+_LOOK = 5.0  # seconds between two looks whether the driver is there
 
 
 def run_harness(control_address: str, worker_id: str) -> None:
@@ -28,18 +30,35 @@ def run_harness(control_address: str, worker_id: str) -> None:
     from distributed import secede  # not in the harness
 
     secede()  # leaves the worker's thread to other tasks, such as the harness of another driver
-    host, _, port = control_address.rpartition(":")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT).close()
+        _connect(control_address)
     except OSError as error:
         raise ConnectionError(str(error)) from error
     command = [sys.executable, "-P", "-m", __name__, control_address, worker_id]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE) as process:
-        status = process.wait()
+        status = _wait(process, control_address)
     if status:
         how = f"was killed by signal {-status}" if status < 0 else f"ended with exit status {status}"
         raise ChildProcessError(f"its harness {how}")
+
+
+def _connect(address: str) -> None:
+    host, _, port = address.rpartition(":")
+    socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT).close()
+
+
+def _wait(process: "subprocess.Popen[bytes]", control_address: str) -> int:
+    """Waits for a harness; ends one whose driver has gone before it connected, as it would try for a minute."""
+    while True:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.wait(_LOOK)
+        try:
+            _connect(control_address)
+        except ConnectionRefusedError:
+            process.kill()
+        except OSError:  # such as a busy driver's time-out
+            pass
 
 
 def _end_with_worker() -> None:

@@ -159,19 +159,20 @@ def _kill(nanny: psutil.Process, kind: str) -> None:
 
 
 @pytest.mark.extended
+@pytest.mark.parametrize("seed", range(4))
 def test_twenty_kills_leave_whole_results_or_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Of workers, which nannies restart, or of harnesses, at random moments from the first question to the last."""
     write_data_set(tmp_path / "data", images=40)
     monkeypatch.setattr(shards, "IMAGES_PER_SHARD", 2)
-    splits, out, random = find_splits(tmp_path / "data"), tmp_path / "out", Random(34)
+    splits, out, random = find_splits(tmp_path / "data"), tmp_path / "out", Random(seed)
     expected, failures = converted(splits, tmp_path / "expected"), list[str]()
     with dask_cluster(tmp_path / "cluster", nanny=True) as running:
         start = time.monotonic()
         assert converted(splits, out, beam_args=running.beam_args) == expected
         seconds = time.monotonic() - start
-        for _ in range(20):
+        for _ in range(5):
             nanny = running.workers[random.choice(["w0", "w1"])]
             kind = random.choice(["spawn_main", "harness_process"])
             killer = threading.Timer(random.uniform(0.0, seconds), _kill, [nanny, kind])

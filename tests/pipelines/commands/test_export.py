@@ -239,11 +239,21 @@ def test_a_litert_file_predicts_as_the_saved_model(
     counts = Counter(one["image_id"] for one in expected)
     assert len(counts) == len(paths)
     assert min(counts.values()) > 5
-    for one, other in zip(found, expected, strict=True):
-        assert (one["image_id"], one["category_id"]) == (other["image_id"], other["category_id"])
-        # Fractions of 1e-4 of an image of 90 pixels.
-        np.testing.assert_allclose([one["score"], *one["bbox"]], [other["score"], *other["bbox"]], atol=0.01)
-        assert one["score"] == pytest.approx(other["score"], abs=1e-4)
+    assert [one["score"] for one in found] == pytest.approx([one["score"] for one in expected], abs=1e-4)
+    # Scores of random weights may differ by less than the rounding of the two runtimes, and change places.
+    left = list(found)
+    for one in expected:
+        same = [other for other in left if is_same(one, other)]
+        assert same, one
+        left.remove(same[0])
+
+
+def is_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Compares two results; boxes may differ by fractions of 1e-4 of an image of 90 pixels."""
+    ids = all(one[key] == other[key] for key in ("image_id", "category_id"))
+    return (
+        ids and abs(one["score"] - other["score"]) < 1e-4 and bool(np.allclose(one["bbox"], other["bbox"], atol=0.01))
+    )
 
 
 def broken_litert_files_are_refused(folder: Path, images: Path) -> None:

@@ -228,7 +228,9 @@ def test_a_litert_file_predicts_as_the_saved_model(
     assert float(match[3]) < 1e-4
     assert float(match[4]) < 0.01
 
-    assert {"CONV_2D", "WHILE"} <= set(built_in_ops((folder / LITERT_FILE).read_bytes()))
+    operators = set(built_in_ops((folder / LITERT_FILE).read_bytes()))
+    assert {"CONV_2D", "NON_MAX_SUPPRESSION_V4"} <= operators
+    assert not {"WHILE", "IF"} & operators
     paths = write_images(tmp_path / "images")
     expected, found = (
         predicted(model, tmp_path / "images", tmp_path / "predictions.json") for model in (saved_model, folder)
@@ -314,10 +316,19 @@ def predicted(model: Path, images: Path, output: Path) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("flags", "code", "message"),
     [
-        ("--precision int8", 2, "--precision int8: for --format litert"),
+        ("--precision int8", 2, "--precision int8: for --format litert and mediapipe"),
+        ("--delegate gpu", 2, "--delegate gpu: for --format mediapipe"),
+        ("--format mediapipe --no-nms", 2, "use --delegate gpu"),
+        ("--format mediapipe --batch-size 2", 2, "MediaPipe gives a model one image per call"),
+        ("--format mediapipe --od-api-outputs", 2, "--od-api-outputs: for --format saved-model"),
+        ("--format mediapipe", 2, "--format mediapipe with model.resize.mode = fit: MediaPipe stretches"),
         ("--format litert --precision int8", 2, "needs --calibration-data"),
         ("--format litert --calibration-data x", 2, "--calibration-data: for --precision int8"),
-        ("--sample-images .", 2, "--sample-images: for --format litert or onnx with non-maximum suppression"),
+        (
+            "--sample-images .",
+            2,
+            "--sample-images: for --format litert, onnx or mediapipe with non-maximum suppression",
+        ),
         ("--batch-size 0", 2, "pass at least 1"),
         ("--format onnx --od-api-outputs", 2, "--od-api-outputs: for --format saved-model"),
         ("--set train.steps=3", 2, "--set train.steps: an export does not change it, but only model.postprocess"),
@@ -381,3 +392,33 @@ def refuse(
         return code, capfd.readouterr().err
 
     return call
+
+
+def test_a_mediapipe_file_predicts_as_the_saved_model(
+    training: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], mediapipe_detect: Callable[..., Any]
+) -> None:
+    """Of the model on stretched images, though its training kept their aspect ratio: the difference is told."""
+    write_images(tmp_path / "images")
+    stretch = ("--set", "model.resize.mode=stretch", "--set", "model.postprocess.score_threshold=0.01")
+    given = ("--format", "mediapipe", "--precision", "float16", "--sample-images", str(tmp_path / "images"))
+    folder = export(training, tmp_path / "phone", *given, *stretch)
+    told = capfd.readouterr().out
+    assert "float16, for CPUs, 1 image per call" in told
+    assert "on images stretched instead of resized by fit as in the training, and compared with the SavedModel" in told
+    assert main(["export", "--describe", str(folder)]) == 0
+    assert "kind 40" in capfd.readouterr().out
+
+    expected, found = (
+        predicted(model, tmp_path / "images", tmp_path / "predictions.json")
+        for model in (export(training, tmp_path / "saved", *stretch), folder)
+    )
+    assert [one["score"] for one in found] == pytest.approx([one["score"] for one in expected], abs=1e-3)
+    assert {one["category_id"] for one in found} <= set(IDS)
+    image = tf.io.decode_png((tmp_path / "images" / "0.png").read_bytes(), channels=3).numpy()
+    (detections,) = mediapipe_detect(folder / LITERT_FILE, [image])
+    scores = sorted((category.score for one in detections for category in one.categories), reverse=True)
+    assert scores == pytest.approx([one["score"] for one in found if one["image_id"] == found[0]["image_id"]], abs=1e-3)
+
+    (folder / "assets.extra" / "categories.json").write_text(json.dumps(CATEGORIES[:2]))
+    with pytest.raises(DataError, match="its labels are not the categories beside it"):
+        open_detector(folder, batch_size=1)

@@ -82,14 +82,14 @@ ALLOWED_IMPORTS = {
         "pipelines.runners": "detection.storage detection.pretrained schemas schemas.config components.retries "
         "components.vertex_service components.beam pipelines",
         "pipelines.runs": "schemas schemas.config detection.storage detection.datasets detection.models "
-        "detection.pretrained detection.coco detection.training.distributed detection.training components.history "
-        "components.beam components.coco_example_gen.spans components.detection_trainer pipelines.runners pipelines "
-        "detection.analysis detection.reports detection.training.validation",
+        "detection.pretrained detection.coco detection.inference detection.training.distributed detection.training "
+        "components.history components.beam components.coco_example_gen.spans components.detection_trainer "
+        "pipelines.runners pipelines detection.analysis detection.reports detection.training.validation",
         "pipelines.watch": "schemas schemas.config detection.storage detection.datasets detection.analysis "
         "detection.reports components.coco_example_gen.spans pipelines pipelines.runs",
         "pipelines.standalone": "schemas schemas.config detection.types detection.storage detection.images "
-        "detection.datasets detection.models detection.weights detection.pretrained detection.coco "
-        "detection.inference detection.analysis detection.reports detection.training.distributed "
+        "detection.datasets detection.input_pipeline detection.models detection.weights detection.pretrained "
+        "detection.coco detection.inference detection.analysis detection.reports detection.training.distributed "
         "detection.training.checkpoints detection.training.validation detection.training components.history "
         "components.coco_example_gen components.coco_example_gen.spans components.coco_evaluator pipelines "
         "pipelines.runs detection.devices pipelines.runners components.beam",

@@ -45,7 +45,7 @@ class Comparison(NamedTuple):
         text = f"compared with the SavedModel on {self.images} images: "
         least = f" of scores from {self.min_score:g}" if self.min_score else ""
         if not self.detections:
-            return f"{text}it has no detections{least} on them. Pass other images with --sample-images."
+            return f"{text}it detects nothing{least} on them. Pass other images with --sample-images."
         text += f"{len(self.scores)} of {self.detections} detections{least} have a counterpart (category, IoU {_IOU})"
         if not len(self.scores):
             return text

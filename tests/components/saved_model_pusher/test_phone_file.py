@@ -52,7 +52,7 @@ def test_what_cannot_be_converted_is_refused(stretching: Path, tmp_path: Path) -
 
 def test_a_run_is_refused_before_its_data_are_read() -> None:
     with pytest.raises(ConfigError, match=r"push\.mediapipe with model\.resize\.mode = fit"):
-        check_run(tiny_config("push.mediapipe=float16", "model.weights=random"), {}, is_first=True)
+        check_run(tiny_config("push.mediapipe=float16", "model.weights=none"), {}, is_first=True)
 
 
 def test_a_version_holds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -159,12 +159,20 @@ def find_lineage(path: str, *, root: str | None = None) -> Lineage:
         root=None if records is None else records.root,
         push=push,
         pushed_by=None if pusher is None else pusher.id,
-        exported=_json_or_empty(join(saved_model, EXTRA_FILES, EXPORTED_FROM_JSON)),
+        exported=_exported(saved_model),
         chain=chain,
         evaluated=evaluated,
         unknown=(),
     )
     return lineage._replace(unknown=list(_unknown(lineage)))
+
+
+def _exported(saved_model: str) -> dict[str, Any]:
+    """Returns what a SavedModel says of its checkpoint, without values of wrong types."""
+    path = join(saved_model, EXTRA_FILES, EXPORTED_FROM_JSON)
+    known = {name: value for name, value in _json_or_empty(path).items() if type(value) in (int, str)}
+    chosen_on = {name: value for name, value in _json_or_empty(path, "chosen_on").items() if type(value) in (int, str)}
+    return known | ({"chosen_on": chosen_on} if chosen_on else {})
 
 
 def _saved_model(path: str) -> str:

@@ -10,7 +10,7 @@ import pytest
 
 import pipeline_runner
 from components.history import config_digest
-from schemas.artifacts import EXTRA_FILES, INIT_REPORT_JSON, ORIGIN_JSON
+from schemas.artifacts import EXPORTED_FROM_JSON, EXTRA_FILES, INIT_REPORT_JSON, ORIGIN_JSON
 from tests.pipelines.recorded_root import SOURCE, local_root, record_day, run_of, write_saved_model
 from tests.storage_emulator.fixture import Bucket
 
@@ -223,6 +223,13 @@ def test_another_origin_is_not_known(tmp_path: Path, capsys: pytest.CaptureFixtu
     for content in ('{"published": 5}', '{"published": ["n"]}', "[]"):
         Path(root, "artifacts/model/1", INIT_REPORT_JSON).write_text(content)
         assert _lineage(capsys, root)["chain"][1]["published"] is None
+
+
+def test_a_checkpoint_of_wrong_types_is_not_known(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = local_root(tmp_path)
+    path = Path(_lineage(capsys, root)["saved_model"], EXTRA_FILES, EXPORTED_FROM_JSON)
+    path.write_text('{"step": Infinity, "weights": "ema", "chosen_on": {"images": NaN, "split": "eval"}}')
+    assert _lineage(capsys, root)["exported"] == {"weights": "ema", "chosen_on": {"split": "eval"}}
 
 
 _HOSTILE: tuple[Any, ...] = (

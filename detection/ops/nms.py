@@ -221,12 +221,12 @@ def op_nms(
     """Hard or Gaussian NMS by one op per image, `NonMaxSuppressionV4` or `V5`, for graphs without loops.
 
     The op knows no classes: boxes of different ones are moved apart.  It compares boxes cut one
-    side beyond the input, which keeps the distances small enough for float32.  LiteRT's kernel
-    picks equal scores in an order of its own.
+    side beyond the input, which keeps the distances small enough for float32.  Kernels pick
+    equal scores, of which 8 bits make many, in orders of their own: hard NMS gives them ranks.
 
     Args:
         boxes: float32 [B, K, 4], (ymin, xmin, ymax, xmax), with a static B.
-        scores: float32 [B, K], >= 0.
+        scores: float32 [B, K], >= 0, best first.
         classes: int32 [B, K]; None: boxes compete whatever their class.
         num_classes: C.
         side: longer side of the network input, in the unit of the boxes.
@@ -243,17 +243,27 @@ def op_nms(
         columns = math.isqrt(num_classes - 1) + 1  # a square of places, around the input's: small numbers are exact
         places = tf.cast(tf.stack([classes // columns, classes % columns], axis=-1) - columns // 2, tf.float32)
         compared += tf.concat([places, places], axis=-1) * (3.0 * side)
-    options = {"max_output_size": max_outputs, "score_threshold": score_threshold, "pad_to_max_output_size": True}
+    options = {"max_output_size": max_outputs, "pad_to_max_output_size": True}
+    ranks = tf.range(scores.shape[1], 0, -1, tf.float32)
     indices, values, num = [], [], []
     for own_boxes, own_scores in zip(tf.unstack(compared), tf.unstack(scores), strict=True):
         if sigma is None:
             own = tf.raw_ops.NonMaxSuppressionV4(
-                boxes=own_boxes, scores=own_scores, iou_threshold=iou_threshold, **options
+                boxes=own_boxes,
+                scores=tf.where(own_scores > score_threshold, ranks, 0.0),
+                iou_threshold=iou_threshold,
+                score_threshold=0.5,
+                **options,
             )
             picked = (own.selected_indices, tf.gather(own_scores, own.selected_indices), own.valid_outputs)
         else:  # the op divides by 2 * sigma
             picked = tf.raw_ops.NonMaxSuppressionV5(
-                boxes=own_boxes, scores=own_scores, iou_threshold=1.0, soft_nms_sigma=sigma / 2.0, **options
+                boxes=own_boxes,
+                scores=own_scores,
+                iou_threshold=1.0,
+                score_threshold=score_threshold,
+                soft_nms_sigma=sigma / 2.0,
+                **options,
             )
         valid = tf.range(max_outputs) < picked[2]
         indices.append(tf.where(valid, picked[0], 0))

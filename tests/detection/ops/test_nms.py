@@ -234,3 +234,13 @@ def test_the_op_has_nothing_to_pick() -> None:
     assert picked.num.numpy().tolist() == [0]
     assert not picked.indices.numpy().any()
     assert not picked.scores.numpy().any()
+
+
+def test_the_op_picks_the_first_of_equal_scores() -> None:
+    random = np.random.default_rng(0)
+    boxes = _corners(random.uniform(0, 60, (1, COUNT, 2)), random.uniform(4, 40, (1, COUNT, 2)))
+    scores = -np.sort(-random.integers(1, 4, (1, COUNT)) / 4.0, axis=1).astype(np.float32)
+    options: Any = {"iou_threshold": 0.3, "score_threshold": 0.25, "max_outputs": MAX_OUTPUTS}
+    picked = op_nms(boxes, scores, None, num_classes=1, side=60.0, sigma=None, **options)
+    indices, _ = plain_nms(boxes[0], scores[0], np.zeros(COUNT), class_agnostic=True, **options)
+    assert picked.indices[0, : int(picked.num[0])].numpy().tolist() == indices

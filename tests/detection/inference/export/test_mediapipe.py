@@ -12,9 +12,11 @@ from detection.inference.export.serving_module import ServingModule
 from detection.inference.file_runtimes import Delegate, load_network
 from detection.inference.mediapipe.reader import read_detector_file
 from detection.models.detector import Detector
-from detection.models.registry import detector_from_config
+from detection.models.efficientdet.config import EFFICIENTDETS
+from detection.models.registry import build_detector, detector_from_config
 from detection.types import Resizing
 from schemas import serving
+from schemas.config.input_size import ResizeConfig
 from schemas.errors import ConfigError, DataError
 from tests.detection.inference.exported_models import built_in_ops, random_detector
 from tests.detection.inference.mediapipe.detector_process import Detection
@@ -146,6 +148,24 @@ def test_mediapipe_finds_what_an_int8_file_finds(
         found = sorted((score for *_, score in of_mediapipe(detections)), reverse=True)
         np.testing.assert_allclose(found, scores[scores > SCORE][: len(found)], atol=0.01)
         assert found
+
+
+@pytest.mark.extended  # half a minute each, D7 minutes
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", [name for name in EFFICIENTDETS if not name.endswith(("d3", "d4", "d5", "d6", "d7", "d7x"))]
+)
+def test_mediapipe_loads_every_preset_for_phones(name: str, mediapipe_detect: Detect) -> None:
+    detector = build_detector(name, num_classes=len(CATEGORIES), resize=ResizeConfig(mode="stretch"))
+    random = np.random.default_rng(0)
+    image = random.integers(0, 256, (*detector.image_size, 3), np.uint8)
+    content = convert_to_mediapipe(detector, CATEGORIES, delegate="cpu", precision="float16")
+    run, _ = load_network("mediapipe", content, where="m", categories=CATEGORIES, curves=None)
+    outputs = run(image[np.newaxis].astype(np.float32))
+    (detections,) = mediapipe_detect(content, [image])
+    found = sorted((score for *_, score in of_mediapipe(detections)), reverse=True)
+    np.testing.assert_allclose(found, outputs[serving.SCORES][0][: len(found)], atol=1e-3)
+    assert found
 
 
 def test_a_file_with_other_labels_than_its_categories_is_refused() -> None:

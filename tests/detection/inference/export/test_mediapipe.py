@@ -12,6 +12,7 @@ from detection.inference.export.serving_module import ServingModule
 from detection.inference.file_runtimes import Delegate, load_network
 from detection.inference.mediapipe.reader import read_detector_file
 from detection.models.detector import Detector
+from detection.models.efficientdet.config import EFFICIENTDETS
 from detection.models.registry import build_detector, detector_from_config
 from detection.types import Resizing
 from schemas import serving
@@ -149,13 +150,12 @@ def test_mediapipe_finds_what_an_int8_file_finds(
         assert found
 
 
-@pytest.mark.extended  # half a minute each, D7 minutes
-@pytest.mark.slow
+@pytest.mark.extended  # half a minute each, D3 to D7 minutes
 @pytest.mark.parametrize(
     "name", [name for name in EFFICIENTDETS if not name.endswith(("d3", "d4", "d5", "d6", "d7", "d7x"))]
 )
 def test_mediapipe_loads_every_preset_for_phones(name: str, mediapipe_detect: Detect) -> None:
-    detector = build_detector(f"efficientdet-{name}", num_classes=len(CATEGORIES), resize=ResizeConfig(mode="stretch"))
+    detector = build_detector(name, num_classes=len(CATEGORIES), resize=ResizeConfig(mode="stretch"))
     random = np.random.default_rng(0)
     image = random.integers(0, 256, (*detector.image_size, 3), np.uint8)
     content = convert_to_mediapipe(detector, CATEGORIES, delegate="cpu", precision="float16")

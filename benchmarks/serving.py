@@ -15,7 +15,7 @@ encoded: `serving_default` of the same model on JPEGs of 640x480: what decoding 
 
 Prints milliseconds per call of the clock and of the processors, as median and spread over the
 rounds, and their ratios to `network` round by round: (nms / network - 1) is what NMS adds.
-With --litert, the LiteRT float32 file at batch 1 is measured, too.
+With --litert, the LiteRT files of float32, float16 and int8 at batch 1 are measured, too.
 """
 
 import argparse
@@ -24,14 +24,14 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import tensorflow as tf
 from ai_edge_litert.interpreter import Interpreter
 
 from benchmarks.measure import Measured, measure_rounds, spread
-from detection.inference.export.litert import convert_to_litert
+from detection.inference.export.litert import Precision, convert_to_litert
 from detection.inference.export.saved_model_export import export_saved_model
 from detection.inference.export.serving_module import ServingModule
 from detection.input_pipeline.network_input import fit_to_input
@@ -127,13 +127,17 @@ def _finish(outputs: dict[str, tf.Tensor]) -> None:
         value.numpy()
 
 
-def _litert(detector: Detector) -> Way:
+def _litert(detector: Detector, precision: Precision) -> Way:
     module = ServingModule(detector, _CATEGORIES, batch_size=1)
-    content = convert_to_litert(module, precision="float32")
+    images = smooth_images(detector, 4)
+    content = convert_to_litert(
+        module, precision=precision, calibration=lambda: (image[np.newaxis] for image in images)
+    )
+    print(f"{precision}: {len(content):,} bytes", flush=True)
     interpreter = Interpreter(model_content=content, num_threads=os.cpu_count())
     interpreter.allocate_tensors()
     run = interpreter.get_signature_runner()
-    image = smooth_images(detector, 1).astype(np.float32)
+    image = images[:1].astype(np.uint8 if precision == "int8" else np.float32)
     return lambda: run(images=image)
 
 
@@ -157,7 +161,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--calls", type=int, default=3, help="a round")
     parser.add_argument("--objects", type=int, default=20, help="in each image; five anchors each score high")
-    parser.add_argument("--litert", action="store_true", help="measure the LiteRT file, too")
+    parser.add_argument("--litert", action="store_true", help="measure the LiteRT files, too")
     parser.add_argument("--set", nargs="+", default=[], help="more of the configuration")
     args = parser.parse_args()
     detector = _detector(args)
@@ -169,7 +173,7 @@ def main() -> None:
         for batch in args.batches:
             ways = dict(_ways(detector, models, batch))
             if args.litert and batch == 1:
-                ways["litert"] = _litert(detector)
+                ways |= {precision: _litert(detector, precision) for precision in get_args(Precision)}
             results = measure_rounds(ways, args.rounds, args.calls)
             _report(batch, results)
     print(f"load {os.getloadavg()[0]:.1f} after")

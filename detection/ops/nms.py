@@ -244,13 +244,14 @@ def op_nms(
         places = tf.cast(tf.stack([classes // columns, classes % columns], axis=-1) - columns // 2, tf.float32)
         compared += tf.concat([places, places], axis=-1) * (3.0 * side)
     options = {"max_output_size": max_outputs, "pad_to_max_output_size": True}
-    ranks = tf.range(scores.shape[1], 0, -1, tf.float32)
+    # Counted, as a constant of so many values would not be exact in a file of float16.
+    ranks = tf.cumsum(tf.cast(scores > score_threshold, tf.float32), axis=1, reverse=True)
     indices, values, num = [], [], []
-    for own_boxes, own_scores in zip(tf.unstack(compared), tf.unstack(scores), strict=True):
+    for own_boxes, own_scores, own_ranks in zip(*map(tf.unstack, (compared, scores, ranks)), strict=True):
         if sigma is None:
             own = tf.raw_ops.NonMaxSuppressionV4(
                 boxes=own_boxes,
-                scores=tf.where(own_scores > score_threshold, ranks, 0.0),
+                scores=own_ranks,
                 iou_threshold=iou_threshold,
                 score_threshold=0.5,
                 **options,

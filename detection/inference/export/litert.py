@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -35,34 +35,25 @@ _GRAPH_FIELDS = (
 )
 
 
-class Stage(NamedTuple):
-    """A part of a detector's graph.
-
-    function: concrete function that takes the outputs of the stage before by name.
-    quantized: int8 is for this stage.
-    """
-
-    function: Any
-    quantized: bool = False
-
-
 def convert_to_litert(
     module: ServingModule,
     *,
     precision: Precision,
     calibration: Callable[[], Iterable[npt.NDArray[np.uint8]]] | None = None,
+    custom_ops: bool = False,
 ) -> bytes:
     """Converts a detector to a LiteRT file.
 
     float16 stores the weights in half the bytes; the interpreter computes in float32 where
-    the hardware has no float16.  int8 computes the network in 8-bit integers; normalisation
-    and post-processing stay in float32, as 8 bits are too few for the corners of boxes.
+    the hardware has no float16.  int8 computes the network in 8-bit integers, with the normalisation;
+    post-processing stays in float32, as 8 bits are too few for the corners of boxes.
 
     Args:
         module: detector with a fixed batch size.
         precision: of the network.
         calibration: for int8: yields batches [B, H, W, 3] of pixels, as the file will get
             them, from which the ranges of the activations are taken.
+        custom_ops: the file may use ops that are not built in.
 
     Returns:
         The file.  Its signature `serving_default` takes `images`, float32 or for int8 uint8,
@@ -72,16 +63,15 @@ def convert_to_litert(
         CocoflowError: the detector has an op for which LiteRT has no built-in one.
     """
     if precision != "int8":
-        return convert(module, [Stage(module.fitted_function("op").get_concrete_function())], precision)
+        return convert(module, [module.fitted_function("op").get_concrete_function()], precision, custom_ops=custom_ops)
     if calibration is None:
         raise ValueError("int8 needs images for its calibration")
-    normalize, network, finish = module.fitted_stages(tf.uint8, "op")
-    return convert(module, [Stage(normalize), Stage(network, quantized=True), Stage(finish)], precision, calibration())
+    return convert(module, module.fitted_stages("op"), precision, calibration(), custom_ops=custom_ops)
 
 
 def convert(
     module: tf.Module,
-    stages: Sequence[Stage],
+    stages: Sequence[Any],
     precision: Precision = "float32",
     calibration: Iterable[npt.NDArray[np.uint8]] = (),
     *,
@@ -91,53 +81,42 @@ def convert(
 
     Args:
         module: owns the variables.
-        stages: its stages, in their order.
-        precision: see `convert_to_litert`.
+        stages: concrete functions; each takes the outputs of the one before, by name.
+        precision: see `convert_to_litert`; int8 is for the first stage, which takes uint8.
         calibration: for int8: inputs of the first stage.
         custom_ops: the file may use ops that are not built in.
-
-    Returns:
-        The file; the input of a first stage that is quantised is uint8.
 
     Raises:
         CocoflowError: see `convert_to_litert`.
     """
     names = ["serving_default", *(f"stage_{number}" for number in range(1, len(stages)))]
     with tempfile.TemporaryDirectory(prefix="cocoflow-litert-") as folder:
-        signatures = {name: stage.function for name, stage in zip(names, stages, strict=True)}
-        tf.saved_model.save(module, folder, signatures=signatures)
-        for number, images in enumerate(calibration):
+        tf.saved_model.save(module, folder, signatures=dict(zip(names, stages, strict=True)))
+        for number, batch in enumerate(calibration):
+            images = batch.copy()
+            # A black and a white pixel: the input's 8 bits are 0 to 255 then, whatever the images show.
+            images[:, 0, 0], images[:, 0, 1] = 0, 255
             np.save(Path(folder, f"{number:09}.npy"), images)
         with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
             try:
-                quantized = [stage.quantized for stage in stages]
-                return pool.submit(_convert_saved_model, folder, names, quantized, precision, custom_ops).result()
+                return pool.submit(_convert_saved_model, folder, names, precision, custom_ops).result()
             except BrokenProcessPool:
                 raise CocoflowError(
                     "the process that converts to LiteRT was killed. Free memory, or export a smaller model."
                 ) from None
 
 
-def _convert_saved_model(
-    folder: str, stages: Sequence[str], quantized: Sequence[bool], precision: Precision, custom_ops: bool
-) -> bytes:
+def _convert_saved_model(folder: str, stages: Sequence[str], precision: Precision, custom_ops: bool) -> bytes:
     """Converts signatures of a SavedModel, joined into one model; `folder` holds the calibration's images, too."""
     tf.config.set_visible_devices([], "GPU")  # the parent process has taken their memory
 
-    def inputs(stage: str) -> Iterable[dict[str, npt.NDArray[np.float32]]]:
-        signatures = tf.saved_model.load(folder).signatures
-        before = [signatures[name] for name in stages[: stages.index(stage)]]
-        (name,) = signatures[stages[0]].structured_input_signature[1]
+    def inputs() -> Iterable[list[npt.NDArray[np.float32]]]:
         for path in sorted(Path(folder).glob("*.npy")):
-            images = np.load(path)
-            values = {name: tf.constant(images if before else images.astype(np.float32))}
-            for function in before:
-                values = function(**values)
-            yield {name: value.numpy() for name, value in values.items()}
+            yield [np.load(path).astype(np.float32)]
 
     converted = []
-    # One by one: only one is quantised, and the converter's calibration cannot run custom ops and loops.
-    for stage, is_quantized in zip(stages, quantized, strict=True):
+    # One by one: only the first is quantised, and the converter's calibration cannot run custom ops and loops.
+    for stage in stages:
         converter = tf.lite.TFLiteConverter.from_saved_model(folder, signature_keys=[stage])
         # Without this, Keras' own exporter would take TensorFlow's ops, which most interpreters lack.
         converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
@@ -145,11 +124,10 @@ def _convert_saved_model(
         if precision == "float16":
             converter.optimizations = [tf.lite.Optimize.DEFAULT]
             converter.target_spec.supported_types = [tf.float16]
-        if precision == "int8" and is_quantized:
+        if precision == "int8" and stage == stages[0]:
             converter.optimizations = [tf.lite.Optimize.DEFAULT]
-            converter.representative_dataset = functools.partial(inputs, stage)
-            if stage == stages[0]:
-                converter.inference_input_type = tf.uint8
+            converter.representative_dataset = inputs
+            converter.inference_input_type = tf.uint8
         converted.append(_run(converter))
     return _chain(converted) if len(converted) > 1 else converted[0]
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from detection.inference.export.litert import Precision, Stage, convert
+from detection.inference.export.litert import Precision, convert_to_litert
 from detection.inference.export.serving_module import ServingModule
 from detection.inference.file_runtimes import Delegate, labelled_categories
 from detection.inference.mediapipe import metadata
@@ -74,14 +74,6 @@ class MediaPipeModule(ServingModule):
         corners = self._detector.anchors / np.array([height, width, height, width], np.float32)
         return np.concatenate(centre_and_size(corners), axis=1).astype(np.float32)
 
-    def quantized_whole(self) -> list[Any]:
-        """Returns two concrete functions: the network with its normalisation, and the post-processing.
-
-        Coral runs a graph up to the first op that is not of 8 bits: a normalisation in float32 would be its first.
-        """
-        mean, std = (np.array(values, np.float32) for values in (self._detector.pixel_mean, self._detector.pixel_std))
-        return self._network_stages(self._fitted_spec(tf.float32), lambda images: (images - mean) * (1.0 / std), "op")
-
 
 def convert_to_mediapipe(
     detector: Detector,
@@ -125,40 +117,14 @@ def convert_to_mediapipe(
         anchors_yxhw=module.anchors() if delegate == "gpu" else None,
         calibration=None if curves is None else score_calibration([curves[at] for at, _ in labelled]),
     )
-    return add_metadata(_convert(module, delegate, precision, calibration), described, outputs=_OUTPUTS[delegate])
+    content = convert_to_litert(module, precision=precision, calibration=calibration, custom_ops=delegate == "coral")
+    return add_metadata(content, described, outputs=_OUTPUTS[delegate])
 
 
 def score_calibration(curves: Sequence[ScoreCurve]) -> metadata.ScoreCalibration:
     """Returns the curves in the form of MediaPipe's metadata."""
     own = tuple(metadata.ScoreCurve(scale=1.0, slope=curve.slope, offset=curve.offset) for curve in curves)
     return metadata.ScoreCalibration(curves=own, transformation="inverse_logistic")
-
-
-def _convert(
-    module: MediaPipeModule,
-    delegate: Delegate,
-    precision: Precision,
-    calibration: Callable[[], Iterable[npt.NDArray[np.uint8]]] | None,
-) -> bytes:
-    coral = delegate == "coral"
-    if precision != "int8":
-        whole = Stage(module.fitted_function("op").get_concrete_function())
-        return convert(module, [whole], precision, custom_ops=coral)
-    if calibration is None:
-        raise ValueError("int8 needs images for its calibration")
-    if not coral:
-        normalize, network, finish = module.fitted_stages(tf.uint8, "op")
-        return convert(module, [Stage(normalize), Stage(network, True), Stage(finish)], precision, calibration())
-    network, finish = module.quantized_whole()
-    images = (_with_all_values(batch) for batch in calibration())
-    return convert(module, [Stage(network, True), Stage(finish)], precision, images, custom_ops=True)
-
-
-def _with_all_values(images: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    """Puts a black and a white pixel into images: an input of 8 bits is 0 to 255 then, whatever they show."""
-    images = images.copy()
-    images[:, 0, 0], images[:, 0, 1] = 0, 255
-    return images
 
 
 def require_mediapipe(detector: Detector, delegate: Delegate, *, what: str) -> None:

@@ -31,7 +31,7 @@ from schemas.serving import (
     WEIGHTS_PART,
 )
 
-_INPUTS = "inputs"  # normalised images, between two stages
+_INPUTS = "inputs"  # normalised images
 
 
 class ServingModule(tf.Module):
@@ -115,34 +115,31 @@ class ServingModule(tf.Module):
         Returns:
             A `tf.function` with the outputs of the other signatures but `valid`.
         """
+        detector = self._detector
 
         def serve(images: tf.Tensor) -> dict[str, tf.Tensor]:
-            inputs = self._normalize(images)
-            return self._postprocess(self._detector(inputs, training=False), inputs, nms_graph)
+            mean, std = self._pixel_statistics()
+            inputs = (images - mean) / std
+            return self._postprocess(detector(inputs, training=False), inputs, nms_graph)
 
         return _function(serve, self._fitted_spec(tf.float32))
 
-    def fitted_stages(self, dtype: tf.DType, nms_graph: NmsGraph) -> list[Any]:
-        """Returns `fitted_function` as three concrete functions: normalisation, network and post-processing.
+    def fitted_stages(self, nms_graph: NmsGraph) -> list[Any]:
+        """Returns `fitted_function` as two concrete functions: normalisation with the network, and post-processing.
 
-        Each takes the outputs of the one before, by name: quantisation is for the network alone.
+        The second takes the outputs of the first, by name: quantisation is for the first alone.
         """
-        normalize = _function(lambda images: {_INPUTS: self._normalize(images)}, self._fitted_spec(dtype))
-        network, finish = self._network_stages(self._fitted_spec(tf.float32, name=_INPUTS), lambda x: x, nms_graph)
-        return [normalize.get_concrete_function(), network, finish]
-
-    def _network_stages(
-        self, spec: tf.TensorSpec, prepare: Callable[[tf.Tensor], tf.Tensor], nms_graph: NmsGraph
-    ) -> list[Any]:
-        """Returns the network, on what `prepare` makes of its input, and the post-processing."""
         structure: list[Any] = []
+        detector = self._detector
 
-        def network(inputs: tf.Tensor) -> dict[str, tf.Tensor]:
-            outputs = self._detector(prepare(inputs), training=False)
+        def network(images: tf.Tensor) -> dict[str, tf.Tensor]:
+            # Without a division, which has no kernel of 8 bits.  Scaled first, no value of a channel needs rounding.
+            mean, std = self._pixel_statistics()
+            outputs = detector(images * (1.0 / std) - mean / std, training=False)
             structure.append(outputs)
             return {f"output_{number:02}": output for number, output in enumerate(tf.nest.flatten(outputs))}
 
-        traced = _function(network, spec).get_concrete_function()
+        traced = _function(network, self._fitted_spec(tf.float32)).get_concrete_function()
 
         def finish(**outputs: tf.Tensor) -> dict[str, tf.Tensor]:
             ordered = [outputs[name] for name in sorted(outputs)]
@@ -152,16 +149,14 @@ class ServingModule(tf.Module):
             name: tf.TensorSpec(output.shape, output.dtype, name=name)
             for name, output in traced.structured_outputs.items()
         }
-        finished = tf.function(finish, autograph=False).get_concrete_function(**specs)
-        return [traced, finished]
+        return [traced, tf.function(finish, autograph=False).get_concrete_function(**specs)]
+
+    def _pixel_statistics(self) -> list[tf.Tensor]:
+        detector = self._detector
+        return [tf.constant(values, tf.float32) for values in (detector.pixel_mean, detector.pixel_std)]
 
     def _fitted_spec(self, dtype: tf.DType, name: str = IMAGES) -> tf.TensorSpec:
         return tf.TensorSpec([self._batch_size, *self._detector.image_size, 3], dtype, name=name)
-
-    def _normalize(self, images: tf.Tensor) -> tf.Tensor:
-        detector = self._detector
-        mean, std = (tf.constant(values, tf.float32) for values in (detector.pixel_mean, detector.pixel_std))
-        return (tf.cast(images, tf.float32) - mean) / std
 
     def _postprocess(self, outputs: Any, batch_of: tf.Tensor, nms_graph: NmsGraph) -> dict[str, tf.Tensor]:
         """Post-processes raw outputs for images that fill the input; `batch_of` has one row per image."""

@@ -31,14 +31,19 @@ def fuse(features: Sequence[tf.Tensor], weights: Sequence[tf.Tensor], method: Fu
             softmax(w); the same with `channel_`: for each channel on its own; `sum`: all 1.
     """
     if method == "sum":
-        return tf.add_n(list(features))
+        return _sum(features)
     if method.endswith("fast_attention"):
         positive = tf.nn.relu(tf.stack(list(weights)))
         normalized = positive / (tf.reduce_sum(positive, axis=0) + _EPSILON)
     else:
         normalized = tf.nn.softmax(tf.stack(list(weights)), axis=0)
     normalized = tf.unstack(tf.cast(normalized, features[0].dtype), num=len(features))
-    return tf.add_n([feature * weight for feature, weight in zip(features, normalized, strict=True)])
+    return _sum([feature * weight for feature, weight in zip(features, normalized, strict=True)])
+
+
+def _sum(features: Sequence[tf.Tensor]) -> tf.Tensor:
+    # tf.add_n has no 8-bit kernel in LiteRT: what surrounds it would run in float32, on Coral on the CPU.
+    return functools.reduce(tf.add, features)
 
 
 class _NodeOptions(NamedTuple):

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -32,6 +33,7 @@ CUSTOM = 32  # BuiltinOperator.CUSTOM; TensorFlow's ops (flex) are custom ones, 
 
 def random_detector() -> Detector:
     """A detector whose scores differ by much more than the rounding of any runtime, with boxes as large as anchors."""
+    keras.utils.set_random_seed(0)
     detector = detector_from_config(tiny_config().model, num_classes=len(CATEGORIES))
     random = np.random.default_rng(0)
     for variable in detector.variables:

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from ai_edge_litert.interpreter import Interpreter
 
-from detection.inference.export.litert import Precision, Stage, convert
+from detection.inference.export.litert import Precision, convert
 from detection.inference.export.onnx_model import OPSET
 from detection.inference.export.saved_model_export import export_saved_model
 from detection.inference.export.serving_module import ServingModule, calibrate
@@ -138,7 +138,7 @@ def assert_close(found: dict[str, np.ndarray], expected: dict[str, np.ndarray], 
 @pytest.mark.parametrize("precision", ["float32", "float16"])
 def test_litert_calibrates_as_tensorflow(precision: Precision, in_the_graph: dict[str, np.ndarray]) -> None:
     module = Calibration()
-    content = convert(module, [Stage(module.calibrate.get_concrete_function())], precision)
+    content = convert(module, [module.calibrate.get_concrete_function()], precision)
     built_in_ops(content)
     given = {name: value.numpy() for name, value in _detections()._asdict().items()}
     found = Interpreter(model_content=content).get_signature_runner()(**given)

@@ -77,7 +77,7 @@ def _convert(folder: Path, name: str, out: Path, beam_args: Sequence[str]) -> Ca
 
 
 def _evaluate(folder: Path, name: str, out: Path, beam_args: Sequence[str]) -> Callable[[], object]:
-    from pipelines.standalone.evaluate_model import evaluate_model
+    from components.coco_evaluator.evaluate_model import evaluate_model
     from schemas.config.config_io import load_config
 
     settings = [f"run.beam_args={json.dumps(list(beam_args))}", f"evaluate.analysis.images={FEW}"]

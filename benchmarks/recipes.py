@@ -20,6 +20,7 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks.measure import measure
+from components.coco_example_gen.to_examples import write_examples
 from detection.inference.export.serving_module import ServingModule
 from detection.inference.saved_model import SignatureDetector
 from detection.input_pipeline.record_reader import RecordReader
@@ -34,7 +35,6 @@ from detection.training.monitoring.step_batches import StepBatches
 from detection.training.train import train
 from detection.training.validation.split import ValidationSplit
 from pipelines.commands.common import DEFAULT_CONFIG
-from pipelines.standalone.to_examples import write_examples
 from schemas.artifacts import CHECKPOINTS, CONFIG_YAML, DATASET_JSON, split_dir
 from schemas.config.config import Config
 from schemas.config.config_io import load_config

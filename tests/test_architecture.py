@@ -20,6 +20,7 @@ ALLOWED_IMPORTS = {
         "detection.types": "",
         "detection.devices": "schemas schemas.config",
         "detection.storage": "schemas",
+        "detection.config_files": "schemas schemas.config detection.storage",
         "detection.images": "schemas detection.storage",
         "detection.ops": "",
         "detection.datasets": "schemas schemas.config detection.storage detection.images",
@@ -29,12 +30,12 @@ ALLOWED_IMPORTS = {
         "detection.weights": "schemas schemas.config detection.storage detection.datasets detection.models",
         "detection.pretrained": "schemas schemas.config detection.storage detection.models detection.weights",
         "detection.coco": "schemas detection.storage detection.datasets",
+        "detection.analysis": "schemas schemas.config detection.storage detection.datasets detection.coco",
         "detection.inference.mediapipe": "schemas",
         "detection.inference": "schemas schemas.config detection.types detection.storage detection.images "
         "detection.datasets detection.ops detection.input_pipeline detection.models detection.weights "
-        "detection.coco detection.inference.mediapipe",
+        "detection.coco detection.analysis detection.inference.mediapipe",
         "detection": "detection.inference",
-        "detection.analysis": "schemas schemas.config detection.storage detection.datasets detection.coco",
         "detection.reports": "schemas schemas.config detection.storage detection.images detection.datasets "
         "detection.coco detection.analysis",
         "detection.training.engine": "schemas schemas.config detection.ops detection.input_pipeline detection.models",
@@ -64,13 +65,15 @@ ALLOWED_IMPORTS = {
         "detection.datasets components.history",
         "components.beam": "schemas detection.storage",
         "components.coco_example_gen": "schemas schemas.config detection.storage detection.images detection.datasets "
-        "detection.reports components.history components.beam components.coco_example_gen.spans",
+        "detection.reports detection.training components.history components.beam components.coco_example_gen.spans",
         "components.detection_trainer": "schemas schemas.config detection.storage detection.datasets "
-        "detection.input_pipeline detection.weights detection.pretrained detection.training.distributed "
-        "detection.training components.history",
+        "detection.config_files detection.input_pipeline detection.weights detection.pretrained "
+        "detection.training.distributed detection.training.checkpoints detection.training.validation "
+        "detection.training components.history components.coco_example_gen",
         "components.coco_evaluator": "schemas schemas.config detection.types detection.storage detection.images "
         "detection.datasets detection.input_pipeline detection.coco detection.inference detection.analysis "
-        "detection.reports components.history components.beam detection.devices",
+        "detection.reports detection.weights components.history components.beam components.coco_example_gen "
+        "detection.devices",
         "components.saved_model_pusher": "schemas schemas.config detection.storage detection.inference "
         "detection.analysis components.history components.vertex_service",
         "pipelines.resolvers": "schemas schemas.config components.history components.coco_example_gen.spans "
@@ -83,20 +86,18 @@ ALLOWED_IMPORTS = {
         "components.vertex_service components.beam pipelines",
         "pipelines.runs": "schemas schemas.config detection.storage detection.datasets detection.models "
         "detection.pretrained detection.coco detection.inference detection.training.distributed detection.training "
-        "components.history components.beam components.coco_example_gen.spans components.detection_trainer "
-        "pipelines.runners pipelines detection.analysis detection.reports detection.training.validation",
+        "components.history components.beam components.coco_example_gen components.coco_example_gen.spans "
+        "components.detection_trainer detection.devices pipelines.runners pipelines detection.analysis "
+        "detection.reports detection.training.validation",
         "pipelines.watch": "schemas schemas.config detection.storage detection.datasets detection.analysis "
         "detection.reports components.coco_example_gen.spans pipelines pipelines.runs",
-        "pipelines.standalone": "schemas schemas.config detection.types detection.storage detection.images "
-        "detection.datasets detection.input_pipeline detection.models detection.weights detection.pretrained "
-        "detection.coco detection.inference detection.analysis detection.reports detection.training.distributed "
-        "detection.training.checkpoints detection.training.validation detection.training components.history "
-        "components.coco_example_gen components.coco_example_gen.spans components.coco_evaluator pipelines "
-        "pipelines.runs detection.devices pipelines.runners components.beam",
-        "pipelines.commands": "schemas schemas.config detection.storage detection.coco detection.inference.mediapipe "
-        "detection.training.validation "
-        "components.beam components.coco_evaluator components.saved_model_pusher pipelines.runners pipelines "
-        "pipelines.runs pipelines.watch pipelines.standalone",
+        "pipelines.standalone": "schemas schemas.config detection.storage detection.coco components.history "
+        "components.coco_example_gen.spans pipelines pipelines.runs",
+        "pipelines.commands": "schemas schemas.config detection.storage detection.config_files detection.datasets "
+        "detection.weights detection.pretrained detection.coco detection.inference detection.inference.mediapipe "
+        "detection.reports detection.training.validation components.beam components.coco_example_gen "
+        "components.coco_example_gen.spans components.detection_trainer components.coco_evaluator "
+        "components.saved_model_pusher pipelines pipelines.runners pipelines.runs pipelines.watch pipelines.standalone",
         "pipeline_runner": "schemas pipelines pipelines.runs",
     }.items()
 }

@@ -58,18 +58,17 @@ LOCAL_ONLY = {
     "pipelines/console.py": "the log, which storage uploads",
     "pipelines/cuda_libraries.py": "libraries of the environment",
     "pipelines/demo_data.py": "writes the demo's data set on this machine",
-    "pipelines/folders.py": "scratch folders, and a new local output folder",
     "pipelines/runs/artifact_files.py": "artifacts in a local run.root; storage tells of remote ones",
     "pipelines/runs/execute.py": "the metadata database, which storage mirrors",
     "pipelines/runs/local_files.py": "the metadata database and the log, which storage uploads",
     "pipelines/runs/metadata.py": "the metadata database, which storage mirrors",
     "pipelines/runs/repair.py": "artifacts in a local run.root, and the metadata database",
-    "pipelines/standalone/doctor.py": "the lock of the environment, files of the kernel, and free space",
-    "pipelines/standalone/to_coco.py": "a new folder that storage yields, and whether one local folder lies in another",
-    "pipelines/standalone/train.py": "copies that storage made, and a new folder that it yields",
+    "pipelines/runs/doctor.py": "the lock of the environment, files of the kernel, and free space",
+    "detection/datasets/importers/to_coco.py": "a new folder that storage yields; whether a local folder is in another",
+    "pipelines/runs/train_alone.py": "copies that storage made, and a new folder that it yields",
     "pipelines/standalone/status.py": "the metadata database of a local run.root",
     "schemas/program.py": "the program's own files",
-    "schemas/config/config_io.py": "a local configuration; `pipelines.config_files` reads remote ones",
+    "schemas/config/config_io.py": "a local configuration; `detection.config_files` reads remote ones",
 }
 
 

@@ -12,10 +12,11 @@ from tfx.types import standard_component_specs as keys
 from tfx.utils import path_utils
 
 from components.coco_evaluator.evaluation import evaluate_models
-from components.coco_evaluator.request import Task, read_dataset
+from components.coco_evaluator.request import Task
 from components.coco_evaluator.tfma.eval_config import parse_eval_config
 from components.coco_evaluator.tfma.slice_metrics import BASELINE, CANDIDATE
 from components.history import HISTORY_KEY, record_verdict, resolved
+from detection.datasets.examples import read_dataset
 from detection.devices import require_given_accelerator
 from detection.storage.atomic import write_text
 from detection.storage.files import remove_file

@@ -35,14 +35,14 @@ def run(args: argparse.Namespace) -> int:
         DataError: an annotation file that cannot be read, or a report that cannot be
             written.
     """
+    from components.coco_example_gen.spans.dataset_files import files_of
     from pipelines.console import quiet_run
-    from pipelines.dataset_files import files_of
 
     require_supported_paths({"--data": args.data, "--report": args.report})
     config = config_of(args)
     files_of(config.data)  # refuses before TensorFlow is loaded
     with quiet_run(None, verbose=args.verbose):
-        from pipelines.standalone.check_data import check_data, print_examination
+        from components.coco_example_gen.check_data import check_data, print_examination
 
         examination = check_data(config, args.report)
     exit_code = print_examination(examination, config)

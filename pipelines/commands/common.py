@@ -115,7 +115,7 @@ def config_of(args: argparse.Namespace) -> "Config":
     Raises:
         ConfigError: see `read_config`; or there is no such detector.
     """
-    from pipelines.config_files import read_config
+    from detection.config_files import read_config
     from schemas.config.config_io import parse_config
     from schemas.detectors import require_detector
 

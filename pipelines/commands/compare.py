@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     """
     from rich.console import Console
 
-    from pipelines.standalone.compare import (
+    from detection.reports.evaluation.compare import (
         check_flags,
         compare,
         comparison_lines,

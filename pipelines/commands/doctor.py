@@ -27,9 +27,9 @@ def run(args: argparse.Namespace) -> int:
     """
     import json
 
-    from pipelines.config_files import read_config
+    from detection.config_files import read_config
     from pipelines.console import quiet_run
-    from pipelines.standalone.doctor import diagnose, print_checks
+    from pipelines.runs.doctor import diagnose, print_checks
 
     config = read_config(args.config, args.assignments)
     with quiet_run(None, verbose=False):

@@ -189,7 +189,7 @@ def _run_files(args: argparse.Namespace) -> int:
             lines += [f"All of them: {skipped_path(args.output)}"] if lines else []
         write_metrics(args.output, metrics)
     if args.report:
-        from pipelines.standalone.compare import write_file_report
+        from detection.reports.evaluation.compare import write_file_report
 
         write_file_report(
             args.report,
@@ -249,7 +249,7 @@ def _run_model(args: argparse.Namespace) -> int:
         config = parse_config(tree | {"evaluate": tree.get("evaluate", {}) | flags}, where)
     with quiet_run(None, verbose=args.verbose):
         require_runner(config.run.beam_args, parent(absolute(args.output)))
-        from pipelines.standalone.evaluate_model import evaluate_model
+        from components.coco_evaluator.evaluate_model import evaluate_model
 
         evaluation = evaluate_model(
             config,

@@ -163,9 +163,10 @@ def run(args: argparse.Namespace) -> int:
         require_module("tf2onnx")
     require_existing({"--model": args.model, "--calibrate": args.calibrate})
     with quiet_run(None, verbose=args.verbose):
-        from pipelines.standalone.export import export_model
-        from pipelines.standalone.export_options import Calibration, ExportOptions
-        from pipelines.standalone.score_calibration import ScoreCalibration
+        from components.coco_example_gen.to_examples import folder_as_examples
+        from detection.inference.export.export import export_model
+        from detection.inference.export.options import Calibration, ExportOptions
+        from detection.inference.export.score_calibration import ScoreCalibration
 
         calibration = None
         if args.calibration_data is not None:
@@ -190,6 +191,7 @@ def run(args: argparse.Namespace) -> int:
                 sample_images=args.sample_images,
                 score_calibration=score_calibration,
             ),
+            folder_as_examples,
         )
     print(f"{one_line(args.output)}: {sentence}")
     return 0

@@ -56,8 +56,8 @@ def run(args: argparse.Namespace) -> int:
     from pipelines.console import quiet_run
 
     with quiet_run(None, verbose=args.verbose):
+        from components.detection_trainer.follow import checkpoints_of, follow_run
         from detection.training.validation.follow import Patience
-        from pipelines.standalone.follow import checkpoints_of, follow_run
 
         checkpoints = checkpoints_of(args.checkpoints)
         result = follow_run(

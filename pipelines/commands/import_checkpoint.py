@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
     require_detector(args.model, key="--model")
     require_existing({"--checkpoint": args.checkpoint, "--label-map": args.label_map})
     with quiet_run(None, verbose=args.verbose):
-        from pipelines.standalone.import_checkpoint import import_checkpoint
+        from detection.weights.import_checkpoint import import_checkpoint
 
         import_checkpoint(
             program=args.program,

@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
     views = None if args.tta is None else views_from_text(args.tta)
     require_existing({"--model": args.model, "--images": args.images, "--ground-truth": args.ground_truth})
     with quiet_run(None, verbose=args.verbose) as console:
-        from pipelines.standalone.predict import predict
+        from detection.inference.predict import predict
 
         written = predict(
             model=args.model,

@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     paths = {"--examples": args.examples, "--output": args.output, "--images": args.images}
     require_supported_paths(paths | {"--label-map": args.label_map})
     with quiet_run(None, verbose=args.verbose) as console:
-        from pipelines.standalone.to_coco import export_coco
+        from detection.datasets.importers.to_coco import export_coco
 
         lines = export_coco(
             examples=args.examples,

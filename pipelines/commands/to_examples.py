@@ -33,15 +33,15 @@ def run(args: argparse.Namespace) -> int:
         CocoflowError: the runner of `run.beam_args` cannot be used.
         DataError: the data cannot be used, or the folder cannot be written.
     """
+    from components.coco_example_gen.spans.dataset_files import files_of
     from pipelines.console import quiet_run
-    from pipelines.dataset_files import files_of
 
     require_supported_paths({"--data": args.data, "--output": args.output})
     config = config_of(args)
     with quiet_run(None, verbose=args.verbose):
         require_runner(config.run.beam_args, parent(absolute(args.output)))
         files_of(config.data)  # refuses before TensorFlow is loaded
-        from pipelines.standalone.to_examples import write_examples
+        from components.coco_example_gen.to_examples import write_examples
 
         write_examples(config, args.output)
     print(args.output)

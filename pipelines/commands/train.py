@@ -31,8 +31,8 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         CocoflowError: the data or the folder cannot be used, or training diverged.
     """
-    from pipelines.dataset_files import files_of
-    from pipelines.standalone.train import train_alone
+    from components.coco_example_gen.spans.dataset_files import files_of
+    from pipelines.runs.train_alone import train_alone
 
     config = config_of(args)
     images = next((split.images for name, split in files_of(config.data).items() if name != TRAIN_SPLIT), None)

@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     from pipelines.console import quiet_run
 
     with quiet_run(None, verbose=args.verbose):
-        from pipelines.standalone.weights import fetch_weights, find_weights, print_weights
+        from detection.pretrained.listing import fetch_weights, find_weights, print_weights
 
         if args.action == "fetch":
             places = fetch_weights(args.names, args.cache)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from detection.storage.atomic import write_text
-from pipelines.folders import scratch_folder
+from detection.storage.output_folders import scratch_folder
 from pipelines.runners.compiled import TARGETS
 from pipelines.runners.kubeflow_connection import KubeflowConnection
 from pipelines.runners.schedules import Recurring, only

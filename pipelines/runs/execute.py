@@ -10,9 +10,10 @@ from components.coco_example_gen.spans.locate import locate, source_of
 from detection.storage.atomic import require_writable, write_json, write_text
 from detection.storage.files import remove_file
 from detection.storage.lock import exclusive_use
+from detection.storage.output_folders import scratch_tempdir
 from detection.training.distributed.cluster import CLUSTER_VARIABLES, cluster_from_environment
 from pipelines.console import quiet_run
-from pipelines.folders import RunLayout, scratch_tempdir
+from pipelines.folders import RunLayout
 from pipelines.metadata_database import MetadataDatabase, passwords_hidden
 from pipelines.runs.history import OpenRun, RunHistory, recorded_run, require_id
 from pipelines.runs.local_files import local_files

@@ -22,8 +22,9 @@ from typing import NamedTuple
 from detection.storage import files
 from detection.storage.lock import Use
 from detection.storage.mirror import Mirror, working_folder
+from detection.storage.output_folders import scratch_tempdir
 from detection.storage.paths import is_remote, name_of, parent
-from pipelines.folders import RunLayout, scratch_tempdir
+from pipelines.folders import RunLayout
 from schemas.errors import CocoflowError, DataError
 
 _LOOK_SECONDS = 1.0  # between looks whether the database has changed; Cloud Storage takes one write a second

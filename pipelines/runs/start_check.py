@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from components.coco_example_gen.spans.dataset_files import categories_of
 from detection.coco.engine.streaming import require_analysis, require_arrays
 from detection.coco.params import make_params
 from detection.datasets.layouts import SplitFiles
 from detection.training.distributed.cluster import cluster_from_environment
-from pipelines.dataset_files import categories_of
 from schemas.artifacts import CHECKPOINTS
 from schemas.config.config import Config
 from schemas.config.train.training import TrainConfig

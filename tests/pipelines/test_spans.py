@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.dataset_files import files_of
+from components.coco_example_gen.spans.dataset_files import files_of
 from schemas.config.config import DataConfig
 from schemas.config.config_io import from_yaml, load_config, to_yaml
 from schemas.errors import ConfigError, DataError

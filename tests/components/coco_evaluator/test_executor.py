@@ -19,11 +19,11 @@ from components.beam import progress
 from components.coco_evaluator.beam import evaluate as beam_evaluate
 from detection.analysis.instances import sample_ids
 from detection.datasets.packed_entries import pack_entries
+from detection.inference.predict import predict
 from detection.inference.saved_model import SavedModelDetector
 from detection.inference.serving_sample import read_serving_sample
 from detection.storage.atomic import write_json
 from detection.types import EncodedImage
-from pipelines.standalone.predict import predict
 from schemas import features
 from schemas.artifacts import (
     ANALYSIS_JSON,

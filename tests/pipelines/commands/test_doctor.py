@@ -13,8 +13,8 @@ import pytest
 
 import pipeline_runner
 from detection.devices import DRIVER
-from pipelines.standalone import doctor
-from pipelines.standalone.doctor import Check, diagnose
+from pipelines.runs import doctor
+from pipelines.runs.doctor import Check, diagnose
 from schemas.config.config_io import load_config
 from schemas.config.run import ACCELERATOR_VARIABLE
 from schemas.program import install_hint

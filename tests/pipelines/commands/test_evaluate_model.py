@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import pipeline_runner
-from pipelines.standalone import to_examples
+from components.coco_example_gen import to_examples
 from schemas.artifacts import (
     ANALYSIS_JSON,
     BLESSING_JSON,

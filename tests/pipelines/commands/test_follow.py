@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 import pipeline_runner
+from components.coco_example_gen import to_examples
 from detection.input_pipeline.record_reader import RecordReader
 from detection.models.detector import variables_by_path
 from detection.models.registry import detector_from_config
@@ -18,7 +19,6 @@ from detection.storage.lock import LOCK_FILE
 from detection.training.checkpoints.files import checkpoint_path
 from detection.training.kept_images import divide
 from detection.training.validation.history import HistoryEntry, write_history
-from pipelines.standalone import to_examples
 from schemas.artifacts import MODEL_PART
 from schemas.config.config_io import load_config, to_yaml
 from tests.detection.training.evaluation_records import CATEGORIES, coco_records, write_coco_shards
@@ -153,7 +153,7 @@ def test_it_evaluates_on_the_images_that_the_run_keeps(tmp_path: Path) -> None:
 
 
 def test_a_run_that_stopped_early_has_ended(tmp_path: Path) -> None:
-    from pipelines.standalone.follow import _is_last
+    from components.detection_trainer.follow import _is_last
 
     _describe(tmp_path, "train.validation.every=5", "train.validation.patience=1")
     assert not _is_last(10, str(tmp_path))

@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 from detection.coco import evaluate
+from detection.inference import predict as prediction
 from detection.inference.saved_model import SavedModelDetector
 from detection.inference.score_thresholds import (
     SCORE_THRESHOLDS_FILE,
@@ -21,7 +22,6 @@ from detection.inference.score_thresholds import (
 from detection.inference.test_time_augmentation import AugmentedDetector, View
 from pipeline_runner import main
 from pipelines.commands import predict
-from pipelines.standalone import predict as prediction
 from schemas.errors import ConfigError, DataError
 from tests.detection.fake_detector import save_fake_detector, write_images
 

@@ -12,10 +12,10 @@ import pytest
 import tensorflow as tf
 
 import pipeline_runner
+from components.coco_example_gen import to_examples
 from components.coco_example_gen.conversion import convert
 from detection.datasets.layouts import find_splits
 from detection.datasets.packed_entries import unpack_entries
-from pipelines.standalone import to_examples
 from schemas import features
 from schemas.config.issues import MAX_PIXELS, IssuePolicies
 from tests.components.coco_example_gen.data_set import write_data_set

@@ -7,11 +7,11 @@ import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from detection.config_files import read_config
 from detection.storage import files
 from detection.storage.atomic import write_text
 from detection.storage.lock import exclusive_use
 from detection.storage.paths import join
-from pipelines.config_files import read_config
 from pipelines.runs.history import RunHistory, recorded_run
 from pipelines.watch.watch import Watch
 from schemas.config.config_io import to_yaml

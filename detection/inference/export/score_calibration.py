@@ -1,17 +1,16 @@
 """Fits score curves of a model on a split: `export --calibrate`."""
 
-import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from components.coco_evaluator.request import read_dataset, require_categories
 from detection.analysis.evaluated import Evaluated, evaluate_models
 from detection.coco.engine.batch import IGNORED, TP
 from detection.coco.metrics import metrics_from_arrays
 from detection.coco.params import make_params
+from detection.datasets.examples import OpenSplit, require_categories
 from detection.inference.export.serving_module import ServingModule
 from detection.inference.restore import TrainedDetector
 from detection.inference.results import joined
@@ -26,8 +25,6 @@ from detection.inference.score_curves import (
 from detection.input_pipeline.evaluation_records import parse_record
 from detection.input_pipeline.record_reader import RecordReader
 from detection.storage.tfrecord import find_shards
-from pipelines.standalone.to_examples import data_as_examples
-from schemas.config.config_io import load_config
 from schemas.config.evaluate import AnalysisConfig
 from schemas.errors import DataError
 
@@ -47,7 +44,7 @@ class ScoreCalibration(NamedTuple):
 
 
 def fit_score_curves(
-    trained: TrainedDetector, calibration: ScoreCalibration, *, model: str
+    trained: TrainedDetector, calibration: ScoreCalibration, *, model: str, open_split: OpenSplit
 ) -> tuple[ScoreCurves, list[str]]:
     """Detects on the images of a split, and fits curves to the detections that match its ground truth.
 
@@ -55,6 +52,7 @@ def fit_score_curves(
         trained: the detector, as it is exported.
         calibration: the images.
         model: name of the model in errors.
+        open_split: opens the split.
 
     Returns:
         The curves, and notes for the user: calibration error and APs before and after.
@@ -64,13 +62,11 @@ def fit_score_curves(
             model detects nothing.
     """
     data, split = calibration
-    config = load_config(None, [f"data.root={json.dumps(data)}"])
 
     def check(categories: list[dict[str, Any]]) -> None:
         require_categories(trained.categories, categories, model=model, data=data)
 
-    with data_as_examples(config, data, split=split, check=check) as root:
-        dataset = read_dataset(root, split)
+    with open_split(data, split=split, check=check) as dataset:
         check(dataset.categories)
         evaluated = _evaluate(trained, find_shards(dataset.records), dataset.categories, calibration)
     curves = fit_and_measure(evaluated, [category["id"] for category in trained.categories], split)

@@ -10,19 +10,19 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
+from components.coco_example_gen.spans.dataset_files import files_of
 from detection.datasets.importers.label_map import read_dataset_file
 from detection.datasets.layouts import SplitFiles
 from detection.storage.atomic import COMPLETE_MARKER, new_directory
 from detection.storage.files import is_dir, is_file, list_folders, remove_folder
 from detection.storage.lock import exclusive_use
 from detection.storage.mirror import Mirror, working_folder
+from detection.storage.output_folders import scratch_tempdir
 from detection.storage.paths import is_remote, join, require_supported
 from detection.storage.staging import local_copy
 from detection.training.distributed.cluster import cluster_from_environment
 from detection.training.upload_order import UPLOADED_LAST
 from pipelines.console import quiet_run
-from pipelines.dataset_files import files_of
-from pipelines.folders import scratch_tempdir
 from pipelines.runs.start_check import check_train
 from schemas.artifacts import DATASET_JSON, SAVED_MODEL, SAVED_MODEL_FILE, TRAIN_SPLIT, split_dir
 from schemas.config.config import Config, DataConfig

@@ -5,6 +5,7 @@ from rich.table import Table
 
 from components.coco_example_gen.examination import Examination, examine
 from components.coco_example_gen.report import concerned_annotations, write_data_report
+from components.coco_example_gen.spans.dataset_files import files_of
 from detection.reports.dataset.summary import (
     LISTED,
     Kind,
@@ -19,9 +20,8 @@ from detection.reports.html.table import Table as Rows
 from detection.reports.html.table import cell_text
 from detection.storage import files, paths
 from detection.storage.atomic import require_writable
+from detection.storage.output_folders import scratch_tempdir
 from detection.training.data_facts import data_facts
-from pipelines.dataset_files import files_of
-from pipelines.folders import scratch_tempdir
 from schemas.config.config import Config
 from schemas.errors import DataError
 

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from detection.inference.export.litert import Precision
+from detection.inference.export.score_calibration import ScoreCalibration
 from detection.inference.file_runtimes import Delegate
 from detection.weights.locate import CheckpointChoice
-from pipelines.standalone.score_calibration import ScoreCalibration
 from schemas.config.train.optimization import WeightsChoice
 from schemas.errors import ConfigError
 

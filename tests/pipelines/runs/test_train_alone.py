@@ -14,7 +14,7 @@ from detection.storage.lock import LOCK_FILE
 from detection.storage.reading import read_text
 from pipelines.demo_data import make_demo_data
 from pipelines.runs.execute import execute_run
-from pipelines.standalone.train import train_alone
+from pipelines.runs.train_alone import train_alone
 from schemas.artifacts import DATASET_JSON, SAVED_MODEL
 from schemas.config.config import Config
 from schemas.config.config_io import load_config

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.folders import scratch_folder, scratch_tempdir
+from detection.storage.output_folders import scratch_folder, scratch_tempdir
 from schemas.errors import DataError
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[3]
 
 # As Beam does for each pipeline.
 KILLED = """
 import os, signal, tempfile
-from pipelines.folders import scratch_tempdir
+from detection.storage.output_folders import scratch_tempdir
 with scratch_tempdir():
     tempfile.mkdtemp(prefix="beam-pipeline-temp")
     os.kill(os.getpid(), signal.SIGKILL)

@@ -14,6 +14,7 @@ from detection.coco.io.results import write_results
 from detection.datasets.entries import unwritable
 from detection.images.files import ImageFileError, read_file
 from detection.images.inspect import inspect_image
+from detection.inference.detection_pictures import DetectionPictures, is_sheet
 from detection.inference.detectors import open_detector
 from detection.inference.model_files import model_folder
 from detection.inference.restore import read_model_categories
@@ -26,7 +27,6 @@ from detection.storage.files import exists, is_dir, is_file, resolve, walk_files
 from detection.storage.paths import is_remote, join, name_of, parent, suffix
 from detection.types import EncodedImage
 from detection.weights.locate import CheckpointChoice, locate_model
-from pipelines.standalone.detection_pictures import DetectionPictures, is_sheet
 from schemas.config.evaluate import ViewsConfig
 from schemas.config.issues import MAX_PIXELS
 from schemas.errors import ConfigError, DataError

@@ -1,17 +1,20 @@
 """`to-examples`: converts a data set to an `Examples` artifact's folder, for good or for the duration of a command."""
 
+import json
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
 from components.beam.pipelines import chooses_workers
 from components.coco_example_gen.conversion import convert
+from components.coco_example_gen.spans.dataset_files import categories_of, files_of
+from detection.datasets.examples import Dataset, read_dataset
 from detection.storage import files, paths
-from pipelines.dataset_files import categories_of, files_of
-from pipelines.folders import output_folder, scratch_tempdir
+from detection.storage.output_folders import output_folder, scratch_tempdir
 from schemas.artifacts import DATASET_JSON
 from schemas.config.config import Config
+from schemas.config.config_io import load_config
 from schemas.config.issues import IssuePolicies
 
 _CONVERTED = ".examples"
@@ -52,8 +55,8 @@ def data_as_examples(
     split: str,
     check: Callable[[list[dict[str, Any]]], object] | None = None,
     shared: str | Path | None = None,
-) -> Iterator[str]:
-    """Yields the folder of an `Examples` artifact with a split.
+) -> Iterator[Dataset]:
+    """Yields a split of an `Examples` artifact.
 
     Args:
         config: `data` and, with `shared`, `run.beam_args` count.
@@ -69,7 +72,7 @@ def data_as_examples(
         DataError: the data cannot be used.
     """
     if files.is_file(paths.join(folder, DATASET_JSON)):
-        yield folder
+        yield read_dataset(folder, split)
         return
     data = config.data
     of_split = {split: files_of(data, split)[split]}
@@ -88,5 +91,13 @@ def data_as_examples(
             label_map=data.label_map,
             beam_args=beam_args,
         )
-        yield made
+        yield read_dataset(made, split)
         files.remove_folder(made)
+
+
+def folder_as_examples(
+    folder: str, *, split: str, check: Callable[[list[dict[str, Any]]], object] | None = None
+) -> AbstractContextManager[Dataset]:
+    """Yields a split of a folder; see `data_as_examples`, with the default configuration."""
+    config = load_config(None, [f"data.root={json.dumps(folder)}"])
+    return data_as_examples(config, folder, split=split, check=check)

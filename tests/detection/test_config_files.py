@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from detection.config_files import read_config
 from detection.storage.atomic import write_bytes, write_text
-from pipelines.config_files import read_config
 from schemas.config.config_io import load_config, to_yaml
 from schemas.errors import ConfigError
 from tests.storage_emulator.fixture import Bucket

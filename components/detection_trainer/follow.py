@@ -4,7 +4,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from components.coco_evaluator.request import read_dataset
+from components.coco_example_gen.to_examples import data_as_examples
+from detection.config_files import read_config
 from detection.datasets.annotations import differing_categories
 from detection.storage.files import is_dir, is_file
 from detection.storage.json_files import read_json
@@ -22,8 +23,6 @@ from detection.training.kept_images import training_records
 from detection.training.validation.checkpoint_evaluator import CheckpointEvaluator
 from detection.training.validation.follow import COPIES, Patience, follow_checkpoints
 from detection.training.validation.history import has_stalled, read_history
-from pipelines.config_files import read_config
-from pipelines.standalone.to_examples import data_as_examples
 from schemas.artifacts import (
     BEST,
     CHECKPOINTS,
@@ -91,9 +90,8 @@ def follow_run(
     with (
         exclusive_use(output, instead="name another folder with --output") as use,
         working_folder(output, last=_UPLOADED_LAST, exclude=[f"{COPIES}/*"], use=use) as working,
-        data_as_examples(config, data, split=split, check=lambda known: _categories(labels, known, data)) as root,
+        data_as_examples(config, data, split=split, check=lambda known: _categories(labels, known, data)) as dataset,
     ):
-        dataset = read_dataset(root, split)
         categories = _categories(labels, dataset.categories, data)
         shards = find_shards(dataset.records)
         named = shards if config.validation_split else ()

@@ -5,17 +5,18 @@ from typing import Any
 
 from components.coco_evaluator.evaluation import Evaluation, evaluate_models
 from components.coco_evaluator.measured_types import require_iou_types
-from components.coco_evaluator.request import Task, read_dataset, require_categories
+from components.coco_evaluator.request import Task
 from components.coco_evaluator.tfma.eval_config import read_eval_config
 from components.coco_evaluator.tfma.slice_metrics import BASELINE, CANDIDATE
+from components.coco_example_gen.to_examples import data_as_examples
+from detection.datasets.examples import require_categories
 from detection.inference.detectors import open_detector
 from detection.inference.model_files import model_folder
 from detection.inference.restore import read_model_categories
 from detection.inference.test_time_augmentation import augmented
+from detection.storage.output_folders import output_folder
 from detection.storage.paths import absolute
 from detection.weights.locate import CheckpointChoice, locate_model
-from pipelines.folders import output_folder
-from pipelines.standalone.to_examples import data_as_examples
 from schemas.artifacts import BLESSING_JSON
 from schemas.config.config import Config
 from schemas.program import require_module
@@ -65,9 +66,8 @@ def evaluate_model(
 
     with (
         output_folder(output, last=BLESSING_JSON) as folder,
-        data_as_examples(config, examples, split=evaluation.split, check=check, shared=folder) as root,
+        data_as_examples(config, examples, split=evaluation.split, check=check, shared=folder) as dataset,
     ):
-        dataset = read_dataset(root, evaluation.split)
         require_categories(own, dataset.categories, model=model, data=examples)
         task = Task(
             records=absolute(dataset.records),  # workers may have other working folders

@@ -4,19 +4,20 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
+from detection.datasets.examples import OpenSplit
+from detection.inference.export.files import require_format, write_file
+from detection.inference.export.options import ExportOptions, check_options
 from detection.inference.export.saved_model_export import export_saved_model
+from detection.inference.export.score_calibration import fit_score_curves
 from detection.inference.file_runtimes import Delegate
 from detection.inference.model_files import FILE_NAMES
 from detection.inference.restore import TrainedDetector, load_trained, with_config
 from detection.inference.score_curves import SCORE_CURVES_FILE
 from detection.storage.atomic import new_directory
 from detection.storage.files import is_file
+from detection.storage.output_folders import output_folder
 from detection.storage.paths import is_remote, join
 from detection.weights.locate import locate_model
-from pipelines.folders import output_folder
-from pipelines.standalone.export_files import require_format, write_file
-from pipelines.standalone.export_options import ExportOptions, check_options
-from pipelines.standalone.score_calibration import fit_score_curves
 from schemas.artifacts import SAVED_MODEL_FILE
 from schemas.config.config_io import load_config, to_yaml
 from schemas.errors import ConfigError
@@ -25,13 +26,14 @@ _HARDWARE: dict[Delegate, str] = {"cpu": "CPUs", "gpu": "GPUs", "coral": "Coral"
 _EXACT_FLOATS = 2**24  # float32 holds every whole number up to here
 
 
-def export_model(model: str, output: str, options: ExportOptions) -> str:
+def export_model(model: str, output: str, options: ExportOptions, open_split: OpenSplit) -> str:
     """Exports a model to a folder that appears whole.
 
     Args:
         model: see `locate_model` and `load_trained`.
         output: folder, new or empty, local or remote.
         options: what to write.
+        open_split: opens the images of a calibration.
 
     Returns:
         Lines: what was exported, the differences of a file from the SavedModel, and warnings.
@@ -55,7 +57,7 @@ def export_model(model: str, output: str, options: ExportOptions) -> str:
             require_format(trained, options)
         curves = None
         if options.score_calibration is not None:
-            curves, notes = fit_score_curves(trained, options.score_calibration, model=location)
+            curves, notes = fit_score_curves(trained, options.score_calibration, model=location, open_split=open_split)
         elif is_file(join(location, SCORE_CURVES_FILE)):
             notes = ["the scores of --model are calibrated, those of this export are not: add --calibrate DIR"]
         if options.format == "saved-model":
@@ -72,7 +74,7 @@ def export_model(model: str, output: str, options: ExportOptions) -> str:
             )
         else:
             expected = _with_changes(source, options._replace(assignments=_without_resize(options)))
-            notes += write_file(trained, folder, options, expected=expected, curves=curves)
+            notes += write_file(trained, folder, options, expected=expected, curves=curves, open_split=open_split)
     return "\n".join([_sentence(trained, options), *notes])
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from detection.analysis.evaluated import Evaluated
+from detection.inference.export.score_calibration import _notes, fit_and_measure
 from detection.inference.score_curves import calibrate_scores, fit_curves
-from pipelines.standalone.score_calibration import _notes, fit_and_measure
 from tests.detection.analysis.cases import counted_detections, evaluated
 from tests.detection.coco.generated_cases import pycocotools_eval
 

@@ -1,35 +1,32 @@
 """Writes detectors as LiteRT, ONNX and MediaPipe files, and compares the files with the SavedModel."""
 
-import contextlib
 import functools
-import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from components.coco_evaluator.request import read_dataset
+from detection.datasets.examples import OpenSplit
 from detection.images.files import ImageFileError, read_file
 from detection.images.inspect import inspect_image
 from detection.inference.export.comparison import compare_with_saved_model, drawn_images, unlike_training
 from detection.inference.export.litert import calibration_batches, convert_to_litert, sample_images
 from detection.inference.export.mediapipe import convert_to_mediapipe, require_mediapipe
 from detection.inference.export.onnx_model import convert_to_onnx
+from detection.inference.export.options import ExportOptions
 from detection.inference.export.saved_model_export import write_extra_files
 from detection.inference.export.serving_module import ServingModule
 from detection.inference.model_files import FileDetector, ModelDescription, write_model_file
+from detection.inference.predict import find_images
 from detection.inference.restore import TrainedDetector
 from detection.inference.saved_model import SignatureDetector
 from detection.inference.score_curves import ScoreCurves
 from detection.storage.paths import name_of, parent
 from detection.storage.tfrecord import find_shards
 from detection.types import EncodedImage
-from pipelines.standalone.export_options import Calibration, ExportOptions
-from pipelines.standalone.predict import find_images
-from pipelines.standalone.to_examples import data_as_examples
 from schemas.config.config import Config
-from schemas.config.config_io import load_config, to_yaml
+from schemas.config.config_io import to_yaml
 from schemas.config.issues import MAX_PIXELS
 from schemas.errors import ConfigError, DataError
 from schemas.quoting import one_line
@@ -63,6 +60,7 @@ def write_file(
     *,
     expected: TrainedDetector,
     curves: ScoreCurves | None,
+    open_split: OpenSplit,
 ) -> list[str]:
     """Writes a LiteRT, ONNX or MediaPipe file with its descriptions.
 
@@ -72,6 +70,7 @@ def write_file(
         options: options of the export, whose format is that of a file.
         expected: detector with whose SavedModel the file is compared.
         curves: calibration of the scores; None: they stay as they are.
+        open_split: opens the calibration's images.
 
     Returns:
         Notes for the user: the differences of the file from the SavedModel, and warnings.
@@ -102,7 +101,8 @@ def write_file(
     if options.calibration is None:
         content = _converted(trained, options, curves)
     else:
-        with _calibration_shards(options.calibration) as shards:
+        with open_split(options.calibration.data, split=options.calibration.split) as dataset:
+            shards = find_shards(dataset.records)
             batches = functools.partial(calibration_batches, shards, detector=trained.detector)
             calibration = batches(count=options.calibration.images, batch_size=batch_size or 1)
             content = _converted(trained, options, curves, calibration)
@@ -195,11 +195,3 @@ def _read_images(sources: Sequence[str]) -> list[EncodedImage]:
 def _trains_statistics(config: Config) -> bool:
     """Returns whether batch norm's statistics are those of the training images."""
     return config.train.freeze_batch_norm == "none" and not config.train.freeze and not config.train.trainable
-
-
-@contextlib.contextmanager
-def _calibration_shards(calibration: Calibration) -> Iterator[list[str]]:
-    """Yields the TFRecord files with the images of the calibration."""
-    config = load_config(None, [f"data.root={json.dumps(calibration.data)}"])
-    with data_as_examples(config, calibration.data, split=calibration.split) as root:
-        yield find_shards(read_dataset(root, calibration.split).records)

@@ -1,0 +1,88 @@
+"""The folders of commands: new output folders and scratch folders."""
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from detection.storage.atomic import explained, new_directory, shared_directory, temporary_folder
+from detection.storage.lock import exclusive_use
+from detection.storage.paths import is_remote
+from detection.storage.staging import CACHE_VARIABLE, cache_path
+from schemas.errors import DataError
+
+_NAME = "cocoflow"
+_VARIABLE = "TMPDIR"
+
+
+@contextlib.contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """Yields an empty folder among the system's temporary files, closed to other users.
+
+    The folder is removed at the end of the block, or after a kill by the next command that
+    needs one.
+
+    Raises:
+        DataError: no folder can be created there.
+    """
+    destination = Path(tempfile.gettempdir(), _NAME)
+    with contextlib.ExitStack() as stack:
+        with explained(destination):
+            folder = stack.enter_context(temporary_folder(destination, mode=0o700))
+        yield folder
+
+
+@contextlib.contextmanager
+def scratch_tempdir() -> Iterator[Path]:
+    """Makes a scratch folder the TMPDIR of this process and of those that it starts.
+
+    Beam creates a temporary folder per pipeline and leaves it after a kill; the next command
+    removes it with the scratch folder.  Copies of remote files stay where they are for all commands.
+
+    Raises:
+        DataError: see `scratch_folder`.
+    """
+    tempdir, before = tempfile.tempdir, {name: os.environ.get(name) for name in (_VARIABLE, CACHE_VARIABLE)}
+    with scratch_folder() as folder:
+        try:
+            os.environ[CACHE_VARIABLE] = str(cache_path())
+            tempfile.tempdir = os.environ[_VARIABLE] = str(folder)
+            yield folder
+        finally:
+            tempfile.tempdir = tempdir
+            for name, value in before.items():
+                if value is None:
+                    os.environ.pop(name, None)
+                else:
+                    os.environ[name] = value
+
+
+@contextlib.contextmanager
+def output_folder(output: str, *, last: str) -> Iterator[str | Path]:
+    """Yields an empty folder that becomes `output` when the block ends; of a remote one, the folder itself.
+
+    Removes leftovers of killed runs beside it, or in a remote one, see `detection.storage.atomic`.
+
+    Args:
+        output: folder, new or empty.
+        last: file that makes the folder whole; the block writes it after all others.
+
+    Raises:
+        CocoflowError: another process writes the remote folder.
+        DataError: the folder is neither, or cannot be written.
+    """
+    if is_remote(output):
+        with (
+            exclusive_use(output, instead="name another folder with --output"),
+            shared_directory(output, last=last) as remote,
+        ):
+            yield remote
+        return
+    destination = Path(output).resolve()
+    if destination == Path.cwd():  # replacing it would leave the shell in a removed folder
+        raise DataError(f"{destination}: --output is the current folder. Choose another, or one below it.")
+    if destination.exists() and (not destination.is_dir() or any(destination.iterdir())):
+        raise DataError(f"{destination}: --output needs a new or empty folder. Choose another, or remove this one.")
+    with new_directory(destination) as folder:
+        yield folder

@@ -57,7 +57,7 @@ def read_file(root: str, file_name: str, *, max_pixels: int) -> bytes:
             "image_missing", f"cannot read the image file: {error.strerror}. Put it there or correct file_name."
         ) from None
     except ValueError as error:  # a NUL character
-        raise ImageFileError("image_unsafe", f"file_name is none: {error}. Correct it.") from None
+        raise ImageFileError("image_unsafe", f"invalid file_name: {error}. Correct it.") from None
 
 
 def _read_local(root: str, file_name: str, max_pixels: int) -> bytes:

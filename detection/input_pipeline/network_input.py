@@ -149,8 +149,8 @@ def in_window(
 ) -> InputSample:
     """Maps the objects of a sample, whose image was scaled and cut, into the window that is left.
 
-    Boxes are cut at the window's border; those with nothing left are dropped, and so
-    are objects whose mask has nothing left.  Keypoints outside become unlabelled.
+    Clips boxes to the window; drops empty ones, and objects whose mask is empty there.  Keypoints
+    outside become unlabelled.
 
     Args:
         sample: before scaling.

@@ -28,12 +28,12 @@ class Sample(NamedTuple):
 
 
 def select(sample: Sample, kept: tf.Tensor) -> Sample:
-    """The sample with those objects only for which `kept`, bool [N], is true; they keep their order."""
+    """Keeps the objects for which `kept`, bool [N], is true, in order."""
     return _map_objects(lambda values: tf.boolean_mask(values[0], kept), [sample])
 
 
 def join(image: tf.Tensor, samples: Sequence[Sample]) -> Sample:
-    """One sample of all objects of some, in their order.
+    """Merges the objects of several samples, in order.
 
     Args:
         image: uint8 [H, W, 3], of the result.
@@ -62,7 +62,7 @@ def inside(keypoints: tf.Tensor) -> tf.Tensor:
 
 
 def _map_objects(function: Callable[[Sequence[tf.Tensor]], tf.Tensor], samples: Sequence[Sample]) -> Sample:
-    """`function` of each field that has a row an object, where it is there."""
+    """Applies `function` to each per-object field that is not None."""
     first, columns = samples[0], list(zip(*samples, strict=True))
     objects = (None if first[number] is None else function(columns[number]) for number in range(1, len(first)))
     return Sample(first.image, *objects)

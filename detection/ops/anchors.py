@@ -188,7 +188,7 @@ _compiled_best_overlaps = tf.function(_best_overlaps, autograph=False, jit_compi
 
 
 def _iou_with_anchors(boxes: tf.Tensor, anchors: tf.Tensor) -> tf.Tensor:
-    """`iou_yxyx` of boxes and anchors; as anchors have an area, without its care for an empty union."""
+    """`iou_yxyx` of boxes and anchors without a zero-union guard: anchors have positive area."""
     overlap = intersection_yxyx(boxes, anchors)
     return overlap / (area_yxyx(boxes) + area_yxyx(anchors) - overlap)
 

@@ -25,8 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--run-id",
         metavar="ID",
-        help="id of the run's record; that of a run that did not finish is taken up again, that of a finished one "
-        "refused; default: a new one",
+        help="id of the run's record; resumes an unfinished run, refuses a finished one; default: a new one",
     )
     parser.add_argument("--trigger", metavar="TEXT", help="why it runs, for the run's record; default: command")
     add_config_arguments(parser)

@@ -1,4 +1,4 @@
-"""Trains again on this machine when a trigger says so, one run at a time, until it is stopped.
+"""Trains again on this machine when a trigger fires, one run at a time, until it is stopped.
 
 Triggers are the section `watch` of the configuration: times as a cron expression
 (watch.cron), or a span or version of the data newer than the last one (watch.new_span). If

@@ -64,9 +64,9 @@ def train_alone(config: Config, output: str, *, verbose: bool = False) -> str:
         from detection.training.train import train
 
         if config.data.window > 1:
-            _LOGGER.warning("data.window counts in `run` only: this trains on one span")
+            _LOGGER.warning("data.window is ignored outside `run`: training on one span")
         if config.train.init.from_previous_model:
-            _LOGGER.warning("train.init.from_previous_model counts in `run` only: here no model is known")
+            _LOGGER.warning("train.init.from_previous_model is ignored outside `run`: no previous model is known here")
 
         # First of all: once TensorFlow has done anything, machines can meet no more.
         strategy = make_strategy(config.train.strategy, tpu=config.train.tpu)

@@ -1,4 +1,4 @@
-"""Trains again when a trigger says so, one run at a time, and notes each decision in the journal.
+"""Trains again when a trigger fires, one run at a time, and notes each decision in the journal.
 
 The order of writing makes a trigger lead to exactly one finished run, wherever `watch` is
 killed.  The decision with the run's id is in the journal before the run starts.  After a
@@ -141,7 +141,7 @@ class Watch:
         self._newest = entry
 
     def _step(self) -> float:
-        """Does what is to do now; returns the seconds until the next step."""
+        """Runs one iteration; returns the seconds until the next one."""
         if not self._has_run():
             self._decide(once=False)
         if not self._has_run():

@@ -37,8 +37,8 @@ def test_training_alone_reads_the_newest_span_or_the_one_asked_for(tmp_path: Pat
 
     assert annotations() == str(tmp_path / "2026-11-02/annotations/instances_train.json")
     assert annotations(span=20758) == str(tmp_path / "2026-11-01/annotations/instances_train.json")
-    there = "only for 2026-11-01, 2026-11-02. Check data.span"
-    with pytest.raises(DataError, match=re.escape(f"{root}: nothing is there for 1970-01-06, {there}")):
+    there = "only 2026-11-01, 2026-11-02. Check data.span"
+    with pytest.raises(DataError, match=re.escape(f"{root}: no 1970-01-06 found, {there}")):
         annotations(span=5)
     with pytest.raises(ConfigError, match=r"data\.version = 1, but .* has no \{VERSION\}"):
         annotations(version=1)
@@ -171,7 +171,7 @@ def test_versions_and_what_is_recorded_of_them(tmp_path: Path) -> None:
 def test_a_pattern_without_any_span_is_refused_before_anything_runs(tmp_path: Path) -> None:
     from components.coco_example_gen.component import CocoExampleGen
 
-    with pytest.raises(DataError, match="nothing is there for any span"):
+    with pytest.raises(DataError, match="no span found"):
         CocoExampleGen(data_root=str(tmp_path / "{SPAN}"))
 
 

@@ -147,11 +147,11 @@ def _choose(pattern: str, span: int | None, version: int | None, below: Sequence
     candidates = _search(pattern, below, strict=span is None)
     spans = {at.span for at in candidates}
     if not spans:
-        raise DataError(f"{pattern}: nothing is there for any span. Check data.root or data.splits.")
+        raise DataError(f"{pattern}: no span found. Check data.root or data.splits.")
     if span is not None and span not in spans:
         there = _listed(spans, dates="SPAN" not in placeholders(pattern))
         name = SpanVersion(span, None).name_in(pattern)
-        raise DataError(f"{pattern}: nothing is there for {name}, only for {there}. Check data.span.")
+        raise DataError(f"{pattern}: no {name} found, only {there}. Check data.span.")
     newest = max(spans) if span is None else span
     versions = {at.version for at in candidates if at.span == newest and at.version is not None}
     if version is not None and version not in versions:
@@ -163,7 +163,7 @@ def _choose(pattern: str, span: int | None, version: int | None, below: Sequence
 
 
 def _search(pattern: str, below: Sequence[str], *, strict: bool) -> list[SpanVersion]:
-    """Every span and version that is there; strict: a path in their place that is none is refused."""
+    """Lists existing spans and versions; `strict` refuses paths that match but are no valid span."""
     parts = _PLACEHOLDER.split(pattern)  # literal, name, width, literal, ..., literal
     wildcards = "*".join(map(paths.escape, parts[::3]))
     expression = re.escape(parts[0])
@@ -212,9 +212,7 @@ def _numbers(match: re.Match[str]) -> SpanVersion | None:
 
 def _check_zeros(pattern: str, path: str, at: SpanVersion) -> None:
     if not path.startswith(fill(pattern, at)):
-        raise ConfigError(
-            f"{path}: a number has zeros in front. Tell how many digits it has, as in {{SPAN:3}}: {pattern}."
-        )
+        raise ConfigError(f"{path}: zero-padded number; give its width, as in {{SPAN:3}}: {pattern}.")
 
 
 def _listed(numbers: Iterable[int], *, dates: bool = False) -> str:

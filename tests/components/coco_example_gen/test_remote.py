@@ -182,7 +182,7 @@ def test_spans_are_found_as_here(tmp_path: Path, gcs: Bucket) -> None:
     )
     assert there.newest == here.newest == (10, 3)
     assert there.files == elsewhere(here.files, local, remote)
-    with pytest.raises(DataError, match=r"nothing is there for span 2, only for 1, 10\."):
+    with pytest.raises(DataError, match=r"no span 2 found, only 1, 10\."):
         locate_root(f"{remote}/s-{{SPAN:3}}/v1", span=2)
 
 

@@ -65,7 +65,7 @@ def test_it_resolves_what_the_component_of_a_local_run_resolves(tmp_path: Path) 
     assert local(span=1) == remote({"root": "gs://nowhere"}, data_root=root, data_span="1")
     assert local(span=1, version=1) == remote({"root": "x", "version": 1}, data_root=root, data_span="1970-01-02")
     assert local(span=2) == newest, "the newest, said outright"
-    with pytest.raises(DataError, match="nothing is there for span 7"):
+    with pytest.raises(DataError, match="no span 7 found"):
         remote({"root": "x"}, data_root=root, data_span="7")
     with pytest.raises(ConfigError, match=r"parameters of this run: data\.span = 'seven'"):
         remote({"root": "x"}, data_root=root, data_span="seven")

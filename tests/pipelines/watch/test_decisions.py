@@ -85,14 +85,14 @@ def test_data_that_is_written_is_waited_for(make: Any, caplog: pytest.LogCapture
     world.run_until(world.now + timedelta(minutes=5))
     assert len(world.done) == 1
     assert [message for message in caplog.messages if "waiting for data" in message] == [
-        "waiting for data: /data/{SPAN}: nothing is there for any span. Check data.root or data.splits."
+        "waiting for data: /data/{SPAN}: no span found. Check data.root or data.splits."
     ], "once, not at each look"
 
 
 def test_once_says_what_is_wrong_with_the_data(make: Any) -> None:
     world = make(new_span=True)
     world.data = None
-    with pytest.raises(DataError, match="nothing is there for any span"):
+    with pytest.raises(DataError, match="no span found"):
         world.watch().run_once()
     world.data = (1, "a")
     assert world.watch().run_once()

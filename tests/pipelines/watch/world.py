@@ -96,7 +96,7 @@ class World:
     def find(self, config: Any) -> SpanSplits:
         """Takes the place of `find_data`."""
         if self.data is None:
-            raise DataError("/data/{SPAN}: nothing is there for any span. Check data.root or data.splits.")
+            raise DataError("/data/{SPAN}: no span found. Check data.root or data.splits.")
         return SpanSplits({"train": SplitFiles("/data/train.json", "/data")}, SpanVersion(self.data[0], None))
 
     def observe(self, config: Any, located: SpanSplits) -> Data:

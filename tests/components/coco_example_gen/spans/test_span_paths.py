@@ -63,9 +63,7 @@ def test_one_can_be_asked_for(tmp_path: Path) -> None:
     assert find_span([path], span=1) == (1, 3)
     assert find_span([path], span=1, version=1) == (1, 1)
     assert find_span([path], span=2, version=1) == (2, 1)
-    with pytest.raises(
-        DataError, match=re.escape(f"{path}: nothing is there for span 3, only for 1, 2. Check data.span")
-    ):
+    with pytest.raises(DataError, match=re.escape(f"{path}: no span 3 found, only 1, 2. Check data.span")):
         find_span([path], span=3)
     with pytest.raises(DataError, match=r"span 2 has no version 5, only 1, 2\. Check data\.version"):
         find_span([path], span=2, version=5)
@@ -96,7 +94,7 @@ def test_patterns_that_name_no_span_are_refused(path: str, message: str) -> None
 @pytest.mark.parametrize(
     ("files", "pattern", "message"),
     [
-        ([], "{SPAN}/a", "{SPAN}/a: nothing is there for any span"),
+        ([], "{SPAN}/a", "{SPAN}/a: no span found"),
         (["1/a", "old/a"], "{SPAN}/a", "old/a: is found for "),
         (["2026-11-20/a", "2026-02-30/a"], "{YYYY}-{MM}-{DD}/a", "2026-02-30/a: is found for "),
         (["1/a", "1000/a"], "{SPAN:3}/a", "1/a: is found for "),
@@ -112,7 +110,7 @@ def test_what_is_no_span_is_named(tmp_path: Path, files: list[str], pattern: str
 
 def test_zeros_in_front_need_a_width(tmp_path: Path) -> None:
     _touch(tmp_path, "span-07/a")
-    with pytest.raises(ConfigError, match=r"span-07/a: a number has zeros in front.* as in \{SPAN:3\}"):
+    with pytest.raises(ConfigError, match=r"span-07/a: zero-padded number.* as in \{SPAN:3\}"):
         find_span([str(tmp_path / "span-{SPAN}/a")])
 
 
@@ -153,7 +151,7 @@ def test_a_span_is_named_as_its_path() -> None:
 
 def test_missing_dates_are_named(tmp_path: Path) -> None:
     write_data_set(tmp_path / "2026-11-21")
-    with pytest.raises(DataError, match=r"nothing is there for 2026-11-20, only for 2026-11-21\."):
+    with pytest.raises(DataError, match=r"no 2026-11-20 found, only 2026-11-21\."):
         locate_root(str(tmp_path / "{YYYY}-{MM}-{DD}"), span=20777)
 
 

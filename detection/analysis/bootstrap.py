@@ -2,8 +2,10 @@
 
 Images are drawn with replacement.  An image drawn twice counts twice, as if there were two of
 it: with integer weights in the sums behind precision and recall this is exact, but for the order
-of detections of equal score in one image.  The engine's own `compare` leaves repeated images out,
-so its intervals are about a quarter too narrow.
+of detections of equal score in one image.  The engine's own `compare` counts repeated images once,
+so its intervals are about a quarter too narrow.  Merging the engine's states of single images, with
+copies of them, gives the same metrics as this module, but takes 12 times as long for 5,000 images
+with COCO's 80 categories, and 70 times as long and 7 GB with LVIS' 1,203.
 """
 
 from collections.abc import Iterator, Mapping

@@ -2,8 +2,10 @@
 
 Images are drawn with replacement.  An image drawn twice counts twice, as if there were two of
 it: with integer weights in the sums behind precision and recall this is exact, but for the order
-of detections of equal score in one image.  The engine's own `compare` leaves repeated images out,
-so its intervals are about a quarter too narrow.
+of detections of equal score in one image.  The engine's own `compare` counts repeated images once,
+so its intervals are about a quarter too narrow.  Merging the engine's states of single images, with
+copies of them, gives the same metrics as this module, but takes 12 times as long for 5,000 images
+with COCO's 80 categories, and 70 times as long and 7 GB with LVIS' 1,203.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,10 +20,9 @@ from detection.analysis.categories import category_metrics
 from detection.analysis.evaluated import Evaluated
 from detection.analysis.instances import DetectionColumns, GroundTruth
 from detection.analysis.matching import Matches, candidate_pairs, match
-from detection.coco.metrics import UNDEFINED, FloatArray, metric_definitions_of
+from detection.coco.metrics import UNDEFINED, FloatArray, metric_definitions_of, metric_value
 from detection.coco.params import RECALLS, IntArray, Params
 from schemas.config.evaluate import AnalysisConfig
-from schemas.metrics import MetricDefinition
 
 Weights = npt.NDArray[np.uint8]
 Sums = npt.NDArray[np.integer[Any]]
@@ -59,17 +60,22 @@ def resample(evaluated: Evaluated, weights: Weights) -> Resampled:
     matches = match(ground_truth, detections, evaluated.geometry.areas, pairs, params)
     sums = _Sums(ground_truth, detections, matches, params)
     sizes = (len(params.iou_thresholds), len(ground_truth.categories), len(params.area_ranges))
-    precision = np.full((len(weights), *sizes), np.nan)
+    precision = np.full((len(weights), *sizes, 1), np.nan)
     recall = np.full((len(weights), *sizes, len(params.max_dets)), np.nan)
     for category in range(len(ground_truth.categories)):
         for block in sums.blocks(category, len(weights)):
-            precision[block, :, category], recall[block, :, category] = sums.of_category(category, weights[block])
-    frequencies = np.array([category.get("frequency", "") for category in ground_truth.categories])
-    metrics = {
-        metric.name: _metric(metric, precision, recall, params, frequencies) for metric in metric_definitions_of(params)
+            precision[block, :, category, :, 0], recall[block, :, category] = sums.of_category(category, weights[block])
+    frequencies = [category.get("frequency", "") for category in ground_truth.categories]
+    replicates = list(zip(precision, recall, strict=True))
+    values = {
+        metric.name: np.array([metric_value(metric, *arrays, params, frequencies=frequencies) for arrays in replicates])
+        for metric in metric_definitions_of(params)
     }
     everywhere = list(params.area_ranges).index("all")
-    return Resampled(metrics, precision[..., everywhere].mean(axis=1).T)
+    return Resampled(
+        {name: np.where(value > UNDEFINED, value, np.nan) for name, value in values.items()},
+        precision[..., everywhere, 0].mean(axis=1).T,
+    )
 
 
 class _Sums:
@@ -155,36 +161,6 @@ def _running(weights: Weights) -> Sums:
     sums = np.zeros((weights.shape[0], weights.shape[1] + 1), np.int32)
     np.cumsum(weights, axis=1, dtype=np.int32, out=sums[:, 1:])
     return sums
-
-
-def _metric(
-    metric: MetricDefinition,
-    precision: FloatArray,
-    recall: FloatArray,
-    params: Params,
-    frequencies: npt.NDArray[np.str_],
-) -> FloatArray:
-    """The mean over thresholds and categories [B], NaN where no category is defined.
-
-    Args:
-        metric: its definition.
-        precision: AP, float64 [B, T, K, A], NaN where undefined.
-        recall: float64 [B, T, K, A, M], NaN if undefined.
-        params: parameters of the evaluation.
-        frequencies: LVIS frequency of each category, [K].
-    """
-    if metric.area not in params.area_ranges:
-        return np.full(len(precision), np.nan)
-    area = list(params.area_ranges).index(metric.area)
-    values = precision[..., area] if metric.array == "precision" else recall[..., area, metric.max_dets]
-    if metric.iou is not None:
-        values = values[:, np.isclose(params.iou_thresholds, metric.iou, rtol=0.0, atol=1e-9)]
-    if metric.frequency is not None:
-        values = values[:, :, frequencies == metric.frequency]
-    values = values.reshape(len(values), -1)
-    defined = ~np.isnan(values)
-    with np.errstate(invalid="ignore"):
-        return np.where(defined, values, 0.0).sum(axis=1) / defined.sum(axis=1)
 
 
 def interval(value: float, replicates: FloatArray, confidence: float, *, least: float) -> Interval | None:

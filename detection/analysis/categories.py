@@ -11,7 +11,7 @@ from detection.analysis.analysis_file import Category, Interval, OperatingPoint,
 from detection.analysis.instances import DetectionColumns, GroundTruth
 from detection.coco.engine import Arrays, MatchingEngine
 from detection.coco.engine.batch import IGNORED, TP, Diagnosis
-from detection.coco.metrics import UNDEFINED, FloatArray, metric_definitions_of, metric_value
+from detection.coco.metrics import UNDEFINED, FloatArray, category_values, metric_definitions_of, metric_value
 from detection.coco.params import Params
 from schemas.metrics import MetricDefinition
 
@@ -32,20 +32,7 @@ def category_definitions(params: Params) -> list[MetricDefinition]:
 
 def category_metrics(arrays: Arrays, params: Params) -> list[dict[str, float]]:
     """The metrics of each category alone, by ascending id."""
-    metrics = category_definitions(params)
-    return [
-        {
-            metric.name: metric_value(
-                metric,
-                arrays.precision[:, :, [position]],
-                arrays.recall[:, [position]],
-                iou_thresholds=params.iou_thresholds,
-                area_names=list(params.area_ranges),
-            )
-            for metric in metrics
-        }
-        for position in range(len(arrays.category_ids))
-    ]
+    return category_values(category_definitions(params), arrays, params)
 
 
 def category_rows(
@@ -199,11 +186,7 @@ def size_buckets(ground_truth: GroundTruth, detections: DetectionColumns, params
             ground_truth=int(((areas >= low) & (areas < high)).sum()),
             metrics={
                 metric.name: metric_value(
-                    replace(metric, area=name, max_dets=-1),
-                    arrays.precision,
-                    arrays.recall,
-                    iou_thresholds=params.iou_thresholds,
-                    area_names=list(params.area_ranges),
+                    replace(metric, area=name, max_dets=-1), arrays.precision, arrays.recall, params
                 )
                 for metric in metrics
             },

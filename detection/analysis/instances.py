@@ -164,18 +164,6 @@ def cells_of(ground_truth: GroundTruth, key: str) -> IntArray:
     return np.array(cells, np.int64)
 
 
-def _known(images: Sequence[Entry], categories: Sequence[Entry], params: Params) -> dict[str, Any]:
-    """Keyword arguments of the checks."""
-    sized = params.iou_type == "segm"
-    return {
-        "image_ids": _ids(images),
-        "category_ids": _ids(categories),
-        "iou_type": params.iou_type,
-        "sizes": np.array([(image["height"], image["width"]) for image in images], np.int64) if sized else None,
-        "keypoints": len(params.oks_sigmas),
-    }
-
-
 def _looked_for(ground_truth: GroundTruth, image: IntArray, category: IntArray) -> BoolArray:
     """Whether LVIS knows of a detection's category whether it is in the image; others are not evaluated there."""
     present = ground_truth.image * len(ground_truth.categories) + ground_truth.category

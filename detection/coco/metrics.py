@@ -15,7 +15,6 @@ from detection.coco.validation.invalid_entries import InvalidEntry
 from schemas.metrics import MetricDefinition, coco_metrics, lvis_metrics
 
 _OWN: tuple[tuple[str, Literal["precision", "recall"]], ...] = (("AP", "precision"), ("AR", "recall"))
-_AP50 = 0.5
 UNDEFINED = -1.0  # value of a metric without ground truth
 
 
@@ -35,40 +34,46 @@ def metric_value(
     metric: MetricDefinition,
     precision: FloatArray,
     recall: FloatArray,
+    params: Params,
     *,
-    iou_thresholds: Sequence[float],
-    area_names: Sequence[str],
     frequencies: Sequence[str] = (),
 ) -> float:
     """Value of one metric.
 
     Args:
-        metric: which one.
-        precision: float64 [T, R, K, A, M], -1 without ground truth.
-        recall: float64 [T, K, A, M], with the same meaning of -1.
-        iou_thresholds: the T thresholds.
-        area_names: the names of the A area ranges.
-        frequencies: of the K categories, for metrics that ask for one.
+        metric: definition of the metric.
+        precision: float64 [T, R, K, A, M], -1 or NaN without ground truth; [T, K, A, 1] if it is already
+            averaged over the recall thresholds, for the largest of `max_dets`.
+        recall: float64 [T, K, A, M], -1 or NaN without ground truth.
+        params: parameters of the evaluation; T IoU thresholds, A area ranges.
+        frequencies: LVIS frequency of each of the K categories, for metrics that ask for one.
 
     Returns:
         0 <= value <= 1, or -1 where it is undefined: no ground truth, or an IoU
         threshold or area range that was not evaluated.
     """
-    if metric.area not in area_names:
+    if metric.area not in params.area_ranges:
         return UNDEFINED
     values = precision if metric.array == "precision" else recall
-    values = values[..., list(area_names).index(metric.area), metric.max_dets]
+    values = values[..., list(params.area_ranges).index(metric.area), metric.max_dets]
     if metric.iou is not None:
-        values = values[np.isclose(iou_thresholds, metric.iou, rtol=0.0, atol=1e-9)]
+        values = values[np.isclose(params.iou_thresholds, metric.iou, rtol=0.0, atol=1e-9)]
     if metric.frequency is not None:
         values = values[..., np.array(frequencies) == metric.frequency]
-    return mean_of_defined(values)
-
-
-def mean_of_defined(values: FloatArray) -> float:
-    """Mean of the values that are defined (above -1); -1 where none is."""
     defined = values[values > UNDEFINED]
     return float(np.mean(defined)) if defined.size else UNDEFINED
+
+
+def category_values(metrics: Sequence[MetricDefinition], arrays: Arrays, params: Params) -> list[dict[str, float]]:
+    """Values of metrics for each category alone, by ascending id."""
+    alone = [slice(position, position + 1) for position in range(len(arrays.category_ids))]
+    return [
+        {
+            metric.name: metric_value(metric, arrays.precision[:, :, one], arrays.recall[:, one], params)
+            for metric in metrics
+        }
+        for one in alone
+    ]
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,8 +128,7 @@ def metrics_from_arrays(arrays: Arrays, categories: Sequence[Mapping[str, Any]],
             definition,
             arrays.precision,
             arrays.recall,
-            iou_thresholds=params.iou_thresholds,
-            area_names=list(params.area_ranges),
+            params,
             frequencies=[frequencies[category_id] for category_id in arrays.category_ids],
         )
         for definition in definitions
@@ -145,17 +149,6 @@ def metrics_from_arrays(arrays: Arrays, categories: Sequence[Mapping[str, Any]],
 
 def _per_category(arrays: Arrays, categories: Sequence[Mapping[str, Any]], params: Params) -> list[dict[str, Any]]:
     names = {category["id"]: str(category.get("name", category["id"])) for category in categories}
-    area = list(params.area_ranges).index("all")
-    at_50 = [abs(threshold - _AP50) < 1e-9 for threshold in params.iou_thresholds]
-    entries = []
-    for position, category_id in enumerate(arrays.category_ids):
-        precision = arrays.precision[:, :, position, area, -1]
-        entries.append(
-            {
-                "id": category_id,
-                "name": names[category_id],
-                "AP": mean_of_defined(precision),
-                "AP50": mean_of_defined(precision[at_50]),
-            }
-        )
-    return entries
+    metrics = [metric for metric in metric_definitions_of(params) if metric.name in ("AP", "AP50")]
+    rows = zip(arrays.category_ids, category_values(metrics, arrays, params), strict=True)
+    return [{"id": category_id, "name": names[category_id], **values} for category_id, values in rows]

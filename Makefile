@@ -47,8 +47,7 @@ format: env
 
 # The page, and the tables on pages, that are made from the configuration's classes.
 docs: env
-	$(BIN)/python -m schemas.config.config_table > docs/configuration.md
-	$(BIN)/python -m detection.models.option_tables docs/efficientdet.md docs/mask_rcnn.md
+	$(BIN)/python -m docs.tables
 
 # For the tests of pages: Debian's Chromium.  Where it cannot be had, the tests say what that means.
 browser:

@@ -113,7 +113,7 @@ ORCHESTRATION = {
     "tfx_bsl",
 }
 # Seconds each; `--help` has less than two.
-SLOW_TO_IMPORT = ORCHESTRATION | {"keras", "matplotlib", "sklearn", "tensorflow"}
+SLOW_TO_IMPORT = ORCHESTRATION | {"keras", "sklearn", "tensorflow"}
 EXPORTED_PROGRAM = "detection/inference/export/client.py"  # runs without the contracts
 FEATURE_KEYS = {value for name, value in vars(features).items() if name.isupper()}
 ARTIFACT_FILES = {value for name, value in vars(artifacts).items() if name.isupper() and "." in value}

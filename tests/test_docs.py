@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from detection.models.heads.postprocess import BoxPostprocess
+from docs.tables import configuration_page
 from pipelines.commands import export
 from schemas import features, serving
 from schemas.config.config import Config
 from schemas.config.config_io import from_yaml, load_config
-from schemas.config.config_table import page
 from schemas.config.issues import IssuePolicies
 from schemas.config.runtime_parameters import RUNTIME_PARAMETERS
 
@@ -92,7 +92,7 @@ def test_the_kinds_of_issues() -> None:
 
 def test_the_configuration_page_is_that_of_the_classes() -> None:
     text = (ROOT / "docs/configuration.md").read_text(encoding="utf-8")
-    assert text == page(), "run `make docs`"
+    assert text == configuration_page(), "run `make docs`"
 
 
 def test_every_key_of_the_configuration_has_a_row() -> None:

@@ -31,7 +31,8 @@ class Detector(keras.Model):
         dtype: Keras dtype policy of all layers.
 
     Attributes:
-        config: configuration of its family, with a section `postprocess`.
+        config: configuration of its family, with a section `postprocess`, and in `FUNCTION_FIELDS` the
+            names of the fields that change the network's function, but not its variables.
         resizing: how images are scaled into the input; by default, they fit into `image_size`.
         mask_size: side in pixels of the mask crops that its losses need; 0: no masks.
         nms_graph: how `detect` suppresses boxes; the results are the same.  `windows` tries the best candidates

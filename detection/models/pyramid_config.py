@@ -1,6 +1,6 @@
 """Config fields that every family with anchors on a feature pyramid has; each family sets its own defaults."""
 
-from typing import Annotated, Self
+from typing import Annotated, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +37,12 @@ _LONG_RUN_MOMENTUM = 0.99
 
 class PyramidConfig(Section):
     """Input size, pyramid levels and anchors of a detector; momentum of batch norm."""
+
+    # Fields that change the network's function, but not its variables: weights fit one value of each, and a
+    # warm start from others warns.
+    FUNCTION_FIELDS: ClassVar[tuple[str, ...]]
+    # Fields in which presets differ, for the table in the docs.
+    PRESET_FIELDS: ClassVar[tuple[str, ...]]
 
     image_size: ImageSize
     min_level: MinLevel

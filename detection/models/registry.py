@@ -14,32 +14,36 @@ from detection.models.faster_rcnn.model import FasterRcnn
 from detection.types import Resizing
 from schemas.config.config import ModelConfig
 from schemas.config.input_size import ResizeConfig, height_and_width
-from schemas.config.section import Section
 from schemas.detectors import nearest_or_all
 from schemas.errors import ConfigError
 
 
-class _Family(NamedTuple):
+class Family(NamedTuple):
     """Presets by name, and the class that takes a preset as `config`."""
 
     presets: Mapping[str, Any]
     detector: Callable[..., Detector]
 
+    @property
+    def config_class(self) -> type[Any]:
+        """Class of the presets."""
+        return type(next(iter(self.presets.values())))
+
 
 _POSTPROCESS = "postprocess"  # field of every family's config class: a section of its own, set by `model.postprocess`
 _POLICIES = {"bfloat16": "mixed_bfloat16"}
-_FAMILIES = (_Family(EFFICIENTDETS, EfficientDet), _Family(FASTER_RCNNS, FasterRcnn))
+FAMILIES = (Family(EFFICIENTDETS, EfficientDet), Family(FASTER_RCNNS, FasterRcnn))
 
 
 def detector_names() -> tuple[str, ...]:
     """Returns the names that `build_detector` accepts."""
-    return tuple(name for family in _FAMILIES for name in family.presets)
+    return tuple(name for family in FAMILIES for name in family.presets)
 
 
 def smallest_detectors() -> tuple[str, ...]:
     """Returns the name with the smallest input of each family, to test one detector per family."""
     return tuple(
-        min(family.presets, key=lambda name: math.prod(family.presets[name].image_size)) for family in _FAMILIES
+        min(family.presets, key=lambda name: math.prod(family.presets[name].image_size)) for family in FAMILIES
     )
 
 
@@ -110,7 +114,7 @@ def detector_config(
     resize: ResizeConfig | None = None,
     overrides: Mapping[str, Any] | None = None,
     postprocess: Mapping[str, Any] | None = None,
-) -> Section:
+) -> Any:
     """Returns the config of the detector that `build_detector` builds with the same arguments.
 
     Raises:
@@ -136,8 +140,8 @@ def _find(
     resize: ResizeConfig,
     overrides: Mapping[str, Any] | None,
     postprocess: Mapping[str, Any] | None,
-) -> tuple[_Family, Any]:
-    family = next((family for family in _FAMILIES if name in family.presets), None)
+) -> tuple[Family, Any]:
+    family = next((family for family in FAMILIES if name in family.presets), None)
     if family is None:
         raise ConfigError(f"model.name = {name!r}: no such detector. {nearest_or_all(name, detector_names())}")
     changes = dict(overrides or {})

@@ -44,18 +44,6 @@ from schemas.config.train.training import TrainConfig
 from schemas.errors import CocoflowError
 
 _LOGGER = logging.getLogger("cocoflow.trainer")
-# Fields of detectors' config classes that change the network's function, but not its variables.
-_SETTINGS_OF_WEIGHTS = (
-    "pixel_mean",
-    "pixel_std",
-    "efficientnet_layout",
-    "resnet_layout",
-    "activation",
-    "batch_norm_epsilon",
-    "fpn_layout",
-    "rpn_layout",
-    "tpu_coordinates",
-)
 _LARS_EXCLUDE_KEY = "train.optimizer.lars_exclude"
 
 Schedule = Callable[[tf.Tensor], tf.Tensor]
@@ -170,7 +158,7 @@ def _warn_of_frozen_random_weights(state: TrainState, report: InitReport | None)
 
 
 def _warn_of_other_settings(config: Config, source: str) -> None:
-    """Logs a warning if the loaded weights were trained with other values of `_SETTINGS_OF_WEIGHTS`.
+    """Logs a warning if the loaded weights were trained with other values of its config class's `FUNCTION_FIELDS`.
 
     Args:
         config: configuration of this training.
@@ -185,7 +173,7 @@ def _warn_of_other_settings(config: Config, source: str) -> None:
         )
     except CocoflowError:
         return  # the weights are all that is needed of that training
-    others = {name: getattr(theirs, name, None) for name in _SETTINGS_OF_WEIGHTS if hasattr(ours, name)}
+    others = {name: getattr(theirs, name, None) for name in ours.FUNCTION_FIELDS}
     others = {name: value for name, value in others.items() if value not in (None, getattr(ours, name))}
     if others:
         _LOGGER.warning(

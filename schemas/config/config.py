@@ -151,9 +151,7 @@ class ModelConfig(Section):
     overrides: dict[str, Any] = Field({}, description="fields of the detector's config class to override")
     postprocess: dict[str, Any] = Field(
         {},
-        description="options of the detector's post-processing: nms (hard, linear, gaussian), class_agnostic, "
-        "one_class_per_anchor, score_threshold, iou_threshold, sigma, max_detections and pre_nms_top_k for "
-        "anchor-based detectors (see postprocessing.md), mask_output (crops, pasted, rle) for detectors with masks",
+        description="fields of the section `postprocess` of that class, such as score_threshold: see postprocessing.md",
     )
 
     @model_validator(mode="after")

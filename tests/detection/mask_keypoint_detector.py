@@ -4,7 +4,7 @@ Its classes are the colours red, green and blue.  Of each, an image holds one ob
 pixels where that colour is above a half.
 """
 
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import keras
 import numpy as np
@@ -24,6 +24,8 @@ CROP = 28
 
 class MaskKeypointConfig(Section):
     """Size and post-processing."""
+
+    FUNCTION_FIELDS: ClassVar[tuple[str, ...]] = ()
 
     image_size: tuple[int, int] = (64, 64)
     postprocess: MaskPostprocess = MaskPostprocess()
@@ -143,6 +145,6 @@ def _crops(maps: tf.Tensor, boxes: tf.Tensor) -> tf.Tensor:
 def register() -> None:
     """Makes `model.name=mask-keypoint` known in this process."""
     if "mask-keypoint" not in registry.detector_names():
-        family = registry._Family({"mask-keypoint": MaskKeypointConfig()}, MaskKeypointDetector)
-        vars(registry)["_FAMILIES"] = (*registry._FAMILIES, family)
+        family = registry.Family({"mask-keypoint": MaskKeypointConfig()}, MaskKeypointDetector)
+        vars(registry)["FAMILIES"] = (*registry.FAMILIES, family)
         vars(detectors)["DETECTORS"] = (*detectors.DETECTORS, "mask-keypoint")

@@ -19,7 +19,7 @@ from schemas.program import PROGRAM, SCRIPT, VERSION, installed_command, program
 from tests.folder_holder import folder_holder
 
 ROOT = Path(pipeline_runner.__file__).parent
-SLOW_IMPORTS = ("tensorflow", "keras", "tfx", "apache_beam", "kfp", "matplotlib", "sklearn")
+SLOW_IMPORTS = ("tensorflow", "keras", "tfx", "apache_beam", "kfp", "sklearn")
 
 
 @pytest.mark.parametrize("command", pipeline_runner.COMMANDS)

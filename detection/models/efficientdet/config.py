@@ -31,6 +31,12 @@ FpnNode = tuple[PositiveInt, tuple[NonNegativeInt, ...]]
 class EfficientDetConfig(PyramidConfig):
     """Configuration of an EfficientDet."""
 
+    FUNCTION_FIELDS = ("pixel_mean", "pixel_std", "efficientnet_layout", "activation", "batch_norm_epsilon")
+    PRESET_FIELDS = (
+        *("backbone", "image_size", "max_level", "fpn_filters", "fpn_cells", "fpn_fusion", "head_layers"),
+        *("activation", "anchor_scale"),
+    )
+
     backbone: str = Field("efficientnet-b0", description="name in efficientnet_spec.BACKBONES")
     efficientnet_layout: EfficientNetLayout = Field(
         "automl",

@@ -32,6 +32,12 @@ FourFactors = tuple[PositiveFloat, PositiveFloat, PositiveFloat, PositiveFloat]
 class FasterRcnnConfig(PyramidConfig):
     """Configuration of a Faster R-CNN or Mask R-CNN."""
 
+    FUNCTION_FIELDS = (
+        *("pixel_mean", "pixel_std", "resnet_layout", "activation", "batch_norm_epsilon"),
+        *("fpn_layout", "rpn_layout", "tpu_coordinates"),
+    )
+    PRESET_FIELDS = ("backbone", "image_size", "max_level", "fpn_filters", "include_mask", "frozen_stages")
+
     include_mask: bool = Field(True, description="with the mask head: Mask R-CNN; false: Faster R-CNN")
     image_size: ImageSize = (1024, 1024)
     pixel_mean: Rgb = Field(

@@ -1,10 +1,11 @@
 """The report's sections about what the splits hold: text, charts and tables."""
 
 from collections.abc import Mapping, Sequence
+from statistics import median
 from typing import Any, NamedTuple
 
 from detection.datasets.statistics import ASPECT_EDGES, OBJECTS_EDGES, SIDE_EDGES, SIZE_EDGES, total
-from detection.reports.dataset.charts import MOST_NAMES, Histogram, category_figure, histogram_figure, svg_of
+from detection.reports.dataset.charts import Histogram, Plot, plot_of
 from detection.reports.dataset.tables import (
     Splits,
     Table,
@@ -17,6 +18,7 @@ from detection.reports.dataset.tables import (
     text_table,
 )
 
+_WIDE_RANGE = 50  # times as many annotations of the most frequent as of the median category
 _ASPECTS = {2.0**power: f"{2 ** max(power, 0)}:{2 ** max(-power, 0)}" for power in range(-4, 5)}
 _ROUND_SIDES = [
     head * 10**power for power in range(1, 5) for head in (1, 1.5, 2, 3, 4, 5, 6, 8) if power < 4 or head == 1
@@ -26,14 +28,14 @@ _ROUND_SIDES = [
 class Chart(NamedTuple):
     """A chart as the page shows it.
 
-    svg: the picture.
+    plot: the histogram.
     alt: what it shows, for those who do not see it.
-    numbers: the same as a table; None where the section's tables have them.
+    numbers: the same as a table.
     """
 
-    svg: bytes
+    plot: Plot
     alt: str
-    numbers: Table | None
+    numbers: Table
 
 
 class Section(NamedTuple):
@@ -73,12 +75,14 @@ def _category_sections(splits: Splits, categories: Sequence[Mapping[str, Any]]) 
     instances = total(splits.values()).instances
     ordered = sorted(categories, key=lambda category: (-instances[category["id"]], category["id"]))
     missing = missing_table(splits, categories)
+    # Linear bars of rare categories would have no length.
+    logarithmic = bool(instances) and max(instances.values()) > _WIDE_RANGE * median(instances.values())
+    text = "The most frequent first. An image counts once for each of its categories."
     return [
         Section(
             "Categories",
-            "The most frequent first. An image counts once for each of its categories.",
-            _category_charts(splits, [category for category in ordered if instances[category["id"]]]),
-            [category_table(splits, ordered)],
+            f"{text} Bars are logarithmic." if logarithmic else text,
+            tables=[category_table(splits, ordered, logarithmic=logarithmic)],
         ),
         Section(
             "Categories without annotations",
@@ -88,26 +92,6 @@ def _category_sections(splits: Splits, categories: Sequence[Mapping[str, Any]]) 
             tables=[missing] if missing.rows else [],
         ),
     ]
-
-
-def _category_charts(splits: Splits, ordered: Sequence[Mapping[str, Any]]) -> list[Chart]:
-    if not ordered:
-        return []
-    names = [category["name"] for category in ordered]
-    ids = [category["id"] for category in ordered]
-    instances = {split: [part.instances[identity] for identity in ids] for split, part in splits.items()}
-    images = {split: [part.images_with[identity] for identity in ids] for split, part in splits.items()}
-    return [
-        Chart(svg_of(category_figure(counts, names, what=what)), _category_alt(counts, names, what), None)
-        for what, counts in (("annotations", instances), ("images", images))
-    ]
-
-
-def _category_alt(counts: Mapping[str, Sequence[int]], names: Sequence[str], what: str) -> str:
-    kind = "Curve" if len(names) > MOST_NAMES else "Bar chart"
-    most = {split: max(range(len(names)), key=column.__getitem__) for split, column in counts.items()}
-    tops = "; ".join(f"{split}: most of {names[top]}, {counts[split][top]:,}" for split, top in most.items())
-    return f"{kind} of {what} by category. {tops}."
 
 
 def _objects(splits: Splits) -> Section:
@@ -164,4 +148,4 @@ def _histogram_chart(histogram: Histogram) -> Chart:
         f"{split}: most often {labels[column.index(max(column))]}" for split, column in counts.items() if any(column)
     ]
     alt = f"Histogram: {histogram.xlabel}, fraction of {histogram.fraction_of}. {'; '.join(tops)}."
-    return Chart(svg_of(histogram_figure(histogram)), alt, numbers)
+    return Chart(plot_of(histogram), alt, numbers)

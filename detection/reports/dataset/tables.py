@@ -3,17 +3,21 @@
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
+
+import numpy as np
 
 from detection.datasets.issues import Issue
 from detection.datasets.statistics import COCO_SIZES, SplitSummary, total
-from detection.reports.html.table import Cell, Table
+from detection.reports.html.table import Cell, Number, Table
 from schemas.config.issues import IssuePolicies, Policy
 
 # How an issue is handled, by its policy, the gravest first.
 HANDLING: Mapping[Policy, str] = {"fail": "stops a run", "drop": "dropped", "fix": "fixed", "keep": "kept"}
 
 Splits = Mapping[str, SplitSummary]
+_BY_CATEGORY = (attrgetter("instances"), attrgetter("images_with"))
 IssueCounts = Mapping[tuple[str, Policy], int]
 
 
@@ -45,17 +49,29 @@ def issue_table(issues: Iterable[Issue]) -> Table:
     return Table("", ("kind", "handling", "location", "image", "annotation", "message"), rows)
 
 
-def category_table(splits: Splits, categories: Sequence[Mapping[str, Any]]) -> Table:
-    """Annotations and images of each category in each split."""
+def category_table(splits: Splits, categories: Sequence[Mapping[str, Any]], *, logarithmic: bool) -> Table:
+    """Annotations and images of each category in each split, with bars: the longest is the largest number of a split.
+
+    Args:
+        splits: name -> summary.
+        categories: COCO's, with `id` and `name`, in the order of the rows.
+        logarithmic: draw the logarithm of a count plus one.
+    """
     header = ["category", "id", *(f"{split}: {what}" for split in splits for what in ("annotations", "images"))]
+    lengths = np.log1p if logarithmic else np.float64
+    most = [
+        max((count for part in splits.values() for count in counts(part).values()), default=1)
+        for counts in _BY_CATEGORY
+    ]
     rows = [
         [
             category["name"],
             str(category["id"]),
             *(
-                counts[category["id"]]
-                for summary in splits.values()
-                for counts in (summary.instances, summary.images_with)
+                Number(f"{count:,}", count, bar=float(lengths(count) / lengths(longest)))
+                for part in splits.values()
+                for counts, longest in zip(_BY_CATEGORY, most, strict=True)
+                for count in [counts(part)[category["id"]]]
             ),
         ]
         for category in categories

@@ -1,8 +1,4 @@
-"""Charts of the report: curves, bars and the confusion matrix, as coordinates and fractions for the page's SVG and CSS.
-
-They are drawn by the page itself, not by matplotlib as the data report's charts are: they take the
-page's colours in the dark and on paper, and a reader can add a curve.
-"""
+"""Charts of the report: curves, bars and the confusion matrix, as coordinates and fractions for the page."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -13,10 +9,8 @@ import numpy.typing as npt
 from detection.analysis.analysis_file import Analysis, Calibration, Category, Confusion
 from detection.reports.box_styles import category_name
 from detection.reports.evaluation.metric_tables import fraction_cell, is_defined, ordered_categories
+from detection.reports.html.plot import HEIGHT, WIDTH, Bar, bar_between
 from detection.reports.html.table import Cell, Table, shown_name
-
-# Of the unit square, in the SVG's units.
-WIDTH, HEIGHT = 440, 320
 
 MOST_CATEGORIES = 20  # of the heat map
 MOST_PAIRS = 30
@@ -29,15 +23,6 @@ class Curve(NamedTuple):
 
     name: str
     points: str
-
-
-class Bar(NamedTuple):
-    """An upright bar from the lower edge, in the SVG's units."""
-
-    x: float
-    y: float
-    width: float
-    height: float
 
 
 def mean_curves(analysis: Analysis) -> list[Curve]:
@@ -65,13 +50,13 @@ def category_curves(analysis: Analysis) -> list[tuple[str, list[int]]]:
 
 def reliability_bars(calibration: Calibration) -> list[Bar]:
     """The precision of each bin that has detections."""
-    return [_bar(part.low, part.high, part.precision) for part in calibration.bins if part.count]
+    return [bar_between(part.low, part.high, part.precision) for part in calibration.bins if part.count]
 
 
 def count_bars(calibration: Calibration) -> list[Bar]:
     """The number of detections of each bin; the max has the height of the chart."""
     most = max((part.count for part in calibration.bins), default=0)
-    return [_bar(part.low, part.high, part.count / most) for part in calibration.bins if part.count]
+    return [bar_between(part.low, part.high, part.count / most) for part in calibration.bins if part.count]
 
 
 def _defined(analysis: Analysis) -> dict[str, list[float]]:
@@ -80,11 +65,6 @@ def _defined(analysis: Analysis) -> dict[str, list[float]]:
 
 def _points(xs: Sequence[float], ys: Sequence[float]) -> str:
     return " ".join(f"{WIDTH * x:.1f},{HEIGHT * (1 - y):.1f}" for x, y in zip(xs, ys, strict=True))
-
-
-def _bar(low: float, high: float, value: float) -> Bar:
-    x, height = WIDTH * low, HEIGHT * min(max(value, 0.0), 1.0)
-    return Bar(round(x, 1), round(HEIGHT - height, 1), round(WIDTH * (high - low), 1), round(height, 1))
 
 
 def _choice(category: Category) -> str:

@@ -118,8 +118,6 @@ def _first_screen(analysis: Analysis) -> dict[str, Any]:
         "analysis": analysis,
         "error_types": {name: words.capitalize() for name, words in ERROR_TYPES.items()},
         "legend_groups": {"Ground truth": GROUND_TRUTH_STATUSES, "Detections": DETECTION_STATUSES},
-        "plot_width": charts.WIDTH,
-        "plot_height": charts.HEIGHT,
     }
 
 

@@ -254,4 +254,4 @@ def test_awkward_images_become_records_as_their_manifest_says(shared_data: Path,
 def test_a_report_is_a_page(ccby: tuple[Path, Path]) -> None:
     page = (ccby[1] / "data_report.html").read_text()
     assert page.lstrip().lower().startswith("<!doctype html>")
-    assert page.count("data:image/svg+xml") > 3
+    assert page.count('<svg id="') > 3

@@ -32,10 +32,10 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def plain_report(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A report without charts, which take longer than all the rest."""
+    """A report without its page."""
 
     def write(examination: Any, splits: Any, path: str | Path, *, max_pixels: int) -> None:
-        write_text(path, "charts")
+        write_text(path, "report")
 
     monkeypatch.setattr("components.coco_example_gen.conversion.write_data_report", write)
 

@@ -1,6 +1,6 @@
 """A detector of two convolutions, for runs where the network does not matter; `register` makes it `model.name=tiny`."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import keras
 import numpy as np
@@ -21,6 +21,8 @@ from schemas.config.section import Section
 
 class TinyConfig(Section):
     """Size, drop-connect and loss normaliser of the detector."""
+
+    FUNCTION_FIELDS: ClassVar[tuple[str, ...]] = ()
 
     image_size: tuple[int, int] = (32, 32)
     filters: int = 8
@@ -104,6 +106,6 @@ class TinyDetector(Detector):
 def register() -> None:
     """Makes `model.name=tiny` known in this process."""
     if "tiny" not in registry.detector_names():
-        families = (*registry._FAMILIES, registry._Family({"tiny": TinyConfig()}, TinyDetector))
-        vars(registry)["_FAMILIES"] = families
+        families = (*registry.FAMILIES, registry.Family({"tiny": TinyConfig()}, TinyDetector))
+        vars(registry)["FAMILIES"] = families
         vars(detectors)["DETECTORS"] = (*detectors.DETECTORS, "tiny")

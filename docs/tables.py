@@ -1,16 +1,27 @@
-"""Makes the page that lists every configuration key.
+"""Writes the page of all configuration keys, and the tables on the other pages that are made from the code.
 
-python -m schemas.config.config_table > docs/configuration.md
+A page marks the place of a table by a comment line, `<!-- table: NAME -->`; the lines of a table
+that follow it are replaced.  All else on the page is written by hand.
+
+python -m docs.tables
 """
 
+import functools
 import json
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 from pydantic.fields import FieldInfo
 
+from detection.models.registry import FAMILIES, Family
+from schemas.config.automl_keys import HPARAMS
 from schemas.config.config import Config
 from schemas.config.section import Section, section_of
+from schemas.errors import CocoflowError
+
+PAGES = Path(__file__).parent
 
 _HEAD = """# Configuration
 
@@ -23,6 +34,7 @@ The full configuration of a run, defaults included, is saved beside its model as
 _TYPES = {"string": "text", "integer": "whole number", "number": "number", "boolean": "`true`, `false`"}
 _BOUNDS = {"exclusiveMinimum": ">", "minimum": ">=", "ge": ">=", "exclusiveMaximum": "<", "maximum": "<="}
 _GREATEST = 2**31  # bounds from here on are those of the machine
+_MARK = re.compile(r"^<!-- table: (.+) -->\n(?:\|.*\n)*", re.MULTILINE)
 
 
 class Row(NamedTuple):
@@ -34,13 +46,13 @@ class Row(NamedTuple):
     meaning: str
 
 
-def page() -> str:
-    """The page as Markdown."""
+def configuration_page() -> str:
+    """Returns the page of all configuration keys."""
     parts = [_HEAD]
     for name, field in Config.model_fields.items():
         section = section_of(field.annotation)
         if section is not None:
-            parts.append(f"## {name}\n\n{_summary(section)}\n\n{table(rows(section, f'{name}.'))}")
+            parts.append(f"## {name}\n\n{_summary(section)}\n\n{option_table(rows(section, f'{name}.'))}")
     return "\n".join(parts)
 
 
@@ -72,11 +84,14 @@ def _summary(section: type[Section]) -> str:
     return (section.__doc__ or "").partition("\n")[0]
 
 
-def table(keys: Iterable[Row]) -> str:
+def option_table(keys: Iterable[Row]) -> str:
     """Returns the keys as a Markdown table."""
-    lines = ["| key | values | default | meaning |", "|---|---|---|---|"]
-    lines += [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in keys]
-    return "\n".join(lines) + "\n"
+    return _table(Row._fields, ([cell.replace("|", r"\|") for cell in row] for row in keys))
+
+
+def _table(header: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    texts = [f"| {' | '.join(cells)} |\n" for cells in (header, *lines)]
+    return "".join([texts[0], "|---" * len(header), "|\n", *texts[1:]])
 
 
 def _default(field: FieldInfo) -> str:
@@ -117,5 +132,73 @@ def _list(described: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
     return f"list of {_values(described['items'], schema)}"
 
 
+def with_tables(text: str) -> str:
+    """Returns the text of a page with its marked tables as they are now.
+
+    Raises:
+        CocoflowError: a mark names an unknown table.
+    """
+
+    def made(match: re.Match[str]) -> str:
+        name = match[1]
+        if name not in TABLES:
+            raise CocoflowError(f"no table {name!r}. Known tables are {', '.join(TABLES)}.")
+        return f"<!-- table: {name} -->\n{TABLES[name]()}"
+
+    return _MARK.sub(made, text)
+
+
+def _presets(family: Family) -> str:
+    fields = family.config_class.PRESET_FIELDS
+    return _table(
+        ("model.name", *fields),
+        (
+            [f"`{name}`", *(_preset_value(getattr(preset, field)) for field in fields)]
+            for name, preset in family.presets.items()
+        ),
+    )
+
+
+def _preset_value(value: Any) -> str:
+    return " x ".join(map(str, value)) if isinstance(value, tuple) else str(value).lower().removesuffix(".0")
+
+
+def _options(family: Family) -> str:
+    keys = rows(family.config_class, "model.overrides.")
+    return option_table(row for row in keys if ".postprocess." not in row.key)
+
+
+def _postprocess(family: Family) -> str:
+    section = section_of(family.config_class.model_fields["postprocess"].annotation)
+    assert section is not None
+    return option_table(rows(section, "model.postprocess."))
+
+
+def _hparams() -> str:
+    return _table(
+        ["hparam", "default", "key here", "meaning"],
+        (
+            [
+                f"`{name}`",
+                "none" if rule.default is None else f"`{rule.default}`",
+                ", ".join(f"`{key}`" for key in rule.keys.split(", ") if key),
+                rule.meaning,
+            ]
+            for name, rule in HPARAMS.items()
+        ),
+    )
+
+
+TABLES: Mapping[str, Callable[[], str]] = {
+    f"{family.config_class.__name__} {what}": functools.partial(make, family)
+    for family in FAMILIES
+    for what, make in {"presets": _presets, "options": _options, "postprocess": _postprocess}.items()
+} | {"google/automl hparams": _hparams}
+
+
 if __name__ == "__main__":
-    print(page(), end="")
+    for path in PAGES.glob("*.md"):
+        before = path.read_text(encoding="utf-8")
+        after = configuration_page() if path.name == "configuration.md" else with_tables(before)
+        if after != before:
+            path.write_text(after, encoding="utf-8")

@@ -6,37 +6,33 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from detection.models import option_tables
 from detection.models.efficientdet.config import EFFICIENTDETS
 from detection.models.faster_rcnn.config import FASTER_RCNNS
-from detection.models.option_tables import with_tables
 from detection.models.registry import build_detector
+from docs.tables import PAGES, TABLES, with_tables
 from schemas.errors import CocoflowError
 from tests.test_docs import tables
 
-DOCS = Path(__file__).parents[3] / "docs"
-PAGES = ("efficientdet.md", "mask_rcnn.md")
 
-
-@pytest.mark.parametrize("name", PAGES)
-def test_the_tables_are_those_of_the_classes(name: str) -> None:
-    text = (DOCS / name).read_text(encoding="utf-8")
+@pytest.mark.parametrize("path", PAGES.glob("*.md"), ids=lambda path: path.name)
+def test_the_tables_are_those_of_the_classes(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
     assert with_tables(text) == text, "run `make docs`"
 
 
 def test_every_table_has_a_place_and_every_detector_a_row() -> None:
-    texts = "".join((DOCS / name).read_text(encoding="utf-8") for name in PAGES)
-    assert set(re.findall("<!-- table: (.+) -->", texts)) == set(option_tables._TABLES)
+    texts = "".join(path.read_text(encoding="utf-8") for path in PAGES.glob("*.md"))
+    assert set(re.findall("<!-- table: (.+) -->", texts)) == set(TABLES)
     assert all(f"\n| `{name}` |" in texts for name in (*EFFICIENTDETS, *FASTER_RCNNS))
 
 
 def test_only_a_marked_table_is_replaced() -> None:
-    text = "before\n\n| a |\n|---|\n\n<!-- table: box postprocess -->\n| stale |\n|---|\n| row |\n\nafter\n"
-    made = with_tables(text)
-    assert made.startswith("before\n\n| a |\n|---|\n\n<!-- table: box postprocess -->\n| key |")
+    before = "before\n\n| a |\n|---|\n\n<!-- table: EfficientDetConfig postprocess -->\n"
+    made = with_tables(f"{before}| stale |\n|---|\n| row |\n\nafter\n")
+    assert made.startswith(f"{before}| key |")
     assert made.endswith("|\n\nafter\n")
     assert "stale" not in made
-    with pytest.raises(CocoflowError, match=r"no table 'prices'\. Known tables are EfficientDet presets, "):
+    with pytest.raises(CocoflowError, match=r"no table 'prices'\. Known tables are EfficientDetConfig presets, "):
         with_tables("<!-- table: prices -->\n")
 
 

@@ -1,0 +1,1 @@
+"""Tools that write tables of the documentation."""

@@ -8,11 +8,11 @@ import functools
 import importlib
 import logging
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Literal, TypeVar
 
 from components import retries
-from components.vertex_errors import Place, explanation
+from components.vertex_errors import Place, translate_errors
 from schemas.errors import CocoflowError
 
 TIMEOUT = 120.0  # seconds without an answer
@@ -183,22 +183,9 @@ class Connection:
         with self.explained(what):
             return retries.repeated(work, is_temporary=_is_temporary)
 
-    @contextlib.contextmanager
-    def explained(self, what: str) -> Iterator[None]:
-        """Turns errors of the client and the service into ones that say what to do.
-
-        Raises:
-            CocoflowError: no credentials, no permission, no quota, no such resource, or no connection.
-        """
-        try:
-            yield
-        except CocoflowError:
-            raise
-        except Exception as error:
-            reason = explanation(error, self.place)
-            if reason is None:
-                raise
-            raise CocoflowError(f"Vertex AI: cannot {what}: {reason}") from error
+    def explained(self, what: str) -> contextlib.AbstractContextManager[None]:
+        """Turns errors of the client and the service into ones that say what to do."""
+        return translate_errors(what, self.place)
 
 
 def _unanswered() -> tuple[type[Exception], ...]:

@@ -79,8 +79,8 @@ ALLOWED_IMPORTS = {
         "components.coco_example_gen components.coco_example_gen.spans "
         "components.detection_trainer components.coco_evaluator components.saved_model_pusher "
         "components.record_schema_gen components.beam pipelines.resolvers",
-        "pipelines.runners": "detection.storage detection.pretrained schemas schemas.config components.retries "
-        "components.vertex_service components.beam pipelines",
+        "pipelines.runners": "detection.storage detection.pretrained schemas schemas.config "
+        "components.vertex_errors components.beam pipelines",
         "pipelines.runs": "schemas schemas.config detection.storage detection.datasets detection.models "
         "detection.pretrained detection.coco detection.inference detection.training.distributed detection.training "
         "components.history components.beam components.coco_example_gen.spans components.detection_trainer "
@@ -97,7 +97,7 @@ ALLOWED_IMPORTS = {
         "detection.training.validation "
         "components.beam components.coco_evaluator components.saved_model_pusher pipelines.runners pipelines "
         "pipelines.runs pipelines.watch pipelines.standalone",
-        "pipeline_runner": "schemas pipelines pipelines.runs",
+        "pipeline_runner": "schemas pipelines pipelines.runs pipelines.runners",
     }.items()
 }
 # The library works without TFX installed, and without what TFX brings.

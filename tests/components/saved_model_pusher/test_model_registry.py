@@ -250,7 +250,7 @@ def test_an_upload_that_is_never_answered_ends_after_two_requests(
     monkeypatch.setattr("components.retries.RETRY_SECONDS", 0.05)
     vertex.refuse(503, "The service is unavailable.", path=":upload", times=2)
     version = _pushed(vertex, 17)
-    with pytest.raises(CocoflowError, match=r"cannot upload .*: the service failed, also on repeated requests"):
+    with pytest.raises(CocoflowError, match=r"cannot upload .*: the service failed: The service is unavailable"):
         register(version, _settings())
     assert register(version, _settings()).model == f"{NAMED}/models/1001@1"
 

@@ -94,7 +94,7 @@ def _reason(error: Exception, place: Place, look_for: str | None) -> str | None:
     if isinstance(error, auth_errors.GoogleAuthError | requests.RequestException | ConnectionError):
         return _unreachable(str(error), place, lost)
     if isinstance(error, TimeoutError):  # of the wait for an operation
-        return f"it still runs: {text}. {lost}"
+        return f"it is still running: {text.rstrip('.')}. {lost}"
     return _refusal(error, place, lost) if isinstance(error, api_errors.GoogleAPICallError) else None
 
 

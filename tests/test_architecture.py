@@ -57,8 +57,6 @@ ALLOWED_IMPORTS = {
         "components": "",
         "components.history": "schemas detection.storage",
         "components.vertex_errors": "schemas",
-        "components.retries": "",
-        "components.vertex_service": "schemas components.vertex_errors components.retries",
         "components.record_schema_gen": "schemas detection.storage",
         "components.coco_example_gen.spans": "schemas schemas.config detection.storage detection.images "
         "detection.datasets components.history",
@@ -72,7 +70,7 @@ ALLOWED_IMPORTS = {
         "detection.datasets detection.input_pipeline detection.coco detection.inference detection.analysis "
         "detection.reports components.history components.beam detection.devices",
         "components.saved_model_pusher": "schemas schemas.config detection.storage detection.inference "
-        "detection.analysis components.history components.vertex_service",
+        "detection.analysis components.history components.vertex_errors",
         "pipelines.resolvers": "schemas schemas.config components.history components.coco_example_gen.spans "
         "components.detection_trainer",
         "pipelines": "schemas schemas.config detection.storage detection.datasets detection.analysis "

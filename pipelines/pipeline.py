@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping
-from typing import Literal
 
 from tfx.components import ExampleValidator, StatisticsGen
 from tfx.dsl.components.base.base_node import BaseNode
@@ -64,7 +63,7 @@ def create_pipeline(
     )
 
 
-def create_remote_pipeline(config: Config, target: Literal["kubeflow", "vertex"]) -> Pipeline:
+def create_remote_pipeline(config: Config, *, custom_jobs: bool) -> Pipeline:
     """Creates the same pipeline for a compiler: no file of the data set, and none of an earlier run, is read.
 
     Components that read the history of the pipeline take the place of the resolvers, and the keys of
@@ -72,7 +71,7 @@ def create_remote_pipeline(config: Config, target: Literal["kubeflow", "vertex"]
 
     Args:
         config: whole configuration; its paths are those of the containers.
-        target: where the pipeline will run; only Vertex has custom jobs.
+        custom_jobs: whether the pipeline will run on Vertex AI, which has custom jobs.
 
     Raises:
         ConfigError: no data set, or `run.root` is a path that containers do not share.
@@ -81,7 +80,7 @@ def create_remote_pipeline(config: Config, target: Literal["kubeflow", "vertex"]
     return Pipeline(
         pipeline_name=config.run.name,
         pipeline_root=layout.artifacts,
-        components=_nodes(config, _Remote(config, layout, target)),
+        components=_nodes(config, _Remote(config, layout, custom_jobs=custom_jobs)),
         enable_cache=True,
         beam_pipeline_args=_remote_beam_args(config),
     )
@@ -129,13 +128,13 @@ class _Here:
 class _Remote:
     """The nodes that differ between runners: in containers that share nothing but storage."""
 
-    def __init__(self, config: Config, layout: RemoteLayout, target: str) -> None:
+    def __init__(self, config: Config, layout: RemoteLayout, *, custom_jobs: bool) -> None:
         self._config = config
         self._layout = layout
         self._parameters = _parameters(config, layout)
         vertex, image = config.run.vertex, config.run.image
         self._trainer_job = None
-        if target == "vertex" and vertex.trainer_job.enabled:
+        if custom_jobs and vertex.trainer_job.enabled:
             self._trainer_job = json.dumps(
                 {"image": image, "vertex": vertex.model_dump(mode="json", exclude=_OF_PIPELINES)}
             )

@@ -15,10 +15,10 @@ from tests.detection.inference.mediapipe.detector_process import Detect, detect,
 from tests.postgresql import PASSWORD, PASSWORD_VARIABLE, Server, find_programs, running_server
 from tests.storage_emulator.client import TENSORFLOW_ENVIRONMENT
 from tests.storage_emulator.fixture import gcs, storage_emulator
-from tests.vertex_service.fixture import vertex
+from tests.vertex_service.fixture import vertex, vertex_over_rest
 from tests.wheel import build_wheel, make_environment
 
-__all__ = ["gcs", "storage_emulator", "vertex"]  # fixtures
+__all__ = ["gcs", "storage_emulator", "vertex", "vertex_over_rest"]  # fixtures
 
 os.environ.update(TENSORFLOW_ENVIRONMENT)
 # No test fetches weights, or finds those that this machine has: `auto` is the same everywhere.

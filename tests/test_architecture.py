@@ -58,8 +58,6 @@ ALLOWED_IMPORTS = {
         "components": "",
         "components.history": "schemas detection.storage",
         "components.vertex_errors": "schemas",
-        "components.retries": "",
-        "components.vertex_service": "schemas components.vertex_errors components.retries",
         "components.record_schema_gen": "schemas detection.storage",
         "components.coco_example_gen.spans": "schemas schemas.config detection.storage detection.images "
         "detection.datasets components.history",
@@ -75,15 +73,15 @@ ALLOWED_IMPORTS = {
         "detection.reports detection.weights components.history components.beam components.coco_example_gen "
         "detection.devices",
         "components.saved_model_pusher": "schemas schemas.config detection.storage detection.inference "
-        "detection.analysis components.history components.vertex_service",
+        "detection.analysis components.history components.vertex_errors",
         "pipelines.resolvers": "schemas schemas.config components.history components.coco_example_gen.spans "
         "components.detection_trainer",
         "pipelines": "schemas schemas.config detection.storage detection.datasets detection.analysis "
         "components.coco_example_gen components.coco_example_gen.spans "
         "components.detection_trainer components.coco_evaluator components.saved_model_pusher "
         "components.record_schema_gen components.beam pipelines.resolvers",
-        "pipelines.runners": "detection.storage detection.pretrained schemas schemas.config components.retries "
-        "components.vertex_service components.beam pipelines",
+        "pipelines.runners": "detection.storage detection.pretrained schemas schemas.config "
+        "components.vertex_errors components.beam pipelines",
         "pipelines.runs": "schemas schemas.config detection.storage detection.datasets detection.models "
         "detection.pretrained detection.coco detection.inference detection.training.distributed detection.training "
         "components.history components.beam components.coco_example_gen components.coco_example_gen.spans "
@@ -98,7 +96,7 @@ ALLOWED_IMPORTS = {
         "detection.reports detection.training.validation components.beam components.coco_example_gen "
         "components.coco_example_gen.spans components.detection_trainer components.coco_evaluator "
         "components.saved_model_pusher pipelines pipelines.runners pipelines.runs pipelines.watch pipelines.standalone",
-        "pipeline_runner": "schemas pipelines pipelines.runs",
+        "pipeline_runner": "schemas pipelines pipelines.runs pipelines.runners",
     }.items()
 }
 # The library works without TFX installed, and without what TFX brings.

@@ -1,16 +1,19 @@
 """Registers a pushed version with Vertex AI's Model Registry, and deploys it to an endpoint.
 
 A version of a registered model carries a label made from the address of the pushed version, so that
-a repeated run, or a request whose answer was lost, finds it instead of uploading it again.
+a rerun finds it instead of uploading it again.
+
+The clients are the generated ones.  The SDK's `Endpoint.deploy` waits without a limit, and the SDK takes
+twice as long to import.
 """
 
+import contextlib
 import hashlib
-import importlib
 import logging
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
 
-from components.vertex_service import TIMEOUT, Connection
+from components.vertex_errors import Place, translate_errors
 from detection.storage.paths import is_remote
 from schemas.config.config import Config
 from schemas.config.model_registry import VertexPushConfig
@@ -18,6 +21,7 @@ from schemas.config.section import Section
 from schemas.errors import CocoflowError, ConfigError
 
 PUSH_LABEL = "cocoflow-push"
+_TIMEOUT = 120.0  # seconds without a response
 _UPLOAD_MINUTES = 30.0
 _CREATION_MINUTES = 10.0  # of an endpoint
 _TENSORFLOW = "2-15"  # the newest of Vertex's prebuilt containers
@@ -79,12 +83,12 @@ def register(version: str, settings: Registration) -> Registered:
         )
     try:
         service = _Vertex(settings)
-        model = service.registered(version) or service.upload(version)
+        model = service.register(version)
         endpoint = None if settings.options.endpoint.name is None else service.deploy(model)
     except CocoflowError as error:
         raise CocoflowError(
-            f"{error} The version is pushed to {version}, and what served before serves on; a repeated run registers "
-            "and deploys what is missing."
+            f"{error} The version is pushed to {version}, and the endpoint still serves the previous one; a rerun "
+            "registers and deploys what is missing."
         ) from error
     return Registered(model, endpoint)
 
@@ -95,40 +99,39 @@ class _Vertex:
     def __init__(self, settings: Registration) -> None:
         self._settings = settings
         self._options = settings.options
-        self._connection = Connection(settings.project, settings.region)
-        self._parent = self._connection.place.parent
-        self._models = self._connection.client("model_service")
-        self._endpoints = self._connection.client("endpoint_service")
-        self._types = importlib.import_module("google.cloud.aiplatform_v1.types")
+        self._place = Place(settings.project, settings.region)
+        with self._errors("connect"):
+            from google.cloud import aiplatform_v1
 
-    def registered(self, version: str) -> str | None:
-        """Returns the registered version of a pushed one; None: there is none."""
-        model = self._existing_model()
-        if model is None:
-            return None
-        listed = self._connection.listed(self._models.list_model_versions, "list the model's versions", name=model)
-        found = (one for one in listed if one.labels.get(PUSH_LABEL) == push_label(version))
-        return next((f"{model}@{one.version_id}" for one in found), None)
+            options = {"api_endpoint": self._place.host}
+            self._models: Any = aiplatform_v1.ModelServiceClient(client_options=options)
+            self._endpoints: Any = aiplatform_v1.EndpointServiceClient(client_options=options)
 
-    def upload(self, version: str) -> str:
-        """Uploads a pushed version, once, and returns its resource name."""
-        what = f"upload {version} to the Model Registry"
-        parent_model = self._existing_model()
+    def register(self, version: str) -> str:
+        """Returns the resource name of a pushed version in the registry; uploads it if it is missing."""
+        options, label = self._options, push_label(version)
+        model: str | None
+        if options.parent_model is None:
+            name = self._settings.display_name
+            model = self._find(self._models.list_models, name, "models", "push.vertex.parent_model")
+        else:
+            model = _full_name(options.parent_model, f"{self._place.parent}/models")
+        if model is not None:
+            with self._errors("list the model's versions"):
+                for one in self._models.list_model_versions(name=model, timeout=_TIMEOUT):
+                    if one.labels.get(PUSH_LABEL) == label:
+                        return f"{model}@{one.version_id}"
         request = {
-            "parent": self._parent,
+            "parent": self._place.parent,
+            "parent_model": model,
             "model": model_resource(version, self._settings),
-            **({} if parent_model is None else {"parent_model": parent_model}),
         }
-
-        def send() -> str:
-            operation = self._models.upload_model(request=request, retry=None, timeout=TIMEOUT)
-            result = self._types.UploadModelResponse
-            answer = self._connection.finished(operation, what, minutes=_UPLOAD_MINUTES, result=result)
-            return f"{answer.model}@{answer.model_version_id}"
-
-        name = self._connection.sent_once(send, lambda: self.registered(version), what)
-        _LOGGER.info("registered as %s", name)
-        return name
+        look_for = f"a version with the label {PUSH_LABEL}={label} in the Model Registry"
+        with self._errors(f"upload {version} to the Model Registry", look_for):
+            operation = self._models.upload_model(request, timeout=_TIMEOUT)
+            done = operation.result(timeout=_UPLOAD_MINUTES * 60)
+        _LOGGER.info("registered as %s@%s", done.model, done.model_version_id)
+        return f"{done.model}@{done.model_version_id}"
 
     def deploy(self, model: str) -> str:
         """Deploys a registered version, and returns the endpoint's resource name."""
@@ -141,65 +144,67 @@ class _Vertex:
             serves_all = self._options.endpoint.traffic_percent == 100
         else:
             serves_all = endpoint.traffic_split.get(same.id) == 100
-        if serves_all:
-            self._undeploy([one for one in of_model if one is not same], endpoint)
+        for one in of_model if serves_all else ():
+            if one is not same:
+                self._undeploy(one, endpoint)
         return str(endpoint.name)
 
     def _deploy(self, model: str, endpoint: Any) -> None:
-        what, options = f"deploy {model} to {endpoint.name}", self._options.endpoint
+        options = self._options.endpoint
         request = {
             "endpoint": endpoint.name,
             "deployed_model": deployed_model(model, self._settings),
             "traffic_split": divide_traffic(dict(endpoint.traffic_split), options.traffic_percent),
         }
-        operation = self._connection.call(self._endpoints.deploy_model, what, request=request)
-        self._connection.finished(operation, what, minutes=options.max_wait_minutes)
+        with self._errors(f"deploy {model} to {endpoint.name}", "the model at the endpoint"):
+            operation = self._endpoints.deploy_model(request, timeout=_TIMEOUT)
+            operation.result(timeout=options.max_wait_minutes * 60)
         _LOGGER.info("deployed to %s", endpoint.name)
 
-    def _undeploy(self, older: list[Any], endpoint: Any) -> None:
-        for one in older:
-            what = f"undeploy version {one.model_version_id} from {endpoint.name}"
-            operation = self._connection.call(
-                self._endpoints.undeploy_model, what, endpoint=endpoint.name, deployed_model_id=one.id
-            )
-            self._connection.finished(operation, what, minutes=self._options.endpoint.max_wait_minutes)
-
-    def _existing_model(self) -> str | None:
-        """Returns the model that gets the version; None: a new one."""
-        parent, name = self._options.parent_model, self._settings.display_name
-        if parent is not None:
-            return parent if "/" in parent else f"{self._parent}/models/{parent}"
-        found = self._listed(self._models.list_models, f"find the model {name}", name)
-        return _only([one.name for one in found], name, "models", "push.vertex.parent_model")
+    def _undeploy(self, older: Any, endpoint: Any) -> None:
+        request = {"endpoint": endpoint.name, "deployed_model_id": older.id}
+        with self._errors(f"undeploy version {older.model_version_id} from {endpoint.name}"):
+            operation = self._endpoints.undeploy_model(request, timeout=_TIMEOUT)
+            operation.result(timeout=self._options.endpoint.max_wait_minutes * 60)
 
     def _endpoint(self) -> Any:
+        """Returns the endpoint of the name, number or resource name; creates one with a new name."""
         name = str(self._options.endpoint.name)
+        found: str | None
         if name.startswith("projects/") or name.isdecimal():
-            full = name if "/" in name else f"{self._parent}/endpoints/{name}"
-            return self._connection.call(self._endpoints.get_endpoint, f"find the endpoint {name}", name=full)
-        return self._named_endpoint(name) or self._new_endpoint(name)
+            found = _full_name(name, f"{self._place.parent}/endpoints")
+        else:
+            found = self._find(self._endpoints.list_endpoints, name, "endpoints", "push.vertex.endpoint.name")
+        if found is not None:
+            with self._errors(f"find the endpoint {name}"):
+                return self._endpoints.get_endpoint(name=found, timeout=_TIMEOUT)
+        resource = {
+            "display_name": name,
+            "labels": dict(self._options.labels),
+            "encryption_spec": _encryption(self._settings),
+        }
+        with self._errors(f"create the endpoint {name}", f"an endpoint named {name}"):
+            operation = self._endpoints.create_endpoint(parent=self._place.parent, endpoint=resource, timeout=_TIMEOUT)
+            return operation.result(timeout=_CREATION_MINUTES * 60)
 
-    def _named_endpoint(self, name: str) -> Any:
-        """Returns the endpoint of a name; None: there is none."""
-        found = self._listed(self._endpoints.list_endpoints, f"find the endpoint {name}", name)
-        full_name = _only([one.name for one in found], name, "endpoints", "push.vertex.endpoint.name")
-        return None if full_name is None else found[0]
+    def _find(self, list_all: Any, name: str, kind: str, key: str) -> str | None:
+        """Returns the resource name of the one with a display name; None: there is none.
 
-    def _new_endpoint(self, name: str) -> Any:
-        what = f"create the endpoint {name}"
-        endpoint = {"display_name": name, "labels": dict(self._options.labels)} | _encryption(self._settings)
-
-        def send() -> Any:
-            operation = self._endpoints.create_endpoint(
-                parent=self._parent, endpoint=endpoint, retry=None, timeout=TIMEOUT
-            )
-            return self._connection.finished(operation, what, minutes=_CREATION_MINUTES, result=self._types.Endpoint)
-
-        return self._connection.sent_once(send, lambda: self._named_endpoint(name), what)
-
-    def _listed(self, work: Any, what: str, name: str) -> list[Any]:
+        Raises:
+            CocoflowError: there are several.
+        """
         escaped = name.replace("\\", "\\\\").replace('"', '\\"')
-        return self._connection.listed(work, what, parent=self._parent, filter=f'display_name="{escaped}"')
+        request = {"parent": self._place.parent, "filter": f'display_name="{escaped}"'}
+        with self._errors(f"find {name} among the {kind}"):
+            found = [str(one.name) for one in list_all(request, timeout=_TIMEOUT)]
+        if len(found) > 1:
+            raise CocoflowError(
+                f"Vertex AI: {len(found)} {kind} are named {name}: {', '.join(found)}. Choose one with --set {key}=ID."
+            )
+        return found[0] if found else None
+
+    def _errors(self, what: str, look_for: str | None = None) -> contextlib.AbstractContextManager[None]:
+        return translate_errors(what, self._place, look_for=look_for)
 
 
 def model_resource(version: str, settings: Registration) -> dict[str, Any]:
@@ -210,19 +215,20 @@ def model_resource(version: str, settings: Registration) -> dict[str, Any]:
         settings: its names, labels and container.
     """
     options = settings.options
-    container: dict[str, Any] = {"image_uri": options.image or prebuilt_image(settings)}
-    routes = {"predict_route": options.predict_route, "health_route": options.health_route}
-    container |= {key: route for key, route in routes.items() if route is not None}
-    if options.port is not None:
-        container["ports"] = [{"container_port": options.port}]
     return {
         "display_name": settings.display_name,
         "version_description": f"pushed to {version}",
         "version_aliases": ["default", *options.version_aliases],
         "labels": {**options.labels, PUSH_LABEL: push_label(version)},
         "artifact_uri": version,
-        "container_spec": container,
-    } | _encryption(settings)
+        "container_spec": {
+            "image_uri": options.image or prebuilt_image(settings),
+            "predict_route": options.predict_route,
+            "health_route": options.health_route,
+            "ports": [] if options.port is None else [{"container_port": options.port}],
+        },
+        "encryption_spec": _encryption(settings),
+    }
 
 
 def deployed_model(model: str, settings: Registration) -> dict[str, Any]:
@@ -233,19 +239,20 @@ def deployed_model(model: str, settings: Registration) -> dict[str, Any]:
         settings: machines of the endpoint.
     """
     options = settings.options.endpoint
-    machine: dict[str, Any] = {"machine_type": options.machine_type}
-    if options.accelerator is not None:
-        machine |= {"accelerator_type": options.accelerator, "accelerator_count": options.accelerator_count}
-    deployed: dict[str, Any] = {
+    return {
         "model": model,
         "display_name": settings.display_name,
+        "service_account": options.service_account,
         "dedicated_resources": {
-            "machine_spec": machine,
+            "machine_spec": {
+                "machine_type": options.machine_type,
+                "accelerator_type": options.accelerator,
+                "accelerator_count": options.accelerator and options.accelerator_count,
+            },
             "min_replica_count": options.min_replicas,
             "max_replica_count": options.max_replicas,
         },
     }
-    return deployed | ({} if options.service_account is None else {"service_account": options.service_account})
 
 
 def divide_traffic(current: Mapping[str, int], percent: int) -> dict[str, int]:
@@ -287,14 +294,11 @@ def _id_and_version(model: str) -> tuple[str, str]:
     return number, version
 
 
-def _encryption(settings: Registration) -> dict[str, Any]:
+def _full_name(name: str, parent: str) -> str:
+    """Returns the resource name of what is given by its id or its resource name."""
+    return name if "/" in name else f"{parent}/{name}"
+
+
+def _encryption(settings: Registration) -> dict[str, str] | None:
     key = settings.encryption_key
-    return {} if key is None else {"encryption_spec": {"kms_key_name": key}}
-
-
-def _only(names: list[str], name: str, kind: str, key: str) -> str | None:
-    if len(names) > 1:
-        raise CocoflowError(
-            f"Vertex AI: {len(names)} {kind} are named {name}: {', '.join(names)}. Choose one with --set {key}=ID."
-        )
-    return names[0] if names else None
+    return None if key is None else {"kms_key_name": key}

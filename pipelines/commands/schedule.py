@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from pipelines.commands.common import add_config_arguments, config_of
 from pipelines.commands.submit import add_pipeline_arguments, add_target_argument
+from pipelines.runners.compiled import TARGETS
 
 if TYPE_CHECKING:
     from pipelines.runners.schedules import Recurring
@@ -76,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         CocoflowError: the service refused it, or cannot be reached.
     """
-    from pipelines.runners.submit import connect, create_schedule
+    from pipelines.runners.submit import change_schedule, create_schedule
 
     if args.action == "create":
         created = create_schedule(
@@ -89,11 +90,10 @@ def run(args: argparse.Namespace) -> int:
         )
         print(f"scheduled: {created.id}")
         return 0
-    service = connect(config_of(args), args.runner)
     if args.action == "list":
-        _show(service.schedules(), as_json=args.json)
+        _show(TARGETS[args.runner].connect(config_of(args)).schedules(), as_json=args.json)
         return 0
-    getattr(service, f"{args.action}_schedule")(args.name)
+    change_schedule(config_of(args), args.runner, args.action, args.name)
     print(f"{_DONE[args.action]}: {args.name}", file=sys.stderr)
     return 0
 

@@ -1,21 +1,16 @@
-"""Compiles the pipeline for Vertex AI Pipelines and for open-source Kubeflow Pipelines.
+"""Compiles the pipeline for the platforms in `TARGETS`."""
 
-Vertex takes JSON of schema 2.0 with the values of parameters; Kubeflow accepts YAML of schema 2.1 only.
-"""
-
-import json
 import re
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
-import yaml
-
+from pipelines.runners import kubeflow, vertex
 from pipelines.runners.resources import add_resources, require_resources
+from pipelines.runners.target import Target
 from schemas.config.config import Config
 from schemas.errors import ConfigError
 
-Target = Literal["kubeflow", "vertex"]
-TARGETS: Mapping[Target, str] = {"kubeflow": ".yaml", "vertex": ".json"}  # and the ending of the file
+TARGETS: Mapping[str, Target] = {"kubeflow": kubeflow.TARGET, "vertex": vertex.TARGET}  # by value of --runner
 
 _NAME = re.compile("[a-z0-9][a-z0-9-]{0,127}")
 _EXAMPLE_GEN, _TRAINER = "CocoExampleGen", "DetectionTrainer"
@@ -24,12 +19,12 @@ _DRIVER = ["python", "-m", "components.coco_example_gen.spans.kubeflow_driver"]
 _READ_HISTORY = ("training_window", "model_to_start_from", "previous_blessed_model")
 
 
-def compile_pipeline(config: Config, target: Target) -> str:
+def compile_pipeline(config: Config, target: str) -> str:
     """Compiles the pipeline; nothing but the configuration and the files of `evaluate.eval_config` is read.
 
     Args:
         config: whole configuration; its paths are those of the containers.
-        target: where the pipeline will run.
+        target: key of `TARGETS`.
 
     Returns:
         Text of the file to submit, the same for the same configuration.
@@ -38,18 +33,16 @@ def compile_pipeline(config: Config, target: Target) -> str:
         ConfigError: no image, no data set, or a name, path or resource that the target does not take.
     """
     require_compilable(config, target)
-    job = _compile(config, str(config.run.image), target)
+    platform = TARGETS[target]
+    job, defaults = _compile(config, str(config.run.image), platform)
     spec = job["pipelineSpec"]
     executors = spec["deploymentSpec"]["executors"]
     executors[f"{_EXAMPLE_GEN}_executor"]["container"]["lifecycle"]["preCacheCheck"]["command"] = _DRIVER
-    _leave_uncached(spec["root"]["dag"]["tasks"], config, target)
-    platform = add_resources(job, config.run)
-    if target == "vertex":
-        return json.dumps(job, sort_keys=True, indent=2) + "\n"
-    return yaml.safe_dump_all([spec, platform] if platform else [spec], sort_keys=True)
+    _leave_uncached(spec["root"]["dag"]["tasks"], config, platform)
+    return platform.write(job, defaults, add_resources(job, config.run))
 
 
-def require_compilable(config: Config, target: Target) -> None:
+def require_compilable(config: Config, target: str) -> None:
     """Requires what is known before TFX is imported, which takes 20 seconds.
 
     Raises:
@@ -70,48 +63,45 @@ def require_compilable(config: Config, target: Target) -> None:
             f"run.name = {config.run.name}: a compiled pipeline is named with lower-case letters, digits and "
             "hyphens, at most 128, and no hyphen first. Choose another name."
         )
-    require_resources(config.run, target)
+    require_resources(config.run, target, TARGETS[target])
 
 
-def require_ending(path: str, target: Target) -> None:
+def require_ending(path: str, target: str) -> None:
     """Requires the ending by which the clients of the target tell the format.
 
     Raises:
         ConfigError: another ending.
     """
-    if not path.endswith(TARGETS[target]):
-        raise ConfigError(f"--output {path}: a pipeline for {target} is a {TARGETS[target]} file. Name it so.")
+    suffix = TARGETS[target].suffix
+    if not path.endswith(suffix):
+        raise ConfigError(f"--output {path}: a pipeline for {target} is a {suffix} file. Name it so.")
 
 
-def _compile(config: Config, image: str, target: Target) -> dict[str, Any]:
+def _compile(config: Config, image: str, platform: Target) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns TFX's job and the defaults of its parameters."""
     from tfx.orchestration.data_types import RuntimeParameter
     from tfx.orchestration.kubeflow.v2.kubeflow_v2_dag_runner import KubeflowV2DagRunner, KubeflowV2DagRunnerConfig
 
     from pipelines.pipeline import create_remote_pipeline
 
-    pipeline = create_remote_pipeline(config, target)
+    pipeline = create_remote_pipeline(config, custom_jobs=platform.runs_custom_jobs)
     defaults = {
         value.name: value.default
         for node in pipeline.components
         for value in node.exec_properties.values()
         if isinstance(value, RuntimeParameter)
     }
-    settings = KubeflowV2DagRunnerConfig(default_image=image, use_pipeline_spec_2_1=target == "kubeflow")
-    job: dict[str, Any] = KubeflowV2DagRunner(settings).run(pipeline, parameter_values=defaults, write_out=False)
-    if target == "kubeflow":
-        # The file has no values of parameters beside it.
-        for name, described in job["pipelineSpec"]["root"]["inputDefinitions"]["parameters"].items():
-            described.update(defaultValue=defaults[name], isOptional=True)
-    return job
+    settings = KubeflowV2DagRunnerConfig(default_image=image, use_pipeline_spec_2_1=platform.schema_2_1)
+    return KubeflowV2DagRunner(settings).run(pipeline, parameter_values=defaults, write_out=False), defaults
 
 
-def _leave_uncached(tasks: Mapping[str, dict[str, Any]], config: Config, target: Target) -> None:
+def _leave_uncached(tasks: Mapping[str, dict[str, Any]], config: Config, platform: Target) -> None:
     """Removes the caching of tasks that read more than their inputs and parameters."""
     from detection.pretrained.choice import configured_weights
 
     names = set(_READ_HISTORY)
-    if target == "kubeflow":
-        names.add(_EXAMPLE_GEN)  # its backend does not run the driver, which sees changed data
+    if not platform.runs_drivers:
+        names.add(_EXAMPLE_GEN)  # only its driver sees changed data
     if any(configured_weights(config)):
         names.add(_TRAINER)
     for name in names & tasks.keys():

@@ -11,25 +11,25 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from detection.storage.atomic import write_text
 from detection.storage.output_folders import scratch_folder
-from pipelines.runners.compiled import TARGETS
-from pipelines.runners.kubeflow_connection import KubeflowConnection
-from pipelines.runners.schedules import Recurring, only
+from pipelines.runners.kubeflow_connection import connect, translate_errors
+from pipelines.runners.schedules import Recurring
+from pipelines.runners.target import Target
 from schemas.config.config import Config
 from schemas.config.recurrence import ScheduleConfig, weekdays
-from schemas.errors import CocoflowError, ConfigError
+from schemas.errors import ConfigError
 
-POLL_SECONDS = 30.0  # between looks at a running pipeline
 _MAX_CONCURRENT = 10  # the server's bound
 _PAGE = 100
-_ENDED = ("SUCCEEDED", "FAILED", "CANCELED", "SKIPPED")
 _STATES = {"ENABLED": "ACTIVE", "DISABLED": "PAUSED"}
 _EQUALS = 1  # operation of a filter
 
 
 class Kubeflow:
-    """An installation of Kubeflow Pipelines.
+    """An installation of Kubeflow Pipelines: a `pipelines.runners.target.Client`.
 
     Args:
         config: whole configuration.
@@ -42,195 +42,121 @@ class Kubeflow:
     def __init__(self, config: Config) -> None:
         self._name = config.run.name
         self._config = config.run.kubeflow
-        self._experiment = self._config.experiment or config.run.name
-        self._connection = KubeflowConnection(self._config)
-        self._client = self._connection.client
+        self._client = connect(self._config)
         self._namespace = self._config.namespace or self._client.get_user_namespace() or None
+        # Of runs and of recurring runs.
+        self._options: dict[str, Any] = {
+            "enable_caching": None if self._config.caching else False,
+            "service_account": self._config.service_account,
+        }
 
     def submit(self, compiled: str, parameters: Mapping[str, str | int]) -> str:
-        """Starts a run, and returns its id.
-
-        Args:
-            compiled: text of the compiled pipeline.
-            parameters: values of this run.
-
-        Raises:
-            CocoflowError: the service refused it, or cannot be reached.
-        """
-        experiment = self._experiment_id()
+        """Starts a run and returns its id."""
         name = f"{self._name} {time.strftime('%Y-%m-%d %H-%M-%S')} {secrets.token_hex(3)}"
-
-        def create(package: str) -> str:
-            # An earlier attempt may have started it although its answer was lost.
-            lost = self._client.list_runs(experiment_id=experiment, filter=_name_is(name)).runs
-            if lost:
-                return str(lost[0].run_id)
-            run = self._client.run_pipeline(
-                experiment,
-                name,
-                package,
-                params=dict(parameters),
-                enable_caching=None if self._config.caching else False,
-                service_account=self._config.service_account,
-            )
+        experiment = self._experiment_id()
+        look_for = f"the run {name!r} at {self.address('').removesuffix('/details/')}"
+        with self._package(compiled) as package, self._errors(f"submit the pipeline {self._name}", look_for):
+            run = self._client.run_pipeline(experiment, name, package, params=dict(parameters), **self._options)
             return str(run.run_id)
-
-        with self._package(compiled) as package:
-            return self._connection.repeated(lambda: create(package), f"submit the pipeline {self._name}")
 
     def address(self, run: str) -> str:
         """Returns the address of a run's page."""
         host = os.environ.get("KF_PIPELINES_UI_ENDPOINT") or self._config.host or ""
         return f"{host.rstrip('/')}/#/runs/details/{run}"
 
-    def wait(self, run: str) -> None:
-        """Waits for the end of a run.
-
-        Raises:
-            CocoflowError: it did not succeed.
-        """
-        while True:
-            found = self._connection.repeated(lambda: self._client.get_run(run), f"look at the run {run}")
-            if found.state in _ENDED:
-                break
-            time.sleep(POLL_SECONDS)
-        if found.state != "SUCCEEDED":
-            reason = f": {found.error.message}" if found.error is not None and found.error.message else ""
-            raise CocoflowError(f"the run {run} ended as {found.state}{reason}. Its log is at {self.address(run)}.")
+    def state(self, run: str) -> tuple[str, str]:
+        """Returns the state of a run, and the error message."""
+        with self._errors(f"look at the run {run}"):
+            found = self._client.get_run(run)
+        return str(found.state), str(found.error.message or "") if found.error else ""
 
     def create_schedule(
-        self, name: str, compiled: str, parameters: Mapping[str, str | int], schedule: ScheduleConfig, *, replace: bool
+        self,
+        name: str,
+        compiled: str,
+        parameters: Mapping[str, str | int],
+        schedule: ScheduleConfig,
+        replaced: Recurring | None,
     ) -> Recurring:
-        """Creates a recurring run, or one in place of those of this name.
-
-        Args:
-            name: of the recurring run.
-            compiled: text of the compiled pipeline.
-            parameters: values of its runs.
-            schedule: when it runs.
-            replace: delete a recurring run of this name after the new one is there.
-
-        Raises:
-            CocoflowError: one of this name exists, or the service refused it.
-        """
-        existing = self._named(name)
-        if existing and not replace:
-            raise CocoflowError(
-                f"a schedule is named {name} already ({existing[0].recurring_run_id}). Give another --name, or change "
-                "it with --replace."
+        """Creates a recurring run, and deletes the one that it replaces when the new one exists."""
+        experiment = self._experiment_id()
+        look_for = f"a schedule named {name} with `schedule list`"
+        with self._package(compiled) as package, self._errors(f"create the schedule {name}", look_for):
+            created = self._client.create_recurring_run(
+                experiment,
+                name,
+                start_time=_time_text(schedule.start_time),
+                end_time=_time_text(schedule.end_time),
+                cron_expression=six_fields(str(schedule.cron)),
+                max_concurrency=schedule.max_concurrent_runs,
+                no_catchup=True,
+                params=dict(parameters),
+                pipeline_package_path=package,
+                **self._options,
             )
-        if existing:
-            only([_recurring(one) for one in existing], name)
-        experiment, known = self._experiment_id(), {one.recurring_run_id for one in existing}
-
-        def create(package: str) -> Any:
-            # An earlier attempt may have created it although its answer was lost.
-            lost = [one for one in self._named(name) if one.recurring_run_id not in known]
-            return (
-                lost[0]
-                if lost
-                else self._client.create_recurring_run(
-                    experiment,
-                    name,
-                    start_time=_time_text(schedule.start_time),
-                    end_time=_time_text(schedule.end_time),
-                    cron_expression=six_fields(str(schedule.cron)),
-                    max_concurrency=schedule.max_concurrent_runs,
-                    no_catchup=True,
-                    params=dict(parameters),
-                    pipeline_package_path=package,
-                    enable_caching=None if self._config.caching else False,
-                    service_account=self._config.service_account,
-                )
-            )
-
-        with self._package(compiled) as package:
-            created = self._connection.repeated(lambda: create(package), f"create the schedule {name}")
-        for one in existing:
-            self._delete(one.recurring_run_id, name)
+        if replaced is not None:
+            self.delete_schedule(replaced)
         return _recurring(created)
 
-    def schedules(self) -> list[Recurring]:
-        """Returns all recurring runs of the namespace."""
-        found = self._recurring_runs(None, "list the schedules")
-        return [_recurring(one, self._last_run(one)) for one in found]
+    def schedules(self, name: str | None = None) -> list[Recurring]:
+        """Returns the recurring runs of the namespace; without a name also when they last ran."""
+        wanted = None if name is None else _name_is(name)
+        found: list[Any] = []
+        token: str | None = ""
+        with self._errors("list the schedules"):
+            while token is not None:
+                page = self._client.list_recurring_runs(
+                    page_token=token, page_size=_PAGE, namespace=self._namespace, filter=wanted
+                )
+                found += page.recurring_runs or []
+                token = page.next_page_token or None
+            return [_recurring(one, self._last_run(one) if name is None else None) for one in found]
 
-    def pause_schedule(self, name: str) -> None:
-        """Starts no more runs until the schedule is resumed; those that began go on.
+    def pause_schedule(self, schedule: Recurring) -> None:
+        """Starts no more runs until the schedule is resumed."""
+        with self._errors(f"pause the schedule {schedule.name}"):
+            self._client.disable_recurring_run(schedule.id)
 
-        Raises:
-            CocoflowError: no such schedule, several, or the service refused it.
-        """
-        number = self._id_of(name)
-        self._connection.repeated(lambda: self._client.disable_recurring_run(number), f"pause the schedule {name}")
+    def resume_schedule(self, schedule: Recurring) -> None:
+        """Continues a paused schedule."""
+        with self._errors(f"resume the schedule {schedule.name}"):
+            self._client.enable_recurring_run(schedule.id)
 
-    def resume_schedule(self, name: str) -> None:
-        """Continues a paused schedule; the runs in between are left out.
+    def delete_schedule(self, schedule: Recurring) -> None:
+        """Removes a schedule; its runs stay."""
+        with self._errors(f"delete the schedule {schedule.name}"):
+            self._client.delete_recurring_run(schedule.id)
 
-        Raises:
-            CocoflowError: see `pause_schedule`.
-        """
-        number = self._id_of(name)
-        self._connection.repeated(lambda: self._client.enable_recurring_run(number), f"resume the schedule {name}")
-
-    def delete_schedule(self, name: str) -> None:
-        """Removes a schedule; its runs stay.
-
-        Raises:
-            CocoflowError: see `pause_schedule`.
-        """
-        self._delete(self._id_of(name), name)
-
-    def _delete(self, number: str, name: str) -> None:
-        self._connection.repeated(lambda: self._client.delete_recurring_run(number), f"delete the schedule {name}")
+    def _errors(self, what: str, look_for: str | None = None) -> contextlib.AbstractContextManager[None]:
+        return translate_errors(what, self._config, look_for=look_for)
 
     def _experiment_id(self) -> str:
-        def create() -> str:
-            made = self._client.create_experiment(self._experiment, namespace=self._namespace)
-            return str(made.experiment_id)
+        name = self._config.experiment or self._name
+        with self._errors(f"create the experiment {name}"):  # or finds it
+            return str(self._client.create_experiment(name, namespace=self._namespace).experiment_id)
 
-        return self._connection.repeated(create, f"create the experiment {self._experiment}")
-
-    def _named(self, name: str) -> list[Any]:
-        return self._recurring_runs(_name_is(name), f"find the schedule {name}")
-
-    def _recurring_runs(self, wanted: str | None, what: str) -> list[Any]:
-        found: list[Any] = []
-        token = ""
-        while True:
-            page = self._connection.repeated(
-                lambda token=token: self._client.list_recurring_runs(
-                    page_token=token, page_size=_PAGE, namespace=self._namespace, filter=wanted
-                ),
-                what,
-            )
-            found += page.recurring_runs or []
-            token = page.next_page_token
-            if not token:
-                return found
-
-    def _last_run(self, one: Any) -> Any:
+    def _last_run(self, one: Any) -> datetime.datetime | None:
         """Returns when the newest run of a recurring run began, among the newest of its experiment."""
-        page = self._connection.repeated(
-            lambda: self._client.list_runs(page_size=_PAGE, sort_by="created_at desc", experiment_id=one.experiment_id),
-            "list the runs",
-        )
-        times = [run.created_at for run in page.runs or [] if run.recurring_run_id == one.recurring_run_id]
-        return times[0] if times else None
-
-    def _id_of(self, name: str) -> str:
-        found = [_recurring(one) for one in self._named(name)]
-        if not found:
-            found = [one for one in map(_recurring, self._recurring_runs(None, "list the schedules")) if one.id == name]
-        return only(found, name).id
+        page = self._client.list_runs(page_size=_PAGE, sort_by="created_at desc", experiment_id=one.experiment_id)
+        times = (run.created_at for run in page.runs or [] if run.recurring_run_id == one.recurring_run_id)
+        return next(times, None)
 
     @contextlib.contextmanager
     def _package(self, compiled: str) -> Iterator[str]:
         """Yields the path of a file with the compiled pipeline, from which the client reads."""
         with scratch_folder() as folder:
-            path = Path(folder) / f"{self._name}{TARGETS['kubeflow']}"
+            path = Path(folder) / f"{self._name}{TARGET.suffix}"
             write_text(path, compiled)
             yield str(path)
+
+
+def write_spec(job: dict[str, Any], defaults: Mapping[str, Any], platform: Mapping[str, Any] | None) -> str:
+    """Returns a compiled pipeline as YAML: the pipeline, whose parameters get defaults, and the platform."""
+    spec = job["pipelineSpec"]
+    # The file has no values of parameters beside the pipeline.
+    for name, described in spec["root"]["inputDefinitions"]["parameters"].items():
+        described.update(defaultValue=defaults[name], isOptional=True)
+    return yaml.safe_dump_all([spec, platform] if platform else [spec], sort_keys=True)
 
 
 def require_supported(schedule: ScheduleConfig) -> None:
@@ -278,7 +204,7 @@ def _time_text(moment: Any) -> Any:
     return None if moment is None else moment.astimezone(datetime.UTC).isoformat().replace("+00:00", "Z")
 
 
-def _recurring(one: Any, last_run: Any = None) -> Recurring:
+def _recurring(one: Any, last_run: datetime.datetime | None = None) -> Recurring:
     cron = one.trigger.cron_schedule if one.trigger is not None else None
     return Recurring(
         name=one.display_name,
@@ -287,3 +213,17 @@ def _recurring(one: Any, last_run: Any = None) -> Recurring:
         state=_STATES.get(str(one.status), str(one.status)),
         last_run=last_run,
     )
+
+
+TARGET = Target(
+    suffix=".yaml",
+    schema_2_1=True,  # the only one that open-source Kubeflow accepts
+    write=write_spec,
+    connect=Kubeflow,
+    check_schedule=require_supported,
+    accelerators=re.compile(r"[a-z0-9.-]+/[A-Za-z0-9_.-]+"),  # Kubernetes' names of resources
+    accelerator_examples="nvidia.com/gpu or amd.com/gpu",
+    has_nodes=True,
+    runs_drivers=False,
+    runs_custom_jobs=False,
+)

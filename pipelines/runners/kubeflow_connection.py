@@ -1,4 +1,4 @@
-"""Connection to Kubeflow Pipelines: its client, retries, and its errors in words."""
+"""Connection to Kubeflow Pipelines: its client, and its errors as messages with a remedy."""
 
 import contextlib
 import io
@@ -6,84 +6,37 @@ import json
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Iterator
+from typing import Any
 
-from components import retries
 from schemas.config.run import KubeflowConfig
 from schemas.errors import CocoflowError, ConfigError
 from schemas.quoting import one_line
 
 TOKEN_VARIABLE = "KUBEFLOW_TOKEN"
-_TEMPORARY = (502, 503, 504)
 _CONNECTION = re.compile(r"^\w+\(.*?\): ")  # urllib3 begins the reason with its connection's repr
-T = TypeVar("T")
+_NO_ACCESS = (
+    "{host} refuses access: {message} (status {status}). Check run.kubeflow.credentials and the token, and the rights "
+    "of its account in run.kubeflow.namespace."
+)
+_BY_STATUS = {
+    401: _NO_ACCESS,
+    403: _NO_ACCESS,
+    404: "{host} does not find it: {message}. Check the name, and that run.kubeflow.host is Kubeflow Pipelines 2.",
+    429: "{host} has too many requests or runs: {message}. Rerun the command later.",
+}
 
 
-class KubeflowConnection:
-    """The client of an installation.
-
-    Attributes:
-        client: kfp's own.
+def connect(config: KubeflowConfig) -> Any:
+    """Returns kfp's own client.
 
     Args:
         config: where and as whom.
 
     Raises:
         ConfigError: no token.
-        CocoflowError: it cannot be reached, or refuses the credentials.
+        CocoflowError: no service at this address, or it refuses the credentials.
     """
-
-    def __init__(self, config: KubeflowConfig) -> None:
-        self._config = config
-        with self._explained("connect"):
-            self.client = _client(config)
-
-    def repeated(self, work: Callable[[], T], what: str) -> T:
-        """Does work that may be done twice; repeats it while the service is unavailable.
-
-        Args:
-            work: requests of the client.
-            what: says what it does, for messages: "create the schedule mine".
-
-        Raises:
-            CocoflowError: it cannot be reached, or refused the requests.
-        """
-        # The client prints addresses, and warns of what does not concern a command line.
-        with self._explained(what), contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return retries.repeated(work, is_temporary=_is_temporary)
-
-    @contextlib.contextmanager
-    def _explained(self, what: str) -> Iterator[None]:
-        """Turns errors of the client and the service into ones that say what to do."""
-        try:
-            yield
-        except CocoflowError:
-            raise
-        except Exception as error:
-            reason = _explanation(error, self._config)
-            if reason is None:
-                raise
-            raise CocoflowError(f"Kubeflow Pipelines: cannot {what}: {reason}") from error
-
-
-def _is_temporary(error: Exception) -> bool:
-    import kfp_server_api
-
-    return isinstance(error, kfp_server_api.ApiException) and error.status in _TEMPORARY
-
-
-def _client(config: KubeflowConfig) -> Any:
-    import kfp
-    from kfp.client import ServiceAccountTokenVolumeCredentials
-
-    class Client(kfp.Client):
-        """The client, whose first request fails with its reason instead of a timeout."""
-
-        def get_kfp_healthz(self, sleep_duration: int = 5) -> Any:
-            return self._healthz_api.healthz_service_get_healthz()
-
     arguments: dict[str, Any] = {"host": config.host, "namespace": config.namespace or "kubeflow"}
     if config.credentials == "token":
         arguments["existing_token"] = os.environ.get(TOKEN_VARIABLE)
@@ -92,32 +45,63 @@ def _client(config: KubeflowConfig) -> Any:
                 f"run.kubeflow.credentials = token: the environment variable {TOKEN_VARIABLE} is empty. Put the bearer "
                 "token into it."
             )
-    if config.credentials == "service_account":
-        arguments["credentials"] = ServiceAccountTokenVolumeCredentials()
-    with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with translate_errors("connect", config):
+        import kfp
+        from kfp.client import ServiceAccountTokenVolumeCredentials
+
+        class Client(kfp.Client):
+            """The client, whose first request fails with its reason instead of a timeout."""
+
+            def get_kfp_healthz(self, sleep_duration: int = 5) -> Any:
+                return self._healthz_api.healthz_service_get_healthz()
+
+        if config.credentials == "service_account":
+            arguments["credentials"] = ServiceAccountTokenVolumeCredentials()
         return Client(**arguments)
 
 
-def _explanation(error: Exception, config: KubeflowConfig) -> str | None:
-    """What happened and what to do; None: the error does not come from the service or the way to it."""
+@contextlib.contextmanager
+def translate_errors(what: str, config: KubeflowConfig, *, look_for: str | None = None) -> Iterator[None]:
+    """Turns errors of the client and the service into messages with a remedy; hides what the client prints.
+
+    Args:
+        what: what the requests do, for messages: "create the schedule mine".
+        config: where the service is.
+        look_for: what to look for if it is unknown whether a request was carried out; None: a rerun is harmless.
+
+    Raises:
+        CocoflowError: the service cannot be reached, or refused a request.
+    """
+    try:
+        # The client prints addresses, and its warnings do not concern a command line.
+        with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    except CocoflowError:
+        raise
+    except Exception as error:
+        reason = _reason(error, config, look_for)
+        if reason is None:
+            raise
+        raise CocoflowError(f"Kubeflow Pipelines: cannot {what}: {reason}") from error
+
+
+def _reason(error: Exception, config: KubeflowConfig, look_for: str | None) -> str | None:
+    """Returns what happened and what to do; None: the error does not come from the service or the network."""
     import kfp_server_api
     import urllib3
 
+    lost = "" if look_for is None else f"It may have been done: look for {look_for} before you rerun the command."
     host = config.host or "the host that its client found"
     if isinstance(error, kfp_server_api.ApiException):
-        return _refusal(error, host)
+        status, message = error.status or 0, _message(error)
+        if status >= 500:
+            remedy = lost or "Look at the pod ml-pipeline, and rerun the command."
+            return f"{host} failed: {message} (status {status}). {remedy}"
+        text = _BY_STATUS.get(status, "{host} refuses the request: {message} (status {status}).")
+        return text.format(host=host, message=message, status=status)
     if isinstance(error, urllib3.exceptions.HTTPError):
-        reason = one_line(_CONNECTION.sub("", str(getattr(error, "reason", error)))[:400])
-        if config.host is None:
-            return (
-                "run.kubeflow.host is not set, and this machine has no Kubeflow Pipelines of its own "
-                f"({reason}). Name the address: --set run.kubeflow.host=https://HOST/pipeline."
-            )
-        return (
-            f"no connection to {host}: {reason}. Check run.kubeflow.host, the network and, for a forwarded port, "
-            "`kubectl port-forward`."
-        )
+        return _unreachable(getattr(error, "reason", error), config.host, lost)
     if isinstance(error, FileNotFoundError):
         return (
             f"no token of a service account at {error.filename}. Run inside of a pod with such a volume, set "
@@ -126,32 +110,29 @@ def _explanation(error: Exception, config: KubeflowConfig) -> str | None:
     return None
 
 
-def _refusal(error: Any, host: str) -> str:
-    message = _message(error)
-    if error.status in (401, 403):
+def _unreachable(error: Any, host: str | None, lost: str) -> str:
+    import urllib3
+
+    reason = one_line(_CONNECTION.sub("", str(error))[:400])
+    if host is None:
         return (
-            f"{host} refuses access: {message} (status {error.status}). Check run.kubeflow.credentials and the token, "
-            "and the rights of its account in run.kubeflow.namespace."
+            "run.kubeflow.host is not set, and this machine has no Kubeflow Pipelines of its own "
+            f"({reason}). Name the address: --set run.kubeflow.host=https://HOST/pipeline."
         )
-    if error.status == 404:
-        return (
-            f"{host} does not find it: {message}. Check the name, and that run.kubeflow.host is Kubeflow Pipelines 2."
-        )
-    if error.status == 429:
-        return f"{host} has too many requests or runs: {message}. Repeat the command later."
-    if error.status is not None and error.status >= 500:
-        return (
-            f"{host} failed, also on repeated requests: {message} (status {error.status}). Look at the pod "
-            "ml-pipeline, and repeat the command."
-        )
-    return f"{host} refuses the request: {message} (status {error.status})."
+    unsent = isinstance(error, urllib3.exceptions.NewConnectionError | urllib3.exceptions.ConnectTimeoutError)
+    if lost and not unsent:
+        return f"{host} gave no response: {reason}. {lost}"
+    return (
+        f"no connection to {host}: {reason}. Check run.kubeflow.host, the network and, for a forwarded port, "
+        "`kubectl port-forward`."
+    )
 
 
 def _message(error: Any) -> str:
-    """The service's own words."""
+    """Returns the service's own words."""
     try:
-        told = json.loads(error.body)
-        text = told.get("message") or told.get("error") or error.reason
+        content = json.loads(error.body)
+        text = content.get("message") or content.get("error") or error.reason
     except (AttributeError, TypeError, ValueError):
         text = error.body if isinstance(error.body, str) and error.body else error.reason
     return one_line(str(text)[:500]).rstrip(".")

@@ -1,34 +1,36 @@
 """Writes `run.resources` into a compiled pipeline, as its target takes them."""
 
 import difflib
-import re
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
+from pipelines.runners.target import Target
 from schemas.config.run import ACCELERATOR_VARIABLE, ResourcesConfig, RunConfig
 from schemas.errors import ConfigError
 
-# Form of the names of accelerators, and examples for a message.
-_VERTEX_ACCELERATOR = re.compile(r"[A-Z0-9_]+"), "NVIDIA_L4 or NVIDIA_TESLA_A100"
-_KUBERNETES_RESOURCE = re.compile(r"[a-z0-9.-]+/[A-Za-z0-9_.-]+"), "nvidia.com/gpu or amd.com/gpu"
 
-
-def require_resources(run: RunConfig, target: Literal["kubeflow", "vertex"]) -> None:
+def require_resources(run: RunConfig, name: str, target: Target) -> None:
     """Requires resources that the target has, by its own names.
+
+    Args:
+        run: its `resources`.
+        name: value of `--runner`, for messages.
+        target: where the pipeline will run.
 
     Raises:
         ConfigError: nodes on Vertex, or an accelerator with a name of the other target.
     """
-    form, examples = _VERTEX_ACCELERATOR if target == "vertex" else _KUBERNETES_RESOURCE
-    for name, resources in sorted(run.resources.items()):
+    for component, resources in sorted(run.resources.items()):
         for key in ("node_selector", "tolerations"):
-            if target == "vertex" and getattr(resources, key):
-                raise ConfigError(f"run.resources.{name}.{key}: Vertex has no nodes to choose from. Remove it.")
+            if getattr(resources, key) and not target.has_nodes:
+                raise ConfigError(
+                    f"run.resources.{component}.{key}: {name.capitalize()} has no nodes to choose from. Remove it."
+                )
         accelerator = resources.accelerator
-        if accelerator is not None and not form.fullmatch(accelerator):
+        if accelerator is not None and not target.accelerators.fullmatch(accelerator):
             raise ConfigError(
-                f"run.resources.{name}.accelerator = {accelerator}: --runner {target} has no accelerator of that name. "
-                f"Set it to one such as {examples}."
+                f"run.resources.{component}.accelerator = {accelerator}: --runner {name} has no accelerator of that "
+                f"name. Set it to one such as {target.accelerator_examples}."
             )
 
 

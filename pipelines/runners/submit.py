@@ -1,44 +1,30 @@
 """Compiles the pipeline and submits it, once or on a schedule, with the client of its target."""
 
 import difflib
+import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import Literal
 
 from detection.storage.gcs.objects import is_bucket_missing
 from detection.storage.paths import is_remote, split
 from pipelines.console import quiet_run
-from pipelines.runners.compiled import Target, compile_pipeline, require_compilable
-from pipelines.runners.schedules import Recurring
+from pipelines.runners.compiled import TARGETS, compile_pipeline, require_compilable
+from pipelines.runners.schedules import Recurring, only
+from pipelines.runners.target import Client
 from schemas.config.config import Config
 from schemas.config.runtime_parameters import RUNTIME_PARAMETERS, with_parameters
 from schemas.errors import CocoflowError, ConfigError, DataError
 from schemas.quoting import quoted
 
-if TYPE_CHECKING:
-    from pipelines.runners.kubeflow import Kubeflow
-    from pipelines.runners.vertex import Vertex
-
+POLL_SECONDS = 30.0  # between looks at a run
+_MAX_FAILED_LOOKS = 10  # in a row, until the service counts as gone
+_ENDED = ("SUCCEEDED", "FAILED", "CANCELLED", "CANCELED", "SKIPPED")
 _NAME_LENGTH = 128
-
-
-def connect(config: Config, target: Target) -> "Vertex | Kubeflow":
-    """Connects with the service that `config.run` names.
-
-    Raises:
-        CocoflowError: no credentials, or no such service.
-    """
-    if target == "vertex":
-        from pipelines.runners.vertex import Vertex
-
-        return Vertex(config)
-    from pipelines.runners.kubeflow import Kubeflow
-
-    return Kubeflow(config)
 
 
 def submit(
     config: Config,
-    target: Target,
+    target: str,
     assignments: Sequence[str] = (),
     *,
     record: Callable[[str], None],
@@ -49,7 +35,7 @@ def submit(
 
     Args:
         config: whole configuration; its paths are those of the containers.
-        target: where the pipeline runs.
+        target: key of `TARGETS`.
         assignments: values of parameters, `NAME=VALUE`.
         record: called with the run's name when it is submitted.
         wait: whether to wait for the end of the run.
@@ -64,18 +50,18 @@ def submit(
     """
     parameters = parameters_of(config, assignments)
     with quiet_run(None, verbose=verbose) as terminal:
-        service = _ready(config, target)
-        run = service.submit(compile_pipeline(config, target), parameters)
+        client = _ready(config, target)
+        run = client.submit(compile_pipeline(config, target), parameters)
         record(run)
         if wait:
             terminal.print(f"submitted {run}; waiting for its end", highlight=False, markup=False, soft_wrap=True)
-            service.wait(run)
-        return run, service.address(run)
+            _wait(client, run)
+        return run, client.address(run)
 
 
 def create_schedule(
     config: Config,
-    target: Target,
+    target: str,
     assignments: Sequence[str] = (),
     *,
     name: str | None = None,
@@ -86,7 +72,7 @@ def create_schedule(
 
     Args:
         config: whole configuration, with `run.schedule.cron`.
-        target: where the pipeline runs.
+        target: key of `TARGETS`.
         assignments: values of parameters, `NAME=VALUE`.
         name: of the schedule; None: `run.name`.
         replace: change a schedule of this name, if there is one.
@@ -104,15 +90,35 @@ def create_schedule(
     name = config.run.name if name is None else name
     if not 0 < len(name) <= _NAME_LENGTH:
         raise ConfigError(f"--name {quoted(name)}: a schedule's name has 1 to {_NAME_LENGTH} characters.")
-    if target == "kubeflow":
-        from pipelines.runners.kubeflow import require_supported
-
-        require_supported(schedule)
+    TARGETS[target].check_schedule(schedule)
     parameters = parameters_of(config, assignments)
     with quiet_run(None, verbose=verbose):
-        service = _ready(config, target)
-        compiled = compile_pipeline(config, target)
-        return service.create_schedule(name, compiled, parameters, schedule, replace=replace)
+        client = _ready(config, target)
+        existing = client.schedules(name)
+        if existing and not replace:
+            raise CocoflowError(
+                f"a schedule is named {name} already ({existing[0].id}). Give another --name, or change it with "
+                "--replace."
+            )
+        replaced = only(existing, name) if existing else None
+        return client.create_schedule(name, compile_pipeline(config, target), parameters, schedule, replaced)
+
+
+def change_schedule(config: Config, target: str, action: Literal["pause", "resume", "delete"], name: str) -> None:
+    """Pauses, resumes or deletes a schedule.
+
+    Args:
+        config: whole configuration.
+        target: key of `TARGETS`.
+        action: what to do.
+        name: name of the schedule, its id, or the last part of its id.
+
+    Raises:
+        CocoflowError: no such schedule, several, or the service refused it.
+    """
+    client = TARGETS[target].connect(config)
+    found = client.schedules(name) or [one for one in client.schedules() if name in (one.id, one.id.rpartition("/")[2])]
+    getattr(client, f"{action}_schedule")(only(found, name))
 
 
 def parameters_of(config: Config, assignments: Sequence[str]) -> dict[str, str | int]:
@@ -148,15 +154,37 @@ def _typed(name: str, text: str) -> str | int:
         raise ConfigError(f"--parameter {name}={quoted(text)}: a whole number is needed.") from None
 
 
-def _ready(config: Config, target: Target) -> "Vertex | Kubeflow":
+def _ready(config: Config, target: str) -> Client:
     """Checks what the run needs, and connects, before the pipeline is compiled for 20 seconds."""
     require_compilable(config, target)
-    service = connect(config, target)
-    _require_buckets(config, target)
-    return service
+    client = TARGETS[target].connect(config)
+    _require_buckets(config)
+    return client
 
 
-def _require_buckets(config: Config, target: Target) -> None:
+def _wait(client: Client, run: str) -> None:
+    """Waits for the end of a run.
+
+    Raises:
+        CocoflowError: it did not succeed, or the service cannot be reached for several minutes.
+    """
+    failed_looks, state, error = 0, "", ""
+    while state not in _ENDED:
+        try:
+            state, error = client.state(run)
+            failed_looks = 0
+        except CocoflowError:
+            failed_looks += 1
+            if failed_looks == _MAX_FAILED_LOOKS:
+                raise
+        if state not in _ENDED:
+            time.sleep(POLL_SECONDS)
+    if state != "SUCCEEDED":
+        reason = f": {error}" if error else ""
+        raise CocoflowError(f"the run {run} ended as {state}{reason}. Its log is at {client.address(run)}.")
+
+
+def _require_buckets(config: Config) -> None:
     """Requires the buckets that the run writes to.
 
     Raises:
@@ -169,20 +197,11 @@ def _require_buckets(config: Config, target: Target) -> None:
         try:
             missing = is_bucket_missing(path)
         except DataError:
-            if target == "vertex":
-                raise
-            continue  # Kubeflow's containers may have credentials that this machine lacks
+            continue  # the containers may have credentials that this machine lacks
         if missing:
-            bucket = split(path)[0]
+            bucket, vertex = split(path)[0], config.run.vertex
+            place = "" if vertex.project is None else f" --project={vertex.project} --location={vertex.region}"
             raise CocoflowError(
                 f"{key} = {path}: there is no bucket {bucket}. Create it with `gcloud storage buckets create "
-                f"gs://{bucket}{_bucket_flags(config, target)}`, or name another one."
+                f"gs://{bucket}{place}`, or name another one."
             )
-
-
-def _bucket_flags(config: Config, target: Target) -> str:
-    vertex = config.run.vertex
-    if target != "vertex":
-        return ""
-    project = "" if vertex.project is None else f" --project={vertex.project}"
-    return f"{project} --location={vertex.region}"

@@ -1,29 +1,36 @@
-"""Submits to Vertex AI Pipelines: jobs, and schedules that create jobs."""
+"""Submits to Vertex AI Pipelines: jobs, and schedules that create jobs.
 
+The clients are the generated ones.  The SDK's `PipelineJob` and `PipelineJobSchedule` lack network attachments and
+persistent resources, and take twice as long to import.  Over REST, unlike gRPC, they obey HTTPS_PROXY and
+REQUESTS_CA_BUNDLE as Cloud Storage's client does.
+"""
+
+import contextlib
 import copy
 import importlib
 import json
+import re
 import secrets
 import time
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
-from components.vertex_service import TIMEOUT, Connection, Version
-from pipelines.runners.schedules import Recurring, only
+from components.vertex_errors import Place, translate_errors
+from pipelines.runners.schedules import Recurring
+from pipelines.runners.target import Target
 from schemas.config.config import Config
 from schemas.config.recurrence import ScheduleConfig
 from schemas.config.run import VertexConfig
 from schemas.errors import CocoflowError
 
-POLL_SECONDS = 30.0  # between looks at a running job
+_TIMEOUT = 120.0  # seconds without a response
 _ID_CHARACTERS = 100  # of at most 128, as a time follows
-_OPERATION_MINUTES = 5.0  # for a deletion
-_ENDED = ("SUCCEEDED", "FAILED", "CANCELLED")
 _UPDATABLE = ("cron", "start_time", "end_time", "max_run_count")
 
 
 class Vertex:
-    """Vertex AI Pipelines of one project and region.
+    """Vertex AI Pipelines of one project and region: a `pipelines.runners.target.Client`.
 
     Args:
         config: whole configuration.
@@ -35,30 +42,37 @@ class Vertex:
     def __init__(self, config: Config) -> None:
         self._name = config.run.name
         self._config = config.run.vertex
-        self._connection = Connection(self._config.project, self._config.region)
-        self._place = self._connection.place
+        self._place = Place(self._config.project or "", self._config.region)
         # Only v1beta1's jobs have a default runtime.
-        self._version: Version = "v1" if self._config.persistent_resource.name is None else "v1beta1"
+        version = "v1" if self._config.persistent_resource.name is None else "v1beta1"
+        # The libraries warn of a user's own credentials and of their own future; neither fits a command line.
+        with self._errors("connect"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import google.auth
+
+            credentials, found = google.auth.default(scopes=["https://www.googleapis.com/auth/cloud-platform"])
+            api: Any = importlib.import_module(f"google.cloud.aiplatform_{version}")
+            options = {"api_endpoint": self._place.host}
+            arguments = {"credentials": credentials, "transport": "rest", "client_options": options}
+            self._pipelines = api.PipelineServiceClient(**arguments)
+            self._schedules = api.ScheduleServiceClient(**arguments)
+            self._types = api.types
+        if not (self._place.project or found):
+            raise CocoflowError(
+                "Vertex AI: the credentials name no project. Name one with --set run.vertex.project=PROJECT."
+            )
+        self._place = Place(self._place.project or str(found), self._place.region)
 
     def submit(self, compiled: str, parameters: Mapping[str, str | int]) -> str:
-        """Creates a pipeline job, and returns its resource name.
-
-        Args:
-            compiled: text of the compiled pipeline.
-            parameters: values of this run.
-
-        Raises:
-            CocoflowError: the service refused it, or cannot be reached.
-        """
-        client = self._connection.client("pipeline_service", self._version)
-        parent, job, number = self._place.parent, self._job(compiled, parameters), job_id(self._name)
-        request = {"parent": parent, "pipeline_job": job, "pipeline_job_id": number}
-        submitted = self._connection.created(
-            lambda: client.create_pipeline_job(request=request, retry=None, timeout=TIMEOUT),
-            lambda: client.get_pipeline_job(name=f"{parent}/pipelineJobs/{number}", retry=None, timeout=TIMEOUT),
-            f"submit the pipeline {self._name}",
-        )
-        return str(submitted.name)
+        """Creates a pipeline job and returns its resource name."""
+        number = job_id(self._name)
+        request = {
+            "parent": self._place.parent,
+            "pipeline_job": self._job(compiled, parameters),
+            "pipeline_job_id": number,
+        }
+        with self._errors(f"submit the pipeline {self._name}", f"the job {number} at {self.address(number)}"):
+            return str(self._pipelines.create_pipeline_job(request, timeout=_TIMEOUT).name)
 
     def address(self, run: str) -> str:
         """Returns the address of a job's page in the console."""
@@ -68,157 +82,96 @@ class Vertex:
             f"{run.rpartition('/')[2]}?project={place.project}"
         )
 
-    def wait(self, run: str) -> None:
-        """Waits for the end of a job.
-
-        Raises:
-            CocoflowError: it did not succeed.
-        """
-        client = self._connection.client("pipeline_service")
-        while True:
-            job = self._connection.call(client.get_pipeline_job, f"look at the job {run}", name=run)
-            state = job.state.name.removeprefix("PIPELINE_STATE_")
-            if state in _ENDED:
-                break
-            time.sleep(POLL_SECONDS)
-        if state != "SUCCEEDED":
-            reason = f": {job.error.message}" if job.error.message else ""
-            raise CocoflowError(f"the job {run} ended as {state}{reason}. Its log is at {self.address(run)}.")
+    def state(self, run: str) -> tuple[str, str]:
+        """Returns the state of a job, and the error message."""
+        with self._errors(f"look at the job {run}"):
+            job = self._pipelines.get_pipeline_job(name=run, timeout=_TIMEOUT)
+        return job.state.name.removeprefix("PIPELINE_STATE_"), job.error.message
 
     def create_schedule(
-        self, name: str, compiled: str, parameters: Mapping[str, str | int], schedule: ScheduleConfig, *, replace: bool
+        self,
+        name: str,
+        compiled: str,
+        parameters: Mapping[str, str | int],
+        schedule: ScheduleConfig,
+        replaced: Recurring | None,
     ) -> Recurring:
-        """Creates a schedule, or replaces the one of this name.
-
-        Args:
-            name: of the schedule.
-            compiled: text of the compiled pipeline.
-            parameters: values of its runs.
-            schedule: when it runs.
-            replace: change a schedule of this name, if there is one.
+        """Creates a schedule, or updates the one that it replaces.
 
         Raises:
-            CocoflowError: a schedule of this name exists, or the service refused it.
+            CocoflowError: the old schedule has what the new one lacks and Vertex AI cannot remove; or see `Client`.
         """
-        wanted = self._schedule(name, self._job(compiled, parameters), schedule)
-        existing = self._named(name)
-        if existing and not replace:
-            raise CocoflowError(
-                f"a schedule is named {name} already ({existing[0].name}). Give another --name, or change it with "
-                "--replace."
-            )
-        if existing:
-            only([_recurring(one) for one in existing], name)
-            return self._update(existing[0], wanted)
-        client = self._connection.client("schedule_service", self._version)
-
-        def create() -> Any:
-            # An earlier attempt may have created it although its answer was lost.
-            lost = self._named(name)
-            if lost:
-                return lost[0]
-            return client.create_schedule(parent=self._place.parent, schedule=wanted, retry=None, timeout=TIMEOUT)
-
-        return _recurring(self._connection.repeated(create, f"create the schedule {name}"))
-
-    def schedules(self) -> list[Recurring]:
-        """Returns all schedules of pipelines in the project and region."""
-        return [_recurring(one) for one in self._list("create_pipeline_job_request:*", "list the schedules")]
-
-    def pause_schedule(self, name: str) -> None:
-        """Ends new runs until the schedule is resumed; those that began go on.
-
-        Raises:
-            CocoflowError: no such schedule, several, or the service refused it.
-        """
-        client = self._connection.client("schedule_service")
-        self._connection.call(client.pause_schedule, f"pause the schedule {name}", name=self._id_of(name))
-
-    def resume_schedule(self, name: str) -> None:
-        """Continues a paused schedule; the runs in between are left out.
-
-        Raises:
-            CocoflowError: see `pause_schedule`.
-        """
-        client = self._connection.client("schedule_service")
-        self._connection.call(client.resume_schedule, f"resume the schedule {name}", name=self._id_of(name))
-
-    def delete_schedule(self, name: str) -> None:
-        """Removes a schedule; its runs stay.
-
-        Raises:
-            CocoflowError: see `pause_schedule`.
-        """
-        client, what = self._connection.client("schedule_service"), f"delete the schedule {name}"
-        operation = self._connection.call(client.delete_schedule, what, name=self._id_of(name))
-        self._connection.finished(operation, what, minutes=_OPERATION_MINUTES)
-
-    def _job(self, compiled: str, parameters: Mapping[str, str | int]) -> Any:
-        module = self._types()
-        message = module.PipelineJob()
-        _parse(pipeline_job(json.loads(compiled), self._config, parameters, project=self._place.project), message)
-        return message
-
-    def _schedule(self, name: str, job: Any, schedule: ScheduleConfig) -> Any:
-        types = self._types()
-        message = types.Schedule(
+        new = self._types.Schedule(
             display_name=name,
             cron=f"TZ={schedule.time_zone} {schedule.cron}",
+            start_time=schedule.start_time,
+            end_time=schedule.end_time,
+            max_run_count=schedule.max_runs,
             # The first limits the starts of jobs, the second the jobs that have not ended.
             max_concurrent_run_count=schedule.max_concurrent_runs,
             max_concurrent_active_run_count=schedule.max_concurrent_runs,
             allow_queueing=schedule.allow_queueing,
-            create_pipeline_job_request=types.CreatePipelineJobRequest(parent=self._place.parent, pipeline_job=job),
+            create_pipeline_job_request={
+                "parent": self._place.parent,
+                "pipeline_job": self._job(compiled, parameters),
+            },
         )
-        if schedule.start_time is not None:
-            message.start_time = schedule.start_time
-        if schedule.end_time is not None:
-            message.end_time = schedule.end_time
-        if schedule.max_runs is not None:
-            message.max_run_count = schedule.max_runs
-        return message
+        if replaced is not None:
+            return self._update(replaced, new)
+        request = {"parent": self._place.parent, "schedule": new}
+        with self._errors(f"create the schedule {name}", f"a schedule named {name} with `schedule list`"):
+            return _recurring(self._schedules.create_schedule(request, timeout=_TIMEOUT))
 
-    def _update(self, existing: Any, wanted: Any) -> Recurring:
-        from google.protobuf.field_mask_pb2 import FieldMask
+    def schedules(self, name: str | None = None) -> list[Recurring]:
+        """Returns the schedules of pipelines in the project and region."""
+        escaped = (name or "").replace("\\", "\\\\").replace('"', '\\"')
+        wanted = "create_pipeline_job_request:*" if name is None else f'display_name="{escaped}"'
+        request = {"parent": self._place.parent, "filter": wanted}
+        with self._errors("list the schedules"):
+            return [_recurring(one) for one in self._schedules.list_schedules(request, timeout=_TIMEOUT)]
 
-        name = wanted.display_name
-        fixed = [key for key in _UPDATABLE if getattr(existing, key) and not getattr(wanted, key)]
-        fixed = [key for key in fixed if key != "start_time"]  # it is the time of creation unless it was given
-        if fixed:
-            raise CocoflowError(
-                f"the schedule {name} has {' and '.join(fixed)}, which Vertex AI can change but not remove. Give a new "
-                "value, or delete the schedule and create it again."
-            )
-        paths = [key for key in _UPDATABLE if getattr(wanted, key)]
-        paths += ["max_concurrent_run_count", "max_concurrent_active_run_count", "allow_queueing"]
-        paths.append("create_pipeline_job_request")
-        wanted.name = existing.name
-        client = self._connection.client("schedule_service", self._version)
-        updated = self._connection.call(
-            client.update_schedule,
-            f"update the schedule {name}",
-            schedule=wanted,
-            update_mask=FieldMask(paths=paths),
-        )
-        return _recurring(updated)
+    def pause_schedule(self, schedule: Recurring) -> None:
+        """Starts no more runs until the schedule is resumed."""
+        with self._errors(f"pause the schedule {schedule.name}"):
+            self._schedules.pause_schedule(name=schedule.id, timeout=_TIMEOUT)
 
-    def _named(self, name: str) -> list[Any]:
-        escaped = name.replace("\\", "\\\\").replace('"', '\\"')
-        return self._list(f'display_name="{escaped}"', f"find the schedule {name}")
+    def resume_schedule(self, schedule: Recurring) -> None:
+        """Continues a paused schedule."""
+        with self._errors(f"resume the schedule {schedule.name}"):
+            self._schedules.resume_schedule(name=schedule.id, timeout=_TIMEOUT)
 
-    def _list(self, expression: str, what: str) -> list[Any]:
-        client = self._connection.client("schedule_service")
-        return self._connection.listed(client.list_schedules, what, parent=self._place.parent, filter=expression)
+    def delete_schedule(self, schedule: Recurring) -> None:
+        """Removes a schedule; its runs stay."""
+        with self._errors(f"delete the schedule {schedule.name}"):
+            self._schedules.delete_schedule(name=schedule.id, timeout=_TIMEOUT)
 
-    def _id_of(self, name: str) -> str:
-        """Returns the resource name of a schedule, which the user may give by name, number or resource name."""
-        found = [_recurring(one) for one in self._named(name)]
-        if not found and (name.isdecimal() or name.startswith("projects/")):
-            return name if "/" in name else f"{self._place.parent}/schedules/{name}"
-        return only(found, name).id
+    def _errors(self, what: str, look_for: str | None = None) -> contextlib.AbstractContextManager[None]:
+        return translate_errors(what, self._place, look_for=look_for)
 
-    def _types(self) -> Any:
-        return importlib.import_module(f"google.cloud.aiplatform_{self._version}.types")
+    def _job(self, compiled: str, parameters: Mapping[str, str | int]) -> Any:
+        job = pipeline_job(json.loads(compiled), self._config, parameters, project=self._place.project)
+        return self._types.PipelineJob.from_json(json.dumps(job))
+
+    def _update(self, replaced: Recurring, new: Any) -> Recurring:
+        with self._errors(f"update the schedule {new.display_name}"):
+            existing = self._schedules.get_schedule(name=replaced.id, timeout=_TIMEOUT)
+            fixed = [key for key in ("end_time", "max_run_count") if getattr(existing, key) and not getattr(new, key)]
+            if fixed:
+                raise CocoflowError(
+                    f"the schedule {new.display_name} has {' and '.join(fixed)}, which Vertex AI can change but not "
+                    "remove. Give a new value, or delete the schedule and create it again."
+                )
+            new.name = replaced.id
+            paths = [key for key in _UPDATABLE if getattr(new, key)]
+            paths += ["max_concurrent_run_count", "max_concurrent_active_run_count", "allow_queueing"]
+            paths.append("create_pipeline_job_request")
+            request = {"schedule": new, "update_mask": {"paths": paths}}
+            return _recurring(self._schedules.update_schedule(request, timeout=_TIMEOUT))
+
+
+def write_job(job: dict[str, Any], defaults: Mapping[str, Any], platform: Mapping[str, Any] | None) -> str:
+    """Returns a compiled pipeline as JSON: the job, which has the values of parameters, and no platform."""
+    return json.dumps(job, sort_keys=True, indent=2) + "\n"
 
 
 def pipeline_job(
@@ -277,12 +230,6 @@ def _value(value: str | int) -> dict[str, str]:
     return {"intValue": str(value)} if isinstance(value, int) else {"stringValue": value}
 
 
-def _parse(tree: Mapping[str, Any], message: Any) -> None:
-    from google.protobuf import json_format
-
-    json_format.ParseDict(tree, message._pb)
-
-
 def _recurring(schedule: Any) -> Recurring:
     return Recurring(
         name=schedule.display_name,
@@ -292,3 +239,17 @@ def _recurring(schedule: Any) -> Recurring:
         next_run=schedule.next_run_time or None,
         last_run=schedule.last_scheduled_run_response.scheduled_run_time or None,
     )
+
+
+TARGET = Target(
+    suffix=".json",
+    schema_2_1=False,
+    write=write_job,
+    connect=Vertex,
+    check_schedule=lambda schedule: None,
+    accelerators=re.compile(r"[A-Z0-9_]+"),
+    accelerator_examples="NVIDIA_L4 or NVIDIA_TESLA_A100",
+    has_nodes=False,
+    runs_drivers=True,
+    runs_custom_jobs=True,
+)

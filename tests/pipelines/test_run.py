@@ -18,7 +18,7 @@ from detection.storage import files, paths
 from detection.storage.json_files import read_json
 from detection.storage.paths import join
 from detection.storage.staging import local_copy
-from pipelines.runners.compiled import TARGETS, Target
+from pipelines.runners.compiled import TARGETS
 from pipelines.runs.history import RunHistory
 from schemas.artifacts import (
     ANALYSIS_JSON,
@@ -295,10 +295,10 @@ def test_beam_runs_the_same_pipeline(
 
 @pytest.mark.parametrize("target", ["vertex", pytest.param("kubeflow", marks=pytest.mark.extended)])
 def test_a_compiled_pipeline_gives_the_same_metrics(
-    *, target: Target, installed_programs: Path, gcs: Bucket, tmp_path: Path, first_run: Path, digits: Path
+    *, target: str, installed_programs: Path, gcs: Bucket, tmp_path: Path, first_run: Path, digits: Path
 ) -> None:
     """Executed with the wheel alone, on gs:// alone, and with other parameters than it was compiled with."""
-    compiled = tmp_path / f"pipeline{TARGETS[target]}"
+    compiled = tmp_path / f"pipeline{TARGETS[target].suffix}"
     root = f"{gcs.path}/runs/compiled"
     settings = (
         *FEW_STEPS,

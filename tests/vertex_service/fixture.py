@@ -1,11 +1,11 @@
 """Fixture of the loopback Vertex AI."""
 
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
-from components import retries
 from tests.storage_emulator.fixture import Bucket
 
 PROJECT = "my-project"
@@ -57,8 +57,19 @@ class LoopbackVertex:
 
 @pytest.fixture
 def vertex(gcs: Bucket, monkeypatch: pytest.MonkeyPatch) -> LoopbackVertex:
-    """An empty Vertex AI; this process and its children find it at Google's addresses."""
-    monkeypatch.setattr(retries, "FIRST_DELAY", 0.01)
+    """An empty Vertex AI; this process and its children find it at Google's addresses, over REST alone."""
     service = LoopbackVertex(gcs)
     gcs.emulator.vertex("reset")
     return service
+
+
+@pytest.fixture
+def vertex_over_rest(vertex: LoopbackVertex, monkeypatch: pytest.MonkeyPatch) -> LoopbackVertex:
+    """An empty Vertex AI for the clients that prefer gRPC, with the same messages."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        from google.cloud import aiplatform_v1
+    for client in (aiplatform_v1.ModelServiceClient, aiplatform_v1.EndpointServiceClient):
+        transports = type(client)._transport_registry
+        monkeypatch.setattr(type(client), "_transport_registry", {"rest": transports["rest"]})
+    return vertex

@@ -22,11 +22,10 @@ HOST = re.compile(r"([a-z0-9-]+)-aiplatform\.googleapis\.com(:443)?")
 _NO_HOST = (
     "<!DOCTYPE html><html lang=en><title>Error 404 (Not Found)!!1</title><p>The requested URL was not found.</html>"
 )
-_PLACE = r"/(v1|v1beta1)/projects/([^/]+)/locations/([^/]+)"
+_PLACE = r"/(v1|v1beta1|ui)/projects/([^/]+)/locations/([^/]+)"
 PROJECT_NUMBERS = {"my-project": "12345"}  # resource names in answers have the number
 _PAGE = 2  # small, so that lists have several pages
 _TYPE = "type.googleapis.com/google.cloud.aiplatform"
-_LOOKS = 2  # at lists, until the result of an operation that nobody asks for appears in them
 
 
 class VertexService:
@@ -123,6 +122,8 @@ class VertexService:
                 version, project, location, *names = match.groups()
                 if location != region:
                     raise RefusedError(400, f"The request for {location} came to the endpoint of {region}.")
+                if version == "ui":  # the clients ask there for operations, over REST
+                    version = "v1"
                 types = importlib.import_module(f"google.cloud.aiplatform_{version}.types")
                 call = _Call(request, types, _numbered(f"projects/{project}/locations/{location}"), version)
                 self._log.append({"method": method, "path": path, "query": call.query, "body": None})
@@ -273,10 +274,11 @@ class VertexService:
         error = next((one for one in self._faults if one["times"] and one.get("operation") == method), None)
         if error is not None:
             error["times"] -= 1
-            self._operations[name] = begun | {"done": True, "error": error["body"]}
+            # An empty error: it never ends.
+            self._operations[name] = begun | ({"done": True, "error": error["body"]} if error["body"] else {})
         else:
             response = {"@type": f"{package}.{kind or method + 'Response'}", **result}
-            self._operations[name] = begun | {"done": True, "response": response, "work": done, "looks": _LOOKS}
+            self._operations[name] = begun | {"done": True, "response": response, "work": done}
         return begun
 
     def _operation(self, call: "_Call", path: str) -> Any:
@@ -301,9 +303,7 @@ class VertexService:
 
     def _page(self, call: "_Call", kind: str, found: list[dict[str, Any]]) -> Any:
         for operation in self._operations.values():
-            operation["looks"] = operation.get("looks", 0) - 1
-            if operation["looks"] < 0:
-                _finished(operation)
+            _finished(operation)
         first = int(call.query.get("pageToken") or 0)
         page: dict[str, Any] = {kind: found[first : first + _PAGE]}
         if len(found) > first + _PAGE:
@@ -334,7 +334,7 @@ class _Call:
 def _finished(operation: dict[str, Any]) -> dict[str, Any]:
     """Does an operation's work, once; returns what is told of it."""
     operation.pop("work", lambda: None)()
-    return {key: value for key, value in operation.items() if key != "looks"}
+    return operation
 
 
 def _numbered(name: str) -> str:

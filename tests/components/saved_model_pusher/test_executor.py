@@ -45,12 +45,13 @@ def push(tmp_path: Path, inputs: dict[str, list[Any]], **properties: str) -> Any
     return pushed
 
 
-def test_a_pushed_version_is_registered(tmp_path: Path, model: Any, vertex: LoopbackVertex) -> None:
+def test_a_pushed_version_is_registered(tmp_path: Path, model: Any, vertex_over_rest: LoopbackVertex) -> None:
     from tfx.types import standard_artifacts
 
     from components.saved_model_pusher.executor import Executor
     from components.saved_model_pusher.model_registry import Registration
 
+    vertex = vertex_over_rest
     folder = f"{vertex.bucket.path}/serving"
     settings = ["push.vertex.model_registry=true", "push.vertex.endpoint.name=digits", f"push.directory={folder}"]
     registration = Registration.of(load_config(None, [*settings, f"run.vertex.project={PROJECT}"]))

@@ -21,6 +21,11 @@ from schemas.errors import CocoflowError, ConfigError
 from tests.vertex_service.fixture import NAMED, PARENT, PROJECT, LoopbackVertex
 
 
+@pytest.fixture
+def vertex(vertex_over_rest: LoopbackVertex) -> LoopbackVertex:
+    return vertex_over_rest
+
+
 def _settings(*assignments: str) -> Registration:
     given = ("run.root=gs://bucket/run", "run.name=digits", f"run.vertex.project={PROJECT}")
     config = load_config(None, [*given, "push.vertex.model_registry=true", *assignments])
@@ -190,8 +195,8 @@ def test_what_a_failure_left_is_made_up_for(vertex: LoopbackVertex) -> None:
     assert re.fullmatch(
         rf"Vertex AI: cannot deploy {NAMED}/models/1001@2 to {NAMED}/endpoints/\d+: the quota of project my-project in "
         r"us-central1 is used up: The following quotas are exceeded: CustomModelServingCPUsPerProjectPerRegion\. .*"
-        rf"The version is pushed to {version}, and what served before serves on; a repeated run registers and deploys "
-        r"what is missing\.",
+        rf"The version is pushed to {version}, and the endpoint still serves the previous one; a rerun registers and "
+        r"deploys what is missing\.",
         str(raised.value),
     )
     [endpoint] = vertex.kept("/endpoints/").values()
@@ -219,47 +224,31 @@ def _versions(vertex: LoopbackVertex, version: str) -> list[str]:
 
 
 @pytest.mark.parametrize("status", UNANSWERED)
-@pytest.mark.parametrize("earlier", [0, 3])
-def test_an_upload_whose_answer_is_lost_is_not_repeated(vertex: LoopbackVertex, earlier: int, status: int) -> None:
-    settings = _settings()
-    for number in range(earlier):
-        register(_pushed(vertex, number), settings)
+@pytest.mark.parametrize("done", [True, False])
+def test_an_upload_whose_answer_is_lost_is_reported(vertex: LoopbackVertex, *, status: int, done: bool) -> None:
+    """It is not sent twice, and a rerun finds it."""
+    settings, version = _settings(), _pushed(vertex, 17)
+    register(_pushed(vertex, 16), settings)
     vertex.requests()
-    version = _pushed(vertex, 17)
-    vertex.refuse(status, "The service is unavailable.", path=":upload", after=True)
+    vertex.refuse(status, "The service is unavailable.", path=":upload", after=done)
+    label = f"{PUSH_LABEL}={push_label(version)}"
+    with pytest.raises(
+        CocoflowError, match=rf"It may have been done: look for a version with the label {label} in the"
+    ):
+        register(version, settings)
+    assert len(_changes(vertex)) == done
     registered = register(version, settings)
-    assert [path.rpartition(":")[2] for path, _ in _changes(vertex)] == ["upload"]
-    assert _versions(vertex, version) == [registered.model]
-    assert register(version, settings) == registered
-
-
-@pytest.mark.parametrize("status", UNANSWERED)
-def test_an_upload_that_was_not_accepted_is_sent_again(
-    vertex: LoopbackVertex, status: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("components.retries.RETRY_SECONDS", 0.2)
-    version = _pushed(vertex, 17)
-    vertex.refuse(status, "The service is unavailable.", path=":upload")
-    registered = register(version, _settings())
     assert _versions(vertex, version) == [registered.model]
 
 
-def test_an_upload_that_is_never_answered_ends_after_two_requests(
-    vertex: LoopbackVertex, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("components.retries.RETRY_SECONDS", 0.05)
-    vertex.refuse(503, "The service is unavailable.", path=":upload", times=2)
-    version = _pushed(vertex, 17)
-    with pytest.raises(CocoflowError, match=r"cannot upload .*: the service failed, also on repeated requests"):
-        register(version, _settings())
-    assert register(version, _settings()).model == f"{NAMED}/models/1001@1"
-
-
 @pytest.mark.parametrize("status", UNANSWERED)
-def test_an_endpoint_is_created_once(vertex: LoopbackVertex, status: int) -> None:
+def test_an_endpoint_whose_answer_is_lost_is_reported(vertex: LoopbackVertex, status: int) -> None:
     settings = _settings("push.vertex.endpoint.name=digits")
     vertex.refuse(status, "The service is unavailable.", path="/endpoints$", after=True)
-    registered = register(_pushed(vertex, 17), settings)
+    version = _pushed(vertex, 17)
+    with pytest.raises(CocoflowError, match=r"look for an endpoint named digits before you rerun the command\."):
+        register(version, settings)
+    registered = register(version, settings)
     assert list(vertex.kept("/endpoints/")) == [registered.endpoint]
 
 
@@ -296,7 +285,10 @@ def test_a_local_folder_is_refused(tmp_path: Any) -> None:
 
 def test_a_deployment_that_takes_too_long(vertex: LoopbackVertex, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("components.saved_model_pusher.model_registry._UPLOAD_MINUTES", 0.0)
-    with pytest.raises(CocoflowError, match=r"not done after 0 minutes\. It goes on there as .*/operations/\d+"):
+    vertex.fail(0, {}, method="none", operation="UploadModel")
+    with pytest.raises(
+        CocoflowError, match=r"cannot upload .*: it is still running: .* It may have been done: look for"
+    ):
         register(_pushed(vertex, 17), _settings())
 
 

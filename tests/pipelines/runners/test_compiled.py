@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 import pipeline_runner
-from pipelines.runners.compiled import Target, require_compilable
+from pipelines.runners.compiled import require_compilable
 from schemas.config.config import Config
 from schemas.config.config_io import load_config
 from schemas.config.run import ACCELERATOR_VARIABLE
@@ -103,13 +103,13 @@ def test_the_schema_is_the_targets(whole: Compiled, target: str) -> None:
         assert whole.job is None
 
 
-def test_every_task_is_a_node_with_its_inputs_outputs_and_parameters(whole: Compiled, target: Target) -> None:
+def test_every_task_is_a_node_with_its_inputs_outputs_and_parameters(whole: Compiled, target: str) -> None:
     from tfx.orchestration.data_types import RuntimeParameter
     from tfx.utils import name_utils
 
     from pipelines.pipeline import create_remote_pipeline
 
-    nodes = create_remote_pipeline(_config(), target).components
+    nodes = create_remote_pipeline(_config(), custom_jobs=target == "vertex").components
     assert set(whole.spec.root.dag.tasks) == {node.id for node in nodes}
     assert {node.id for node in nodes} >= {"training_window", "model_to_start_from", "previous_blessed_model"}
     producers = _producers(nodes)
@@ -160,7 +160,7 @@ def test_the_graph_is_that_of_the_local_pipeline(tmp_path: Path) -> None:
 
     write_data_set(tmp_path / "1")
     local = create_pipeline(load_config(None, [*WHOLE, f"data.root={tmp_path}/{{SPAN}}", f"run.root={tmp_path}/run"]))
-    remote = create_remote_pipeline(_config(), "kubeflow")
+    remote = create_remote_pipeline(_config(), custom_jobs=False)
     assert {node.id for node in local.components} == {node.id for node in remote.components}
     resolvers = {"training_window", "model_to_start_from", "previous_blessed_model"}
     here, there = (
@@ -283,7 +283,7 @@ def test_nodes_are_chosen_on_kubeflow_only() -> None:
 
 
 @pytest.mark.parametrize(("target", "other"), [("vertex", "kubeflow"), ("kubeflow", "vertex")])
-def test_an_accelerator_of_the_other_target_is_refused(target: Target, other: str) -> None:
+def test_an_accelerator_of_the_other_target_is_refused(target: str, other: str) -> None:
     config = _config(f"run.resources.DetectionTrainer.accelerator={ACCELERATORS[other]}")
     refused = rf"accelerator = {ACCELERATORS[other]}: --runner {target} has no .* Set it to one such as "
     with pytest.raises(ConfigError, match=refused + ACCELERATORS[target]):

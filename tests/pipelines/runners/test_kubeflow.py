@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 import pipeline_runner
-from components import retries
 from pipelines.runners import kubeflow as runner
 from pipelines.runners import kubeflow_connection
 from pipelines.runners import submit as submit_module
@@ -23,7 +22,6 @@ from tests.storage_emulator.fixture import Bucket
 def kubeflow(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[KubeflowService]:
     """An empty service; the client finds no other, and no settings of this machine."""
     monkeypatch.setattr(submit_module, "compile_pipeline", lambda config, target: compiled(target))
-    monkeypatch.setattr(retries, "FIRST_DELAY", 0.01)
     monkeypatch.setattr("kfp.Client._LOCAL_KFP_CONTEXT", str(tmp_path / "context.json"))
     for name in ("KF_PIPELINES_ENDPOINT", "KF_PIPELINES_UI_ENDPOINT", "KUBECONFIG"):
         monkeypatch.delenv(name, raising=False)
@@ -95,10 +93,10 @@ def test_wait_tells_how_the_run_ended(
     ends: list[dict[str, Any]] = [{"state": "RUNNING"}, {"state": "SUCCEEDED"}]
 
     def end(seconds: float) -> None:
-        assert seconds == runner.POLL_SECONDS
+        assert seconds == submit_module.POLL_SECONDS
         kubeflow.kept[max(key for key in kubeflow.kept if key.startswith("run-"))].update(ends.pop(0))
 
-    monkeypatch.setattr(runner.time, "sleep", end)
+    monkeypatch.setattr(submit_module.time, "sleep", end)
     assert _run(kubeflow, "submit", "--wait") == 0
     ends.append({"state": "FAILED", "error": {"code": 9, "message": "The trainer failed."}})
     capsys.readouterr()
@@ -219,13 +217,12 @@ def test_tokens(
             "page not found",
             "does not find it: page not found. Check the name, and that run.kubeflow.host is Kubeflow",
         ),
-        (429, {"message": "Too many runs."}, "has too many requests or runs: Too many runs. Repeat the command later."),
+        (429, {"message": "Too many runs."}, "has too many requests or runs: Too many runs. Rerun the command later."),
         (400, {"message": "The spec is invalid."}, "refuses the request: The spec is invalid (status 400)."),
         (
             500,
             {"message": "Internal error."},
-            "failed, also on repeated requests: Internal error (status 500). Look at the pod ml-pipeline, and repeat "
-            "the command.",
+            "failed: Internal error (status 500). It may have been done: look for the run 'digits ",
         ),
     ],
 )
@@ -239,22 +236,30 @@ def test_a_refusal_is_one_message(
     assert error.count("\n") == 1
 
 
-def test_an_unavailable_service_is_asked_again(kubeflow: KubeflowService) -> None:
-    kubeflow.faults += [("POST", "/runs", 503, "no backend", False), ("POST", "/runs", 503, "no backend", True)]
-    assert _run(kubeflow, "submit") == 0
-    kubeflow.faults.append(("POST", "/recurringruns", 503, "no backend", True))
-    assert _run(kubeflow, "schedule", "create", "--cron", "0 3 * * *") == 0
-    kinds = [name.rpartition("-")[0] for name in kubeflow.kept]
-    assert kinds == ["experiment", "run", "recurring_run"]
-
-
-def test_a_service_that_stays_unavailable(
-    kubeflow: KubeflowService, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("done", [True, False])
+def test_a_lost_answer_is_reported(
+    kubeflow: KubeflowService, capsys: pytest.CaptureFixture[str], *, done: bool
 ) -> None:
-    monkeypatch.setattr(retries, "RETRY_SECONDS", 0.05)
-    kubeflow.faults += [("GET", "/recurringruns", 503, "no backend", False)] * 100
+    """Nothing is sent twice, and what the message names is there if the request was carried out."""
+    kubeflow.faults.append(("POST", "/runs", 503, "no backend", done))
+    assert _run(kubeflow, "submit") == 1
+    error = capsys.readouterr().err
+    end = rf"look for the run '(digits [^']+)' at {kubeflow.host}/#/runs before you rerun the command\.$"
+    match = re.search(rf"no backend \(status 503\)\. It may have been done: {end}", error)
+    assert match is not None, error
+    assert [one["display_name"] for one in kubeflow.kept.values() if "run_id" in one] == [match[1]] * done
+    kubeflow.faults.append(("POST", "/recurringruns", 503, "no backend", done))
+    assert _run(kubeflow, "schedule", "create", "--cron", "0 3 * * *") == 1
+    error = capsys.readouterr().err
+    assert "It may have been done: look for a schedule named digits with `schedule list` before you rerun" in error
+    assert [one["display_name"] for one in kubeflow.kept.values() if "recurring_run_id" in one] == ["digits"] * done
+
+
+def test_what_may_be_repeated_is_not_looked_for(kubeflow: KubeflowService, capsys: pytest.CaptureFixture[str]) -> None:
+    kubeflow.faults.append(("GET", "/recurringruns", 503, "no backend", False))
     assert _run(kubeflow, "schedule", "list") == 1
-    assert "failed, also on repeated requests: no backend (status 503)" in capsys.readouterr().err
+    told = "failed: no backend (status 503). Look at the pod ml-pipeline, and rerun the command.\n"
+    assert capsys.readouterr().err.endswith(told)
 
 
 def test_no_way_to_the_service(kubeflow: KubeflowService, capsys: pytest.CaptureFixture[str]) -> None:

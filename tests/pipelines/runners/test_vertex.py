@@ -4,6 +4,7 @@ import json
 import re
 import socket
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -119,11 +120,11 @@ def test_wait_tells_how_the_job_ended(
     ends: list[dict[str, Any]] = [{"state": "PIPELINE_STATE_RUNNING"}, {"state": "PIPELINE_STATE_SUCCEEDED"}]
 
     def end(seconds: float) -> None:
-        assert seconds == runner.POLL_SECONDS
+        assert seconds == submit_module.POLL_SECONDS
         [name] = [name for name, job in vertex.kept("/pipelineJobs/").items() if "SUCC" not in job["state"]]
         vertex.change(name, **ends.pop(0))
 
-    monkeypatch.setattr(runner.time, "sleep", end)
+    monkeypatch.setattr(submit_module.time, "sleep", end)
     assert _run(vertex, "submit", "--wait") == 0
     assert len(vertex.requests("GET", "/pipelineJobs/")) == 3
     ends.append({"state": "PIPELINE_STATE_FAILED", "error": {"code": 9, "message": "The trainer failed."}})
@@ -131,7 +132,7 @@ def test_wait_tells_how_the_job_ended(
     assert _run(vertex, "submit", "--wait") == 1
     error = capsys.readouterr().err.splitlines()[-1]
     assert re.match(
-        rf"error: the job {NAMED}/pipelineJobs/digits-\S+ ended as FAILED: The trainer failed\.\. Its", error
+        rf"error: the run {NAMED}/pipelineJobs/digits-\S+ ended as FAILED: The trainer failed\.\. Its", error
     )
 
 
@@ -226,7 +227,7 @@ def test_list_pause_resume_delete(vertex: LoopbackVertex, capsys: pytest.Capture
         "cannot be paused." in capsys.readouterr().err
     )
     assert _run(vertex, "schedule", "resume", "1002") == 0  # its number
-    assert _run(vertex, "schedule", "delete", f"{PARENT}/schedules/1001") == 0
+    assert _run(vertex, "schedule", "delete", f"{NAMED}/schedules/1001") == 0
     assert _run(vertex, "schedule", "list") == 0
     table = capsys.readouterr().out
     assert "three" in table
@@ -235,15 +236,15 @@ def test_list_pause_resume_delete(vertex: LoopbackVertex, capsys: pytest.Capture
     next_run = datetime.fromisoformat("2030-01-02T02:00:00Z").astimezone()
     assert f"{next_run:%Y-%m-%d}" in table
     [paused, resumed, deleted] = [one for one in vertex.requests() if one["method"] != "GET"]
-    assert (resumed["path"], resumed["body"]) == (f"/v1/{PARENT}/schedules/1002:resume", {})
-    assert (deleted["method"], deleted["path"], deleted["query"]) == ("DELETE", f"/v1/{PARENT}/schedules/1001", {})
+    assert (resumed["path"], resumed["body"]) == (f"/v1/{NAMED}/schedules/1002:resume", {})
+    assert (deleted["method"], deleted["path"], deleted["query"]) == ("DELETE", f"/v1/{NAMED}/schedules/1001", {})
 
 
 def test_a_schedule_that_is_not_one(vertex: LoopbackVertex, capsys: pytest.CaptureFixture[str]) -> None:
     assert _run(vertex, "schedule", "pause", "nightly") == 1
     assert capsys.readouterr().err == "error: no schedule is named nightly. `schedule list` shows all.\n"
     assert _run(vertex, "schedule", "delete", "4711") == 1
-    assert f"{NAMED}/schedules/4711 is not found" in capsys.readouterr().err
+    assert capsys.readouterr().err == "error: no schedule is named 4711. `schedule list` shows all.\n"
     assert _run(vertex, "schedule", "list") == 0
     assert capsys.readouterr().out == "no schedules\n"
     assert _run(vertex, "schedule", "create", "--cron", "0 3 * * *") == 0
@@ -268,7 +269,7 @@ FIELD = {"@type": "type.googleapis.com/google.rpc.BadRequest"}
             "Vertex AI API has not been used in project 12345 before or it is disabled.",
             {"reason": "SERVICE_DISABLED", "metadata": {"service": "aiplatform.googleapis.com"}},
             "the API aiplatform.googleapis.com is disabled in project my-project. Enable it with `gcloud services "
-            "enable aiplatform.googleapis.com --project my-project`, wait a few minutes, and repeat the command.",
+            "enable aiplatform.googleapis.com --project my-project`, wait a few minutes, and rerun the command.",
         ),
         (
             403,
@@ -291,8 +292,8 @@ FIELD = {"@type": "type.googleapis.com/google.rpc.BadRequest"}
             429,
             "Quota exceeded for pipeline jobs.",
             {"reason": "RATE_LIMIT_EXCEEDED", "metadata": {"quota_metric": "aiplatform.googleapis.com/pipeline_jobs"}},
-            "the quota of project my-project in us-central1 is used up (limit "
-            "aiplatform.googleapis.com/pipeline_jobs): "
+            "the quota of project my-project in us-central1 is used up "
+            "(aiplatform.googleapis.com/pipeline_jobs): "
             "Quota exceeded for pipeline jobs. Wait for other jobs, ask for more at "
             "https://console.cloud.google.com/iam-admin/quotas?project=my-project, or choose another region with "
             "--set run.vertex.region=REGION.",
@@ -330,8 +331,8 @@ FIELD = {"@type": "type.googleapis.com/google.rpc.BadRequest"}
             500,
             "Internal error encountered.",
             None,
-            "the service failed, also on repeated requests: Internal error encountered (status 500). Repeat the "
-            "command later; https://status.cloud.google.com tells of outages.",
+            "the service failed: Internal error encountered (status 500). It may have been done: look for the job "
+            "JOB at PAGE/JOB?project=my-project before you rerun the command.",
         ),
     ],
 )
@@ -342,7 +343,9 @@ def test_a_refusal_is_one_message(
     times = 99 if status == 401 else 1  # the client logs in again on its own first
     vertex.refuse(status, message, info=info, path="/pipelineJobs", times=times)
     assert _run(vertex, "submit") == 1
-    assert capsys.readouterr().err == f"{SUBMIT}{told}\n"
+    error = re.sub(r"digits-\d{14}-[0-9a-f]{6}", "JOB", capsys.readouterr().err)
+    page = "https://console.cloud.google.com/vertex-ai/locations/us-central1/pipelines/runs"
+    assert error.replace(page, "PAGE") == f"{SUBMIT}{told}\n"
     assert vertex.kept("") == {}
 
 
@@ -364,34 +367,55 @@ def test_a_conflict(vertex: LoopbackVertex, capsys: pytest.CaptureFixture[str]) 
     assert _run(vertex, "schedule", "pause", "digits") == 1
     assert capsys.readouterr().err == (
         "error: Vertex AI: cannot pause the schedule digits: The schedule is being changed. Choose another name, or "
-        "repeat the command if another one changed it meanwhile.\n"
+        "rerun the command if someone else changed it meanwhile.\n"
     )
 
 
-def test_an_unavailable_service_is_asked_again(vertex: LoopbackVertex) -> None:
-    vertex.refuse(503, "The service is unavailable.", path="/pipelineJobs", times=2)
-    assert _run(vertex, "submit") == 0
-    assert len(vertex.kept("/pipelineJobs/")) == 1
+@pytest.mark.parametrize("status", [503, 502, 504, 0])  # 0: the connection breaks
+@pytest.mark.parametrize("done", [True, False])
+def test_a_lost_answer_is_reported(
+    vertex: LoopbackVertex, capsys: pytest.CaptureFixture[str], *, status: int, done: bool
+) -> None:
+    """Nothing is sent twice, and what the message names is there if the request was carried out."""
+    vertex.refuse(status, "The service is unavailable.", path="/pipelineJobs", after=done)
+    assert _run(vertex, "submit") == 1
+    error = capsys.readouterr().err
+    match = re.search(
+        r"\. It may have been done: look for the job (\S+) at (\S+) before you rerun the command\.$", error
+    )
+    assert match is not None, error
+    assert match[1] in match[2]
+    assert list(vertex.kept("/pipelineJobs/")) == [f"{NAMED}/pipelineJobs/{match[1]}"] * done
+    vertex.refuse(status, "The service is unavailable.", path="/schedules", after=done)
+    assert _run(vertex, "schedule", "create", "--cron", "0 3 * * *") == 1
+    error = capsys.readouterr().err
+    assert "It may have been done: look for a schedule named digits with `schedule list` before you rerun" in error
+    assert [one["displayName"] for one in vertex.kept("/schedules/").values()] == ["digits"] * done
 
 
-def test_a_lost_answer_does_not_start_a_second_job(vertex: LoopbackVertex) -> None:
-    vertex.refuse(503, "The service is unavailable.", path="/pipelineJobs", after=True)
-    assert _run(vertex, "submit") == 0
-    assert len(vertex.kept("/pipelineJobs/")) == 1
-    vertex.refuse(503, "The service is unavailable.", path="/schedules", after=True)
-    assert _run(vertex, "schedule", "create", "--cron", "0 3 * * *") == 0
-    assert len(vertex.kept("/schedules/")) == 1
+def test_what_may_be_repeated_is_not_looked_for(vertex: LoopbackVertex, capsys: pytest.CaptureFixture[str]) -> None:
+    vertex.refuse(503, "The service is unavailable.", method="GET", path="/schedules")
+    assert _run(vertex, "schedule", "list") == 1
+    assert capsys.readouterr().err == (
+        "error: Vertex AI: cannot list the schedules: the service failed: The service is unavailable (status 503). "
+        "Rerun the command later; https://status.cloud.google.com tells of outages.\n"
+    )
 
 
-def test_a_service_that_stays_unavailable(
+def test_waiting_survives_an_unavailable_service(
     vertex: LoopbackVertex, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("components.retries.RETRY_SECONDS", 0.05)
-    vertex.refuse(503, "The service is unavailable.", path="/pipelineJobs", times=1000)
-    assert _run(vertex, "submit") == 1
-    assert "the service failed, also on repeated requests: The service is unavailable (status 503)" in (
-        capsys.readouterr().err
-    )
+    def end(_: float) -> None:
+        for job in vertex.kept("/pipelineJobs/"):
+            vertex.change(job, state="PIPELINE_STATE_SUCCEEDED")
+
+    monkeypatch.setattr(submit_module.time, "sleep", end)
+    unavailable = partial(vertex.refuse, 503, "The service is unavailable.", method="GET", path="/pipelineJobs/")
+    unavailable(times=9)
+    assert _run(vertex, "submit", "--wait") == 0
+    unavailable(times=10)
+    assert _run(vertex, "submit", "--wait") == 1
+    assert "cannot look at the job" in capsys.readouterr().err
 
 
 def test_an_unknown_region(
@@ -427,7 +451,7 @@ def test_no_way_to_the_service(
         assert _run(vertex, "schedule", "list") == 1
     error = capsys.readouterr().err
     assert error.startswith("error: Vertex AI: cannot list the schedules: no connection: ")
-    assert error.endswith("Check the network and proxy, and repeat the command.\n")
+    assert error.endswith("Check the network and proxy, and rerun the command.\n")
 
 
 def test_no_credentials(

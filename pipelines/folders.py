@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from detection.storage.atomic import explained, new_directory, shared_directory, temporary_folder
-from detection.storage.literal_paths import has_pattern_characters
 from detection.storage.lock import exclusive_use
-from detection.storage.paths import absolute, is_remote, join, require_supported
+from detection.storage.paths import absolute, is_remote, join, literal_path, require_supported
 from detection.storage.staging import CACHE_VARIABLE, cache_path
 from schemas.artifacts import CONFIG_YAML, HISTORY, SUMMARY_JSON, TRAINING
 from schemas.config.config import Config
@@ -28,12 +27,7 @@ class RunLayout:
 
     def __init__(self, config: Config) -> None:
         require_supported(config.run.root, "run.root")
-        self.root = absolute(config.run.root)
-        if has_pattern_characters(self.root):
-            raise ConfigError(
-                f"run.root = {self.root}: TFX takes paths with one of [ ] * ? \\ for patterns, and would not find "
-                "its files there. Choose another folder; the data may be in such a folder."
-            )
+        self.root = literal_path(absolute(config.run.root), "run.root")
         self.artifacts = join(self.root, "artifacts")
         self.file_records = join(self.artifacts, ".files")
         self.unregistered = join(self.root, "unregistered")
@@ -47,7 +41,9 @@ class RunLayout:
         directory = config.push.directory
         if directory:
             require_supported(directory, "push.directory")
-        self.push_directory = absolute(directory) if directory else join(self.root, "serving")
+        self.push_directory = (
+            literal_path(absolute(directory), "push.directory") if directory else join(self.root, "serving")
+        )
 
 
 class RemoteLayout:

@@ -2,8 +2,7 @@
 
 import os
 
-from detection.storage.literal_paths import has_pattern_characters
-from detection.storage.paths import absolute, is_remote, join, require_supported
+from detection.storage.paths import absolute, is_remote, join, literal_path, require_supported
 from schemas.artifacts import CONFIG_YAML, HISTORY, SUMMARY_JSON, TRAINING
 from schemas.config.config import Config
 from schemas.errors import ConfigError
@@ -21,12 +20,7 @@ class RunLayout:
 
     def __init__(self, config: Config) -> None:
         require_supported(config.run.root, "run.root")
-        self.root = absolute(config.run.root)
-        if has_pattern_characters(self.root):
-            raise ConfigError(
-                f"run.root = {self.root}: TFX takes paths with one of [ ] * ? \\ for patterns, and would not find "
-                "its files there. Choose another folder; the data may be in such a folder."
-            )
+        self.root = literal_path(absolute(config.run.root), "run.root")
         self.artifacts = join(self.root, "artifacts")
         self.file_records = join(self.artifacts, ".files")
         self.unregistered = join(self.root, "unregistered")
@@ -40,7 +34,9 @@ class RunLayout:
         directory = config.push.directory
         if directory:
             require_supported(directory, "push.directory")
-        self.push_directory = absolute(directory) if directory else join(self.root, "serving")
+        self.push_directory = (
+            literal_path(absolute(directory), "push.directory") if directory else join(self.root, "serving")
+        )
 
 
 class RemoteLayout:

@@ -26,8 +26,6 @@ LOCAL_ONLY = {
     "components/coco_evaluator/tfma/slice_metrics.py": "a temporary folder for TFMA's writer",
     "components/detection_trainer/executor.py": "a local working folder, and new folders that storage yields",
     "components/detection_trainer/working_folder.py": "a training's local working folder, and copies that storage made",
-    "components/saved_model_pusher/publish.py": "a local push folder; storage publishes to a remote one",
-    "components/saved_model_pusher/retention.py": "a local push folder; storage removes from a remote one",
     "components/saved_model_pusher/serving_check.py": "the result file of a process that imports nothing of ours",
     "components/saved_model_pusher/validate.py": "a temporary folder for the result of a process",
     "detection/datasets/annotations.py": "copies that storage made",

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from detection.storage.files import is_file, walk_states
-from detection.storage.gcs.objects import crc32c
+from detection.storage.checksums import contents
+from detection.storage.files import is_file
 from detection.storage.json_files import parse_file
-from detection.storage.paths import is_remote, join
+from detection.storage.paths import join
 from detection.storage.versions import numbered_versions
 from schemas.artifacts import (
     EXTRA_FILES,
@@ -84,9 +84,5 @@ def digest_of(folder: str | Path, *, ignored: frozenset[str]) -> str:
         ignored: relative paths of files that do not count: `NO_EFFECT` makes it the digest of a
             version, `ADDED_FILES` that of the model, before and after its push.
     """
-    listed = sorted(
-        (name, state.size, state.checksum if is_remote(folder) else crc32c(Path(folder, name)))
-        for name, state in walk_states(folder).items()
-        if name not in ignored
-    )
+    listed = sorted((name, *content) for name, content in contents(folder).items() if name not in ignored)
     return hashlib.sha256(json.dumps(listed).encode()).hexdigest()

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from detection.storage.literal_paths import literal_path
+from detection.storage.paths import literal_path
 from detection.storage.processes import tied
 from detection.storage.staging import local_copy
 from schemas.errors import RefusedModelError

@@ -12,8 +12,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 from detection.inference.results import OUTPUT_OF_IOU_TYPE, Results, results_from_outputs
 from detection.storage.checksums import require_checksums
 from detection.storage.files import is_file, require_files, walk_files
-from detection.storage.literal_paths import literal_path
-from detection.storage.paths import is_remote, join
+from detection.storage.paths import is_remote, join, literal_path
 from detection.storage.reading import read_bytes
 from detection.storage.staging import local_copy
 from detection.types import EncodedImage
@@ -156,13 +155,14 @@ class SavedModelDetector(ExportedDetector):
     """
 
     def __init__(self, *, folder: str | Path, batch_size: int) -> None:
+        literal_path(folder)
         require_saved_model(folder)
         local = local_copy(folder, complete=SAVED_MODEL_FILE)
         require_files(join(local, name) for name in walk_files(local))
         require_checksums(folder, local)
         try:
             # The loaded object owns the signature's variables, so it is kept.
-            self._model = tf.saved_model.load(literal_path(local))
+            self._model = tf.saved_model.load(str(local))
         except Exception as error:  # a damaged one makes TensorFlow raise whatever it stumbles over
             raise _damaged(folder, "does not load", error) from error
         signature = self._model.signatures.get(serving.ENCODED_SIGNATURE)

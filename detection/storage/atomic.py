@@ -283,7 +283,7 @@ def temporary_folder(destination: str | Path, *, mode: int = 0o777) -> Iterator[
     destination = Path(destination)
     destination.parent.mkdir(parents=True, exist_ok=True)
     remove_leftovers(destination.parent, destination.name)
-    folder = hidden_sibling(destination)
+    folder, owner = hidden_sibling(destination), os.getpid()
     folder.mkdir(mode)
     with _lock(folder):
         try:
@@ -293,8 +293,9 @@ def temporary_folder(destination: str | Path, *, mode: int = 0o777) -> Iterator[
             (folder / _CONTENT).mkdir()
             yield folder / _CONTENT
         finally:
-            with contextlib.suppress(OSError):
-                _remove(folder)
+            if os.getpid() == owner:  # not a forked child at its end
+                with contextlib.suppress(OSError):
+                    _remove(folder)
 
 
 def remove_leftovers(parent: str | Path, destination: str | None = None) -> list[Path]:

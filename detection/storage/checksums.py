@@ -1,12 +1,14 @@
-"""SHA-256 of files, and of those of an exported model, so that a broken copy is reported instead of loaded."""
+"""Checksums of files, and of those of an exported model, so that a broken copy is reported instead of loaded."""
 
 import hashlib
 from pathlib import Path, PurePosixPath
 
 from detection.storage.atomic import write_json
-from detection.storage.files import is_file
+from detection.storage.files import is_file, walk_states
+from detection.storage.gcs.folders import OWN_FILES
+from detection.storage.gcs.objects import crc32c
 from detection.storage.json_files import read_json
-from detection.storage.paths import join
+from detection.storage.paths import is_remote, join
 from schemas.artifacts import CHECKSUMS_JSON, EXTRA_FILES
 from schemas.errors import DataError
 
@@ -19,6 +21,21 @@ def sha256(path: str | Path) -> str:
     """
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def contents(folder: str | Path) -> dict[str, tuple[int, str]]:
+    """Returns size in bytes and CRC32C, in base64, of each file below a folder by relative path.
+
+    What marks a remote folder as complete or unfinished is left out.
+
+    Raises:
+        DataError: a file is a pipe, socket or device, or cannot be read.
+    """
+    return {
+        name: (state.size, state.checksum if is_remote(folder) else crc32c(Path(folder, name)))
+        for name, state in walk_states(folder).items()
+        if name not in OWN_FILES
+    }
 
 
 def write_checksums(folder: Path) -> None:

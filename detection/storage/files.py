@@ -99,6 +99,18 @@ def list_folders(path: str | Path) -> list[str]:
         return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
 
 
+def list_files(path: str | Path) -> list[str]:
+    """Returns the names directly in a folder that are no folders, sorted.
+
+    Raises:
+        DataError: see `list_folders`.
+    """
+    if is_remote(path):
+        return [name_of(stored.path) for stored in gcs.list_folder(str(path))[0]]
+    with _explained(path, "list the folder"), os.scandir(path or ".") as entries:
+        return sorted(entry.name for entry in entries if not entry.is_dir())
+
+
 def list_folder(path: str | Path) -> list[str]:
     """Returns the names directly in a folder, sorted.
 

@@ -6,7 +6,6 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from detection.storage.gcs import objects
@@ -18,21 +17,6 @@ from schemas.errors import CocoflowError, DataError
 
 _ATTEMPTS = 5
 _NEVER = (LOCK_FILE, "*.tmp")  # names, at any depth, that are never mirrored
-
-
-@dataclass(frozen=True)
-class _Known:
-    """A file that is the same on both sides.
-
-    Attributes:
-        size: bytes.
-        changed: time of the local file's last change in ns.
-        stored: the object.
-    """
-
-    size: int
-    changed: int
-    stored: objects.Stored
 
 
 class Mirror:
@@ -53,8 +37,9 @@ class Mirror:
         self._use = use
         self._last = last
         self._exclude = (*exclude, *_NEVER)
-        self._known: dict[str, _Known] = {}
-        self._attempted: dict[str, set[str]] = {}  # name -> checksums of uploads whose end is not known
+        # Files that are the same on both sides: the local file's size and time of change in ns, and the object.
+        self._known: dict[str, tuple[tuple[int, int] | None, objects.Stored]] = {}
+        self._failed = False
         self._lock = threading.Lock()
 
     def pull(self) -> None:
@@ -72,7 +57,7 @@ class Mirror:
                 with contextlib.suppress(AbsentError, ConflictError):  # written after it was listed
                     self._pull()
                     return
-        raise DataError(f"{self.path}: changes all the time. Wait until its writer has ended, and repeat the command.")
+        raise DataError(f"{self.path}: is being written. Wait for the writer to finish, then rerun.")
 
     def push(self) -> None:
         """Uploads the files that changed since the last `pull` or `push`, and deletes what is gone.
@@ -89,21 +74,11 @@ class Mirror:
             return
         with self._lock:
             self.require_held()
-            present = {name: self.local / name for name in self._local_names()}
-            changed = [name for name, file in present.items() if self._has_changed(name, file)]
-            ranks = {name: self._rank(name) for name in changed}
-            in_parallel(self._upload, [name for name in changed if ranks[name] < 0])
-            for name in sorted((name for name in changed if ranks[name] >= 0), key=lambda name: (ranks[name], name)):
-                self._upload(name)
-            gone = sorted(set(self._known) - set(present), key=lambda name: (-self._rank(name), name))
-            for name in gone:
-                objects.delete(self._known[name].stored.path, generation=self._known[name].stored.generation)
-                del self._known[name]
-            for name in sorted(set(self._attempted) - set(present)):
-                stored = objects.find(join(self.path, name))
-                if stored is not None and stored.crc32c in self._attempted[name]:
-                    objects.delete(stored.path, generation=stored.generation)
-                del self._attempted[name]
+            if self._failed:
+                self._look_again()
+            self._failed = True
+            self._push()
+            self._failed = False
 
     def require_held(self) -> None:
         """Checks that this process still holds the folder, if it did; see `lock.Use`.
@@ -115,20 +90,40 @@ class Mirror:
         if self._use is not None:
             self._use.require_held()
 
+    def _look_again(self) -> None:
+        """Lists the remote folder after a failed push: a write may have been done, and only its answer got lost."""
+        known, unknown = self._known, (None, None)
+        self._known = {
+            name: known[name] if known.get(name, unknown)[1] == stored else (None, stored)
+            for name, stored in self._listed().items()
+        }
+
+    def _push(self) -> None:
+        present = self._local_names()
+        changed = [(self._rank(name), name) for name in present if self._has_changed(name)]
+        in_parallel(self._upload, [name for rank, name in changed if rank < 0])
+        for _, name in sorted(one for one in changed if one[0] >= 0):
+            self._upload(name)
+        for name in sorted(set(self._known) - set(present), key=lambda name: (-self._rank(name), name)):
+            stored = self._known[name][1]
+            objects.delete(stored.path, generation=stored.generation)
+            del self._known[name]
+
     def _pull(self) -> None:
-        listed = {relative(one.path, self.path): one for one in objects.list_tree(str(self.path))}
-        listed = {name: one for name, one in listed.items() if not self._is_excluded(name)}
+        listed = self._listed()
         wanted = [
-            (name, one)
-            for name, one in listed.items()
-            if name not in self._known
-            or self._known[name].stored.generation != one.generation
-            or self._has_changed(name, self.local / name)
+            (name, stored)
+            for name, stored in listed.items()
+            if name not in self._known or self._known[name][1] != stored or self._has_changed(name)
         ]
         in_parallel(lambda job: self._download(*job), wanted)
         for name in set(self._known) - set(listed):
             (self.local / name).unlink(missing_ok=True)
             del self._known[name]
+
+    def _listed(self) -> dict[str, objects.Stored]:
+        listed = {relative(one.path, self.path): one for one in objects.list_tree(str(self.path))}
+        return {name: one for name, one in listed.items() if not self._is_excluded(name)}
 
     def _download(self, name: str, stored: objects.Stored) -> None:
         file = self.local / name
@@ -139,37 +134,17 @@ class Mirror:
             unfinished.replace(file)
         finally:
             unfinished.unlink(missing_ok=True)
-        self._note(name, file, stored)
+        self._known[name] = (_facts(file), stored)
 
     def _upload(self, name: str) -> None:
         file = self.local / name
-        before = file.stat()
-        known = self._known.get(name)
-        path = join(self.path, name)
-        try:
-            stored = objects.write(path, file, generation=known.stored.generation if known else 0)
-        except ConflictError:
-            current = objects.find(path)
-            if current is None or current.crc32c not in self._attempted.get(name, ()):
-                raise
-            stored = objects.write(path, file, generation=current.generation)
-        except DataError:
-            # It may have been written all the same, and only the answer got lost.
-            self._attempted.setdefault(name, set()).add(objects.crc32c(file))
-            raise
-        self._attempted.pop(name, None)
-        self._known[name] = _Known(before.st_size, before.st_mtime_ns, stored)
+        facts = _facts(file)
+        generation = self._known[name][1].generation if name in self._known else 0
+        self._known[name] = (facts, objects.write(join(self.path, name), file, generation=generation))
 
-    def _note(self, name: str, file: Path, stored: objects.Stored) -> None:
-        status = file.stat()
-        self._known[name] = _Known(status.st_size, status.st_mtime_ns, stored)
-
-    def _has_changed(self, name: str, file: Path) -> bool:
-        known = self._known.get(name)
-        if known is None or not file.exists():
-            return True
-        status = file.stat()
-        return (status.st_size, status.st_mtime_ns) != (known.size, known.changed)
+    def _has_changed(self, name: str) -> bool:
+        file = self.local / name
+        return name not in self._known or not file.exists() or self._known[name][0] != _facts(file)
 
     def _local_names(self) -> list[str]:
         names = (file.relative_to(self.local).as_posix() for file in self.local.rglob("*") if file.is_file())
@@ -182,6 +157,12 @@ class Mirror:
 
     def _is_excluded(self, name: str) -> bool:
         return any(_matches(name, pattern) for pattern in self._exclude)
+
+
+def _facts(file: Path) -> tuple[int, int]:
+    """Size of a local file, and time of its last change in ns."""
+    status = file.stat()
+    return status.st_size, status.st_mtime_ns
 
 
 def _matches(name: str, pattern: str) -> bool:
@@ -203,7 +184,7 @@ def working_folder(
         last: patterns of relative paths or names of files that name others, such as `*.index` and
             `checkpoint`; they are uploaded after what they name, in this order.
         exclude: patterns of files that stay here.
-        use: of the folder, which every `push` requires to be held still; None: nobody holds it.
+        use: lock of the folder, checked by every `push`; None: nobody holds it.
 
     Raises:
         DataError: see `Mirror.pull`.

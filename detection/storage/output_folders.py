@@ -9,7 +9,6 @@ from pathlib import Path
 from detection.storage.atomic import explained, new_directory, shared_directory, temporary_folder
 from detection.storage.lock import exclusive_use
 from detection.storage.paths import is_remote
-from detection.storage.staging import CACHE_VARIABLE, cache_path
 from schemas.errors import DataError
 
 _NAME = "cocoflow"
@@ -38,24 +37,22 @@ def scratch_tempdir() -> Iterator[Path]:
     """Makes a scratch folder the TMPDIR of this process and of those that it starts.
 
     Beam creates a temporary folder per pipeline and leaves it after a kill; the next command
-    removes it with the scratch folder.  Copies of remote files stay where they are for all commands.
+    removes it with the scratch folder.
 
     Raises:
         DataError: see `scratch_folder`.
     """
-    tempdir, before = tempfile.tempdir, {name: os.environ.get(name) for name in (_VARIABLE, CACHE_VARIABLE)}
+    tempdir, before = tempfile.tempdir, os.environ.get(_VARIABLE)
     with scratch_folder() as folder:
         try:
-            os.environ[CACHE_VARIABLE] = str(cache_path())
             tempfile.tempdir = os.environ[_VARIABLE] = str(folder)
             yield folder
         finally:
             tempfile.tempdir = tempdir
-            for name, value in before.items():
-                if value is None:
-                    os.environ.pop(name, None)
-                else:
-                    os.environ[name] = value
+            if before is None:
+                os.environ.pop(_VARIABLE, None)
+            else:
+                os.environ[_VARIABLE] = before
 
 
 @contextlib.contextmanager

@@ -19,6 +19,7 @@ REMOTE_PREFIX = "gs://"
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+)://")
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9_.\-]{1,220}[a-z0-9]")
 _COLLAPSED = re.compile(r"gs:/[^/]")
+_PATTERN_CHARACTER = re.compile(r"[\[\]*?\\]")
 
 
 def is_remote(path: str | Path) -> bool:
@@ -143,6 +144,26 @@ def escape(path: str | Path) -> str:
 def has_pattern(path: str | Path) -> bool:
     """Returns whether a path has a character with a meaning in patterns of `files.glob`."""
     return glob.has_magic(str(path))
+
+
+def literal_path(path: str | Path, key: str = "") -> str:
+    """Returns a path as text if TensorFlow finds the files of checkpoints and SavedModels there.
+
+    TensorFlow looks for them with patterns made of their paths, and there is no way to quote a bracket.
+
+    Args:
+        path: of a folder, or of what lies in one, such as a checkpoint's prefix.
+        key: flag or configuration key that holds it, for the message.
+
+    Raises:
+        ConfigError: the path has a character with a meaning in patterns.
+    """
+    if _PATTERN_CHARACTER.search(str(path)):
+        raise ConfigError(
+            f"{f'{key} ' * bool(key)}{path}: TensorFlow takes paths with one of [ ] * ? \\ for patterns, and would not "
+            "find its files there. Choose another folder; data may be in such a folder."
+        )
+    return str(path)
 
 
 def require_supported_paths(paths: Mapping[str, str | Sequence[str] | None]) -> None:

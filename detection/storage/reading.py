@@ -4,7 +4,6 @@ import errno
 import os
 import select
 import stat
-import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -17,7 +16,6 @@ from schemas.quoting import one_line
 
 PIPE_BYTES = 512 << 20  # that is read from a pipe, at most
 WRITER_SECONDS = 10.0  # that a pipe may stay without a writer
-_PIPE_BLOCK = 1 << 20
 _NO_FILE = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
 
 
@@ -138,27 +136,14 @@ def is_pipe(path: str | Path) -> bool:
 
 def _read_pipe(path: str | Path) -> bytes:
     # Opened without waiting: a pipe that nobody writes to would block for ever.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    content = bytearray()
-    deadline = time.monotonic() + WRITER_SECONDS
-    try:
-        while len(content) <= PIPE_BYTES:
-            try:
-                data = os.read(descriptor, _PIPE_BLOCK)
-            except BlockingIOError:  # somebody writes, and has nothing to say yet
-                select.select([descriptor], [], [])
-                continue
-            if data:
-                content += data
-            elif content:
-                return bytes(content)
-            elif time.monotonic() > deadline:
-                raise DataError(f"{path}: nothing came through this pipe for {WRITER_SECONDS:g} s. Name a file.")
-            else:
-                time.sleep(0.02)
-    finally:
-        os.close(descriptor)
-    raise DataError(f"{path}: more than {PIPE_BYTES >> 20} MiB came through this pipe. Write it to a file first.")
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+        if not select.select([file], [], [], WRITER_SECONDS)[0]:
+            raise DataError(f"{path}: nothing came through this pipe for {WRITER_SECONDS:g} s. Name a file.")
+        os.set_blocking(file.fileno(), True)
+        content = file.read(PIPE_BYTES + 1)
+    if len(content) > PIPE_BYTES:
+        raise DataError(f"{path}: more than {PIPE_BYTES >> 20} MiB came through this pipe. Write it to a file first.")
+    return content
 
 
 def cannot_read(path: str | Path, error: OSError) -> DataError:

@@ -18,9 +18,7 @@ import google_crc32c
 import tensorflow as tf
 
 from detection.storage import files, paths
-from detection.storage.gcs import objects
-from detection.storage.literal_paths import literal_pattern
-from detection.storage.paths import is_remote
+from detection.storage.paths import is_remote, join
 from detection.storage.reading import open_stream
 from schemas.artifacts import DATASET_JSON, QUARANTINE_JSONL
 from schemas.errors import DataError
@@ -59,37 +57,24 @@ def find_shards(where: str | Path) -> list[str]:
 
 
 def _shards_at(text: str) -> list[str]:
-    if is_remote(text):
-        return _remote_shards(text)
-    if tf.io.gfile.isdir(text):
-        candidates = [os.path.join(text, name) for name in tf.io.gfile.listdir(text)]
-    elif tf.io.gfile.exists(text):
-        return [text]
-    else:
-        candidates = tf.io.gfile.glob(_escape_existing(text))
-    return sorted(path for path in candidates if _is_shard_name(path) and not tf.io.gfile.isdir(path))
-
-
-def _remote_shards(text: str) -> list[str]:
-    """As `_shards_at` for Cloud Storage, where TensorFlow asks about one name at a time."""
     if files.is_dir(text):
-        matches, folders = [], {text.rstrip("/")}
-    elif files.is_file(text):
+        matches, folders = None, {text}
+    elif files.exists(text):
         return [text]
     else:
-        matches = files.glob(_escape_existing(text))
-        folders = {paths.parent(path) for path in matches}
-    listed = [one.path for folder in folders for one in objects.list_folder(folder)[0]]
-    return sorted(path for path in listed if (not matches or path in matches) and _is_shard_name(path))
+        matches = set(files.glob(_escape_existing(text)))
+        folders = {os.path.dirname(path) for path in matches}
+    # A folder's files are listed, not asked for one by one.
+    listed = (join(folder, name) for folder in folders for name in files.list_files(folder))
+    return sorted(path for path in listed if (matches is None or path in matches) and _is_shard_name(path))
 
 
 def _escape_existing(pattern: str) -> str:
     """The pattern, its folders that are there under just this name taken as they are."""
-    remote = is_remote(pattern)
     folder = os.path.dirname(pattern)
-    while folder and not (files.is_dir(folder) if remote else tf.io.gfile.isdir(folder)):
+    while folder and not files.is_dir(folder):
         folder = os.path.dirname(folder) if folder != "gs:" else ""
-    return (paths.escape(folder) if remote else literal_pattern(folder)) + pattern.removeprefix(folder)
+    return paths.escape(folder) + pattern.removeprefix(folder)
 
 
 def read_shard(path: str | Path) -> Iterator[bytes]:

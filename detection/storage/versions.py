@@ -12,6 +12,7 @@ from detection.storage.paths import is_remote, join
 from schemas.errors import DataError
 
 MAX_VERSION = 2**63 - 2  # of a model server
+TEMPORARY_STEM = "push"  # of the hidden folders beside the versions
 _VERSION_DIGITS = 19  # of MAX_VERSION
 
 

@@ -12,8 +12,7 @@ from detection.datasets.importers.label_map import read_label_map
 from detection.models.registry import detector_config, detector_from_config
 from detection.storage.atomic import write_json, write_text
 from detection.storage.files import make_folder
-from detection.storage.literal_paths import literal_path
-from detection.storage.paths import join
+from detection.storage.paths import join, literal_path
 from detection.weights.program import Program, Source, class_categories, require_variant, unused_variables
 from detection.weights.weight_source import WeightSource
 from schemas.artifacts import (

@@ -13,8 +13,7 @@ from detection.storage import paths
 from detection.storage.checksums import sha256
 from detection.storage.files import exists, glob, is_dir, is_file
 from detection.storage.json_files import read_json
-from detection.storage.literal_paths import literal_path
-from detection.storage.paths import is_remote, join, name_of, parent
+from detection.storage.paths import is_remote, join, literal_path, name_of, parent
 from detection.storage.reading import read_bytes, read_text
 from detection.storage.staging import local_copy
 from detection.storage.versions import newest_version

@@ -15,8 +15,7 @@ from tensorflow.core.protobuf import trackable_object_graph_pb2
 from detection.models.detector import Detector
 from detection.storage.checksums import require_checksums
 from detection.storage.files import glob, require_files
-from detection.storage.literal_paths import literal_path
-from detection.storage.paths import escape, name_of, parent
+from detection.storage.paths import escape, literal_path, name_of, parent
 from detection.storage.reading import read_bytes
 from detection.weights.locate import local_prefix, locate_weights
 from schemas.artifacts import EMA_PART, MODEL_PART, STEP_PART
@@ -78,12 +77,12 @@ class WeightSource:
         self.files = locate_weights(path)
         self.prefix = self.files.prefix
         self.categories = _read_categories(self.files.labels)
-        local = local_prefix(self.prefix)
+        local = literal_path(local_prefix(self.prefix))
         if self.files.saved_model is not None:
             require_checksums(self.files.saved_model, parent(local), below=name_of(parent(self.prefix)))
         require_files(glob(f"{escape(local)}.*"))
         with self._reading():
-            self._reader = tf.train.load_checkpoint(literal_path(local))
+            self._reader = tf.train.load_checkpoint(local)
             contents = _contents(self._reader)
             self.step = _step(self._reader)
         if contents.exported and weights != "auto":

@@ -18,7 +18,7 @@ from detection.storage.files import is_dir, is_file, list_folders, remove_folder
 from detection.storage.lock import exclusive_use
 from detection.storage.mirror import Mirror, working_folder
 from detection.storage.output_folders import scratch_tempdir
-from detection.storage.paths import is_remote, join, require_supported
+from detection.storage.paths import is_remote, join, literal_path, require_supported
 from detection.storage.staging import local_copy
 from detection.training.distributed.cluster import cluster_from_environment
 from detection.training.upload_order import UPLOADED_LAST
@@ -51,6 +51,7 @@ def train_alone(config: Config, output: str, *, verbose: bool = False) -> str:
         CocoflowError: another process uses the folder; see `detection.training.train.train`.
     """
     require_supported(output, "--output")
+    literal_path(output, "--output")
     leads = _leads(config)
     names = [TRAIN_SPLIT, *filter(None, [config.validation_split])]
     files = files_of(config.data, *names)

@@ -104,14 +104,27 @@ def claimed(path: str, *, last: Sequence[str] = (), replace: bool = False) -> It
     if not replace:
         require_free(path, last=last)
     claim = objects.write(join(path, UNFINISHED), json.dumps(this_process() | {"id": uuid.uuid4().hex}).encode())
-    try:
+    with held(path, claim, marker_of(last)):
         _remove_all(path, claim, marker_of(last))
         yield claim
+
+
+@contextlib.contextmanager
+def held(path: str, claim: objects.Stored, marker: str) -> Iterator[None]:
+    """Deletes the object `UNFINISHED` when the block ends; if the block raises, also what lies in the folder.
+
+    Args:
+        path: remote folder.
+        claim: the object `UNFINISHED` of this process; if another process has taken the folder over, all stays.
+        marker: relative path of the object that makes the folder complete.
+    """
+    try:
+        yield
     except BaseException:
         with contextlib.suppress(DataError):
             current = objects.find(claim.path)
             if current is not None and current.generation == claim.generation:
-                _remove_all(path, claim, marker_of(last))
+                _remove_all(path, claim, marker)
                 objects.delete(claim.path, generation=claim.generation)
         raise
     with contextlib.suppress(DataError):  # the folder is whole

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from detection.storage.files import copy_file, exists, is_dir, list_folder, walk_states
-from detection.storage.literal_paths import literal_path
-from detection.storage.paths import is_remote, join
+from detection.storage.paths import is_remote, join, literal_path
 from detection.weights.weight_source import READ_ERRORS
 from schemas.errors import DataError
 

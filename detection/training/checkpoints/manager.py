@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from detection.models.detector import Detector
 from detection.storage.atomic import fsync_path
-from detection.storage.literal_paths import has_pattern_characters, literal_path
+from detection.storage.paths import literal_path
 from detection.training.checkpoints.files import (
     STATE_FILE,
     checkpoint_path,
@@ -116,8 +116,6 @@ class Checkpoints:
             for damaged in newest.damaged:
                 remove_checkpoint(folder, damaged)
             remove_leftovers(folder)
-            if has_pattern_characters(folder):
-                folder.mkdir(parents=True, exist_ok=True)  # a link to it needs a target
             self._manager = tf.train.CheckpointManager(
                 self._checkpoint,
                 literal_path(folder),

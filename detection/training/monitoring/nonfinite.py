@@ -13,7 +13,7 @@ from PIL import Image
 
 from detection.images.drawing import contact_sheet
 from detection.storage.atomic import new_directory
-from detection.storage.literal_paths import literal_path
+from detection.storage.paths import literal_path
 from detection.training.checkpoints.files import PREFIX, checkpoint_path, checkpoint_steps
 from detection.training.engine.loop import LoopReport
 from detection.training.monitoring.progress import LOGGER

@@ -8,6 +8,7 @@ import pytest
 
 from components.saved_model_pusher import publish as publishing
 from components.saved_model_pusher.pushed_versions import WARMUP_FILE
+from detection.storage import publication
 from detection.storage.versions import numbered_versions
 from tests.components.saved_model_pusher.version_folders import PARTS, another, hidden, parts, write_parts
 
@@ -41,14 +42,19 @@ def test_a_model_that_is_there_is_not_copied(model: Path, tmp_path: Path, monkey
         copies.append(Path(source).name)
         copyfile(source, destination)
 
-    monkeypatch.setattr(publishing.shutil, "copyfile", note)
+    monkeypatch.setattr(publication.shutil, "copyfile", note)
     assert publishing.publish(model, serving, added=extra | {WARMUP_FILE: b"requests"}) == first
     assert copies == []
-    for other in ({}, extra | {"assets.extra/score_thresholds.json": b"[]"}, extra | {"assets.extra/more": b""}):
+    others: tuple[dict[str, bytes], ...] = (
+        {},
+        extra | {"assets.extra/score_thresholds.json": b"[]"},
+        extra | {"assets.extra/more": b""},
+    )
+    for other in others:
         second = publishing.publish(model, serving, added=other)
         assert parts(Path(second)) == PARTS | other
     assert len(_versions(serving)) == 4
-    assert sorted(copies) == sorted(3 * [name.rpartition("/")[2] for name in PARTS])
+    assert sorted(copies) == sorted(Path(name).name for other in others for name in PARTS.keys() - other)
 
 
 @pytest.mark.parametrize("same", [True, False])

@@ -22,7 +22,7 @@ def check(folder: Path, sample: Path, *, timeout: float = 120.0) -> Validation:
 
 def test_a_process_with_tensorflow_alone_finds_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", os.getcwd())  # the process finds our packages, and refuses them
-    model = save_fake_detector(tmp_path / "model[1]")
+    model = save_fake_detector(tmp_path / "model")
     sample = evaluated_sample(tmp_path, model, images=4)
     validation = check(model, sample)
     assert (validation.images, validation.unmatched, validation.tolerance) == (3, 0, 0.001)

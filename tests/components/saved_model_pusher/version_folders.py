@@ -46,11 +46,10 @@ def content_of(version: str | Path) -> str:
 
 
 def write_parts(folder: Path) -> Path:
-    """Writes the model `PARTS`, with an empty folder."""
+    """Writes the model `PARTS`."""
     for name, content in PARTS.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content)
-    (folder / "empty").mkdir()
     return folder
 
 

@@ -20,7 +20,6 @@ TREE = {"a.txt": b"a", "deep/b.bin": bytes(range(256)) * 50, "deep/er/c": b"", "
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "cache"
     monkeypatch.setenv("COCOFLOW_CACHE", str(folder))
-    monkeypatch.setattr(staging, "_in_use", {})
     return folder
 
 
@@ -92,29 +91,18 @@ def test_a_folder_that_changes_during_the_copy_is_copied_as_of_one_moment(
 
 
 @pytest.mark.parametrize("number", range(4))
-def test_a_download_that_fails_leaves_nothing_and_is_repeated(number: int, remote: str, gcs: Bucket) -> None:
+def test_a_download_that_fails_leaves_nothing_and_is_repeated(
+    number: int, remote: str, gcs: Bucket, cache: Path
+) -> None:
     gcs.emulator.fail(status=403, path="/download/", skip=number)
     with pytest.raises(DataError, match="refuses access"):
         local_copy(remote)
-    assert not [entry for entry in staging.cache_folder().iterdir() if entry.is_dir()]
-    assert content(local_copy(remote)) == TREE
-
-
-def test_a_copy_that_lost_bytes_is_made_anew(remote: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    copy = local_copy(remote)
-    os.truncate(copy / "deep/b.bin", 10)
-    monkeypatch.setattr(staging, "_in_use", {})
+    assert not list(cache.glob(".*.tmp/content/*"))
     assert content(local_copy(remote)) == TREE
 
 
 def _copy(path: str) -> None:
     assert content(local_copy(path)) == TREE
-
-
-def test_processes_share_one_download(remote: str, gcs: Bucket) -> None:
-    gcs.emulator.requests()
-    assert in_processes(_copy, [(remote,)] * 4) == [0] * 4
-    assert downloads(gcs) == len(TREE)
 
 
 def test_threads_share_one_download(remote: str, gcs: Bucket) -> None:
@@ -136,28 +124,16 @@ def _die_in_the_middle(path: str) -> None:
     local_copy(path)
 
 
-def test_a_kill_in_the_middle_of_a_download_is_cleaned_up(remote: str, cache: Path) -> None:
+def test_a_forked_process_has_copies_of_its_own_and_a_killed_ones_are_removed(remote: str, cache: Path) -> None:
+    ours = local_copy(remote)
     assert in_processes(_die_in_the_middle, [(remote,)]) == [-9]
-    assert list(cache.glob(".*.tmp"))
-    _copy(remote)
-    assert not list(cache.glob(".*.tmp"))
+    assert len(list(cache.iterdir())) == 2
+    assert in_processes(_copy, [(remote,)]) == [0]
+    assert content(ours) == TREE
+    assert len(list(cache.iterdir())) == 2, "ours, and of the one that was not killed"
 
 
-def test_the_oldest_copies_that_nobody_uses_make_room(gcs: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COCOFLOW_CACHE_GB", "0.000025")  # 25 kB
-    paths = [f"{gcs.path}/{number}" for number in range(4)]
-    for path in paths:
-        objects.write(path, b"x" * 10_000)
-    first, second = local_copy(paths[0]), local_copy(paths[1])
-    os.utime(staging._in_use[second.parents[1]], (1, 1))
-    os.close(staging._in_use.pop(second.parents[1]))
-    third = local_copy(paths[2])
-    assert (first.exists(), second.exists(), third.exists()) == (True, False, True)
-    assert local_copy(paths[3]).exists()
-    assert first.exists()  # in use, whatever the limit
-
-
-def test_a_copy_in_use_by_another_process_stays(gcs: Bucket, remote: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_copies_stay_as_long_as_their_process(remote: str, gcs: Bucket, cache: Path) -> None:
     code = (
         "import sys; from detection.storage.staging import local_copy\n"
         "print(local_copy(sys.argv[1]), flush=True); input()"
@@ -167,26 +143,20 @@ def test_a_copy_in_use_by_another_process_stays(gcs: Bucket, remote: str, monkey
     ) as process:
         assert process.stdout is not None
         copy = Path(process.stdout.readline().strip())
-        monkeypatch.setenv("COCOFLOW_CACHE_GB", "0")
-        objects.write(f"{gcs.path}/other", b"x")
-        local_copy(f"{gcs.path}/other")
-        assert content(copy) == TREE
-        process.kill()
-    objects.write(f"{gcs.path}/another", b"x")
-    local_copy(f"{gcs.path}/another")
+        assert copy.is_relative_to(cache)
+        assert content(local_copy(remote)) == content(copy) == TREE
+        process.communicate("\n")
     assert not copy.exists()
 
 
 def test_a_cache_that_cannot_be_used_is_explained(remote: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("COCOFLOW_CACHE_GB", "much")
-    with pytest.raises(ConfigError, match="COCOFLOW_CACHE_GB much: not a number"):
-        local_copy(remote)
-    monkeypatch.setenv("COCOFLOW_CACHE_GB", "1")
     (tmp_path / "file").touch()
-    monkeypatch.setenv("COCOFLOW_CACHE", str(tmp_path / "file"))
-    with pytest.raises(ConfigError, match=r"COCOFLOW_CACHE .*file: cannot make this folder: File exists"):
-        local_copy(remote)
-    monkeypatch.setenv("COCOFLOW_CACHE", str(tmp_path / "full"))
-    monkeypatch.setattr(staging.shutil, "disk_usage", lambda folder: type("Usage", (), {"free": 10})())
-    with pytest.raises(DataError, match=r"do not fit on this disk\. Free space there, or set COCOFLOW_CACHE"):
+    for named, error in (("file", "File exists"), ("file/below", "Not a directory")):
+        monkeypatch.setenv("COCOFLOW_CACHE", str(tmp_path / named))
+        with pytest.raises(
+            DataError, match=rf"data: cannot copy it to .*{named}: {error}\. .*set COCOFLOW_CACHE to a folder"
+        ):
+            local_copy(remote)
+    monkeypatch.setenv("COCOFLOW_CACHE", "gs://bucket/cache")
+    with pytest.raises(ConfigError, match="the cache is for local copies"):
         local_copy(remote)

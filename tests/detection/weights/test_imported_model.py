@@ -105,7 +105,7 @@ def test_what_cannot_be_imported_is_refused(tmp_path: Path, raw: Weights) -> Non
 
 
 def test_a_written_model_is_loaded_with_the_wanted_weights(tmp_path: Path, raw: Weights, ema: Weights) -> None:
-    folder = tmp_path / "model[1]"
+    folder = tmp_path / "model"
     folder.mkdir()
     imported: ImportedModel = import_model(AUTOML, save_named(tmp_path / "tf1" / "model", raw, ema), small_config())
     write_model(imported, folder)

@@ -8,7 +8,8 @@ import pytest
 
 from detection.storage import files
 from detection.storage.gcs import objects, versions
-from detection.storage.gcs.versions import SILENT_SECONDS, publish_version
+from detection.storage.gcs.versions import SILENT_SECONDS
+from detection.storage.publication import publish_version
 from detection.storage.versions import numbered_versions
 from schemas.errors import DataError
 from tests.storage_emulator.fixture import Bucket
@@ -34,14 +35,17 @@ def served(directory: str) -> dict[int, dict[str, bytes]]:
     """The versions that a server could load, with their content: whole ones."""
     whole = {}
     for number, path in numbered_versions(directory):
-        content = {name: objects.read(f"{path}/{name}") for name in files.walk_files(path)}
+        names = [name for name in files.walk_files(path) if name != ".unfinished"]
+        content = {name: objects.read(f"{path}/{name}") for name in names}
         if MARKER in content:
             whole[number] = content
     return whole
 
 
 def leftovers(directory: str) -> list[str]:
-    return [name for name in files.list_folder(directory) if name.startswith(".")]
+    return [name for name in files.list_folder(directory) if name.startswith(".")] + [
+        path for _, path in numbered_versions(directory) if files.is_file(f"{path}/.unfinished")
+    ]
 
 
 def push(source: str, directory: str) -> None:
@@ -166,7 +170,7 @@ def test_leftovers_of_another_machine_go_after_an_hour_and_living_pushers_are_le
 
 
 def test_a_users_folders_and_files_beside_the_versions_stay(model: str, gcs: Bucket) -> None:
-    mine = [".incoming-0123456789ab/mine", ".incoming-mine/x", ".version-7", "2020/images/1.jpg", "notes.txt"]
+    mine = [".push.0123abcd.tmp/mine", ".push.mine.tmp/.unfinished", "7/.unfinished", "2020/images/1.jpg", "notes.txt"]
     for name in mine:
         objects.write(f"{gcs.path}/{name}", b"mine")
     gcs.emulator.set_clock(SILENT_SECONDS * 2)
@@ -189,7 +193,7 @@ def test_a_pusher_that_was_taken_for_dead_does_not_publish(
 
     def copy_after_another_sweeps(source: objects.Stored, path: str, **options: int | None) -> objects.Stored:
         copied = copy(source, path, **options)
-        if path.endswith("assets/x") and "/.incoming" not in path and not once:
+        if path.endswith("assets/x") and "/.push" not in path and not once:
             once.append(True)
             gcs.emulator.set_clock(SILENT_SECONDS + 60)
             monkeypatch.setattr(versions, "has_ended", lambda record: False)

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Mapping
 
-from tfx.components import ExampleValidator, StatisticsGen
 from tfx.dsl.components.base.base_node import BaseNode
 from tfx.orchestration.data_types import RuntimeParameter
 from tfx.orchestration.pipeline import Pipeline
@@ -19,6 +18,7 @@ from components.detection_trainer.component import DetectionTrainer, Remote
 from components.record_schema_gen.component import RecordSchemaGen
 from components.saved_model_pusher.component import SavedModelPusher
 from components.saved_model_pusher.model_registry import Registration
+from components.stock import ExampleValidator, StatisticsGen
 from detection.storage.paths import is_remote
 from pipelines.folders import RemoteLayout, RunLayout
 from pipelines.metadata_database import MetadataDatabase
@@ -95,7 +95,7 @@ class _Here:
         self._located = located
         self.push_directory = layout.push_directory
         self.thresholds: RuntimeParameter | None = None
-        self.history: str | None = None
+        self.run_root = layout.root
 
     def example_gen(self) -> CocoExampleGen:
         data: DataConfig = self._config.data
@@ -109,6 +109,7 @@ class _Here:
             span=data.span,
             version=data.version,
             located=self._located,
+            run_root=self.run_root,
         )
 
     def window(self, examples: BaseChannel) -> BaseNode:
@@ -118,8 +119,7 @@ class _Here:
         return model_to_start_from(examples, config=self._config)
 
     def trainer(self, examples: BaseChannel, base_model: BaseChannel | None) -> DetectionTrainer:
-        root = self._layout.root
-        return DetectionTrainer(examples=examples, config=self._config, run_root=root, base_model=base_model)
+        return DetectionTrainer(examples=examples, config=self._config, run_root=self.run_root, base_model=base_model)
 
     def baseline(self, model: BaseChannel) -> BaseNode:
         return previous_blessed_model(model)
@@ -140,29 +140,29 @@ class _Remote:
             )
         self.push_directory = self._parameters["push_directory"]
         self.thresholds = self._parameters["evaluate_thresholds"]
-        self.history = layout.history
+        self.run_root = layout.root
 
     def example_gen(self) -> RemoteCocoExampleGen:
         root, span = self._parameters["data_root"], self._parameters["data_span"]
-        return RemoteCocoExampleGen(self._config.data, data_root=root, data_span=span, history=self.history)
+        return RemoteCocoExampleGen(self._config.data, data_root=root, data_span=span, run_root=self.run_root)
 
     def window(self, examples: BaseChannel) -> BaseNode:
-        return recorded_window(examples, history=self.history, spans=self._config.data.window)
+        return recorded_window(examples, run_root=self.run_root, spans=self._config.data.window)
 
     def base_model(self, examples: BaseChannel) -> BaseNode:
-        return recorded_base_model(examples, config=self._config, history=self.history, parameters=self._parameters)
+        return recorded_base_model(examples, config=self._config, run_root=self.run_root, parameters=self._parameters)
 
     def trainer(self, examples: BaseChannel, base_model: BaseChannel | None) -> DetectionTrainer:
         return DetectionTrainer(
             examples=examples,
             config=self._config,
-            run_root=self._layout.root,
+            run_root=self.run_root,
             base_model=base_model,
-            remote=Remote(self.history, self._parameters, self._trainer_job),
+            remote=Remote(self._parameters, self._trainer_job),
         )
 
     def baseline(self, model: BaseChannel) -> BaseNode:
-        return recorded_baseline(model, history=self.history)
+        return recorded_baseline(model, run_root=self.run_root)
 
 
 def _remote_beam_args(config: Config) -> list[str]:
@@ -194,10 +194,12 @@ def _nodes(config: Config, places: _Here | _Remote) -> list[BaseNode]:
     evaluation = config.evaluate
     example_gen = places.example_gen()
     examples = example_gen.outputs["examples"]
-    schema_gen = RecordSchemaGen()
-    statistics_gen = StatisticsGen(examples=examples, schema=schema_gen.outputs["schema"])
+    schema_gen = RecordSchemaGen(run_root=places.run_root)
+    statistics_gen = StatisticsGen(examples=examples, schema=schema_gen.outputs["schema"], run_root=places.run_root)
     example_validator = ExampleValidator(
-        statistics=statistics_gen.outputs["statistics"], schema=schema_gen.outputs["schema"]
+        statistics=statistics_gen.outputs["statistics"],
+        schema=schema_gen.outputs["schema"],
+        run_root=places.run_root,
     )
     window = [places.window(examples)] if config.data.window > 1 else []
     training_examples = window[0].outputs["examples"] if window else examples
@@ -212,7 +214,7 @@ def _nodes(config: Config, places: _Here | _Remote) -> list[BaseNode]:
         config=evaluation,
         eval_config=None if evaluation.eval_config is None else read_eval_config(evaluation.eval_config),
         thresholds=places.thresholds,
-        history=places.history,
+        run_root=places.run_root,
         served_images=config.push.sample_images,
     )
     pusher = SavedModelPusher(
@@ -220,7 +222,7 @@ def _nodes(config: Config, places: _Here | _Remote) -> list[BaseNode]:
         model_blessing=evaluator.outputs["blessing"],
         model_evaluation=evaluator.outputs["evaluation"],
         push_directory=places.push_directory,
-        history=places.history,
+        run_root=places.run_root,
         config=config.push,
         score_thresholds=evaluation.tta.is_empty,  # fused boxes have scores of their own
         registration=Registration.of(config),

@@ -57,8 +57,9 @@ ALLOWED_IMPORTS = {
         "detection.types detection.datasets detection.devices",
         "components": "",
         "components.history": "schemas detection.storage",
+        "components.stock": "components.history",
         "components.vertex_errors": "schemas",
-        "components.record_schema_gen": "schemas detection.storage",
+        "components.record_schema_gen": "schemas detection.storage components.history",
         "components.coco_example_gen.spans": "schemas schemas.config detection.storage detection.images "
         "detection.datasets components.history",
         "components.beam": "schemas detection.storage",
@@ -79,7 +80,7 @@ ALLOWED_IMPORTS = {
         "pipelines": "schemas schemas.config detection.storage detection.datasets detection.analysis "
         "components.coco_example_gen components.coco_example_gen.spans "
         "components.detection_trainer components.coco_evaluator components.saved_model_pusher "
-        "components.record_schema_gen components.beam pipelines.resolvers",
+        "components.record_schema_gen components.beam components.stock pipelines.resolvers",
         "pipelines.runners": "detection.storage detection.pretrained schemas schemas.config "
         "components.vertex_errors components.beam pipelines",
         "pipelines.runs": "schemas schemas.config detection.storage detection.datasets detection.models "

@@ -16,7 +16,7 @@ from components.coco_evaluator.executor import (
     THRESHOLDS_KEY,
     Executor,
 )
-from components.history import HISTORY_KEY
+from components.history.records import RUN_ROOT_KEY
 from schemas.config.evaluate import EvaluateConfig
 
 
@@ -27,7 +27,7 @@ class CocoEvaluatorSpec(ComponentSpec):
         CONFIG_KEY: ExecutionParameter(type=str),
         EVAL_CONFIG_KEY: ExecutionParameter(type=str, optional=True),
         THRESHOLDS_KEY: ExecutionParameter(type=str, optional=True),
-        HISTORY_KEY: ExecutionParameter(type=str, optional=True),
+        RUN_ROOT_KEY: ExecutionParameter(type=str, optional=True),
         SERVED_IMAGES_KEY: ExecutionParameter(type=int, optional=True),
     }
     INPUTS = {  # noqa: RUF012
@@ -61,7 +61,7 @@ class CocoEvaluator(base_beam_component.BaseBeamComponent):
         config: EvaluateConfig | None = None,
         eval_config: Any | None = None,
         thresholds: RuntimeParameter | None = None,
-        history: str | None = None,
+        run_root: str | None = None,
         served_images: int = 0,
     ) -> None:
         """Wires the component.
@@ -76,7 +76,7 @@ class CocoEvaluator(base_beam_component.BaseBeamComponent):
             eval_config: `tfma.EvalConfig`: slices, and thresholds on them beside those of
                 `config`.  None: all images, no such thresholds.
             thresholds: parameter of a compiled pipeline that replaces `config.thresholds`.
-            history: folder of the records of earlier runs, of a compiled pipeline.
+            run_root: folder of the run, with the history; None: nothing is recorded.
             served_images: number of images for `SavedModelPusher`: `evaluation` holds them with the
                 model's outputs.
 
@@ -92,7 +92,7 @@ class CocoEvaluator(base_beam_component.BaseBeamComponent):
                 config=config.model_dump_json(exclude={"eval_config"}),
                 eval_config=None if eval_config is None else _checked(eval_config),
                 evaluate_thresholds=thresholds,
-                history=history,
+                run_root=run_root,
                 served_images=served_images or None,
                 evaluation=types.Channel(type=standard_artifacts.ModelEvaluation),
                 blessing=types.Channel(type=standard_artifacts.ModelBlessing),

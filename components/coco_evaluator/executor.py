@@ -15,7 +15,8 @@ from components.coco_evaluator.evaluation import evaluate_models
 from components.coco_evaluator.request import Task
 from components.coco_evaluator.tfma.eval_config import parse_eval_config
 from components.coco_evaluator.tfma.slice_metrics import BASELINE, CANDIDATE
-from components.history import HISTORY_KEY, record_verdict, resolved
+from components.history.execution import recorded
+from components.history.stand_ins import resolved
 from detection.datasets.examples import read_dataset
 from detection.devices import require_given_accelerator
 from detection.storage.atomic import write_text
@@ -69,6 +70,7 @@ def record_blessing(
 class Executor(base_beam_executor.BaseBeamExecutor):
     """Evaluates a model on a split and fills `evaluation` and `blessing`."""
 
+    @recorded("CocoEvaluator")
     def Do(  # noqa: N802 (TFX's name)
         self,
         input_dict: dict[str, list[types.Artifact]],
@@ -101,12 +103,6 @@ class Executor(base_beam_executor.BaseBeamExecutor):
             model=model,
             baseline=baseline,
             properties=exec_properties,
-        )
-        record_verdict(
-            exec_properties.get(HISTORY_KEY),
-            model=model.uri,
-            blessed=evaluation.verdict.blessed,
-            evaluation=artifact_utils.get_single_uri(output_dict[keys.EVALUATION_KEY]),
         )
 
 

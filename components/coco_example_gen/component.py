@@ -26,7 +26,7 @@ from components.coco_example_gen.spans.resolution import (
     splits_to_json,
 )
 from components.coco_example_gen.spans.span_paths import SpanSplits, locate_given, locate_root
-from components.history import HISTORY_KEY
+from components.history.records import RUN_ROOT_KEY
 from detection.datasets.layouts import WHOLE, Division
 from detection.storage.paths import absolute, require_supported
 from schemas.config.config import DataConfig
@@ -48,7 +48,7 @@ class CocoExampleGenSpec(ComponentSpec):
         PINNED_SPAN_KEY: ExecutionParameter(type=int, optional=True),
         PINNED_VERSION_KEY: ExecutionParameter(type=int, optional=True),
         DATA_SOURCE_KEY: ExecutionParameter(type=str, optional=True),
-        HISTORY_KEY: ExecutionParameter(type=str, optional=True),
+        RUN_ROOT_KEY: ExecutionParameter(type=str, optional=True),
     }
     INPUTS: dict[str, ChannelParameter] = {}  # noqa: RUF012
     OUTPUTS = {keys.EXAMPLES_KEY: ChannelParameter(type=standard_artifacts.Examples)}  # noqa: RUF012
@@ -78,6 +78,7 @@ class CocoExampleGen(FileBasedExampleGen):
         span: int | None = None,
         version: int | None = None,
         located: SpanSplits | None = None,
+        run_root: str | None = None,
     ) -> None:
         """Finds the files and wires the component.
 
@@ -93,6 +94,7 @@ class CocoExampleGen(FileBasedExampleGen):
             span: to read; None: the newest when the component runs.
             version: of the span; None: the newest when the component runs.
             located: the files, if the caller has located them already; None: they are located here.
+            run_root: folder of the run, with the history; None: nothing is recorded.
 
         Raises:
             ConfigError: neither or both of `data_root` and `splits`; placeholders that
@@ -117,6 +119,7 @@ class CocoExampleGen(FileBasedExampleGen):
             pinned_span=span,
             pinned_version=version,
             data_source=data_source(data_root, splits or {}),
+            run_root=run_root,
             examples=types.Channel(type=standard_artifacts.Examples),
         )
         super(FileBasedExampleGen, self).__init__(spec=spec)
@@ -130,7 +133,7 @@ class RemoteCocoExampleGen(FileBasedExampleGen):
     DRIVER_CLASS = Driver
 
     def __init__(
-        self, data: DataConfig, *, data_root: RuntimeParameter, data_span: RuntimeParameter, history: str
+        self, data: DataConfig, *, data_root: RuntimeParameter, data_span: RuntimeParameter, run_root: str
     ) -> None:
         """Creates the component; no file is read.
 
@@ -138,7 +141,7 @@ class RemoteCocoExampleGen(FileBasedExampleGen):
             data: data set, options of reading it, and what is done about its issues.
             data_root: replaces `data.root`.
             data_span: replaces `data.span`.
-            history: folder of the records of earlier runs, see `components.history`.
+            run_root: folder of the run, with the history.
 
         Raises:
             ConfigError: no data set, or two.
@@ -152,7 +155,7 @@ class RemoteCocoExampleGen(FileBasedExampleGen):
             on_fault=data.on_fault.model_dump_json(),
             max_pixels=data.max_pixels,
             label_map=data.label_map,
-            history=history,
+            run_root=run_root,
             examples=types.Channel(type=standard_artifacts.Examples),
         )
         super(FileBasedExampleGen, self).__init__(spec=spec)

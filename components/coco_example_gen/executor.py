@@ -12,7 +12,6 @@ from tfx.types import standard_component_specs as keys
 from components.coco_example_gen.conversion import convert
 from components.coco_example_gen.spans.resolution import (
     DATA_KEY,
-    DATA_SOURCE_KEY,
     FINGERPRINT_PROPERTY,
     LABEL_MAP_KEY,
     MAX_PIXELS_KEY,
@@ -21,13 +20,14 @@ from components.coco_example_gen.spans.resolution import (
     mark,
     resolve,
 )
-from components.history import HISTORY_KEY, record_examples
+from components.history.execution import recorded
 from schemas.config.issues import IssuePolicies
 
 
 class Executor(base_beam_executor.BaseBeamExecutor):
     """Turns COCO annotations and images into plain TFRecords, one record per image."""
 
+    @recorded("CocoExampleGen")
     def Do(  # noqa: N802 (TFX's name)
         self,
         input_dict: dict[str, list[types.Artifact]],
@@ -43,7 +43,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):
         examples = artifact_utils.get_single_instance(output_dict[keys.EXAMPLES_KEY])
         if exec_properties.get(DATA_KEY) and FINGERPRINT_PROPERTY not in exec_properties:
             # Open-source Kubeflow Pipelines runs no driver.
-            exec_properties = resolve(exec_properties)
+            exec_properties.update(resolve(exec_properties))
         splits = files_of(exec_properties)
         convert(
             splits,
@@ -58,4 +58,3 @@ class Executor(base_beam_executor.BaseBeamExecutor):
         examples_utils.set_payload_format(examples, example_gen_pb2.FORMAT_TF_EXAMPLE)
         if FINGERPRINT_PROPERTY in exec_properties:
             mark(examples, exec_properties)
-            record_examples(exec_properties.get(HISTORY_KEY), examples, source=exec_properties[DATA_SOURCE_KEY])

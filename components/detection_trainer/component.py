@@ -11,7 +11,7 @@ from tfx.types import standard_component_specs as keys
 from tfx.types.component_spec import ChannelParameter, ComponentSpec, ExecutionParameter
 
 from components.detection_trainer import custom_job
-from components.detection_trainer.executor import RUN_ROOT_KEY, Executor
+from components.detection_trainer.executor import Executor
 from components.detection_trainer.identity import (
     CONFIG_KEY,
     INITIAL_WEIGHTS_KEY,
@@ -22,7 +22,7 @@ from components.detection_trainer.identity import (
     remote_properties,
     training_properties,
 )
-from components.history import HISTORY_KEY
+from components.history.records import RUN_ROOT_KEY
 from schemas.artifacts import TRAIN_SPLIT
 from schemas.config.config import Config
 from schemas.config.runtime_parameters import RUNTIME_PARAMETERS
@@ -31,19 +31,17 @@ from schemas.config.runtime_parameters import RUNTIME_PARAMETERS
 class Remote(NamedTuple):
     """What a training of a compiled pipeline has in place of files of the run's folder.
 
-    history: folder of the records of earlier runs, see `components.history`.
     parameters: values of parameters of `schemas.config.runtime_parameters`, by name.
     job: `custom_job.JOB_KEY` of a Vertex custom job that trains; None: the container does.
     """
 
-    history: str
     parameters: Mapping[str, RuntimeParameter]
     job: str | None = None
 
     def properties(self, config: Config, split: str) -> dict[str, Any]:
         """Returns the execution parameters."""
         given = {name: self.parameters[name] for name in REMOTE_PARAMETERS}
-        return {**remote_properties(config, split), HISTORY_KEY: self.history, custom_job.JOB_KEY: self.job, **given}
+        return {**remote_properties(config, split), custom_job.JOB_KEY: self.job, **given}
 
 
 class DetectionTrainerSpec(ComponentSpec):
@@ -56,7 +54,6 @@ class DetectionTrainerSpec(ComponentSpec):
         INITIAL_WEIGHTS_KEY: ExecutionParameter(type=str, optional=True),
         VALIDATION_SPLIT_KEY: ExecutionParameter(type=str, optional=True),
         OTHER_SETTINGS_KEY: ExecutionParameter(type=str, optional=True),
-        HISTORY_KEY: ExecutionParameter(type=str, optional=True),
         custom_job.JOB_KEY: ExecutionParameter(type=str, optional=True),
         **{name: ExecutionParameter(type=RUNTIME_PARAMETERS[name].kind, optional=True) for name in REMOTE_PARAMETERS},
     }
@@ -99,7 +96,7 @@ class DetectionTrainer(base_component.BaseComponent):
             config: its sections `model` and `train` decide whether an earlier result is
                 reused; the other sections, and the keys `WITHOUT_EFFECT` of `train`, may
                 change without training again.
-            run_root: folder of the run, with its config.yaml.
+            run_root: folder of the run, with its config.yaml and the history.
             split: name of the split to train on.
             base_model: channel of the `Model` to start from, see `train.init`; may be empty.
             remote: for a compiled pipeline, whose trainer shares no file with this process.

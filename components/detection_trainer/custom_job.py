@@ -17,7 +17,8 @@ from tfx.dsl.components.base import base_executor
 from tfx.types import artifact_utils
 from tfx.types import standard_component_specs as keys
 
-from components.detection_trainer import executor
+from components.detection_trainer.executor import train_component
+from components.history.execution import recorded
 from detection.storage.atomic import write_json
 from detection.storage.json_files import read_json
 from detection.training.distributed.cluster import cluster_from_environment
@@ -33,6 +34,7 @@ _LOGGER = logging.getLogger("cocoflow.trainer")
 class Executor(base_executor.BaseExecutor):
     """Submits the training as a custom job, and takes over its results."""
 
+    @recorded("DetectionTrainer")
     def Do(  # noqa: N802 (TFX's name)
         self,
         input_dict: dict[str, list[types.Artifact]],
@@ -143,7 +145,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     request = read_json(path)
     outputs = artifact_utils.parse_artifact_dict(request["outputs"])
     inputs = artifact_utils.parse_artifact_dict(request["inputs"])
-    executor.Executor().Do(inputs, outputs, request["properties"])
+    train_component(inputs, outputs, request["properties"])
     cluster = cluster_from_environment(os.environ)
     if cluster is None or cluster.is_chief:
         write_json(_answer_of(path), {"outputs": artifact_utils.jsonify_artifact_dict(outputs)})

@@ -16,7 +16,6 @@ from tfx.utils import path_utils
 from components.detection_trainer.identity import (
     SPLIT_KEY,
     VALIDATION_SPLIT_KEY,
-    remote_identity,
     training_identity,
     training_of,
     working_name,
@@ -27,7 +26,10 @@ from components.detection_trainer.working_folder import (
     shared_folder,
     working_folder,
 )
-from components.history import BASE_MODEL_PROPERTY, HISTORY_KEY, TRAINING_PROPERTY, record_model, resolved
+from components.history.execution import recorded
+from components.history.read import BASE_MODEL_PROPERTY, CONFIG_PROPERTY, TRAINING_PROPERTY
+from components.history.records import RUN_ROOT_KEY, store_config
+from components.history.stand_ins import resolved
 from detection.datasets.annotations import differing_categories
 from detection.datasets.importers.label_map import read_dataset_file
 from detection.input_pipeline.record_index import fingerprint_records
@@ -41,6 +43,7 @@ from schemas.artifacts import (
     CHECKPOINTS,
     CONFIG_YAML,
     DATASET_JSON,
+    HISTORY,
     INIT_REPORT_JSON,
     LABELS_JSON,
     LOGS,
@@ -53,12 +56,11 @@ from schemas.artifacts import (
 from schemas.config.config_io import from_yaml
 from schemas.errors import DataError
 
-RUN_ROOT_KEY = "run_root"
-
 
 class Executor(base_executor.BaseExecutor):
     """Trains a detector and publishes it."""
 
+    @recorded("DetectionTrainer")
     def Do(  # noqa: N802 (TFX's name)
         self,
         input_dict: dict[str, list[types.Artifact]],
@@ -68,49 +70,62 @@ class Executor(base_executor.BaseExecutor):
         """Runs the component.
 
         Raises:
-            DataError: examples lack the split or their description, or those of several spans
-                have different categories.
-            CocoflowError: see `detection.training.train.train`.
+            CocoflowError: see `train_component`.
         """
-        examples = sorted(resolved(input_dict[keys.EXAMPLES_KEY]), key=_span, reverse=True)
-        run_root = exec_properties[RUN_ROOT_KEY]
-        config, properties = training_of(exec_properties, lambda: from_yaml(read_text(join(run_root, CONFIG_YAML))))
-        base_model = _newest(resolved(input_dict.get(keys.BASE_MODEL_KEY, [])))
-        shards = _shards(examples, properties[SPLIT_KEY])
-        # A split of its own is that of the newest span, as after training.
-        validation_shards = _shards(examples[:1], properties[VALIDATION_SPLIT_KEY])
-        datasets = [read_dataset_file(join(artifact.uri, DATASET_JSON)) for artifact in examples]
-        categories = _categories(examples, datasets)
-        name = working_name(
-            properties,
-            records=[fingerprint_records(shards), fingerprint_records(validation_shards)],
-            categories=categories,
-            base_model=base_model,
-        )
-        model = artifact_utils.get_single_instance(output_dict[keys.MODEL_KEY])
-        model_run = artifact_utils.get_single_instance(output_dict[keys.MODEL_RUN_KEY])
-        cluster = cluster_from_environment(os.environ)
-        # Of several machines the chief alone writes; the others wait for it in `train`.
-        leads = cluster is None or cluster.is_chief
-        working_of = working_folder if leads else shared_folder
-        with working_of(join(run_root, TRAINING), name) as working:
-            if leads:
-                restore_training(working.local, parent(model_run.uri), name)
-            train(
-                config,
-                shards=shards,
-                validation_shards=validation_shards,
-                datasets=datasets,
-                categories=categories,
-                output=working.local,
-                base_model=None if base_model is None else path_utils.serving_model_dir(base_model.uri),
-                mirror=working,
-            )
-            if leads:
-                working.push()
-                _publish(working.local, model.uri, model_run.uri, name)
+        train_component(input_dict, output_dict, exec_properties)
+
+
+def train_component(
+    input_dict: dict[str, list[types.Artifact]],
+    output_dict: dict[str, list[types.Artifact]],
+    exec_properties: dict[str, Any],
+) -> None:
+    """Does the component's work, on each machine of the training.
+
+    Raises:
+        DataError: examples lack the split or their description, or those of several spans
+            have different categories.
+        CocoflowError: see `detection.training.train.train`.
+    """
+    examples = sorted(resolved(input_dict[keys.EXAMPLES_KEY]), key=_span, reverse=True)
+    run_root = exec_properties[RUN_ROOT_KEY]
+    config, properties = training_of(exec_properties, lambda: from_yaml(read_text(join(run_root, CONFIG_YAML))))
+    base_model = _newest(resolved(input_dict.get(keys.BASE_MODEL_KEY, [])))
+    shards = _shards(examples, properties[SPLIT_KEY])
+    # A split of its own is that of the newest span, as after training.
+    validation_shards = _shards(examples[:1], properties[VALIDATION_SPLIT_KEY])
+    datasets = [read_dataset_file(join(artifact.uri, DATASET_JSON)) for artifact in examples]
+    categories = _categories(examples, datasets)
+    name = working_name(
+        properties,
+        records=[fingerprint_records(shards), fingerprint_records(validation_shards)],
+        categories=categories,
+        base_model=base_model,
+    )
+    model = artifact_utils.get_single_instance(output_dict[keys.MODEL_KEY])
+    model_run = artifact_utils.get_single_instance(output_dict[keys.MODEL_RUN_KEY])
+    cluster = cluster_from_environment(os.environ)
+    # Of several machines the chief alone writes; the others wait for it in `train`.
+    leads = cluster is None or cluster.is_chief
+    working_of = working_folder if leads else shared_folder
+    with working_of(join(run_root, TRAINING), name) as working:
         if leads:
-            _record(model, exec_properties.get(HISTORY_KEY), properties, examples, base_model)
+            restore_training(working.local, parent(model_run.uri), name)
+        train(
+            config,
+            shards=shards,
+            validation_shards=validation_shards,
+            datasets=datasets,
+            categories=categories,
+            output=working.local,
+            base_model=None if base_model is None else path_utils.serving_model_dir(base_model.uri),
+            mirror=working,
+        )
+        if leads:
+            working.push()
+            _publish(working.local, model.uri, model_run.uri, name)
+    if leads:
+        _describe(model, run_root, properties, examples, base_model)
 
 
 def _newest(models: Sequence[types.Artifact]) -> types.Artifact | None:
@@ -171,30 +186,23 @@ def _publish(working: Path, model: str, model_run: str, name: str) -> None:
         describe_training(folder, name)
 
 
-def _record(
+def _describe(
     model: types.Artifact,
-    history: str | None,
+    run_root: str,
     properties: Mapping[str, Any],
     examples: Sequence[types.Artifact],
     base_model: types.Artifact | None,
 ) -> None:
-    """Records what the model was trained from, in its properties and in the history of a remote run.
+    """Writes what the model was trained from into its properties.
 
     Args:
         model: published model.
-        history: see `record_model`; with one, ids of artifacts do not last, see `remote_identity`.
+        run_root: folder of the run, where a copy of the configuration is kept.
         properties: parameters that decide about the outputs, see `training_of`.
         examples: artifacts that it was trained on.
         base_model: model that it started from; None: no model.
     """
-    training = (remote_identity if history else training_identity)(properties, examples)
-    model.set_string_custom_property(TRAINING_PROPERTY, training)
+    model.set_string_custom_property(TRAINING_PROPERTY, training_identity(properties, examples))
     model.set_int_custom_property(BASE_MODEL_PROPERTY, 0 if base_model is None else base_model.id)
-    record_model(
-        history,
-        uri=model.uri,
-        training=training,
-        base_model=None if base_model is None else base_model.uri,
-        examples=[one.uri for one in examples],
-        config_yaml=read_text(join(model.uri, CONFIG_YAML)) if history else None,
-    )
+    config = store_config(join(run_root, HISTORY), read_text(join(model.uri, CONFIG_YAML)))
+    model.set_string_custom_property(CONFIG_PROPERTY, config)

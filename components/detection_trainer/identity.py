@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 from tfx import types
 
-from components.history import IDENTITY_PROPERTY
+from components.history.read import IDENTITY_PROPERTY
 from detection.pretrained.choice import configured_weights
 from detection.weights.locate import weights_fingerprint
 from schemas.config.config import MODEL_WITHOUT_EFFECT, Config
@@ -102,18 +102,10 @@ def config_of(properties: Mapping[str, Any], run: Config) -> Config:
     return parse_config(tree)
 
 
-def remote_identity(properties: Mapping[str, Any], examples: Sequence[types.Artifact]) -> str:
-    """Returns `training_identity` for a runner that gives artifacts no lasting ids: by the content of the examples."""
-    identities = sorted(artifact.get_string_custom_property(IDENTITY_PROPERTY) for artifact in examples)
-    return _digest([*_deciding(properties), *identities])
-
-
 def training_identity(properties: Mapping[str, Any], examples: Sequence[types.Artifact]) -> str:
     """Returns a name of a training, whatever model it starts from: equal for equal parameters and examples."""
-    parts = _deciding(properties)
-    for artifact in sorted(examples, key=lambda one: int(one.id)):
-        parts += [str(artifact.id), artifact.uri]
-    return _digest(parts)
+    identities = sorted(artifact.get_string_custom_property(IDENTITY_PROPERTY) for artifact in examples)
+    return _digest([*_deciding(properties), *identities])
 
 
 def working_name(

@@ -9,6 +9,7 @@ from tfx.types import standard_component_specs as keys
 from tfx.types.component_spec import ChannelParameter, ComponentSpec, ExecutionParameter
 
 import schemas
+from components.history.records import RUN_ROOT_KEY
 from components.record_schema_gen.executor import SCHEMA_TEXT_KEY, Executor
 
 _SCHEMA_FILE = Path(schemas.__file__).parent / "records.pbtxt"
@@ -17,7 +18,10 @@ _SCHEMA_FILE = Path(schemas.__file__).parent / "records.pbtxt"
 class RecordSchemaGenSpec(ComponentSpec):
     """Text in, Schema out."""
 
-    PARAMETERS = {SCHEMA_TEXT_KEY: ExecutionParameter(type=str)}  # noqa: RUF012 (TFX's form)
+    PARAMETERS = {  # noqa: RUF012 (TFX's form)
+        SCHEMA_TEXT_KEY: ExecutionParameter(type=str),
+        RUN_ROOT_KEY: ExecutionParameter(type=str, optional=True),
+    }
     INPUTS: dict[str, ChannelParameter] = {}  # noqa: RUF012
     OUTPUTS = {keys.SCHEMA_KEY: ChannelParameter(type=standard_artifacts.Schema)}  # noqa: RUF012
 
@@ -31,7 +35,12 @@ class RecordSchemaGen(base_component.BaseComponent):
     SPEC_CLASS = RecordSchemaGenSpec
     EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(Executor)
 
-    def __init__(self) -> None:
-        """Creates the component with the schema of this installation."""
+    def __init__(self, *, run_root: str | None = None) -> None:
+        """Creates the component with the schema of this installation.
+
+        Args:
+            run_root: folder of the run, with the history; None: nothing is recorded.
+        """
         text = _SCHEMA_FILE.read_text(encoding="utf-8")
-        super().__init__(RecordSchemaGenSpec(schema_text=text, schema=types.Channel(type=standard_artifacts.Schema)))
+        schema = types.Channel(type=standard_artifacts.Schema)
+        super().__init__(RecordSchemaGenSpec(schema_text=text, run_root=run_root, schema=schema))

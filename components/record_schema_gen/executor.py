@@ -8,6 +8,7 @@ from tfx.dsl.components.base import base_executor
 from tfx.types import artifact_utils
 from tfx.types import standard_component_specs as keys
 
+from components.history.execution import recorded
 from detection.storage.atomic import write_text
 
 SCHEMA_TEXT_KEY = "schema_text"  # text format of a tensorflow_metadata Schema
@@ -16,6 +17,7 @@ SCHEMA_TEXT_KEY = "schema_text"  # text format of a tensorflow_metadata Schema
 class Executor(base_executor.BaseExecutor):
     """Writes the schema where TFX's components look for it."""
 
+    @recorded("RecordSchemaGen")
     def Do(  # noqa: N802 (TFX's name)
         self,
         input_dict: dict[str, list[types.Artifact]],

@@ -7,7 +7,7 @@ from tfx.types import standard_artifacts
 from tfx.types import standard_component_specs as keys
 from tfx.types.component_spec import ChannelParameter, ComponentSpec, ExecutionParameter
 
-from components.history import HISTORY_KEY
+from components.history.records import RUN_ROOT_KEY
 from components.saved_model_pusher.executor import (
     CONFIG_KEY,
     EVALUATION_KEY,
@@ -27,7 +27,7 @@ class SavedModelPusherSpec(ComponentSpec):
         PUSH_DIRECTORY_KEY: ExecutionParameter(type=str),
         CONFIG_KEY: ExecutionParameter(type=str, optional=True),
         SCORE_THRESHOLDS_KEY: ExecutionParameter(type=int, optional=True),
-        HISTORY_KEY: ExecutionParameter(type=str, optional=True),
+        RUN_ROOT_KEY: ExecutionParameter(type=str, optional=True),
         REGISTRATION_KEY: ExecutionParameter(type=str, optional=True),
     }
     INPUTS = {  # noqa: RUF012
@@ -56,7 +56,7 @@ class SavedModelPusher(base_component.BaseComponent):
         model_evaluation: types.BaseChannel | None = None,
         config: PushConfig | None = None,
         score_thresholds: bool = False,
-        history: str | None = None,
+        run_root: str | None = None,
         registration: Registration | None = None,
     ) -> None:
         """Wires the component.
@@ -70,7 +70,7 @@ class SavedModelPusher(base_component.BaseComponent):
                 score thresholds.
             config: options of the push; default `PushConfig()`.  Its `directory` is not read here.
             score_thresholds: adds the score thresholds of the evaluation to the pushed model.
-            history: folder of the records of earlier runs, of a compiled pipeline.
+            run_root: folder of the run, with the history; None: nothing is recorded.
             registration: registers pushed versions with Vertex AI; None: does not.
         """
         config = config or PushConfig()
@@ -80,7 +80,7 @@ class SavedModelPusher(base_component.BaseComponent):
                 model_blessing=model_blessing,
                 model_evaluation=model_evaluation,
                 push_directory=push_directory,
-                history=history,
+                run_root=run_root,
                 config=config.model_dump_json(exclude={"directory", "vertex"}),
                 score_thresholds=int(score_thresholds),
                 **({} if registration is None else {REGISTRATION_KEY: registration.model_dump_json()}),

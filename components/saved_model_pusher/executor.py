@@ -11,7 +11,15 @@ from tfx.types import artifact_utils
 from tfx.types import standard_component_specs as keys
 from tfx.utils import path_utils
 
-from components.history import HISTORY_KEY, REMOVED_PROPERTY, forget_refusal, record_push, record_refusal
+from components.history.execution import recorded
+from components.history.read import (
+    DESTINATION_PROPERTY,
+    PUSHED_PROPERTY,
+    PUSHED_VERSION_PROPERTY,
+    REMOVED_PROPERTY,
+    forget_refusal,
+    record_refusal,
+)
 from components.saved_model_pusher.model_registry import Registration, register
 from components.saved_model_pusher.push import Pushed, PushRequest, push
 from detection.storage.atomic import write_json
@@ -26,10 +34,7 @@ SCORE_THRESHOLDS_KEY = "score_thresholds"  # 1: the pushed model gets those of t
 EVALUATION_KEY = "model_evaluation"
 REGISTRATION_KEY = "registration"  # JSON of a `Registration`; absent: models are not registered
 
-# Custom properties of the PushedModel artifact, named as TFX's own Pusher names them.
-PUSHED_PROPERTY = "pushed"  # int: 1 or 0
-DESTINATION_PROPERTY = "pushed_destination"  # string: the version's folder
-VERSION_PROPERTY = "pushed_version"  # string: its name
+# Custom properties of the PushedModel artifact, beside those that TFX's own Pusher has.
 REGISTERED_PROPERTY = "registered_model"  # string: resource name in Vertex AI, with the version
 ENDPOINT_PROPERTY = "endpoint"  # string: resource name in Vertex AI
 
@@ -44,6 +49,7 @@ class Executor(base_executor.BaseExecutor):
     model is pushed: the ModelBlessing, which says what was evaluated, stays.
     """
 
+    @recorded("SavedModelPusher")
     def Do(  # noqa: N802 (TFX's name)
         self,
         input_dict: dict[str, list[types.Artifact]],
@@ -64,12 +70,6 @@ class Executor(base_executor.BaseExecutor):
         model = artifact_utils.get_single_instance(input_dict[keys.MODEL_KEY])
         pushed = _push(make_request(model, input_dict, exec_properties), model.uri)
         _record(pushed_model, pushed, model.uri)
-        record_push(
-            exec_properties.get(HISTORY_KEY),
-            destination=pushed.version,
-            version=name_of(pushed.version),
-            model=model.uri,
-        )
         if exec_properties.get(REGISTRATION_KEY):
             _register(pushed_model, pushed.version, exec_properties[REGISTRATION_KEY])
 
@@ -117,7 +117,7 @@ def _record(pushed_model: types.Artifact, pushed: Pushed, model_uri: str) -> Non
     destination, version = pushed.version, name_of(pushed.version)
     pushed_model.set_int_custom_property(PUSHED_PROPERTY, 1)
     pushed_model.set_string_custom_property(DESTINATION_PROPERTY, destination)
-    pushed_model.set_string_custom_property(VERSION_PROPERTY, version)
+    pushed_model.set_string_custom_property(PUSHED_VERSION_PROPERTY, version)
     if pushed.removed:
         pushed_model.set_string_custom_property(REMOVED_PROPERTY, json.dumps(pushed.removed))
     if pushed.validation is not None:

@@ -19,13 +19,14 @@ from tfx.types import standard_artifacts
 
 from components.detection_trainer.identity import (
     REMOTE_PARAMETERS,
-    remote_identity,
     remote_properties,
     training_identity,
     training_of,
     training_properties,
 )
-from components.history import BASE_MODEL_PROPERTY, TRAINING_PROPERTY, read_blessed, read_models, resolve_to, resolved
+from components.history.read import BASE_MODEL_PROPERTY, TRAINING_PROPERTY, read_blessed, read_models
+from components.history.records import Output
+from components.history.stand_ins import resolve_to, resolved
 from pipelines.resolvers.baseline import Key, blessings_by_model, newest_blessed
 from schemas.artifacts import TRAIN_SPLIT
 from schemas.config.config import Config
@@ -127,7 +128,7 @@ def model_to_start_from(examples: types.BaseChannel, *, config: Config) -> resol
 def RecordedBaseModel(  # noqa: N802, PLR0917 (a component's name, and TFX's form of its parameters)
     examples: InputArtifact[standard_artifacts.Examples],
     model: OutputArtifact[standard_artifacts.Model],
-    history: Parameter[str],
+    run_root: Parameter[str],
     settings: Parameter[str],
     other_settings: Parameter[str],
     split: Parameter[str],
@@ -136,7 +137,7 @@ def RecordedBaseModel(  # noqa: N802, PLR0917 (a component's name, and TFX's for
     train_steps: Parameter[int],
     train_batch_size: Parameter[int],
 ) -> None:
-    """Resolves `model` like `BaseModelStrategy`, from the records in the folder `history`.
+    """Resolves `model` like `BaseModelStrategy`, from the history in `run_root`.
 
     The other parameters are those of the trainer.
     """
@@ -150,26 +151,26 @@ def RecordedBaseModel(  # noqa: N802, PLR0917 (a component's name, and TFX's for
         "train_batch_size": train_batch_size,
     }
     _, properties = training_of(given, Config)
-    identity = remote_identity(properties, resolved([examples]))
-    trained = [Trained(one.uri, one.training, one.base_model) for one in read_models(history)]
-    base = choose_base(trained, read_blessed(history), identity, uri=str)
-    resolve_to(model, [] if base is None else [{"uri": base}])
+    identity = training_identity(properties, resolved([examples]))
+    trained = [Trained(one.uri, one.training, one.base_model) for one in read_models(run_root)]
+    base = choose_base(trained, read_blessed(run_root), identity, uri=str)
+    resolve_to(model, [] if base is None else [Output(base, "Model")])
 
 
 def recorded_base_model(
-    examples: types.BaseChannel, *, config: Config, history: str, parameters: Mapping[str, RuntimeParameter]
+    examples: types.BaseChannel, *, config: Config, run_root: str, parameters: Mapping[str, RuntimeParameter]
 ) -> BaseComponent:
     """Creates the component that takes the place of `model_to_start_from` in a compiled pipeline.
 
     Args:
         examples: examples channel of the trainer.
         config: whole configuration.
-        history: folder of the records of earlier runs, see `components.history`.
+        run_root: folder of the run, with the history.
         parameters: parameters of the submission, by name.
     """
     return RecordedBaseModel(
         examples=examples,
-        history=history,
+        run_root=run_root,
         **remote_properties(config, TRAIN_SPLIT),
         **{name: parameters[name] for name in REMOTE_PARAMETERS},
     ).with_id(_ID)

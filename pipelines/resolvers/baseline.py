@@ -23,7 +23,9 @@ from tfx.dsl.components.base.base_component import BaseComponent
 from tfx.dsl.components.common import resolver
 from tfx.types import standard_artifacts
 
-from components.history import is_refused, read_blessed, read_models, resolve_to
+from components.history.read import is_refused, read_blessed, read_models
+from components.history.records import Output
+from components.history.stand_ins import resolve_to
 
 _ID = "previous_blessed_model"
 _CANDIDATE = "candidate"
@@ -118,22 +120,22 @@ def previous_blessed_model(candidate: types.BaseChannel) -> resolver.Resolver:
 def RecordedBaseline(  # noqa: N802 (a component's name)
     candidate: InputArtifact[standard_artifacts.Model],
     model: OutputArtifact[standard_artifacts.Model],
-    history: Parameter[str],
+    run_root: Parameter[str],
 ) -> None:
-    """Resolves `model` like `PreviousBlessedModelStrategy`, from the records in the folder `history`."""
-    models = [record.uri for record in read_models(history)]
-    baseline = previous_blessed(models, read_blessed(history), candidate.uri, uri=str)
-    resolve_to(model, [] if baseline is None else [{"uri": baseline}])
+    """Resolves `model` like `PreviousBlessedModelStrategy`, from the history in `run_root`."""
+    models = [record.uri for record in read_models(run_root)]
+    baseline = previous_blessed(models, read_blessed(run_root), candidate.uri, uri=str)
+    resolve_to(model, [] if baseline is None else [Output(baseline, "Model")])
 
 
-def recorded_baseline(candidate: types.BaseChannel, *, history: str) -> BaseComponent:
+def recorded_baseline(candidate: types.BaseChannel, *, run_root: str) -> BaseComponent:
     """Creates the component that takes the place of `previous_blessed_model` in a compiled pipeline.
 
     Args:
         candidate: `Model` channel of the trainer.
-        history: folder of the records of earlier runs, see `components.history`.
+        run_root: folder of the run, with the history.
     """
-    return RecordedBaseline(candidate=candidate, history=history).with_id(_ID)
+    return RecordedBaseline(candidate=candidate, run_root=run_root).with_id(_ID)
 
 
 def blessings_by_model(blessings: Iterable[types.Artifact]) -> dict[int, types.Artifact]:

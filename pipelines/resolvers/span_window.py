@@ -8,7 +8,7 @@ Here a window has one `Examples` per span, none newer than this run's, and of th
 
 import logging
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 from tfx import types
@@ -18,8 +18,8 @@ from tfx.dsl.components.base.base_component import BaseComponent
 from tfx.dsl.components.common import resolver
 from tfx.types import standard_artifacts
 
-from components.coco_example_gen.spans.resolution import DATA_SOURCE_KEY
-from components.history import ExamplesRecord, examples_record, read_examples, resolve_to
+from components.history.read import ExamplesRecord, examples_record, read_outputs
+from components.history.stand_ins import describe, resolve_to
 
 _ID = "training_window"
 _NEWEST = "newest"
@@ -97,24 +97,26 @@ def spans_to_train_on(examples: types.OutputChannel, *, spans: int) -> resolver.
 def RecordedWindow(  # noqa: N802 (a component's name)
     newest: InputArtifact[standard_artifacts.Examples],
     examples: OutputArtifact[standard_artifacts.Examples],
-    history: Parameter[str],
+    run_root: Parameter[str],
     spans: Parameter[int],
 ) -> None:
-    """Resolves `examples` like `SpanWindowStrategy`, from the records in the folder `history`."""
-    window = window_of(read_examples(history), _record(newest), spans=spans)
-    resolve_to(examples, [asdict(one) for one in window])
+    """Resolves `examples` like `SpanWindowStrategy`, from the history in `run_root`."""
+    recorded = read_outputs(run_root, "CocoExampleGen", "examples")
+    outputs = {one.uri: one for one in (*recorded, describe(newest))}
+    window = window_of([examples_record(one) for one in recorded], _record(newest), spans=spans)
+    resolve_to(examples, [outputs[one.uri] for one in window])
 
 
-def recorded_window(examples: types.BaseChannel, *, history: str, spans: int) -> BaseComponent:
+def recorded_window(examples: types.BaseChannel, *, run_root: str, spans: int) -> BaseComponent:
     """Creates the component that takes the place of `spans_to_train_on` in a compiled pipeline.
 
     Args:
         examples: output of the example gen.
-        history: folder of the records of earlier runs, see `components.history`.
+        run_root: folder of the run, with the history.
         spans: length of the window, in span numbers.
     """
-    return RecordedWindow(newest=examples, history=history, spans=spans).with_id(_ID)
+    return RecordedWindow(newest=examples, run_root=run_root, spans=spans).with_id(_ID)
 
 
 def _record(examples: types.Artifact) -> ExamplesRecord:
-    return examples_record(examples, source=str(examples.get_string_custom_property(DATA_SOURCE_KEY)))
+    return examples_record(describe(examples))

@@ -1,7 +1,5 @@
 """Runners of `run --runner`: LocalDagRunner and BeamDagRunner."""
 
-import uuid
-from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -10,23 +8,17 @@ if TYPE_CHECKING:
 
 
 def run_local(pipeline: "Pipeline", run_id: str) -> None:
-    """Runs the components one after the other in this process, under an id of `new_run_id`."""
+    """Runs the components one after the other in this process, under an id of the form RUN.ATTEMPT."""
     from tfx.orchestration.local.local_dag_runner import LocalDagRunner
 
     _run(LocalDagRunner(), pipeline, run_id)
 
 
 def run_beam(pipeline: "Pipeline", run_id: str) -> None:
-    """Runs the pipeline as a Beam pipeline, each component in a worker, under an id of `new_run_id`."""
+    """Runs the pipeline as a Beam pipeline, each component in a worker, under such an id."""
     from tfx.orchestration.beam.beam_dag_runner import BeamDagRunner
 
     _run(BeamDagRunner(), pipeline, run_id)
-
-
-def new_run_id() -> str:
-    """Returns an id for a run in ML Metadata, where two attempts at one of our runs need different ones."""
-    # Other folders, on other machines, may share the database.
-    return f"{datetime.now().astimezone().isoformat()}-{uuid.uuid4().hex[:8]}"
 
 
 def _run(runner: "IrBasedRunner", pipeline: "Pipeline", run_id: str) -> None:

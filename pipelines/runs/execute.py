@@ -105,13 +105,12 @@ def _run_pipeline(
     _LOGGER.info("loading TFX, which takes half a minute")
     from components.detection_trainer.working_folder import remove_served
     from pipelines.pipeline import create_pipeline
-    from pipelines.runners.local import RUNNERS, new_run_id
-    from pipelines.runs.component_records import MadeArtifacts, record_components
+    from pipelines.runners.local import RUNNERS
     from pipelines.runs.repair import record_outputs, repair
     from pipelines.runs.results import read_nodes, read_results, run_fields
 
     pipeline = create_pipeline(config, located, database=database)
-    run_id = new_run_id()
+    run_id = f"{open_run.record.id}.{open_run.record.attempt}"
     with metadata_failures_explained(layout, database):
         repair(layout, database, [component.id for component in pipeline.components])
         open_run.update(metadata_run=run_id)
@@ -129,5 +128,4 @@ def _run_pipeline(
             open_run.update(**run_fields(nodes))
         remove_served(layout.training)
         record_outputs(layout, database)
-        record_components(MadeArtifacts(open_run_store(database, read_only=True)), layout.history)
         return read_results(nodes)

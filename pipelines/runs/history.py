@@ -2,7 +2,7 @@
 
 The process that holds `run.root` writes them: at the start of a run, at its end, and at the start of
 the next run if the process of an earlier one was killed.  `components.history` has the records of
-what the runs made.
+what the components made.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from components.history import READERS, config_path, store_config
+from components.history.records import READERS, config_path, store_config
 from detection.storage.atomic import write_json
 from detection.storage.files import is_dir, is_file, list_folder
 from detection.storage.json_files import parse_file

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 
-from components.history import REMOVED_PROPERTY
+from components.history.read import REMOVED_PROPERTY
 from detection.storage import files
 from detection.storage.atomic import remove_leftovers
 from detection.storage.paths import is_remote, join, name_of, parent, relative

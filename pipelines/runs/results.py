@@ -8,12 +8,12 @@ from ml_metadata.metadata_store import metadata_store
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 from rich.console import Console
 
-from components.history import read_verdict
+from components.history.read import examples_record, read_verdict
+from components.history.records import Output, properties_of
 from detection.coco.summary import metrics_tables, read_metrics, slice_table
 from detection.storage.files import is_dir
 from detection.storage.paths import join
 from pipelines.runs.artifact_files import first_missing, pushed_path
-from pipelines.runs.component_records import examples_record_of
 from pipelines.runs.metadata import node_name
 from pipelines.runs.outlook import label_errors, longer_command, predict_command, training_outlook
 from schemas.artifacts import BLESSING_JSON, LOGS, METRICS_JSON, REPORT_HTML
@@ -161,7 +161,7 @@ def read_results(run: RunNodes) -> RunResults:
 
 
 def _data_read(examples: mlmd.Artifact) -> dict[str, Any]:
-    record = examples_record_of(examples)
+    record = examples_record(Output(examples.uri, examples.type, properties_of(examples)))
     return {
         "source": record.source,
         "span": record.span,

@@ -5,18 +5,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple, TypeVar
 
-from components.history import (
+from components.history.read import (
     ExamplesRecord,
     ModelRecord,
     PushRecord,
-    config_digest,
-    config_path,
     read_examples,
     read_models,
     read_pushes,
     read_verdict,
     read_verdicts,
 )
+from components.history.records import config_digest, config_path
 from detection.coco.summary import read_metrics
 from detection.storage.files import is_dir, is_file
 from detection.storage.json_files import read_json
@@ -117,10 +116,10 @@ class _Records:
         self.root = root
         self.history = join(root, HISTORY)
         self.runs = list(reversed(RunHistory(root).read_all()))  # oldest first
-        self.models = {record.uri: record for record in read_models(self.history)}
-        self.examples = {record.uri: record for record in read_examples(self.history)}
-        self.verdicts = read_verdicts(self.history)
-        self.pushes = read_pushes(self.history)
+        self.models = {record.uri: record for record in read_models(root)}
+        self.examples = {record.uri: record for record in read_examples(root)}
+        self.verdicts = read_verdicts(root)
+        self.pushes = read_pushes(root)
 
     def run_that(self, node: str, **fields: str | None) -> RunRecord | None:
         """Returns the first run in which a node made a result, not reused it; None: not recorded."""
@@ -181,7 +180,7 @@ def _saved_model(path: str) -> str:
     if not is_dir(path):
         raise DataError(f"{path}: no such folder. Name a pushed version, a push directory or a run.root.")
     if is_dir(join(path, HISTORY)):
-        pushes = read_pushes(join(path, HISTORY))
+        pushes = read_pushes(path)
         if not pushes:
             raise DataError(f"{path}: no push was recorded here. See the runs with `status --root {path}`.")
         destination = pushes[-1].destination

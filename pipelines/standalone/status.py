@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from components.coco_example_gen.spans.span_paths import SpanVersion
-from components.history import read_examples, read_models, read_pushes, read_verdicts
+from components.history.read import read_examples, read_models, read_pushes, read_verdicts
 from detection.storage.files import is_dir, is_file
 from detection.storage.paths import absolute, is_remote, join, name_of
 from detection.storage.reading import read_text
@@ -95,7 +95,7 @@ def read_status(root: str, *, limit: int | None, with_artifacts: bool) -> Status
     store = _open(root)
     artifacts = None
     if with_artifacts or not runs:
-        artifacts = _recorded_artifacts(history.folder) if store is None else _listed_artifacts(store)
+        artifacts = _recorded_artifacts(root) if store is None else _listed_artifacts(store)
     if not runs and not artifacts:
         raise DataError(f"--root {root}: no run was recorded here. Name the run.root of a pipeline, see `run --help`.")
     running = [run for run in runs if run.is_open and not run.is_dead]
@@ -143,12 +143,12 @@ def _listed_artifacts(store: RunStore) -> list[ArtifactState]:
     ]
 
 
-def _recorded_artifacts(history: str) -> list[ArtifactState]:
-    found = [("CocoExampleGen", "Examples", one.uri) for one in read_examples(history)]
-    found += [("DetectionTrainer", "Model", one.uri) for one in read_models(history)]
-    evaluations = dict.fromkeys(one.evaluation for one in read_verdicts(history) if one.evaluation is not None)
+def _recorded_artifacts(root: str) -> list[ArtifactState]:
+    found = [("CocoExampleGen", "Examples", one.uri) for one in read_examples(root)]
+    found += [("DetectionTrainer", "Model", one.uri) for one in read_models(root)]
+    evaluations = dict.fromkeys(one.evaluation for one in read_verdicts(root) if one.evaluation is not None)
     found += [("CocoEvaluator", "ModelEvaluation", uri) for uri in evaluations]
-    found += [("SavedModelPusher", "PushedModel", one.destination) for one in read_pushes(history)]
+    found += [("SavedModelPusher", "PushedModel", one.destination) for one in read_pushes(root)]
     return [ArtifactState(node, kind, _state(uri, "live"), uri) for node, kind, uri in found]
 
 

@@ -1,9 +1,10 @@
 """A `run.root` with the records of two days, written by hand: nothing was run."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from components import history
+from components.history.records import Output, Record, config_digest, store_config
 from detection.storage.atomic import write_json, write_text
 from detection.storage.paths import join
 from detection.storage.processes import this_process
@@ -33,10 +34,9 @@ def record_day(root: str, span: int, *, base: Day | None = None, with_run: bool 
         pushed=join(root, f"serving/{1000 + span}"),
         config=config,
     )
-    for number, record in enumerate(_records(day, span, base)):
-        kind: history.Kind = ("examples", "models", "blessings", "pushes")[number]
-        history.write_record(folder, kind, f"{span:020d}-0.json", record)
-    history.store_config(folder, config)
+    store_config(folder, config)
+    for record in _records(day, span, base):
+        write_json(join(folder, record.component, f"{record.ended}--run-{span}.json"), asdict(record))
     write_text(join(day.examples, "dataset.json"), "{}")
     write_json(
         join(day.evaluation, "metrics.json"),
@@ -50,14 +50,44 @@ def record_day(root: str, span: int, *, base: Day | None = None, with_run: bool 
     return day
 
 
-def _records(day: Day, span: int, base: Day | None) -> list[history.Record]:
+def _records(day: Day, span: int, base: Day | None) -> list[Record]:
     used = [day.examples, *([] if base is None else [base.examples])]
-    digest = history.config_digest(day.config)
+    data: dict[str, Any] = {
+        "data_source": SOURCE,
+        "span": span,
+        "version": 2,
+        "identity": f"data of {span}",
+        "split_names": '["train", "eval"]',
+    }
+    model: dict[str, Any] = {"training": f"training {span}", "config": config_digest(day.config)}
+    pushed: dict[str, Any] = {"pushed": 1, "pushed_destination": day.pushed, "pushed_version": str(1000 + span)}
+    run: dict[str, Any] = {"run": f"run-{span}", "ended": f"2026010{span}T030000.000000Z"}
     return [
-        history.ExamplesRecord(day.examples, SOURCE, span, 2, ["train", "eval"], f"data of {span}"),
-        history.ModelRecord(day.model, f"training {span}", None if base is None else base.model, used, digest),
-        history.BlessingRecord(day.model, True, day.evaluation),
-        history.PushRecord(day.pushed, str(1000 + span), day.model, f"2026-01-0{span}T03:00:00+00:00"),
+        Record("CocoExampleGen", "done", outputs={"examples": [Output(day.examples, "Examples", data)]}, **run),
+        Record(
+            "DetectionTrainer",
+            "done",
+            inputs={"examples": used, "base_model": [] if base is None else [base.model]},
+            outputs={"model": [Output(day.model, "Model", model)]},
+            **run,
+        ),
+        Record(
+            "CocoEvaluator",
+            "done",
+            inputs={"model": [day.model]},
+            outputs={
+                "evaluation": [Output(day.evaluation, "ModelEvaluation")],
+                "blessing": [Output("", "ModelBlessing", {"blessed": 1})],
+            },
+            **run,
+        ),
+        Record(
+            "SavedModelPusher",
+            "done",
+            inputs={"model": [day.model]},
+            outputs={"pushed_model": [Output("", "PushedModel", pushed)]},
+            **run,
+        ),
     ]
 
 

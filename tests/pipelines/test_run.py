@@ -12,7 +12,8 @@ from apache_beam.options.pipeline_options import StandardOptions
 from apache_beam.runners.direct.direct_runner import SwitchingDirectRunner
 
 import pipeline_runner
-from components import history
+from components.history import read as history
+from components.history.records import config_path
 from detection.inference.score_thresholds import read_score_thresholds
 from detection.storage import files, paths
 from detection.storage.json_files import read_json
@@ -94,18 +95,17 @@ def _require_records(root: Path, summary: dict[str, Any]) -> None:
     assert (run.metrics, run.blessed, run.pushed_path) == (summary["metrics"], True, summary["pushed_path"])
     assert run.config is not None
     assert load_config(root / run.config.path) == load_config(root / CONFIG_YAML)
-    folder = str(root / "history")
     [examples], [model], [verdict], [push] = (
-        history.read_examples(folder),
-        history.read_models(folder),
-        history.read_verdicts(folder),
-        history.read_pushes(folder),
+        history.read_examples(str(root)),
+        history.read_models(str(root)),
+        history.read_verdicts(str(root)),
+        history.read_pushes(str(root)),
     )
     assert run.data is not None
     assert (examples.uri, examples.identity) == (run.data.examples, run.data.identity)
     assert (examples.span, examples.version, examples.splits) == (0, None, ["train", "eval"])
     assert (model.uri, model.base_model, model.examples) == (run.model, None, [examples.uri])
-    trained = Path(history.config_path(folder, str(model.config))).read_text()
+    trained = Path(config_path(str(root / "history"), str(model.config))).read_text()
     assert trained == Path(model.uri, CONFIG_YAML).read_text()
     assert verdict == history.BlessingRecord(model.uri, True, run.evaluation)
     assert (push.destination, push.model) == (run.pushed_path, model.uri)

@@ -2,6 +2,7 @@
 
 import json
 import re
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -68,10 +69,10 @@ class Runs:
         """Runs it; the last state of each component, and the spans that were trained on."""
         from ml_metadata.proto import metadata_store_pb2 as mlmd
 
-        from pipelines.runners.local import RUNNERS, new_run_id
+        from pipelines.runners.local import RUNNERS
         from tests.pipelines.span_stubs import create_pipeline
 
-        RUNNERS[self.runner](create_pipeline(self.root, window=window, **arguments), new_run_id())
+        RUNNERS[self.runner](create_pipeline(self.root, window=window, **arguments), f"{uuid.uuid4()}.1")
         store = self.store()
         newest = max(store.get_contexts_by_type("pipeline_run"), key=lambda context: context.id)
         executions = store.get_executions_by_context(newest.id)

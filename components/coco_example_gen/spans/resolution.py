@@ -15,7 +15,7 @@ from tfx.components.example_gen import utils
 from components.coco_example_gen.spans.fingerprint import fingerprint
 from components.coco_example_gen.spans.locate import locate, source_of
 from components.coco_example_gen.spans.span_paths import SpanVersion, fill_version, find_newest, map_paths, splits_at
-from components.history import IDENTITY_PROPERTY, SOURCE_PROPERTY
+from components.history.read import IDENTITY_PROPERTY, SOURCE_PROPERTY
 from detection.datasets.layouts import SplitFiles
 from schemas.artifacts import TRAIN_SPLIT
 from schemas.config.config import Config, DataConfig

@@ -20,7 +20,7 @@ def _component(**data: Any) -> Any:
     from components.coco_example_gen.component import RemoteCocoExampleGen
 
     parameters = {name: RuntimeParameter(name=name, ptype=str, default="") for name in ("data_root", "data_span")}
-    return RemoteCocoExampleGen(DataConfig.model_validate(data), **parameters, history="gs://bucket/history")
+    return RemoteCocoExampleGen(DataConfig.model_validate(data), **parameters, run_root="gs://bucket/run")
 
 
 def _properties(component: Any, **submitted: str) -> dict[str, Any]:
@@ -117,15 +117,15 @@ def test_the_executor_resolves_where_no_driver_did_and_writes_a_record_last(
     from tfx.types import standard_artifacts
 
     from components.coco_example_gen import executor
-    from components.history import ExamplesRecord, read_examples
+    from components.history.read import ExamplesRecord, read_examples
 
     write_data_set(tmp_path / "data")
     properties = _properties(_component(root=str(tmp_path / "data")), data_root=str(tmp_path / "data"))
-    properties["history"] = str(tmp_path / "history")
+    properties["run_root"] = str(tmp_path)
     examples = standard_artifacts.Examples()
     examples.uri = str(tmp_path / "examples")
     executor.Executor().Do({}, {"examples": [examples]}, properties)
-    [record] = read_examples(properties["history"])
+    [record] = read_examples(str(tmp_path))
     identity = examples.get_string_custom_property("identity")
     assert record == ExamplesRecord(examples.uri, str(tmp_path / "data"), 0, None, ["train", "eval"], identity)
     assert (tmp_path / "examples/Split-train").is_dir()
@@ -136,4 +136,4 @@ def test_the_executor_resolves_where_no_driver_did_and_writes_a_record_last(
     monkeypatch.setattr(executor, "convert", refused)
     with pytest.raises(DataError, match="refused"):
         executor.Executor().Do({}, {"examples": [examples]}, properties)
-    assert len(read_examples(properties["history"])) == 1
+    assert len(read_examples(str(tmp_path))) == 1

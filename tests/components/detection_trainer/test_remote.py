@@ -1,6 +1,5 @@
 """The trainer of a compiled pipeline; what it trains is tested in tests/detection/training."""
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -78,8 +77,10 @@ def test_it_starts_from_what_was_resolved_and_records_its_model(
 ) -> None:
     from tfx.types import artifact_utils, standard_artifacts
 
-    from components import history
     from components.detection_trainer import executor
+    from components.history.read import IDENTITY_PROPERTY, read_models
+    from components.history.records import Output, config_path
+    from components.history.stand_ins import describe, resolve_to
 
     seen: list[dict[str, Any]] = []
     monkeypatch.setattr(executor, "train", lambda config, **arguments: seen.append(arguments))
@@ -87,10 +88,10 @@ def test_it_starts_from_what_was_resolved_and_records_its_model(
         executor, "_publish", lambda working, model, *_: write_text(Path(model, CONFIG_YAML), "train: {}")
     )
 
-    def resolved_to(kind: Any, name: str, entries: list[dict[str, Any]]) -> Any:
+    def resolved_to(kind: Any, name: str, entries: list[Any]) -> Any:
         artifact = kind()
         artifact.uri = str(tmp_path / name)
-        history.resolve_to(artifact, entries)
+        resolve_to(artifact, entries)
         return artifact
 
     entries = []
@@ -99,16 +100,16 @@ def test_it_starts_from_what_was_resolved_and_records_its_model(
         examples.uri = str(tmp_path / f"examples-{span}")
         examples.split_names = artifact_utils.encode_split_names([TRAIN_SPLIT])
         examples.set_int_custom_property("span", span)
-        examples.set_string_custom_property(history.IDENTITY_PROPERTY, f"records of {span}")
+        examples.set_string_custom_property(IDENTITY_PROPERTY, f"records of {span}")
         shards = Path(examples.uri, split_dir(TRAIN_SPLIT))
         shards.mkdir(parents=True)
         write_shards(shards, rectangles(3, seed=span))
         write_json(Path(examples.uri, DATASET_JSON), {"categories": CATEGORIES})
-        entries.append(asdict(history.examples_record(examples, source="data")))
-    folder = str(tmp_path / "history")
-    properties = {**_properties(), "run_root": str(tmp_path / "run"), "history": folder}
+        entries.append(describe(examples))
+    root = str(tmp_path / "run")
+    properties = {**_properties(), "run_root": root}
 
-    def trained(window: list[dict[str, Any]], base: list[dict[str, Any]], name: str) -> dict[str, Any]:
+    def trained(window: list[Any], base: list[Any], name: str) -> dict[str, Any]:
         outputs = {"model": [standard_artifacts.Model()], "model_run": [standard_artifacts.ModelRun()]}
         for key, [artifact] in outputs.items():
             artifact.uri = str(tmp_path / name / key)
@@ -124,11 +125,11 @@ def test_it_starts_from_what_was_resolved_and_records_its_model(
     assert folders == sorted(folders, reverse=True)
     assert set(folders) == {"examples-4", "examples-3"}
     base = str(tmp_path / "first" / "model")
-    assert trained(entries[::-1], [{"uri": base}], "second")["base_model"] == f"{base}/Format-Serving"
+    assert trained(entries[::-1], [Output(base, "Model")], "second")["base_model"] == f"{base}/Format-Serving"
     trained(entries[:1], [], "third")
-    first, second, third = history.read_models(folder)
+    first, second, third = read_models(root)
     assert (first.uri, first.base_model) == (base, None)
     assert [Path(uri).name for uri in first.examples] == ["examples-4", "examples-3"]
-    assert Path(history.config_path(folder, str(first.config))).read_text() == "train: {}"
+    assert Path(config_path(f"{root}/history", str(first.config))).read_text() == "train: {}"
     assert (second.training, second.base_model) == (first.training, base)
     assert third.training != first.training, "another window"

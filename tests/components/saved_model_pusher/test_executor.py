@@ -90,14 +90,13 @@ def test_a_blessed_model_is_pushed_and_recorded_as_tfx_does(tmp_path: Path, mode
 
 
 @pytest.mark.parametrize("blessed", [1, 0])
-def test_a_compiled_pipeline_records_its_pushes_in_the_history(tmp_path: Path, model: Any, blessed: int) -> None:
-    from components.history import read_pushes
+def test_pushes_are_recorded_in_the_history(tmp_path: Path, model: Any, blessed: int) -> None:
+    from components.history.read import read_pushes
 
-    folder = str(tmp_path / "history")
-    push(tmp_path, {"model": [model], "model_blessing": [blessing(blessed)]}, history=folder)
+    push(tmp_path, {"model": [model], "model_blessing": [blessing(blessed)]}, run_root=str(tmp_path))
     versions = list((tmp_path / "serving").glob("*"))
     assert len(versions) == blessed
-    pushes = [(one.destination, one.version, one.model) for one in read_pushes(folder)]
+    pushes = [(one.destination, one.version, one.model) for one in read_pushes(str(tmp_path))]
     assert pushes == [(str(one), one.name, model.uri) for one in versions]
 
 
@@ -165,7 +164,7 @@ def failing(error: Exception) -> Any:
 def test_a_refusal_is_recorded_until_the_model_is_pushed(
     tmp_path: Path, model: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from components.history import is_refused
+    from components.history.read import is_refused
     from components.saved_model_pusher import executor
 
     inputs = {"model": [model], "model_blessing": [blessing(1)]}
@@ -186,7 +185,7 @@ def test_a_refusal_is_recorded_until_the_model_is_pushed(
 def test_another_failure_is_no_refusal(
     tmp_path: Path, model: Any, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from components.history import is_refused
+    from components.history.read import is_refused
     from components.saved_model_pusher import executor
 
     monkeypatch.setattr(executor, "push", failing(error))
@@ -252,6 +251,6 @@ def test_the_component_is_wired_by_its_spec() -> None:
     assert pusher.inputs == {"model": models, "model_blessing": blessings, "model_evaluation": evaluations}
     options = json.loads(pusher.exec_properties.pop("config"))
     assert (options["keep_versions"], "directory" in options) == (3, False)
-    assert pusher.exec_properties == {"push_directory": "serving", "score_thresholds": 1, "history": None}
+    assert pusher.exec_properties == {"push_directory": "serving", "score_thresholds": 1, "run_root": None}
     assert pusher.outputs["pushed_model"].type is standard_artifacts.PushedModel
     assert set(SavedModelPusher(model=models, push_directory="serving").inputs) == {"model"}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import pipeline_runner
-from components.history import config_digest
+from components.history.records import config_digest
 from schemas.artifacts import EXPORTED_FROM_JSON, EXTRA_FILES, INIT_REPORT_JSON, ORIGIN_JSON
 from tests.pipelines.recorded_root import SOURCE, local_root, record_day, run_of, write_saved_model
 from tests.storage_emulator.fixture import Bucket
@@ -138,7 +138,7 @@ def test_what_is_unknown_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 def test_records_that_are_gone_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = local_root(tmp_path)
-    for part in ("history/configs", "history/examples", "history/blessings", "history/runs"):
+    for part in ("history/configs", "history/CocoExampleGen", "history/CocoEvaluator", "history/runs"):
         shutil.rmtree(f"{root}/{part}")
     lineage = _lineage(capsys, f"{root}/serving/1001")
     digest = lineage["chain"][0]["config"]
@@ -155,8 +155,10 @@ def test_old_records_of_models_take_data_and_metrics_from_the_run(
 ) -> None:
     root = str(tmp_path)
     record_day(root, 1)
-    record = next((tmp_path / "history" / "models").iterdir())
-    record.write_text(json.dumps({"uri": f"{root}/artifacts/model/1", "training": "t", "base_model": None}))
+    shutil.rmtree(tmp_path / "history" / "DetectionTrainer")
+    old = {"uri": f"{root}/artifacts/model/1", "training": "t", "base_model": None}
+    (tmp_path / "history" / "models").mkdir()
+    (tmp_path / "history" / "models" / "1.json").write_text(json.dumps(old))
     shutil.rmtree(tmp_path / "artifacts" / "evaluation")
     lineage = _lineage(capsys, root)
     assert lineage["chain"][0]["data"][0]["identity"] == "data of 1"

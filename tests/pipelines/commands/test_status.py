@@ -148,6 +148,9 @@ def test_tfx_and_tensorflow_are_not_loaded(tmp_path: Path, command: list[str]) -
         ("models", '{"uri": "m", "training": "t", "base_model": null, "config": "../../config"}', "config: "),
         ("examples", '{"uri": "e", "source": "s", "span": Infinity, "version": 1, "splits": [], "identity": "i"}', ""),
         ("blessings", '{"model": "m", "blessed": "perhaps"}', "blessed: "),
+        ("DetectionTrainer", "5", ""),
+        ("DetectionTrainer", '{"component": "DetectionTrainer", "state": "perhaps"}', "state: "),
+        ("DetectionTrainer", '{"component": "DetectionTrainer", "state": "done", "version": 2}', "version: "),
         ("pushes", '{"destination": "\\ud800", "version": "1", "model": "m", "time": "t"}', ""),
     ],
 )
@@ -155,7 +158,9 @@ def test_a_wrong_record_is_named(
     kind: str, content: str, place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root = local_root(tmp_path)
-    Path(root, "history", kind, f"{3:020d}-0.json").write_text(content)
+    path = Path(root, "history", kind, f"{3:020d}-0.json")
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(content)
     for arguments in (["status", "--artifacts", "--root", root], ["lineage", root]):
         assert pipeline_runner.main(arguments) == 1
         message = capsys.readouterr().err

@@ -1,5 +1,6 @@
 """Which model a training starts from, in whole little pipelines; TFX takes 20 s to import: imported inside."""
 
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +27,11 @@ class Runs:
         """Runs it; the last states of trainer and evaluator."""
         from ml_metadata.proto import metadata_store_pb2 as mlmd
 
-        from pipelines.runners.local import RUNNERS, new_run_id
+        from pipelines.runners.local import RUNNERS
         from tests.pipelines.base_model_stubs import create_pipeline
 
         config = load_config(None, [*self.assignments, WARM, *assignments])
-        RUNNERS[self.runner](create_pipeline(self.root, config, blessed=blessed), new_run_id())
+        RUNNERS[self.runner](create_pipeline(self.root, config, blessed=blessed), f"{uuid.uuid4()}.1")
         store = self.store()
         newest = max(store.get_contexts_by_type("pipeline_run"), key=lambda context: context.id)
         types = {kind.id: kind.name.rpartition(".")[2] for kind in store.get_execution_types()}

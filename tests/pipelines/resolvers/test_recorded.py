@@ -4,6 +4,7 @@ TFX takes 20 s to import: imported inside.
 """
 
 import tempfile
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -37,14 +38,36 @@ def _blessing(number: int, model: int, *, blessed: bool, folder: Path) -> Any:
 
 def _do(executor: Any, inputs: dict[str, Any], kind: Any, key: str, folder: Path, **properties: Any) -> list[str]:
     """Runs a component; the URIs of the artifacts that it resolves to."""
-    from components.history import resolved
+    from components.history.stand_ins import resolved
 
     output = kind()
     output.uri = str(folder / "output")
     Path(output.uri).mkdir(exist_ok=True)
     lists = {name: [artifact] for name, artifact in inputs.items()}
-    executor().Do(lists, {key: [output]}, {"history": str(folder / "history"), **properties})
+    executor().Do(lists, {key: [output]}, {"run_root": str(folder), **properties})
     return [artifact.uri for artifact in resolved([output])]
+
+
+def _record(folder: Path, component: str, inputs: dict[str, list[str]], outputs: dict[str, Any]) -> None:
+    from components.history.records import Record, write_record
+
+    made = {name: [output] for name, output in outputs.items()}
+    write_record(str(folder), Record(component, "done", inputs=inputs, outputs=made), started=datetime.now(UTC))
+
+
+def _record_model(folder: Path, *, uri: str, training: str, base_model: str | None) -> None:
+    from components.history.records import Output
+
+    inputs = {"base_model": [base_model] if base_model else []}
+    _record(folder, "DetectionTrainer", inputs, {"model": Output(uri, "Model", {"training": training})})
+
+
+def _record_verdict(folder: Path, *, model: str, blessed: bool) -> None:
+    from components.history.records import Output
+
+    blessing = Output("", "ModelBlessing", {"blessed": int(blessed)})
+    outputs = {"evaluation": Output("", "ModelEvaluation"), "blessing": blessing}
+    _record(folder, "CocoEvaluator", {"model": [model]}, outputs)
 
 
 @settings(max_examples=40)
@@ -52,7 +75,7 @@ def _do(executor: Any, inputs: dict[str, Any], kind: Any, key: str, folder: Path
 def test_the_baseline(models: list[tuple[bool, bool, int, int]], chosen: int) -> None:
     from tfx.types import standard_artifacts
 
-    from components.history import record_model, record_refusal, record_verdict
+    from components.history.read import record_refusal
     from pipelines.resolvers.baseline import PreviousBlessedModelStrategy, RecordedBaseline
 
     with tempfile.TemporaryDirectory() as name:
@@ -64,8 +87,8 @@ def test_the_baseline(models: list[tuple[bool, bool, int, int]], chosen: int) ->
         for number, (model, (blessed, refused, _, _)) in enumerate(zip(artifacts, facts, strict=True)):
             if refused:
                 record_refusal(model.uri, "NaN")
-            record_model(f"{folder}/history", uri=model.uri, training="", base_model=None)
-            record_verdict(f"{folder}/history", model=model.uri, blessed=blessed)
+            _record_model(folder, uri=model.uri, training="", base_model=None)
+            _record_verdict(folder, model=model.uri, blessed=blessed)
             blessings.append(_blessing(100 + number, model.id, blessed=blessed, folder=folder))
         inputs = {"candidate": [candidate], "model": artifacts, "model_blessing": blessings}
         expected = PreviousBlessedModelStrategy().resolve_artifacts(None, inputs)["model"]
@@ -89,12 +112,11 @@ def test_the_base_model(models: list[tuple[bool, bool, int, int]], seed: int) ->
     from tfx.types import standard_artifacts
 
     from components.detection_trainer.identity import (
-        remote_identity,
         remote_properties,
         training_identity,
         training_properties,
     )
-    from components.history import IDENTITY_PROPERTY, record_model, record_refusal, record_verdict
+    from components.history.read import IDENTITY_PROPERTY, record_refusal
     from pipelines.resolvers.base_model import BaseModelStrategy, RecordedBaseModel
     from schemas.config.runtime_parameters import default_value
 
@@ -113,13 +135,13 @@ def test_the_base_model(models: list[tuple[bool, bool, int, int]], seed: int) ->
             earlier = artifacts[base % len(artifacts)] if artifacts and base else None
             model.set_string_custom_property("training", training_identity(properties[trained], [examples]))
             model.set_int_custom_property("base_model_id", earlier.id if earlier else 0)
-            record_model(
-                f"{folder}/history",
+            _record_model(
+                folder,
                 uri=model.uri,
-                training=remote_identity(properties[trained], [examples]),
+                training=training_identity(properties[trained], [examples]),
                 base_model=earlier.uri if earlier else None,
             )
-            record_verdict(f"{folder}/history", model=model.uri, blessed=blessed)
+            _record_verdict(folder, model=model.uri, blessed=blessed)
             artifacts.append(model)
             blessings.append(_blessing(100 + number, model.id, blessed=blessed, folder=folder))
         inputs = {"examples": [examples], "model": artifacts, "model_blessing": blessings}
@@ -151,7 +173,7 @@ def test_the_window(read: list[tuple[int, int | None, str]], own: int, spans: in
     from tfx.types import artifact_utils, standard_artifacts
 
     from components.coco_example_gen.spans.resolution import DATA_SOURCE_KEY
-    from components.history import record_examples
+    from components.history.stand_ins import describe
     from pipelines.resolvers.span_window import RecordedWindow, SpanWindowStrategy
 
     with tempfile.TemporaryDirectory() as name:
@@ -164,7 +186,7 @@ def test_the_window(read: list[tuple[int, int | None, str]], own: int, spans: in
             if version is not None:
                 examples.set_int_custom_property("version", version)
             examples.set_string_custom_property(DATA_SOURCE_KEY, source)
-            record_examples(f"{folder}/history", examples, source=source)
+            _record(folder, "CocoExampleGen", {}, {"examples": describe(examples)})
             artifacts.append(examples)
         newest = artifacts[own % len(artifacts)]
         inputs = {"newest": [newest], "examples": artifacts}

@@ -166,7 +166,7 @@ def test_what_is_added_or_grows_later_does_not_count(tmp_path: Path) -> None:
 
 
 def test_the_record_of_a_refusal_comes_and_goes(tmp_path: Path) -> None:
-    from components.history import forget_refusal, record_refusal
+    from components.history.read import forget_refusal, record_refusal
 
     artifact, records = whole("Model", tmp_path), file_records(tmp_path)
     record_refusal(artifact.uri, "NaN")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from components.history import record_names
+from components.history.read import read_records
 from pipelines.metadata_database import MetadataDatabase
 from pipelines.runs.history import RunHistory
 from tests.folder_holder import folder_holder
@@ -55,8 +55,9 @@ def test_a_run_killed_in_each_component_finishes_and_repeats_nothing(
     }
     [version] = (root / "serving").iterdir()
     assert record.pushed_path == read_summary(root)["pushed_path"] == str(version)
-    recorded = [len(record_names(history.folder, kind)) for kind in ("examples", "models", "blessings", "pushes")]
-    assert recorded == [1, 1, 1, 1]
+    # A component that was killed after its record had been written is repeated, as TFX does not know of it.
+    recorded = {node: [one.state for one in read_records(str(root), node)] for node in NODES}
+    assert recorded == dict.fromkeys(NODES, ["done"] * (2 if when == "end" else 1))
     _require_no_trace(root)
 
 

@@ -2,6 +2,7 @@
 
 import logging
 import random
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,14 +40,14 @@ class RemoteRuns:
 
     def __call__(self, *, seed: int = 1, blessed: int = 1, runner: str = "local") -> dict[str, str]:
         """Returns the state of each node's execution in this run."""
-        from pipelines.runners.local import RUNNERS, new_run_id
+        from pipelines.runners.local import RUNNERS
         from pipelines.runs.repair import record_outputs, repair
         from tests.pipelines.baseline_stubs import create_pipeline
 
         with self.database() as database:
             pipeline = create_pipeline(self.layout.root, seed=seed, blessed=blessed, database=database)
             repair(self.layout, MetadataDatabase.of_file(database), [component.id for component in pipeline.components])
-            run_id = new_run_id()
+            run_id = f"{uuid.uuid4()}.1"
             RUNNERS[runner](pipeline, run_id)
             record_outputs(self.layout, MetadataDatabase.of_file(database))
             store = MetadataDatabase.of_file(database).open()

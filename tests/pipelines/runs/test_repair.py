@@ -30,13 +30,13 @@ class Runs:
 
     def __call__(self, *, seed: int = 1, blessed: int = 1, push: PushConfig | None = None) -> dict[str, str]:
         """Returns the state of each node's new execution: COMPLETE or CACHED."""
-        from pipelines.runners.local import new_run_id, run_local
+        from pipelines.runners.local import run_local
         from pipelines.runs.repair import record_outputs, repair
         from tests.pipelines.baseline_stubs import create_pipeline
 
         pipeline = create_pipeline(Path(self.layout.root), seed=seed, blessed=blessed, push=push)
         repair(self.layout, self.database, [component.id for component in pipeline.components])
-        self.run_id = new_run_id()
+        self.run_id = f"{uuid.uuid4()}.1"
         run_local(pipeline, self.run_id)
         record_outputs(self.layout, self.database)
         executions = [execution for execution in self.store().get_executions() if execution.id > self.seen]

@@ -1,0 +1,116 @@
+"""Records each execution of a component, as its last act, on every runner."""
+
+import contextlib
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from tfx import types
+
+from components.history.records import (
+    RUN_ROOT_KEY,
+    Failure,
+    Record,
+    execution_key,
+    recorded_parameters,
+    write_record,
+)
+from components.history.stand_ins import describe, resolved
+from detection.storage.paths import join, relative
+from schemas.errors import CocoflowError, find_user_error
+from schemas.quoting import one_line
+
+_CODE = "1"
+_NOTEBOOK = "notebook"  # run of components in a notebook, which have no other
+_MAX_ERROR = 500  # characters
+
+Artifacts = dict[str, list[types.Artifact]]
+Do = Callable[[Any, Artifacts, Artifacts, dict[str, Any]], None]
+
+
+def recorded(component: str, *, code: str = _CODE) -> Callable[[Do], Do]:
+    """Makes an executor's `Do` write a record of its outputs, or of its failure, when it ends.
+
+    Without the parameter `RUN_ROOT_KEY`, nothing is recorded.  A record that cannot be written fails the component.
+
+    Args:
+        component: id of the node.
+        code: changes when equal parameters and inputs give other outputs.
+    """
+
+    def decorate(work: Do) -> Do:
+        @functools.wraps(work)
+        def do(executor: Any, inputs: Artifacts, outputs: Artifacts, parameters: dict[str, Any]) -> None:
+            root = parameters.get(RUN_ROOT_KEY)
+            if not root:
+                work(executor, inputs, outputs, parameters)
+                return
+            run, attempt = _run_of(executor, component, root, outputs)
+            execution = _Execution(component, code, root, run, attempt, datetime.now(UTC), inputs, parameters)
+            try:
+                work(executor, inputs, outputs, parameters)
+            except Exception as error:
+                with contextlib.suppress(CocoflowError):  # the component's error counts
+                    execution.record("failed", error=_failure(error))
+                raise
+            made = {name: [describe(one) for one in artifacts] for name, artifacts in sorted(outputs.items())}
+            execution.record("done", outputs=made)
+
+        return do
+
+    return decorate
+
+
+@dataclass(frozen=True)
+class _Execution:
+    """An execution of a component: its id and code, its run, when it started, and what it reads."""
+
+    component: str
+    code: str
+    root: str
+    run: str
+    attempt: int
+    started: datetime
+    inputs: Artifacts
+    parameters: dict[str, Any]
+
+    def record(self, state: Literal["done", "failed"], **result: Any) -> None:
+        """Writes the record; the parameters have by now what the component resolved itself."""
+        read = {name: [one.uri for one in resolved(artifacts)] for name, artifacts in sorted(self.inputs.items())}
+        record = Record(
+            component=self.component,
+            state=state,
+            run=self.run,
+            attempt=self.attempt,
+            key=execution_key(self.component, self.code, parameters=self.parameters, inputs=read, root=self.root),
+            parameters=recorded_parameters(self.parameters),
+            inputs=read,
+            **result,
+        )
+        write_record(self.root, record, started=self.started)
+
+
+def _failure(error: Exception) -> Failure:
+    error = find_user_error(error) or error
+    return Failure(type(error).__name__, one_line(str(error).strip())[:_MAX_ERROR])
+
+
+def _run_of(executor: Any, component: str, root: str, outputs: Artifacts) -> tuple[str, int]:
+    """Returns the id of the run and its attempt.
+
+    Local runners tell both in the executor's context.  In a container, the run is the second part of an output's URI
+    below `artifacts`: Vertex has <project>/<job>/<task>/<output>, Kubeflow <pipeline>/<run>/<task>/<output>.
+    """
+    context = getattr(executor, "_context", None)
+    told = getattr(context, "_pipeline_run_id", None)
+    if told:
+        run, _, attempt = told.rpartition(".")
+        return (run, int(attempt)) if attempt.isdecimal() else (told, 1)
+    uri = next(one.uri for artifacts in outputs.values() for one in artifacts)
+    with contextlib.suppress(ValueError):  # an output elsewhere
+        names = relative(uri, join(root, "artifacts")).split("/")
+        if names[0] != component:
+            return names[1], 1
+    return _NOTEBOOK, 1

@@ -1,0 +1,255 @@
+"""What the records of a `run.root` say of examples, models, verdicts and pushes.
+
+That a push was refused is recorded in the folder of the model, by the pusher of every runner.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from components.history.legacy import read_old_records
+from components.history.records import Output, Record, read_new_records, time_of
+from detection.storage.atomic import write_json
+from detection.storage.files import is_file, remove_file
+from detection.storage.json_files import parse_file
+from detection.storage.paths import join
+from schemas.artifacts import REFUSED_JSON
+
+# Custom properties.
+IDENTITY_PROPERTY = "identity"  # of `Examples`: equal if made of the same data in the same way
+SOURCE_PROPERTY = "data_source"  # of `Examples`: the paths as the user wrote them
+TRAINING_PROPERTY = "training"  # of a `Model`: identity of the training, without the base model
+BASE_MODEL_PROPERTY = "base_model_id"  # of a `Model`: id of the `Model` that its weights started from; 0: none
+CONFIG_PROPERTY = "config"  # of a `Model`: digest of its configuration, see `records.store_config`
+REMOVED_PROPERTY = "removed_versions"  # of a `PushedModel`: JSON list of the versions that `keep_versions` removed then
+# Of every file-based ExampleGen: `tfx.components.example_gen.utils` defines them.
+SPAN_PROPERTY, VERSION_PROPERTY = "span", "version"
+SPLIT_NAMES_PROPERTY = "split_names"  # of `Examples`, a property of the type: JSON
+# Of TFX's Evaluator and Pusher.
+BLESSED_PROPERTY = "blessed"
+PUSHED_PROPERTY = "pushed"  # int: 1 or 0
+DESTINATION_PROPERTY = "pushed_destination"  # string: the version's folder
+PUSHED_VERSION_PROPERTY = "pushed_version"  # string: its name
+
+
+@dataclass(frozen=True)
+class ExamplesRecord:
+    """`Examples` of a run.
+
+    source: data set that the span belongs to.
+    version: version of the span; None: the data has no versions.
+    identity: see `IDENTITY_PROPERTY`.
+    """
+
+    uri: str
+    source: str
+    span: int
+    version: int | None
+    splits: list[str]
+    identity: str
+
+
+@dataclass(frozen=True)
+class ModelRecord:
+    """A trained `Model`.
+
+    training: identity of its training, without the base model.
+    base_model: URI of the model that its weights started from; None: no model.
+    examples: URIs of the `Examples` that it was trained on, the newest span first; none in old records.
+    config: digest of its configuration, see `records.store_config`; None in old records.
+    """
+
+    uri: str
+    training: str
+    base_model: str | None
+    examples: Sequence[str] = ()
+    config: str | None = None
+
+
+@dataclass(frozen=True)
+class BlessingRecord:
+    """The verdict on a `Model`.
+
+    evaluation: URI of the `ModelEvaluation`; None in old records.
+    """
+
+    model: str
+    blessed: bool
+    evaluation: str | None = None
+
+
+@dataclass(frozen=True)
+class RecordedVerdict:
+    """A blessing decision as the evaluator writes it.
+
+    baseline: metrics of the last blessed model, see `schemas.metrics.metrics_by_iou_type`; None: no such model.
+    checkpoint: images that chose the checkpoint, and images that judged it; "": an earlier version evaluated it.
+    """
+
+    blessed: bool
+    reasons: list[str]
+    baseline: Any = None
+    checkpoint: str = ""
+
+
+@dataclass(frozen=True)
+class PushRecord:
+    """A pushed `Model`.
+
+    destination: folder of the version.
+    version: name of this folder.
+    model: URI of the model.
+    time: of the push, in ISO format with the time zone.
+    """
+
+    destination: str
+    version: str
+    model: str
+    time: str
+
+
+def read_records(root: str, component: str) -> list[Record]:
+    """Reads the records of a component, oldest first; those of earlier versions count as older than all others.
+
+    Raises:
+        DataError: a file cannot be read, or is no such record.
+    """
+    return [*read_old_records(root, component), *read_new_records(root, component)]
+
+
+def read_examples(root: str) -> list[ExamplesRecord]:
+    """Reads the records of `Examples`, oldest first, the last one of each URI."""
+    return [examples_record(output) for output in read_outputs(root, "CocoExampleGen", "examples")]
+
+
+def read_models(root: str) -> list[ModelRecord]:
+    """Reads the records of models, oldest first, the last one of each URI."""
+    made = _made(root, "DetectionTrainer", "model")
+    return list({output.uri: _model_record(record, output) for record, output in made}.values())
+
+
+def read_verdicts(root: str) -> list[BlessingRecord]:
+    """Reads the records of verdicts, oldest first."""
+    return [
+        BlessingRecord(
+            model=_input(record, "model"),
+            blessed=blessing.properties.get(BLESSED_PROPERTY) == 1,
+            evaluation=next((output.uri for output in record.outputs["evaluation"]), None),
+        )
+        for record, blessing in _made(root, "CocoEvaluator", "blessing")
+    ]
+
+
+def read_verdict(path: str) -> RecordedVerdict:
+    """Reads the blessing decision of an evaluation.
+
+    Raises:
+        DataError: the file cannot be read, or is another; it names the key.
+    """
+    return parse_file(TypeAdapter(RecordedVerdict), path, what="a blessing")
+
+
+def read_blessed(root: str) -> set[str]:
+    """Returns the URIs of the models that were blessed."""
+    return {record.model for record in read_verdicts(root) if record.blessed}
+
+
+def read_pushes(root: str) -> list[PushRecord]:
+    """Reads the records of pushes, oldest first, the last one of each destination."""
+    pushes = [
+        PushRecord(
+            destination=str(pushed.properties[DESTINATION_PROPERTY]),
+            version=str(pushed.properties[PUSHED_VERSION_PROPERTY]),
+            model=_input(record, "model"),
+            time=_iso(record.ended),
+        )
+        for record, pushed in _made(root, "SavedModelPusher", "pushed_model")
+        if pushed.properties.get(PUSHED_PROPERTY) == 1
+    ]
+    return list({push.destination: push for push in pushes}.values())
+
+
+def examples_record(examples: Output) -> ExamplesRecord:
+    """Describes `Examples` of CocoExampleGen."""
+    properties = examples.properties
+    version = properties.get(VERSION_PROPERTY)
+    return ExamplesRecord(
+        uri=examples.uri,
+        source=str(properties.get(SOURCE_PROPERTY, "")),
+        span=int(properties.get(SPAN_PROPERTY, 0)),
+        version=None if version is None else int(version),
+        splits=json.loads(str(properties.get(SPLIT_NAMES_PROPERTY) or "[]")),
+        identity=str(properties.get(IDENTITY_PROPERTY, "")),
+    )
+
+
+def _model_record(record: Record, model: Output) -> ModelRecord:
+    config = model.properties.get(CONFIG_PROPERTY)
+    return ModelRecord(
+        uri=model.uri,
+        training=str(model.properties.get(TRAINING_PROPERTY, "")),
+        base_model=_input(record, "base_model") or None,
+        examples=record.inputs.get("examples", []),
+        config=None if config is None else str(config),
+    )
+
+
+def read_outputs(root: str, component: str, name: str) -> list[Output]:
+    """Reads the artifacts of an output of a component, oldest first, the last record of each URI.
+
+    Raises:
+        DataError: a file cannot be read, or is no such record.
+    """
+    return list({output.uri: output for _, output in _made(root, component, name)}.values())
+
+
+def _made(root: str, component: str, name: str) -> Iterator[tuple[Record, Output]]:
+    """Yields the artifacts of an output with their records, oldest first."""
+    for record in read_records(root, component):
+        for output in record.outputs.get(name, []):
+            yield record, output
+
+
+def _input(record: Record, name: str) -> str:
+    return next(iter(record.inputs.get(name, [])), "")
+
+
+def _iso(text: str) -> str:
+    """Returns a time of a record in ISO format; those of earlier versions have it."""
+    time = time_of(text)
+    return text if time.year == 1 else time.isoformat(timespec="seconds")
+
+
+def record_refusal(model: str, reason: str) -> None:
+    """Records that the push of a model was refused: it is blessed, but does not serve what was evaluated.
+
+    Args:
+        model: URI of the model.
+        reason: as the user reads it.
+
+    Raises:
+        DataError: the record cannot be written.
+    """
+    write_json(join(model, REFUSED_JSON), {"reason": reason, "time": datetime.now(UTC).isoformat(timespec="seconds")})
+
+
+def forget_refusal(model: str) -> None:
+    """Removes the record of a refusal, if there is one, as the model is pushed.
+
+    Raises:
+        DataError: the record cannot be removed.
+    """
+    remove_file(join(model, REFUSED_JSON))
+
+
+def is_refused(model: str) -> bool:
+    """Returns whether the last push of a model was refused.
+
+    Args:
+        model: URI of the model.
+    """
+    return is_file(join(model, REFUSED_JSON))

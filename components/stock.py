@@ -1,0 +1,88 @@
+"""TFX's StatisticsGen and ExampleValidator, with a record of each execution."""
+
+from typing import Any
+
+import tfx.components.example_validator.executor
+import tfx.components.statistics_gen.executor
+from tfx import components, types
+from tfx.dsl.components.base import executor_spec
+from tfx.types import standard_artifacts, standard_component_specs
+from tfx.types.component_spec import ExecutionParameter
+from tfx.version import __version__
+
+from components.history.execution import recorded
+from components.history.records import RUN_ROOT_KEY
+
+_RUN_ROOT = {RUN_ROOT_KEY: ExecutionParameter(type=str, optional=True)}
+
+
+class StatisticsExecutor(tfx.components.statistics_gen.executor.Executor):
+    """TFX's executor."""
+
+    @recorded("StatisticsGen", code=__version__)
+    def Do(self, input_dict: Any, output_dict: Any, exec_properties: dict[str, Any]) -> None:  # noqa: N802 (TFX's name)
+        """Runs the component."""
+        super().Do(input_dict, output_dict, exec_properties)
+
+
+class StatisticsGenSpec(standard_component_specs.StatisticsGenSpec):
+    """Examples and Schema in, ExampleStatistics out."""
+
+    PARAMETERS = standard_component_specs.StatisticsGenSpec.PARAMETERS | _RUN_ROOT
+
+
+class StatisticsGen(components.StatisticsGen):
+    """Computes statistics of each split of `Examples`."""
+
+    SPEC_CLASS = StatisticsGenSpec
+    EXECUTOR_SPEC = executor_spec.BeamExecutorSpec(StatisticsExecutor)
+
+    def __init__(self, *, examples: types.BaseChannel, schema: types.BaseChannel, run_root: str) -> None:
+        """Wires the component.
+
+        Args:
+            examples: channel of one `Examples`.
+            schema: channel of the schema of its records.
+            run_root: folder of the run, with the history.
+        """
+        statistics = types.Channel(type=standard_artifacts.ExampleStatistics)
+        spec = StatisticsGenSpec(
+            examples=examples, schema=schema, run_root=run_root, exclude_splits="[]", statistics=statistics
+        )
+        super(components.StatisticsGen, self).__init__(spec=spec)
+
+
+class ValidatorExecutor(tfx.components.example_validator.executor.Executor):
+    """TFX's executor."""
+
+    @recorded("ExampleValidator", code=__version__)
+    def Do(self, input_dict: Any, output_dict: Any, exec_properties: dict[str, Any]) -> None:  # noqa: N802 (TFX's name)
+        """Runs the component."""
+        super().Do(input_dict, output_dict, exec_properties)
+
+
+class ExampleValidatorSpec(standard_component_specs.ExampleValidatorSpec):
+    """ExampleStatistics and Schema in, ExampleAnomalies out."""
+
+    PARAMETERS = standard_component_specs.ExampleValidatorSpec.PARAMETERS | _RUN_ROOT
+
+
+class ExampleValidator(components.ExampleValidator):
+    """Compares statistics with the schema."""
+
+    SPEC_CLASS = ExampleValidatorSpec
+    EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(ValidatorExecutor)
+
+    def __init__(self, *, statistics: types.BaseChannel, schema: types.BaseChannel, run_root: str) -> None:
+        """Wires the component.
+
+        Args:
+            statistics: channel of one `ExampleStatistics`.
+            schema: channel of the schema of the records.
+            run_root: folder of the run, with the history.
+        """
+        anomalies = types.Channel(type=standard_artifacts.ExampleAnomalies)
+        spec = ExampleValidatorSpec(
+            statistics=statistics, schema=schema, run_root=run_root, exclude_splits="[]", anomalies=anomalies
+        )
+        super(components.ExampleValidator, self).__init__(spec=spec)

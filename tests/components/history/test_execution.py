@@ -1,0 +1,108 @@
+"""Executions write a record last, and artifacts stand for others; TFX takes 20 s to import: imported inside."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from schemas.errors import DataError
+
+pytestmark = pytest.mark.slow
+
+
+def _artifact(kind: str, uri: Path, **properties: Any) -> Any:
+    from tfx.types import standard_artifacts
+
+    artifact = getattr(standard_artifacts, kind)()
+    artifact.uri = str(uri)
+    for name, value in properties.items():
+        setter = artifact.set_int_custom_property if isinstance(value, int) else artifact.set_string_custom_property
+        setter(name, value)
+    return artifact
+
+
+def _execute(root: Path, work: Any, *, outputs: Path, run: str | None = None, inputs: Any = None) -> Any:
+    """Runs a recorded component that makes a model; returns its output."""
+    from tfx.dsl.components.base.base_executor import BaseExecutor
+
+    from components.history.execution import recorded
+
+    class Executor(BaseExecutor):
+        Do = recorded("DetectionTrainer")(work)
+
+    model = _artifact("Model", outputs)
+    executor = Executor(BaseExecutor.Context(pipeline_run_id=run))
+    executor.Do(inputs or {}, {"model": [model]}, {"run_root": str(root), "steps": 3})
+    return model
+
+
+def _train(executor: Any, inputs: Any, outputs: Any, parameters: dict[str, Any]) -> None:
+    outputs["model"][0].set_string_custom_property("training", "t")
+    parameters["resolved"] = "by itself"
+
+
+@pytest.mark.parametrize(
+    ("run", "folder", "expected"),
+    [
+        ("mine.3", "elsewhere", ("mine", 3)),
+        (None, "artifacts/cocoflow/run-7/DetectionTrainer/model", ("run-7", 1)),
+        (None, "artifacts/1234/job-7/DetectionTrainer_-99/model", ("job-7", 1)),
+        (None, "artifacts/DetectionTrainer/model/5", ("notebook", 1)),
+        (None, "elsewhere", ("notebook", 1)),
+    ],
+)
+def test_an_execution_is_recorded_with_its_run(
+    run: str | None, folder: str, expected: tuple[str, int], tmp_path: Path
+) -> None:
+    from components.history.read import read_records
+
+    examples = _artifact("Examples", tmp_path / "e")
+    model = _execute(tmp_path, _train, outputs=tmp_path / folder, run=run, inputs={"examples": [examples]})
+    [record] = read_records(str(tmp_path), "DetectionTrainer")
+    assert (record.run, record.attempt, record.state, record.error) == (*expected, "done", None)
+    assert record.inputs == {"examples": [examples.uri]}
+    assert record.parameters == {"steps": 3, "resolved": "by itself"}
+    assert record.output("model").uri == model.uri
+    assert record.output("model").properties == {"training": "t"}
+
+
+def test_a_failed_execution_is_recorded_with_its_reason(tmp_path: Path) -> None:
+    from components.history.read import read_records
+
+    def fail(*_: Any) -> None:
+        raise DataError("no records.\n" + "x" * 1000)
+
+    with pytest.raises(DataError, match="no records"):
+        _execute(tmp_path, fail, outputs=tmp_path / "m", run="mine.1")
+    [record] = read_records(str(tmp_path), "DetectionTrainer")
+    assert (record.state, record.outputs) == ("failed", {})
+    assert record.error is not None
+    assert record.error.kind == "DataError"
+    assert record.error.text.startswith("no records.\\nxxx")
+    assert len(record.error.text) == 500
+
+
+def test_a_record_that_cannot_be_written_fails_the_component(tmp_path: Path) -> None:
+    (tmp_path / "history").write_text("a file")
+    with pytest.raises(DataError, match="history"):
+        _execute(tmp_path, _train, outputs=tmp_path / "m", run="mine.1")
+
+
+def test_an_artifact_stands_for_others(tmp_path: Path) -> None:
+    from tfx.types import artifact_utils
+
+    from components.history.records import Output
+    from components.history.stand_ins import describe, resolve_to, resolved
+
+    first, second = (_artifact("Examples", tmp_path / name, span=1, identity=name) for name in ("a", "b"))
+    second.split_names = artifact_utils.encode_split_names(["train"])
+    window = _artifact("Examples", tmp_path / "window")
+    resolve_to(window, [describe(one) for one in (second, first)])
+    restored = resolved([window, first])
+    assert [describe(one) for one in restored] == [describe(one) for one in (second, first, first)]
+    base = _artifact("Model", tmp_path / "none")
+    resolve_to(base, [])
+    assert resolved([base]) == []
+    resolve_to(base, [Output("gs://models/3", "Model", {"ratio": 0.5})])
+    [model] = resolved([base])
+    assert (model.type_name, model.uri, model.get_float_custom_property("ratio")) == ("Model", "gs://models/3", 0.5)

@@ -1,0 +1,123 @@
+"""Records on a disk and on Cloud Storage."""
+
+import json
+import shutil
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from components.history.read import read_records
+from components.history.records import (
+    Failure,
+    Output,
+    Record,
+    config_path,
+    execution_key,
+    recorded_parameters,
+    store_config,
+    time_of,
+    write_record,
+)
+from detection.storage.atomic import write_json
+from detection.storage.files import list_folder
+from schemas.errors import DataError
+from tests.storage_emulator.fixture import Bucket
+
+STARTED = datetime(2026, 11, 23, tzinfo=UTC)
+
+
+def _record(root: str, **fields: Any) -> Record:
+    return Record(
+        "DetectionTrainer",
+        "done",
+        run="mine",
+        key="0123456789abcdef",
+        parameters={"steps": 3, "split": "train", "directory": f"{root}/serving"},
+        inputs={"examples": [f"{root}/artifacts/e/1"], "base_model": ["gs://other/model"]},
+        outputs={"model": [Output(f"{root}/artifacts/m/1", "Model", {"n": 1, "x": 0.5, "to": f"{root}/serving/7"})]},
+        **fields,
+    )
+
+
+@pytest.mark.parametrize("place", ["local", "gs"])
+def test_records_are_read_as_they_were_written_in_the_order_of_their_ends(
+    place: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    root = str(tmp_path / "run") if place == "local" else f"{request.getfixturevalue('gcs').path}/run"
+    failed = Record("DetectionTrainer", "failed", run="mine", attempt=2, error=Failure("DataError", "no records"))
+    for record in (_record(root), failed, _record(root)):
+        write_record(root, record, started=STARTED)
+    read = read_records(root, "DetectionTrainer")
+    plain = [replace(one, started="", ended="", seconds=0.0, host="") for one in read]
+    assert plain == [_record(root), failed, _record(root)]
+    assert len({one.ended for one in read}) == 3
+    assert read[0].seconds == pytest.approx((time_of(read[0].ended) - STARTED).total_seconds(), abs=1e-3)
+    names = list_folder(f"{root}/history/DetectionTrainer")
+    assert sorted(names) == names == [f"{one.ended}-{one.key}-mine.json" for one in read]
+    assert read_records(root, "CocoEvaluator") == []
+
+
+def test_a_record_comes_after_those_of_a_clock_that_runs_ahead(tmp_path: Path) -> None:
+    root = str(tmp_path)
+    ahead = (datetime.now(UTC) + timedelta(days=3)).strftime("%Y%m%dT%H%M%S.%fZ")
+    write_json(tmp_path / "history/DetectionTrainer" / f"{ahead}--.json", {"component": "c", "state": "done"})
+    write_record(root, _record(root), started=STARTED)
+    first, second = read_records(root, "DetectionTrainer")
+    assert (first.component, second.run) == ("c", "mine")
+    assert time_of(second.ended) - time_of(ahead) == timedelta(microseconds=1)
+
+
+def test_a_copied_root_is_a_root_of_its_own(tmp_path: Path) -> None:
+    first, copy = str(tmp_path / "first"), str(tmp_path / "copy")
+    write_record(first, _record(first), started=STARTED)
+    assert first not in next(Path(first, "history/DetectionTrainer").iterdir()).read_text()
+    shutil.copytree(first, copy)
+    [record] = read_records(copy, "DetectionTrainer")
+    assert (record.inputs, record.outputs) == (_record(copy).inputs, _record(copy).outputs)
+
+
+@pytest.mark.parametrize("change", [{"later": 1}, {"version": 2}])
+def test_unknown_keys_are_left_out_and_a_later_version_is_refused(change: dict[str, int], tmp_path: Path) -> None:
+    root = str(tmp_path)
+    write_record(root, _record(root), started=STARTED)
+    [path] = (tmp_path / "history/DetectionTrainer").iterdir()
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    if "later" in change:
+        assert len(read_records(root, "DetectionTrainer")) == 1
+    else:
+        with pytest.raises(DataError, match=f"{path.name}: not a record of a run of this version: version"):
+            read_records(root, "DetectionTrainer")
+
+
+def test_a_record_on_cloud_storage_is_written_once(gcs: Bucket) -> None:
+    root = f"{gcs.path}/run"
+    write_record(root, _record(root), started=STARTED)
+    [record] = read_records(root, "DetectionTrainer")
+    assert record.outputs == _record(root).outputs
+
+
+def test_the_key_is_of_everything_but_the_place_of_the_root() -> None:
+    def key(root: str, component: str = "c", code: str = "1", **given: Any) -> str:
+        parameters = {"run_root": root, "a": 1, "directory": f"{root}/serving", "none": None} | given
+        return execution_key(component, code, parameters=parameters, inputs={"i": [f"{root}/x", "gs://y"]}, root=root)
+
+    assert key("/one") == key("/two") == key("gs://b/three", absent=None)
+    changed = [key("/one", "d"), key("/one", code="2"), key("/one", a=2), key("/one", a="1"), key("/one", b=1)]
+    assert len({key("/one"), *changed}) == 6
+
+
+def test_long_parameters_are_recorded_by_their_digest() -> None:
+    recorded = recorded_parameters({"run_root": "/r", "long": "x" * 5000, "none": None, "steps": 3})
+    assert set(recorded) == {"long", "steps"}
+    assert str(recorded["long"]).startswith("sha256:")
+
+
+def test_a_configuration_is_kept_once(tmp_path: Path) -> None:
+    folder = str(tmp_path)
+    digests = [store_config(folder, text) for text in ("a: 1\n", "a: 2\n", "a: 1\n")]
+    assert digests[0] == digests[2] != digests[1]
+    assert sorted(path.read_text() for path in (tmp_path / "configs").iterdir()) == ["a: 1\n", "a: 2\n"]
+    assert Path(config_path(folder, digests[1])).read_text() == "a: 2\n"

@@ -47,7 +47,7 @@ class _Tree(TypedDict, Generic[_Annotation], total=False):
 
 
 # What makes `json` read the file: RecursionError for nesting, OverflowError for an id of many digits.
-NOT_TAKEN = (msgspec.MsgspecError, RecursionError, OverflowError, UnicodeDecodeError)
+_NOT_TAKEN = (msgspec.MsgspecError, RecursionError, OverflowError, UnicodeDecodeError)
 
 
 def read_ground_truth(path: str | Path, iou_type: str) -> Any:
@@ -61,7 +61,7 @@ def read_ground_truth(path: str | Path, iou_type: str) -> Any:
     kind, tree_type = entry_types.ANNOTATIONS[iou_type], cast("Any", _Tree)
     try:
         tree = msgspec.json.decode(read_bytes(path), type=tree_type[kind])
-    except NOT_TAKEN:
+    except _NOT_TAKEN:
         return read_json(path)
     if "annotations" in tree:
         tree["annotations"] = Typed(tree["annotations"], kind)
@@ -93,7 +93,7 @@ def read_detections(path: str | Path, iou_type: str) -> Any:
         return Typed(itertools.chain.from_iterable(map(decoder.decode, _portions(path))), kind)
     except OSError as error:
         raise cannot_read(path, error) from None
-    except NOT_TAKEN:
+    except _NOT_TAKEN:
         return read_json(path)
 
 

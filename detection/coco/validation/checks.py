@@ -12,8 +12,8 @@ import numpy as np
 from detection.coco.params import Params, are_among, best_of_images
 from detection.coco.validation import entry_types
 from detection.coco.validation.invalid_entries import Skipped, by_id, by_image, valid_entries
-from detection.coco.validation.rules import Known, annotation_rules, category_rules, column, detection_rules
-from detection.datasets.entries import Entry, Ids, Rows
+from detection.coco.validation.rules import Known, annotation_rules, category_rules, detection_rules
+from detection.datasets.entries import Entry, Ids, Rows, column
 from schemas.errors import DataError
 
 _ROW = struct.Struct("=7d").pack

@@ -11,8 +11,8 @@ import msgspec
 import numpy as np
 
 from detection.coco.validation.entry_types import REMEDIES
-from detection.coco.validation.rules import Rule, column
-from detection.datasets.entries import Ids, InvalidField, invalid_field, is_id
+from detection.coco.validation.rules import Rule
+from detection.datasets.entries import Ids, InvalidField, column, invalid_field, is_id
 from schemas.errors import DataError
 from schemas.quoting import quoted
 

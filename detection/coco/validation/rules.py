@@ -2,16 +2,14 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from detection.coco.engine.masks import is_valid_mask, segmentation_issue
 from detection.coco.params import are_among
-from detection.datasets.entries import Ids, unwritable
+from detection.datasets.entries import Ids, column, unwritable
 from schemas.quoting import quoted
 
 Flags = Sequence[bool] | npt.NDArray[np.bool_]
@@ -48,12 +46,6 @@ class Known:
     iou_type: str
     sizes: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     keypoints: int = 17  # COCO's person
-
-
-def column(entries: Sequence[Any], key: str) -> Ids:
-    """Returns the ids under `key`, int64 [N]."""
-    value = attrgetter(key) if entries and isinstance(entries[0], msgspec.Struct) else itemgetter(key)
-    return np.fromiter(map(value, entries), np.int64, len(entries))
 
 
 def category_rules() -> list[Rule]:

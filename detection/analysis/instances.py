@@ -16,7 +16,7 @@ from detection.coco.validation.checks import (
     lvis_annotations,
     valid_images,
 )
-from detection.datasets.entries import Entry, Rows
+from detection.datasets.entries import Entry, Rows, chosen, column
 from detection.datasets.sampling import key_hash
 
 BoolArray = npt.NDArray[np.bool_]
@@ -84,8 +84,7 @@ def ground_truth_columns(tree: Mapping[str, Any], params: Params, *, where: str)
         DataError: see `detection.coco.validation.checks`.
     """
     checked = valid_images(tree["images"], iou_type=params.iou_type, where=where, lvis=params.lvis)
-    check_categories(tree["categories"], where=where, lvis=params.lvis)
-    known = known_of(checked, _ids(tree["categories"]), params)
+    known = known_of(checked, check_categories(tree["categories"], where=where, lvis=params.lvis), params)
     annotations = check_annotations(tree["annotations"], known, where=where)
     if params.lvis:
         annotations = lvis_annotations(annotations)
@@ -112,40 +111,30 @@ def detection_columns(
     Raises:
         DataError: see `detection.coco.validation.checks`.
     """
-    known = known_of(ground_truth.checked_images, _ids(ground_truth.categories), params)
+    known = known_of(ground_truth.checked_images, column(ground_truth.categories, "id"), params)
     entries = check_detections(detections, known, where=where)
     if params.lvis:
         entries = best_of_images(entries, params.max_dets[-1])
-    if isinstance(entries, np.ndarray):
-        images, scores, categories = entries[:, 0].astype(np.int64), entries[:, 5], entries[:, 6].astype(np.int64)
-    else:
-        images = np.array([entry["image_id"] for entry in entries], np.int64)
-        scores = np.array([entry["score"] for entry in entries], np.float64)
-        categories = np.array([entry["category_id"] for entry in entries], np.int64)
-    image, category = (
-        np.searchsorted(_ids(ground_truth.images), images),
-        np.searchsorted(_ids(ground_truth.categories), categories),
-    )
+    image = np.searchsorted(column(ground_truth.images, "id"), column(entries, "image_id"))
+    category = np.searchsorted(column(ground_truth.categories, "id"), column(entries, "category_id"))
     order = np.argsort(image, kind="stable")
     if params.lvis:
         order = order[_looked_for(ground_truth, image[order], category[order])]
     return DetectionColumns(
-        results=entries[order] if isinstance(entries, np.ndarray) else [entries[i] for i in order],
+        results=chosen(entries, order),
         image=image[order],
         category=category[order],
-        scores=scores[order],
+        scores=column(entries, "score")[order],
     )
 
 
 def detections_in(detections: DetectionColumns, whole: GroundTruth, part: GroundTruth) -> DetectionColumns:
     """Returns the detections on the images of a part of the ground truth."""
-    positions = np.searchsorted(_ids(part.images), _ids(whole.images))
-    kept = np.isin(_ids(whole.images), _ids(part.images))
+    positions = np.searchsorted(column(part.images, "id"), column(whole.images, "id"))
+    kept = np.isin(column(whole.images, "id"), column(part.images, "id"))
     inside = np.flatnonzero(kept[detections.image])
     return DetectionColumns(
-        results=detections.results[inside]
-        if isinstance(detections.results, np.ndarray)
-        else [detections.results[i] for i in inside],
+        results=chosen(detections.results, inside),
         image=positions[detections.image[inside]],
         category=detections.category[inside],
         scores=detections.scores[inside],
@@ -190,14 +179,10 @@ def _objects(
         checked_images=checked,
         categories=categories,
         annotations=annotations,
-        image=np.searchsorted(_ids(images), [annotation["image_id"] for annotation in annotations]),
-        category=np.searchsorted(_ids(categories), [annotation["category_id"] for annotation in annotations]),
+        image=np.searchsorted(column(images, "id"), column(annotations, "image_id")),
+        category=np.searchsorted(column(categories, "id"), column(annotations, "category_id")),
         boxes=np.array([annotation["bbox"] for annotation in annotations], np.float64).reshape(-1, 4),
         areas=np.array([annotation["area"] for annotation in annotations], np.float64),
         crowd=crowd,
         ignored=crowd | np.array(blank, bool) | np.array(left_out, bool),
     )
-
-
-def _ids(entries: Sequence[Entry]) -> IntArray:
-    return np.array([entry["id"] for entry in entries], np.int64)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from detection.datasets.entries import Entry, Rows
+from detection.datasets.entries import Entry, Rows, chosen, column
 from schemas.errors import ConfigError
 from schemas.metrics import IOU_TYPES, KEYPOINT_MAX_DETS, LVIS_MAX_DETS, MAX_DETS
 from schemas.quoting import quoted
@@ -159,12 +159,7 @@ def counted_detections(detections: Sequence[Entry] | Rows, params: Params) -> In
     most = params.max_dets[-1]
     if len(detections) <= most:
         return None
-    if isinstance(detections, np.ndarray):
-        images, scores, categories = detections[:, 0], detections[:, 5], detections[:, 6]
-    else:
-        images = np.array([detection["image_id"] for detection in detections], np.int64)
-        scores = np.array([detection["score"] for detection in detections], np.float64)
-        categories = np.array([detection["category_id"] for detection in detections], np.int64)
+    images, scores, categories = (column(detections, key) for key in ("image_id", "score", "category_id"))
     if params.use_cats:
         counted = best_positions(images, scores, most, categories=categories)
     else:
@@ -181,11 +176,7 @@ def best_of_images(detections: list[Entry] | Rows, most: int) -> list[Entry] | R
             height, score, category_id).
         most: at least 1.
     """
-    if isinstance(detections, np.ndarray):
-        return detections[best_positions(detections[:, 0], detections[:, 5], most)]
-    images = np.array([detection["image_id"] for detection in detections], np.int64)
-    scores = np.array([detection["score"] for detection in detections], np.float64)
-    return [detections[position] for position in best_positions(images, scores, most)]
+    return chosen(detections, best_positions(column(detections, "image_id"), column(detections, "score"), most))
 
 
 def best_positions(

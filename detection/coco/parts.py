@@ -16,7 +16,7 @@ from detection.coco.engine.streaming import blank_arrays
 from detection.coco.metrics import CocoMetrics, metrics_from_arrays
 from detection.coco.params import Params
 from detection.coco.validation.checks import Checked
-from detection.datasets.entries import Entry, Rows
+from detection.datasets.entries import Entry, Rows, column
 from schemas.errors import ConfigError
 
 
@@ -107,15 +107,9 @@ def by_category(checked: Checked) -> dict[int, Checked]:
     partitions = {}
     for category_id in sorted({*annotations, *divided}):
         mine, theirs = annotations.get(category_id, []), divided.get(category_id, detections[:0])
-        ids = {annotation["image_id"] for annotation in mine} | _image_ids(theirs)
+        ids = {annotation["image_id"] for annotation in mine} | set(column(theirs, "image_id").astype(int).tolist())
         partitions[category_id] = Checked([images[image_id] for image_id in sorted(ids)], mine, theirs)
     return partitions
-
-
-def _image_ids(detections: Sequence[Entry] | Rows) -> set[int]:
-    if isinstance(detections, np.ndarray):
-        return set(detections[:, 0].astype(np.int64).tolist())
-    return {detection["image_id"] for detection in detections}
 
 
 def _rows_by_category(rows: Rows) -> dict[int, Rows]:

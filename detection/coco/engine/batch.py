@@ -15,13 +15,12 @@ import numpy.typing as npt
 from detection.coco.engine.streaming import (
     Arrays,
     accumulated,
-    chosen,
     engine_parameters,
     pairs_by_image,
     require_pairs,
 )
 from detection.coco.params import FloatArray, IntArray, Params, counted_detections
-from detection.datasets.entries import Entry, Rows
+from detection.datasets.entries import Entry, Rows, chosen, column
 from schemas.errors import DataError
 
 TP, FP, IGNORED = 1, 0, -1  # of a detection; ignored: COCOeval ignores it, or it is below the best `max_dets`
@@ -205,11 +204,11 @@ class BatchEvaluation:
         self._positions = np.arange(len(detections)) if counted is None else counted
         if counted is not None:
             detections = chosen(detections, counted)
-        image_ids = np.array([image["id"] for image in images], np.int64)
+        image_ids = column(images, "id")
         require_pairs(
             image_ids, pairs_by_image(image_ids, annotations, detections, by_category=False), where="detections"
         )
-        self._annotation_ids = np.array([annotation["id"] for annotation in annotations], np.int64)
+        self._annotation_ids = column(annotations, "id")
         # Named by their ids, as the engine takes categories of one name for one in places.
         names = [{"id": category["id"], "name": str(category["id"])} for category in categories]
         self._ground_truth = hotcoco.COCO(

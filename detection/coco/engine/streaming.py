@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from detection.coco.params import RECALLS, FloatArray, Params, counted_detections
-from detection.datasets.entries import Entry, Ids, Rows
+from detection.datasets.entries import Entry, Ids, Rows, chosen, column
 from schemas.errors import DataError
 
 MOST_BYTES = 3 << 30  # of the arrays of an evaluation or analysis
@@ -72,13 +72,13 @@ def pairs_by_image(
     """
     ordered = np.sort(image_ids)
     annotated, detected = (
-        np.searchsorted(ordered, _column(entries, "image_id")) for entries in (annotations, detections)
+        np.searchsorted(ordered, column(entries, "image_id")) for entries in (annotations, detections)
     )
     counts = [np.bincount(places, minlength=len(ordered)).astype(np.int64) for places in (annotated, detected)]
     pairs = counts[0] * counts[1]
     if not by_category or pairs.sum() <= PAIRS_AT_ONCE:
         return pairs
-    categories = np.concatenate([_column(entries, "category_id") for entries in (annotations, detections)])
+    categories = np.concatenate([column(entries, "category_id") for entries in (annotations, detections)])
     cells = np.stack([np.concatenate([annotated, detected]), categories.astype(np.int64)])
     unique, places = np.unique(cells, axis=1, return_inverse=True)
     in_cell = [
@@ -87,12 +87,6 @@ def pairs_by_image(
     totals = np.zeros(len(ordered), np.int64)
     np.add.at(totals, unique[0], in_cell[0] * in_cell[1])
     return totals
-
-
-def _column(entries: Sequence[Entry] | Rows, key: str) -> npt.NDArray[Any]:
-    if isinstance(entries, np.ndarray):
-        return entries[:, 0 if key == "image_id" else 6]
-    return np.array([entry[key] for entry in entries], np.int64)
 
 
 def require_pairs(image_ids: Ids, pairs: Ids, *, where: str) -> None:
@@ -248,18 +242,11 @@ def blank_arrays(category_ids: Sequence[int], params: Params) -> Arrays:
     )
 
 
-def chosen(detections: Sequence[Entry] | Rows, positions: npt.NDArray[np.int64]) -> Sequence[Entry] | Rows:
-    """Returns the detections at some positions."""
-    if isinstance(detections, np.ndarray):
-        return detections[positions]
-    return [detections[position] for position in positions.tolist()]
-
-
 def _groups(
     images: list[Any], annotations: list[Any], detections: Sequence[Entry] | Rows, params: Params, where: str
 ) -> Iterator[tuple[list[Any], list[Any], Any]]:
     """Some thousand images at a time, fewer if they are crowded, with what belongs to them, in the order given."""
-    image_ids = np.array([image["id"] for image in images], np.int64)
+    image_ids = column(images, "id")
     pairs = pairs_by_image(image_ids, annotations, detections, by_category=params.use_cats)
     require_pairs(image_ids, pairs, where=where)
     groups = _numbers(pairs)  # of the images by ascending id
@@ -275,17 +262,14 @@ def _groups(
         by_group = np.argsort(theirs, kind="stable")
         return np.split(by_group, np.searchsorted(theirs[by_group], range(1, len(starts))))
 
-    rows = detections if isinstance(detections, np.ndarray) else None
-    of_annotations = divided(np.array([annotation["image_id"] for annotation in annotations], np.int64))
-    of_detections = divided(
-        np.array([detection["image_id"] for detection in detections], np.int64) if rows is None else rows[:, 0]
-    )
+    of_annotations = divided(column(annotations, "image_id"))
+    of_detections = divided(column(detections, "image_id"))
     ends = [*starts[1:].tolist(), len(images)]
     for start, end, mine, theirs in zip(starts.tolist(), ends, of_annotations, of_detections, strict=True):
         yield (
             [images[position] for position in order[start:end]],
             [annotations[position] for position in mine],
-            [detections[position] for position in theirs] if rows is None else rows[theirs],
+            chosen(detections, theirs),
         )
 
 

@@ -8,7 +8,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from detection.coco.io.blocks import Block
-from detection.datasets.entries import Entry, Rows
+from detection.datasets.entries import Entry, Rows, column
 from detection.storage.atomic import new_file
 
 BETWEEN = b",\n"  # of two lines
@@ -67,12 +67,9 @@ def blocks_of(detections: Rows | Sequence[Entry]) -> list[Block]:
     Raises:
         ValueError: NaN or infinity, which JSON does not have.
     """
-    image_ids = (
-        detections[:, 0].astype(int).tolist()
-        if isinstance(detections, np.ndarray)
-        else [detection["image_id"] for detection in detections]
-    )
     lines: dict[int, list[bytes]] = {}
-    for image_id, line in zip(image_ids, result_lines(detections), strict=True):
+    for image_id, line in zip(
+        column(detections, "image_id").astype(int).tolist(), result_lines(detections), strict=True
+    ):
         lines.setdefault(image_id, []).append(line)
     return [Block(image_id, BETWEEN.join(texts)) for image_id, texts in lines.items()]

@@ -1,52 +1,23 @@
 """Checks of what enters an evaluation; each issue names source, ids and remedy.
 
-Entries of a list are converted to their types together (`detection.coco.validation.entry_types`),
-and what refers to other entries is compared as whole columns. Only if something is
-invalid, they are looked at one by one, to name the invalid ones or to leave them out.
+Types are in `detection.coco.validation.entry_types`, further conditions in `detection.coco.validation.rules`.
 """
 
 import struct
-from collections.abc import Iterable, Mapping, Sequence
-from operator import itemgetter
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import msgspec
 import numpy as np
 
 from detection.coco.params import Params, are_among, best_of_images
 from detection.coco.validation import entry_types
-from detection.coco.validation.invalid_entries import (
-    InvalidEntry,
-    Known,
-    Rule,
-    annotation_rules,
-    by_id,
-    by_image,
-    detection_rules,
-    find_invalid,
-    plain,
-    reference_rules,
-    refuse_or_skip,
-)
-from detection.coco.validation.mask_checks import masks_are_valid
-from detection.datasets.entries import Entry, Ids, Rows, unwritable
+from detection.coco.validation.invalid_entries import Skipped, by_id, by_image, valid_entries
+from detection.coco.validation.rules import Known, annotation_rules, category_rules, detection_rules
+from detection.datasets.entries import Entry, Ids, Rows, column
 from schemas.errors import DataError
 
 _ROW = struct.Struct("=7d").pack
 _NO_AREA = -1.0  # in no area range, so that the annotation is ignored in all
-
-Skipped = list[InvalidEntry] | None  # receives invalid entries, which are then left out; None: they are refused
-
-
-class Typed(list[Any]):
-    """Entries that a reader has decoded as this type, so that they need no conversion.
-
-    kind: the type.
-    """
-
-    def __init__(self, entries: Iterable[Any], kind: Any) -> None:
-        super().__init__(entries)
-        self.kind = kind
 
 
 class Checked(NamedTuple):
@@ -64,7 +35,7 @@ class Checked(NamedTuple):
     @property
     def image_ids(self) -> Ids:
         """Of the images, int64 [N]."""
-        return _ids(self.images, "id")
+        return column(self.images, "id")
 
 
 def check_whole_images(
@@ -114,19 +85,13 @@ def valid_images(
     sized = iou_type == "segm"
     kinds = (entry_types.Image, entry_types.LvisImage, entry_types.SizedImage, entry_types.SizedLvisImage)
     kind = kinds[2 * sized + lvis]
-    typed = convert_all(images, kind)
-    if typed is None or not _are_unique(_ids(typed, "id")):
-        typed, invalid = find_invalid(images, kind, (), by_id("image"), where=where, unique=True)
-        refuse_or_skip(invalid, skipped)
-    return typed
+    return valid_entries(images, kind, (), by_id("image"), where=where, unique=True, skipped=skipped)
 
 
 def known_of(images: Sequence[Entry], category_ids: Ids, params: Params) -> Known:
     """Returns what annotations and detections of valid images may refer to."""
-    sizes = None
-    if params.iou_type == "segm":
-        sizes = np.array([(image["height"], image["width"]) for image in images], np.int64).reshape(-1, 2)
-    return Known(_ids(images, "id"), category_ids, params.iou_type, sizes, len(params.oks_sigmas))
+    sizes = {image["id"]: (image["height"], image["width"]) for image in images} if params.iou_type == "segm" else {}
+    return Known(column(images, "id"), category_ids, params.iou_type, sizes, len(params.oks_sigmas))
 
 
 def check_categories(categories: Sequence[Any], *, where: str, lvis: bool = False) -> Ids:
@@ -137,12 +102,7 @@ def check_categories(categories: Sequence[Any], *, where: str, lvis: bool = Fals
             frequency is needed and missing.
     """
     kind = entry_types.LvisCategory if lvis else entry_types.Category
-    typed = convert_all(categories, kind)
-    if typed is None or not _are_unique(_ids(typed, "id")) or not _are_writable(typed):
-        name = Rule("invalid name", "Write it in UTF-8.", lambda entry: unwritable(entry.get("name")) and "")
-        typed, invalid = find_invalid(categories, kind, [name], by_id("category"), where=where, unique=True)
-        refuse_or_skip(invalid, None)
-    return _ids(typed, "id")
+    return column(valid_entries(categories, kind, category_rules(), by_id("category"), where=where, unique=True), "id")
 
 
 def check_annotations(annotations: Sequence[Any], known: Known, *, where: str, skipped: Skipped = None) -> list[Any]:
@@ -161,13 +121,8 @@ def check_annotations(annotations: Sequence[Any], known: Known, *, where: str, s
         DataError: an entry without ids, box or mask; an unknown image or category; a
             box that is not finite or has a negative side; a duplicate id; the like.
     """
-    kind = entry_types.ANNOTATIONS[known.iou_type]
-    typed = convert_all(annotations, kind)
-    if typed is None or not _are_unique(_ids(typed, "id")) or not _annotations_fit(typed, known):
-        typed, invalid = find_invalid(
-            annotations, kind, annotation_rules(known), by_id("annotation"), where=where, unique=True
-        )
-        refuse_or_skip(invalid, skipped)
+    kind, rules = entry_types.ANNOTATIONS[known.iou_type], annotation_rules(known)
+    typed = valid_entries(annotations, kind, rules, by_id("annotation"), where=where, unique=True, skipped=skipped)
     _fill(typed, known)
     return typed
 
@@ -193,22 +148,11 @@ def check_detections(
     """
     if isinstance(detections, np.ndarray):
         return _check_rows(detections, known, where, skipped)
-    kind = entry_types.DETECTIONS[known.iou_type]
-    typed = convert_all(detections, kind)
+    boxed = any(isinstance(entry, Mapping) and "bbox" in entry for entry in detections)
+    kind, rules = entry_types.DETECTIONS[known.iou_type], detection_rules(known, boxed=boxed)
+    typed = valid_entries(detections, kind, rules, by_image("detection"), where=where, skipped=skipped)
     if known.iou_type == "bbox":
-        if typed is not None:
-            rows = rows_of(typed)
-            if _rows_are_valid(rows, known).all():
-                return rows
-        typed, invalid = find_invalid(detections, kind, reference_rules(known), by_image("detection"), where=where)
-        refuse_or_skip(invalid, skipped)
         return rows_of(typed)
-    objects = [entry for entry in detections if isinstance(entry, Mapping)] if typed is None else typed
-    boxed = any("bbox" in entry for entry in objects)
-    if typed is None or not _detections_fit(typed, known, boxed=boxed):
-        rules = detection_rules(known, boxed=boxed)
-        typed, invalid = find_invalid(detections, kind, rules, by_image("detection"), where=where)
-        refuse_or_skip(invalid, skipped)
     if boxed:
         for detection in typed:
             detection["bbox"] = list(detection["bbox"])
@@ -222,20 +166,6 @@ def rows_of(detections: Sequence[entry_types.BoxDetection]) -> Rows:
     return np.frombuffer(packed, np.float64).reshape(-1, 7)
 
 
-def convert_all(entries: Sequence[Any], kind: Any) -> list[Any] | None:
-    """Converts entries to their type; None if one of them is invalid."""
-    if isinstance(entries, Typed) and entries.kind is kind:
-        return entries
-    try:
-        return msgspec.convert(list(entries), list[kind])
-    except (msgspec.ValidationError, UnicodeEncodeError):  # the latter of a lone surrogate
-        pass
-    try:
-        return msgspec.convert(plain(list(entries)), list[kind])  # of numpy's numbers, or other mappings than dict
-    except (msgspec.ValidationError, UnicodeEncodeError):  # the latter of a lone surrogate
-        return None
-
-
 def lvis_annotations(annotations: Sequence[Entry]) -> list[Entry]:
     """Returns annotations as LVIS takes them: `ignore` is heeded, crowds are annotations like others.
 
@@ -245,52 +175,6 @@ def lvis_annotations(annotations: Sequence[Entry]) -> list[Entry]:
         {**annotation, "iscrowd": 0, "area": _NO_AREA if annotation.get("ignore") else annotation["area"]}
         for annotation in annotations
     ]
-
-
-def _ids(entries: Sequence[Entry], key: str) -> Ids:
-    return np.fromiter(map(itemgetter(key), entries), np.int64, len(entries))
-
-
-def _are_unique(ids: Ids) -> bool:
-    return len(np.unique(ids)) == len(ids)
-
-
-def _are_writable(categories: Sequence[Entry]) -> bool:
-    """Whether all names are certain to be valid; those that are no text are looked at one by one."""
-    names = [category.get("name", "") for category in categories]
-    try:
-        return "".join(names).encode() is not None
-    except (TypeError, UnicodeEncodeError):
-        return False
-
-
-def _references_are_known(entries: Sequence[Entry], known: Known) -> bool:
-    references = (("image_id", known.image_ids), ("category_id", known.category_ids))
-    return all(bool(are_among(_ids(entries, key), ids).all()) for key, ids in references)
-
-
-def _annotations_fit(annotations: Sequence[Entry], known: Known) -> bool:
-    """Whether `annotation_rules` hold for all."""
-    if not _references_are_known(annotations, known):
-        return False
-    if known.iou_type == "segm":
-        return all("area" in entry for entry in annotations) and masks_are_valid(
-            annotations, known.image_ids, known.sizes
-        )
-    return known.iou_type == "bbox" or _keypoints_fit([one for one in annotations if "keypoints" in one], known)
-
-
-def _detections_fit(detections: Sequence[Entry], known: Known, *, boxed: bool) -> bool:
-    """Whether `detection_rules` hold for all."""
-    if not _references_are_known(detections, known) or (boxed and not all("bbox" in entry for entry in detections)):
-        return False
-    if known.iou_type == "segm":
-        return masks_are_valid(detections, known.image_ids, known.sizes)
-    return (boxed or not any("segmentation" in entry for entry in detections)) and _keypoints_fit(detections, known)
-
-
-def _keypoints_fit(entries: Sequence[Entry], known: Known) -> bool:
-    return {len(entry.get("keypoints", ())) for entry in entries} <= {3 * known.keypoints}
 
 
 def _fill(annotations: list[dict[str, Any]], known: Known) -> None:
@@ -317,16 +201,16 @@ def _check_rows(rows: Rows, known: Known, where: str, skipped: Skipped) -> Rows:
     valid = _rows_are_valid(rows, known)
     if valid.all():
         return rows
-    positions = np.flatnonzero(~valid).tolist()
-    entries = [_entry_of(rows[row].tolist()) for row in positions]
-    _, invalid = find_invalid(
-        entries,
+    positions = np.flatnonzero(~valid)
+    valid_entries(
+        [_entry_of(row) for row in rows[positions].tolist()],
         entry_types.BoxDetection,
-        reference_rules(known),
-        by_image("detection", positions),
+        detection_rules(known, boxed=True),
+        by_image("detection"),
         where=where,
+        positions=positions,
+        skipped=skipped,
     )
-    refuse_or_skip([entry._replace(position=positions[entry.position]) for entry in invalid], skipped)
     return rows[valid]
 
 

@@ -1,8 +1,7 @@
 """Types of the entries that an evaluation reads: the definition of a valid image, category, annotation and detection.
 
 msgspec decodes JSON files with these types, and converts parsed JSON to them. Both leave
-out all other keys. `Segmentation` is checked by `detection.datasets.masks`, as it
-depends on the image's size.
+out all other keys. `detection.coco.validation.rules` has what depends on other entries.
 """
 
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
@@ -101,3 +100,25 @@ class Detection(TypedDict):
 
 ANNOTATIONS: dict[str, Any] = {"bbox": BoxAnnotation, "segm": MaskAnnotation, "keypoints": KeypointAnnotation}
 DETECTIONS: dict[str, Any] = {"bbox": BoxDetection, "segm": Detection, "keypoints": Detection}
+
+_ID = "Each needs one: an integer from 0 to 2^53."
+# What to do about a key that is missing or does not have its type.
+REMEDIES = {
+    "id": _ID,
+    "image_id": _ID,
+    "category_id": _ID,
+    "file_name": "Images are found by it: add it.",
+    "score": "Each needs one: a finite number.",
+    "bbox": "Each needs one: four finite numbers, x, y, width, height in pixels.",
+    "area": "Write a finite number of square pixels, not below 0.",
+    "iscrowd": "Write 1 for a crowd, 0 for a single object.",
+    "is_crowd": "Write 1 for a crowd, 0 for a single object.",
+    "num_keypoints": "Write the number of labelled keypoints, or leave it out.",
+    "keypoints": "Write x, y, visibility of each keypoint.",
+    "height": "Masks need the image's size: add it in pixels.",
+    "width": "Masks need the image's size: add it in pixels.",
+    "neg_category_ids": "LVIS' images have such a list of category ids. Give LVIS' file, or evaluate as COCO does.",
+    "not_exhaustive_category_ids": "LVIS' images have such a list of category ids. "
+    "Give LVIS' file, or evaluate as COCO does.",
+    "frequency": "LVIS' categories have one, r, c or f. Add it, or evaluate as COCO does.",
+}

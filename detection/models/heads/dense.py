@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from detection.models.layers.batch_norm import BatchNormalization, activate
 from detection.models.layers.drop_connect import drop_connect
+from detection.models.layers.initializers import lecun_normal, normal
 from detection.models.layers.recompute import recomputed
 
 
@@ -123,8 +124,8 @@ def _separable_conv(filters: int, *, bias: float, name: str, dtype: Any) -> Any:
         filters,
         3,
         padding="same",
-        depthwise_initializer=keras.initializers.VarianceScaling(),
-        pointwise_initializer=keras.initializers.VarianceScaling(),
+        depthwise_initializer=lecun_normal(),
+        pointwise_initializer=lecun_normal(),
         bias_initializer=keras.initializers.Constant(bias),
         name=name,
         dtype=dtype,
@@ -136,7 +137,7 @@ def _plain_conv(filters: int, *, bias: float, name: str, dtype: Any) -> Any:
         filters,
         3,
         padding="same",
-        kernel_initializer=keras.initializers.RandomNormal(stddev=0.01),
+        kernel_initializer=normal(0.01),
         bias_initializer=keras.initializers.Constant(bias),
         name=name,
         dtype=dtype,

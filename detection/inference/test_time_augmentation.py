@@ -62,7 +62,7 @@ def augmented(
     return AugmentedDetector(detector, views_of(config), batch_size=batch_size)
 
 
-class _Part(NamedTuple):
+class _Cutout(NamedTuple):
     """A part of an image to detect on.
 
     view: number of the view that it belongs to.
@@ -108,7 +108,7 @@ class AugmentedDetector:
         return results
 
     def _detect_others(
-        self, images: Sequence[EncodedImage], parts: Sequence[Sequence[_Part]]
+        self, images: Sequence[EncodedImage], parts: Sequence[Sequence[_Cutout]]
     ) -> Iterator[dict[str, Array]]:
         """Detects on all parts but the first of each image, which is the image as it is; outputs of one part each."""
         encoded = (part for image, own in zip(images, parts, strict=True) for part in _encoded(image, own[1:]))
@@ -118,15 +118,15 @@ class AugmentedDetector:
                 yield {name: value[place] for name, value in outputs.items()}
 
 
-def _parts(number: int, view: View, image: EncodedImage) -> list[_Part]:
+def _parts(number: int, view: View, image: EncodedImage) -> list[_Cutout]:
     """The parts of a view: one that covers the image, or at each corner one that is smaller."""
     height, width = (max(1, round(side / view.scale)) for side in (image.height, image.width))
     tops = sorted({0, max(0, image.height - height)})
     lefts = sorted({0, max(0, image.width - width)})
-    return [_Part(number, (top, left, top + height, left + width), view.flip) for top in tops for left in lefts]
+    return [_Cutout(number, (top, left, top + height, left + width), view.flip) for top in tops for left in lefts]
 
 
-def _encoded(image: EncodedImage, parts: Sequence[_Part]) -> Iterator[EncodedImage]:
+def _encoded(image: EncodedImage, parts: Sequence[_Cutout]) -> Iterator[EncodedImage]:
     """Cuts parts out of an image, and encodes them without loss."""
     pixels = decode_rgb(image.encoded).numpy() if parts else np.empty((0, 0, 3), np.uint8)
     for part in parts:
@@ -140,7 +140,7 @@ def _encoded(image: EncodedImage, parts: Sequence[_Part]) -> Iterator[EncodedIma
         yield image._replace(encoded=file.getvalue(), height=bottom - top, width=right - left)
 
 
-def _fused(rows: Sequence[Mapping[str, Array]], parts: Sequence[_Part], views: int, image: EncodedImage) -> Results:
+def _fused(rows: Sequence[Mapping[str, Array]], parts: Sequence[_Cutout], views: int, image: EncodedImage) -> Results:
     """Maps the boxes of all parts to the image, and fuses them."""
     size = np.array([image.height, image.width] * 2, np.float64)
     found = [_of_part(outputs, part, size) for outputs, part in zip(rows, parts, strict=True)]
@@ -161,7 +161,7 @@ def _fused(rows: Sequence[Mapping[str, Array]], parts: Sequence[_Part], views: i
     return results_from_outputs(result, [image])[0]
 
 
-def _of_part(outputs: Mapping[str, Array], part: _Part, size: Floats) -> Boxes:
+def _of_part(outputs: Mapping[str, Array], part: _Cutout, size: Floats) -> Boxes:
     """The detections of a part, normalised to the image, without those that the part cuts off."""
     count = int(outputs[serving.COUNT])
     boxes = outputs[serving.BOXES][:count].astype(np.float64)

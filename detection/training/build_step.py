@@ -1,12 +1,9 @@
 """Builds the train state and the training step from the config; the classes never see it."""
 
-import contextlib
 import functools
 import json
 import logging
-import random
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,6 +13,7 @@ import tensorflow as tf
 from detection.inference.restore import is_described, read_model_config
 from detection.models.detector import variables_by_path
 from detection.models.layers.batch_norm import synchronize_batch_norm
+from detection.models.layers.initializers import seeded_initializers
 from detection.models.registry import detector_config, detector_from_config
 from detection.pretrained.choice import configured_weights, initial_weights
 from detection.pretrained.publications import COCO
@@ -49,27 +47,6 @@ _LARS_EXCLUDE_KEY = "train.optimizer.lars_exclude"
 Schedule = Callable[[tf.Tensor], tf.Tensor]
 
 
-@contextlib.contextmanager
-def _only_seeded_by(seed: int) -> Iterator[None]:
-    """Keras's random numbers of this thread depend on `seed` alone.
-
-    `keras.utils.set_random_seed` is not enough: initializers take their seeds from Python's global generator,
-    from which other threads draw, too. Cloud Storage's client draws a number with each upload and each retry,
-    and the thread that renews a lease uploads every ten seconds.
-    """
-    keras.utils.set_random_seed(seed)
-    own, others, builder = random.Random(seed), random.randint, threading.get_ident()
-
-    def randint(a: int, b: int) -> int:
-        return (own.randint if threading.get_ident() == builder else others)(a, b)
-
-    random.randint = randint
-    try:
-        yield
-    finally:
-        random.randint = others
-
-
 def state_from_config(config: Config, *, num_classes: int, strategy: tf.distribute.Strategy) -> TrainState:
     """Builds a new train state, with variables under `strategy` and initial weights from the seed.
 
@@ -77,7 +54,7 @@ def state_from_config(config: Config, *, num_classes: int, strategy: tf.distribu
         ConfigError: unknown detector or override, or expressions that match no variable.
     """
     train_config = config.train
-    with _only_seeded_by(train_config.seed), strategy.scope():
+    with seeded_initializers(train_config.seed), strategy.scope():
         model = detector_from_config(config.model, num_classes=num_classes, precision=train_config.precision)
         synchronize_batch_norm(model, train_config.sync_batch_norm)
         changing = freeze_variables(

@@ -13,7 +13,7 @@ from detection.models.registry import detector_config, detector_from_config
 from detection.storage.atomic import write_json, write_text
 from detection.storage.files import make_folder
 from detection.storage.paths import join, literal_path
-from detection.weights.program import Program, Source, class_categories, require_variant, unused_variables
+from detection.weights.program import Program, VariableSource, class_categories, require_variant, unused_variables
 from detection.weights.weight_source import WeightSource
 from schemas.artifacts import (
     CHECKPOINTS,
@@ -173,7 +173,7 @@ def _source(program: Program, checkpoint: str | Path, weights: WeightsChoice) ->
 
 
 def _values(
-    source: WeightSource, sources: Mapping[str, Source], only: frozenset[str] | None = None
+    source: WeightSource, sources: Mapping[str, VariableSource], only: frozenset[str] | None = None
 ) -> dict[str, np.ndarray]:
     """Reads the variables, or those alone that a variable in `only` is a source of."""
     return {

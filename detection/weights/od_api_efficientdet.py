@@ -27,7 +27,7 @@ from detection.models.efficientdet.config import EFFICIENTDETS, EfficientDetConf
 from detection.models.necks.fpn_graphs import fpn_nodes, output_ids
 from detection.weights.automl import Structure, count_of, structure_of_config
 from detection.weights.od_api_sources import by_scale, without_box_scales
-from detection.weights.program import Program, Shapes, Source, Values, some
+from detection.weights.program import Program, Shapes, Values, VariableSource, some
 from schemas.errors import ConfigError, DataError
 
 _STEM = "stem_conv2d/kernel"
@@ -155,7 +155,7 @@ def differences(shapes: Shapes, config: EfficientDetConfig) -> tuple[str, ...]:
     )
 
 
-def sources_of(ours: Shapes, *, config: EfficientDetConfig, theirs: Shapes) -> dict[str, Source]:
+def sources_of(ours: Shapes, *, config: EfficientDetConfig, theirs: Shapes) -> dict[str, VariableSource]:
     """See `detection.weights.program.SourcesOf`."""
     names = _names(theirs)
     layers = layer_names(config)
@@ -164,13 +164,13 @@ def sources_of(ours: Shapes, *, config: EfficientDetConfig, theirs: Shapes) -> d
         layer, _, variable = path.rpartition("/")
         name = f"{layers[layer]}/{_variable_name(layer, variable)}"
         if name not in names and variable in _NEUTRAL and not path.startswith(f"{config.backbone}/"):
-            sources[path] = Source((), (), functools.partial(np.full, shape, _NEUTRAL[variable], np.float32))
+            sources[path] = VariableSource((), (), functools.partial(np.full, shape, _NEUTRAL[variable], np.float32))
         elif variable.startswith(_WEIGHT):
             inputs = sum(one.startswith(f"{layer}/{_WEIGHT}") for one in ours)
             place = int(variable.partition("_")[2] or 0)
-            sources[path] = Source((names.get(name, name),), ((inputs, 1),), operator.itemgetter((place, 0)))
+            sources[path] = VariableSource((names.get(name, name),), ((inputs, 1),), operator.itemgetter((place, 0)))
         else:
-            sources[path] = Source((names.get(name, name),), (shape,), _conversion(layer, variable, config))
+            sources[path] = VariableSource((names.get(name, name),), (shape,), _conversion(layer, variable, config))
     return sources
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from detection.models.backbones.resnet import application_layer
 from detection.models.faster_rcnn.config import FasterRcnnConfig
 from detection.weights.od_api_names import FPN_EPSILON, fpn_levels, names_here
-from detection.weights.program import Shape, Shapes, Source, Values, copied
+from detection.weights.program import Shape, Shapes, Values, VariableSource, copied
 
 _BOX_SCALES = np.array([10.0, 10.0, 5.0, 5.0], np.float32)  # of the box coder, (ty, tx, th, tw), for the RPN, too
 
@@ -35,10 +35,10 @@ def without_box_scales(values: Values) -> Values:
     return (values.reshape(*values.shape[:-1], -1, 4) / _BOX_SCALES).reshape(values.shape)
 
 
-def sources_of(ours: Shapes, *, config: FasterRcnnConfig, theirs: Shapes) -> dict[str, Source]:
+def sources_of(ours: Shapes, *, config: FasterRcnnConfig, theirs: Shapes) -> dict[str, VariableSource]:
     """See `detection.weights.program.SourcesOf`."""
     checkpoint = _Checkpoint(theirs)
-    parts: dict[str, Callable[[_Checkpoint, str, Shape], Source]] = {
+    parts: dict[str, Callable[[_Checkpoint, str, Shape], VariableSource]] = {
         config.backbone: _backbone_source,
         "fpn": _fpn_source,
         "rpn": functools.partial(_rpn_source, config=config),
@@ -65,15 +65,15 @@ class _Checkpoint:
     def shape(self, name: str) -> Shape | None:
         return self.shapes[self.names[name]] if name in self.names else None
 
-    def source(self, wanted: Mapping[str, Shape], convert: Callable[..., Values]) -> Source:
+    def source(self, wanted: Mapping[str, Shape], convert: Callable[..., Values]) -> VariableSource:
         """Returns the source with these variables; `convert` takes their values by name."""
-        return Source(
+        return VariableSource(
             tuple(self.names.get(name, name) for name in wanted),
             tuple(wanted.values()),
             lambda *values: convert(dict(zip(wanted, values, strict=True))),
         )
 
-    def copied(self, name: str, shape: Shape) -> Source:
+    def copied(self, name: str, shape: Shape) -> VariableSource:
         """Returns the source of a variable with the same values."""
         return copied(self.names.get(name, name), shape)
 
@@ -84,7 +84,7 @@ class _Checkpoint:
             f"{layer}/{part}": (width,) for part in parts if part.startswith("moving") or self.has(f"{layer}/{part}")
         }
 
-    def folded(self, layer: str, norm: str, kernel: Shape, variable: str) -> Source:
+    def folded(self, layer: str, norm: str, kernel: Shape, variable: str) -> VariableSource:
         """Returns the source of a layer's kernel or bias, with the batch norm after it folded into it, if there is one.
 
         Args:
@@ -117,12 +117,12 @@ def _affine(norm: str, values: Mapping[str, Values]) -> tuple[Values, Values]:
     return scale, values.get(f"{norm}/beta", zero) - mean * scale
 
 
-def _backbone_source(checkpoint: _Checkpoint, path: str, shape: Shape) -> Source:
+def _backbone_source(checkpoint: _Checkpoint, path: str, shape: Shape) -> VariableSource:
     layer, _, variable = path.rpartition("/")
     return checkpoint.copied(f"{application_layer(layer)}/{variable}", shape)
 
 
-def _fpn_source(checkpoint: _Checkpoint, path: str, shape: Shape) -> Source:
+def _fpn_source(checkpoint: _Checkpoint, path: str, shape: Shape) -> VariableSource:
     """The original counts its projections from 1 at the finest level, and the levels above the backbone's by stage."""
     layer, variable = path.split("/")
     kind, _, level = layer.rpartition("p")
@@ -134,7 +134,7 @@ def _fpn_source(checkpoint: _Checkpoint, path: str, shape: Shape) -> Source:
     return checkpoint.folded(f"{block}_conv", f"{block}_batchnorm", (3, 3, width, width), variable)
 
 
-def _rpn_source(checkpoint: _Checkpoint, path: str, shape: Shape, *, config: FasterRcnnConfig) -> Source:
+def _rpn_source(checkpoint: _Checkpoint, path: str, shape: Shape, *, config: FasterRcnnConfig) -> VariableSource:
     """The original orders the anchors of a cell by aspect ratio first, and has outputs for background and object."""
     layer, variable = path.split("/")
     if layer == "conv2d":
@@ -160,7 +160,7 @@ def _rpn_source(checkpoint: _Checkpoint, path: str, shape: Shape, *, config: Fas
     return checkpoint.source({name: shape}, lambda values: convert(values[name]))
 
 
-def _box_head_source(checkpoint: _Checkpoint, path: str, shape: Shape) -> Source:
+def _box_head_source(checkpoint: _Checkpoint, path: str, shape: Shape) -> VariableSource:
     layer, variable = path.split("/")
     if layer == "fc7":
         return _second_layer(checkpoint, variable, shape)
@@ -176,7 +176,7 @@ def _box_head_source(checkpoint: _Checkpoint, path: str, shape: Shape) -> Source
     return boxes._replace(convert=lambda *values: _with_background(boxes.convert(*values), shape[-1]))
 
 
-def _second_layer(checkpoint: _Checkpoint, variable: str, shape: Shape) -> Source:
+def _second_layer(checkpoint: _Checkpoint, variable: str, shape: Shape) -> VariableSource:
     """The second layer of the box head, with the batch norm before it folded into it, if there is one."""
     norm, kernel, bias = "freezable_batch_norm_0", "dense_1/kernel", "dense_1/bias"
     if not checkpoint.has(f"{norm}/moving_variance"):

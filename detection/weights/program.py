@@ -17,7 +17,7 @@ Values = npt.NDArray[np.float32]
 _LISTED = 5  # variables in a message
 
 
-class Source(NamedTuple):
+class VariableSource(NamedTuple):
     """Where the values of a variable come from.
 
     names: variables of the checkpoint.
@@ -30,15 +30,15 @@ class Source(NamedTuple):
     convert: Callable[..., Values]
 
 
-def copied(name: str, shape: Shape) -> Source:
+def copied(name: str, shape: Shape) -> VariableSource:
     """Returns the source of a variable with the same values in the checkpoint."""
-    return Source((name,), (shape,), lambda values: values)
+    return VariableSource((name,), (shape,), lambda values: values)
 
 
 class SourcesOf(Protocol):
     """Maps variables of a network to those of a checkpoint."""
 
-    def __call__(self, ours: Shapes, *, config: Any, theirs: Shapes) -> dict[str, Source]:
+    def __call__(self, ours: Shapes, *, config: Any, theirs: Shapes) -> dict[str, VariableSource]:
         """Returns the sources by path, whether the checkpoint has them or not; without those that it never has.
 
         Args:
@@ -111,7 +111,7 @@ def require_variant(program: Program, shapes: Shapes, config: Any, *, name: str,
     )
 
 
-def unused_variables(sources: Mapping[str, Source], theirs: Shapes, *, where: str) -> tuple[str, ...]:
+def unused_variables(sources: Mapping[str, VariableSource], theirs: Shapes, *, where: str) -> tuple[str, ...]:
     """Requires the variables that a network is read from, and returns the names of the others.
 
     Args:

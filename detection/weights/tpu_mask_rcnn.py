@@ -11,7 +11,7 @@ from typing import NamedTuple
 from detection.models.backbones.resnet import RESNETS, ResNetSpec
 from detection.models.detector import IMAGENET_MEAN, IMAGENET_STD
 from detection.models.faster_rcnn.config import FASTER_RCNNS, FasterRcnnConfig
-from detection.weights.program import Program, Shapes, Source, copied, some
+from detection.weights.program import Program, Shapes, VariableSource, copied, some
 from schemas.errors import ConfigError, DataError
 
 _CLASS_BIAS = "box_head/class-predict/bias"
@@ -66,7 +66,7 @@ def _convolutions(spec: ResNetSpec) -> Iterator[str]:
                 yield f"conv{level}_{block}/conv2d_{number}"
 
 
-def sources_of(ours: Shapes, *, config: FasterRcnnConfig, theirs: Shapes) -> dict[str, Source]:
+def sources_of(ours: Shapes, *, config: FasterRcnnConfig, theirs: Shapes) -> dict[str, VariableSource]:
     """See `detection.weights.program.SourcesOf`."""
     scope = _backbone_scope(theirs)
     backbone = backbone_names(RESNETS[config.backbone])

@@ -19,6 +19,7 @@ from detection.models.backbones.efficientnet_spec import (
 )
 from detection.models.layers.batch_norm import BatchNormalization, activate
 from detection.models.layers.drop_connect import drop_connect
+from detection.models.layers.initializers import he_normal
 from detection.models.layers.recompute import recomputed
 
 _SE_RATIO = 0.25  # squeezed channels per input channel of a block
@@ -165,7 +166,7 @@ class Block(keras.layers.Layer):
             strides=spec.stride,
             padding="same",
             use_bias=False,
-            depthwise_initializer=_kernel_initializer(),
+            depthwise_initializer=he_normal(),
             name="depthwise_conv2d",
             dtype=dtype,
         )
@@ -233,10 +234,6 @@ def _numbered(name: str, number: int) -> str:
     return name if number == 0 else f"{name}_{number}"
 
 
-def _kernel_initializer() -> Any:
-    return keras.initializers.VarianceScaling(2.0, mode="fan_out", distribution="untruncated_normal")
-
-
 def _conv(filters: int, kernel: int, stride: int, *, name: str, dtype: Any, use_bias: bool = False) -> Any:
     return keras.layers.Conv2D(
         filters,
@@ -244,7 +241,7 @@ def _conv(filters: int, kernel: int, stride: int, *, name: str, dtype: Any, use_
         strides=stride,
         padding="same",
         use_bias=use_bias,
-        kernel_initializer=_kernel_initializer(),
+        kernel_initializer=he_normal(),
         name=name,
         dtype=dtype,
     )

@@ -10,6 +10,7 @@ import keras
 import tensorflow as tf
 
 from detection.models.layers.batch_norm import BatchNormalization, activate
+from detection.models.layers.initializers import he_normal
 from detection.models.layers.recompute import recomputed
 
 ResNetLayout = Literal["keras", "tpu", "od-api"]
@@ -248,7 +249,7 @@ def _conv(filters: int, kernel: int, stride: int, *, name: str, dtype: Any) -> A
         # Strided ones get explicit padding, see `_padded_conv`.
         padding="same" if stride == 1 else "valid",
         use_bias=False,
-        kernel_initializer=keras.initializers.VarianceScaling(2.0, mode="fan_out", distribution="untruncated_normal"),
+        kernel_initializer=he_normal(),
         name=name,
         dtype=dtype,
     )

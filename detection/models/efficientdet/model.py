@@ -13,10 +13,10 @@ from detection.models.backbones.efficientnet import EfficientNet
 from detection.models.backbones.efficientnet_spec import backbone_spec
 from detection.models.detector import Detector
 from detection.models.efficientdet.config import EfficientDetConfig
-from detection.models.heads.dense import DenseHead
-from detection.models.heads.dense_losses import DenseLosses
+from detection.models.heads.dense import DenseHead, HeadOptions
+from detection.models.heads.dense_losses import DenseLosses, DenseLossOptions
 from detection.models.heads.postprocess import detect_boxes, normalize_boxes
-from detection.models.necks.bifpn import BiFpn
+from detection.models.necks.bifpn import BiFpn, NodeOptions
 from detection.models.necks.fpn_graphs import Node, fpn_nodes
 from detection.models.necks.resample import Resample
 from detection.ops.anchors import feature_sizes
@@ -26,21 +26,6 @@ from schemas.errors import ConfigError
 
 _PRIOR = 0.01  # probability of every class before training
 _FIRST_BRANCHES = {"class": 1000, "box": 2000}  # numbers of the heads' drop-connect branches, above those of blocks
-_LOSS_FIELDS = {  # of the configuration: arguments of `DenseLosses` of the same names
-    "match_threshold",
-    "unmatched_threshold",
-    "force_match",
-    "focal_alpha",
-    "focal_gamma",
-    "label_smoothing",
-    "huber_delta",
-    "code_weights",
-    "box_loss_weight",
-    "iou_loss_type",
-    "iou_loss_weight",
-    "normalizer",
-    "positives_momentum",
-}
 
 
 class RawOutputs(NamedTuple):
@@ -81,9 +66,8 @@ class EfficientDet(Detector):
         )
         self.config = config
         self.anchors = config.anchors_yxyx()
-        self._dense_losses = DenseLosses(
-            anchors=self.anchors, num_classes=num_classes, **config.model_dump(include=_LOSS_FIELDS)
-        )
+        options = DenseLossOptions(**{name: getattr(config, name) for name in DenseLossOptions._fields})
+        self._dense_losses = DenseLosses(options, anchors=self.anchors, num_classes=num_classes)
         batch_norm = {"momentum": config.momentum, "epsilon": config.batch_norm_epsilon}
         self._make_feature_layers(config, batch_norm)
         self._make_heads(config, batch_norm)
@@ -116,49 +100,49 @@ class EfficientDet(Detector):
             for level in range(deepest + 1, config.max_level + 1)
         ]
         self.fpn = BiFpn(
+            _nodes(config),
             min_level=config.min_level,
             max_level=config.max_level,
-            filters=config.fpn_filters,
             num_cells=config.fpn_cells,
-            nodes=_nodes(config),
-            fusion=config.fpn_fusion,
-            activation=config.activation,
-            batch_norm=batch_norm,
-            separable_conv=config.separable_conv,
-            conv_bn_act=config.conv_bn_act,
-            resample_batch_norm=config.resample_batch_norm,
-            conv_after_pooling=config.conv_after_pooling,
+            options=NodeOptions(
+                filters=config.fpn_filters,
+                fusion=config.fpn_fusion,
+                activation=config.activation,
+                batch_norm=batch_norm,
+                separable_conv=config.separable_conv,
+                conv_bn_act=config.conv_bn_act,
+                resample_batch_norm=config.resample_batch_norm,
+                conv_after_pooling=config.conv_after_pooling,
+                dtype=self.dtype_policy,
+            ),
             recompute=config.gradient_checkpointing,
-            dtype=self.dtype_policy,
         )
 
     def _make_heads(self, config: EfficientDetConfig, batch_norm: dict[str, float]) -> None:
-        common = {
-            "filters": config.fpn_filters,
-            "num_layers": config.head_layers,
-            "levels": config.levels,
-            "activation": config.activation,
-            "batch_norm": batch_norm,
-            "separable_conv": config.separable_conv,
-            "survival": config.head_survival_probability,
-            "recompute": config.gradient_checkpointing,
-            "dtype": self.dtype_policy,
-        }
+        options = HeadOptions(
+            filters=config.fpn_filters,
+            num_layers=config.head_layers,
+            levels=config.levels,
+            activation=config.activation,
+            batch_norm=batch_norm,
+            separable_conv=config.separable_conv,
+            survival=config.head_survival_probability,
+            recompute=config.gradient_checkpointing,
+            dtype=self.dtype_policy,
+        )
         self.class_net = DenseHead(
+            options,
             prefix="class",
-            first_branch=_FIRST_BRANCHES["class"],
             outputs=config.anchors_per_cell * self.num_classes,
             output_bias=-math.log((1 - _PRIOR) / _PRIOR),
-            name="class_net",
-            **common,
+            first_branch=_FIRST_BRANCHES["class"],
         )
         self.box_net = DenseHead(
+            options,
             prefix="box",
-            first_branch=_FIRST_BRANCHES["box"],
             outputs=config.anchors_per_cell * 4,
             output_bias=0.0,
-            name="box_net",
-            **common,
+            first_branch=_FIRST_BRANCHES["box"],
         )
 
     def _build_layers(self) -> None:

@@ -77,59 +77,50 @@ class PositivesNormalizer:
         return average
 
 
+class DenseLossOptions(NamedTuple):
+    """Options of `DenseLosses`.
+
+    match_threshold: see `assign_anchors`; also the min fraction of an ignored anchor that
+        lies in a crowd.
+    unmatched_threshold, force_match: see `assign_anchors`.
+    focal_alpha, focal_gamma, label_smoothing: see `focal_loss`.
+    huber_delta: see `huber_loss`, in units of the weighted box deltas.
+    code_weights: factors of the errors of (ty, tx, th, tw) in the Huber loss.
+    box_loss_weight: weight of the Huber loss.
+    iou_loss_type: formula of the IoU loss; None: no IoU loss.
+    iou_loss_weight: weight of the IoU loss.
+    normalizer, positives_momentum: see `PositivesNormalizer`.
+    """
+
+    match_threshold: float
+    unmatched_threshold: float | None
+    force_match: bool
+    focal_alpha: float
+    focal_gamma: float
+    label_smoothing: float
+    huber_delta: float
+    code_weights: CodeWeights
+    box_loss_weight: float
+    iou_loss_type: IouLoss | None
+    iou_loss_weight: float
+    normalizer: Normalizer
+    positives_momentum: float
+
+
 class DenseLosses:
     """Focal loss of the classes, Huber loss of the box deltas, and IoU loss of the decoded boxes.
 
     Args:
+        options: targets, formulas and weights.
         anchors: float32 [A, 4], (ymin, xmin, ymax, xmax) in pixels of the network input.
         num_classes: C.
-        match_threshold: see `assign_anchors`; also the min fraction of an ignored anchor
-            that lies in a crowd.
-        unmatched_threshold: see `assign_anchors`.
-        force_match: see `assign_anchors`.
-        focal_alpha: see `focal_loss`.
-        focal_gamma: see `focal_loss`.
-        label_smoothing: see `focal_loss`.
-        huber_delta: see `huber_loss`, in units of the weighted box deltas.
-        code_weights: factors of the errors of (ty, tx, th, tw) in the Huber loss.
-        box_loss_weight: weight of the Huber loss.
-        iou_loss_type: formula of the IoU loss; None: no IoU loss.
-        iou_loss_weight: weight of the IoU loss.
-        normalizer: see `PositivesNormalizer`.
-        positives_momentum: see `PositivesNormalizer`.
     """
 
-    def __init__(
-        self,
-        *,
-        anchors: npt.NDArray[np.float32],
-        num_classes: int,
-        match_threshold: float,
-        unmatched_threshold: float | None,
-        force_match: bool,
-        focal_alpha: float,
-        focal_gamma: float,
-        label_smoothing: float,
-        huber_delta: float,
-        code_weights: CodeWeights,
-        box_loss_weight: float,
-        iou_loss_type: IouLoss | None,
-        iou_loss_weight: float,
-        normalizer: Normalizer,
-        positives_momentum: float,
-    ) -> None:
+    def __init__(self, options: DenseLossOptions, *, anchors: npt.NDArray[np.float32], num_classes: int) -> None:
+        self._options = options
         self._anchors = anchors
         self._num_classes = num_classes
-        self._match_threshold = match_threshold
-        self._unmatched_threshold = unmatched_threshold
-        self._force_match = force_match
-        self._focal = {"alpha": focal_alpha, "gamma": focal_gamma, "label_smoothing": label_smoothing}
-        self._huber_delta = huber_delta
-        self._code_weights = code_weights
-        self._box_loss_weight = box_loss_weight
-        self._iou_loss_type = iou_loss_type
-        self._iou_loss_weight = iou_loss_weight
-        self._normalizer = PositivesNormalizer(kind=normalizer, momentum=positives_momentum)
+        self._normalizer = PositivesNormalizer(kind=options.normalizer, momentum=options.positives_momentum)
 
     @property
     def statistics(self) -> list[keras.Variable]:
@@ -167,13 +158,13 @@ class DenseLosses:
         normalizer = self._normalizer(positives, training=training)
         terms = {
             "class_loss": tf.reduce_sum(self._class_losses(class_logits, targets)) / normalizer,
-            "box_loss": self._box_loss_weight
+            "box_loss": self._options.box_loss_weight
             * tf.reduce_sum(self._huber_losses(box_deltas, targets))
             / (4.0 * normalizer),
         }
-        if self._iou_loss_type is not None:
-            iou_losses = self._iou_losses(box_deltas, targets, self._iou_loss_type)
-            terms["box_iou_loss"] = self._iou_loss_weight * tf.reduce_sum(iou_losses) / normalizer
+        if self._options.iou_loss_type is not None:
+            iou_losses = self._iou_losses(box_deltas, targets, self._options.iou_loss_type)
+            terms["box_iou_loss"] = self._options.iou_loss_weight * tf.reduce_sum(iou_losses) / normalizer
         return terms
 
     def assign(self, labels: Labels) -> DenseTargets:
@@ -187,14 +178,14 @@ class DenseLosses:
             anchors,
             labels.boxes,
             labels.valid,
-            match_threshold=self._match_threshold,
-            unmatched_threshold=self._unmatched_threshold,
-            force_match=self._force_match,
+            match_threshold=self._options.match_threshold,
+            unmatched_threshold=self._options.unmatched_threshold,
+            force_match=self._options.force_match,
         )
         positive, ignored = assignment.positive, assignment.ignored
         if labels.crowds is not None:
             in_crowd = ~positive & anchors_inside(
-                anchors, labels.boxes, labels.crowds, min_fraction=self._match_threshold
+                anchors, labels.boxes, labels.crowds, min_fraction=self._options.match_threshold
             )
             ignored = in_crowd if ignored is None else ignored | in_crowd
 
@@ -213,7 +204,13 @@ class DenseLosses:
         """Returns [B, A, C]."""
         classes = targets.classes
         is_target = classes[..., tf.newaxis] == tf.range(self._num_classes, dtype=classes.dtype)
-        losses = focal_loss(class_logits, is_target, **self._focal)
+        losses = focal_loss(
+            class_logits,
+            is_target,
+            alpha=self._options.focal_alpha,
+            gamma=self._options.focal_gamma,
+            label_smoothing=self._options.label_smoothing,
+        )
         if targets.ignored is not None:
             losses = tf.where(targets.ignored[..., tf.newaxis], 0.0, losses)
         return _weighted(losses, targets)
@@ -221,8 +218,8 @@ class DenseLosses:
     def _huber_losses(self, box_deltas: tf.Tensor, targets: DenseTargets) -> tf.Tensor:
         """Returns [B, A, 4]."""
         errors = box_deltas - encode_yxyx(targets.boxes, tf.constant(self._anchors))
-        errors = tf.where(targets.positive[..., tf.newaxis], errors, 0.0) * tf.constant(self._code_weights)
-        return _weighted(huber_loss(errors, delta=self._huber_delta), targets)
+        errors = tf.where(targets.positive[..., tf.newaxis], errors, 0.0) * tf.constant(self._options.code_weights)
+        return _weighted(huber_loss(errors, delta=self._options.huber_delta), targets)
 
     def _iou_losses(self, box_deltas: tf.Tensor, targets: DenseTargets, kind: IouLoss) -> tf.Tensor:
         """Returns [B, A, 1]."""

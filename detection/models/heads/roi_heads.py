@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
+from detection.models.layers.initializers import glorot_uniform, he_normal, normal
 from detection.ops.roi_align import on_accelerator
 
 
@@ -49,7 +50,13 @@ class BoxHead(keras.layers.Layer):
         super().__init__(name=name, dtype=dtype)
         self._units = units
         self.inner = [
-            keras.layers.Dense(units, activation="relu", name=f"fc{number}", dtype=self.dtype_policy)
+            keras.layers.Dense(
+                units,
+                activation="relu",
+                kernel_initializer=glorot_uniform(),
+                name=f"fc{number}",
+                dtype=self.dtype_policy,
+            )
             for number in range(6, 6 + layers)
         ]
         boxes = 1 if class_agnostic_boxes else num_classes + 1
@@ -57,8 +64,7 @@ class BoxHead(keras.layers.Layer):
         self.boxes = self._output(boxes * 4, stddev=0.001, name="box")
 
     def _output(self, units: int, *, stddev: float, name: str) -> Any:
-        initializer = keras.initializers.RandomNormal(stddev=stddev)
-        return keras.layers.Dense(units, kernel_initializer=initializer, name=name, dtype=self.dtype_policy)
+        return keras.layers.Dense(units, kernel_initializer=normal(stddev), name=name, dtype=self.dtype_policy)
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         """Creates the variables; `input_shape` is that of the RoIs' features, [B, R, s, s, F]."""
@@ -112,10 +118,7 @@ class MaskHead(keras.layers.Layer):
         self.masks = keras.layers.Conv2D(num_classes + 1, 1, name="mask", **self._common())
 
     def _common(self) -> dict[str, Any]:
-        # He et al., "Delving Deep into Rectifiers", 2015, by the outputs.  Each layer has one of its own: an
-        # initializer returns the same values whenever it is called.
-        initializer = keras.initializers.VarianceScaling(2.0, mode="fan_out", distribution="untruncated_normal")
-        return {"kernel_initializer": initializer, "dtype": self.dtype_policy}
+        return {"kernel_initializer": he_normal(), "dtype": self.dtype_policy}
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         """Creates the variables; `input_shape` is that of the RoIs' features, [B, R, s, s, F]."""

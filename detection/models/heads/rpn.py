@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from detection.models.detector import NmsGraph
 from detection.models.layers.batch_norm import activate
+from detection.models.layers.initializers import normal
 from detection.ops.boxes import clip_yxyx, decode_yxyx
 from detection.ops.nms import hard_nms, op_nms
 
@@ -66,9 +67,8 @@ class RpnHead(keras.layers.Layer):
         self.boxes = [self._conv(4 * anchors_per_cell, 1, f"box{suffix}") for suffix in suffixes]
 
     def _conv(self, filters: int, kernel: int, name: str) -> Any:
-        initializer = keras.initializers.RandomNormal(stddev=0.01)
         return keras.layers.Conv2D(
-            filters, kernel, padding="same", kernel_initializer=initializer, name=name, dtype=self.dtype_policy
+            filters, kernel, padding="same", kernel_initializer=normal(0.01), name=name, dtype=self.dtype_policy
         )
 
     def build(self, input_shape: Sequence[tuple[int | None, ...]]) -> None:

@@ -12,6 +12,7 @@ import keras
 import tensorflow as tf
 
 from detection.models.layers.batch_norm import BatchNormalization, activate
+from detection.models.layers.initializers import glorot_uniform
 from detection.models.layers.recompute import recomputed
 from detection.models.necks.fpn_graphs import Node, output_ids
 from detection.models.necks.resample import Resample
@@ -46,73 +47,62 @@ def _sum(features: Sequence[tf.Tensor]) -> tf.Tensor:
     return functools.reduce(tf.add, features)
 
 
-class _NodeOptions(NamedTuple):
-    """What all nodes of a `BiFpn` have in common; see there."""
+class NodeOptions(NamedTuple):
+    """What all nodes of a `BiFpn` have in common.
+
+    filters: channels of all outputs.
+    fusion: method of weighting inputs, see `fuse`.
+    activation: name of the activation.
+    batch_norm: arguments of `BatchNormalization`.
+    separable_conv: False: plain 3x3 convolutions.
+    conv_bn_act: the order after fusion is convolution (without bias), batch norm,
+        activation; False: activation, convolution, batch norm.
+    resample_batch_norm: False: the 1x1 convolutions that change channels have no batch norm.
+    conv_after_pooling: see `Resample`.
+    dtype: Keras dtype policy.
+    """
 
     filters: int
     fusion: Fusion
     activation: str
     batch_norm: dict[str, float]
-    separable_conv: bool
-    conv_bn_act: bool
-    resample: dict[str, Any]
-    dtype: Any
+    separable_conv: bool = True
+    conv_bn_act: bool = False
+    resample_batch_norm: bool = True
+    conv_after_pooling: bool = False
+    dtype: Any = None
 
 
 class BiFpn(keras.layers.Layer):
     """A stack of cells.
 
     Args:
+        nodes: of a cell, in order; see `fpn_nodes`.
         min_level: finest level.
         max_level: coarsest level.
-        filters: channels of all outputs.
         num_cells: number of cells.
-        nodes: of a cell, in order; see `fpn_nodes`.
-        fusion: method of weighting inputs, see `fuse`.
-        activation: name of the activation.
-        batch_norm: arguments of `BatchNormalization`.
-        separable_conv: False: plain 3x3 convolutions.
-        conv_bn_act: the order after fusion is convolution (without bias), batch norm,
-            activation; False: activation, convolution, batch norm.
-        resample_batch_norm: False: the 1x1 convolutions that change channels have no batch norm.
-        conv_after_pooling: see `Resample`.
+        options: of all nodes.
         recompute: compute each cell again for its gradient, see `recomputed`.
         name: layer name.
-        dtype: Keras dtype policy.
     """
 
     def __init__(
         self,
+        nodes: Sequence[Node],
         *,
         min_level: int,
         max_level: int,
-        filters: int,
         num_cells: int,
-        nodes: Sequence[Node],
-        fusion: Fusion,
-        activation: str,
-        batch_norm: dict[str, float],
-        separable_conv: bool = True,
-        conv_bn_act: bool = False,
-        resample_batch_norm: bool = True,
-        conv_after_pooling: bool = False,
+        options: NodeOptions,
         recompute: bool = False,
         name: str = "fpn_cells",
-        dtype: Any = None,
     ):
-        super().__init__(name=name, dtype=dtype)
-        resample = {
-            "batch_norm": batch_norm if resample_batch_norm else None,
-            "conv_after_pooling": conv_after_pooling,
-        }
-        options = _NodeOptions(
-            filters, fusion, activation, batch_norm, separable_conv, conv_bn_act, resample, self.dtype_policy
-        )
+        super().__init__(name=name, dtype=options.dtype)
         self.cells = [
             _Cell(nodes, min_level=min_level, max_level=max_level, options=options, name=f"cell_{number}")
             for number in range(num_cells)
         ]
-        self._filters = filters
+        self._filters = options.filters
         self._recompute = recompute
 
     def build(self, input_shape: Sequence[tuple[int | None, ...]]) -> None:
@@ -135,7 +125,7 @@ class BiFpn(keras.layers.Layer):
 class _Cell(keras.layers.Layer):
     """One BiFPN: nodes in order, with levels and earlier nodes as inputs."""
 
-    def __init__(self, nodes: Sequence[Node], *, min_level: int, max_level: int, options: _NodeOptions, name: str):
+    def __init__(self, nodes: Sequence[Node], *, min_level: int, max_level: int, options: NodeOptions, name: str):
         super().__init__(name=name, dtype=options.dtype)
         self._nodes = nodes
         self._outputs = output_ids(nodes, min_level, max_level)
@@ -166,15 +156,16 @@ class _Cell(keras.layers.Layer):
 class _FusionNode(keras.layers.Layer):
     """Resamples its inputs, fuses them, then activation, 3x3 convolution and batch norm."""
 
-    def __init__(self, inputs: tuple[int, ...], *, first_free_id: int, options: _NodeOptions, name: str):
+    def __init__(self, inputs: tuple[int, ...], *, first_free_id: int, options: NodeOptions, name: str):
         super().__init__(name=name, dtype=options.dtype)
         self._fusion: Fusion = options.fusion
         self.resamples = [
             Resample(
                 filters=options.filters,
+                batch_norm=options.batch_norm if options.resample_batch_norm else None,
+                conv_after_pooling=options.conv_after_pooling,
                 name=f"resample_{place}_{number}_{first_free_id}",
                 dtype=options.dtype,
-                **options.resample,
             )
             for place, number in enumerate(inputs)
         ]
@@ -208,13 +199,20 @@ class _FusionNode(keras.layers.Layer):
 class _AfterFusion(keras.layers.Layer):
     """Activation, 3x3 convolution, batch norm; or with the activation last."""
 
-    def __init__(self, options: _NodeOptions, *, name: str):
+    def __init__(self, options: NodeOptions, *, name: str):
         super().__init__(name=name, dtype=options.dtype)
         self._activation = options.activation
         self._conv_bn_act = options.conv_bn_act
         conv = keras.layers.SeparableConv2D if options.separable_conv else keras.layers.Conv2D
+        kernels = ("depthwise", "pointwise") if options.separable_conv else ("kernel",)
         self.conv = conv(
-            options.filters, 3, padding="same", use_bias=not options.conv_bn_act, name="conv", dtype=options.dtype
+            options.filters,
+            3,
+            padding="same",
+            use_bias=not options.conv_bn_act,
+            name="conv",
+            dtype=options.dtype,
+            **{f"{kernel}_initializer": glorot_uniform() for kernel in kernels},
         )
         self.norm = BatchNormalization(name="bn", dtype=options.dtype, **options.batch_norm)
 

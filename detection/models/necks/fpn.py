@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from detection.models.backbones.resnet import Relu
 from detection.models.layers.batch_norm import activate
+from detection.models.layers.initializers import glorot_uniform
 from detection.models.necks.resample import upsample_nearest
 
 FpnLayout = Literal["standard", "od-api"]
@@ -65,7 +66,13 @@ class Fpn(keras.layers.Layer):
 
     def _conv(self, kernel: int, stride: int, name: str) -> Any:
         return keras.layers.Conv2D(
-            self._filters, kernel, strides=stride, padding="same", name=name, dtype=self.dtype_policy
+            self._filters,
+            kernel,
+            strides=stride,
+            padding="same",
+            kernel_initializer=glorot_uniform(),
+            name=name,
+            dtype=self.dtype_policy,
         )
 
     def build(self, input_shape: Sequence[tuple[int | None, ...]]) -> None:

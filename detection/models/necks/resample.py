@@ -11,6 +11,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from detection.models.layers.batch_norm import BatchNormalization
+from detection.models.layers.initializers import glorot_uniform
 
 
 class Resample(keras.layers.Layer):
@@ -44,7 +45,14 @@ class Resample(keras.layers.Layer):
         """Creates the variables of the convolution, if there is one."""
         if input_shape[-1] == self._filters:
             return
-        self.conv = keras.layers.Conv2D(self._filters, 1, padding="same", name="conv2d", dtype=self.dtype_policy)
+        self.conv = keras.layers.Conv2D(
+            self._filters,
+            1,
+            padding="same",
+            kernel_initializer=glorot_uniform(),
+            name="conv2d",
+            dtype=self.dtype_policy,
+        )
         self.conv.build(input_shape)
         if self._batch_norm is not None:
             self.norm = BatchNormalization(name="bn", dtype=self.dtype_policy, **self._batch_norm)

@@ -17,7 +17,7 @@ from detection.storage.paths import literal_path
 from detection.training.checkpoints.files import PREFIX, checkpoint_path, checkpoint_steps
 from detection.training.engine.loop import LoopReport
 from detection.training.monitoring.progress import LOGGER
-from detection.training.monitoring.step_batches import Source, StepBatches, pictures_of
+from detection.training.monitoring.step_batches import BatchImage, StepBatches, pictures_of
 from detection.weights.weight_source import READ_ERRORS
 from schemas.artifacts import CHECKPOINTS, NONFINITE
 from schemas.errors import CocoflowError
@@ -74,13 +74,13 @@ class NonFiniteSteps:
         terms = ", ".join(f"{name} {value:g}" for name, value in scalars.items() if not is_variable_norm(name))
         return f"the {subject} is not finite at step {step + 1} ({terms}), on the images {listed}.{saved}"
 
-    def _save(self, step: int, sources: Sequence[Source]) -> Path:
+    def _save(self, step: int, sources: Sequence[BatchImage]) -> Path:
         batch = self._batches.batch(step)
         destination = self._output / NONFINITE / f"step-{step + 1}"
         shutil.rmtree(destination, ignore_errors=True)
         with new_directory(destination) as folder:
             labels = {name: value for name, value in batch.labels._asdict().items() if value is not None}
-            columns = dict(zip(Source._fields, map(np.array, zip(*sources, strict=True)), strict=True))
+            columns = dict(zip(BatchImage._fields, map(np.array, zip(*sources, strict=True)), strict=True))
             arrays: dict[str, Any] = {"images": batch.images, **labels, **columns}
             np.savez_compressed(folder / "batch.npz", **arrays)
             pictures = pictures_of(batch, self._batches.options, self._names, _MAX_DRAWN)

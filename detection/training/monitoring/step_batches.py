@@ -54,20 +54,20 @@ class StepBatches:
         )
         return tf.nest.map_structure(lambda value: None if value is None else value.numpy(), next(iter(batches)))
 
-    def sources(self, step: int) -> list["Source"]:
+    def sources(self, step: int) -> list["BatchImage"]:
         """Lists the sources of the batch's images, in order, without the partners that mosaic and mixup draw."""
         order = RecordOrder(self._seed, len(self._reader), self._repeat_factors)
         positions = range(step * self._batch_size, (step + 1) * self._batch_size)
         return [self._source(order.record(position)) for position in positions]
 
-    def _source(self, index: int) -> "Source":
+    def _source(self, index: int) -> "BatchImage":
         entries = tf.train.Example.FromString(self._reader.read(index)).features.feature
         words = [entries[key].bytes_list.value[:1] for key in (features.SOURCE_ID, features.FILENAME)]
         image_id, file_name = (word[0].decode(errors="replace") if word else "" for word in words)
-        return Source(image_id, file_name, self._reader.name(index))
+        return BatchImage(image_id, file_name, self._reader.name(index))
 
 
-class Source(NamedTuple):
+class BatchImage(NamedTuple):
     """One image of a batch: COCO's image id and file name ("" where the record has none), and its record."""
 
     image_id: str

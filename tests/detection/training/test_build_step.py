@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 from detection.input_pipeline.training_batches import Batch
-from detection.models.registry import detector_from_config
+from detection.models.registry import detector_from_config, smallest_detectors
 from detection.training.build_step import l2_from_config, state_from_config
 from detection.training.engine.gradients import GradientSummaries, transform_gradients
 from detection.training.engine.state import TrainState
@@ -60,8 +60,9 @@ def _training(
     return state, run
 
 
-def test_initial_weights_depend_on_the_seed_and_not_on_what_other_threads_draw() -> None:
-    config = load_config(None, [AUTOML, "model.name=efficientdet-nano", "train.seed=5"])
+@pytest.mark.parametrize("name", smallest_detectors())
+def test_initial_weights_depend_on_the_seed_and_not_on_what_other_threads_draw(name: str) -> None:
+    config = load_config(None, [AUTOML, f"model.name={name}", "train.seed=5"])
     drawn, built = threading.Event(), threading.Event()
 
     def draw() -> None:  # as the client of Cloud Storage does
@@ -87,14 +88,24 @@ def test_initial_weights_depend_on_the_seed_and_not_on_what_other_threads_draw()
         np.testing.assert_array_equal(weight, expected)
 
 
-def test_initial_weights_are_those_of_keras_with_the_same_seed() -> None:
-    """Others' scripts that call `keras.utils.set_random_seed` and build the same network get the same weights."""
-    config = load_config(None, [AUTOML, "model.name=tiny", "train.seed=5"])
+@pytest.mark.parametrize("name", smallest_detectors())
+def test_initial_weights_are_those_of_keras_with_the_same_seed(name: str, two_replicas: tf.distribute.Strategy) -> None:
+    """Others' scripts that call `keras.utils.set_random_seed` and build the same network get the same weights.
+
+    Each replica has them, and the global generators stay as they are.
+    """
+    config = load_config(None, [AUTOML, f"model.name={name}", "train.seed=5"])
     keras.utils.set_random_seed(5)
     expected = detector_from_config(config.model, num_classes=3, precision="float32")
-    state = state_from_config(config, num_classes=3, strategy=tf.distribute.get_strategy())
-    for ours, variable in zip(state.model.variables, expected.variables, strict=True):
-        np.testing.assert_array_equal(ours.numpy(), variable.numpy())
+    before = random.getstate()
+    for strategy in (tf.distribute.get_strategy(), two_replicas):
+        state = state_from_config(config, num_classes=3, strategy=strategy)
+        for ours, variable in zip(state.model.variables, expected.variables, strict=True):
+            replicas = strategy.experimental_local_results(ours.value)
+            assert len(replicas) == strategy.num_replicas_in_sync
+            for replica in replicas:
+                np.testing.assert_array_equal(replica.numpy(), variable.numpy())
+    assert random.getstate() == before
 
 
 def _batch(factor: float) -> Batch:

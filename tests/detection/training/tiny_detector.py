@@ -12,6 +12,7 @@ from detection.models.heads.dense_losses import PositivesNormalizer
 from detection.models.heads.postprocess import BoxPostprocess
 from detection.models.layers.batch_norm import BatchNormalization
 from detection.models.layers.drop_connect import drop_connect
+from detection.models.layers.initializers import glorot_uniform
 from detection.ops.losses import focal_loss, huber_loss
 from detection.ops.replicas import sum_over_replicas
 from detection.types import Detections, ImageInfo, Labels
@@ -48,11 +49,15 @@ class TinyDetector(Detector):
         )
         self._survival = config.survival
         self._normalizer = PositivesNormalizer(kind="positives_plus_one", momentum=config.positives_momentum)
-        self.stem = keras.layers.Conv2D(config.filters, 3, strides=4, name="stem", dtype=dtype)
+        self.stem = keras.layers.Conv2D(
+            config.filters, 3, strides=4, kernel_initializer=glorot_uniform(), name="stem", dtype=dtype
+        )
         self.stem_norm = BatchNormalization(name="stem_norm", dtype=dtype)
-        self.block = keras.layers.Conv2D(config.filters, 3, padding="same", name="block", dtype=dtype)
+        self.block = keras.layers.Conv2D(
+            config.filters, 3, padding="same", kernel_initializer=glorot_uniform(), name="block", dtype=dtype
+        )
         self.block_norm = BatchNormalization(name="block_norm", dtype=dtype)
-        self.head = keras.layers.Dense(num_classes + 4, name="head", dtype=dtype)
+        self.head = keras.layers.Dense(num_classes + 4, kernel_initializer=glorot_uniform(), name="head", dtype=dtype)
         self(tf.zeros([1, *config.image_size, 3]))
 
     def call(self, images: tf.Tensor, training: bool = False, seed: tf.Tensor | None = None) -> tf.Tensor:

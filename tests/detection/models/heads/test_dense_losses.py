@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from detection.models.heads.dense_losses import DenseLosses, PositivesNormalizer
+from detection.models.heads.dense_losses import DenseLosses, DenseLossOptions, PositivesNormalizer
 from detection.models.registry import build_detector, detector_config
 from detection.ops.anchors import pyramid_anchors_yxyx
 from detection.ops.boxes import decode_yxyx
@@ -54,7 +54,7 @@ EVERYTHING = OD_API | {
 
 
 def _losses(options: dict[str, Any], **changes: Any) -> DenseLosses:
-    return DenseLosses(anchors=ANCHORS, num_classes=CLASSES, **(options | changes))
+    return DenseLosses(DenseLossOptions(**(options | changes)), anchors=ANCHORS, num_classes=CLASSES)
 
 
 def _outputs(seed: int = 0) -> tuple[tf.Tensor, tf.Tensor]:

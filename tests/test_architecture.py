@@ -65,7 +65,7 @@ ALLOWED_IMPORTS = {
         "detection.reports components.history components.beam components.coco_example_gen.spans",
         "components.detection_trainer": "schemas schemas.config detection.storage detection.datasets "
         "detection.input_pipeline detection.weights detection.pretrained detection.training.distributed "
-        "detection.training components.history",
+        "detection.training components.history components.vertex_errors",
         "components.coco_evaluator": "schemas schemas.config detection.types detection.storage detection.images "
         "detection.datasets detection.input_pipeline detection.coco detection.inference detection.analysis "
         "detection.reports components.history components.beam detection.devices",

@@ -257,7 +257,8 @@ def divide_traffic(current: Mapping[str, int], percent: int) -> dict[str, int]:
 
     Args:
         current: shares of the deployed models, which add up to 100, or none.
-        percent: share of the new model; the others keep their proportions of the rest, all but the largest rounded down.
+        percent: share of the new model.  The others keep their proportions of the rest, all but the largest rounded
+            down.
     """
     shares = {key: share * (100 - percent) // 100 for key, share in current.items()}
     if shares:

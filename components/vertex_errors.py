@@ -33,7 +33,7 @@ _BY_STATUS = {
     "--set run.vertex.region=REGION.",
 }
 # Of connections that were not made, so that no request was sent.
-_UNCONNECTED = ("NewConnectionError", "NameResolutionError", "ConnectTimeoutError")
+_UNCONNECTED = ("NewConnectionError", "NameResolutionError", "ConnectTimeoutError", "CERTIFICATE_VERIFY_FAILED")
 
 
 class Place(NamedTuple):

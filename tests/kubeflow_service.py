@@ -36,6 +36,7 @@ class KubeflowService:
         requests: method, path, query and body of the requests that it understood.
         kept: resources by id.
         faults: answers to come instead: (method, path pattern, status, body, whether the work is done all the same).
+            Status 0 breaks the connection.
     """
 
     def __init__(self) -> None:
@@ -174,6 +175,9 @@ def running_kubeflow() -> Iterator[KubeflowService]:
         def _serve(self) -> None:
             content = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             status, body = service.answer(self.command, self.path, self.headers.get("authorization"), content)
+            if not status:
+                self.close_connection = True
+                return
             text = (body if isinstance(body, str) else json.dumps(body)).encode()
             self.send_response(status)
             self.send_header("Content-Type", "text/html" if isinstance(body, str) else "application/json")

@@ -68,7 +68,7 @@ ALLOWED_IMPORTS = {
         "components.detection_trainer": "schemas schemas.config detection.storage detection.datasets "
         "detection.config_files detection.input_pipeline detection.weights detection.pretrained "
         "detection.training.distributed detection.training.checkpoints detection.training.validation "
-        "detection.training components.history components.coco_example_gen",
+        "detection.training components.history components.coco_example_gen components.vertex_errors",
         "components.coco_evaluator": "schemas schemas.config detection.types detection.storage detection.images "
         "detection.datasets detection.input_pipeline detection.coco detection.inference detection.analysis "
         "detection.reports detection.weights components.history components.beam components.coco_example_gen "

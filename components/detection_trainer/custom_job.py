@@ -19,6 +19,7 @@ from tfx.types import standard_component_specs as keys
 
 from components.detection_trainer.executor import train_component
 from components.history.execution import recorded
+from components.vertex_errors import Place, translate_errors
 from detection.storage.atomic import write_json
 from detection.storage.json_files import read_json
 from detection.training.distributed.cluster import cluster_from_environment
@@ -26,6 +27,7 @@ from schemas.config.run import ACCELERATOR_VARIABLE, TrainerJobConfig, VertexCon
 from schemas.errors import CocoflowError
 
 JOB_KEY = "custom_job"  # execution parameter, JSON: {"image", "vertex": VertexConfig}
+_NAME = "detection-trainer"
 _PROGRAM = ["python", "-m", "components.detection_trainer.custom_job"]
 
 _LOGGER = logging.getLogger("cocoflow.trainer")
@@ -73,21 +75,17 @@ def worker_pool_specs(job: TrainerJobConfig, *, image: str, request: str) -> lis
     pools = [job.chief, *([job.workers] if job.workers.machine_type else [])]
     return [
         {
-            "machine_spec": _machine_spec(pool),
+            "machine_spec": {
+                "machine_type": pool.machine_type,
+                "accelerator_type": pool.accelerator,
+                "accelerator_count": pool.accelerator and pool.accelerator_count,
+                "tpu_topology": pool.tpu_topology,
+            },
             "replica_count": pool.replicas,
             "container_spec": {"image_uri": image, "command": _PROGRAM, "args": [request], "env": _environment(pool)},
         }
         for pool in pools
     ]
-
-
-def _machine_spec(pool: WorkerPoolConfig) -> dict[str, Any]:
-    spec: dict[str, Any] = {"machine_type": pool.machine_type}
-    if pool.accelerator is not None:
-        spec |= {"accelerator_type": pool.accelerator, "accelerator_count": pool.accelerator_count}
-    if pool.tpu_topology is not None:
-        spec["tpu_topology"] = pool.tpu_topology
-    return spec
 
 
 def _environment(pool: WorkerPoolConfig) -> list[dict[str, str]]:
@@ -97,33 +95,34 @@ def _environment(pool: WorkerPoolConfig) -> list[dict[str, str]]:
 
 def _run_job(vertex: VertexConfig, image: str, request: str) -> None:
     """Submits the job and waits for its end."""
-    from google.cloud import aiplatform
+    job, place = vertex.trainer_job, Place(vertex.project or "", vertex.region)
+    look_for = f"a job named {_NAME} that still trains"
+    with translate_errors("train in a custom job", place, look_for=look_for):
+        from google.cloud import aiplatform  # takes some seconds
 
-    job = vertex.trainer_job
-    strategy = getattr(aiplatform.gapic.Scheduling.Strategy, job.strategy.upper())
-    custom_job = aiplatform.CustomJob(
-        display_name="detection-trainer",
-        worker_pool_specs=worker_pool_specs(job, image=image, request=request),
-        project=vertex.project,
-        location=vertex.region,
-        staging_bucket=request.rpartition("/")[0],
-        labels=dict(vertex.labels),
-        encryption_spec_key_name=vertex.encryption_key,
-    )
-    try:
-        custom_job.run(
-            service_account=vertex.service_account,
-            network=vertex.network,
-            restart_job_on_worker_restart=True,
-            scheduling_strategy=strategy,
-            max_wait_duration=None if job.max_wait_hours is None else int(job.max_wait_hours * 3600),
-            persistent_resource_id=job.persistent_resource,
+        custom_job = aiplatform.CustomJob(
+            display_name=_NAME,
+            worker_pool_specs=worker_pool_specs(job, image=image, request=request),
+            project=vertex.project,
+            location=vertex.region,
+            staging_bucket=request.rpartition("/")[0],
+            labels=dict(vertex.labels),
+            encryption_spec_key_name=vertex.encryption_key,
         )
-    except RuntimeError as error:  # the client's, when the job has failed
-        raise CocoflowError(
-            f"the custom job that trains has failed: {error}. Its own log has the reason; started again, the training "
-            "resumes from its newest checkpoint."
-        ) from error
+        try:
+            custom_job.run(
+                service_account=vertex.service_account,
+                network=vertex.network,
+                restart_job_on_worker_restart=True,
+                scheduling_strategy=getattr(aiplatform.gapic.Scheduling.Strategy, job.strategy.upper()),
+                max_wait_duration=None if job.max_wait_hours is None else int(job.max_wait_hours * 3600),
+                persistent_resource_id=job.persistent_resource,
+            )
+        except RuntimeError as error:  # the client's, when the job has failed
+            raise CocoflowError(
+                f"the custom job that trains has failed: {error}. Its own log has the reason; started again, the "
+                "training resumes from its newest checkpoint."
+            ) from error
 
 
 def _take_over(outputs: dict[str, list[types.Artifact]], answer: dict[str, Any]) -> None:

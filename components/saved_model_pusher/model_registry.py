@@ -87,8 +87,8 @@ def register(version: str, settings: Registration) -> Registered:
         endpoint = None if settings.options.endpoint.name is None else service.deploy(model)
     except CocoflowError as error:
         raise CocoflowError(
-            f"{error} The version is pushed to {version}, and the endpoint still serves the previous one; a rerun "
-            "registers and deploys what is missing."
+            f"{error} The version is pushed to {version}. Until it is deployed, the endpoint serves the previous "
+            "version; a rerun registers and deploys what is missing."
         ) from error
     return Registered(model, endpoint)
 
@@ -121,51 +121,38 @@ class _Vertex:
                 for one in self._models.list_model_versions(name=model, timeout=_TIMEOUT):
                     if one.labels.get(PUSH_LABEL) == label:
                         return f"{model}@{one.version_id}"
-        request = {
-            "parent": self._place.parent,
-            "parent_model": model,
-            "model": model_resource(version, self._settings),
-        }
+        resource = model_resource(version, self._settings)
+        request = {"parent": self._place.parent, "parent_model": model, "model": resource}
         look_for = f"a version with the label {PUSH_LABEL}={label} in the Model Registry"
         with self._errors(f"upload {version} to the Model Registry", look_for):
-            operation = self._models.upload_model(request, timeout=_TIMEOUT)
-            done = operation.result(timeout=_UPLOAD_MINUTES * 60)
+            done = _result(self._models.upload_model, request, _UPLOAD_MINUTES)
         _LOGGER.info("registered as %s@%s", done.model, done.model_version_id)
         return f"{done.model}@{done.model_version_id}"
 
     def deploy(self, model: str) -> str:
         """Deploys a registered version, and returns the endpoint's resource name."""
-        endpoint, (number, version) = self._endpoint(), _id_and_version(model)
+        options, endpoint, (number, version) = self._options.endpoint, self._endpoint(), _id_and_version(model)
         # Resource names tell the project by its id or its number: only the last part compares.
         of_model = [one for one in endpoint.deployed_models if _id_and_version(one.model)[0] == number]
         same = next((one for one in of_model if one.model_version_id == version), None)
         if same is None:
-            self._deploy(model, endpoint)
-            serves_all = self._options.endpoint.traffic_percent == 100
+            request = {
+                "endpoint": endpoint.name,
+                "deployed_model": deployed_model(model, self._settings),
+                "traffic_split": divide_traffic(dict(endpoint.traffic_split), options.traffic_percent),
+            }
+            with self._errors(f"deploy {model} to {endpoint.name}", "the model at the endpoint"):
+                _result(self._endpoints.deploy_model, request, options.max_wait_minutes)
+            _LOGGER.info("deployed to %s", endpoint.name)
+            serves_all = options.traffic_percent == 100
         else:
             serves_all = endpoint.traffic_split.get(same.id) == 100
         for one in of_model if serves_all else ():
             if one is not same:
-                self._undeploy(one, endpoint)
+                request = {"endpoint": endpoint.name, "deployed_model_id": one.id}
+                with self._errors(f"undeploy version {one.model_version_id} from {endpoint.name}"):
+                    _result(self._endpoints.undeploy_model, request, options.max_wait_minutes)
         return str(endpoint.name)
-
-    def _deploy(self, model: str, endpoint: Any) -> None:
-        options = self._options.endpoint
-        request = {
-            "endpoint": endpoint.name,
-            "deployed_model": deployed_model(model, self._settings),
-            "traffic_split": divide_traffic(dict(endpoint.traffic_split), options.traffic_percent),
-        }
-        with self._errors(f"deploy {model} to {endpoint.name}", "the model at the endpoint"):
-            operation = self._endpoints.deploy_model(request, timeout=_TIMEOUT)
-            operation.result(timeout=options.max_wait_minutes * 60)
-        _LOGGER.info("deployed to %s", endpoint.name)
-
-    def _undeploy(self, older: Any, endpoint: Any) -> None:
-        request = {"endpoint": endpoint.name, "deployed_model_id": older.id}
-        with self._errors(f"undeploy version {older.model_version_id} from {endpoint.name}"):
-            operation = self._endpoints.undeploy_model(request, timeout=_TIMEOUT)
-            operation.result(timeout=self._options.endpoint.max_wait_minutes * 60)
 
     def _endpoint(self) -> Any:
         """Returns the endpoint of the name, number or resource name; creates one with a new name."""
@@ -184,8 +171,8 @@ class _Vertex:
             "encryption_spec": _encryption(self._settings),
         }
         with self._errors(f"create the endpoint {name}", f"an endpoint named {name}"):
-            operation = self._endpoints.create_endpoint(parent=self._place.parent, endpoint=resource, timeout=_TIMEOUT)
-            return operation.result(timeout=_CREATION_MINUTES * 60)
+            request = {"parent": self._place.parent, "endpoint": resource}
+            return _result(self._endpoints.create_endpoint, request, _CREATION_MINUTES)
 
     def _find(self, list_all: Any, name: str, kind: str, key: str) -> str | None:
         """Returns the resource name of the one with a display name; None: there is none.
@@ -205,6 +192,11 @@ class _Vertex:
 
     def _errors(self, what: str, look_for: str | None = None) -> contextlib.AbstractContextManager[None]:
         return translate_errors(what, self._place, look_for=look_for)
+
+
+def _result(method: Any, request: Mapping[str, Any], minutes: float) -> Any:
+    """Sends a request, and returns the result of the operation that it starts."""
+    return method(request, timeout=_TIMEOUT).result(timeout=minutes * 60)
 
 
 def model_resource(version: str, settings: Registration) -> dict[str, Any]:
@@ -261,19 +253,17 @@ def divide_traffic(current: Mapping[str, int], percent: int) -> dict[str, int]:
     >>> divide_traffic({"7": 100}, 100)
     {'0': 100}
     >>> divide_traffic({"7": 60, "8": 30, "9": 10}, 25)
-    {'0': 25, '7': 45, '8': 23, '9': 7}
+    {'0': 25, '7': 46, '8': 22, '9': 7}
 
     Args:
         current: shares of the deployed models, which add up to 100, or none.
-        percent: share of the new model; the others keep their proportions of the rest.
+        percent: share of the new model.  The others keep their proportions of the rest, all but the largest rounded
+            down.
     """
-    rest = 100 - percent if current else 0
-    shares = {key: share * rest // 100 for key, share in current.items()}
-    left = rest - sum(shares.values())
-    by_remainder = sorted(current, key=lambda key: (-(current[key] * rest % 100), key))
-    for key in by_remainder[:left]:
-        shares[key] += 1
-    return {"0": 100 - rest, **{key: share for key, share in shares.items() if share}}
+    shares = {key: share * (100 - percent) // 100 for key, share in current.items()}
+    if shares:
+        shares[max(shares, key=shares.__getitem__)] += 100 - percent - sum(shares.values())
+    return {"0": percent if shares else 100, **{key: share for key, share in shares.items() if share}}
 
 
 def prebuilt_image(settings: Registration) -> str:

@@ -1,8 +1,8 @@
 """Runs the whole pipeline, from a COCO data set to a blessed, pushed detector."""
 
 import argparse
-from functools import partial
 
+from pipelines.commands import submit
 from pipelines.commands.common import add_config_arguments, config_of
 from pipelines.runners.compiled import TARGETS
 from pipelines.runners.local import RUNNERS
@@ -40,14 +40,7 @@ def run(args: argparse.Namespace) -> int:
     if args.runner in TARGETS:
         if args.run_id is not None or args.trigger is not None:
             raise ConfigError(f"--run-id and --trigger are for runs of this process, not for --runner {args.runner}.")
-        from pipelines.runners.submit import submit
-        from pipelines.runs.history import record_submission
-
-        config = config_of(args)
-        record = partial(record_submission, config, args.runner)
-        name, _ = submit(config, args.runner, record=record, verbose=args.verbose)
-        print(f"submitted: {name}")
-        return 0
+        return submit.run(argparse.Namespace(**vars(args), parameters=[], wait=False))
     from rich.console import Console
 
     from pipelines.runs.execute import execute_run

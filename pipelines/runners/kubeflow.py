@@ -25,6 +25,7 @@ from schemas.errors import ConfigError
 _MAX_CONCURRENT = 10  # the server's bound
 _PAGE = 100
 _STATES = {"ENABLED": "ACTIVE", "DISABLED": "PAUSED"}
+_ACTIONS = {"pause": "disable", "resume": "enable", "delete": "delete"}
 _EQUALS = 1  # operation of a filter
 
 
@@ -95,7 +96,7 @@ class Kubeflow:
                 **self._options,
             )
         if replaced is not None:
-            self.delete_schedule(replaced)
+            self.change_schedule("delete", replaced)
         return _recurring(created)
 
     def schedules(self, name: str | None = None) -> list[Recurring]:
@@ -112,20 +113,10 @@ class Kubeflow:
                 token = page.next_page_token or None
             return [_recurring(one, self._last_run(one) if name is None else None) for one in found]
 
-    def pause_schedule(self, schedule: Recurring) -> None:
-        """Starts no more runs until the schedule is resumed."""
-        with self._errors(f"pause the schedule {schedule.name}"):
-            self._client.disable_recurring_run(schedule.id)
-
-    def resume_schedule(self, schedule: Recurring) -> None:
-        """Continues a paused schedule."""
-        with self._errors(f"resume the schedule {schedule.name}"):
-            self._client.enable_recurring_run(schedule.id)
-
-    def delete_schedule(self, schedule: Recurring) -> None:
-        """Removes a schedule; its runs stay."""
-        with self._errors(f"delete the schedule {schedule.name}"):
-            self._client.delete_recurring_run(schedule.id)
+    def change_schedule(self, action: str, schedule: Recurring) -> None:
+        """Pauses, resumes or deletes a schedule."""
+        with self._errors(f"{action} the schedule {schedule.name}"):
+            getattr(self._client, f"{_ACTIONS[action]}_recurring_run")(schedule.id)
 
     def _errors(self, what: str, look_for: str | None = None) -> contextlib.AbstractContextManager[None]:
         return translate_errors(what, self._config, look_for=look_for)

@@ -15,6 +15,7 @@ from schemas.quoting import one_line
 
 TOKEN_VARIABLE = "KUBEFLOW_TOKEN"
 _CONNECTION = re.compile(r"^\w+\(.*?\): ")  # urllib3 begins the reason with its connection's repr
+_FOUND_HOST = "the host that its client found"
 _NO_ACCESS = (
     "{host} refuses access: {message} (status {status}). Check run.kubeflow.credentials and the token, and the rights "
     "of its account in run.kubeflow.namespace."
@@ -92,7 +93,7 @@ def _reason(error: Exception, config: KubeflowConfig, look_for: str | None) -> s
     import urllib3
 
     lost = "" if look_for is None else f"It may have been done: look for {look_for} before you rerun the command."
-    host = config.host or "the host that its client found"
+    host = config.host or _FOUND_HOST
     if isinstance(error, kfp_server_api.ApiException):
         status, message = error.status or 0, _message(error)
         if status >= 500:
@@ -113,15 +114,15 @@ def _reason(error: Exception, config: KubeflowConfig, look_for: str | None) -> s
 def _unreachable(error: Any, host: str | None, lost: str) -> str:
     import urllib3
 
-    reason = one_line(_CONNECTION.sub("", str(error))[:400])
+    reason, name = one_line(_CONNECTION.sub("", str(error))[:400]), host or _FOUND_HOST
+    unsent = isinstance(error, urllib3.exceptions.NewConnectionError | urllib3.exceptions.ConnectTimeoutError)
+    if lost and not unsent:
+        return f"{name} gave no response: {reason}. {lost}"
     if host is None:
         return (
             "run.kubeflow.host is not set, and this machine has no Kubeflow Pipelines of its own "
             f"({reason}). Name the address: --set run.kubeflow.host=https://HOST/pipeline."
         )
-    unsent = isinstance(error, urllib3.exceptions.NewConnectionError | urllib3.exceptions.ConnectTimeoutError)
-    if lost and not unsent:
-        return f"{host} gave no response: {reason}. {lost}"
     return (
         f"no connection to {host}: {reason}. Check run.kubeflow.host, the network and, for a forwarded port, "
         "`kubectl port-forward`."

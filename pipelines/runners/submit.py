@@ -3,7 +3,6 @@
 import difflib
 import time
 from collections.abc import Callable, Sequence
-from typing import Literal
 
 from detection.storage.gcs.objects import is_bucket_missing
 from detection.storage.paths import is_remote, split
@@ -104,13 +103,13 @@ def create_schedule(
         return client.create_schedule(name, compile_pipeline(config, target), parameters, schedule, replaced)
 
 
-def change_schedule(config: Config, target: str, action: Literal["pause", "resume", "delete"], name: str) -> None:
+def change_schedule(config: Config, target: str, action: str, name: str) -> None:
     """Pauses, resumes or deletes a schedule.
 
     Args:
         config: whole configuration.
         target: key of `TARGETS`.
-        action: what to do.
+        action: "pause", "resume" or "delete".
         name: name of the schedule, its id, or the last part of its id.
 
     Raises:
@@ -118,7 +117,7 @@ def change_schedule(config: Config, target: str, action: Literal["pause", "resum
     """
     client = TARGETS[target].connect(config)
     found = client.schedules(name) or [one for one in client.schedules() if name in (one.id, one.id.rpartition("/")[2])]
-    getattr(client, f"{action}_schedule")(only(found, name))
+    client.change_schedule(action, only(found, name))
 
 
 def parameters_of(config: Config, assignments: Sequence[str]) -> dict[str, str | int]:

@@ -48,14 +48,13 @@ class Client(Protocol):
             replaced: schedule of this name that it replaces; None: there is none.
         """
 
-    def pause_schedule(self, schedule: Recurring) -> None:
-        """Starts no more runs until the schedule is resumed; runs that began continue."""
+    def change_schedule(self, action: str, schedule: Recurring) -> None:
+        """Changes a schedule; runs that began continue.
 
-    def resume_schedule(self, schedule: Recurring) -> None:
-        """Continues a paused schedule; skips the runs in between."""
-
-    def delete_schedule(self, schedule: Recurring) -> None:
-        """Removes a schedule; its runs stay."""
+        Args:
+            action: "pause" starts no more runs, "resume" continues and skips the runs in between, "delete" removes it.
+            schedule: the schedule.
+        """
 
 
 @dataclass(frozen=True, kw_only=True)

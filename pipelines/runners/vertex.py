@@ -6,7 +6,6 @@ REQUESTS_CA_BUNDLE as Cloud Storage's client does.
 """
 
 import contextlib
-import copy
 import importlib
 import json
 import re
@@ -26,6 +25,7 @@ from schemas.errors import CocoflowError
 
 _TIMEOUT = 120.0  # seconds without a response
 _ID_CHARACTERS = 100  # of at most 128, as a time follows
+_ON_TIMEOUT = {"fail": "FAIL", "on_demand": "FALL_BACK_TO_ON_DEMAND"}
 _UPDATABLE = ("cron", "start_time", "end_time", "max_run_count")
 
 
@@ -130,20 +130,10 @@ class Vertex:
         with self._errors("list the schedules"):
             return [_recurring(one) for one in self._schedules.list_schedules(request, timeout=_TIMEOUT)]
 
-    def pause_schedule(self, schedule: Recurring) -> None:
-        """Starts no more runs until the schedule is resumed."""
-        with self._errors(f"pause the schedule {schedule.name}"):
-            self._schedules.pause_schedule(name=schedule.id, timeout=_TIMEOUT)
-
-    def resume_schedule(self, schedule: Recurring) -> None:
-        """Continues a paused schedule."""
-        with self._errors(f"resume the schedule {schedule.name}"):
-            self._schedules.resume_schedule(name=schedule.id, timeout=_TIMEOUT)
-
-    def delete_schedule(self, schedule: Recurring) -> None:
-        """Removes a schedule; its runs stay."""
-        with self._errors(f"delete the schedule {schedule.name}"):
-            self._schedules.delete_schedule(name=schedule.id, timeout=_TIMEOUT)
+    def change_schedule(self, action: str, schedule: Recurring) -> None:
+        """Pauses, resumes or deletes a schedule."""
+        with self._errors(f"{action} the schedule {schedule.name}"):
+            getattr(self._schedules, f"{action}_schedule")(name=schedule.id, timeout=_TIMEOUT)
 
     def _errors(self, what: str, look_for: str | None = None) -> contextlib.AbstractContextManager[None]:
         return translate_errors(what, self._place, look_for=look_for)
@@ -175,48 +165,43 @@ def write_job(job: dict[str, Any], defaults: Mapping[str, Any], platform: Mappin
 
 
 def pipeline_job(
-    compiled: Mapping[str, Any], vertex: VertexConfig, parameters: Mapping[str, str | int], *, project: str
+    job: dict[str, Any], vertex: VertexConfig, parameters: Mapping[str, str | int], *, project: str
 ) -> dict[str, Any]:
     """Returns a PipelineJob as JSON: the compiled pipeline with the settings of its submission.
 
     Args:
-        compiled: content of the compiled pipeline.
+        job: content of the compiled pipeline; changed here.
         vertex: settings.
         parameters: values of this run.
         project: of the job.
     """
-    job: dict[str, Any] = copy.deepcopy(dict(compiled))
     runtime = job["runtimeConfig"]
-    runtime["parameters"] = {**runtime.get("parameters", {}), **{key: _value(one) for key, one in parameters.items()}}
+    runtime["parameters"] |= {
+        key: {"intValue": str(value)} if isinstance(value, int) else {"stringValue": value}
+        for key, value in parameters.items()
+    }
     if vertex.failure_policy == "fast":
         runtime["failurePolicy"] = "PIPELINE_FAILURE_POLICY_FAIL_FAST"
-    if vertex.persistent_resource.name is not None:
-        detail = persistent_resource_detail(vertex, project)
-        runtime["defaultRuntime"] = {"persistentResourceRuntimeDetail": detail}
+    resource = vertex.persistent_resource
+    if resource.name is not None:
+        parent = f"projects/{project}/locations/{vertex.region}/persistentResources"
+        runtime["defaultRuntime"] = {
+            "persistentResourceRuntimeDetail": {
+                "persistentResourceName": resource.name if "/" in resource.name else f"{parent}/{resource.name}",
+                "taskResourceUnavailableWaitTimeMs": round(resource.max_wait_minutes * 60_000),
+                "taskResourceUnavailableTimeoutBehavior": _ON_TIMEOUT[resource.on_timeout],
+            }
+        }
     if not vertex.caching:
         for task in job["pipelineSpec"]["root"]["dag"]["tasks"].values():
             task["cachingOptions"] = {"enableCache": False}
-    job["labels"] = {**job.get("labels", {}), **vertex.labels}
-    given = {
+    return job | {
+        "labels": {**job.get("labels", {}), **vertex.labels},
         "serviceAccount": vertex.service_account,
         "network": vertex.network,
-        "reservedIpRanges": list(vertex.reserved_ip_ranges),
+        "reservedIpRanges": vertex.reserved_ip_ranges,
         "encryptionSpec": vertex.encryption_key and {"kmsKeyName": vertex.encryption_key},
         "pscInterfaceConfig": vertex.network_attachment and {"networkAttachment": vertex.network_attachment},
-    }
-    return job | {key: value for key, value in given.items() if value}
-
-
-def persistent_resource_detail(vertex: VertexConfig, project: str) -> dict[str, Any]:
-    """Returns the JSON of v1beta1's `PersistentResourceRuntimeDetail`."""
-    resource = vertex.persistent_resource
-    name = str(resource.name)
-    if "/" not in name:
-        name = f"projects/{project}/locations/{vertex.region}/persistentResources/{name}"
-    return {
-        "persistentResourceName": name,
-        "taskResourceUnavailableWaitTimeMs": round(resource.max_wait_minutes * 60_000),
-        "taskResourceUnavailableTimeoutBehavior": "FAIL" if resource.on_timeout == "fail" else "FALL_BACK_TO_ON_DEMAND",
     }
 
 
@@ -224,10 +209,6 @@ def job_id(name: str) -> str:
     """Returns an id that no other job has: the pipeline's name, the time, and random digits."""
     letter = "" if name[0].isalpha() else "run-"
     return f"{letter}{name[:_ID_CHARACTERS]}-{time.strftime('%Y%m%d%H%M%S', time.gmtime())}-{secrets.token_hex(3)}"
-
-
-def _value(value: str | int) -> dict[str, str]:
-    return {"intValue": str(value)} if isinstance(value, int) else {"stringValue": value}
 
 
 def _recurring(schedule: Any) -> Recurring:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from google.api_core.exceptions import ServiceUnavailable
 
 from detection.storage.atomic import write_json, write_text
 from schemas.artifacts import CONFIG_YAML, DATASET_JSON, TRAIN_SPLIT, split_dir
@@ -165,16 +166,29 @@ def test_a_worker_neither_publishes_nor_answers(tmp_path: Path, monkeypatch: pyt
     assert read_models(str(tmp_path / "run")) == []
 
 
-def test_a_job_that_failed_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (RuntimeError("Job failed with: out of memory"), "that trains has failed: Job failed with: out of memory"),
+        (
+            ServiceUnavailable("Busy."),
+            r"cannot train in a custom job: the service failed: Busy \(status 503\)\. It may have been done: look for "
+            "a job named detection-trainer that still trains before you rerun the command.",
+        ),
+    ],
+)
+def test_a_job_that_failed_or_is_out_of_reach_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, message: str
+) -> None:
     from google.cloud import aiplatform
 
     from components.detection_trainer import custom_job
 
     def fail(self: Any, **arguments: Any) -> None:
-        raise RuntimeError("Job failed with: out of memory")
+        raise error
 
     monkeypatch.setattr(aiplatform, "CustomJob", Vertex)
     monkeypatch.setattr(Vertex, "run", fail)
     inputs, outputs = _artifacts(tmp_path)
-    with pytest.raises(CocoflowError, match="the custom job that trains has failed: Job failed with: out of memory"):
+    with pytest.raises(CocoflowError, match=message):
         custom_job.Executor().Do(inputs, outputs, _properties(tmp_path))

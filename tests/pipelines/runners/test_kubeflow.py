@@ -236,19 +236,20 @@ def test_a_refusal_is_one_message(
     assert error.count("\n") == 1
 
 
+@pytest.mark.parametrize(("status", "told"), [(503, r"failed: no backend \(status 503\)"), (0, "gave no response: .*")])
 @pytest.mark.parametrize("done", [True, False])
 def test_a_lost_answer_is_reported(
-    kubeflow: KubeflowService, capsys: pytest.CaptureFixture[str], *, done: bool
+    kubeflow: KubeflowService, capsys: pytest.CaptureFixture[str], *, status: int, told: str, done: bool
 ) -> None:
     """Nothing is sent twice, and what the message names is there if the request was carried out."""
-    kubeflow.faults.append(("POST", "/runs", 503, "no backend", done))
+    kubeflow.faults.append(("POST", "/runs", status, "no backend", done))
     assert _run(kubeflow, "submit") == 1
     error = capsys.readouterr().err
     end = rf"look for the run '(digits [^']+)' at {kubeflow.host}/#/runs before you rerun the command\.$"
-    match = re.search(rf"no backend \(status 503\)\. It may have been done: {end}", error)
+    match = re.search(rf"{kubeflow.host} {told}\. It may have been done: {end}", error)
     assert match is not None, error
     assert [one["display_name"] for one in kubeflow.kept.values() if "run_id" in one] == [match[1]] * done
-    kubeflow.faults.append(("POST", "/recurringruns", 503, "no backend", done))
+    kubeflow.faults.append(("POST", "/recurringruns", status, "no backend", done))
     assert _run(kubeflow, "schedule", "create", "--cron", "0 3 * * *") == 1
     error = capsys.readouterr().err
     assert "It may have been done: look for a schedule named digits with `schedule list` before you rerun" in error

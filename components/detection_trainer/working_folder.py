@@ -107,10 +107,7 @@ def remove_served(parent: str | Path, *, keep: str | None = None) -> None:
 def _has_served(folder: str) -> bool:
     if files.exists(join(folder, _PUBLISHED)):
         return True
-    if is_remote(folder):
-        times = [state.modified for name, state in files.walk_states(folder).items() if name != LOCK_FILE]
-    else:
-        times = [path.stat().st_mtime for path in (Path(folder), *Path(folder).iterdir())]
+    times = [state.modified for name, state in files.walk_states(folder).items() if name != LOCK_FILE]
     return time.time() - max(times, default=0.0) > _ABANDONED_SECONDS
 
 

@@ -187,6 +187,11 @@ def new_directory(path: str | Path, *, last: Sequence[str] = (), replace: bool =
             fsync_path(destination.parent)
 
 
+def is_complete(path: str | Path) -> bool:
+    """Returns whether there is a folder of `new_directory` without `last`."""
+    return objects.find(join(path, COMPLETE_MARKER)) is not None if is_remote(path) else os.path.isdir(path)
+
+
 @contextlib.contextmanager
 def shared_directory(path: str | Path, *, last: str) -> Iterator[str | Path]:
     """As `new_directory`, for files that several machines write and read before the block ends.
@@ -270,6 +275,8 @@ def fsync_path(path: str | Path) -> None:
 def temporary_folder(destination: str | Path, *, mode: int = 0o777) -> Iterator[Path]:
     """Yields an empty folder on the file system of `destination`, and removes it when the block ends.
 
+    For a remote destination, the folder lies among the temporary files.
+
     The block may rename the yielded folder, or files in it, to `destination`.  Leftovers of killed
     processes for the same destination are removed first (see `remove_leftovers`).
 
@@ -280,7 +287,7 @@ def temporary_folder(destination: str | Path, *, mode: int = 0o777) -> Iterator[
     Raises:
         OSError: a parent cannot be made or written.
     """
-    destination = Path(destination)
+    destination = Path(tempfile.gettempdir(), name_of(destination)) if is_remote(destination) else Path(destination)
     destination.parent.mkdir(parents=True, exist_ok=True)
     remove_leftovers(destination.parent, destination.name)
     folder, owner = hidden_sibling(destination), os.getpid()

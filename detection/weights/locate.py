@@ -13,7 +13,7 @@ from detection.storage import paths
 from detection.storage.checksums import sha256
 from detection.storage.files import exists, glob, is_dir, is_file
 from detection.storage.json_files import read_json
-from detection.storage.paths import is_remote, join, literal_path, name_of, parent
+from detection.storage.paths import join, literal_path, name_of, normalized, parent
 from detection.storage.reading import read_bytes, read_text
 from detection.storage.staging import local_copy
 from detection.storage.versions import newest_version
@@ -60,8 +60,6 @@ def local_prefix(prefix: str) -> str:
     Raises:
         DataError: see `local_copy`.
     """
-    if not is_remote(prefix):
-        return prefix
     name = paths.escape(name_of(prefix))
     return join(local_copy(parent(prefix), only=[f"{name}{_INDEX}", f"{name}.data-*"]), name_of(prefix))
 
@@ -77,7 +75,7 @@ def locate_weights(path: str | Path) -> WeightFiles:
     Raises:
         DataError: the path has no weights, or several SavedModels.
     """
-    given = _normalized(path)
+    given = normalized(path)
     prefix = given.removesuffix(_INDEX)
     if _is_checkpoint(prefix):
         return _of_checkpoint(prefix)
@@ -135,7 +133,7 @@ def checkpoint_of_training(path: str | Path, choice: CheckpointChoice = None) ->
     Raises:
         DataError: there is no checkpoint of this step.
     """
-    given = _normalized(path)
+    given = normalized(path)
     run = parent(given) if name_of(given) == CHECKPOINTS else given
     checkpoints, best = join(run, CHECKPOINTS), join(run, VALIDATION, BEST)
     newest = _newest_checkpoint(checkpoints)
@@ -175,10 +173,6 @@ def _json_field(path: str, name: str) -> int | None:
     content = read_json(path) if is_file(path) else None
     value = content.get(name) if isinstance(content, dict) else None
     return value if isinstance(value, int) else None
-
-
-def _normalized(path: str | Path) -> str:
-    return str(path).rstrip("/") if is_remote(path) else str(Path(path))
 
 
 def _of_saved_model(folder: str) -> WeightFiles:

@@ -1,7 +1,5 @@
 """Exports a trained or imported model without training: as a SavedModel or a file."""
 
-import contextlib
-from collections.abc import Iterator
 from pathlib import Path
 
 from detection.inference.export.saved_model_export import export_saved_model
@@ -9,9 +7,8 @@ from detection.inference.file_runtimes import Delegate
 from detection.inference.model_files import FILE_NAMES
 from detection.inference.restore import TrainedDetector, load_trained, with_config
 from detection.inference.score_curves import SCORE_CURVES_FILE
-from detection.storage.atomic import new_directory
 from detection.storage.files import is_file
-from detection.storage.paths import is_remote, join
+from detection.storage.paths import join
 from detection.weights.locate import locate_model
 from pipelines.folders import output_folder
 from pipelines.standalone.export_files import require_format, write_file
@@ -45,7 +42,8 @@ def export_model(model: str, output: str, options: ExportOptions) -> str:
     check_options(options)
     marker = SAVED_MODEL_FILE if options.format == "saved-model" else FILE_NAMES[options.format]
     notes: list[str] = []
-    with _new_output(output, last=marker) as folder:
+    with output_folder(output, last=marker, shared=False) as new:
+        folder = Path(new)
         location = locate_model(model, options.checkpoint)
         source = load_trained(location, weights=options.weights)
         trained = _with_changes(source, options)
@@ -74,17 +72,6 @@ def export_model(model: str, output: str, options: ExportOptions) -> str:
             expected = _with_changes(source, options._replace(assignments=_without_resize(options)))
             notes += write_file(trained, folder, options, expected=expected, curves=curves)
     return "\n".join([_sentence(trained, options), *notes])
-
-
-@contextlib.contextmanager
-def _new_output(output: str, *, last: str) -> Iterator[Path]:
-    """Yields a local folder that becomes `output`, with its marker last, when the block ends."""
-    if is_remote(output):
-        with new_directory(output, last=[last]) as folder:
-            yield folder
-        return
-    with output_folder(output, last=last) as local:
-        yield Path(local)
 
 
 def _with_changes(trained: TrainedDetector, options: ExportOptions) -> TrainedDetector:

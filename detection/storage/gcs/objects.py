@@ -25,7 +25,7 @@ from detection.storage.gcs.client import (
     in_parallel,
     retry,
 )
-from detection.storage.paths import REMOTE_PREFIX, split
+from detection.storage.paths import REMOTE_PREFIX, is_remote, split
 from schemas.errors import DataError
 from schemas.quoting import one_line
 
@@ -69,11 +69,13 @@ def find(path: str) -> Stored | None:
 
 
 def is_bucket_missing(path: str) -> bool:
-    """Returns True if there is no such bucket; False if there is one, or if its account may not be told.
+    """Returns True if there is no such bucket; False if there is one, or access is refused, or the path is local.
 
     Raises:
         DataError: the service cannot be asked; see `explained`.
     """
+    if not is_remote(path):
+        return False
     from google.api_core import exceptions
 
     with explained(path):

@@ -25,6 +25,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from detection.storage.files import remove_folder
 from detection.storage.gcs import folders, objects
 from detection.storage.gcs.client import in_batches
 from detection.storage.paths import is_remote, join, name_of
@@ -212,6 +213,25 @@ def shared_directory(path: str | Path, *, last: str) -> Iterator[str | Path]:
     else:
         with new_directory(path) as folder:
             yield folder
+
+
+def remove_directory(path: str | Path, *, first: Sequence[str] = ()) -> None:
+    """Removes a folder, if there is one, so that readers do not take a part of it for the whole.
+
+    A local one disappears by one rename; what a kill leaves is removed by `remove_leftovers`.
+
+    Args:
+        path: folder.
+        first: relative paths of files of a remote folder that go before the others, in this order.
+
+    Raises:
+        DataError: it cannot be removed.
+    """
+    if is_remote(path):
+        remove_folder(path, first=first)
+        return
+    with explained(path), contextlib.suppress(FileNotFoundError), temporary_folder(path) as hidden:
+        Path(path).rename(hidden / name_of(path))
 
 
 @contextlib.contextmanager

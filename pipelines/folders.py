@@ -6,9 +6,10 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from detection.storage.atomic import explained, new_directory, shared_directory, temporary_folder
+from detection.storage.atomic import explained, new_directory, shared_directory
 from detection.storage.lock import exclusive_use
 from detection.storage.paths import absolute, is_remote, join, literal_path, require_supported
+from detection.storage.temporary import temporary_folder
 from schemas.artifacts import CONFIG_YAML, HISTORY, SUMMARY_JSON, TRAINING
 from schemas.config.config import Config
 from schemas.errors import ConfigError, DataError

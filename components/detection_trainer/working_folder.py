@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from detection.storage import files, mirror
-from detection.storage.atomic import new_directory, remove_directory, remove_leftovers, write_json
+from detection.storage.atomic import new_directory, remove_directory, write_json
 from detection.storage.checksums import sha256
 from detection.storage.json_files import read_json
 from detection.storage.lock import exclusive_use
@@ -21,6 +21,7 @@ from detection.storage.mirror import Mirror
 from detection.storage.paths import join
 from detection.storage.processes import LOCK_FILE
 from detection.storage.staging import local_copy
+from detection.storage.temporary import remove_leftovers
 from detection.training.upload_order import UPLOADED_LAST
 from schemas.artifacts import CHECKPOINTS, CONFIG_YAML, INIT_REPORT_JSON, LOGS, SAVED_MODEL, TRAINING_JSON, VALIDATION
 from schemas.errors import CocoflowError, DataError

@@ -1,7 +1,5 @@
 """The data report: what a data set holds, its issues with pictures, and the categories concerned."""
 
-import itertools
-import os
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -151,8 +149,4 @@ def concerned_annotations(examination: Examination) -> Counter[int]:
 def _title(sources: Sequence[str]) -> str:
     """Returns the file, or the folder that holds all of the files; of files without one, their paths."""
     named = [paths.absolute(path) for path in sources]
-    if not any(map(paths.is_remote, named)):
-        return os.path.commonpath(named)
-    levels = zip(*(path.split("/") for path in named), strict=False)
-    folder = "/".join(names[0] for names in itertools.takewhile(lambda names: len(set(names)) == 1, levels))
-    return folder if paths.is_remote(folder) and paths.split(folder)[0] else ", ".join(named)
+    return paths.common_folder(named) or ", ".join(named)

@@ -27,14 +27,13 @@ from detection.datasets.sampling import key_hash
 from detection.datasets.statistics import SplitSummary
 from detection.storage import files, paths
 from detection.storage.atomic import new_path, write_bytes, write_many
-from detection.storage.reading import read_bytes, read_many
+from detection.storage.reading import read_bytes, read_many, readers
 from schemas.artifacts import split_dir
 from schemas.config.issues import IssuePolicies
 
 IMAGES_PER_SHARD = 256
 RESULT = ".result"
 CANDIDATES = 64  # images of a split, from which the data report chooses
-_REMOTE_READERS = 8  # threads
 
 
 class SeenImage(NamedTuple):
@@ -169,7 +168,7 @@ def write_shard(plan_path: str, counter: ImageCounter, threads: int | None = Non
             beside = paths.parent(plan_path)
             unfinished = stack.enter_context(new_path(plan["records"], beside=beside, durable=False))
             writer = stack.enter_context(tf.io.TFRecordWriter(str(unfinished)))
-        for entry, record in _records(plan, _threads(plan, threads or os.cpu_count() or 1)):
+        for entry, record in _records(plan, readers(plan.get("images", ""), threads or os.cpu_count() or 1)):
             result.add(entry, record)
             counter.add()
             if record.example is not None and writer is not None:
@@ -183,11 +182,6 @@ def read_results(plans: Sequence[str]) -> SplitResult:
     for content in read_many(paths.parent(plans[0]), (paths.name_of(plan) + RESULT for plan in plans)):
         whole.merge(_result_from_dict(json.loads(content)))
     return whole
-
-
-def _threads(plan: Mapping[str, Any], threads: int) -> int:
-    """Threads for reading and decoding; those that read remote images mostly wait."""
-    return max(threads, _REMOTE_READERS) if paths.is_remote(plan.get("images", "")) else threads
 
 
 def _records(plan: Mapping[str, Any], threads: int) -> Iterator[tuple[Entry, Record]]:

@@ -13,21 +13,21 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from detection.storage import files, mirror
-from detection.storage.atomic import new_directory, write_json
+from detection.storage.atomic import new_directory, remove_directory, write_json
 from detection.storage.checksums import sha256
 from detection.storage.json_files import read_json
 from detection.storage.lock import exclusive_use
 from detection.storage.mirror import Mirror
-from detection.storage.paths import is_remote, join
+from detection.storage.paths import join
 from detection.storage.processes import LOCK_FILE
 from detection.storage.staging import local_copy
+from detection.storage.temporary import remove_leftovers
 from detection.training.upload_order import UPLOADED_LAST
 from schemas.artifacts import CHECKPOINTS, CONFIG_YAML, INIT_REPORT_JSON, LOGS, SAVED_MODEL, TRAINING_JSON, VALIDATION
 from schemas.errors import CocoflowError, DataError
 
 _PUBLISHED = "published"  # an empty file in a folder whose results are in the output artifacts
-_REMOVED = ".removed"
-_OWN = re.compile(rf"[0-9a-f]{{16}}({re.escape(_REMOVED)})?")  # what `working_name` gives; a user's folders stay
+_OWN = re.compile(r"[0-9a-f]{16}")  # what `working_name` gives; a user's folders stay
 _ABANDONED_SECONDS = 14 * 24 * 3600.0
 # The checkpoints come last: a copy that has them is complete.
 _RESTORED = (VALIDATION, INIT_REPORT_JSON, CONFIG_YAML, CHECKPOINTS)
@@ -95,10 +95,11 @@ def remove_served(parent: str | Path, *, keep: str | None = None) -> None:
         parent: see `working_folder`.
         keep: name of a folder that this process holds; to ask for its lock would wait for a sign of life of its holder.
     """
+    remove_leftovers(parent)
     for name in files.list_folders(parent):
         folder = join(parent, name)
         # Checked first: the lock's file makes the folder young again.
-        if name != keep and _OWN.fullmatch(name) and (name.endswith(_REMOVED) or _has_served(folder)):
+        if name != keep and _OWN.fullmatch(name) and _has_served(folder):
             with contextlib.suppress(CocoflowError), exclusive_use(folder, instead="leave it") as held:
                 if held:
                     _remove(folder)
@@ -107,29 +108,14 @@ def remove_served(parent: str | Path, *, keep: str | None = None) -> None:
 def _has_served(folder: str) -> bool:
     if files.exists(join(folder, _PUBLISHED)):
         return True
-    if is_remote(folder):
-        times = [state.modified for name, state in files.walk_states(folder).items() if name != LOCK_FILE]
-    else:
-        times = [path.stat().st_mtime for path in (Path(folder), *Path(folder).iterdir())]
+    times = [state.modified for name, state in files.walk_states(folder).items() if name != LOCK_FILE]
     return time.time() - max(times, default=0.0) > _ABANDONED_SECONDS
 
 
 def _remove(folder: str) -> None:
-    if is_remote(folder):
-        _remove_remote(folder)
-        return
-    # Renamed first: a training must not resume from half a folder.
-    path = Path(folder)
-    gone = path if path.name.endswith(_REMOVED) else path.rename(path.with_name(path.name + _REMOVED))
-    shutil.rmtree(gone, ignore_errors=True)
-
-
-def _remove_remote(folder: str) -> None:
     """Removes what makes a checkpoint one first, and the mark and the lock of this process last."""
     names = [name for name in files.walk_files(folder) if name not in (_PUBLISHED, LOCK_FILE)]
-    for name in sorted(names, key=lambda name: not name.endswith(".index")):
-        files.remove_file(join(folder, name))
-    files.remove_file(join(folder, _PUBLISHED))
+    remove_directory(folder, first=[*sorted(names, key=lambda name: not name.endswith(".index")), _PUBLISHED])
 
 
 def describe_training(model_run: Path, name: str) -> None:

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import tempfile
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,8 +11,9 @@ from typing import IO, Any, Self
 import numpy as np
 
 from detection.storage import paths
-from detection.storage.atomic import new_path, temporary_folder
+from detection.storage.atomic import explained, new_path
 from detection.storage.files import is_dir
+from detection.storage.temporary import temporary_folder
 from schemas.errors import DataError
 
 
@@ -32,12 +32,10 @@ class CocoWriter:
 
     def __init__(self, path: str | Path) -> None:
         self._path = path
-        near = Path(tempfile.gettempdir(), paths.name_of(path)) if paths.is_remote(path) else Path(path)
-        self._near = near.parent
-        with self._explained(), contextlib.ExitStack() as stack:
+        with explained(path), contextlib.ExitStack() as stack:
             if is_dir(paths.absolute(path)):
                 raise IsADirectoryError(21, "it is a folder")
-            self._folder = stack.enter_context(temporary_folder(near))
+            self._folder = stack.enter_context(temporary_folder(path))
             self._file = (self._folder / "entries").open("w+b")
             self._temporary = stack.pop_all()
         self._images = _Index("images")
@@ -88,7 +86,7 @@ class CocoWriter:
                     raise DataError(
                         f"{where}: {index.key}, id {identity}: {error}. Correct the source and write the records again."
                     ) from None
-                with self._explained():
+                with explained(self._path):
                     index.add(identity, self._file.tell(), len(line))
                     self._file.write(line)
 
@@ -112,16 +110,6 @@ class CocoWriter:
                     file.write(separator + line)
                     separator = b",\n"
                 file.write(end)
-
-    @contextlib.contextmanager
-    def _explained(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise DataError(
-                f"{self._path}: cannot write: {error.strerror}. Check that {self._near} is a folder you may "
-                "write to and that it has free space for the file twice, or name another."
-            ) from error
 
 
 class _Index:

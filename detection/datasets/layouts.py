@@ -10,9 +10,10 @@ from pathlib import Path
 
 from detection.datasets.annotations import scan_file_names
 from detection.datasets.sampling import id_fraction
-from detection.images.files import remote_path
+from detection.images.files import image_path
 from detection.storage import files, paths
 from detection.storage.atomic import UNFINISHED_MARKER
+from detection.storage.reading import readers
 from schemas.artifacts import DATASET_JSON, EVAL_SPLIT, TRAIN_SPLIT, split_dir
 from schemas.errors import ConfigError, DataError
 
@@ -128,7 +129,7 @@ def find_splits(root: str | Path, division: Division = WHOLE) -> dict[str, Split
         ConfigError: see `Division.apply`.
         DataError: no such folder, nothing recognised in it, or two files for one split.
     """
-    root = str(root).rstrip("/") if paths.is_remote(root) else str(Path(root))
+    root = paths.normalized(root)
     if not files.is_dir(root):
         what = "this is a file, not a data set folder" if files.exists(root) else "no such data set folder"
         raise DataError(f"{root}: {what}. Check --data or data.root.")
@@ -179,7 +180,7 @@ def given_splits(sources: Mapping[str, tuple[str, str | None]], division: Divisi
 
 
 def _annotated(root: str, folder: str, pattern: re.Pattern[str]) -> Iterator[tuple[str, SplitFiles]]:
-    for name in files.list_folder(folder) if files.is_dir(folder) else []:
+    for name in files.list_files(folder):
         match = pattern.fullmatch(name)
         if match:
             file = paths.join(folder, name)
@@ -248,15 +249,13 @@ def _image_folder(root: str, annotations: str, tokens: tuple[str, ...]) -> str:
 
 def _present(folder: str, names: Sequence[str]) -> int:
     """Counts the names that are files in a folder."""
-    if not paths.is_remote(folder):
-        return sum(files.is_file(paths.join(folder, name)) for name in names)
-    with ThreadPoolExecutor(_LOOKED_AT) as pool:
+    with ThreadPoolExecutor(readers(folder)) as pool:
         return sum(pool.map(lambda name: _is_image(folder, name), names))
 
 
 def _is_image(folder: str, name: str) -> bool:
     with contextlib.suppress(ValueError):
-        path = remote_path(folder, name)
+        path = image_path(folder, name)
         return path is not None and files.is_file(path)
     return False
 

@@ -77,11 +77,11 @@ def _read_local(root: str, file_name: str, max_pixels: int) -> bytes:
 
 
 def _read_remote(root: str, file_name: str, max_pixels: int) -> bytes:
-    path = remote_path(root, file_name)
+    path = image_path(root, file_name)
     if path is None:
         raise _outside()
     names = file_name.split("/")
-    through = (remote_path(root, "/".join(names[:place])) for place, name in enumerate(names) if name == "..")
+    through = (image_path(root, "/".join(names[:place])) for place, name in enumerate(names) if name == "..")
     if names[-1] in ("", ".", "..") or not all(folder and files.is_dir(folder) for folder in through):
         raise _no_file()
     try:
@@ -94,14 +94,16 @@ def _read_remote(root: str, file_name: str, max_pixels: int) -> bytes:
     return content
 
 
-def remote_path(root: str, file_name: str) -> str | None:
-    """Returns the path of an image below a folder of Cloud Storage; None: it leads out.
+def image_path(root: str, file_name: str) -> str | None:
+    """Returns the path of an image below a folder; None: it leads out of a remote one.
 
-    Annotation files have names such as `./1.jpg`, which the service takes as they are.
+    Annotation files have names such as `./1.jpg`, which Cloud Storage takes as they are.
 
     Raises:
         ValueError: the name cannot be a path: it has half a character or a NUL.
     """
+    if not is_remote(root):
+        return os.path.join(root, file_name)
     if b"\0" in file_name.encode():
         raise ValueError("embedded null byte")
     bucket, key = split(root)

@@ -17,7 +17,7 @@ from detection.images.orientation import upright_boxes, upright_mask, upright_pi
 from detection.inference.results import Results
 from detection.storage.atomic import write_bytes
 from detection.storage.files import is_dir, is_file
-from detection.storage.paths import is_remote, join, suffix
+from detection.storage.paths import absolute, join, suffix
 from detection.types import EncodedImage
 from schemas.errors import ConfigError
 from schemas.quoting import one_line
@@ -76,7 +76,7 @@ def picture_files(paths: Sequence[str], folder: str | Path) -> dict[str, str]:
 
 
 def _parts(path: str) -> list[str]:
-    return [name for name in (path if is_remote(path) else os.path.abspath(path)).split("/") if name]
+    return [name for name in os.path.normpath(absolute(path)).split("/") if name]
 
 
 class DetectionPictures:

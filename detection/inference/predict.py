@@ -24,7 +24,8 @@ from detection.inference.score_thresholds import keep_confident, read_score_thre
 from detection.inference.test_time_augmentation import AugmentedDetector, augmented
 from detection.storage.atomic import write_json
 from detection.storage.files import exists, is_dir, is_file, resolve, walk_files
-from detection.storage.paths import is_remote, join, name_of, parent, suffix
+from detection.storage.paths import join, name_of, normalized, parent, suffix
+from detection.storage.reading import readers
 from detection.types import EncodedImage
 from detection.weights.locate import CheckpointChoice, locate_model
 from schemas.config.evaluate import ViewsConfig
@@ -33,7 +34,6 @@ from schemas.errors import ConfigError, DataError
 from schemas.quoting import one_line, printable
 
 _SUFFIXES = {".jpg", ".jpeg", ".png", ".gif", ".bmp"}
-_READERS = 8  # threads that read remote images
 _MIN_FILLED = 8  # images that a single image's batch may be filled up to
 _MIN_DRAWN_SCORE = 0.3  # without --score and --score-thresholds
 
@@ -156,7 +156,7 @@ def find_images(sources: Sequence[str | Path]) -> list[str]:
         DataError: a missing source, or no image.
     """
     paths: set[str] = set()
-    for source in (str(source if is_remote(source) else Path(source)) for source in sources):
+    for source in map(normalized, sources):
         if is_dir(source):
             paths.update(_images_below(source))
         elif exists(source):
@@ -186,10 +186,9 @@ def _without_pictures(paths: Sequence[str], pictures: str | Path, console: Conso
 
 
 def _images_below(folder: str) -> Iterator[str]:
-    for name in walk_files(folder, follow_links=False):
-        path = join(folder, name)
-        if suffix(name).lower() in _SUFFIXES and (is_remote(path) or is_file(path)):
-            yield path
+    for name in walk_files(folder, follow_links=False, regular=True):
+        if suffix(name).lower() in _SUFFIXES:
+            yield join(folder, name)
 
 
 def _numbered(paths: Sequence[str]) -> list[_Named]:
@@ -229,9 +228,7 @@ def _detections(
 
 def _load_all(batch: Sequence[_Named]) -> list[EncodedImage]:
     """Reads the images of a batch, remote ones several at a time."""
-    if not any(is_remote(image.path) for image in batch):
-        return [_load(image) for image in batch]
-    with ThreadPoolExecutor(_READERS) as pool:
+    with ThreadPoolExecutor(max(readers(image.path) for image in batch)) as pool:
         return list(pool.map(_load, batch))
 
 

@@ -9,13 +9,13 @@ from detection.models.detector import Detector
 from detection.models.registry import detector_from_config
 from detection.storage.files import exists
 from detection.storage.json_files import read_json
-from detection.storage.paths import is_remote, join, parent
+from detection.storage.paths import join, parent
 from detection.storage.reading import read_text
 from detection.weights.locate import WeightFiles, locate_weights
 from detection.weights.weight_source import WeightSource, load_detector_weights
 from schemas.artifacts import CONFIG_YAML, EXPORTED_FROM_JSON, EXTRA_FILES, LABELS_JSON, METRICS_JSON
 from schemas.config.config import Config
-from schemas.config.config_io import from_yaml, load_config
+from schemas.config.config_io import from_yaml
 from schemas.config.train.initialization import SourceWeights
 from schemas.config.train.optimization import WeightsChoice, WeightsKind
 from schemas.errors import ConfigError, DataError
@@ -162,7 +162,7 @@ def read_model_config(model: str | Path) -> Config:
 
 def _read_config(path: str) -> Config:
     try:
-        return from_yaml(read_text(path), where=path) if is_remote(path) else load_config(path)
+        return from_yaml(read_text(path), where=path)
     except ConfigError as error:
         raise DataError(f"{error} It belongs to the model beside it: {_AGAIN}.") from None
 

@@ -1,10 +1,7 @@
 """Writing files and folders that others may read: they appear whole, or not at all.
 
 Local: written beside the destination, flushed to the disk, renamed.  A reader sees the old
-content, or the new one, whole; never a part.  A process killed in the middle leaves at most
-a hidden `.NAME.XXXXXXXX.tmp` beside the destination.  The next `new_directory` or
-`temporary_folder` for the same destination removes such folders: a marker in them, and a
-lock that ends with the process, tell them from a user's.
+content, or the new one, whole; never a part.  For what a kill leaves, see `temporary`.
 
 Remote (`gs://`): written to a local temporary folder, and uploaded when the block has ended
 without an error.  An object appears whole; a folder is whole when its marker is there, which
@@ -12,33 +9,22 @@ is written last (see `gcs.folders`).
 """
 
 import contextlib
-import fcntl
-import glob
 import json
 import os
-import shutil
-import socket
 import tempfile
-import time
-import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from detection.storage.files import remove_folder
 from detection.storage.gcs import folders, objects
 from detection.storage.gcs.client import in_batches
 from detection.storage.paths import is_remote, join, name_of
+from detection.storage.temporary import hidden_sibling, temporary_folder
 from schemas.errors import DataError
 
 COMPLETE_MARKER = folders.COMPLETE
 UNFINISHED_MARKER = folders.UNFINISHED  # in a remote folder while it is written
-TEMPORARY_SUFFIX = ".tmp"
-# A process writes all the time.  Only for folders of other machines, whose locks a shared file system may not show.
-SILENT_SECONDS = 3600.0
-
-_MARKER = ".unfinished"  # JSON: {"folder": name of the temporary folder, "host": machine that writes}
-_CONTENT = "content"
-_MARKER_BYTES = 4096  # more than any marker has
 
 
 def write_bytes(path: str | Path, content: bytes, *, durable: bool = True) -> None:
@@ -187,6 +173,11 @@ def new_directory(path: str | Path, *, last: Sequence[str] = (), replace: bool =
             fsync_path(destination.parent)
 
 
+def is_complete(path: str | Path) -> bool:
+    """Returns whether there is a folder of `new_directory` without `last`."""
+    return objects.find(join(path, COMPLETE_MARKER)) is not None if is_remote(path) else os.path.isdir(path)
+
+
 @contextlib.contextmanager
 def shared_directory(path: str | Path, *, last: str) -> Iterator[str | Path]:
     """As `new_directory`, for files that several machines write and read before the block ends.
@@ -207,6 +198,25 @@ def shared_directory(path: str | Path, *, last: str) -> Iterator[str | Path]:
     else:
         with new_directory(path) as folder:
             yield folder
+
+
+def remove_directory(path: str | Path, *, first: Sequence[str] = ()) -> None:
+    """Removes a folder, if there is one, so that readers do not take a part of it for the whole.
+
+    A local one disappears by one rename; what a kill leaves is removed by `remove_leftovers`.
+
+    Args:
+        path: folder.
+        first: relative paths of files of a remote folder that go before the others, in this order.
+
+    Raises:
+        DataError: it cannot be removed.
+    """
+    if is_remote(path):
+        remove_folder(path, first=first)
+        return
+    with explained(path), contextlib.suppress(FileNotFoundError), temporary_folder(path) as hidden:
+        Path(path).rename(hidden / name_of(path))
 
 
 @contextlib.contextmanager
@@ -264,113 +274,3 @@ def fsync_path(path: str | Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-@contextlib.contextmanager
-def temporary_folder(destination: str | Path, *, mode: int = 0o777) -> Iterator[Path]:
-    """Yields an empty folder on the file system of `destination`, and removes it when the block ends.
-
-    The block may rename the yielded folder, or files in it, to `destination`.  Leftovers of killed
-    processes for the same destination are removed first (see `remove_leftovers`).
-
-    Args:
-        destination: file or folder that the block makes; the folders above it are made if need be.
-        mode: permissions of the folder, before the umask.
-
-    Raises:
-        OSError: a parent cannot be made or written.
-    """
-    destination = Path(destination)
-    destination.parent.mkdir(parents=True, exist_ok=True)
-    remove_leftovers(destination.parent, destination.name)
-    folder, owner = hidden_sibling(destination), os.getpid()
-    folder.mkdir(mode)
-    with _lock(folder):
-        try:
-            # Written under the lock: a folder with a marker and without a lock is dead.
-            marker = {"folder": folder.name, "host": socket.gethostname()}
-            (folder / _MARKER).write_text(json.dumps(marker), encoding="utf-8")
-            (folder / _CONTENT).mkdir()
-            yield folder / _CONTENT
-        finally:
-            if os.getpid() == owner:  # not a forked child at its end
-                with contextlib.suppress(OSError):
-                    _remove(folder)
-
-
-def remove_leftovers(parent: str | Path, destination: str | None = None) -> list[Path]:
-    """Removes temporary folders whose process was killed, and nothing else.
-
-    A folder counts only if it has the marker that `temporary_folder` wrote for this very
-    folder, or nothing yet, and no process holds its lock.  One without a marker, or that another
-    machine wrote, must also have been silent for an hour.
-
-    Args:
-        parent: folder with the temporary folders.
-        destination: name of the file or folder that was to be made; None: any.
-
-    Returns:
-        The removed folders.
-    """
-    name = "*" if destination is None else glob.escape(destination)
-    removed = []
-    for leftover in Path(parent).glob(f".{name}.{'[0-9a-f]' * 8}{TEMPORARY_SUFFIX}"):
-        host = _host_of(leftover)
-        if host is None and not _is_bare(leftover):
-            continue
-        with _lock(leftover) as free, contextlib.suppress(OSError):
-            if free and (host == socket.gethostname() or time.time() - _last_change(leftover) > SILENT_SECONDS):
-                _remove(leftover)
-                removed.append(leftover)
-    return removed
-
-
-def hidden_sibling(destination: Path) -> Path:
-    """A new name beside `destination`.  `tempfile`'s files and folders would be closed to everyone but their owner."""
-    return destination.with_name(f".{destination.name}.{uuid.uuid4().hex[:8]}{TEMPORARY_SUFFIX}")
-
-
-def _remove(folder: Path) -> None:
-    """Removes a temporary folder, the marker last: without it nobody would remove what a kill leaves."""
-    if (folder / _CONTENT).exists():
-        shutil.rmtree(folder / _CONTENT)
-    shutil.rmtree(folder)
-
-
-def _is_bare(folder: Path) -> bool:
-    """Whether a folder is empty but for its marker, whose writer may have been killed."""
-    try:
-        return not folder.is_symlink() and {path.name for path in folder.iterdir()} <= {_MARKER}
-    except OSError:
-        return False
-
-
-def _host_of(folder: Path) -> str | None:
-    """The machine that wrote a temporary folder; None: `temporary_folder` did not make this folder."""
-    try:
-        if folder.is_symlink():
-            return None
-        with (folder / _MARKER).open("rb") as file:
-            marker = json.loads(file.read(_MARKER_BYTES))
-        return str(marker["host"]) if marker["folder"] == folder.name else None
-    except (OSError, ValueError, TypeError, KeyError, RecursionError):
-        return None
-
-
-@contextlib.contextmanager
-def _lock(folder: Path) -> Iterator[bool]:
-    """Yields whether no other process holds the folder; this one does then, until it ends."""
-    with contextlib.ExitStack() as stack:
-        try:
-            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-            stack.callback(os.close, descriptor)
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            held = True
-        except OSError:
-            held = False
-        yield held
-
-
-def _last_change(folder: Path) -> float:
-    """When anything in the folder last changed, seconds since 1970."""
-    return max(path.lstat().st_ctime for path in [folder, *folder.rglob("*")])

@@ -100,13 +100,15 @@ def list_folders(path: str | Path) -> list[str]:
 
 
 def list_files(path: str | Path) -> list[str]:
-    """Returns the names directly in a folder that are no folders, sorted.
+    """Returns the names directly in a folder that are no folders, sorted; none if there is no such folder.
 
     Raises:
         DataError: see `list_folders`.
     """
     if is_remote(path):
         return [name_of(stored.path) for stored in gcs.list_folder(str(path))[0]]
+    if not os.path.isdir(path or "."):
+        return []
     with _explained(path, "list the folder"), os.scandir(path or ".") as entries:
         return sorted(entry.name for entry in entries if not entry.is_dir())
 
@@ -134,7 +136,7 @@ def resolve(path: str | Path) -> str:
     return absolute(path) if is_remote(path) else os.path.realpath(path)
 
 
-def walk_files(path: str | Path, *, follow_links: bool = True) -> list[str]:
+def walk_files(path: str | Path, *, follow_links: bool = True, regular: bool = False) -> list[str]:
     """Returns the paths of all files below a folder, relative to it, with `/` between names, sorted.
 
     A folder that is not there has none.
@@ -142,6 +144,7 @@ def walk_files(path: str | Path, *, follow_links: bool = True) -> list[str]:
     Args:
         path: folder.
         follow_links: also goes into local folders that are links.
+        regular: leaves out local pipes, sockets, devices and links that lead nowhere.
 
     Raises:
         DataError: see `walk_folders`.
@@ -149,7 +152,8 @@ def walk_files(path: str | Path, *, follow_links: bool = True) -> list[str]:
     if is_remote(path):
         return [relative(one.path, path) for one in gcs.list_tree(str(path))]
     folders = walk_folders(path, follow_links=follow_links)
-    return sorted(Path(current, name).relative_to(path).as_posix() for current, names in folders for name in names)
+    found = (Path(current, name) for current, names in folders for name in names)
+    return sorted(file.relative_to(path).as_posix() for file in found if not regular or file.is_file())
 
 
 def walk_folders(path: str | Path, *, follow_links: bool = True) -> Iterator[tuple[str, list[str]]]:
@@ -310,6 +314,28 @@ def copy_file(source: str | Path, destination: str | Path) -> None:
             gcs.download(stored, Path(destination))
         else:
             shutil.copyfile(source, destination)
+
+
+def link_file(source: str | Path, destination: Path) -> None:
+    """Links a file, over an old one, or copies it if it is remote or the file system has no hard links.
+
+    Raises:
+        FileNotFoundError: it does not exist, or was removed meanwhile.
+        DataError: it cannot be read or written.
+    """
+    destination.unlink(missing_ok=True)
+    if not is_remote(source):
+        try:
+            os.link(source, destination)
+        except FileNotFoundError:
+            raise
+        except OSError:  # another file system, or one without links
+            shutil.copy2(source, destination)
+        return
+    try:
+        copy_file(source, destination)
+    except AbsentError:
+        raise FileNotFoundError(source) from None
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from detection.storage.gcs import objects
+from detection.storage.gcs import folders, objects
 from detection.storage.gcs.client import AbsentError, ConflictError, in_parallel
 from detection.storage.lock import Use
 from detection.storage.paths import is_remote, join, relative
@@ -79,6 +79,19 @@ class Mirror:
             self._failed = True
             self._push()
             self._failed = False
+
+    def push_folder(self, name: str, *, last: Sequence[str]) -> None:
+        """Uploads a folder that `push` leaves out, over an old one, so that it appears complete.
+
+        Args:
+            name: relative path of the folder.
+            last: see `atomic.new_directory`.
+
+        Raises:
+            DataError: the remote folder cannot be written.
+        """
+        if is_remote(self.path):
+            folders.upload(self.local / name, join(self.path, name), last=last, replace=True)
 
     def require_held(self) -> None:
         """Checks that this process still holds the folder, if it did; see `lock.Use`.

@@ -6,9 +6,10 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from detection.storage.atomic import explained, new_directory, shared_directory, temporary_folder
+from detection.storage.atomic import explained, new_directory, shared_directory
 from detection.storage.lock import exclusive_use
 from detection.storage.paths import is_remote
+from detection.storage.temporary import temporary_folder
 from schemas.errors import DataError
 
 _NAME = "cocoflow"
@@ -56,25 +57,27 @@ def scratch_tempdir() -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def output_folder(output: str, *, last: str) -> Iterator[str | Path]:
-    """Yields an empty folder that becomes `output` when the block ends; of a remote one, the folder itself.
+def output_folder(output: str, *, last: str, shared: bool = True) -> Iterator[str | Path]:
+    """Yields an empty folder that becomes `output` when the block ends.
 
     Removes leftovers of killed runs beside it, or in a remote one, see `detection.storage.atomic`.
 
     Args:
         output: folder, new or empty.
         last: file that makes the folder whole; the block writes it after all others.
+        shared: of a remote folder, yields itself, so that other machines write there; otherwise a local one.
 
     Raises:
         CocoflowError: another process writes the remote folder.
         DataError: the folder is neither, or cannot be written.
     """
     if is_remote(output):
-        with (
-            exclusive_use(output, instead="name another folder with --output"),
-            shared_directory(output, last=last) as remote,
-        ):
-            yield remote
+        with contextlib.ExitStack() as stack:
+            if shared:
+                stack.enter_context(exclusive_use(output, instead="name another folder with --output"))
+                yield stack.enter_context(shared_directory(output, last=last))
+            else:
+                yield stack.enter_context(new_directory(output, last=[last]))
         return
     destination = Path(output).resolve()
     if destination == Path.cwd():  # replacing it would leave the shell in a removed folder

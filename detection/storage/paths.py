@@ -5,6 +5,7 @@ The functions here are like those of `os.path`, for both kinds, and touch no sto
 """
 
 import glob
+import itertools
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -114,6 +115,20 @@ def suffix(path: str | Path) -> str:
 def absolute(path: str | Path) -> str:
     """Returns a local path that holds from any working folder; a remote one as it is, without a last slash."""
     return str(path).rstrip("/") if is_remote(path) else str(Path(path).absolute())
+
+
+def normalized(path: str | Path) -> str:
+    """Returns a path as text without a last slash, a local one also without needless dots and slashes."""
+    return str(path).rstrip("/") if is_remote(path) else str(Path(path))
+
+
+def common_folder(paths: Sequence[str]) -> str | None:
+    """Returns the deepest folder that holds all paths, local or remote and absolute; None: no folder does."""
+    if not any(map(is_remote, paths)):
+        return os.path.commonpath(paths)
+    levels = zip(*(path.split("/") for path in paths), strict=False)
+    folder = "/".join(names[0] for names in itertools.takewhile(lambda names: len(set(names)) == 1, levels))
+    return folder if is_remote(folder) and split(folder)[0] else None
 
 
 def relative(path: str | Path, folder: str | Path) -> str:

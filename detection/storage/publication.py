@@ -14,12 +14,13 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from detection.storage.atomic import fsync_path, fsync_tree, remove_leftovers, temporary_folder, write_many
+from detection.storage.atomic import fsync_path, fsync_tree, write_many
 from detection.storage.checksums import contents
 from detection.storage.gcs.objects import crc32c
 from detection.storage.gcs.versions import RemoteVersions
 from detection.storage.paths import is_remote, join, name_of, parent
 from detection.storage.staging import local_copy
+from detection.storage.temporary import remove_leftovers, temporary_folder
 from detection.storage.versions import TEMPORARY_STEM, next_version, numbered_versions
 from schemas.errors import DataError
 

@@ -16,6 +16,7 @@ from schemas.quoting import one_line
 
 PIPE_BYTES = 512 << 20  # that is read from a pipe, at most
 WRITER_SECONDS = 10.0  # that a pipe may stay without a writer
+_REMOTE_READERS = 8  # threads
 _NO_FILE = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
 
 
@@ -85,6 +86,11 @@ def read_remote(path: str, limit: int) -> bytes | None:
         return objects.read_small(path, limit)
     except AbsentError:
         return None
+
+
+def readers(path: str | Path, threads: int = 1) -> int:
+    """Returns how many threads read a folder's files: `threads`, or more for a remote one, as they mostly wait."""
+    return max(threads, _REMOTE_READERS) if paths.is_remote(path) else threads
 
 
 def read_many(folder: str | Path, names: Iterable[str]) -> Iterator[bytes]:

@@ -19,10 +19,10 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from detection.storage.atomic import temporary_folder
 from detection.storage.gcs import folders, objects
 from detection.storage.gcs.client import AbsentError, ConflictError, absent, in_parallel
 from detection.storage.paths import is_remote, name_of, relative
+from detection.storage.temporary import temporary_folder
 from schemas.errors import ConfigError, DataError
 
 CACHE_VARIABLE = "COCOFLOW_CACHE"

@@ -7,13 +7,11 @@ import re
 from pathlib import Path
 from typing import Literal, NamedTuple, NoReturn
 
-import tensorflow as tf
-
 from detection.storage import paths
 from detection.storage.checksums import sha256
-from detection.storage.files import exists, glob, is_dir, is_file
+from detection.storage.files import exists, glob, is_file, list_files
 from detection.storage.json_files import read_json
-from detection.storage.paths import is_remote, join, literal_path, name_of, parent
+from detection.storage.paths import join, name_of, normalized, parent
 from detection.storage.reading import read_bytes, read_text
 from detection.storage.staging import local_copy
 from detection.storage.versions import newest_version
@@ -37,6 +35,7 @@ CheckpointChoice = Literal["newest", "best"] | int | None  # see `checkpoint_of_
 
 _INDEX = ".index"
 _STATE_FILE = "checkpoint"
+_NEWEST = re.compile(r'^model_checkpoint_path: "([^"]*)"', re.MULTILINE)
 
 
 class WeightFiles(NamedTuple):
@@ -60,8 +59,6 @@ def local_prefix(prefix: str) -> str:
     Raises:
         DataError: see `local_copy`.
     """
-    if not is_remote(prefix):
-        return prefix
     name = paths.escape(name_of(prefix))
     return join(local_copy(parent(prefix), only=[f"{name}{_INDEX}", f"{name}.data-*"]), name_of(prefix))
 
@@ -77,7 +74,7 @@ def locate_weights(path: str | Path) -> WeightFiles:
     Raises:
         DataError: the path has no weights, or several SavedModels.
     """
-    given = _normalized(path)
+    given = normalized(path)
     prefix = given.removesuffix(_INDEX)
     if _is_checkpoint(prefix):
         return _of_checkpoint(prefix)
@@ -135,7 +132,7 @@ def checkpoint_of_training(path: str | Path, choice: CheckpointChoice = None) ->
     Raises:
         DataError: there is no checkpoint of this step.
     """
-    given = _normalized(path)
+    given = normalized(path)
     run = parent(given) if name_of(given) == CHECKPOINTS else given
     checkpoints, best = join(run, CHECKPOINTS), join(run, VALIDATION, BEST)
     newest = _newest_checkpoint(checkpoints)
@@ -177,10 +174,6 @@ def _json_field(path: str, name: str) -> int | None:
     return value if isinstance(value, int) else None
 
 
-def _normalized(path: str | Path) -> str:
-    return str(path).rstrip("/") if is_remote(path) else str(Path(path))
-
-
 def _of_saved_model(folder: str) -> WeightFiles:
     prefix = join(folder, "variables", "variables")
     if not _is_checkpoint(prefix):
@@ -191,30 +184,25 @@ def _of_saved_model(folder: str) -> WeightFiles:
 
 def _newest_checkpoint(folder: str) -> str | None:
     """Returns the checkpoint that TensorFlow's list names; without a valid list, the one of the highest number."""
-    if not is_dir(folder):
-        return None
-    # TensorFlow looks whether the index is there, which is small.
-    listed = _listed_newest(str(local_copy(folder, only=[_STATE_FILE, f"*{_INDEX}"])))
-    if listed is not None:
-        return join(folder, listed)
-    indices = (file.removesuffix(_INDEX) for file in glob(join(paths.escape(folder), f"*{_INDEX}")))
-    return max(indices, key=_number, default=None)
+    names = list_files(folder)
+    there = {name.removesuffix(_INDEX) for name in names if name.endswith(_INDEX)}
+    listed = _listed_newest(join(folder, _STATE_FILE)) if there and _STATE_FILE in names else None
+    name = listed if listed in there else max(there, key=_number, default=None)
+    return None if name is None else join(folder, name)
 
 
-def _listed_newest(folder: str) -> str | None:
-    """Returns the name of the checkpoint that TensorFlow's list in a local folder names, if it is there.
+def _listed_newest(path: str) -> str | None:
+    """Returns the name of the checkpoint that TensorFlow's list names.
 
     `tf.train.latest_checkpoint` fails with a list that a kill or a full disk cut, and asks the file system of
     any path in it.
     """
-    if not is_file(join(folder, _STATE_FILE)):
+    if not is_file(path):  # but a pipe
         return None
-    try:
-        state = tf.train.get_checkpoint_state(literal_path(folder))
-    except ValueError:  # empty, or no text
-        return None
-    name = "" if state is None else name_of(state.model_checkpoint_path)
-    return name if name and _is_checkpoint(join(folder, name)) else None
+    with contextlib.suppress(DataError):  # no text
+        named = _NEWEST.search(read_text(path))
+        return None if named is None else name_of(named[1])
+    return None
 
 
 def _number(prefix: str) -> tuple[int, str]:

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from detection.storage.gcs.objects import is_bucket_missing
-from detection.storage.paths import is_remote, split
+from detection.storage.paths import split
 from pipelines.console import quiet_run
 from pipelines.runners.compiled import TARGETS, compile_pipeline, require_compilable
 from pipelines.runners.schedules import Recurring, only
@@ -191,7 +191,7 @@ def _require_buckets(config: Config) -> None:
     """
     paths = {"run.root": config.run.root, "push.directory": config.push.directory}
     for key, path in paths.items():
-        if path is None or not is_remote(path):
+        if path is None:
             continue
         try:
             missing = is_bucket_missing(path)

@@ -18,8 +18,8 @@ from ml_metadata.proto import metadata_store_pb2 as mlmd
 
 from components.history.read import REMOVED_PROPERTY
 from detection.storage import files
-from detection.storage.atomic import remove_leftovers
 from detection.storage.paths import is_remote, join, name_of, parent, relative
+from detection.storage.temporary import remove_leftovers
 from pipelines.folders import RunLayout
 from pipelines.metadata_database import MetadataDatabase
 from pipelines.runs.artifact_files import FileRecords, pushed_path

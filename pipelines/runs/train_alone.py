@@ -5,7 +5,6 @@ import hashlib
 import json
 import logging
 import os
-import shutil
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -13,12 +12,12 @@ from pathlib import Path
 from components.coco_example_gen.spans.dataset_files import files_of
 from detection.datasets.importers.label_map import read_dataset_file
 from detection.datasets.layouts import SplitFiles
-from detection.storage.atomic import COMPLETE_MARKER, new_directory
-from detection.storage.files import is_dir, is_file, list_folders, remove_folder
+from detection.storage.atomic import COMPLETE_MARKER, is_complete, new_directory
+from detection.storage.files import list_folders, remove_folder
 from detection.storage.lock import exclusive_use
 from detection.storage.mirror import Mirror, working_folder
 from detection.storage.output_folders import scratch_tempdir
-from detection.storage.paths import is_remote, join, literal_path, require_supported
+from detection.storage.paths import join, literal_path, require_supported
 from detection.storage.staging import local_copy
 from detection.training.distributed.cluster import cluster_from_environment
 from detection.training.upload_order import UPLOADED_LAST
@@ -99,8 +98,7 @@ def _working_folder(output: str, *, leads: bool) -> Iterator[Mirror]:
     """
     with contextlib.ExitStack() as stack:
         use = stack.enter_context(exclusive_use(output, instead="name another folder with --output")) if leads else None
-        if is_remote(output):
-            stack.enter_context(scratch_tempdir())
+        stack.enter_context(scratch_tempdir())
         others = [f"{_EXAMPLES}/*", f"{SAVED_MODEL}/*"]
         working = stack.enter_context(working_folder(output, last=UPLOADED_LAST, exclude=others, use=use))
         try:
@@ -112,10 +110,7 @@ def _working_folder(output: str, *, leads: bool) -> Iterator[Mirror]:
             raise
         if leads:
             working.push()
-        if leads and is_remote(output):
-            model = join(output, SAVED_MODEL)
-            with new_directory(model, last=[SAVED_MODEL_FILE], replace=True) as folder:
-                shutil.copytree(working.local / SAVED_MODEL, folder, dirs_exist_ok=True)
+            working.push_folder(SAVED_MODEL, last=[SAVED_MODEL_FILE])
 
 
 def _shards(examples: Path, split: str) -> list[str]:
@@ -147,20 +142,16 @@ def _examples(splits: dict[str, SplitFiles], folder: str, data: DataConfig, *, m
     rules = json.dumps([data.on_fault.model_dump(), data.max_pixels, [asdict(files) for files in splits.values()]])
     state = fingerprint(splits.values(), data.label_map) + hashlib.sha256(rules.encode()).hexdigest()
     current = join(folder, hashlib.sha256(state.encode()).hexdigest()[:16])
-    if makes and not _is_whole(current):
+    if makes and not is_complete(current):
         from components.coco_example_gen.conversion import convert
 
         # Without its marker, a folder that is removed in part is not taken for whole.
         remove_folder(folder, first=[join(name, COMPLETE_MARKER) for name in list_folders(folder)])
         with new_directory(current) as beside, scratch_tempdir():
             convert(splits, beside, policies=data.on_fault, max_pixels=data.max_pixels, label_map=data.label_map)
-    if not _is_whole(current):
+    if not is_complete(current):
         raise DataError(
             f"{current}: the chief's records are not there. All machines need to see the same data and the same "
             "output folder, under the same paths."
         )
     return local_copy(current, complete=COMPLETE_MARKER)
-
-
-def _is_whole(folder: str) -> bool:
-    return is_file(join(folder, COMPLETE_MARKER)) if is_remote(folder) else is_dir(folder)

@@ -8,7 +8,7 @@ from pathlib import Path
 from detection.datasets.annotations import scan_file_names
 from detection.datasets.importers.label_map import dataset_files_beside
 from detection.datasets.layouts import SplitFiles
-from detection.images.files import remote_path
+from detection.images.files import image_path
 from detection.storage import files, paths
 
 # Raised when equal data gives other records, so that results of before are not reused.
@@ -65,7 +65,7 @@ def _states_of_remote_images(folder: str, names: Iterable[str]) -> _States:
     below = files.walk_states(folder)
     for name in names:
         try:
-            path = remote_path(folder, name)
+            path = image_path(folder, name)
         except ValueError:  # the checks of the data report it
             path = None
         known = None if path is None or path == folder else below.get(paths.relative(path, folder))

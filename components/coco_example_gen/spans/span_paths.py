@@ -185,9 +185,9 @@ def _search(pattern: str, below: Sequence[str], *, strict: bool) -> list[SpanVer
 
 
 def _matches(wildcards: str, below: Sequence[str]) -> list[str]:
-    """The paths that match, in their order; of remote folders those where something is `below`."""
-    if not paths.is_remote(wildcards) or tuple(below) == ("",):
-        return sorted(path for suffix in below for path in files.glob(wildcards + suffix))
+    """The paths that match, in their order, where something is `below`."""
+    if tuple(below) == ("",):
+        return files.glob(wildcards)
     # The likeliest place first: listing a folder of images takes a request for every thousand.
     suffixes = ("/annotations/*.json", *below)
     folders = files.glob(wildcards)

@@ -121,9 +121,7 @@ def _check_image_folder(images: str | Path, output: str | Path) -> None:
 
 
 def _lies_in(path: str | Path, folder: str | Path) -> bool:
-    if paths.is_remote(path) or paths.is_remote(folder):
-        return str(path).startswith(f"{str(folder).rstrip('/')}/")
-    return Path(folder).resolve() in Path(path).resolve().parents
+    return files.resolve(path).startswith(f"{files.resolve(folder)}/")
 
 
 def _find_splits(examples: str | Path) -> dict[str, list[str]]:

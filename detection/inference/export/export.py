@@ -1,7 +1,5 @@
 """Exports a trained or imported model without training: as a SavedModel or a file."""
 
-import contextlib
-from collections.abc import Iterator
 from pathlib import Path
 
 from detection.datasets.examples import OpenSplit
@@ -13,10 +11,9 @@ from detection.inference.file_runtimes import Delegate
 from detection.inference.model_files import FILE_NAMES
 from detection.inference.restore import TrainedDetector, load_trained, with_config
 from detection.inference.score_curves import SCORE_CURVES_FILE
-from detection.storage.atomic import new_directory
 from detection.storage.files import is_file
 from detection.storage.output_folders import output_folder
-from detection.storage.paths import is_remote, join
+from detection.storage.paths import join
 from detection.weights.locate import locate_model
 from schemas.artifacts import SAVED_MODEL_FILE
 from schemas.config.config_io import load_config, to_yaml
@@ -47,7 +44,8 @@ def export_model(model: str, output: str, options: ExportOptions, open_split: Op
     check_options(options)
     marker = SAVED_MODEL_FILE if options.format == "saved-model" else FILE_NAMES[options.format]
     notes: list[str] = []
-    with _new_output(output, last=marker) as folder:
+    with output_folder(output, last=marker, shared=False) as new:
+        folder = Path(new)
         location = locate_model(model, options.checkpoint)
         source = load_trained(location, weights=options.weights)
         trained = _with_changes(source, options)
@@ -76,17 +74,6 @@ def export_model(model: str, output: str, options: ExportOptions, open_split: Op
             expected = _with_changes(source, options._replace(assignments=_without_resize(options)))
             notes += write_file(trained, folder, options, expected=expected, curves=curves, open_split=open_split)
     return "\n".join([_sentence(trained, options), *notes])
-
-
-@contextlib.contextmanager
-def _new_output(output: str, *, last: str) -> Iterator[Path]:
-    """Yields a local folder that becomes `output`, with its marker last, when the block ends."""
-    if is_remote(output):
-        with new_directory(output, last=[last]) as folder:
-            yield folder
-        return
-    with output_folder(output, last=last) as local:
-        yield Path(local)
 
 
 def _with_changes(trained: TrainedDetector, options: ExportOptions) -> TrainedDetector:

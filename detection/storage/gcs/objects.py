@@ -25,7 +25,7 @@ from detection.storage.gcs.client import (
     in_parallel,
     retry,
 )
-from detection.storage.paths import REMOTE_PREFIX, split
+from detection.storage.paths import REMOTE_PREFIX, is_remote, split
 from schemas.errors import DataError
 from schemas.quoting import one_line
 
@@ -69,11 +69,13 @@ def find(path: str) -> Stored | None:
 
 
 def is_bucket_missing(path: str) -> bool:
-    """Returns True if there is no such bucket; False if there is one, or if its account may not be told.
+    """Returns True if there is no such bucket; False if there is one, or access is refused, or the path is local.
 
     Raises:
         DataError: the service cannot be asked; see `explained`.
     """
+    if not is_remote(path):
+        return False
     from google.api_core import exceptions
 
     with explained(path):
@@ -94,17 +96,9 @@ def list_folder(path: str) -> tuple[list[Stored], list[str]]:
     Raises:
         DataError: no such bucket, or the service cannot be asked; see `explained`.
     """
-    start = _start(path)
     with explained(path):
-        blobs = client().list_blobs(
-            split(path)[0],
-            prefix=start,
-            delimiter="/",
-            fields=f"items({_FIELDS}),prefixes,nextPageToken",
-            timeout=TIMEOUT,
-            retry=retry(),
-        )
-        objects = [_stored(blob) for blob in blobs if blob.name != start]
+        blobs = _blobs(path, f"items({_FIELDS}),prefixes", delimiter="/")
+        objects = [_stored(blob) for blob in blobs if blob.name != _start(path)]
     folders = [f"{REMOTE_PREFIX}{split(path)[0]}/{prefix.rstrip('/')}" for prefix in sorted(blobs.prefixes)]
     return objects, folders
 
@@ -120,13 +114,7 @@ def list_tree(path: str, *, markers: bool = False) -> list[Stored]:
         DataError: see `list_folder`.
     """
     with explained(path):
-        blobs = client().list_blobs(
-            split(path)[0],
-            prefix=_start(path),
-            fields=f"items({_FIELDS}),nextPageToken",
-            timeout=TIMEOUT,
-            retry=retry(),
-        )
+        blobs = _blobs(path, f"items({_FIELDS})")
         return [_stored(blob) for blob in blobs if markers or not blob.name.endswith("/")]
 
 
@@ -136,17 +124,16 @@ def has_objects(path: str) -> bool:
     Raises:
         DataError: see `list_folder`.
     """
-    bucket, key = split(path)
     with explained(path):
-        blobs = client().list_blobs(
-            bucket,
-            prefix=_start(path),
-            max_results=1,
-            fields="items(name),nextPageToken",
-            timeout=TIMEOUT,
-            retry=retry(),
-        )
-        return any(True for _ in blobs) or not key
+        return any(True for _ in _blobs(path, "items(name)", max_results=1)) or not split(path)[1]
+
+
+def _blobs(path: str, fields: str, **options: Any) -> Any:
+    """The service's objects below a folder, page by page."""
+    fields = f"{fields},nextPageToken"
+    return client().list_blobs(
+        split(path)[0], prefix=_start(path), fields=fields, timeout=TIMEOUT, retry=retry(), **options
+    )
 
 
 def read(path: str, start: int = 0, end: int | None = None, *, generation: int | None = None) -> bytes:

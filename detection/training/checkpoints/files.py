@@ -1,7 +1,6 @@
 """TensorFlow's checkpoint files in a folder: names, the list of them, damaged ones, leftovers of killed saves."""
 
 import contextlib
-import os
 import re
 import shutil
 from collections.abc import Collection
@@ -10,8 +9,8 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from detection.storage.files import copy_file, exists, is_dir, list_folder, walk_states
-from detection.storage.paths import is_remote, join, literal_path
+from detection.storage.files import link_file, list_files, walk_states
+from detection.storage.paths import join, literal_path
 from detection.weights.weight_source import READ_ERRORS
 from schemas.errors import DataError
 
@@ -73,26 +72,7 @@ def link_checkpoint(folder: str | Path, step: int, destination: Path) -> None:
     if not names or not names[-1].endswith(".index"):
         raise FileNotFoundError(checkpoint_path(folder, step))
     for name in names:
-        path, copy = join(folder, name), destination / name
-        copy.unlink(missing_ok=True)
-        try:
-            _link(path, copy)
-        except FileNotFoundError:
-            raise
-        except OSError:  # another file system, or one without links
-            shutil.copy2(path, copy)
-
-
-def _link(path: str, copy: Path) -> None:
-    if not is_remote(path):
-        os.link(path, copy)
-        return
-    try:
-        copy_file(path, copy)
-    except DataError:
-        if exists(path):
-            raise
-        raise FileNotFoundError(path) from None
+        link_file(join(folder, name), destination / name)
 
 
 def remove_checkpoint(folder: Path, step: int) -> None:
@@ -118,8 +98,7 @@ def _entries(folder: Path) -> list[Path]:
 
 def _files(folder: str | Path) -> list[tuple[int, str]]:
     """Lists (step, "index" or "data-...") of every checkpoint file."""
-    names = list_folder(folder) if is_dir(folder) else []
-    matches = map(_FILE.fullmatch, names)
+    matches = map(_FILE.fullmatch, list_files(folder))
     return [(int(match[1]), match[2]) for match in matches if match]
 
 

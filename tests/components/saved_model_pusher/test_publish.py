@@ -13,7 +13,7 @@ import pytest
 
 from components.saved_model_pusher import publish as publishing
 from detection.storage import publication
-from detection.storage.atomic import SILENT_SECONDS
+from detection.storage.temporary import SILENT_SECONDS
 from detection.storage.versions import numbered_versions
 from schemas.errors import ConfigError, DataError
 from tests.components.saved_model_pusher.version_folders import PARTS, another, hidden, parts, write_parts

@@ -15,14 +15,14 @@ from typing import Any
 
 import pytest
 
-from detection.storage import atomic
-from detection.storage.atomic import remove_leftovers, temporary_folder
+from detection.storage import atomic, temporary
+from detection.storage.temporary import remove_leftovers, temporary_folder
 from schemas.errors import DataError
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 UNFINISHED = """
 import sys
-from detection.storage.atomic import temporary_folder
+from detection.storage.temporary import temporary_folder
 with temporary_folder(sys.argv[1]) as folder:
     (folder / "half").write_text("work")
     print("middle", flush=True)
@@ -261,10 +261,10 @@ def test_a_folder_whose_writer_was_killed_at_once_goes_after_an_hour(
     left.mkdir()
     if marker is not None:
         (left / ".unfinished").write_text(marker)
-    monkeypatch.setattr(atomic.socket, "gethostname", lambda: "here")
+    monkeypatch.setattr(temporary.socket, "gethostname", lambda: "here")
     assert remove_leftovers(tmp_path) == []
-    later = time.time() + atomic.SILENT_SECONDS + 60
-    monkeypatch.setattr(atomic.time, "time", lambda: later)
+    later = time.time() + temporary.SILENT_SECONDS + 60
+    monkeypatch.setattr(temporary.time, "time", lambda: later)
     (left / "mine").touch()
     assert remove_leftovers(tmp_path) == []
     (left / "mine").unlink()
@@ -327,7 +327,7 @@ def test_another_machines_leftover_goes_after_an_hour_of_silence(
     (leftover / ".unfinished").write_text(json.dumps(marker | {"host": "elsewhere"}))
     assert remove_leftovers(leftover.parent) == []
     now = time.time()
-    monkeypatch.setattr(atomic.time, "time", lambda: now + atomic.SILENT_SECONDS + 60)
+    monkeypatch.setattr(temporary.time, "time", lambda: now + temporary.SILENT_SECONDS + 60)
     assert remove_leftovers(leftover.parent) == [leftover]
 
 

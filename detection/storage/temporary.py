@@ -1,0 +1,141 @@
+"""Temporary folders beside a destination, and what killed processes left of them.
+
+A process killed in the middle leaves a hidden `.NAME.XXXXXXXX.tmp` beside the destination.  The next
+`temporary_folder` for the same destination removes it: a marker in it, and a lock that ends with the
+process, tell it from a user's.
+"""
+
+import contextlib
+import fcntl
+import glob
+import json
+import os
+import shutil
+import socket
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+from detection.storage.paths import is_remote, name_of
+
+TEMPORARY_SUFFIX = ".tmp"
+# A process writes all the time.  Only for folders of other machines, whose locks a shared file system may not show.
+SILENT_SECONDS = 3600.0
+
+_MARKER = ".unfinished"  # JSON: {"folder": name of the temporary folder, "host": machine that writes}
+_CONTENT = "content"
+_MARKER_BYTES = 4096  # more than any marker has
+
+
+@contextlib.contextmanager
+def temporary_folder(destination: str | Path, *, mode: int = 0o777) -> Iterator[Path]:
+    """Yields an empty folder on the file system of `destination`, and removes it when the block ends.
+
+    For a remote destination, the folder lies among the temporary files.
+
+    The block may rename the yielded folder, or files in it, to `destination`.  Leftovers of killed
+    processes for the same destination are removed first (see `remove_leftovers`).
+
+    Args:
+        destination: file or folder that the block makes; the folders above it are made if need be.
+        mode: permissions of the folder, before the umask.
+
+    Raises:
+        OSError: a parent cannot be made or written.
+    """
+    destination = Path(tempfile.gettempdir(), name_of(destination)) if is_remote(destination) else Path(destination)
+    destination.parent.mkdir(parents=True, exist_ok=True)
+    remove_leftovers(destination.parent, destination.name)
+    folder, owner = hidden_sibling(destination), os.getpid()
+    folder.mkdir(mode)
+    with _lock(folder):
+        try:
+            # Written under the lock: a folder with a marker and without a lock is dead.
+            marker = {"folder": folder.name, "host": socket.gethostname()}
+            (folder / _MARKER).write_text(json.dumps(marker), encoding="utf-8")
+            (folder / _CONTENT).mkdir()
+            yield folder / _CONTENT
+        finally:
+            if os.getpid() == owner:  # not a forked child at its end
+                with contextlib.suppress(OSError):
+                    _remove(folder)
+
+
+def remove_leftovers(parent: str | Path, destination: str | None = None) -> list[Path]:
+    """Removes temporary folders whose process was killed, and nothing else.
+
+    A folder counts only if it has the marker that `temporary_folder` wrote for this very
+    folder, or nothing yet, and no process holds its lock.  One without a marker, or that another
+    machine wrote, must also have been silent for an hour.
+
+    Args:
+        parent: folder with the temporary folders.
+        destination: name of the file or folder that was to be made; None: any.
+
+    Returns:
+        The removed folders.
+    """
+    name = "*" if destination is None else glob.escape(destination)
+    removed = []
+    for leftover in Path(parent).glob(f".{name}.{'[0-9a-f]' * 8}{TEMPORARY_SUFFIX}"):
+        host = _host_of(leftover)
+        if host is None and not _is_bare(leftover):
+            continue
+        with _lock(leftover) as free, contextlib.suppress(OSError):
+            if free and (host == socket.gethostname() or time.time() - _last_change(leftover) > SILENT_SECONDS):
+                _remove(leftover)
+                removed.append(leftover)
+    return removed
+
+
+def hidden_sibling(destination: Path) -> Path:
+    """A new name beside `destination`.  `tempfile`'s files and folders would be closed to everyone but their owner."""
+    return destination.with_name(f".{destination.name}.{uuid.uuid4().hex[:8]}{TEMPORARY_SUFFIX}")
+
+
+def _remove(folder: Path) -> None:
+    """Removes a temporary folder, the marker last: without it nobody would remove what a kill leaves."""
+    if (folder / _CONTENT).exists():
+        shutil.rmtree(folder / _CONTENT)
+    shutil.rmtree(folder)
+
+
+def _is_bare(folder: Path) -> bool:
+    """Whether a folder is empty but for its marker, whose writer may have been killed."""
+    try:
+        return not folder.is_symlink() and {path.name for path in folder.iterdir()} <= {_MARKER}
+    except OSError:
+        return False
+
+
+def _host_of(folder: Path) -> str | None:
+    """The machine that wrote a temporary folder; None: `temporary_folder` did not make this folder."""
+    try:
+        if folder.is_symlink():
+            return None
+        with (folder / _MARKER).open("rb") as file:
+            marker = json.loads(file.read(_MARKER_BYTES))
+        return str(marker["host"]) if marker["folder"] == folder.name else None
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return None
+
+
+@contextlib.contextmanager
+def _lock(folder: Path) -> Iterator[bool]:
+    """Yields whether no other process holds the folder; this one does then, until it ends."""
+    with contextlib.ExitStack() as stack:
+        try:
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            stack.callback(os.close, descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            held = True
+        except OSError:
+            held = False
+        yield held
+
+
+def _last_change(folder: Path) -> float:
+    """When anything in the folder last changed, seconds since 1970."""
+    return max(path.lstat().st_ctime for path in [folder, *folder.rglob("*")])

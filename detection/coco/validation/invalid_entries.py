@@ -12,7 +12,7 @@ import numpy as np
 
 from detection.coco.validation.entry_types import REMEDIES
 from detection.coco.validation.rules import Rule
-from detection.datasets.entries import Ids, InvalidField, column, invalid_field, is_id
+from detection.datasets.entries import Ids, InvalidField, column, invalid_field, is_id, plain
 from schemas.errors import DataError
 from schemas.quoting import quoted
 
@@ -102,6 +102,8 @@ def valid_entries(
     for rule in rules:
         holds = np.asarray(rule.holds(typed), bool)
         if not holds.all():
+            typed = plain(typed)  # numpy's values may be the reason, where a type allows anything
+            holds = np.asarray(rule.holds(typed), bool)
             for index in np.flatnonzero(~holds).tolist():
                 issues[int(kept[index])] = _Reason(rule.what, rule.detail(typed[index]), rule.remedy)
             typed, kept = [typed[index] for index in np.flatnonzero(holds)], kept[holds]
@@ -170,15 +172,6 @@ def _without_surrogates(value: Any) -> Any:
     if isinstance(value, list):
         return [_without_surrogates(each) for each in value]
     return value.encode(errors="backslashreplace").decode() if isinstance(value, str) else value
-
-
-def plain(value: Any) -> Any:
-    """Returns numpy's numbers and arrays, tuples and mappings as JSON is parsed."""
-    if isinstance(value, Mapping):
-        return {key: plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(each) for each in value]
-    return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
 
 
 def by_id(what: str) -> Naming:

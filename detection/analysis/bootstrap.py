@@ -163,7 +163,7 @@ def _running(weights: Weights) -> Sums:
     return sums
 
 
-def interval(value: float, replicates: FloatArray, confidence: float, *, least: float) -> Interval | None:
+def interval(value: float, replicates: FloatArray, confidence: float, *, min_value: float) -> Interval | None:
     """Interval of the replicates, shifted so that their median is the value.
 
     Resampling raises AP: of images drawn twice the best precision at each recall is
@@ -174,7 +174,7 @@ def interval(value: float, replicates: FloatArray, confidence: float, *, least: 
         value: a metric, or the difference of two.
         replicates: float64 [B], the value in each replicate, NaN if undefined.
         confidence: fraction of the defined replicates inside the interval.
-        least: min of the metric; its max is 1.
+        min_value: min of the metric; its max is 1.
 
     Returns:
         None if no replicate is defined.
@@ -184,7 +184,7 @@ def interval(value: float, replicates: FloatArray, confidence: float, *, least: 
         return None
     outside = (1.0 - confidence) / 2.0
     moved = defined - np.median(defined) + value
-    low, high = np.clip(np.quantile(moved, [outside, 1.0 - outside]), least, 1.0)
+    low, high = np.clip(np.quantile(moved, [outside, 1.0 - outside]), min_value, 1.0)
     return Interval(value, float(low), float(high), float((moved > 0.0).mean()))
 
 
@@ -192,12 +192,8 @@ def metric_intervals(
     metrics: Mapping[Key, float], replicates: Mapping[Key, FloatArray], confidence: float
 ) -> dict[Key, Interval]:
     """Intervals of metrics; those that are undefined are left out."""
-    detections = {
-        name: interval(value, replicates[name], confidence, least=0.0)
-        for name, value in metrics.items()
-        if value != UNDEFINED
-    }
-    return {name: bounds for name, bounds in detections.items() if bounds}
+    defined = {name: value for name, value in metrics.items() if value != UNDEFINED}
+    return _intervals(defined, replicates, confidence, min_value=0.0)
 
 
 def difference_intervals(
@@ -208,12 +204,20 @@ def difference_intervals(
     confidence: float,
 ) -> dict[Key, Interval]:
     """Intervals of `metrics` minus `before`, from replicates of the same images; undefined metrics are left out."""
-    detections = {
-        name: interval(metrics[name] - before[name], replicates[name] - replicates_before[name], confidence, least=-1.0)
-        for name in metrics
-        if UNDEFINED not in (metrics[name], before[name])
+    differences = {
+        name: value - before[name] for name, value in metrics.items() if UNDEFINED not in (value, before[name])
     }
-    return {name: bounds for name, bounds in detections.items() if bounds}
+    resampled = {name: replicates[name] - replicates_before[name] for name in differences}
+    return _intervals(differences, resampled, confidence, min_value=-1.0)
+
+
+def _intervals(
+    values: Mapping[Key, float], replicates: Mapping[Key, FloatArray], confidence: float, *, min_value: float
+) -> dict[Key, Interval]:
+    bounds = {
+        name: interval(value, replicates[name], confidence, min_value=min_value) for name, value in values.items()
+    }
+    return {name: one for name, one in bounds.items() if one}
 
 
 @dataclass(frozen=True)

@@ -147,6 +147,15 @@ def _issue(entry: Any, kind: Any) -> str | None:
     return None
 
 
+def plain(value: Any) -> Any:
+    """Returns numpy's numbers and arrays, tuples and mappings as JSON is parsed."""
+    if isinstance(value, Mapping):
+        return {key: plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
+
+
 def column(entries: Sequence[Any] | Rows, key: str) -> npt.NDArray[Any]:
     """Returns the ids or scores under `key`, [N]: of valid entries int64, scores float64; of rows float64."""
     if isinstance(entries, np.ndarray):

@@ -12,7 +12,7 @@ import numpy as np
 
 from detection.coco.validation.entry_types import REMEDIES
 from detection.coco.validation.rules import Rule
-from detection.datasets.entries import Ids, InvalidField, column, invalid_field, is_id
+from detection.datasets.entries import Ids, InvalidField, column, invalid_field, is_id, plain
 from schemas.errors import DataError
 from schemas.quoting import quoted
 
@@ -21,7 +21,7 @@ Naming = Callable[[int, Any], str]  # (position, entry) -> how an error names it
 _SHOWN = 5
 
 
-class Issue(NamedTuple):
+class _Reason(NamedTuple):
     """The first rule that an entry breaks, see `InvalidEntry`."""
 
     what: str
@@ -29,7 +29,7 @@ class Issue(NamedTuple):
     remedy: str
 
 
-_DUPLICATE = Issue("duplicate id", "", "Give each entry an id of its own.")
+_DUPLICATE = _Reason("duplicate id", "", "Give each entry an id of its own.")
 
 
 class InvalidEntry(NamedTuple):
@@ -102,8 +102,10 @@ def valid_entries(
     for rule in rules:
         holds = np.asarray(rule.holds(typed), bool)
         if not holds.all():
+            typed = plain(typed)  # numpy's values may be the reason, where a type allows anything
+            holds = np.asarray(rule.holds(typed), bool)
             for index in np.flatnonzero(~holds).tolist():
-                issues[int(kept[index])] = Issue(rule.what, rule.detail(typed[index]), rule.remedy)
+                issues[int(kept[index])] = _Reason(rule.what, rule.detail(typed[index]), rule.remedy)
             typed, kept = [typed[index] for index in np.flatnonzero(holds)], kept[holds]
     invalid = []
     for index in sorted(issues):
@@ -116,13 +118,13 @@ def valid_entries(
     return typed
 
 
-def _convert(entries: Sequence[Any], kind: Any, *, unique: bool) -> tuple[list[Any], dict[int, Issue]]:
+def _convert(entries: Sequence[Any], kind: Any, *, unique: bool) -> tuple[list[Any], dict[int, _Reason]]:
     """Converts entries to their type; those that cannot be are left out, each with the reason by position."""
     typed = convert_all(entries, kind)
     if typed is not None and not (unique and len(np.unique(column(typed, "id"))) < len(typed)):
         return typed, {}
     valid: list[Any] = []
-    issues: dict[int, Issue] = {}
+    issues: dict[int, _Reason] = {}
     ids: set[int] = set()
     for position, entry in enumerate(map(plain, entries)):
         own: Any = entry.get("id") if isinstance(entry, dict) else None
@@ -172,15 +174,6 @@ def _without_surrogates(value: Any) -> Any:
     return value.encode(errors="backslashreplace").decode() if isinstance(value, str) else value
 
 
-def plain(value: Any) -> Any:
-    """Returns numpy's numbers and arrays, tuples and mappings as JSON is parsed."""
-    if isinstance(value, Mapping):
-        return {key: plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(each) for each in value]
-    return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
-
-
 def by_id(what: str) -> Naming:
     """Names entries by their `id`: "annotation 7"."""
 
@@ -211,14 +204,14 @@ def _refuse(invalid: Sequence[InvalidEntry]) -> NoReturn:
     raise DataError(f"{first.source}: {first.what}: {named}. {first.remedy}{more}")
 
 
-def _explain(entry: Any, field: InvalidField) -> Issue:
+def _explain(entry: Any, field: InvalidField) -> _Reason:
     if field.name is None:
-        return Issue("not an object", "", "Each entry of the list is an object with keys and values.")
+        return _Reason("not an object", "", "Each entry of the list is an object with keys and values.")
     if field.name == "bbox" and not field.missing and _has_negative_side(entry["bbox"]):
-        return Issue(
+        return _Reason(
             "negative width or height in bbox", "", "COCO boxes are x, y, width, height: were two corners written?"
         )
-    return Issue(f"{'missing' if field.missing else 'invalid'} {field.name}", "", REMEDIES[field.name])
+    return _Reason(f"{'missing' if field.missing else 'invalid'} {field.name}", "", REMEDIES[field.name])
 
 
 def _has_negative_side(box: Any) -> bool:

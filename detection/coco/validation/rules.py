@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from detection.coco.engine.masks import is_valid_mask, segmentation_issue
 from detection.coco.params import are_among
-from detection.datasets.entries import Ids, column, unwritable
+from detection.datasets.entries import Ids, column, plain, unwritable
 from schemas.quoting import quoted
 
 Flags = Sequence[bool] | npt.NDArray[np.bool_]
@@ -56,7 +56,7 @@ def category_rules() -> list[Rule]:
         try:
             "".join(names).encode()
         except (TypeError, UnicodeEncodeError):  # a name that is no text, or not UTF-8
-            return [unwritable(name) is None for name in names]
+            return [unwritable(plain(name)) is None for name in names]
         return [True] * len(names)
 
     return [Rule("invalid name", "Write it in UTF-8.", holds)]

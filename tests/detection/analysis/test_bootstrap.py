@@ -163,7 +163,7 @@ def recall_case(images: int, fraction: float, seed: int = 0) -> tuple[dict[str, 
 
 def test_by_hand() -> None:
     replicates = np.array([0.1, 0.2, np.nan, 0.3, 0.4, 0.5])
-    bounds = interval(0.35, replicates, 0.5, least=0.0)
+    bounds = interval(0.35, replicates, 0.5, min_value=0.0)
     # The median, 0.3, is moved onto 0.35; half of the replicates lie between their quartiles, 0.2 and 0.4.
     assert bounds is not None
     assert (bounds.value, bounds.low, bounds.high) == pytest.approx((0.35, 0.25, 0.45))
@@ -172,14 +172,14 @@ def test_by_hand() -> None:
 
 def test_bounds_stay_where_a_metric_can_be() -> None:
     replicates = np.array([0.0, 0.5, 1.0])
-    for value, least, bounds in ((0.9, 0.0, (0.45, 1.0)), (0.1, 0.0, (0.0, 0.55)), (-0.9, -1.0, (-1.0, -0.45))):
-        result = interval(value, replicates, 0.9, least=least)
+    for value, min_value, bounds in ((0.9, 0.0, (0.45, 1.0)), (0.1, 0.0, (0.0, 0.55)), (-0.9, -1.0, (-1.0, -0.45))):
+        result = interval(value, replicates, 0.9, min_value=min_value)
         assert result is not None
         assert (result.low, result.high) == pytest.approx(bounds)
 
 
 def test_undefined_replicates_alone_give_no_interval() -> None:
-    assert interval(0.5, np.array([np.nan, np.nan]), 0.9, least=0.0) is None
+    assert interval(0.5, np.array([np.nan, np.nan]), 0.9, min_value=0.0) is None
 
 
 def test_undefined_metrics_are_left_out() -> None:

@@ -171,6 +171,14 @@ def test_the_valid_case(tmp_path: Path, iou_type: str) -> None:
     assert evaluate(*_files(tmp_path, _ground_truth(), _detections()), iou_type).by_name == metrics.by_name
 
 
+def test_values_of_numpy_and_tuples_are_those_of_json() -> None:
+    ground_truth = _ground_truth()
+    ground_truth["annotations"][0] |= {"segmentation": (np.array([1, 2, 30, 2, 30, 20]),), "image_id": np.int64(2)}
+    ground_truth["categories"][0]["name"] = np.int64(3)
+    metrics = evaluate(ground_truth, _detections(), "segm")
+    assert metrics.by_name == evaluate(_ground_truth(), _detections(), "segm").by_name
+
+
 def test_keypoints_and_masks_without_boxes() -> None:
     detections = [{key: value for key, value in entry.items() if key != "bbox"} for entry in _detections()]
     with pytest.raises(DataError, match=r"keypoints with segmentation, without bbox: detection 0 \(image 2\), det.* 1"):

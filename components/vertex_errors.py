@@ -91,10 +91,12 @@ def _reason(error: Exception, place: Place, look_for: str | None) -> str | None:
         )
     if isinstance(error, auth_errors.RefreshError):
         return f"the credentials for Google Cloud are not valid any more: {text}. {_LOG_IN}"
-    if isinstance(error, auth_errors.GoogleAuthError | requests.RequestException | ConnectionError):
+    if isinstance(error, auth_errors.GoogleAuthError):  # the request waited for a token
+        return _unreachable(str(error), place, "")
+    if isinstance(error, requests.RequestException | ConnectionError):
         return _unreachable(str(error), place, lost)
     if isinstance(error, TimeoutError):  # of the wait for an operation
-        return f"it is still running: {text.rstrip('.')}. {lost}"
+        return f"it is still running: {text.rstrip('.')}. {lost}".rstrip()
     return _refusal(error, place, lost) if isinstance(error, api_errors.GoogleAPICallError) else None
 
 
@@ -120,7 +122,7 @@ def _refusal(error: Any, place: Place, lost: str) -> str:
     words = message.lower()
     about_region = ("unsupported region", *(f"location {place.region} is not {end}" for end in ("found", "supported")))
     # An unknown region's host answers with a page.
-    if "<html" in words or (status in (400, 403, 404) and any(phrase in words for phrase in about_region)):
+    if (status == 404 and "<html" in words) or (status <= 404 and any(phrase in words for phrase in about_region)):
         template = _NO_REGION
     elif details.get("reason") == "SERVICE_DISABLED":
         template = _DISABLED_API

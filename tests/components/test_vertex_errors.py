@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from google.api_core import exceptions
+from google.auth.exceptions import TransportError
 from google.rpc import error_details_pb2 as details
 
 from components.vertex_errors import Place, translate_errors
@@ -49,6 +50,7 @@ def test_a_lost_answer_is_reported_where_a_rerun_would_do_harm() -> None:
         with pytest.raises(CocoflowError, match=end), translate_errors("upload it", PLACE, look_for="it"):
             raise error
     assert "look for" not in _translated(exceptions.ServiceUnavailable("Busy."))
+    assert "look for" not in _translated(TransportError("No token."), "it")  # nothing was sent
 
 
 def test_other_errors_pass() -> None:

@@ -58,7 +58,7 @@ class Wanted(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """An encoded picture, and the region of its image that it shows."""
+    """An encoded picture, and the region of its image that it shows, in pixels."""
 
     webp: bytes
     region: Region
@@ -176,13 +176,6 @@ def _decoded(data: bytes) -> Image.Image | None:
     return image
 
 
-class Stored(NamedTuple):
-    """A picture of the page, and its region in pixels of the image."""
-
-    webp: bytes
-    region: Region
-
-
 class Shown(NamedTuple):
     """Figures and pictures shown.
 
@@ -192,7 +185,7 @@ class Shown(NamedTuple):
     """
 
     galleries: Galleries
-    pictures: Mapping[str, Stored]
+    pictures: Mapping[str, Picture]
     note: str
 
 
@@ -254,11 +247,11 @@ def _encode(figures: Sequence[Figure], source: PictureSource, budget: int) -> En
     return encode_pictures(wanted, source, budget=budget)
 
 
-def _stored(figures: Iterable[Figure], encoded: Encoded) -> dict[str, Stored]:
+def _stored(figures: Iterable[Figure], encoded: Encoded) -> dict[str, Picture]:
     """Pictures by key: whole images fill their figures' view, crops keep their region."""
     pictures = encoded.pictures
     return {
-        figure.key: Stored(pictures[figure.key].webp, pictures[figure.key].region if figure.region else figure.view)
+        figure.key: pictures[figure.key] if figure.region else pictures[figure.key]._replace(region=figure.view)
         for figure in figures
         if figure.key in pictures
     }

@@ -7,10 +7,11 @@ Remote paths are `str` for their whole life, never `pathlib.Path`; local ones ar
   `remove_file`, `remove_folder`, `make_folder`: the same answers for both kinds of path.
 - `reading`: `read_bytes`, `read_range`, `read_text`, `open_stream`; `json_files`: `read_json`, `parse_file`.
 - `atomic`: `write_bytes`, `write_text`, `write_json`, `new_file`, `new_path`, `new_directory`, `shared_directory`,
-  `require_writable`: what is written appears whole.
+  `remove_directory`, `require_writable`: what is written appears whole; `temporary`: `temporary_folder`.
 - `staging`: `local_copy`: a remote file or folder as a local one, for code that maps or seeks.
 - `mirror`: `working_folder`: a local folder to work in, pulled from and pushed to a remote one.
-- `versions`: `numbered_versions`, `newest_version`: folders with numbers, of which a model server takes the highest.
+- `versions`: `numbered_versions`, `newest_version`: folders with numbers, of which a model server takes the highest;
+  `publication`: `publish_version`, `remove_version`.
 - `lock`: `exclusive_use`: one process at a time.
 - `tfrecord`: `find_shards`, `read_shard`.
 - `gcs`: Google Cloud Storage itself; the others use it.

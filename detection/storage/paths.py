@@ -156,11 +156,6 @@ def escape(path: str | Path) -> str:
     return glob.escape(str(path))
 
 
-def has_pattern(path: str | Path) -> bool:
-    """Returns whether a path has a character with a meaning in patterns of `files.glob`."""
-    return glob.has_magic(str(path))
-
-
 def literal_path(path: str | Path, key: str = "") -> str:
     """Returns a path as text if TensorFlow finds the files of checkpoints and SavedModels there.
 

@@ -22,9 +22,9 @@ from detection.storage.gcs.client import AbsentError, in_parallel
 from detection.storage.gcs.folders import UNFINISHED, held, probe
 from detection.storage.paths import join, name_of, parent, relative
 from detection.storage.processes import has_ended, this_process
+from detection.storage.temporary import SILENT_SECONDS
 from detection.storage.versions import TEMPORARY_STEM, next_version, version_number
 
-SILENT_SECONDS = 3600.0  # after which a folder of another machine counts as left behind
 _CLAIM = re.compile(rf"(\.{TEMPORARY_STEM}\.[0-9a-f]{{8}}\.tmp|[0-9]+)/{re.escape(UNFINISHED)}")
 _CONTENT = "content"
 

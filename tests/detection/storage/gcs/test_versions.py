@@ -8,8 +8,8 @@ import pytest
 
 from detection.storage import files
 from detection.storage.gcs import objects, versions
-from detection.storage.gcs.versions import SILENT_SECONDS
 from detection.storage.publication import publish_version
+from detection.storage.temporary import SILENT_SECONDS
 from detection.storage.versions import numbered_versions
 from schemas.errors import DataError
 from tests.storage_emulator.fixture import Bucket

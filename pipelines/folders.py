@@ -35,12 +35,8 @@ class RunLayout:
                 "its files there. Choose another folder; the data may be in such a folder."
             )
         self.artifacts = join(self.root, "artifacts")
-        self.file_records = join(self.artifacts, ".files")
-        self.unregistered = join(self.root, "unregistered")
         self.training = join(self.root, TRAINING)
         self.history = join(self.root, HISTORY)
-        # A remote one lies in a folder of its own, which is mirrored: see `pipelines.runs.local_files`.
-        self.metadata = join(self.root, *(["metadata"] if is_remote(self.root) else []), "metadata.sqlite")
         self.config = join(self.root, CONFIG_YAML)
         self.summary = join(self.root, SUMMARY_JSON)
         self.log = join(self.root, "run.log")

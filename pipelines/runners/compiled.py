@@ -87,9 +87,9 @@ def _compile(config: Config, image: str, target: Target) -> dict[str, Any]:
     from tfx.orchestration.data_types import RuntimeParameter
     from tfx.orchestration.kubeflow.v2.kubeflow_v2_dag_runner import KubeflowV2DagRunner, KubeflowV2DagRunnerConfig
 
-    from pipelines.pipeline import create_remote_pipeline
+    from pipelines.pipeline import create_pipeline
 
-    pipeline = create_remote_pipeline(config, target)
+    pipeline = create_pipeline(config, target)
     defaults = {
         value.name: value.default
         for node in pipeline.components

@@ -10,8 +10,16 @@ from tfx.types import standard_artifacts, standard_component_specs
 from tfx.types.component_spec import ExecutionParameter
 from tfx.version import __version__
 
+from components.history import driver
 from components.history.execution import recorded
 from components.history.records import RUN_ROOT_KEY
+
+
+class Driver(driver.Driver):
+    """Reuses an execution by the same TFX."""
+
+    CODE = __version__
+
 
 _RUN_ROOT = {RUN_ROOT_KEY: ExecutionParameter(type=str, optional=True)}
 
@@ -36,6 +44,7 @@ class StatisticsGen(components.StatisticsGen):
 
     SPEC_CLASS = StatisticsGenSpec
     EXECUTOR_SPEC = executor_spec.BeamExecutorSpec(StatisticsExecutor)
+    DRIVER_CLASS = Driver
 
     def __init__(self, *, examples: types.BaseChannel, schema: types.BaseChannel, run_root: str) -> None:
         """Wires the component.
@@ -72,6 +81,7 @@ class ExampleValidator(components.ExampleValidator):
 
     SPEC_CLASS = ExampleValidatorSpec
     EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(ValidatorExecutor)
+    DRIVER_CLASS = Driver
 
     def __init__(self, *, statistics: types.BaseChannel, schema: types.BaseChannel, run_root: str) -> None:
         """Wires the component.

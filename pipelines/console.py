@@ -10,7 +10,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -22,7 +22,9 @@ from schemas.errors import DataError
 from schemas.progress import PROGRESS_ATTRIBUTE, WorkProgress
 
 _NODE_EVENT = re.compile(r"(?:Component|node) (\S+) is (running|finished)\.")
-_CACHED_EVENT = re.compile(r"A cached execution \d+ is used\.")
+# Of `components.history`.
+_REUSED_EVENT = re.compile(r"(\S+) reuses the execution of run ")
+_EXECUTED_EVENT = re.compile(r"(\S+) is executed$")
 _PLAIN_INTERVAL_SECONDS = 15.0
 
 
@@ -33,9 +35,10 @@ class RunDisplay(logging.Handler):
 
     Args:
         console: console to draw on.
+        on_execution: called with the id of each node that is executed, not reused.
     """
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, on_execution: Callable[[str], None]) -> None:
         super().__init__(logging.INFO)
         self.console = console
         self._progress = Progress(
@@ -51,7 +54,8 @@ class RunDisplay(logging.Handler):
         )
         self._tasks: dict[str, TaskID] = {}
         self._started: dict[str, float] = {}
-        self._cached: set[str] = set()
+        self._reused: set[str] = set()
+        self._on_execution = on_execution
         self._last_plain = 0.0
 
     @contextlib.contextmanager
@@ -73,8 +77,10 @@ class RunDisplay(logging.Handler):
             self._start(event[1])
         elif event:
             self._finish(event[1])
-        elif _CACHED_EVENT.search(message):
-            self._cached.update(self._running())
+        elif event := _REUSED_EVENT.match(message):
+            self._reused.add(event[1])
+        elif event := _EXECUTED_EVENT.match(message):
+            self._on_execution(event[1])
 
     def _running(self) -> list[str]:
         return list(self._started)[-1:]
@@ -88,7 +94,7 @@ class RunDisplay(logging.Handler):
 
     def _finish(self, node: str) -> None:
         seconds = time.monotonic() - self._started.pop(node, time.monotonic())
-        note = "reused" if node in self._cached else "done"
+        note = "reused" if node in self._reused else "done"
         if self.console.is_terminal:
             self._progress.update(self._bar(node), total=1, completed=1, note=note)
         else:
@@ -112,12 +118,15 @@ class RunDisplay(logging.Handler):
 
 
 @contextlib.contextmanager
-def quiet_run(log_file: Path | None, *, verbose: bool) -> Iterator[Console]:
+def quiet_run(
+    log_file: Path | None, *, verbose: bool, on_execution: Callable[[str], None] = lambda node: None
+) -> Iterator[Console]:
     """Sends the output of the libraries to a log file, and draws the run on stderr.
 
     Args:
         log_file: file to append to; None discards the output.
         verbose: leave the output on the terminal, and draw nothing.
+        on_execution: called with the id of each node that is executed, unless `verbose`.
 
     Yields:
         The terminal, for further drawing.
@@ -130,7 +139,7 @@ def quiet_run(log_file: Path | None, *, verbose: bool) -> Iterator[Console]:
         yield Console(stderr=True)
         return
     with _open_log(log_file) as log, _descriptors_to(log.fileno()) as terminal:
-        display = RunDisplay(Console(file=terminal, emoji=False))
+        display = RunDisplay(Console(file=terminal, emoji=False), on_execution)
         written = logging.StreamHandler(log)
         written.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         # Notebooks and test runners replace sys.stdout and sys.stderr by objects of their own.

@@ -2,7 +2,7 @@
 
 import os
 
-from detection.storage.paths import absolute, is_remote, join, literal_path, require_supported
+from detection.storage.paths import absolute, join, literal_path, require_supported
 from schemas.artifacts import CONFIG_YAML, HISTORY, SUMMARY_JSON, TRAINING
 from schemas.config.config import Config
 from schemas.errors import ConfigError
@@ -22,12 +22,8 @@ class RunLayout:
         require_supported(config.run.root, "run.root")
         self.root = literal_path(absolute(config.run.root), "run.root")
         self.artifacts = join(self.root, "artifacts")
-        self.file_records = join(self.artifacts, ".files")
-        self.unregistered = join(self.root, "unregistered")
         self.training = join(self.root, TRAINING)
         self.history = join(self.root, HISTORY)
-        # A remote one lies in a folder of its own, which is mirrored: see `pipelines.runs.local_files`.
-        self.metadata = join(self.root, *(["metadata"] if is_remote(self.root) else []), "metadata.sqlite")
         self.config = join(self.root, CONFIG_YAML)
         self.summary = join(self.root, SUMMARY_JSON)
         self.log = join(self.root, "run.log")

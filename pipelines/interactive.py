@@ -5,11 +5,9 @@ from typing import NamedTuple
 from tfx.dsl.components.base.base_node import BaseNode
 from tfx.orchestration.experimental.interactive.interactive_context import InteractiveContext
 
-from detection.storage.atomic import write_text
 from pipelines.folders import RunLayout
 from pipelines.pipeline import create_pipeline
 from schemas.config.config import Config
-from schemas.config.config_io import to_yaml
 
 
 class InteractivePipeline(NamedTuple):
@@ -32,11 +30,9 @@ def interactive_pipeline(config: Config) -> InteractivePipeline:
         config: whole configuration; `run.root` is local, `data.root` or `data.splits` is set.
 
     Raises:
-        DataError: no recognised data set, or `run.root` cannot be written.
+        ConfigError: no data set.
     """
     layout = RunLayout(config)
     pipeline = create_pipeline(config)
-    # The trainer reads what its own execution properties do not hold from here.
-    write_text(layout.config, to_yaml(config))
     context = InteractiveContext(pipeline_name=config.run.name, pipeline_root=layout.artifacts)
     return InteractivePipeline(context, {node.id: node for node in pipeline.components})

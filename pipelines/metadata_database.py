@@ -1,7 +1,7 @@
-"""The ML Metadata database of a run: a local SQLite file, or a database of a PostgreSQL or MySQL server.
+"""The ML Metadata database that TFX fills during a run: a scratch file, or a database of a PostgreSQL or MySQL server.
 
-A server's database may serve many a `run.root`.  Each has a pipeline of its own in it, named after
-`run.name` and the root, so that no run reuses, repairs or compares with the results of another root.
+Nothing is read from it after the run.  A server's database is for people who look there; each `run.root` has a
+pipeline of its own in it, named after `run.name` and the root.
 """
 
 import contextlib
@@ -32,18 +32,13 @@ class MetadataDatabase:
     Args:
         settings: section `run.metadata`.
         root: local or remote `run.root`.
-        file: the SQLite file on this machine; not used for a server.
+        file: the SQLite file, which may not exist yet; not used for a server.
     """
 
     def __init__(self, settings: MetadataConfig, *, root: str, file: str | Path) -> None:
         self._settings = settings
         self._suffix = f"-{hashlib.sha256(root.encode()).hexdigest()[:_DIGEST_LENGTH]}"
         self.file = Path(file) if settings.kind == "sqlite" else None
-
-    @classmethod
-    def of_file(cls, file: str | Path) -> "MetadataDatabase":
-        """Returns a SQLite database."""
-        return cls(MetadataConfig(), root="", file=file)
 
     @property
     def place(self) -> str:
@@ -58,15 +53,8 @@ class MetadataDatabase:
         """Returns the name of the pipeline in the database."""
         return config.run.name if self.file is not None else f"{config.run.name}{self._suffix}"
 
-    def is_own(self, pipeline: str) -> bool:
-        """Returns whether a pipeline of this name is one of the `run.root`."""
-        return self.file is not None or pipeline.endswith(self._suffix)
-
-    def connection(self, *, read_only: bool = False) -> mlmd.ConnectionConfig:
+    def connection(self) -> mlmd.ConnectionConfig:
         """Builds the connection, for ML Metadata and for TFX.
-
-        Args:
-            read_only: refuses writes, and creates no SQLite file.
 
         Raises:
             ConfigError: the variable of the password is missing, or the installed ML Metadata does not know
@@ -74,9 +62,8 @@ class MetadataDatabase:
         """
         connection = mlmd.ConnectionConfig()
         if self.file is not None:
-            modes = mlmd.SqliteMetadataSourceConfig
             connection.sqlite.filename_uri = str(self.file)
-            connection.sqlite.connection_mode = modes.READONLY if read_only else modes.READWRITE_OPENCREATE
+            connection.sqlite.connection_mode = mlmd.SqliteMetadataSourceConfig.READWRITE_OPENCREATE
             return connection
         settings = self._settings
         if settings.kind not in connection.DESCRIPTOR.fields_by_name:
@@ -118,14 +105,14 @@ class MetadataDatabase:
             )
         return os.environ[name]
 
-    def open(self, *, read_only: bool = False) -> metadata_store.MetadataStore:
-        """Opens the store; creates it if missing, but no SQLite file if `read_only`.
+    def open(self) -> metadata_store.MetadataStore:
+        """Opens the store; creates it if missing.
 
         Raises:
             ConfigError: see `connection`.
             CocoflowError: the server refuses the connection or cannot be reached.
         """
-        connection = self.connection(read_only=read_only)
+        connection = self.connection()
         if self.file is not None:
             return metadata_store.MetadataStore(connection)
         with _captured_stderr() as captured:

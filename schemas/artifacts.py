@@ -13,6 +13,7 @@ DATA_REPORT_HTML = "data_report.html"  # statistics and issues of the data set
 # Beside every model.
 CONFIG_YAML = "config.yaml"  # whole configuration
 # Categories of the data set, in the order of the network's classes; `name` is null for an output without a category.
+SERVING_DIR = "Format-Serving"  # in a Model artifact: its SavedModel, where TFX looks for one
 LABELS_JSON = "categories.json"
 INIT_REPORT_JSON = "init_report.json"  # variables that a warm start loaded and skipped: `InitReport.as_json`
 
@@ -61,7 +62,7 @@ REPORT_HTML = "report.html"  # report of the evaluation
 BLESSING_JSON = "blessing.json"  # {"blessed", "reasons", "baseline", "checkpoint"}
 SERVING_SAMPLE = "serving_sample.npz"  # images and the model's outputs: `detection.inference.serving_sample`
 
-# At the root of a Model artifact whose push was refused: {"reason", "time"}, until a later push of it is not.
+# At the root of a Model artifact whose push an earlier version refused: {"reason", "time"}.
 REFUSED_JSON = "refused.json"
 
 # PushedModel artifact.

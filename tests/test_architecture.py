@@ -75,12 +75,12 @@ ALLOWED_IMPORTS = {
         "detection.devices",
         "components.saved_model_pusher": "schemas schemas.config detection.storage detection.inference "
         "detection.analysis components.history components.vertex_errors",
-        "pipelines.resolvers": "schemas schemas.config components.history components.coco_example_gen.spans "
-        "components.detection_trainer",
+        "components.selection": "schemas schemas.config detection.storage components.history "
+        "components.detection_trainer components.saved_model_pusher",
         "pipelines": "schemas schemas.config detection.storage detection.datasets detection.analysis "
         "components.coco_example_gen components.coco_example_gen.spans "
         "components.detection_trainer components.coco_evaluator components.saved_model_pusher "
-        "components.record_schema_gen components.beam components.stock pipelines.resolvers",
+        "components.record_schema_gen components.beam components.stock components.selection",
         "pipelines.runners": "detection.storage detection.pretrained schemas schemas.config "
         "components.vertex_errors components.beam pipelines",
         "pipelines.runs": "schemas schemas.config detection.storage detection.datasets detection.models "

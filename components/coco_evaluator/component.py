@@ -16,6 +16,7 @@ from components.coco_evaluator.executor import (
     THRESHOLDS_KEY,
     Executor,
 )
+from components.history.driver import Driver
 from components.history.records import RUN_ROOT_KEY
 from schemas.config.evaluate import EvaluateConfig
 
@@ -51,6 +52,7 @@ class CocoEvaluator(base_beam_component.BaseBeamComponent):
 
     SPEC_CLASS = CocoEvaluatorSpec
     EXECUTOR_SPEC = executor_spec.BeamExecutorSpec(Executor)
+    DRIVER_CLASS = Driver
 
     def __init__(
         self,

@@ -11,11 +11,11 @@ from tfx.types import standard_component_specs as keys
 
 from components.coco_example_gen.conversion import convert
 from components.coco_example_gen.spans.resolution import (
-    DATA_KEY,
     FINGERPRINT_PROPERTY,
     LABEL_MAP_KEY,
     MAX_PIXELS_KEY,
     ON_FAULT_KEY,
+    deciding,
     files_of,
     mark,
     resolve,
@@ -27,7 +27,7 @@ from schemas.config.issues import IssuePolicies
 class Executor(base_beam_executor.BaseBeamExecutor):
     """Turns COCO annotations and images into plain TFRecords, one record per image."""
 
-    @recorded("CocoExampleGen")
+    @recorded("CocoExampleGen", deciding=deciding)
     def Do(  # noqa: N802 (TFX's name)
         self,
         input_dict: dict[str, list[types.Artifact]],
@@ -41,8 +41,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):
         """
         self._log_startup(input_dict, output_dict, exec_properties)
         examples = artifact_utils.get_single_instance(output_dict[keys.EXAMPLES_KEY])
-        if exec_properties.get(DATA_KEY) and FINGERPRINT_PROPERTY not in exec_properties:
-            # Open-source Kubeflow Pipelines runs no driver.
+        if FINGERPRINT_PROPERTY not in exec_properties:  # open-source Kubeflow Pipelines runs no driver
             exec_properties.update(resolve(exec_properties))
         splits = files_of(exec_properties)
         convert(
@@ -56,5 +55,4 @@ class Executor(base_beam_executor.BaseBeamExecutor):
         examples.split_names = artifact_utils.encode_split_names(list(splits))
         # No file format: TFX knows only "tfrecords_gzip", its readers go by the file's ending.
         examples_utils.set_payload_format(examples, example_gen_pb2.FORMAT_TF_EXAMPLE)
-        if FINGERPRINT_PROPERTY in exec_properties:
-            mark(examples, exec_properties)
+        mark(examples, exec_properties)

@@ -1,11 +1,10 @@
 """The trainer's contract: inputs, outputs and parameters."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from tfx import types
 from tfx.dsl.components.base import base_component, executor_spec
-from tfx.orchestration.data_types import RuntimeParameter
 from tfx.types import standard_artifacts
 from tfx.types import standard_component_specs as keys
 from tfx.types.component_spec import ChannelParameter, ComponentSpec, ExecutionParameter
@@ -14,34 +13,25 @@ from components.detection_trainer import custom_job
 from components.detection_trainer.executor import Executor
 from components.detection_trainer.identity import (
     CONFIG_KEY,
-    INITIAL_WEIGHTS_KEY,
     OTHER_SETTINGS_KEY,
     REMOTE_PARAMETERS,
     SPLIT_KEY,
-    VALIDATION_SPLIT_KEY,
-    remote_properties,
-    training_properties,
+    deciding,
+    trainer_properties,
 )
+from components.history import driver as history
 from components.history.records import RUN_ROOT_KEY
 from schemas.artifacts import TRAIN_SPLIT
 from schemas.config.config import Config
 from schemas.config.runtime_parameters import RUNTIME_PARAMETERS
 
 
-class Remote(NamedTuple):
-    """What a training of a compiled pipeline has in place of files of the run's folder.
+class Driver(history.Driver):
+    """Reuses a training of equal deciding parameters."""
 
-    parameters: values of parameters of `schemas.config.runtime_parameters`, by name.
-    job: `custom_job.JOB_KEY` of a Vertex custom job that trains; None: the container does.
-    """
-
-    parameters: Mapping[str, RuntimeParameter]
-    job: str | None = None
-
-    def properties(self, config: Config, split: str) -> dict[str, Any]:
-        """Returns the execution parameters."""
-        given = {name: self.parameters[name] for name in REMOTE_PARAMETERS}
-        return {**remote_properties(config, split), custom_job.JOB_KEY: self.job, **given}
+    def deciding(self, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Returns the parameters that decide about the outputs."""
+        return deciding(parameters)
 
 
 class DetectionTrainerSpec(ComponentSpec):
@@ -51,9 +41,7 @@ class DetectionTrainerSpec(ComponentSpec):
         CONFIG_KEY: ExecutionParameter(type=str),
         RUN_ROOT_KEY: ExecutionParameter(type=str),
         SPLIT_KEY: ExecutionParameter(type=str),
-        INITIAL_WEIGHTS_KEY: ExecutionParameter(type=str, optional=True),
-        VALIDATION_SPLIT_KEY: ExecutionParameter(type=str, optional=True),
-        OTHER_SETTINGS_KEY: ExecutionParameter(type=str, optional=True),
+        OTHER_SETTINGS_KEY: ExecutionParameter(type=str),
         custom_job.JOB_KEY: ExecutionParameter(type=str, optional=True),
         **{name: ExecutionParameter(type=RUNTIME_PARAMETERS[name].kind, optional=True) for name in REMOTE_PARAMETERS},
     }
@@ -78,6 +66,7 @@ class DetectionTrainer(base_component.BaseComponent):
 
     SPEC_CLASS = DetectionTrainerSpec
     EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(Executor)
+    DRIVER_CLASS = Driver
 
     def __init__(
         self,
@@ -87,7 +76,8 @@ class DetectionTrainer(base_component.BaseComponent):
         run_root: str,
         split: str = TRAIN_SPLIT,
         base_model: types.BaseChannel | None = None,
-        remote: Remote | None = None,
+        parameters: Mapping[str, Any] | None = None,
+        job: str | None = None,
     ) -> None:
         """Creates the component.
 
@@ -96,24 +86,22 @@ class DetectionTrainer(base_component.BaseComponent):
             config: its sections `model` and `train` decide whether an earlier result is
                 reused; the other sections, and the keys `WITHOUT_EFFECT` of `train`, may
                 change without training again.
-            run_root: folder of the run, with its config.yaml and the history.
+            run_root: folder of the run, with the history.
             split: name of the split to train on.
             base_model: channel of the `Model` to start from, see `train.init`; may be empty.
-            remote: for a compiled pipeline, whose trainer shares no file with this process.
-
-        Raises:
-            DataError: `train.init.checkpoint` has no weights.
+            parameters: parameters of a submission, by the names of `REMOTE_PARAMETERS`; they replace keys of `config`.
+            job: `custom_job.JOB_KEY` of a Vertex custom job that trains; None: the component's process does.
         """
         super().__init__(
             DetectionTrainerSpec(
                 examples=examples,
                 base_model=base_model,
                 run_root=run_root,
-                **(training_properties(config, split) if remote is None else remote.properties(config, split)),
+                **trainer_properties(config, split),
+                **(parameters or {}),
+                **({} if job is None else {custom_job.JOB_KEY: job}),
                 model=types.Channel(type=standard_artifacts.Model),
                 model_run=types.Channel(type=standard_artifacts.ModelRun),
             ),
-            custom_executor_spec=executor_spec.ExecutorClassSpec(custom_job.Executor)
-            if remote and remote.job
-            else None,
+            custom_executor_spec=None if job is None else executor_spec.ExecutorClassSpec(custom_job.Executor),
         )

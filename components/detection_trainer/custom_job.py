@@ -18,6 +18,7 @@ from tfx.types import artifact_utils
 from tfx.types import standard_component_specs as keys
 
 from components.detection_trainer.executor import train_component
+from components.detection_trainer.identity import deciding
 from components.history.execution import recorded
 from components.vertex_errors import Place, translate_errors
 from detection.storage.atomic import write_json
@@ -36,7 +37,7 @@ _LOGGER = logging.getLogger("cocoflow.trainer")
 class Executor(base_executor.BaseExecutor):
     """Submits the training as a custom job, and takes over its results."""
 
-    @recorded("DetectionTrainer")
+    @recorded("DetectionTrainer", deciding=deciding)
     def Do(  # noqa: N802 (TFX's name)
         self,
         input_dict: dict[str, list[types.Artifact]],

@@ -16,6 +16,7 @@ from tfx.utils import path_utils
 from components.detection_trainer.identity import (
     SPLIT_KEY,
     VALIDATION_SPLIT_KEY,
+    deciding,
     training_identity,
     training_of,
     working_name,
@@ -27,14 +28,14 @@ from components.detection_trainer.working_folder import (
     working_folder,
 )
 from components.history.execution import recorded
-from components.history.read import BASE_MODEL_PROPERTY, CONFIG_PROPERTY, TRAINING_PROPERTY
+from components.history.read import CONFIG_PROPERTY, IDENTITY_PROPERTY, TRAINING_PROPERTY, read_models
 from components.history.records import RUN_ROOT_KEY, store_config
 from components.history.stand_ins import resolved
 from detection.datasets.annotations import differing_categories
 from detection.datasets.importers.label_map import read_dataset_file
 from detection.input_pipeline.record_index import fingerprint_records
 from detection.storage.atomic import new_directory
-from detection.storage.paths import join, parent, relative
+from detection.storage.paths import join, relative
 from detection.storage.reading import read_text
 from detection.storage.staging import local_copy
 from detection.training.distributed.cluster import cluster_from_environment
@@ -53,14 +54,13 @@ from schemas.artifacts import (
     TRAINING_JSON,
     VALIDATION,
 )
-from schemas.config.config_io import from_yaml
 from schemas.errors import DataError
 
 
 class Executor(base_executor.BaseExecutor):
     """Trains a detector and publishes it."""
 
-    @recorded("DetectionTrainer")
+    @recorded("DetectionTrainer", deciding=deciding)
     def Do(  # noqa: N802 (TFX's name)
         self,
         input_dict: dict[str, list[types.Artifact]],
@@ -89,8 +89,8 @@ def train_component(
     """
     examples = sorted(resolved(input_dict[keys.EXAMPLES_KEY]), key=_span, reverse=True)
     run_root = exec_properties[RUN_ROOT_KEY]
-    config, properties = training_of(exec_properties, lambda: from_yaml(read_text(join(run_root, CONFIG_YAML))))
-    base_model = _newest(resolved(input_dict.get(keys.BASE_MODEL_KEY, [])))
+    config, properties = training_of(exec_properties)
+    base_model = next(iter(resolved(input_dict.get(keys.BASE_MODEL_KEY, []))), None)
     shards = _shards(examples, properties[SPLIT_KEY])
     # A split of its own is that of the newest span, as after training.
     validation_shards = _shards(examples[:1], properties[VALIDATION_SPLIT_KEY])
@@ -110,7 +110,8 @@ def train_component(
     working_of = working_folder if leads else shared_folder
     with working_of(join(run_root, TRAINING), name) as working:
         if leads:
-            restore_training(working.local, parent(model_run.uri), name)
+            finished = [one.model_run for one in read_models(run_root) if one.identity == name]
+            restore_training(working.local, finished[::-1], name)
         train(
             config,
             shards=shards,
@@ -125,12 +126,7 @@ def train_component(
             working.push()
             _publish(working.local, model.uri, model_run.uri, name)
     if leads:
-        _describe(model, run_root, properties, examples, base_model)
-
-
-def _newest(models: Sequence[types.Artifact]) -> types.Artifact | None:
-    """Returns the newest of the models: an interactive run passes every model of the channel."""
-    return max(models, key=lambda model: int(model.id), default=None)
+        _describe(model, run_root, name, training_identity(properties, examples))
 
 
 def _shards(examples: Sequence[types.Artifact], split: str) -> list[str]:
@@ -186,23 +182,9 @@ def _publish(working: Path, model: str, model_run: str, name: str) -> None:
         describe_training(folder, name)
 
 
-def _describe(
-    model: types.Artifact,
-    run_root: str,
-    properties: Mapping[str, Any],
-    examples: Sequence[types.Artifact],
-    base_model: types.Artifact | None,
-) -> None:
-    """Writes what the model was trained from into its properties.
-
-    Args:
-        model: published model.
-        run_root: folder of the run, where a copy of the configuration is kept.
-        properties: parameters that decide about the outputs, see `training_of`.
-        examples: artifacts that it was trained on.
-        base_model: model that it started from; None: no model.
-    """
-    model.set_string_custom_property(TRAINING_PROPERTY, training_identity(properties, examples))
-    model.set_int_custom_property(BASE_MODEL_PROPERTY, 0 if base_model is None else base_model.id)
+def _describe(model: types.Artifact, run_root: str, identity: str, training: str) -> None:
+    """Writes into the model's properties what it was trained from; keeps a copy of its configuration in the history."""
+    model.set_string_custom_property(IDENTITY_PROPERTY, identity)
+    model.set_string_custom_property(TRAINING_PROPERTY, training)
     config = store_config(join(run_root, HISTORY), read_text(join(model.uri, CONFIG_YAML)))
     model.set_string_custom_property(CONFIG_PROPERTY, config)

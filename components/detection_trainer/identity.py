@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import yaml
@@ -17,39 +17,19 @@ from schemas.config.runtime_parameters import with_parameters
 from schemas.config.train.training import WITHOUT_EFFECT
 
 CONFIG_KEY = "settings"
-OTHER_SETTINGS_KEY = "other_settings"  # of a compiled training: YAML of what CONFIG_KEY leaves out
+OTHER_SETTINGS_KEY = "other_settings"  # YAML of what CONFIG_KEY leaves out
 SPLIT_KEY = "split"
 INITIAL_WEIGHTS_KEY = "first_weights"
 VALIDATION_SPLIT_KEY = "validation_split"
 
-# Parameters of a submission that reach a compiled training.
+# Parameters of a submission that reach a training.
 REMOTE_PARAMETERS = ("data_root", "model_name", "train_steps", "train_batch_size")
 
 
-def training_properties(config: Config, split: str) -> dict[str, str]:
-    """Returns the component's execution parameters that decide about its outputs.
+def trainer_properties(config: Config, split: str) -> dict[str, str]:
+    """Returns the execution parameters of a training, which hold all settings and need no file.
 
-    Args:
-        config: its sections `model` and `train` count, without the keys `WITHOUT_EFFECT`, and `validation_split`.
-        split: name of the split to train on.
-
-    Raises:
-        DataError: `train.init.checkpoint` has no weights.
-    """
-    # Published weights count by name: `auto` is decided when the training starts, and never again.
-    initial_weights = weights_fingerprint(**configured_weights(config)._asdict())
-    return {
-        CONFIG_KEY: _deciding_settings(config),
-        SPLIT_KEY: split,
-        INITIAL_WEIGHTS_KEY: initial_weights,
-        VALIDATION_SPLIT_KEY: config.validation_split or "",
-    }
-
-
-def remote_properties(config: Config, split: str) -> dict[str, str]:
-    """Returns the execution parameters of a compiled training, which hold all settings and need no file.
-
-    Sections and keys that do not matter to the training are left out: a change of them would train again.
+    Sections and keys that do not matter to the training are left out.
 
     Args:
         config: whole configuration.
@@ -71,35 +51,33 @@ def remote_properties(config: Config, split: str) -> dict[str, str]:
     }
 
 
-def training_of(properties: Mapping[str, Any], run: Callable[[], Config]) -> tuple[Config, dict[str, Any]]:
+def training_of(properties: Mapping[str, Any]) -> tuple[Config, dict[str, str]]:
     """Returns the configuration to train with, and the parameters that decide about the outputs.
 
     Args:
         properties: parameters of this execution.
-        run: reads the whole configuration of the run, for an execution that does not hold all settings.
 
     Raises:
         ConfigError: a parameter of the submission is invalid.
         DataError: `train.init.checkpoint` has no weights.
     """
-    others = properties.get(OTHER_SETTINGS_KEY)
-    if not others:
-        return config_of(properties, run()), dict(properties)
-    config = with_parameters(config_of(properties, from_yaml(others)), properties)
-    return config, training_properties(config, properties[SPLIT_KEY])
-
-
-def config_of(properties: Mapping[str, Any], run: Config) -> Config:
-    """Returns the configuration to train with.
-
-    Args:
-        properties: parameters of this execution, whose keys win.
-        run: the whole configuration of the run, for the keys that do not decide about the outputs.
-    """
-    tree = run.model_dump(mode="json")
+    tree = from_yaml(properties[OTHER_SETTINGS_KEY]).model_dump(mode="json")
     for section, keys in yaml.safe_load(properties[CONFIG_KEY]).items():
         tree[section] |= keys
-    return parse_config(tree)
+    config = with_parameters(parse_config(tree), properties)
+    # Published weights count by name: `auto` is decided when the training starts, and never again.
+    initial_weights = weights_fingerprint(**configured_weights(config)._asdict())
+    return config, {
+        CONFIG_KEY: _deciding_settings(config),
+        SPLIT_KEY: properties[SPLIT_KEY],
+        INITIAL_WEIGHTS_KEY: initial_weights,
+        VALIDATION_SPLIT_KEY: config.validation_split or "",
+    }
+
+
+def deciding(properties: Mapping[str, Any]) -> dict[str, str]:
+    """Returns the parameters of a training that decide about its outputs; raises as `training_of`."""
+    return training_of(properties)[1]
 
 
 def training_identity(properties: Mapping[str, Any], examples: Sequence[types.Artifact]) -> str:
@@ -118,7 +96,7 @@ def working_name(
     """Returns the name of a training's working folder, which a killed training resumes in.
 
     It depends on the content of the examples, not on their place: a run whose examples
-    were written again, or whose metadata were lost, resumes, too.
+    were written again, or whose history was lost, resumes, too.
 
     Args:
         properties: parameters of the execution.
@@ -126,7 +104,7 @@ def working_name(
         categories: COCO categories of the data set.
         base_model: model that it starts from; None: no model.
     """
-    start = [] if base_model is None else [str(base_model.id), base_model.uri]
+    start = [] if base_model is None else [base_model.get_string_custom_property(IDENTITY_PROPERTY) or base_model.uri]
     return _digest([*_deciding(properties), *records, json.dumps(categories, sort_keys=True), *start])
 
 

@@ -9,7 +9,7 @@ import logging
 import re
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from detection.storage import files, mirror
@@ -129,22 +129,20 @@ def describe_training(model_run: Path, name: str) -> None:
     write_json(model_run / TRAINING_JSON, {"training": name, "files": checksums})
 
 
-def restore_training(working: Path, model_runs: str | Path, name: str) -> None:
+def restore_training(working: Path, model_runs: Iterable[str], name: str) -> None:
     """Fills an empty working folder with the checkpoints of the same training, if an undamaged ModelRun has them.
 
     Args:
         working: the training's local working folder.
-        model_runs: local or remote folder of earlier executions' ModelRuns.
+        model_runs: local or remote ModelRuns to look at, in this order.
         name: name of the training.
     """
     if (working / CHECKPOINTS).exists():
         return
-    runs = [run for run in files.list_folders(model_runs) if run.isdecimal()]
-    for run in sorted(runs, key=int, reverse=True):
-        source = _undamaged(join(model_runs, run), name)
+    for path in model_runs:
+        source = _undamaged(path, name)
         if source is None:
             continue
-        path = join(model_runs, run)
         _LOGGER.info("%s: resuming from this finished training, whose outputs have to be made again", path)
         for part in (LOGS, *_RESTORED):
             _copy(source / part, working / part)

@@ -2,14 +2,17 @@
 
 import contextlib
 import functools
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 
 from tfx import types
 
+from components.history.files import entries_of
 from components.history.records import (
+    CODE,
     RUN_ROOT_KEY,
     Failure,
     Record,
@@ -22,15 +25,15 @@ from detection.storage.paths import join, relative
 from schemas.errors import CocoflowError, find_user_error
 from schemas.quoting import one_line
 
-_CODE = "1"
 _NOTEBOOK = "notebook"  # run of components in a notebook, which have no other
 _MAX_ERROR = 500  # characters
 
 Artifacts = dict[str, list[types.Artifact]]
+Deciding = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 Do = Callable[[Any, Artifacts, Artifacts, dict[str, Any]], None]
 
 
-def recorded(component: str, *, code: str = _CODE) -> Callable[[Do], Do]:
+def recorded(component: str, *, code: str = CODE, deciding: Deciding = dict) -> Callable[[Do], Do]:
     """Makes an executor's `Do` write a record of its outputs, or of its failure, when it ends.
 
     Without the parameter `RUN_ROOT_KEY`, nothing is recorded.  A record that cannot be written fails the component.
@@ -38,6 +41,7 @@ def recorded(component: str, *, code: str = _CODE) -> Callable[[Do], Do]:
     Args:
         component: id of the node.
         code: changes when equal parameters and inputs give other outputs.
+        deciding: returns the execution parameters that decide about the outputs.
     """
 
     def decorate(work: Do) -> Do:
@@ -47,8 +51,11 @@ def recorded(component: str, *, code: str = _CODE) -> Callable[[Do], Do]:
             if not root:
                 work(executor, inputs, outputs, parameters)
                 return
+            if all(one.is_external for artifacts in outputs.values() for one in artifacts):
+                return  # reused, see `components.history.driver`
+            logging.getLogger(__name__).info("%s is executed", component)
             run, attempt = _run_of(executor, component, root, outputs)
-            execution = _Execution(component, code, root, run, attempt, datetime.now(UTC), inputs, parameters)
+            execution = _Execution(component, code, deciding, root, run, attempt, datetime.now(UTC), inputs, parameters)
             try:
                 work(executor, inputs, outputs, parameters)
             except Exception as error:
@@ -56,7 +63,8 @@ def recorded(component: str, *, code: str = _CODE) -> Callable[[Do], Do]:
                     execution.record("failed", error=_failure(error))
                 raise
             made = {name: [describe(one) for one in artifacts] for name, artifacts in sorted(outputs.items())}
-            execution.record("done", outputs=made)
+            files = entries_of(output for listed in made.values() for output in listed)
+            execution.record("done", outputs=made, files=files)
 
         return do
 
@@ -65,10 +73,11 @@ def recorded(component: str, *, code: str = _CODE) -> Callable[[Do], Do]:
 
 @dataclass(frozen=True)
 class _Execution:
-    """An execution of a component: its id and code, its run, when it started, and what it reads."""
+    """An execution of a component; fields as arguments of `recorded` and as in a record."""
 
     component: str
     code: str
+    deciding: Deciding
     root: str
     run: str
     attempt: int
@@ -78,18 +87,27 @@ class _Execution:
 
     def record(self, state: Literal["done", "failed"], **result: Any) -> None:
         """Writes the record; the parameters have by now what the component resolved itself."""
-        read = {name: [one.uri for one in resolved(artifacts)] for name, artifacts in sorted(self.inputs.items())}
+        read, deciding = read_uris(self.inputs), self.deciding(self.parameters)
         record = Record(
             component=self.component,
             state=state,
             run=self.run,
             attempt=self.attempt,
-            key=execution_key(self.component, self.code, parameters=self.parameters, inputs=read, root=self.root),
+            key=execution_key(self.component, self.code, parameters=deciding, inputs=read, root=self.root),
             parameters=recorded_parameters(self.parameters),
             inputs=read,
             **result,
         )
         write_record(self.root, record, started=self.started)
+
+
+def read_uris(inputs: Mapping[str, Sequence[types.Artifact]]) -> dict[str, list[str]]:
+    """Returns the URIs of what a component reads, by name; artifacts that stand for others are replaced by these.
+
+    Raises:
+        DataError: a list of artifacts cannot be read.
+    """
+    return {name: [one.uri for one in resolved(artifacts)] for name, artifacts in sorted(inputs.items())}
 
 
 def _failure(error: Exception) -> Failure:

@@ -4,6 +4,7 @@
 versions may still write them.  To be removed two releases after the first with `components.history.records`.
 """
 
+import contextlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,9 +13,11 @@ from typing import Annotated
 from pydantic import Field, TypeAdapter
 
 from components.history.records import Output, Record, Value, read_all
-from detection.storage.files import is_dir, list_folder
+from detection.storage.files import is_dir, is_file, list_folder
+from detection.storage.json_files import read_json
 from detection.storage.paths import join
-from schemas.artifacts import HISTORY
+from schemas.artifacts import HISTORY, REFUSED_JSON, TRAINING_JSON
+from schemas.errors import DataError
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,15 @@ def read_old_records(root: str, component: str) -> list[Record]:
     return read_all(adapter, paths, convert)
 
 
+def was_refused(model: str) -> bool:
+    """Returns whether an earlier version refused to push a model, and has not pushed it since.
+
+    Args:
+        model: URI of the model.
+    """
+    return is_file(join(model, REFUSED_JSON))
+
+
 def _examples(old: _Examples) -> Record:
     properties: dict[str, Value] = {
         "data_source": old.source,
@@ -83,11 +95,15 @@ def _model(old: _Model) -> Record:
     if old.config is not None:
         properties["config"] = old.config
     base = [] if old.base_model is None else [old.base_model]
+    # artifacts/DetectionTrainer/model/7, or <...>/DetectionTrainer/model in a compiled pipeline.
+    model_run = "/model_run".join(old.uri.rsplit("/model", maxsplit=1))
+    with contextlib.suppress(DataError, KeyError, TypeError):  # gone
+        properties["identity"] = str(read_json(join(model_run, TRAINING_JSON))["training"])
     return Record(
         "DetectionTrainer",
         "done",
         inputs={"examples": list(old.examples), "base_model": base},
-        outputs={"model": [Output(old.uri, "Model", properties)]},
+        outputs={"model": [Output(old.uri, "Model", properties)], "model_run": [Output(model_run, "ModelRun")]},
     )
 
 

@@ -1,29 +1,22 @@
-"""What the records of a `run.root` say of examples, models, verdicts and pushes.
-
-That a push was refused is recorded in the folder of the model, by the pusher of every runner.
-"""
+"""What the records of a `run.root` say of examples, models, verdicts and pushes."""
 
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from pydantic import TypeAdapter
 
-from components.history.legacy import read_old_records
-from components.history.records import Output, Record, read_new_records, time_of
-from detection.storage.atomic import write_json
-from detection.storage.files import is_file, remove_file
+from components.history.legacy import read_old_records, was_refused
+from components.history.records import DESTINATION_PROPERTY, Output, Record, read_new_records, time_of
 from detection.storage.json_files import parse_file
-from detection.storage.paths import join
-from schemas.artifacts import REFUSED_JSON
+from schemas.errors import RefusedModelError
 
 # Custom properties.
-IDENTITY_PROPERTY = "identity"  # of `Examples`: equal if made of the same data in the same way
+IDENTITY_PROPERTY = "identity"  # of `Examples` and `Model`: equal if made of the same data in the same way
+DIGEST_PROPERTY = "model_digest"  # of a `PushedModel`: digest of the model's files
 SOURCE_PROPERTY = "data_source"  # of `Examples`: the paths as the user wrote them
 TRAINING_PROPERTY = "training"  # of a `Model`: identity of the training, without the base model
-BASE_MODEL_PROPERTY = "base_model_id"  # of a `Model`: id of the `Model` that its weights started from; 0: none
 CONFIG_PROPERTY = "config"  # of a `Model`: digest of its configuration, see `records.store_config`
 REMOVED_PROPERTY = "removed_versions"  # of a `PushedModel`: JSON list of the versions that `keep_versions` removed then
 # Of every file-based ExampleGen: `tfx.components.example_gen.utils` defines them.
@@ -32,7 +25,6 @@ SPLIT_NAMES_PROPERTY = "split_names"  # of `Examples`, a property of the type: J
 # Of TFX's Evaluator and Pusher.
 BLESSED_PROPERTY = "blessed"
 PUSHED_PROPERTY = "pushed"  # int: 1 or 0
-DESTINATION_PROPERTY = "pushed_destination"  # string: the version's folder
 PUSHED_VERSION_PROPERTY = "pushed_version"  # string: its name
 
 
@@ -57,17 +49,26 @@ class ExamplesRecord:
 class ModelRecord:
     """A trained `Model`.
 
+    record: record of its training.
     training: identity of its training, without the base model.
+    identity: identity of its training, with the base model; "": not known.
     base_model: URI of the model that its weights started from; None: no model.
     examples: URIs of the `Examples` that it was trained on, the newest span first; none in old records.
     config: digest of its configuration, see `records.store_config`; None in old records.
     """
 
+    record: Record
     uri: str
     training: str
+    identity: str
     base_model: str | None
     examples: Sequence[str] = ()
     config: str | None = None
+
+    @property
+    def model_run(self) -> str:
+        """URI of the ModelRun beside it."""
+        return self.record.output("model_run").uri
 
 
 @dataclass(frozen=True)
@@ -104,12 +105,14 @@ class PushRecord:
     version: name of this folder.
     model: URI of the model.
     time: of the push, in ISO format with the time zone.
+    digest: digest of the model's files; None in old records.
     """
 
     destination: str
     version: str
     model: str
     time: str
+    digest: str | None = None
 
 
 def read_records(root: str, component: str) -> list[Record]:
@@ -158,6 +161,19 @@ def read_blessed(root: str) -> set[str]:
     return {record.model for record in read_verdicts(root) if record.blessed}
 
 
+def read_refused(root: str) -> set[str]:
+    """Returns the URIs of the models whose newest push was refused: they do not serve what was evaluated.
+
+    Raises:
+        DataError: a file cannot be read, or is no such record.
+    """
+    refused: dict[str, bool] = {}
+    for record in read_records(root, "SavedModelPusher"):
+        refused[_input(record, "model")] = record.error is not None and record.error.kind == RefusedModelError.__name__
+    old = (model.uri for model in read_models(root) if model.uri not in refused and not model.record.key)
+    return {*(model for model, is_so in refused.items() if is_so), *filter(was_refused, old)}
+
+
 def read_pushes(root: str) -> list[PushRecord]:
     """Reads the records of pushes, oldest first, the last one of each destination."""
     pushes = [
@@ -166,6 +182,7 @@ def read_pushes(root: str) -> list[PushRecord]:
             version=str(pushed.properties[PUSHED_VERSION_PROPERTY]),
             model=_input(record, "model"),
             time=_iso(record.ended),
+            digest=str(pushed.properties[DIGEST_PROPERTY]) if DIGEST_PROPERTY in pushed.properties else None,
         )
         for record, pushed in _made(root, "SavedModelPusher", "pushed_model")
         if pushed.properties.get(PUSHED_PROPERTY) == 1
@@ -190,8 +207,10 @@ def examples_record(examples: Output) -> ExamplesRecord:
 def _model_record(record: Record, model: Output) -> ModelRecord:
     config = model.properties.get(CONFIG_PROPERTY)
     return ModelRecord(
+        record=record,
         uri=model.uri,
         training=str(model.properties.get(TRAINING_PROPERTY, "")),
+        identity=str(model.properties.get(IDENTITY_PROPERTY, "")),
         base_model=_input(record, "base_model") or None,
         examples=record.inputs.get("examples", []),
         config=None if config is None else str(config),
@@ -222,34 +241,3 @@ def _iso(text: str) -> str:
     """Returns a time of a record in ISO format; those of earlier versions have it."""
     time = time_of(text)
     return text if time.year == 1 else time.isoformat(timespec="seconds")
-
-
-def record_refusal(model: str, reason: str) -> None:
-    """Records that the push of a model was refused: it is blessed, but does not serve what was evaluated.
-
-    Args:
-        model: URI of the model.
-        reason: as the user reads it.
-
-    Raises:
-        DataError: the record cannot be written.
-    """
-    write_json(join(model, REFUSED_JSON), {"reason": reason, "time": datetime.now(UTC).isoformat(timespec="seconds")})
-
-
-def forget_refusal(model: str) -> None:
-    """Removes the record of a refusal, if there is one, as the model is pushed.
-
-    Raises:
-        DataError: the record cannot be removed.
-    """
-    remove_file(join(model, REFUSED_JSON))
-
-
-def is_refused(model: str) -> bool:
-    """Returns whether the last push of a model was refused.
-
-    Args:
-        model: URI of the model.
-    """
-    return is_file(join(model, REFUSED_JSON))

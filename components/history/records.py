@@ -33,6 +33,10 @@ _DIGEST_LENGTH = 16
 _NOT_DECIDING = frozenset({RUN_ROOT_KEY})
 
 Value = str | int | float
+Entry = tuple[int, int, str | None]  # size, time in ns or generation, CRC32C in base64 (None: only the size counts)
+CODE = "1"  # of an executor: changes when equal parameters and inputs give other outputs
+RESOLVED_PROPERTY = "resolved"  # 1: the artifact stands for others, see `components.history.stand_ins`
+DESTINATION_PROPERTY = "pushed_destination"  # of a `PushedModel`, named by TFX: folder of the version
 
 
 @dataclass(frozen=True)
@@ -80,6 +84,7 @@ class Record:
         parameters: execution parameters; long ones by their digest.
         inputs: URIs of the artifacts that it read, by name.
         outputs: artifacts that it made, by name; empty if it failed.
+        files: files of the outputs by path, see `components.history.files`.
         error: None: it did not fail.
         version: of this structure.
     """
@@ -96,6 +101,7 @@ class Record:
     parameters: dict[str, Value] = field(default_factory=dict)
     inputs: dict[str, list[str]] = field(default_factory=dict)
     outputs: dict[str, list[Output]] = field(default_factory=dict)
+    files: dict[str, Entry] = field(default_factory=dict)
     error: Failure | None = None
     version: Annotated[int, Field(ge=1, le=_VERSION)] = _VERSION
 
@@ -136,7 +142,7 @@ def properties_of(artifact: Any) -> dict[str, Value]:
     for source in (artifact.properties, artifact.custom_properties):
         for name, value in source.items():
             kind = value.WhichOneof("value")
-            if kind in ("string_value", "int_value", "double_value"):
+            if kind in ("string_value", "int_value", "double_value") and name != "is_external":
                 properties[name] = getattr(value, kind)
     return properties
 
@@ -179,14 +185,20 @@ def write_record(root: str, record: Record, *, started: datetime) -> None:
     write_json(join(folder, name), _with_paths(asdict(record), _relative_to(root)))
 
 
-def read_new_records(root: str, component: str) -> list[Record]:
+def read_new_records(root: str, component: str, *, key: str = "") -> list[Record]:
     """Reads the records of a component, oldest first; see `components.history.read` for those of earlier versions.
+
+    Args:
+        root: `run.root`.
+        component: id of the node.
+        key: of the executions to read; "": all.
 
     Raises:
         DataError: a file cannot be read, or is no such record.
     """
     folder = join(root, HISTORY, component)
-    return read_all(_RECORD, [join(folder, name) for name in _names(folder)], lambda one: _restored(one, root))
+    names = [name for name in _names(folder) if not key or name.split("-", maxsplit=2)[1] == key]
+    return read_all(_RECORD, [join(folder, name) for name in names], lambda one: _restored(one, root))
 
 
 def read_all(adapter: TypeAdapter[Any], paths: list[str], convert: Callable[[Any], Any]) -> list[Any]:
@@ -197,8 +209,8 @@ def read_all(adapter: TypeAdapter[Any], paths: list[str], convert: Callable[[Any
     """
     remedy = "Restore the file, or remove it: then the runs do not know of what it records."
     with ThreadPoolExecutor(READERS) as pool:
-        read = pool.map(lambda path: parse_file(adapter, path, what="a record of a run", remedy=remedy), paths)
-        return [convert(one) for one in read]
+        read = lambda path: convert(parse_file(adapter, path, what="a record of a run", remedy=remedy))  # noqa: E731
+        return list(pool.map(read, paths))
 
 
 def time_of(text: str) -> datetime:
@@ -233,7 +245,7 @@ def _with_paths(value: Any, convert: Callable[[str], str]) -> Any:
     if isinstance(value, str):
         return convert(value)
     if isinstance(value, dict):
-        return {key: _with_paths(one, convert) for key, one in value.items()}
+        return {convert(key): _with_paths(one, convert) for key, one in value.items()}
     return [_with_paths(one, convert) for one in value] if isinstance(value, list | tuple) else value
 
 

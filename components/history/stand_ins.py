@@ -6,13 +6,12 @@ from dataclasses import asdict
 from pydantic import TypeAdapter
 from tfx import types
 
-from components.history.records import Output, properties_of
+from components.history.records import RESOLVED_PROPERTY, Output, properties_of
 from detection.storage.atomic import write_json
 from detection.storage.json_files import parse_file
 from detection.storage.paths import join
 from schemas.artifacts import RESOLVED_JSON
 
-_RESOLVED_PROPERTY = "resolved"  # 1: the artifact's folder has nothing but RESOLVED_JSON
 _LIST = TypeAdapter(dict[str, list[Output]])
 
 
@@ -27,7 +26,7 @@ def resolve_to(output: types.Artifact, artifacts: Sequence[Output]) -> None:
         DataError: the list cannot be written.
     """
     write_json(join(output.uri, RESOLVED_JSON), {"artifacts": [asdict(one) for one in artifacts]})
-    output.set_int_custom_property(_RESOLVED_PROPERTY, 1)
+    output.set_int_custom_property(RESOLVED_PROPERTY, 1)
 
 
 def resolved(artifacts: Iterable[types.Artifact]) -> list[types.Artifact]:
@@ -38,11 +37,11 @@ def resolved(artifacts: Iterable[types.Artifact]) -> list[types.Artifact]:
     """
     actual: list[types.Artifact] = []
     for artifact in artifacts:
-        if not artifact.get_int_custom_property(_RESOLVED_PROPERTY):
+        if not artifact.get_int_custom_property(RESOLVED_PROPERTY):
             actual.append(artifact)
             continue
         listed = parse_file(_LIST, join(artifact.uri, RESOLVED_JSON), what="a list of artifacts", remedy="Run again.")
-        actual += [make_artifact(type(artifact), one) for one in listed["artifacts"]]
+        actual += [fill(type(artifact)(), one) for one in listed["artifacts"]]
     return actual
 
 
@@ -51,9 +50,8 @@ def describe(artifact: types.Artifact) -> Output:
     return Output(artifact.uri, artifact.type_name, properties_of(artifact.mlmd_artifact))
 
 
-def make_artifact(kind: type[types.Artifact], output: Output) -> types.Artifact:
-    """Returns an artifact as a record describes it, the inverse of `describe`."""
-    artifact = kind()
+def fill(artifact: types.Artifact, output: Output) -> types.Artifact:
+    """Gives an artifact the URI and the properties that a record has, the inverse of `describe`; returns it."""
     artifact.uri = output.uri
     for name, value in output.properties.items():
         if name == "split_names":

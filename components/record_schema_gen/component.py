@@ -9,6 +9,7 @@ from tfx.types import standard_component_specs as keys
 from tfx.types.component_spec import ChannelParameter, ComponentSpec, ExecutionParameter
 
 import schemas
+from components.history.driver import Driver
 from components.history.records import RUN_ROOT_KEY
 from components.record_schema_gen.executor import SCHEMA_TEXT_KEY, Executor
 
@@ -34,6 +35,7 @@ class RecordSchemaGen(base_component.BaseComponent):
 
     SPEC_CLASS = RecordSchemaGenSpec
     EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(Executor)
+    DRIVER_CLASS = Driver
 
     def __init__(self, *, run_root: str | None = None) -> None:
         """Creates the component with the schema of this installation.

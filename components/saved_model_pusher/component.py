@@ -7,6 +7,7 @@ from tfx.types import standard_artifacts
 from tfx.types import standard_component_specs as keys
 from tfx.types.component_spec import ChannelParameter, ComponentSpec, ExecutionParameter
 
+from components.history.driver import Driver
 from components.history.records import RUN_ROOT_KEY
 from components.saved_model_pusher.executor import (
     CONFIG_KEY,
@@ -46,6 +47,7 @@ class SavedModelPusher(base_component.BaseComponent):
 
     SPEC_CLASS = SavedModelPusherSpec
     EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(Executor)
+    DRIVER_CLASS = Driver
 
     def __init__(
         self,

@@ -1,7 +1,6 @@
 """Executor of the pusher: publishes a blessed model, and records its destination or the refusal."""
 
 import json
-import logging
 from typing import Any
 
 from tfx import types
@@ -13,20 +12,19 @@ from tfx.utils import path_utils
 
 from components.history.execution import recorded
 from components.history.read import (
-    DESTINATION_PROPERTY,
+    DIGEST_PROPERTY,
     PUSHED_PROPERTY,
     PUSHED_VERSION_PROPERTY,
     REMOVED_PROPERTY,
-    forget_refusal,
-    record_refusal,
 )
+from components.history.records import DESTINATION_PROPERTY
 from components.saved_model_pusher.model_registry import Registration, register
 from components.saved_model_pusher.push import Pushed, PushRequest, push
+from components.saved_model_pusher.pushed_versions import ADDED_FILES, digest_of
 from detection.storage.atomic import write_json
 from detection.storage.paths import join, name_of
 from schemas.artifacts import POINTER_JSON, VALIDATION_JSON
 from schemas.config.config import PushConfig
-from schemas.errors import DataError, RefusedModelError
 
 PUSH_DIRECTORY_KEY = "push_directory"
 CONFIG_KEY = "config"  # JSON of a PushConfig, or absent: defaults
@@ -38,15 +36,13 @@ REGISTRATION_KEY = "registration"  # JSON of a `Registration`; absent: models ar
 REGISTERED_PROPERTY = "registered_model"  # string: resource name in Vertex AI, with the version
 ENDPOINT_PROPERTY = "endpoint"  # string: resource name in Vertex AI
 
-_LOGGER = logging.getLogger("cocoflow.pusher")
-
 
 class Executor(base_executor.BaseExecutor):
     """Publishes a blessed model; records any other as not pushed.
 
     The artifact holds a pointer, not a second copy: the model stays in the Model artifact
-    that the pointer names.  A refusal is recorded in the folder of the Model artifact, until the
-    model is pushed: the ModelBlessing, which says what was evaluated, stays.
+    that the pointer names.  The ModelBlessing of a refused model stays: it says what was
+    evaluated; the record of the refusal keeps later models from being compared with it.
     """
 
     @recorded("SavedModelPusher")
@@ -68,8 +64,9 @@ class Executor(base_executor.BaseExecutor):
             pushed_model.set_int_custom_property(PUSHED_PROPERTY, 0)
             return
         model = artifact_utils.get_single_instance(input_dict[keys.MODEL_KEY])
-        pushed = _push(make_request(model, input_dict, exec_properties), model.uri)
-        _record(pushed_model, pushed, model.uri)
+        request = make_request(model, input_dict, exec_properties)
+        pushed = push(request)
+        _record(pushed_model, pushed, model.uri, request.saved_model)
         if exec_properties.get(REGISTRATION_KEY):
             _register(pushed_model, pushed.version, exec_properties[REGISTRATION_KEY])
 
@@ -100,24 +97,12 @@ def is_blessed(input_dict: dict[str, list[types.Artifact]]) -> bool:
     return bool(blessings) and all(model_utils.is_model_blessed(blessing) for blessing in blessings)
 
 
-def _push(request: PushRequest, model_uri: str) -> Pushed:
-    try:
-        pushed = push(request)
-    except RefusedModelError as refusal:
-        try:
-            record_refusal(model_uri, str(refusal))
-        except DataError as error:
-            _LOGGER.warning("later models may be compared with this one, as its refusal is not recorded: %s", error)
-        raise
-    forget_refusal(model_uri)
-    return pushed
-
-
-def _record(pushed_model: types.Artifact, pushed: Pushed, model_uri: str) -> None:
+def _record(pushed_model: types.Artifact, pushed: Pushed, model_uri: str, saved_model: str) -> None:
     destination, version = pushed.version, name_of(pushed.version)
     pushed_model.set_int_custom_property(PUSHED_PROPERTY, 1)
     pushed_model.set_string_custom_property(DESTINATION_PROPERTY, destination)
     pushed_model.set_string_custom_property(PUSHED_VERSION_PROPERTY, version)
+    pushed_model.set_string_custom_property(DIGEST_PROPERTY, digest_of(saved_model, ignored=ADDED_FILES))
     if pushed.removed:
         pushed_model.set_string_custom_property(REMOVED_PROPERTY, json.dumps(pushed.removed))
     if pushed.validation is not None:

@@ -82,9 +82,9 @@ def _compile(config: Config, image: str, platform: Target) -> tuple[dict[str, An
     from tfx.orchestration.data_types import RuntimeParameter
     from tfx.orchestration.kubeflow.v2.kubeflow_v2_dag_runner import KubeflowV2DagRunner, KubeflowV2DagRunnerConfig
 
-    from pipelines.pipeline import create_remote_pipeline
+    from pipelines.pipeline import create_pipeline
 
-    pipeline = create_remote_pipeline(config, custom_jobs=platform.runs_custom_jobs)
+    pipeline = create_pipeline(config, compiled=True, custom_jobs=platform.runs_custom_jobs)
     defaults = {
         value.name: value.default
         for node in pipeline.components

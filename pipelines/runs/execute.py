@@ -3,10 +3,12 @@
 import contextlib
 import logging
 import os
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from components.beam.preflight import require_runner
 from components.coco_example_gen.spans.locate import locate, source_of
+from components.history.read import read_records
 from detection.storage.atomic import require_writable, write_json, write_text
 from detection.storage.files import remove_file
 from detection.storage.lock import exclusive_use
@@ -16,8 +18,7 @@ from pipelines.console import quiet_run
 from pipelines.folders import RunLayout
 from pipelines.metadata_database import MetadataDatabase, passwords_hidden
 from pipelines.runs.history import OpenRun, RunHistory, recorded_run, require_id
-from pipelines.runs.local_files import local_files
-from pipelines.runs.metadata import check_metadata, metadata_failures_explained, open_run_store
+from pipelines.runs.run_log import local_log
 from pipelines.runs.run_record import DataRead
 from pipelines.runs.start_check import check_run
 from schemas.artifacts import TRAIN_SPLIT
@@ -26,7 +27,6 @@ from schemas.config.config_io import to_yaml
 from schemas.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
-    from components.coco_example_gen.spans.span_paths import SpanSplits
     from pipelines.runs.results import RunResults
 
 _LOGGER = logging.getLogger("cocoflow.run")
@@ -68,16 +68,15 @@ def execute_run(
         }
         history = RunHistory(layout.root)
         recorded = recorded_run(history, use, run_id=run_id, config_yaml=to_yaml(config), fields=fields)
-        with recorded as open_run, local_files(layout, use) as local:
-            database = MetadataDatabase(config.run.metadata, root=layout.root, file=local.database)
-            check_metadata(layout, database)
+        with recorded as open_run, local_log(layout, use) as log:
             require_writable(layout.push_directory)
             write_text(layout.config, to_yaml(config))
             # The summary of an earlier run must not pass for this one's.
             remove_file(layout.summary)
-            with quiet_run(local.log, verbose=verbose):
-                check_run(config, located.files, is_first=_is_first(database))
-                results = _run_pipeline(config, layout, database, located, open_run)
+            with quiet_run(log, verbose=verbose, on_execution=open_run.tell_component):
+                is_first = not read_records(layout.root, "DetectionTrainer")
+                check_run(config, located.files, is_first=is_first)
+                results = _run_pipeline(config, layout, open_run, ended=history.ended())
             results = results._replace(images=located.files[config.evaluate.split].images)
             use.require_held()
             write_json(layout.summary, {"run_id": open_run.record.id, **results.summary()})
@@ -93,39 +92,29 @@ def _require_one_machine() -> None:
         )
 
 
-def _is_first(database: MetadataDatabase) -> bool:
-    if database.file is not None:
-        return not database.file.exists()
-    return open_run_store(database).is_empty()
-
-
-def _run_pipeline(
-    config: Config, layout: RunLayout, database: MetadataDatabase, located: "SpanSplits", open_run: OpenRun
-) -> "RunResults":
+def _run_pipeline(config: Config, layout: RunLayout, open_run: OpenRun, *, ended: Collection[str]) -> "RunResults":
     _LOGGER.info("loading TFX, which takes half a minute")
     from components.detection_trainer.working_folder import remove_served
     from pipelines.pipeline import create_pipeline
     from pipelines.runners.local import RUNNERS
-    from pipelines.runs.repair import record_outputs, repair
+    from pipelines.runs.repair import sweep
     from pipelines.runs.results import read_nodes, read_results, run_fields
 
-    pipeline = create_pipeline(config, located, database=database)
     run_id = f"{open_run.record.id}.{open_run.record.attempt}"
-    with metadata_failures_explained(layout, database):
-        repair(layout, database, [component.id for component in pipeline.components])
-        open_run.update(metadata_run=run_id)
-        open_run.write()
+    with scratch_tempdir() as scratch, passwords_hidden():
+        database = MetadataDatabase(config.run.metadata, root=layout.root, file=scratch / "metadata.sqlite")
+        store = database.open()
+        pipeline = create_pipeline(config, database=database, scratch=scratch / "pipeline")
+        sweep(layout, [component.id for component in pipeline.components], ended)
         try:
-            with scratch_tempdir(), passwords_hidden():
-                RUNNERS[open_run.record.runner](pipeline, run_id)
+            RUNNERS[open_run.record.runner](pipeline, run_id)
         except BaseException:
             # A failure here must not hide that of the run.
             with contextlib.suppress(Exception):
-                open_run.update(**run_fields(read_nodes(database.open(read_only=True), run_id)))
+                open_run.update(**run_fields(read_nodes(store, run_id)))
             raise
-        nodes = read_nodes(database.open(read_only=True), run_id)
+        nodes = read_nodes(store, run_id)
         with contextlib.suppress(DataError):  # `read_results` says which output is missing
             open_run.update(**run_fields(nodes))
         remove_served(layout.training)
-        record_outputs(layout, database)
         return read_results(nodes)

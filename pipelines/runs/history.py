@@ -25,6 +25,7 @@ from detection.storage.lock import Use
 from detection.storage.paths import is_remote, join, name_of
 from detection.storage.processes import in_words, this_process
 from pipelines.folders import RemoteLayout
+from pipelines.runners.local import RUNNERS
 from pipelines.runs.run_record import DONE, FAILED, INTERRUPTED, RUNNING, SUBMITTED, ConfigCopy, RunRecord
 from schemas.artifacts import HISTORY
 from schemas.config.config import Config
@@ -112,6 +113,10 @@ class RunHistory:
                 closed.append(record.id)
         return closed
 
+    def ended(self) -> set[str]:
+        """Returns the ids of the runs, of which the open one is another attempt, whose outputs nobody writes."""
+        return {record.id for record in self.read_all() if record.runner in RUNNERS}
+
     def _path(self, run_id: str) -> str:
         return join(self._runs, f"{require_id(run_id)}.json")
 
@@ -139,6 +144,12 @@ class OpenRun:
             DataError: it cannot be written.
         """
         self._history.write(self.record)
+
+    def tell_component(self, node: str) -> None:
+        """Stores the component that is executed now, for `status`; a failure must not end the run."""
+        self.update(now=node)
+        with contextlib.suppress(CocoflowError):
+            self.write()
 
     def end(self, state: str, error: str | None = None) -> None:
         """Stores the record with its last state."""
@@ -254,7 +265,9 @@ def new_id() -> str:
 def _ended(record: RunRecord, state: str, *, error: str | None) -> RunRecord:
     ended = _now()
     seconds = (_instant(ended) - _instant(record.started)).total_seconds()
-    return record.model_copy(update={"state": state, "ended": ended, "seconds": round(seconds, 3), "error": error})
+    return record.model_copy(
+        update={"state": state, "now": None, "ended": ended, "seconds": round(seconds, 3), "error": error}
+    )
 
 
 def _reason(error: BaseException) -> str:

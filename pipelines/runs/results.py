@@ -1,4 +1,4 @@
-"""The results of a finished run: read from its ML Metadata, and printed."""
+"""The results of a run that ends: read from the ML Metadata of this attempt and from the outputs, and printed."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -8,22 +8,19 @@ from ml_metadata.metadata_store import metadata_store
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 from rich.console import Console
 
-from components.history.read import examples_record, read_verdict
-from components.history.records import Output, properties_of
+from components.history.read import PUSHED_PROPERTY, examples_record, read_verdict
+from components.history.records import DESTINATION_PROPERTY, RESOLVED_PROPERTY, Output, properties_of
 from detection.coco.summary import metrics_tables, read_metrics, slice_table
-from detection.storage.files import is_dir
+from detection.storage.files import is_dir, is_file
 from detection.storage.paths import join
-from pipelines.runs.artifact_files import first_missing, pushed_path
-from pipelines.runs.metadata import node_name
 from pipelines.runs.outlook import label_errors, longer_command, predict_command, training_outlook
-from schemas.artifacts import BLESSING_JSON, LOGS, METRICS_JSON, REPORT_HTML
+from schemas.artifacts import BLESSING_JSON, LABELS_JSON, LOGS, METRICS_JSON, REPORT_HTML, SAVED_MODEL_FILE
 from schemas.config.train.training import TrainConfig
 from schemas.errors import CocoflowError, DataError
 from schemas.metrics import metrics_by_iou_type
 from schemas.program import installed_command
 
-_STATES = {mlmd.Execution.CACHED: "reused", mlmd.Execution.COMPLETE: "done"}
-_REPORTED = ("evaluation", "model_run", "pushed_model")
+_REPORTED = {"evaluation": METRICS_JSON, "model_run": LABELS_JSON}  # outputs, and a file that each has
 
 
 class NodeResult(NamedTuple):
@@ -98,14 +95,29 @@ def read_nodes(store: metadata_store.MetadataStore, run_id: str) -> RunNodes:
     executions = sorted(store.get_executions_by_context(run.id), key=lambda execution: execution.id) if run else []
     outputs = {execution.id: _outputs(store, execution.id) for execution in executions}
     nodes = {
-        node_name(store, execution.id): NodeResult(
-            _STATES.get(execution.last_known_state, "failed"),
+        _node_name(store, execution.id): NodeResult(
+            _state(execution, outputs[execution.id]),
             (execution.last_update_time_since_epoch - execution.create_time_since_epoch) / 1000,
             {key: artifact.uri for key, artifact in outputs[execution.id].items()},
         )
         for execution in executions
     }
-    return RunNodes(nodes, {key: artifact for named in outputs.values() for key, artifact in named.items()})
+    made = ((key, artifact) for named in outputs.values() for key, artifact in named.items())
+    return RunNodes(nodes, {key: one for key, one in made if RESOLVED_PROPERTY not in properties_of(one)})
+
+
+def _node_name(store: metadata_store.MetadataStore, execution_id: int) -> str:
+    """Returns the pipeline node of an execution: TFX names a node's context PIPELINE.NODE."""
+    contexts = store.get_contexts_by_execution(execution_id)
+    return next((context.name.rpartition(".")[2] for context in contexts if context.type == "node"), "")
+
+
+def _state(execution: mlmd.Execution, outputs: Mapping[str, mlmd.Artifact]) -> str:
+    if execution.last_known_state != mlmd.Execution.COMPLETE:
+        return "failed"
+    # See `components.history.driver`.
+    external = [artifact.custom_properties["is_external"].int_value for artifact in outputs.values()]
+    return "reused" if external and all(external) else "done"
 
 
 def run_fields(run: RunNodes) -> dict[str, Any]:
@@ -132,7 +144,7 @@ def run_fields(run: RunNodes) -> dict[str, Any]:
             "reasons": verdict.reasons,
         }
     if "pushed_model" in artifacts:
-        fields["pushed_path"] = pushed_path(artifacts["pushed_model"])
+        fields["pushed_path"] = _pushed_path(artifacts["pushed_model"])
     return fields
 
 
@@ -144,7 +156,7 @@ def read_results(run: RunNodes) -> RunResults:
         DataError: an output is missing, such as one removed during the run.
     """
     nodes, artifacts = run
-    evaluation, model_run, _ = (_present(artifacts, key) for key in _REPORTED)
+    evaluation, model_run = (_present(artifacts, key) for key in _REPORTED)
     report, verdict = read_metrics(join(evaluation, METRICS_JSON)), read_verdict(join(evaluation, BLESSING_JSON))
     return RunResults(
         nodes=nodes,
@@ -153,7 +165,7 @@ def read_results(run: RunNodes) -> RunResults:
         slices=report.slices,
         blessed=verdict.blessed,
         reasons=verdict.reasons,
-        pushed=pushed_path(artifacts["pushed_model"]),
+        pushed=_pushed_path(artifacts["pushed_model"]),
         evaluation=evaluation,
         model_run=model_run,
         checkpoint=verdict.checkpoint,
@@ -175,10 +187,25 @@ def _present(artifacts: dict[str, mlmd.Artifact], key: str) -> str:
     """Returns the folder of an output after checking its files."""
     if key not in artifacts:
         raise CocoflowError(f"the run has no {key}: its component did not run. See run.log for the reason.")
-    missing = first_missing(artifacts[key])
-    if missing is not None:
-        raise DataError(f"{missing}: missing, though this run produced or reused it. Run again to produce it anew.")
+    path = join(artifacts[key].uri, _REPORTED[key])
+    if not is_file(path):
+        raise DataError(f"{path}: missing, though this run produced or reused it. Run again to produce it anew.")
     return str(artifacts[key].uri)
+
+
+def _pushed_path(pushed: mlmd.Artifact) -> str | None:
+    """Returns the folder of the pushed version; None: the model was not pushed.
+
+    Raises:
+        DataError: the version is not there.
+    """
+    properties = properties_of(pushed)
+    if not properties.get(PUSHED_PROPERTY):
+        return None
+    path = join(str(properties[DESTINATION_PROPERTY]), SAVED_MODEL_FILE)
+    if not is_file(path):
+        raise DataError(f"{path}: missing, though this run produced or reused it. Run again to produce it anew.")
+    return str(properties[DESTINATION_PROPERTY])
 
 
 def _outputs(store: metadata_store.MetadataStore, execution_id: int) -> dict[str, mlmd.Artifact]:

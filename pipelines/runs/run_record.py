@@ -70,7 +70,7 @@ class RunRecord(_Part):
         pipeline: name of the pipeline.
         config: its configuration.
         data: what it read; None: not known.
-        metadata_run: id of the run in ML Metadata; None: not started there.
+        now: component that is executed; None: none, or not known.
         components: states by node, in the order of execution.
         model: URI of the model; None: not trained.
         evaluation: URI of the evaluation; None: not evaluated.
@@ -93,7 +93,7 @@ class RunRecord(_Part):
     pipeline: str = ""
     config: ConfigCopy | None = None
     data: DataRead | None = None
-    metadata_run: str | None = None
+    now: str | None = None
     components: dict[str, ComponentState] = {}
     model: str | None = None
     evaluation: str | None = None

@@ -22,7 +22,6 @@ from detection.storage.json_files import read_json
 from detection.storage.paths import absolute, join, parent
 from detection.storage.reading import read_bytes, read_text
 from detection.storage.versions import newest_version
-from pipelines.runs.artifact_files import SERVING_DIR
 from pipelines.runs.history import RunHistory
 from pipelines.runs.run_record import DONE, RunRecord
 from schemas.artifacts import (
@@ -35,6 +34,7 @@ from schemas.artifacts import (
     METRICS_JSON,
     ORIGIN_JSON,
     SAVED_MODEL_FILE,
+    SERVING_DIR,
 )
 from schemas.config.config_io import from_yaml
 from schemas.errors import CocoflowError, DataError

@@ -1,38 +1,38 @@
 """Shows the runs of a `run.root`, and what they made, from files below it; TFX is not loaded."""
 
 import contextlib
-import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 import rich.box
 import rich.table
-from ml_metadata.proto import metadata_store_pb2 as mlmd
 from rich.console import Console
 from rich.text import Text
 
 from components.coco_example_gen.spans.span_paths import SpanVersion
-from components.history.read import read_examples, read_models, read_pushes, read_verdicts
-from detection.storage.files import is_dir, is_file
-from detection.storage.paths import absolute, is_remote, join, name_of
-from detection.storage.reading import read_text
-from pipelines.folders import RunLayout
-from pipelines.metadata_database import MetadataDatabase
+from components.history.files import damage_of
+from components.history.read import read_records
+from components.history.records import DESTINATION_PROPERTY, Record
+from detection.storage.files import is_dir
+from detection.storage.paths import absolute, name_of
 from pipelines.runs.history import RunHistory
-from pipelines.runs.metadata import RunStore, check_readable, node_name, open_run_store, producer_of
 from pipelines.runs.run_record import DataRead, RunRecord
-from schemas.artifacts import CONFIG_YAML
-from schemas.config.config import Config
-from schemas.config.config_io import from_yaml
-from schemas.errors import CocoflowError, DataError
+from schemas.errors import DataError
 from schemas.quoting import printable
 
+_COMPONENTS = (  # those that make artifacts, in the order of execution
+    "CocoExampleGen",
+    "RecordSchemaGen",
+    "StatisticsGen",
+    "ExampleValidator",
+    "DetectionTrainer",
+    "CocoEvaluator",
+    "SavedModelPusher",
+)
 _AP = "AP"
 _PIPED_COLUMNS = 240  # width of tables that go to a file
 _NONE = "-"
-
-_LOGGER = logging.getLogger("cocoflow.status")
 
 
 class ArtifactState(NamedTuple):
@@ -41,7 +41,7 @@ class ArtifactState(NamedTuple):
     Attributes:
         node: component that made it.
         type: type of the artifact.
-        state: "live"; "deleted": not reused, as its files were damaged; "missing": its folder is not there.
+        state: "live"; "damaged": not reused, as a file is missing or changed; "missing": its folder is not there.
         folder: URI.
     """
 
@@ -92,68 +92,27 @@ def read_status(root: str, *, limit: int | None, with_artifacts: bool) -> Status
         raise DataError(f"--root {root}: no such folder. Name the run.root of a pipeline.")
     history = RunHistory(root)
     runs = history.read_all()
-    store = _open(root)
-    artifacts = None
-    if with_artifacts or not runs:
-        artifacts = _recorded_artifacts(root) if store is None else _listed_artifacts(store)
+    artifacts = _recorded_artifacts(root) if with_artifacts or not runs else None
     if not runs and not artifacts:
         raise DataError(f"--root {root}: no run was recorded here. Name the run.root of a pipeline, see `run --help`.")
     running = [run for run in runs if run.is_open and not run.is_dead]
-    now = {run.id: [] if store is None else _running_nodes(store, run) for run in running}
+    now = {run.id: [] if run.now is None else [run.now] for run in running}
     return Status(root, runs[:limit], now, artifacts)
 
 
-def _open(root: str) -> RunStore | None:
-    """Opens the metadata database if this machine can; the records tell the most without it."""
-    try:
-        path = join(root, CONFIG_YAML)
-        config = from_yaml(read_text(path), path) if is_file(path) else Config()
-        layout = RunLayout(config.model_copy(update={"run": config.run.model_copy(update={"root": root})}))
-        database = MetadataDatabase(config.run.metadata, root=root, file=layout.metadata)
-        if database.file is not None and (is_remote(root) or not database.file.is_file()):
-            return None
-        if database.file is not None:
-            check_readable(layout, database.file)
-        return open_run_store(database, read_only=True)
-    except (CocoflowError, RuntimeError) as error:
-        _LOGGER.warning("without the metadata database: %s", error)
-        return None
-
-
-def _running_nodes(store: RunStore, run: RunRecord) -> list[str]:
-    context = store.store.get_context_by_type_and_name("pipeline_run", run.metadata_run or "")
-    executions = store.store.get_executions_by_context(context.id) if context is not None else []
-    return [
-        node_name(store.store, execution.id)
-        for execution in executions
-        if execution.last_known_state == mlmd.Execution.RUNNING
-    ]
-
-
-def _listed_artifacts(store: RunStore) -> list[ArtifactState]:
-    types = {kind.id: kind.name for kind in store.store.get_artifact_types()}
-    return [
-        ArtifactState(
-            producer_of(store.store, artifact.id),
-            types[artifact.type_id],
-            _state(artifact.uri, mlmd.Artifact.State.Name(artifact.state).lower()),
-            artifact.uri,
-        )
-        for artifact in store.artifacts()
-    ]
-
-
 def _recorded_artifacts(root: str) -> list[ArtifactState]:
-    found = [("CocoExampleGen", "Examples", one.uri) for one in read_examples(root)]
-    found += [("DetectionTrainer", "Model", one.uri) for one in read_models(root)]
-    evaluations = dict.fromkeys(one.evaluation for one in read_verdicts(root) if one.evaluation is not None)
-    found += [("CocoEvaluator", "ModelEvaluation", uri) for uri in evaluations]
-    found += [("SavedModelPusher", "PushedModel", one.destination) for one in read_pushes(root)]
-    return [ArtifactState(node, kind, _state(uri, "live"), uri) for node, kind, uri in found]
+    records = [record for component in _COMPONENTS for record in read_records(root, component)]
+    return [one for record in records for one in _artifacts_of(record)]
 
 
-def _state(uri: str, recorded: str) -> str:
-    return "missing" if recorded == "live" and not is_dir(uri) else recorded
+def _artifacts_of(record: Record) -> Iterator[ArtifactState]:
+    damage = damage_of(record) or ""
+    for output in (output for listed in record.outputs.values() for output in listed):
+        folder = str(output.properties.get(DESTINATION_PROPERTY) or output.uri)
+        if not folder:  # of an earlier version, which did not record it
+            continue
+        state = "damaged" if damage.startswith(f"{folder}/") else "live"
+        yield ArtifactState(record.component, output.type, state if is_dir(folder) else "missing", folder)
 
 
 def print_status(status: Status) -> None:

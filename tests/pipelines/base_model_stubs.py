@@ -5,17 +5,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tfx.orchestration import metadata, pipeline
-
 from components.coco_example_gen.component import CocoExampleGen
 from components.detection_trainer.component import DetectionTrainer
+from components.detection_trainer.identity import REMOTE_PARAMETERS
+from components.selection.base_model import model_to_start_from
+from components.selection.baseline import previous_blessed_model
+from components.selection.span_window import training_window
 from detection.storage.atomic import write_text
-from pipelines.resolvers.base_model import model_to_start_from
-from pipelines.resolvers.baseline import previous_blessed_model
-from pipelines.resolvers.span_window import spans_to_train_on
 from schemas.artifacts import CHECKPOINTS, CONFIG_YAML, LABELS_JSON, LOGS, SAVED_MODEL
 from schemas.config.config import Config
 from schemas.config.config_io import to_yaml
+from schemas.config.runtime_parameters import default_value
 from tests.pipelines.baseline_stubs import StubEvaluator
 
 
@@ -29,22 +29,18 @@ def train(
     write_text(output / SAVED_MODEL / "saved_model.pb", str(base_model))
 
 
-def create_pipeline(root: Path, config: Config, *, blessed: int) -> pipeline.Pipeline:
-    write_text(root / CONFIG_YAML, to_yaml(config))
-    example_gen = CocoExampleGen(data_root=config.data.root)
-    examples = example_gen.outputs["examples"]
-    window = [spans_to_train_on(examples, spans=config.data.window)] if config.data.window > 1 else []
+def make_nodes(root: str, config: Config, *, blessed: int) -> list[Any]:
+    example_gen = CocoExampleGen(config.data, run_root=root)
+    examples, spans = example_gen.outputs["examples"], config.data.window
+    window = [training_window(examples, run_root=root, spans=spans)] if spans > 1 else []
     if window:
         examples = window[0].outputs["examples"]
-    base = model_to_start_from(examples, config=config)
-    trainer = DetectionTrainer(examples=examples, config=config, run_root=str(root), base_model=base.outputs["model"])
-    model = trainer.outputs["model"]
-    baseline = previous_blessed_model(model)
-    evaluator = StubEvaluator(model=model, baseline_model=baseline.outputs["model"], blessed=blessed)
-    return pipeline.Pipeline(
-        pipeline_name="base",
-        pipeline_root=str(root / "artifacts"),
-        components=[example_gen, *window, base, trainer, baseline, evaluator],
-        enable_cache=True,
-        metadata_connection_config=metadata.sqlite_metadata_connection_config(str(root / "metadata.sqlite")),
+    parameters = {name: default_value(config, name) for name in REMOTE_PARAMETERS}
+    base = model_to_start_from(examples, config=config, run_root=root, parameters=parameters)
+    trainer = DetectionTrainer(
+        examples=examples, config=config, run_root=root, base_model=base.outputs["model"], parameters=parameters
     )
+    model = trainer.outputs["model"]
+    baseline = previous_blessed_model(model, run_root=root)
+    evaluator = StubEvaluator(model=model, baseline_model=baseline.outputs["model"], blessed=blessed, run_root=root)
+    return [example_gen, *window, base, trainer, baseline, evaluator]

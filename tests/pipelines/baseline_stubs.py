@@ -1,18 +1,19 @@
-"""Trainer and evaluator that do nothing but what resolving a baseline needs."""
+"""Trainer and evaluator that do nothing but what selecting a baseline needs."""
 
-from pathlib import Path
 from typing import Any
 
 from tfx import types
 from tfx.dsl.components.base import base_component, base_executor, executor_spec
-from tfx.orchestration import metadata, pipeline
 from tfx.types import standard_artifacts
 from tfx.types.component_spec import ChannelParameter, ComponentSpec, ExecutionParameter
 
+from components.history.driver import Driver
+from components.history.execution import recorded
+from components.history.stand_ins import resolved
 from components.saved_model_pusher.component import SavedModelPusher
+from components.selection.baseline import previous_blessed_model
 from detection.storage.atomic import write_text
 from detection.storage.paths import join
-from pipelines.resolvers.baseline import previous_blessed_model
 from schemas.config.config import PushConfig
 
 
@@ -23,12 +24,15 @@ def write_model(folder: str, content: str) -> None:
 
 
 class TrainerExecutor(base_executor.BaseExecutor):
+    @recorded("DetectionTrainer")
     def Do(self, input_dict: Any, output_dict: Any, exec_properties: Any) -> None:  # noqa: N802
-        write_model(output_dict["model"][0].uri, str(exec_properties["seed"]))
+        [model] = output_dict["model"]
+        write_model(model.uri, str(exec_properties["seed"]))
+        model.set_string_custom_property("identity", f"seed {exec_properties['seed']}")
 
 
 class TrainerSpec(ComponentSpec):
-    PARAMETERS = {"seed": ExecutionParameter(type=int)}  # noqa: RUF012
+    PARAMETERS = {"seed": ExecutionParameter(type=int), "run_root": ExecutionParameter(type=str)}  # noqa: RUF012
     INPUTS: dict[str, ChannelParameter] = {}  # noqa: RUF012
     OUTPUTS = {"model": ChannelParameter(type=standard_artifacts.Model)}  # noqa: RUF012
 
@@ -36,65 +40,66 @@ class TrainerSpec(ComponentSpec):
 class StubTrainer(base_component.BaseComponent):
     SPEC_CLASS = TrainerSpec
     EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(TrainerExecutor)
+    DRIVER_CLASS = Driver
 
-    def __init__(self, *, seed: int) -> None:
-        super().__init__(TrainerSpec(seed=seed, model=types.Channel(type=standard_artifacts.Model)))
+    def __init__(self, *, seed: int, run_root: str) -> None:
+        super().__init__(TrainerSpec(seed=seed, run_root=run_root, model=types.Channel(type=standard_artifacts.Model)))
+        self.with_id("DetectionTrainer")
 
 
 class EvaluatorExecutor(base_executor.BaseExecutor):
+    @recorded("CocoEvaluator")
     def Do(self, input_dict: Any, output_dict: Any, exec_properties: Any) -> None:  # noqa: N802
         [blessing] = output_dict["blessing"]
-        [model] = input_dict["model"]
         blessing.set_int_custom_property("blessed", exec_properties["blessed"])
-        blessing.set_int_custom_property("current_model_id", model.id)
         write_text(join(blessing.uri, "BLESSED" if exec_properties["blessed"] else "NOT_BLESSED"), "")
-        baselines = input_dict.get("baseline_model", [])
-        for baseline in baselines:
-            blessing.set_int_custom_property("baseline_model_id", baseline.id)
+        baselines = ",".join(baseline.uri for baseline in resolved(input_dict["baseline_model"]))
+        write_text(join(output_dict["evaluation"][0].uri, "baseline"), baselines)
 
 
 class EvaluatorSpec(ComponentSpec):
-    PARAMETERS = {"blessed": ExecutionParameter(type=int)}  # noqa: RUF012
+    PARAMETERS = {"blessed": ExecutionParameter(type=int), "run_root": ExecutionParameter(type=str)}  # noqa: RUF012
     INPUTS = {  # noqa: RUF012
         "model": ChannelParameter(type=standard_artifacts.Model),
         "baseline_model": ChannelParameter(type=standard_artifacts.Model, optional=True),
     }
-    OUTPUTS = {"blessing": ChannelParameter(type=standard_artifacts.ModelBlessing)}  # noqa: RUF012
+    OUTPUTS = {  # noqa: RUF012
+        "blessing": ChannelParameter(type=standard_artifacts.ModelBlessing),
+        "evaluation": ChannelParameter(type=standard_artifacts.ModelEvaluation),
+    }
 
 
 class StubEvaluator(base_component.BaseComponent):
     SPEC_CLASS = EvaluatorSpec
     EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(EvaluatorExecutor)
+    DRIVER_CLASS = Driver
 
-    def __init__(self, *, model: types.BaseChannel, baseline_model: types.BaseChannel, blessed: int) -> None:
+    def __init__(
+        self, *, model: types.BaseChannel, baseline_model: types.BaseChannel, blessed: int, run_root: str
+    ) -> None:
         super().__init__(
             EvaluatorSpec(
                 model=model,
                 baseline_model=baseline_model,
                 blessed=blessed,
+                run_root=run_root,
                 blessing=types.Channel(type=standard_artifacts.ModelBlessing),
+                evaluation=types.Channel(type=standard_artifacts.ModelEvaluation),
             )
         )
+        self.with_id("CocoEvaluator")
 
 
-def create_pipeline(
-    root: str | Path, *, seed: int, blessed: int, database: Path | None = None, push: PushConfig | None = None
-) -> pipeline.Pipeline:
-    trainer = StubTrainer(seed=seed)
-    baseline = previous_blessed_model(trainer.outputs["model"])
-    evaluator = StubEvaluator(model=trainer.outputs["model"], baseline_model=baseline.outputs["model"], blessed=blessed)
+def make_nodes(root: str, *, seed: int, blessed: int, push: PushConfig | None = None) -> list[Any]:
+    trainer = StubTrainer(seed=seed, run_root=root)
+    model = trainer.outputs["model"]
+    baseline = previous_blessed_model(model, run_root=root)
+    evaluator = StubEvaluator(model=model, baseline_model=baseline.outputs["model"], blessed=blessed, run_root=root)
     pusher = SavedModelPusher(
-        model=trainer.outputs["model"],
+        model=model,
         model_blessing=evaluator.outputs["blessing"],
         push_directory=join(root, "serving"),
         config=push,
+        run_root=root,
     )
-    return pipeline.Pipeline(
-        pipeline_name="baseline",
-        pipeline_root=join(root, "artifacts"),
-        components=[trainer, baseline, evaluator, pusher],
-        enable_cache=True,
-        metadata_connection_config=metadata.sqlite_metadata_connection_config(
-            str(database or join(root, "metadata.sqlite"))
-        ),
-    )
+    return [trainer, baseline, evaluator, pusher]

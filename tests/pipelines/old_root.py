@@ -2,7 +2,7 @@
 
 `old_root.json` holds its small files, each content once.  Two runs made them with stubs of the statistics, the training
 and the evaluation; the second run trained on a window of both spans and started from the first model.  The records of
-the examples, the metadata database and the logs are left out.
+the examples, the metadata database and the logs are left out.  `run` is for `tests.forked_calls`.
 """
 
 import json
@@ -46,3 +46,16 @@ def write_old_root(folder: Path) -> OldRoot:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(stored["contents"][number].replace(_FOLDER, str(folder)))
     return OldRoot(str(folder / "run"))
+
+
+def run(root: str, data: str, log: str) -> None:
+    """The program's command `run` on the root, with the same stubs and a training that only writes its files."""
+    import components.detection_trainer.executor
+    import pipelines.runs.execute
+    from tests.pipelines import base_model_stubs, stubbed_run
+    from tests.pipelines.small_run import run_pipeline
+
+    pipelines.runs.execute.check_run = lambda *_, **__: None
+    components.detection_trainer.executor.train = base_model_stubs.train  # type: ignore[assignment]
+    stubbed_run.replace_executors(log, except_for="DetectionTrainer")
+    assert run_pipeline(root, data, assignments=("train.init.from_previous_model=true",)) == 0

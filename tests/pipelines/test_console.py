@@ -16,7 +16,7 @@ from tests.full_disk import no_file_above
 
 @pytest.fixture
 def display() -> RunDisplay:
-    return RunDisplay(Console(file=io.StringIO(), width=200))
+    return RunDisplay(Console(file=io.StringIO(), width=200), lambda node: None)
 
 
 def _text(display: RunDisplay) -> str:
@@ -31,13 +31,22 @@ def _emit(display: RunDisplay, name: str, message: str, level: int = logging.INF
 
 def test_nodes_of_both_runners_are_told_with_their_end(display: RunDisplay) -> None:
     _emit(display, "absl", "Component CocoExampleGen is running.")
-    _emit(display, "absl", "A cached execution 3 is used.")
+    _emit(display, "components.history.driver", "CocoExampleGen reuses the execution of run mine")
     _emit(display, "absl", "Component CocoExampleGen is finished.")
     _emit(display, "absl", "node DetectionTrainer is running.")
     _emit(display, "absl", "node DetectionTrainer is finished.")
     text = _text(display)
     assert "CocoExampleGen reused" in text
     assert "DetectionTrainer done" in text
+
+
+def test_nodes_that_are_executed_are_told() -> None:
+    told: list[str] = []
+    display = RunDisplay(Console(file=io.StringIO()), told.append)
+    _emit(display, "absl", "Component CocoExampleGen is running.")
+    _emit(display, "components.history.driver", "CocoExampleGen reuses the execution of run mine")
+    _emit(display, "components.history.execution", "DetectionTrainer is executed")
+    assert told == ["DetectionTrainer"]
 
 
 def test_the_flood_is_not_shown_and_our_words_are(display: RunDisplay) -> None:
@@ -64,7 +73,7 @@ def test_training_tells_steps_loss_speed_and_time_left(display: RunDisplay) -> N
 
 
 def test_a_bar_shows_the_progress_of_the_running_node_or_of_the_work() -> None:
-    display = RunDisplay(Console(file=io.StringIO(), width=200, force_terminal=True))
+    display = RunDisplay(Console(file=io.StringIO(), width=200, force_terminal=True), lambda node: None)
     shown = WorkProgress("evaluating", 1200, 5000, "1,200 of 5,000 images, 3 of 3 workers busy")
     record = logging.makeLogRecord({"name": "cocoflow.beam", "msg": shown.note, PROGRESS_ATTRIBUTE: shown})
     display.emit(record)

@@ -38,11 +38,8 @@ def test_the_connections_are_what_the_keys_say() -> None:
     assert (socket.socket, socket.host, socket.port, socket.password) == ("/run/s", "", 0, "")
 
 
-def test_a_sqlite_file_is_not_created_to_read_it(tmp_path: Path) -> None:
-    database = MetadataDatabase.of_file(tmp_path / "m.sqlite")
-    modes = mlmd.SqliteMetadataSourceConfig
-    assert database.connection(read_only=True).sqlite.connection_mode == modes.READONLY
-    assert database.connection().sqlite.connection_mode == modes.READWRITE_OPENCREATE
+def test_without_a_server_it_is_a_file(tmp_path: Path) -> None:
+    database = MetadataDatabase(MetadataConfig(), root="/runs/a", file=tmp_path / "m.sqlite")
     assert database.connection().sqlite.filename_uri == str(tmp_path / "m.sqlite")
 
 
@@ -52,9 +49,9 @@ def test_each_root_has_pipelines_of_its_own_on_a_server(tmp_path: Path) -> None:
     name = first.pipeline_name(config)
     assert name.startswith("digits-")
     assert name == _database("/runs/a", kind="mysql", host="db").pipeline_name(config)
-    assert (first.is_own(name), second.is_own(name), first.is_own("digits")) == (True, False, False)
-    file = MetadataDatabase.of_file(tmp_path / "m.sqlite")
-    assert (file.pipeline_name(config), file.is_own("anything")) == ("digits", True)
+    assert name != second.pipeline_name(config)
+    file = MetadataDatabase(MetadataConfig(), root="/runs/a", file=tmp_path / "m.sqlite")
+    assert file.pipeline_name(config) == "digits"
 
 
 def test_a_library_without_the_server_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,10 @@ from typing import Any
 import pytest
 
 import pipeline_runner
+from components.history.read import read_examples, read_records
+from pipelines.demo_data import make_demo_data
+from tests.forked_calls import forked_calls
+from tests.pipelines import old_root, stubbed_run
 from tests.pipelines.old_root import OldRoot, write_old_root
 
 
@@ -47,3 +51,22 @@ def test_rollback_publishes_the_first_model_again(old: OldRoot) -> None:
     first = Path(old.pushed[0])
     assert newest.name not in (first.name, Path(old.pushed[1]).name)
     assert (newest / "saved_model.pb").read_text() == (first / "saved_model.pb").read_text()
+
+
+@pytest.mark.slow
+def test_run_goes_on_from_its_last_model(old: OldRoot, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_demo_data(tmp_path / "data/3", train_images=3, eval_images=1)
+    log, arguments = tmp_path / "log", (old.root, str(tmp_path / "data/{SPAN}"), str(tmp_path / "log"))
+    with forked_calls(*stubbed_run.MODULES) as call:
+        assert call(f"{old_root.__name__}:run", *arguments) == 0
+        told = stubbed_run.lines(log)
+        assert "CocoEvaluator end" in told
+        assert call(f"{old_root.__name__}:run", *arguments) == 0
+        assert stubbed_run.lines(log) == told, "everything is reused"
+    last = [read_records(old.root, node)[-1] for node in ("DetectionTrainer", "CocoEvaluator")]
+    assert [last[0].inputs["base_model"], last[1].inputs["baseline_model"]] == [[old.models[1]], [old.models[1]]]
+    status = _json(capsys, "status", "--root", old.root)
+    assert [run["state"] for run in status["runs"]] == ["done"] * 4
+    lineage = _json(capsys, "lineage", old.root)
+    assert [one["model"] for one in lineage["chain"]] == [last[0].output("model").uri, *old.models[::-1]]
+    assert len(read_examples(old.root)) == 3

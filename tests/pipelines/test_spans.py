@@ -2,13 +2,14 @@
 
 import json
 import re
-import uuid
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from components.coco_example_gen.spans.dataset_files import files_of
+from components.history.read import ExamplesRecord, read_models, read_outputs, read_records
+from components.history.records import Output
 from schemas.config.config import DataConfig
 from schemas.config.config_io import from_yaml, load_config, to_yaml
 from schemas.errors import ConfigError, DataError
@@ -66,35 +67,23 @@ class Runs:
         self.runner = runner
 
     def __call__(self, *, window: int, **arguments: Any) -> dict[str, str]:
-        """Runs it; the last state of each component, and the spans that were trained on."""
-        from ml_metadata.proto import metadata_store_pb2 as mlmd
+        """Runs it; the state of each component, and the spans that were trained on."""
+        from tests.pipelines.span_stubs import make_nodes
+        from tests.pipelines.stub_runs import run_nodes
 
-        from pipelines.runners.local import RUNNERS
-        from tests.pipelines.span_stubs import create_pipeline
+        states = run_nodes(make_nodes(str(self.root), window=window, **arguments), self.root, runner=self.runner)
+        return {"example_gen": states["CocoExampleGen"], "trainer": states["DetectionTrainer"], "spans": self._spans()}
 
-        RUNNERS[self.runner](create_pipeline(self.root, window=window, **arguments), f"{uuid.uuid4()}.1")
-        store = self.store()
-        newest = max(store.get_contexts_by_type("pipeline_run"), key=lambda context: context.id)
-        executions = store.get_executions_by_context(newest.id)
-        types = {kind.id: kind.name.rpartition(".")[2] for kind in store.get_execution_types()}
-        states = {types[one.type_id]: mlmd.Execution.State.Name(one.last_known_state) for one in executions}
-        trainer = [one.id for one in executions if types[one.type_id] == "StubTrainer"]
-        events = store.get_events_by_execution_ids(trainer)
-        [model] = store.get_artifacts_by_id([one.artifact_id for one in events if one.type == mlmd.Event.OUTPUT])
-        return {
-            "example_gen": states["CocoExampleGen"],
-            "trainer": states["StubTrainer"],
-            "spans": model.custom_properties["spans"].string_value,
-        }
+    def _spans(self) -> str:
+        """The spans of the newest window, by what its record says."""
+        window = read_records(str(self.root), "training_window")[-1].output("examples")
+        listed = json.loads(Path(window.uri, "resolved.json").read_text())["artifacts"]
+        trained = [[one["uri"] for one in listed] == list(model.examples) for model in read_models(str(self.root))]
+        assert any(trained)
+        return ",".join(str(one["properties"]["span"]) for one in listed)
 
-    def store(self) -> Any:
-        import ml_metadata
-        from tfx.orchestration import metadata
-
-        return ml_metadata.MetadataStore(metadata.sqlite_metadata_connection_config(str(self.root / "metadata.sqlite")))
-
-    def examples(self) -> list[Any]:
-        return sorted(self.store().get_artifacts_by_type("Examples"), key=lambda artifact: artifact.id)
+    def examples(self) -> list[Output]:
+        return read_outputs(str(self.root), "CocoExampleGen", "examples")
 
 
 def _train_ids(examples: Any) -> list[int]:
@@ -105,8 +94,8 @@ def _train_ids(examples: Any) -> list[int]:
     return sorted(int(one.features.feature["image/source_id"].bytes_list.value[0]) for one in parsed)
 
 
-NEW = {"example_gen": "COMPLETE", "trainer": "COMPLETE"}
-SAME = {"example_gen": "CACHED", "trainer": "CACHED"}
+NEW = {"example_gen": "done", "trainer": "done"}
+SAME = {"example_gen": "reused", "trainer": "reused"}
 
 
 @pytest.mark.slow
@@ -115,16 +104,16 @@ def test_each_day_trains_on_the_window_that_ends_with_it(tmp_path: Path, runner:
     runs, root = Runs(tmp_path, runner), str(tmp_path / "data/{SPAN:2}")
 
     write_data_set(tmp_path / "data/01", images=1)
-    assert runs(window=2, data_root=root) == {**NEW, "spans": "1"}
+    assert runs(window=2, root=root) == {**NEW, "spans": "1"}
     write_data_set(tmp_path / "data/02", images=2)
-    assert runs(window=2, data_root=root) == {**NEW, "spans": "2,1"}
-    assert runs(window=2, data_root=root) == {**SAME, "spans": "2,1"}
+    assert runs(window=2, root=root) == {**NEW, "spans": "2,1"}
+    assert runs(window=2, root=root) == {**SAME, "spans": "2,1"}
     write_data_set(tmp_path / "data/03", images=3)
-    assert runs(window=2, data_root=root) == {**NEW, "spans": "3,2"}
+    assert runs(window=2, root=root) == {**NEW, "spans": "3,2"}
     if runner == "local":
-        assert runs(window=2, data_root=root, span=3) == {**SAME, "spans": "3,2"}, "the newest, specified"
-        assert runs(window=2, data_root=root, span=2) == {**SAME, "spans": "2,1"}, "a window ends with the span read"
-        assert [one.custom_properties["span"].int_value for one in runs.examples()] == [1, 2, 3]
+        assert runs(window=2, root=root, span=3) == {**SAME, "spans": "3,2"}, "the newest, specified"
+        assert runs(window=2, root=root, span=2) == {**SAME, "spans": "2,1"}, "a window ends with the span read"
+        assert [one.properties["span"] for one in runs.examples()] == [1, 2, 3]
         assert list(map(_train_ids, runs.examples())) == [[1], [1, 2], [1, 2, 3]]
 
 
@@ -135,19 +124,21 @@ def test_versions_and_what_is_recorded_of_them(tmp_path: Path) -> None:
     write_data_set(tmp_path / "19700108/v1", images=1)
     write_data_set(tmp_path / "19700109/v9", images=2)
     write_data_set(tmp_path / "19700109/v10", images=3)
-    sources = {name: (f"{root}/annotations/instances_{name}.json", f"{root}/images") for name in ("train", "val")}
+    sources = {
+        name: {"annotations": f"{root}/annotations/instances_{name}.json", "images": f"{root}/images"}
+        for name in ("train", "val")
+    }
 
-    assert runs(window=3, data_root=root, version=9) == {**NEW, "spans": "8"}
-    assert runs(window=3, data_root=root) == {**NEW, "spans": "8"}
-    assert runs(window=3, data_root=root, span=8, version=10) == {**SAME, "spans": "8"}
-    assert runs(window=3, data_root=root, span=7) == {**NEW, "spans": "7"}
+    assert runs(window=3, root=root, version=9) == {**NEW, "spans": "8"}
+    assert runs(window=3, root=root) == {**NEW, "spans": "8"}
+    assert runs(window=3, root=root, span=8, version=10) == {**SAME, "spans": "8"}
+    assert runs(window=3, root=root, span=7) == {**NEW, "spans": "7"}
     # One of the two versions of day 8, the newest day, and not twice.
     write_data_set(tmp_path / "19700110/v1", images=4)
-    assert runs(window=3, data_root=root) == {**NEW, "spans": "9,8,7"}
+    assert runs(window=3, root=root) == {**NEW, "spans": "9,8,7"}
 
     recorded = [
-        {key: value.int_value for key, value in one.custom_properties.items() if key in ("span", "version")}
-        for one in runs.examples()
+        {key: value for key, value in one.properties.items() if key in ("span", "version")} for one in runs.examples()
     ]
     assert recorded == [
         {"span": 8, "version": 9},
@@ -156,24 +147,16 @@ def test_versions_and_what_is_recorded_of_them(tmp_path: Path) -> None:
         {"span": 9, "version": 1},
     ]
     assert list(map(_train_ids, runs.examples())) == [[1, 2], [1, 2, 3], [1], [1, 2, 3, 4]]
-    fingerprints = {one.custom_properties["input_fingerprint"].string_value for one in runs.examples()}
+    fingerprints = {one.properties["input_fingerprint"] for one in runs.examples()}
     assert len(fingerprints) == 4
     # Data that was corrected replaces what was read before.
     annotations = tmp_path / "19700109/v10/annotations/instances_train.json"
     annotations.write_text(annotations.read_text() + "\n")
-    assert runs(window=3, data_root=root, span=8) == {**NEW, "spans": "8,7"}
-    assert runs(window=3, data_root=root) == {"example_gen": "CACHED", "trainer": "COMPLETE", "spans": "9,8,7"}
+    assert runs(window=3, root=root, span=8) == {**NEW, "spans": "8,7"}
+    assert runs(window=3, root=root) == {"example_gen": "reused", "trainer": "done", "spans": "9,8,7"}
     # The same files, but not the data that the window is one of.
     assert runs(window=3, splits=sources) == {**NEW, "spans": "9"}
-    assert runs(window=3, data_root=str(tmp_path / "19700110/v1")) == {**NEW, "spans": "0"}
-
-
-@pytest.mark.slow
-def test_a_pattern_without_any_span_is_refused_before_anything_runs(tmp_path: Path) -> None:
-    from components.coco_example_gen.component import CocoExampleGen
-
-    with pytest.raises(DataError, match="no span found"):
-        CocoExampleGen(data_root=str(tmp_path / "{SPAN}"))
+    assert runs(window=3, root=str(tmp_path / "19700110/v1")) == {**NEW, "spans": "0"}
 
 
 @pytest.mark.slow
@@ -211,27 +194,18 @@ def test_the_pipeline_takes_window_and_beam_options(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_window_is_counted_in_span_numbers(caplog: pytest.LogCaptureFixture) -> None:
-    from tfx.types import standard_artifacts
+def test_the_window_is_counted_in_span_numbers() -> None:
+    from components.selection.span_window import window_of
 
-    from pipelines.resolvers.span_window import SpanWindowStrategy
-
-    def examples(number: int, span: int, version: int | None = None) -> Any:
-        artifact = standard_artifacts.Examples()
-        artifact.id = number
-        artifact.set_int_custom_property("span", span)
-        if version is not None:
-            artifact.set_int_custom_property("version", version)
-        return artifact
+    def examples(number: int, span: int, version: int | None = None, source: str = "a") -> ExamplesRecord:
+        return ExamplesRecord(str(number), source, span, version, [], "")
 
     known = [examples(1, 3, 2), examples(2, 3, 1), examples(3, 7), examples(4, 5), examples(5, 5), examples(6, 9)]
+    others = [examples(7, 8, source="b")]
 
     def resolved(spans: int, newest: int) -> list[int]:
-        inputs = {"newest": [one for one in known if one.id == newest], "examples": known}
-        result = SpanWindowStrategy(spans).resolve_artifacts(None, inputs)
-        assert result is not None
-        assert result["newest"] == []
-        return [artifact.id for artifact in result["examples"]]
+        own = next(one for one in known if one.uri == str(newest))
+        return [int(one.uri) for one in window_of([*known, *others], own, spans=spans)]
 
     assert resolved(1, newest=3) == [3]
     assert resolved(2, newest=3) == [3], "span 6 was never there"
@@ -239,6 +213,16 @@ def test_the_window_is_counted_in_span_numbers(caplog: pytest.LogCaptureFixture)
     assert resolved(5, newest=3) == [3, 5, 1], "of span 3, the newest version"
     assert resolved(3, newest=4) == [4, 1], "the run's own examples, whatever was read later"
     assert resolved(2, newest=2) == [2]
-    with caplog.at_level("INFO", "cocoflow.window"):
-        resolved(100, newest=6)
-    assert caplog.messages == ["training on a window of 100 spans, of which runs have read 9, 7, 5, 3"]
+    assert resolved(100, newest=6) == [6, 3, 5, 1]
+
+
+@pytest.mark.slow
+def test_examples_that_are_damaged_are_left_out_of_the_window(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    runs, root = Runs(tmp_path, "local"), str(tmp_path / "data/{SPAN}")
+    for span in (1, 2):
+        write_data_set(tmp_path / f"data/{span}", images=span)
+        runs(window=2, root=root)
+    gone = Path(runs.examples()[0].uri, "dataset.json")
+    gone.unlink()
+    assert runs(window=2, root=root) == {"example_gen": "reused", "trainer": "done", "spans": "2"}
+    assert f"{gone} is missing, so these examples are left out" in caplog.text

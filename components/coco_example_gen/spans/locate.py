@@ -1,7 +1,6 @@
 """Locates the files of the data set that a configuration names."""
 
 import json
-from collections.abc import Mapping
 
 from components.coco_example_gen.spans.span_paths import SpanSplits, locate_given, locate_root
 from detection.datasets.layouts import Division
@@ -52,28 +51,18 @@ def require_one_data_set(data: DataConfig) -> None:
         raise ConfigError("no data set: give --data DIR, or data.root or data.splits in the configuration.")
 
 
-def division_of(data: DataConfig) -> Division:
-    """Returns the rules for dividing files into splits."""
-    return Division(data.eval_fraction, data.split_ratios, data.sample_1_of_n)
-
-
 def _locate(data: DataConfig) -> SpanSplits:
     require_one_data_set(data)
     require_supported(data.label_map or "", "data.label_map")
-    division = division_of(data)
+    division = Division(data.eval_fraction, data.split_ratios, data.sample_1_of_n)
     if data.root is not None:
         return locate_root(data.root, division=division, span=data.span, version=data.version)
     given = {name: split.files for name, split in data.splits.items()}
     return locate_given(given, division=division, span=data.span, version=data.version)
 
 
-def data_source(root: str | None, splits: Mapping[str, tuple[str, str | None]]) -> str:
-    """Names the data set that all spans of the same paths belong to."""
-    if root:
-        return absolute(root)
-    return json.dumps({name: absolute(annotations) for name, (annotations, _) in sorted(splits.items())})
-
-
 def source_of(data: DataConfig) -> str:
-    """Names the data set of a configuration, see `data_source`."""
-    return data_source(data.root, {name: split.files for name, split in data.splits.items()})
+    """Names the data set that all spans of the same paths belong to."""
+    if data.root:
+        return absolute(data.root)
+    return json.dumps({name: absolute(split.files[0]) for name, split in sorted(data.splits.items())})

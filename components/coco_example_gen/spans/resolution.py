@@ -14,19 +14,17 @@ from tfx.components.example_gen import utils
 
 from components.coco_example_gen.spans.fingerprint import fingerprint
 from components.coco_example_gen.spans.locate import locate, source_of
-from components.coco_example_gen.spans.span_paths import SpanVersion, fill_version, find_newest, map_paths, splits_at
 from components.history.read import IDENTITY_PROPERTY, SOURCE_PROPERTY
 from detection.datasets.layouts import SplitFiles
+from detection.storage.paths import absolute
 from schemas.artifacts import TRAIN_SPLIT
 from schemas.config.config import Config, DataConfig
 from schemas.config.runtime_parameters import with_parameters
 
 # Execution parameters.
-SPLITS_KEY = "splits"  # JSON: split name -> fields of SplitFiles, with placeholders until they are resolved
-PINNED_SPAN_KEY = "pinned_span"
-PINNED_VERSION_KEY = "pinned_version"
+SPLITS_KEY = "splits"  # resolved: JSON, split name -> fields of SplitFiles
 DATA_SOURCE_KEY = SOURCE_PROPERTY  # of the execution and of its `Examples`
-DATA_KEY = "data"  # JSON of a DataConfig, in place of SPLITS_KEY: the files are located when the component runs
+DATA_KEY = "data"  # JSON of a DataConfig
 ON_FAULT_KEY = "on_fault"  # JSON: IssuePolicies
 MAX_PIXELS_KEY = "max_pixels"
 LABEL_MAP_KEY = "label_map"  # file, or absent
@@ -34,38 +32,35 @@ LABEL_MAP_KEY = "label_map"  # file, or absent
 FINGERPRINT_PROPERTY = utils.FINGERPRINT_PROPERTY_NAME
 SPAN_PROPERTY = utils.SPAN_PROPERTY_NAME
 VERSION_PROPERTY = utils.VERSION_PROPERTY_NAME
+_CONTENT = (FINGERPRINT_PROPERTY, SPLITS_KEY, ON_FAULT_KEY, MAX_PIXELS_KEY, LABEL_MAP_KEY)  # decide about the records
 
 
 def resolve(properties: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the execution parameters with the present files, their span, version and fingerprint.
 
     Args:
-        properties: execution parameters, with `SPLITS_KEY` or `DATA_KEY`.
+        properties: execution parameters.
 
     Raises:
-        ConfigError, DataError: see `locate` and `find_newest`.
+        ConfigError, DataError: see `locate`.
     """
-    resolved = dict(properties)
-    if properties.get(DATA_KEY):
-        data = _data_config(properties)
-        located = locate(data)
-        splits, newest, pinned = located.splits, located.newest, data.version
-        resolved[DATA_SOURCE_KEY] = source_of(data)
-    else:
-        splits, pinned = splits_from_json(properties[SPLITS_KEY]), properties.get(PINNED_VERSION_KEY)
-        newest = find_newest(splits, span=properties.get(PINNED_SPAN_KEY))
-    # A version that was asked for is filled in beforehand, see `CocoExampleGen`.
-    version = pinned if newest.version is None else newest.version
-    files = splits_at(splits, newest)
-    return resolved | {
-        SPLITS_KEY: splits_to_json(files),
-        # The newest span and the same one asked for are the same data.
-        PINNED_SPAN_KEY: newest.span,
-        PINNED_VERSION_KEY: version,
+    data = _data_config(properties)
+    located = locate(data)
+    newest, label_map = located.newest, properties.get(LABEL_MAP_KEY)
+    label_map = label_map and absolute(label_map)
+    return dict(properties) | {
+        SPLITS_KEY: splits_to_json(located.files),
+        LABEL_MAP_KEY: label_map,
+        DATA_SOURCE_KEY: source_of(data),
         SPAN_PROPERTY: newest.span,
-        VERSION_PROPERTY: version,
-        FINGERPRINT_PROPERTY: fingerprint(files.values(), properties.get(LABEL_MAP_KEY)),
+        VERSION_PROPERTY: data.version if newest.version is None else newest.version,
+        FINGERPRINT_PROPERTY: fingerprint(located.files.values(), label_map),
     }
+
+
+def deciding(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the resolved parameters that decide about the `Examples`; a span that was asked for does not differ."""
+    return {key: properties.get(key) for key in (DATA_SOURCE_KEY, SPAN_PROPERTY, VERSION_PROPERTY, *_CONTENT)}
 
 
 def mark(examples: types.Artifact, resolved: Mapping[str, Any]) -> None:
@@ -78,15 +73,9 @@ def mark(examples: types.Artifact, resolved: Mapping[str, Any]) -> None:
         examples.set_int_custom_property(VERSION_PROPERTY, int(resolved[VERSION_PROPERTY]))
 
 
-def pinned_to(splits: Mapping[str, SplitFiles], version: int | None) -> dict[str, SplitFiles]:
-    """Returns the splits with `{VERSION}` replaced, if a version is asked for."""
-    return map_paths(splits, lambda path: fill_version(path, version))
-
-
 def files_of(properties: Mapping[str, Any]) -> dict[str, SplitFiles]:
-    """Returns the files that an execution reads, of its span and version."""
-    at = SpanVersion(int(properties.get(SPAN_PROPERTY) or 0), properties.get(VERSION_PROPERTY))
-    return splits_at(splits_from_json(properties[SPLITS_KEY]), at)
+    """Returns the files that an execution reads."""
+    return splits_from_json(properties[SPLITS_KEY])
 
 
 def splits_to_json(splits: Mapping[str, SplitFiles]) -> str:
@@ -109,6 +98,5 @@ def _data_config(properties: Mapping[str, Any]) -> DataConfig:
 
 
 def _identity(resolved: Mapping[str, Any]) -> str:
-    deciding = (FINGERPRINT_PROPERTY, SPLITS_KEY, ON_FAULT_KEY, MAX_PIXELS_KEY, LABEL_MAP_KEY)
-    parts = [str(resolved.get(key)) for key in deciding]
+    parts = [str(resolved.get(key)) for key in _CONTENT]
     return hashlib.sha256("\0".join(parts).encode(errors="backslashreplace")).hexdigest()[:16]

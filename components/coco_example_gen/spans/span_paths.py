@@ -134,14 +134,6 @@ def fill(path: str, at: SpanVersion) -> str:
     return _PLACEHOLDER.sub(value, path)
 
 
-def fill_version(path: str, version: int | None) -> str:
-    """A path with `{VERSION}` replaced and the others left; TFX's own driver knows the newest version only."""
-    if version is None:
-        return path
-    parts = re.split(r"(\{VERSION[^}]*\})", path)
-    return "".join(fill(part, SpanVersion(0, version)) if odd % 2 else part for odd, part in enumerate(parts))
-
-
 def _choose(pattern: str, span: int | None, version: int | None, below: Sequence[str]) -> SpanVersion:
     """The newest of one pattern, or the one that is asked for."""
     candidates = _search(pattern, below, strict=span is None)
@@ -257,18 +249,6 @@ def map_paths(splits: Mapping[str, SplitFiles], change: Callable[[str], str]) ->
         )
         for name, files in splits.items()
     }
-
-
-def find_newest(
-    splits: Mapping[str, SplitFiles], *, span: int | None = None, version: int | None = None
-) -> SpanVersion:
-    """The newest span of which all annotation files are there.
-
-    Raises:
-        ConfigError, DataError: see `find_span`.
-    """
-    searched = (_searched(files.annotations, files.images) for files in splits.values())
-    return find_span(searched, span=span, version=version)
 
 
 def locate_root(

@@ -10,6 +10,7 @@ import pytest
 import schemas
 from detection.storage.files import copy_file, list_folder
 from pipelines.demo_data import make_demo_data
+from schemas.config.config import DataConfig
 from schemas.config.issues import IssuePolicies
 from schemas.errors import ConfigError, DataError, find_user_error
 from tests.components.coco_example_gen.data_set import write_data_set
@@ -36,7 +37,7 @@ def _run(
 
     from components.coco_example_gen.component import CocoExampleGen
 
-    example_gen = CocoExampleGen(data_root=str(data), **arguments)
+    example_gen = CocoExampleGen(DataConfig.model_validate({"root": str(data), **arguments}))
     nodes: list[Any] = [example_gen]
     if checked:
         schema = tfx.components.ImportSchemaGen(schema_file=str(SCHEMA))
@@ -180,15 +181,16 @@ def _do(folder: Path, **parameters: Any) -> Any:
 
     examples = standard_artifacts.Examples()
     examples.uri = str(folder)
-    component = CocoExampleGen(**parameters)
-    Executor().Do({}, {"examples": [examples]}, dict(component.exec_properties))
+    component = CocoExampleGen(DataConfig.model_validate(parameters))
+    given = {key: value for key, value in component.exec_properties.items() if value is not None}
+    Executor().Do({}, {"examples": [examples]}, given)
     return examples
 
 
 def test_dropped_issues_are_listed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     write_data_set(tmp_path / "data", broken=True)
     with caplog.at_level("INFO", "cocoflow.example_gen"):
-        _do(tmp_path / "out", data_root=str(tmp_path / "data"), on_fault=IssuePolicies.model_validate("drop"))
+        _do(tmp_path / "out", root=str(tmp_path / "data"), on_fault=IssuePolicies.model_validate("drop"))
     listed = [json.loads(line) for line in (tmp_path / "out/quarantine.jsonl").read_text().splitlines()]
     assert sorted((issue["kind"], issue["image_id"], issue["annotation_id"]) for issue in listed) == [
         ("box_outside", 1, 2),
@@ -208,7 +210,7 @@ def test_a_split_of_which_nothing_is_left_is_refused(tmp_path: Path) -> None:
     for picture in data.glob("images/train/*/*.png"):
         picture.unlink()
     with pytest.raises(DataError, match="split train: no valid image, 12 issues") as caught:
-        _do(out, data_root=str(data), on_fault=IssuePolicies.model_validate("drop"))
+        _do(out, root=str(data), on_fault=IssuePolicies.model_validate("drop"))
     assert "... and 2 more" in str(caught.value)
     assert _contents(out) == {}
 
@@ -216,21 +218,22 @@ def test_a_split_of_which_nothing_is_left_is_refused(tmp_path: Path) -> None:
 def test_invalid_arguments_are_refused_before_anything_runs(tmp_path: Path) -> None:
     from components.coco_example_gen.component import CocoExampleGen
 
-    with pytest.raises(ConfigError, match=r"--data DIR \(data\.root\)"):
-        CocoExampleGen()
+    with pytest.raises(ConfigError, match=r"give --data DIR, or data\.root or data\.splits"):
+        CocoExampleGen(DataConfig())
     with pytest.raises(DataError, match=re.escape(f"{tmp_path}: no COCO data set recognised")):
-        CocoExampleGen(data_root=str(tmp_path))
+        _do(tmp_path / "out", root=str(tmp_path))
+    absent = {"annotations": str(tmp_path / "absent.json"), "images": str(tmp_path)}
     with pytest.raises(DataError, match=r"absent\.json: no such annotation file"):
-        CocoExampleGen(splits={"train": (str(tmp_path / "absent.json"), str(tmp_path))})
+        _do(tmp_path / "out", splits={"train": absent})
 
 
 def test_specified_splits(tmp_path: Path) -> None:
     data = tmp_path / "data"
     write_data_set(data)
+    files = {"night": "val", "train": "train", "valid": "val"}
     sources = {
-        "night": (str(data / "annotations/instances_val.json"), str(data / "images")),
-        "train": (str(data / "annotations/instances_train.json"), str(data / "images")),
-        "valid": (str(data / "annotations/instances_val.json"), str(data / "images")),
+        name: {"annotations": str(data / f"annotations/instances_{file}.json"), "images": str(data / "images")}
+        for name, file in files.items()
     }
     examples = _do(tmp_path / "out", splits=sources)
     assert json.loads(examples.split_names) == ["train", "night", "eval"]
@@ -256,7 +259,7 @@ def test_the_schema_sees_what_is_invalid(tmp_path: Path) -> None:
     import tensorflow_data_validation as tfdv
 
     write_data_set(tmp_path / "data")
-    _do(tmp_path / "out", data_root=str(tmp_path / "data"))
+    _do(tmp_path / "out", root=str(tmp_path / "data"))
     [shard] = (tmp_path / "out/Split-train").iterdir()
     example = tf.train.Example.FromString(next(iter(tf.data.TFRecordDataset(str(shard)))).numpy())
     example.features.feature["image/object/bbox/xmax"].float_list.value[0] = 1.5

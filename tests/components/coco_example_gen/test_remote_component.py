@@ -17,10 +17,10 @@ pytestmark = pytest.mark.slow
 def _component(**data: Any) -> Any:
     from tfx.orchestration.data_types import RuntimeParameter
 
-    from components.coco_example_gen.component import RemoteCocoExampleGen
+    from components.coco_example_gen.component import CocoExampleGen
 
     parameters = {name: RuntimeParameter(name=name, ptype=str, default="") for name in ("data_root", "data_span")}
-    return RemoteCocoExampleGen(DataConfig.model_validate(data), **parameters, run_root="gs://bucket/run")
+    return CocoExampleGen(DataConfig.model_validate(data), **parameters, run_root="gs://bucket/run")
 
 
 def _properties(component: Any, **submitted: str) -> dict[str, Any]:
@@ -42,33 +42,26 @@ def test_it_reads_nothing_when_it_is_constructed() -> None:
         _component(root="a", splits={"train": {"records": "b"}})
 
 
-def test_it_resolves_what_the_component_of_a_local_run_resolves(tmp_path: Path) -> None:
-    from components.coco_example_gen.component import CocoExampleGen
-    from components.coco_example_gen.spans.resolution import resolve
+def test_the_parameters_of_a_submission_replace_keys_of_the_configuration(tmp_path: Path) -> None:
+    from components.coco_example_gen.spans.resolution import deciding, resolve
 
     for folder in ("1/v1", "1/v2", "2/v1", "2/v2"):
         write_data_set(tmp_path / folder)
     root = str(tmp_path / "{SPAN}/v{VERSION}")
-    compared = ("splits", "span", "version", "input_fingerprint", "data_source", "on_fault", "max_pixels")
 
-    def local(**arguments: Any) -> dict[str, Any]:
-        resolved = resolve(CocoExampleGen(data_root=root, **arguments).exec_properties)
-        return {key: resolved[key] for key in compared}
+    def resolved(data: dict[str, Any], **submitted: str) -> dict[str, Any]:
+        return deciding(resolve(_properties(_component(**data), **submitted)))
 
-    def remote(data: dict[str, Any], **submitted: str) -> dict[str, Any]:
-        resolved = resolve(_properties(_component(**data), **submitted))
-        return {key: resolved[key] for key in compared}
-
-    newest = local()
+    newest = resolved({"root": "gs://nowhere"}, data_root=root)
     assert (newest["span"], newest["version"]) == (2, 2)
-    assert newest == remote({"root": "gs://nowhere"}, data_root=root)
-    assert local(span=1) == remote({"root": "gs://nowhere"}, data_root=root, data_span="1")
-    assert local(span=1, version=1) == remote({"root": "x", "version": 1}, data_root=root, data_span="1970-01-02")
-    assert local(span=2) == newest, "the newest, said outright"
+    assert resolved({"root": "gs://nowhere"}, data_root=root, data_span="2") == newest, "the newest, said outright"
+    first = resolved({"root": "x", "version": 1}, data_root=root, data_span="1970-01-02")
+    assert (first["span"], first["version"]) == (1, 1)
+    assert first["splits"] != newest["splits"]
     with pytest.raises(DataError, match="no span 7 found"):
-        remote({"root": "x"}, data_root=root, data_span="7")
+        resolved({"root": "x"}, data_root=root, data_span="7")
     with pytest.raises(ConfigError, match=r"parameters of this run: data\.span = 'seven'"):
-        remote({"root": "x"}, data_root=root, data_span="seven")
+        resolved({"root": "x"}, data_root=root, data_span="seven")
 
 
 def _executor_input(folder: Path, properties: dict[str, Any], *, schema: str) -> dict[str, Any]:
@@ -100,7 +93,7 @@ def test_its_driver_answers_as_a_backend_and_the_executor_read_it(tmp_path: Path
     answer = json.loads((tmp_path / "output.json").read_text())
     resolved = resolve(properties)
     assert answer["parameterValues"] == {
-        key: resolved[key] for key in ("splits", "span", "pinned_span", "input_fingerprint", "data_source")
+        key: resolved[key] for key in ("splits", "span", "input_fingerprint", "data_source")
     }
     assert set(answer["parameters"]) == set(answer["parameterValues"])
     assert answer["parameters"]["span"] == {"intValue": "4"}

@@ -54,7 +54,7 @@ def execute(folder: str, assignments: Sequence[str] = ()) -> None:
     from tfx.types import artifact_utils, standard_artifacts
 
     from components.detection_trainer.executor import Executor
-    from components.detection_trainer.identity import training_properties
+    from components.detection_trainer.identity import trainer_properties
 
     examples = standard_artifacts.Examples()
     examples.uri = join(folder, "examples")
@@ -67,5 +67,5 @@ def execute(folder: str, assignments: Sequence[str] = ()) -> None:
         artifact.uri = join(folder, key, "1")
         files.make_folder(artifact.uri)
     config = tiny_config(*ASSIGNMENTS, *assignments)
-    properties = {"run_root": join(folder, "run"), **training_properties(config, TRAIN_SPLIT)}
+    properties = {"run_root": join(folder, "run"), **trainer_properties(config, TRAIN_SPLIT)}
     Executor().Do({"examples": [examples]}, outputs, properties)

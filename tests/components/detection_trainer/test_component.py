@@ -29,13 +29,17 @@ from tests.detection.training.tiny_run import CATEGORIES, SMALL, tiny_config
 pytestmark = pytest.mark.slow
 
 
+def _publish_config(working: Path, model: str, model_run: str, name: str) -> None:
+    write_text(Path(model, CONFIG_YAML), "train: {}")
+
+
 class _Call:
     """Arguments of one execution, its files below a folder."""
 
     def __init__(self, folder: Path, config: Config) -> None:
         from tfx.types import artifact_utils, standard_artifacts
 
-        from components.detection_trainer.identity import training_properties
+        from components.detection_trainer.identity import trainer_properties
 
         self.root = folder / "run"
         self.examples = standard_artifacts.Examples()
@@ -45,7 +49,7 @@ class _Call:
         for key, artifact in self.outputs.items():
             artifact.uri = str(folder / key)
             Path(artifact.uri).mkdir(parents=True)
-        self.properties: dict[str, str] = {"run_root": str(self.root), **training_properties(config, TRAIN_SPLIT)}
+        self.properties: dict[str, str] = {"run_root": str(self.root), **trainer_properties(config, TRAIN_SPLIT)}
         shards = folder / "examples" / split_dir(TRAIN_SPLIT)
         shards.mkdir(parents=True)
         write_shards(shards, rectangles(6))
@@ -106,13 +110,10 @@ def test_what_a_warm_start_took_is_told_beside_the_configuration(tmp_path: Path)
 
 
 def test_other_sections_do_not_train_anew() -> None:
-    from tfx.types import channel_utils, standard_artifacts
+    from components.detection_trainer.identity import deciding, trainer_properties
 
-    from components.detection_trainer.component import DetectionTrainer
-
-    def properties(*assignments: str) -> Any:
-        examples = channel_utils.as_channel([standard_artifacts.Examples()])
-        return DetectionTrainer(examples=examples, config=tiny_config(*assignments), run_root="run").exec_properties
+    def properties(*assignments: str) -> dict[str, str]:
+        return deciding(trainer_properties(tiny_config(*assignments), TRAIN_SPLIT))
 
     assert properties() == properties("evaluate.thresholds.absolute={AP: 0.9}", "push.directory=/elsewhere")
     assert properties() == properties("train.log_every=7", "train.checkpoint_every=1", "train.keep_checkpoints=9")
@@ -126,10 +127,10 @@ def test_other_sections_do_not_train_anew() -> None:
 
 def test_weights_count_as_they_are_named(tmp_path: Path) -> None:
     """What can be fetched, and from where, does not train anew; the content of a file that the user names does."""
-    from components.detection_trainer.identity import training_properties
+    from components.detection_trainer.identity import deciding, trainer_properties
 
     def properties(*assignments: str) -> dict[str, str]:
-        return training_properties(tiny_config(*assignments), TRAIN_SPLIT)
+        return deciding(trainer_properties(tiny_config(*assignments), TRAIN_SPLIT))
 
     assert properties() == properties("model.fetch_weights=false", "model.weights_cache=gs://elsewhere/weights")
     named = [properties(f"model.weights={weights}")["settings"] for weights in ("auto", "coco", "imagenet", "none")]
@@ -143,14 +144,6 @@ def test_weights_count_as_they_are_named(tmp_path: Path) -> None:
     assert before["first_weights"] != after["first_weights"]
 
 
-def test_what_an_execution_was_told_goes_before_the_runs_configuration() -> None:
-    from components.detection_trainer.identity import config_of, training_properties
-
-    told = training_properties(tiny_config("train.seed=3", "train.log_every=7", "model.max_instances=5"), TRAIN_SPLIT)
-    config = config_of(told, tiny_config("train.log_every=9", "train.seed=4", "run.name=mine"))
-    assert config == tiny_config("train.seed=3", "train.log_every=9", "model.max_instances=5", "run.name=mine")
-
-
 def test_the_working_folder_follows_from_what_the_examples_hold(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,7 +151,7 @@ def test_the_working_folder_follows_from_what_the_examples_hold(
 
     seen: list[Path] = []
     monkeypatch.setattr(executor, "train", lambda config, **arguments: seen.append(arguments["output"]))
-    monkeypatch.setattr(executor, "_publish", lambda *arguments: None)
+    monkeypatch.setattr(executor, "_publish", _publish_config)
 
     def folder_of(call: _Call) -> str:
         call.do()
@@ -188,7 +181,7 @@ def test_the_newest_span_is_validated_on(tmp_path: Path, monkeypatch: pytest.Mon
 
     seen: list[dict[str, Any]] = []
     monkeypatch.setattr(executor, "train", lambda config, **arguments: seen.append(arguments))
-    monkeypatch.setattr(executor, "_publish", lambda *arguments: None)
+    monkeypatch.setattr(executor, "_publish", _publish_config)
     call = _Call(tmp_path, tiny_config("train.validation={every: 2, split: eval}"))
     call.examples.set_int_custom_property("span", 4)
     outputs: dict[str, list[Any]] = {key: [artifact] for key, artifact in call.outputs.items()}
@@ -240,33 +233,31 @@ def test_a_base_model_is_started_from_and_names_the_folder(tmp_path: Path, monke
 
     seen: list[dict[str, Any]] = []
     monkeypatch.setattr(executor, "train", lambda config, **arguments: seen.append(arguments))
-    monkeypatch.setattr(executor, "_publish", lambda *arguments: None)
+    monkeypatch.setattr(executor, "_publish", _publish_config)
     call = _Call(tmp_path, tiny_config("train.init.from_previous_model=true"))
     outputs: dict[str, list[Any]] = {key: [artifact] for key, artifact in call.outputs.items()}
 
-    def trained(*base_ids: int) -> dict[str, Any]:
-        models = [standard_artifacts.Model() for _ in base_ids]
-        for number, model in zip(base_ids, models, strict=True):
-            model.id, model.uri = number, f"/models/{number}"
+    def trained(*bases: tuple[str, str]) -> dict[str, Any]:
+        models = [standard_artifacts.Model() for _ in bases]
+        for (identity, uri), model in zip(bases, models, strict=True):
+            model.uri = uri
+            model.set_string_custom_property("identity", identity)
         executor.Executor().Do({"examples": [call.examples], "base_model": models}, outputs, call.properties)
-        told = outputs["model"][0]
-        return {
-            **seen[-1],
-            "mirror": None,
-            "told": (told.get_string_custom_property("training"), told.get_int_custom_property("base_model_id")),
-        }
+        told = [outputs["model"][0].get_string_custom_property(name) for name in ("training", "identity")]
+        return {**seen[-1], "mirror": None, "told": told}
 
-    afresh, third, both = trained(), trained(3), trained(3, 8)
-    assert [one["base_model"] for one in (afresh, third, both)] == [
+    afresh, third, eighth = trained(), trained(("3", "/models/3")), trained(("8", "/models/8"))
+    assert [one["base_model"] for one in (afresh, third, eighth)] == [
         None,
         "/models/3/Format-Serving",
         "/models/8/Format-Serving",
     ]
-    assert len({one["output"] for one in (afresh, third, both)}) == 3
-    training = afresh["told"][0]
-    assert training
-    assert [one["told"] for one in (afresh, third, both)] == [(training, 0), (training, 3), (training, 8)]
-    assert trained(3) == third
+    assert len({one["output"] for one in (afresh, third, eighth)}) == 3
+    trainings, identities = zip(*(one["told"] for one in (afresh, third, eighth)), strict=True)
+    assert len(set(trainings)) == 1
+    assert list(identities) == [one["output"].name for one in (afresh, third, eighth)]
+    elsewhere = trained(("3", "/copy/of/3"))
+    assert elsewhere["output"] == third["output"], "the same base model"
 
 
 def test_the_records_of_several_spans_are_trained_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -274,7 +265,7 @@ def test_the_records_of_several_spans_are_trained_on(tmp_path: Path, monkeypatch
 
     seen: list[dict[str, Any]] = []
     monkeypatch.setattr(executor, "train", lambda config, **arguments: seen.append(arguments))
-    monkeypatch.setattr(executor, "_publish", lambda *arguments: None)
+    monkeypatch.setattr(executor, "_publish", _publish_config)
 
     def trained(spans: list[Any]) -> dict[str, Any]:
         executor.Executor().Do({"examples": spans}, outputs, call.properties)

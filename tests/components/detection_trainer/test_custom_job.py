@@ -102,12 +102,12 @@ def _artifacts(folder: Path) -> tuple[dict[str, list[Any]], dict[str, list[Any]]
 
 
 def _properties(folder: Path) -> dict[str, Any]:
-    from components.detection_trainer.identity import remote_properties
+    from components.detection_trainer.identity import trainer_properties
 
     config = tiny_config(f"run.vertex.trainer_job={json.dumps(GPUS)}", "run.vertex.project=mine", *SUBMISSION)
     job = {"image": "image:1", "vertex": config.run.vertex.model_dump(mode="json")}
     return {
-        **remote_properties(config, TRAIN_SPLIT),
+        **trainer_properties(config, TRAIN_SPLIT),
         "run_root": str(folder / "run"),
         "custom_job": json.dumps(job),
     }

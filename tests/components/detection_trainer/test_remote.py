@@ -1,4 +1,4 @@
-"""The trainer of a compiled pipeline; what it trains is tested in tests/detection/training."""
+"""The parameters of the trainer, and its inputs; what it trains is tested in tests/detection/training."""
 
 from pathlib import Path
 from typing import Any
@@ -7,7 +7,6 @@ import pytest
 
 from detection.storage.atomic import write_json, write_text
 from schemas.artifacts import CONFIG_YAML, DATASET_JSON, TRAIN_SPLIT, split_dir
-from schemas.config.config import Config
 from schemas.errors import ConfigError
 from tests.detection.synthetic import rectangles, write_shards
 from tests.detection.training.tiny_run import CATEGORIES, tiny_config
@@ -15,29 +14,25 @@ from tests.detection.training.tiny_run import CATEGORIES, tiny_config
 pytestmark = pytest.mark.slow
 
 
-def _never() -> Config:
-    raise AssertionError("a file of the run was read")
-
-
 def _properties(*assignments: str) -> dict[str, Any]:
-    from components.detection_trainer.identity import remote_properties
+    from components.detection_trainer.identity import trainer_properties
 
-    return remote_properties(tiny_config(*assignments), TRAIN_SPLIT)
+    return trainer_properties(tiny_config(*assignments), TRAIN_SPLIT)
 
 
 def test_its_properties_hold_all_that_matters_to_a_training() -> None:
-    from components.detection_trainer.identity import training_of, training_properties
+    from components.detection_trainer.identity import deciding, training_of
 
     weights = ("model.fetch_weights=false", "model.weights_cache=gs://bucket/weights")
     assignments = ("train.seed=3", "train.log_every=7", "run.name=mine", "data.window=2", *weights)
-    config, properties = training_of(_properties(*assignments), _never)
+    config, properties = training_of(_properties(*assignments))
     assert config == tiny_config(*assignments)
-    assert properties == training_properties(config, TRAIN_SPLIT)
+    assert properties == deciding(_properties(*assignments))
     validated = ("train.validation.every=2", "evaluate.batch_size=3", "evaluate.split=night")
-    config, properties = training_of(_properties(*validated), _never)
+    config, properties = training_of(_properties(*validated))
     assert config == tiny_config(*validated)
     assert properties["validation_split"] == "eval", "night judges"
-    _, properties = training_of(_properties("train.validation.every=2"), _never)
+    _, properties = training_of(_properties("train.validation.every=2"))
     assert properties["validation_split"] == "", "a part of the training images"
 
 
@@ -56,20 +51,20 @@ def test_it_compiles_without_its_initial_weights() -> None:
     properties = _properties("train.init.checkpoint=gs://nowhere/ckpt-1")
     assert "first_weights" not in properties
     with pytest.raises(DataError, match="nowhere"):
-        training_of(properties, _never)
+        training_of(properties)
 
 
 def test_a_submission_sets_parameters() -> None:
     from components.detection_trainer.identity import training_of
 
     submitted = {"data_root": "gs://b", "model_name": "efficientdet-d1", "train_steps": 9, "train_batch_size": 5}
-    config, properties = training_of({**_properties(), **submitted}, _never)
+    config, properties = training_of({**_properties(), **submitted})
     assert (config.data.root, config.model.name, config.train.steps, config.train.batch_size) == tuple(
         submitted.values()
     )
-    assert properties != training_of(_properties(), _never)[1]
+    assert properties != training_of(_properties())[1]
     with pytest.raises(ConfigError, match=r"parameters of this run: train\.steps = 0"):
-        training_of({**_properties(), "train_steps": 0}, _never)
+        training_of({**_properties(), "train_steps": 0})
 
 
 def test_it_starts_from_what_was_resolved_and_records_its_model(
@@ -124,8 +119,12 @@ def test_it_starts_from_what_was_resolved_and_records_its_model(
     folders = [Path(shard).parts[-3] for shard in seen[-1]["shards"]]
     assert folders == sorted(folders, reverse=True)
     assert set(folders) == {"examples-4", "examples-3"}
+    [first] = read_models(root)
     base = str(tmp_path / "first" / "model")
-    assert trained(entries[::-1], [Output(base, "Model")], "second")["base_model"] == f"{base}/Format-Serving"
+    assert (
+        trained(entries[::-1], [Output(base, "Model", {"identity": first.identity})], "second")["base_model"]
+        == f"{base}/Format-Serving"
+    )
     trained(entries[:1], [], "third")
     first, second, third = read_models(root)
     assert (first.uri, first.base_model) == (base, None)

@@ -173,22 +173,21 @@ def test_the_newest_whole_one_of_the_same_name_is_taken(tmp_path: Path, working:
     finished(runs / "10", content=" of run 10")
     finished(runs / "11", name="another")
     (runs / "12").mkdir()
-    (runs / ".13.tmp").mkdir()
     (working / "checkpoints.copy").mkdir()
     (working / "logs").mkdir()
-    restore_training(working, runs, "mine")
+    restore_training(working, [str(runs / name) for name in ("12", "11", "10", "9", "gone")], "mine")
     assert contents(working) == {path: text + " of run 10" for path, text in FILES.items()}
 
 
 def test_what_a_killed_training_left_goes_first(tmp_path: Path, working: Path) -> None:
     finished(tmp_path / "runs" / "9")
     (working / "checkpoints").mkdir()
-    restore_training(working, tmp_path / "runs", "mine")
+    restore_training(working, [str(tmp_path / "runs/9")], "mine")
     assert contents(working) == {}
 
 
 def test_nothing_is_there(tmp_path: Path, working: Path) -> None:
-    restore_training(working, tmp_path / "absent", "mine")
+    restore_training(working, [str(tmp_path / "absent")], "mine")
     assert contents(working) == {}
 
 
@@ -211,7 +210,7 @@ def _edit(text: str) -> Callable[[Path], object]:
 )
 def test_a_damaged_one_is_not_taken(spoil: Callable[[Path], object], tmp_path: Path, working: Path) -> None:
     spoil(finished(tmp_path / "runs" / "9"))
-    restore_training(working, tmp_path / "runs", "mine")
+    restore_training(working, [str(tmp_path / "runs/9")], "mine")
     assert contents(working) == {}
 
 
@@ -275,7 +274,8 @@ def test_a_remote_training_is_restored_from_its_finished_one(gcs: Bucket, tmp_pa
         for name in files.walk_files(run):
             files.copy_file(run / name, f"{gcs.path}/model_run/{number}/{name}")
     write_text(f"{gcs.path}/model_run/2/checkpoints/ckpt-3.index", "damaged")
-    restore_training(tmp_path / "other", f"{gcs.path}/model_run", B)
+    runs = [f"{gcs.path}/model_run/{number}" for number in (2, 1)]
+    restore_training(tmp_path / "other", runs, B)
     assert not (tmp_path / "other").exists()
-    restore_training(tmp_path / "working", f"{gcs.path}/model_run", A)
+    restore_training(tmp_path / "working", runs, A)
     assert (tmp_path / "working" / "checkpoints" / "ckpt-3.index").read_text() == "index"

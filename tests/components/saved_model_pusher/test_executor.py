@@ -164,46 +164,32 @@ def failing(error: Exception) -> Any:
 def test_a_refusal_is_recorded_until_the_model_is_pushed(
     tmp_path: Path, model: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from components.history.read import is_refused
+    from components.history.read import read_refused
     from components.saved_model_pusher import executor
 
-    inputs = {"model": [model], "model_blessing": [blessing(1)]}
+    inputs, root = {"model": [model], "model_blessing": [blessing(1)]}, str(tmp_path / "run")
     with monkeypatch.context() as patch:
         patch.setattr(executor, "push", failing(RefusedModelError("its scores are NaN")))
         with pytest.raises(RefusedModelError, match="its scores are NaN"):
-            push(tmp_path, inputs)
-    assert is_refused(model.uri)
-    assert json.loads(Path(model.uri, "refused.json").read_text())["reason"] == "its scores are NaN"
+            push(tmp_path, inputs, run_root=root)
+    assert read_refused(root) == {model.uri}
     (tmp_path / "pushed").rmdir()
-    assert push(tmp_path, inputs).get_int_custom_property("pushed") == 1
-    assert not is_refused(model.uri)
-    [version] = (tmp_path / "serving").iterdir()
-    assert not (version / "refused.json").exists()
+    assert push(tmp_path, inputs, run_root=root).get_int_custom_property("pushed") == 1
+    assert read_refused(root) == set()
 
 
 @pytest.mark.parametrize("error", [DataError("no space"), CocoflowError("no connection"), KeyError("bug")])
 def test_another_failure_is_no_refusal(
     tmp_path: Path, model: Any, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from components.history.read import is_refused
+    from components.history.read import read_records, read_refused
     from components.saved_model_pusher import executor
 
     monkeypatch.setattr(executor, "push", failing(error))
     with pytest.raises(type(error)):
-        push(tmp_path, {"model": [model]})
-    assert not is_refused(model.uri)
-
-
-def test_a_refusal_that_cannot_be_recorded_is_still_the_error(
-    tmp_path: Path, model: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    from components.saved_model_pusher import executor
-
-    (Path(model.uri) / "refused.json").mkdir()
-    monkeypatch.setattr(executor, "push", failing(RefusedModelError("its scores are NaN")))
-    with pytest.raises(RefusedModelError, match="its scores are NaN"):
-        push(tmp_path, {"model": [model]})
-    assert "later models may be compared with this one" in caplog.text
+        push(tmp_path, {"model": [model]}, run_root=str(tmp_path))
+    assert read_refused(str(tmp_path)) == set()
+    assert [one.state for one in read_records(str(tmp_path), "SavedModelPusher")] == ["failed"]
 
 
 @pytest.mark.parametrize("blessings", [[0], [], [1, 0]])

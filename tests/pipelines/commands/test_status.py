@@ -1,20 +1,20 @@
 """`status`: what the records of a run.root say, also while a run goes on, and without TFX."""
 
-import contextlib
 import json
-import os
-import sqlite3
+import shutil
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ml_metadata.proto import metadata_store_pb2 as mlmd
 
 import pipeline_runner
+from components.history.files import entries_of
+from components.history.records import Output, Record, write_record
+from detection.storage.atomic import write_text
 from detection.storage.processes import this_process
-from pipelines.metadata_database import MetadataDatabase
 from pipelines.runs.history import RunHistory
 from pipelines.runs.run_record import DataRead
 from tests.pipelines.recorded_root import local_root, record_day, run_of
@@ -64,35 +64,34 @@ def test_spans_of_dates_are_dates(tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_the_component_that_runs_now_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = local_root(tmp_path)
     day = record_day(root, 3)
-    RunHistory(root).write(run_of(day, 3, state="running", metadata_run="attempt", seconds=None))
-    assert "Running now: run-3\n" in _status(capsys, root), "without a database, too"
-    store = MetadataDatabase.of_file(tmp_path / "run" / "metadata.sqlite").open()
-    run = mlmd.Context(type_id=store.put_context_type(mlmd.ContextType(name="pipeline_run")), name="attempt")
-    node = mlmd.Context(type_id=store.put_context_type(mlmd.ContextType(name="node")), name="p.DetectionTrainer")
-    kind = store.put_execution_type(mlmd.ExecutionType(name="trainer"))
-    execution = mlmd.Execution(type_id=kind, last_known_state=mlmd.Execution.RUNNING)
-    artifact_kind = store.put_artifact_type(mlmd.ArtifactType(name="Model"))
-    made = [
-        (mlmd.Artifact(type_id=artifact_kind, uri=uri, state=state), mlmd.Event(type=mlmd.Event.OUTPUT))
-        for uri, state in (
-            (day.model, mlmd.Artifact.LIVE),
-            (str(tmp_path / "gone"), mlmd.Artifact.LIVE),
-            (day.model, mlmd.Artifact.DELETED),
-        )
-    ]
-    store.put_execution(execution, made, [run, node])
+    running = run_of(day, 3, state="running", seconds=None)
+    RunHistory(root).write(running)
+    assert "Running now: run-3\n" in _status(capsys, root)
+    RunHistory(root).write(running.model_copy(update={"now": "DetectionTrainer"}))
     assert "Running now: run-3, in DetectionTrainer\n" in _status(capsys, root)
-    status = _json(capsys, root, "--artifacts")
-    assert status["now"] == {"run-3": ["DetectionTrainer"]}
-    assert [(one["node"], one["type"], one["state"]) for one in status["artifacts"]] == [
+    assert _json(capsys, root)["now"] == {"run-3": ["DetectionTrainer"]}
+
+
+def test_artifacts_whose_files_are_gone_or_changed_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = str(tmp_path)
+    for name in ("kept", "changed", "gone"):
+        model = Output(f"{root}/artifacts/{name}", "Model")
+        write_text(f"{model.uri}/config.yaml", "a")
+        files = entries_of([model])
+        record = Record("DetectionTrainer", "done", outputs={"model": [model]}, files=files)
+        write_record(root, record, started=datetime.now(UTC))
+    write_text(f"{root}/artifacts/changed/config.yaml", "b")
+    shutil.rmtree(f"{root}/artifacts/gone")
+    artifacts = _json(capsys, root, "--artifacts")["artifacts"]
+    assert [(one["node"], one["type"], one["state"]) for one in artifacts] == [
         ("DetectionTrainer", "Model", "live"),
+        ("DetectionTrainer", "Model", "damaged"),
         ("DetectionTrainer", "Model", "missing"),
-        ("DetectionTrainer", "Model", "deleted"),
     ]
 
 
 @pytest.mark.parametrize("place", ["local", "gs"])
-def test_artifacts_without_a_database_are_those_recorded(
+def test_artifacts_are_those_recorded(
     place: str, request: pytest.FixtureRequest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bucket: Bucket | None = request.getfixturevalue("gcs") if place == "gs" else None
@@ -100,16 +99,6 @@ def test_artifacts_without_a_database_are_those_recorded(
     day = record_day(root, 1, with_run=False)
     assert {one["folder"] for one in _json(capsys, root, "--artifacts")["artifacts"]} == set(day[:4])
     assert day.model in _status(capsys, root), "a compiled pipeline has no records of runs"
-
-
-def test_a_configured_server_that_is_not_there_leaves_the_records(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
-) -> None:
-    root = local_root(tmp_path)
-    keys = "{kind: postgresql, host: /nowhere, database: d, user: u}"
-    (tmp_path / "run" / "config.yaml").write_text(f"run:\n  metadata: {keys}\n")
-    assert len(_json(capsys, root, "--artifacts")["artifacts"]) == 8
-    assert "without the metadata database: postgresql database d at /nowhere:5432" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -186,17 +175,3 @@ def test_a_run_of_no_known_time_is_the_oldest(time: str, tmp_path: Path, capsys:
     record.write_text(record.read_text().replace("2026-01-02T02:00:00+00:00", time))
     assert [run["id"] for run in _json(capsys, root)["runs"]] == ["run-1", "run-2"]
     assert time in _status(capsys, root)
-
-
-def test_a_locked_database_is_reported(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
-) -> None:
-    root = local_root(tmp_path)
-    file = Path(root, "metadata.sqlite")
-    MetadataDatabase.of_file(file).open()
-    with contextlib.closing(sqlite3.connect(file, isolation_level=None)) as database:
-        database.execute("BEGIN EXCLUSIVE")
-        database.execute("CREATE TABLE t (x)")
-        assert len(_json(capsys, root, "--artifacts")["artifacts"]) == 8, "those of the records"
-    assert f"without the metadata database: {file}: process {os.getpid()}" in caplog.text
-    assert "has locked the run's metadata database" in caplog.text

@@ -132,7 +132,7 @@ class CompiledPipeline:
         task = self.spec["root"]["dag"]["tasks"][name]
         component = self.spec["components"][task["componentRef"]["name"]]
         container = self.spec["deploymentSpec"]["executors"][component["executorLabel"]]["container"]
-        folder = f"{self._root}/{self._runs}/{name}"
+        folder = f"{self._root}/pipeline/{self._runs}/{name}"
         made = {
             key: {"name": f"artifacts/{self._runs}-{name}-{key}", "uri": f"{folder}/{key}", "type": one["artifactType"]}
             for key, one in component["outputDefinitions"]["artifacts"].items()

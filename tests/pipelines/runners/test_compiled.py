@@ -18,7 +18,6 @@ from schemas.config.config_io import load_config
 from schemas.config.run import ACCELERATOR_VARIABLE
 from schemas.config.runtime_parameters import RUNTIME_PARAMETERS
 from schemas.errors import ConfigError
-from tests.components.coco_example_gen.data_set import write_data_set
 
 pytestmark = pytest.mark.slow
 
@@ -107,9 +106,9 @@ def test_every_task_is_a_node_with_its_inputs_outputs_and_parameters(whole: Comp
     from tfx.orchestration.data_types import RuntimeParameter
     from tfx.utils import name_utils
 
-    from pipelines.pipeline import create_remote_pipeline
+    from pipelines.pipeline import create_pipeline
 
-    nodes = create_remote_pipeline(_config(), custom_jobs=target == "vertex").components
+    nodes = create_pipeline(_config(), compiled=True, custom_jobs=target == "vertex").components
     assert set(whole.spec.root.dag.tasks) == {node.id for node in nodes}
     assert {node.id for node in nodes} >= {"training_window", "model_to_start_from", "previous_blessed_model"}
     producers = _producers(nodes)
@@ -155,24 +154,14 @@ def _constant(value: Any, target: str) -> Any:
     return getattr(constant, kind)
 
 
-def test_the_graph_is_that_of_the_local_pipeline(tmp_path: Path) -> None:
-    from pipelines.pipeline import create_pipeline, create_remote_pipeline
+def test_the_graph_is_that_of_the_local_pipeline() -> None:
+    from pipelines.pipeline import create_pipeline
 
-    write_data_set(tmp_path / "1")
-    local = create_pipeline(load_config(None, [*WHOLE, f"data.root={tmp_path}/{{SPAN}}", f"run.root={tmp_path}/run"]))
-    remote = create_remote_pipeline(_config(), custom_jobs=False)
-    assert {node.id for node in local.components} == {node.id for node in remote.components}
-    resolvers = {"training_window", "model_to_start_from", "previous_blessed_model"}
-    here, there = (
-        _producers(node for node in pipeline.components if node.id not in resolvers) for pipeline in (local, remote)
-    )
+    here, there = (_producers(create_pipeline(_config(), compiled=compiled).components) for compiled in (False, True))
     assert here == there
-    # A resolver's other inputs are all artifacts of a type.
-    assert _producers(node for node in remote.components if node.id in resolvers) == {
-        "training_window": {"newest": ("CocoExampleGen", "examples")},
-        "model_to_start_from": {"examples": ("training_window", "examples")},
-        "previous_blessed_model": {"candidate": ("DetectionTrainer", "model")},
-    }
+    assert here["training_window"] == {"newest": ("CocoExampleGen", "examples")}
+    assert here["model_to_start_from"] == {"examples": ("training_window", "examples")}
+    assert here["previous_blessed_model"] == {"candidate": ("DetectionTrainer", "model")}
 
 
 def test_parameters_have_the_configurations_values(whole: Compiled) -> None:

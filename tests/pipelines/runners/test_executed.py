@@ -51,11 +51,11 @@ def test_the_second_day_builds_on_the_first(installed_programs: Path, tmp_path: 
     ]
     examples = [day["CocoExampleGen"]["examples"] for day in (first, second)]
     assert [[one["uri"] for one in window["artifacts"]] for window in windows] == [examples[:1], examples[::-1]]
-    assert [one["span"] for one in windows[1]["artifacts"]] == [2, 1]
+    assert [one["properties"]["span"] for one in windows[1]["artifacts"]] == [2, 1]
     model = first["DetectionTrainer"]["model"]
     for node in ("model_to_start_from", "previous_blessed_model"):
         resolved = [json.loads(Path(day[node]["model"], RESOLVED_JSON).read_text()) for day in (first, second)]
-        assert resolved == [{"artifacts": []}, {"artifacts": [{"uri": model}]}]
+        assert [[one["uri"] for one in listed["artifacts"]] for listed in resolved] == [[], [model]]
     assert not Path(model, INIT_REPORT_JSON).exists()
     assert Path(second["DetectionTrainer"]["model"], INIT_REPORT_JSON).is_file()
     baselines = [

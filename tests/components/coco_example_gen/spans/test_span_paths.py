@@ -12,8 +12,6 @@ from components.coco_example_gen.spans.span_paths import (
     NO_SPAN,
     SpanVersion,
     fill,
-    fill_version,
-    find_newest,
     find_span,
     locate_given,
     locate_root,
@@ -136,8 +134,6 @@ def test_what_is_asked_for_needs_its_placeholder() -> None:
 def test_filling() -> None:
     assert fill("{SPAN}/{SPAN:4}/{VERSION}/{DD}.{MM}.{YYYY}", SpanVersion(1, 12)) == "1/0001/12/02.01.1970"
     assert fill("{SPAN}/{VERSION:2}", SpanVersion(1, None)) == "1/{VERSION:2}"
-    assert fill_version("{SPAN:2}/v{VERSION:3}/{YYYY}", 7) == "{SPAN:2}/v007/{YYYY}"
-    assert fill_version("{SPAN:2}/v{VERSION:3}", None) == "{SPAN:2}/v{VERSION:3}"
     with pytest.raises(ConfigError, match=r"\{SPAN:2\} has no room for 100"):
         fill("/d/{SPAN:2}", SpanVersion(100, None))
 
@@ -164,7 +160,6 @@ def test_a_root_is_the_folder_of_the_newest_span_that_has_annotations(tmp_path: 
     assert located.splits["eval"].annotations == str(tmp_path / "{YYYY}-{MM}-{DD}/annotations/instances_val.json")
     assert located.splits["eval"].images == str(tmp_path / "{YYYY}-{MM}-{DD}/images")
     assert located.files["train"].annotations == str(tmp_path / "2026-11-02/annotations/instances_train.json")
-    assert find_newest(located.splits) == located.newest
     earlier = locate_root(str(tmp_path / "{YYYY}-{MM}-{DD}"), span=20758)
     assert earlier.splits == located.splits
     assert earlier.files["train"].images == str(tmp_path / "2026-11-01/images")

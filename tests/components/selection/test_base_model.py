@@ -1,14 +1,12 @@
 """Which model a training starts from, in whole little pipelines; TFX takes 20 s to import: imported inside."""
 
-import uuid
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from components.history.read import read_models
 from schemas.config.config_io import load_config
 from tests.components.coco_example_gen.data_set import write_data_set
-from tests.pipelines.resolvers.test_baseline import artifacts
 
 pytestmark = pytest.mark.slow
 
@@ -24,36 +22,21 @@ class Runs:
         self.assignments = assignments
 
     def __call__(self, *assignments: str, blessed: int = 1) -> tuple[str, str]:
-        """Runs it; the last states of trainer and evaluator."""
-        from ml_metadata.proto import metadata_store_pb2 as mlmd
-
-        from pipelines.runners.local import RUNNERS
-        from tests.pipelines.base_model_stubs import create_pipeline
+        """Runs it; the states of trainer and evaluator."""
+        from tests.pipelines.base_model_stubs import make_nodes
+        from tests.pipelines.stub_runs import run_nodes
 
         config = load_config(None, [*self.assignments, WARM, *assignments])
-        RUNNERS[self.runner](create_pipeline(self.root, config, blessed=blessed), f"{uuid.uuid4()}.1")
-        store = self.store()
-        newest = max(store.get_contexts_by_type("pipeline_run"), key=lambda context: context.id)
-        types = {kind.id: kind.name.rpartition(".")[2] for kind in store.get_execution_types()}
-        states = {
-            types[one.type_id]: mlmd.Execution.State.Name(one.last_known_state)
-            for one in store.get_executions_by_context(newest.id)
-        }
-        return states["DetectionTrainer"], states["StubEvaluator"]
-
-    def store(self) -> Any:
-        import ml_metadata
-        from tfx.orchestration import metadata
-
-        return ml_metadata.MetadataStore(metadata.sqlite_metadata_connection_config(str(self.root / "metadata.sqlite")))
+        states = run_nodes(make_nodes(str(self.root), config, blessed=blessed), self.root, runner=self.runner)
+        return states["DetectionTrainer"], states["CocoEvaluator"]
 
     def bases(self) -> list[int]:
         """Of each model the one that its training started from, as positions among the models, from 1; 0: none."""
-        models = sorted(self.store().get_artifacts_by_type("Model"), key=lambda model: model.id)
+        models = read_models(str(self.root))
         folders = ["None", *(str(Path(model.uri, "Format-Serving")) for model in models)]
         told = [folders.index(Path(folder, "saved_model.pb").read_text()) for folder in folders[1:]]
-        ids = [0, *(model.id for model in models)]
-        assert [ids.index(model.custom_properties["base_model_id"].int_value) for model in models] == told
+        uris = [None, *(model.uri for model in models)]
+        assert [uris.index(model.base_model) for model in models] == told
         return told
 
 
@@ -65,7 +48,7 @@ def _nothing_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(executor, "train", base_model_stubs.train)
 
 
-NEW, SAME = ("COMPLETE", "COMPLETE"), ("CACHED", "CACHED")
+NEW, SAME = ("done", "done"), ("reused", "reused")
 
 
 @pytest.mark.parametrize("runner", ["local", "beam"])
@@ -84,7 +67,7 @@ def test_each_training_starts_from_the_last_one_blessed_and_is_reused_when_nothi
     if runner == "local":
         assert runs() == SAME, "an earlier configuration finds its own earlier result"
         assert runs("train.seed=3", blessed=0) == NEW
-        assert runs("train.seed=3", blessed=1) == ("CACHED", "COMPLETE"), "now it is blessed, and still itself"
+        assert runs("train.seed=3", blessed=1) == ("reused", "done"), "now it is blessed, and still itself"
         assert runs("train.seed=4", blessed=0) == NEW
         assert runs("train.seed=5") == NEW
         assert runs.bases() == [0, 1, 2, 3, 3], "model 4 was not blessed"
@@ -112,39 +95,8 @@ def test_other_initial_weights_train_anew(tmp_path: Path) -> None:
     write(1.0)
     assert runs() == SAME
     write(2.0)
-    assert runs()[0] == "COMPLETE"
+    assert runs()[0] == "done"
     assert runs.bases() == [0, 1]
-
-
-@pytest.mark.parametrize(
-    ("done_with", "blessed", "expected"),
-    [
-        (None, [1, 1, 0], [20]),
-        (None, [0, 0, 0], []),
-        (10, [1, 1, 0], [10]),
-        (0, [1, 1, 0], []),
-        (7, [1, 1, 0], [20]),  # what it started from is gone
-    ],
-)
-def test_the_strategy_alone(done_with: int | None, blessed: list[int], expected: list[int]) -> None:
-    from tfx.types import standard_artifacts
-
-    from components.detection_trainer.identity import training_identity, training_properties
-    from pipelines.resolvers.base_model import BaseModelStrategy
-
-    properties = training_properties(load_config(None, [WARM]), "train")
-    examples = artifacts(standard_artifacts.Examples, id=[3])
-    models = artifacts(standard_artifacts.Model, id=[20, 10, 30])
-    if done_with is not None:
-        models[2].set_string_custom_property("training", training_identity(properties, examples))
-        models[2].set_int_custom_property("base_model_id", done_with)
-    blessings = artifacts(
-        standard_artifacts.ModelBlessing, id=[5, 6, 7], blessed=blessed, current_model_id=[10, 20, 30]
-    )
-    inputs = {"examples": examples, "model": models, "model_blessing": blessings}
-    resolved = BaseModelStrategy(properties).resolve_artifacts(None, inputs)
-    assert [model.id for model in resolved.pop("model")] == expected
-    assert resolved == {"examples": [], "model_blessing": []}
 
 
 def test_the_pipeline_has_the_node_only_where_it_is_asked_for(tmp_path: Path) -> None:

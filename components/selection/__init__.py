@@ -1,0 +1,1 @@
+"""Components that select from the history: baseline, base model, span window."""

@@ -1,1 +1,0 @@
-"""Resolvers of models and spans of earlier runs: baseline, base model, span window."""

@@ -1,12 +1,10 @@
 """The report's tables: statistics and issues as rows of text and numbers."""
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from operator import attrgetter
 from typing import Any
-
-import numpy as np
 
 from detection.datasets.issues import Issue
 from detection.datasets.statistics import COCO_SIZES, SplitSummary, total
@@ -17,7 +15,6 @@ from schemas.config.issues import IssuePolicies, Policy
 HANDLING: Mapping[Policy, str] = {"fail": "stops a run", "drop": "dropped", "fix": "fixed", "keep": "kept"}
 
 Splits = Mapping[str, SplitSummary]
-_BY_CATEGORY = (attrgetter("instances"), attrgetter("images_with"))
 IssueCounts = Mapping[tuple[str, Policy], int]
 
 
@@ -58,21 +55,19 @@ def category_table(splits: Splits, categories: Sequence[Mapping[str, Any]], *, l
         logarithmic: draw the logarithm of a count plus one.
     """
     header = ["category", "id", *(f"{split}: {what}" for split in splits for what in ("annotations", "images"))]
-    lengths = np.log1p if logarithmic else np.float64
-    most = [
-        max((count for part in splits.values() for count in counts(part).values()), default=1)
-        for counts in _BY_CATEGORY
-    ]
+    columns = [counts for part in splits.values() for counts in (part.instances, part.images_with)]
+    # Annotations and images have a scale each, the same for all splits.
+    longest = [max((max(counts.values(), default=1) for counts in columns[at::2]), default=1) for at in (0, 1)]
+
+    def cell(count: int, most: int) -> Number:
+        bar = math.log1p(count) / math.log1p(most) if logarithmic else count / most
+        return Number(f"{count:,}", count, bar)
+
     rows = [
         [
             category["name"],
             str(category["id"]),
-            *(
-                Number(f"{count:,}", count, bar=float(lengths(count) / lengths(longest)))
-                for part in splits.values()
-                for counts, longest in zip(_BY_CATEGORY, most, strict=True)
-                for count in [counts(part)[category["id"]]]
-            ),
+            *(cell(counts[category["id"]], longest[at % 2]) for at, counts in enumerate(columns)),
         ]
         for category in categories
     ]

@@ -37,7 +37,7 @@ def _record(kind: str, folder: Path) -> Record:
         write_text(os.path.normpath(uri / name), f"content of {name}")
     properties = {"pushed_destination": str(folder / "serving/7")} if kind == "PushedModel" else {}
     output = Output(str(uri), kind, dict(properties))
-    return Record("Node", "done", outputs={"output": [output]}, files=entries_of([output]))
+    return Record("Node", "done", key="0123456789abcdef", outputs={"output": [output]}, files=entries_of([output]))
 
 
 def _remove(path: Path) -> str:
@@ -104,7 +104,7 @@ def test_on_cloud_storage_the_service_tells_the_checksums(gcs: Bucket) -> None:
     output = Output(f"{gcs.path}/model", "Model")
     for name in ("a", "b"):
         write_text(f"{output.uri}/{name}", name)
-    record = Record("Node", "done", outputs={"output": [output]}, files=entries_of([output]))
+    record = Record("Node", "done", key="0123456789abcdef", outputs={"output": [output]}, files=entries_of([output]))
     gcs.emulator.requests()
     assert damage_of(record) is None
     assert not [one for one in gcs.emulator.requests() if "alt=media" in one["target"]], "nothing is downloaded"

@@ -102,14 +102,13 @@ for command in (
     ["run", "--data", "data"],
     ["compile", "--runner", "vertex", "--output", "p.json", "--data", "gs://b/d", *keys],
     ["watch", "--data", "data/{{SPAN}}", *keys],
-    ["status", "--root", "."],
     ["export", "--model", "model", "--format", "onnx", "--output", "out"],
 ):
     assert pipeline_runner.main(command)"""
     done = subprocess.run([sys.executable, "-c", without], cwd=tmp_path, capture_output=True, text=True, check=True)
     lines = done.stderr.splitlines()
-    assert len(lines) == 5
-    for line, extra in zip(lines, [*4 * ["tfx"], "onnx"], strict=True):
+    assert len(lines) == 4
+    for line, extra in zip(lines, [*3 * ["tfx"], "onnx"], strict=True):
         assert line.startswith("error: ")
         assert line.endswith(f"`uv pip install 'cocoflow-{VERSION}-py3-none-any.whl[{extra}]'`.")
 

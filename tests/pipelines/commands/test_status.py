@@ -78,7 +78,7 @@ def test_artifacts_whose_files_are_gone_or_changed_are_told(tmp_path: Path, caps
         model = Output(f"{root}/artifacts/{name}", "Model")
         write_text(f"{model.uri}/config.yaml", "a")
         files = entries_of([model])
-        record = Record("DetectionTrainer", "done", outputs={"model": [model]}, files=files)
+        record = Record("DetectionTrainer", "done", key="0" * 16, outputs={"model": [model]}, files=files)
         write_record(root, record, started=datetime.now(UTC))
     write_text(f"{root}/artifacts/changed/config.yaml", "b")
     shutil.rmtree(f"{root}/artifacts/gone")

@@ -7,16 +7,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from detection.coco.params import FloatArray, IntArray, Params, best_of_images
+from detection.coco.params import FloatArray, IntArray, Params, best_of_images, chosen, column, lvis_annotations
 from detection.coco.validation.checks import (
     check_annotations,
     check_categories,
     check_detections,
     known_of,
-    lvis_annotations,
     valid_images,
 )
-from detection.datasets.entries import Entry, Rows, chosen, column
+from detection.datasets.entries import Entry, Rows
 from detection.datasets.sampling import key_hash
 
 BoolArray = npt.NDArray[np.bool_]

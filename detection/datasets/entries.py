@@ -10,8 +10,7 @@ evaluation reads, of which more is asked, are built of them too
 import json
 import re
 import sys
-from collections.abc import Mapping, Sequence
-from operator import attrgetter, itemgetter
+from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple, NotRequired, TypedDict
 
 import msgspec
@@ -24,8 +23,6 @@ from schemas.quoting import quoted_json
 Entry = Mapping[str, Any]  # an object of a list of a COCO file, as JSON is parsed
 Ids = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.float64]  # detections [N, 7]: image_id, x, y, width, height (pixels), score, category_id
-
-_COLUMNS = {"image_id": 0, "score": 5, "category_id": 6}  # of `Rows`
 
 LARGEST_ID = 2**53  # float64 holds all integers up to here
 _JSON: Mapping[type, str] = {dict: "object", list: "list"}
@@ -154,21 +151,6 @@ def plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [plain(each) for each in value]
     return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
-
-
-def column(entries: Sequence[Any] | Rows, key: str) -> npt.NDArray[Any]:
-    """Returns the ids or scores under `key`, [N]: of valid entries int64, scores float64; of rows float64."""
-    if isinstance(entries, np.ndarray):
-        return entries[:, _COLUMNS[key]]
-    value = attrgetter(key) if entries and isinstance(entries[0], msgspec.Struct) else itemgetter(key)
-    return np.fromiter(map(value, entries), np.float64 if key == "score" else np.int64, len(entries))
-
-
-def chosen(entries: Sequence[Any] | Rows, positions: npt.NDArray[np.int64]) -> list[Any] | Rows:
-    """Returns the entries or rows at some positions."""
-    if isinstance(entries, np.ndarray):
-        return entries[positions]
-    return [entries[position] for position in positions.tolist()]
 
 
 def too_many_categories(count: int) -> str | None:

@@ -163,7 +163,7 @@ def read_model_config(model: str | Path) -> Config:
 def _read_config(path: str) -> Config:
     try:
         return from_yaml(read_text(path), where=path)
-    except ConfigError as error:
+    except (ConfigError, DataError) as error:
         raise DataError(f"{error} It belongs to the model beside it: {_AGAIN}.") from None
 
 

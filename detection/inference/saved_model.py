@@ -11,7 +11,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from detection.inference.results import OUTPUT_OF_IOU_TYPE, Results, results_from_outputs
 from detection.storage.checksums import require_checksums
-from detection.storage.files import is_file, require_files, walk_files
+from detection.storage.files import exists, require_files, walk_files
 from detection.storage.paths import join, literal_path
 from detection.storage.reading import read_bytes
 from detection.storage.staging import local_copy
@@ -269,4 +269,4 @@ def signature_iou_types(folder: str | Path) -> tuple[IouType, ...]:
 
 def has_saved_model(folder: str | Path) -> bool:
     """Returns whether a folder, local or remote, holds a SavedModel."""
-    return is_file(join(folder, SAVED_MODEL_FILE))
+    return exists(join(folder, SAVED_MODEL_FILE))

@@ -19,8 +19,8 @@ from detection.coco.engine.streaming import (
     pairs_by_image,
     require_pairs,
 )
-from detection.coco.params import FloatArray, IntArray, Params, counted_detections
-from detection.datasets.entries import Entry, Rows, chosen, column
+from detection.coco.params import FloatArray, IntArray, Params, chosen, column, counted_detections
+from detection.datasets.entries import Entry, Rows
 from schemas.errors import DataError
 
 TP, FP, IGNORED = 1, 0, -1  # of a detection; ignored: COCOeval ignores it, or it is below the best `max_dets`

@@ -9,8 +9,8 @@ import hotcoco
 import numpy as np
 import numpy.typing as npt
 
-from detection.coco.params import RECALLS, FloatArray, Params, counted_detections
-from detection.datasets.entries import Entry, Ids, Rows, chosen, column
+from detection.coco.params import RECALLS, FloatArray, Params, chosen, column, counted_detections
+from detection.datasets.entries import Entry, Ids, Rows
 from schemas.errors import DataError
 
 MOST_BYTES = 3 << 30  # of the arrays of an evaluation or analysis

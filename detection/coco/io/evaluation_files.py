@@ -13,9 +13,9 @@ from typing import Any, Generic, TypedDict, TypeVar, cast
 import msgspec
 import numpy as np
 
+from detection.coco.params import rows_of
 from detection.coco.validation import entry_types
-from detection.coco.validation.checks import rows_of
-from detection.coco.validation.invalid_entries import Typed
+from detection.coco.validation.checks import Typed
 from detection.storage.files import is_file
 from detection.storage.json_files import read_json
 from detection.storage.paths import stem, with_name

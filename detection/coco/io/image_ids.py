@@ -11,7 +11,7 @@ from typing import Any, TypedDict
 
 import numpy as np
 
-from detection.coco.validation.invalid_entries import by_id, valid_entries
+from detection.coco.validation.checks import IMAGE, valid_entries
 from detection.datasets.entries import Id, Rows
 from detection.storage.files import resolve
 from detection.storage.json_files import read_json
@@ -92,7 +92,7 @@ def named_images(path: str | Path) -> list[Any]:
 
 
 def _valid(images: Sequence[Any], *, where: str) -> list[Any]:
-    return valid_entries(images, _NamedImage, (), by_id("image"), where=where)
+    return valid_entries(images, _NamedImage, (), IMAGE, where=where)
 
 
 def ids_by_file_name(files: Sequence[str], images: Sequence[Any], *, where: str) -> dict[str, int]:

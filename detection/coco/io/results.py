@@ -8,7 +8,8 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from detection.coco.io.blocks import Block
-from detection.datasets.entries import Entry, Rows, column
+from detection.coco.params import column
+from detection.datasets.entries import Entry, Rows
 from detection.storage.atomic import new_file
 
 BETWEEN = b",\n"  # of two lines

@@ -1,23 +1,244 @@
 """Checks of what enters an evaluation; each issue names source, ids and remedy.
 
-Types are in `detection.coco.validation.entry_types`, further conditions in `detection.coco.validation.rules`.
+Types are in `detection.coco.validation.entry_types`.
 """
 
-import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
+import numpy.typing as npt
 
-from detection.coco.params import Params, are_among, best_of_images
+from detection.coco.params import (
+    Params,
+    are_among,
+    best_of_images,
+    column,
+    lvis_annotations,
+    require_rows,
+    rows_are_valid,
+    rows_of,
+)
 from detection.coco.validation import entry_types
-from detection.coco.validation.invalid_entries import Skipped, by_id, by_image, valid_entries
-from detection.coco.validation.rules import Known, annotation_rules, category_rules, detection_rules
-from detection.datasets.entries import Entry, Ids, Rows, column
-from schemas.errors import DataError
+from detection.coco.validation.invalid_entries import (
+    InvalidEntry,
+    Naming,
+    Reason,
+    Skipped,
+    by_id,
+    by_image,
+    convert_each,
+    entry_of,
+    refuse,
+)
+from detection.datasets.entries import Entry, Ids, Rows, plain, unwritable
+from schemas.quoting import quoted
 
-_ROW = struct.Struct("=7d").pack
-_NO_AREA = -1.0  # in no area range, so that the annotation is ignored in all
+IMAGE, CATEGORY, ANNOTATION = (partial(by_id, what) for what in ("image", "category", "annotation"))
+DETECTION = partial(by_image, "detection")
+
+Flags = Sequence[bool] | npt.NDArray[np.bool_]
+
+
+class Rule(NamedTuple):
+    """A condition on entries that have their type and meet the rules before.
+
+    what: the kind of issue if the condition is not met.
+    remedy: what to do then.
+    holds: entries -> for each, whether the condition is met.
+    detail: an entry that does not meet it -> what shows the issue; may be "".
+    """
+
+    what: str
+    remedy: str
+    holds: Callable[[Sequence[Any]], Flags]
+    detail: Callable[[Any], str] = lambda entry: ""
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """What entries refer to, and what they are compared by.
+
+    image_ids: int64 [N].
+    category_ids: int64 [K].
+    iou_type: `bbox`, `segm` or `keypoints`.
+    sizes: height and width in pixels by image id; only needed for masks.
+    keypoints: number of keypoints of an annotation.
+    """
+
+    image_ids: Ids
+    category_ids: Ids
+    iou_type: str
+    sizes: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    keypoints: int = 17  # COCO's person
+
+
+def category_rules() -> list[Rule]:
+    """Conditions on categories."""
+
+    def holds(categories: Sequence[Any]) -> Flags:
+        names = [category.get("name", "") for category in categories]
+        try:
+            "".join(names).encode()
+        except (TypeError, UnicodeEncodeError):  # a name that is no text, or not UTF-8
+            return [unwritable(plain(name)) is None for name in names]
+        return [True] * len(names)
+
+    return [Rule("invalid name", "Write it in UTF-8.", holds)]
+
+
+def annotation_rules(known: Known) -> list[Rule]:
+    """Conditions on annotations."""
+    rules = [_reference("image_id", known.image_ids), _reference("category_id", known.category_ids)]
+    if known.iou_type == "segm":
+        remedy = "Masks have areas that their boxes do not tell. Add it in square pixels."
+        rules += [
+            *_mask_rules(known),
+            Rule("missing area", remedy, lambda entries: ["area" in entry for entry in entries]),
+        ]
+    if known.iou_type == "keypoints":
+        rules.append(_keypoints_rule(known, needed=False))
+    return rules
+
+
+def detection_rules(known: Known, *, boxed: bool) -> list[Rule]:
+    """Conditions on detections; `boxed`: some detection of the list has a box, though none is needed."""
+    hint = " `predict` numbers images from 1: pass it --ground-truth, or keep its NAME_images.json beside."
+    rules = [_reference("image_id", known.image_ids, hint), _reference("category_id", known.category_ids)]
+    if known.iou_type == "bbox":
+        return rules
+    if boxed:
+        remedy = "Other detections have one, and its area decides what counts as small. Give all of them one, or none."
+        rules.append(Rule("missing bbox", remedy, lambda entries: ["bbox" in entry for entry in entries]))
+    if known.iou_type == "segm":
+        return [*rules, *_mask_rules(known)]
+    if not boxed:
+        remedy = "It is not clear which of the two tells the area. Add the bbox, or remove the segmentation."
+        what = "keypoints with segmentation, without bbox"
+        rules.append(Rule(what, remedy, lambda entries: ["segmentation" not in entry for entry in entries]))
+    return [*rules, _keypoints_rule(known, needed=True)]
+
+
+def _reference(key: str, ids: Ids, hint: str = "") -> Rule:
+    remedy = f"The ground truth has no such {key.removesuffix('_id')}; do both belong to one data set?{hint}"
+    return Rule(
+        f"unknown {key}",
+        remedy,
+        lambda entries: are_among(column(entries, key), ids),
+        lambda entry: quoted(column([entry], key).item()),
+    )
+
+
+def _mask_rules(known: Known) -> list[Rule]:
+    from detection.coco.engine.masks import is_valid_mask, segmentation_issue
+
+    remedy = "Masks are compared, so each needs one; or evaluate with iou_type bbox."
+
+    def placed(entry: Any) -> tuple[Any, int, int]:
+        return entry["segmentation"], *known.sizes[entry["image_id"]]
+
+    return [
+        Rule("missing segmentation", remedy, lambda entries: [bool(entry.get("segmentation")) for entry in entries]),
+        Rule(
+            "invalid segmentation",
+            "Correct it, or remove the entry.",
+            lambda entries: [is_valid_mask(*placed(entry)) for entry in entries],
+            lambda entry: segmentation_issue(*placed(entry)) or "",
+        ),
+    ]
+
+
+def _keypoints_rule(known: Known, *, needed: bool) -> Rule:
+    count = known.keypoints
+    remedy = f"Each needs {count} times x, y, visibility; if there are not {count} keypoints, give oks_sigmas."
+    default = () if needed else (0,) * (3 * count)
+    return Rule(
+        "invalid keypoints",
+        remedy,
+        lambda entries: [len(entry.get("keypoints", default)) == 3 * count for entry in entries],
+    )
+
+
+class Typed(list[Any]):
+    """Entries that a reader has decoded as this type, so that they need no conversion.
+
+    kind: the type.
+    """
+
+    def __init__(self, entries: Iterable[Any], kind: Any) -> None:
+        super().__init__(entries)
+        self.kind = kind
+
+
+def valid_entries(
+    entries: Sequence[Any],
+    kind: Any,
+    rules: Sequence[Rule],
+    name: Naming,
+    *,
+    where: str,
+    unique: bool = False,
+    positions: Ids | None = None,
+    skipped: Skipped = None,
+) -> list[Any]:
+    """Returns the valid entries, converted to their type.
+
+    All are converted together, and each rule is checked for all at once.  Only if a type does not fit or an id is a
+    duplicate, they are converted one by one.
+
+    Args:
+        entries: parsed JSON.
+        kind: type of an entry, which it is converted to.
+        rules: further conditions.
+        name: names an entry in errors.
+        where: names the source in errors.
+        unique: whether each `id` may appear only once.
+        positions: positions of the entries in the source, int64 [N]; default 0, 1, 2, ...
+        skipped: see `Skipped`.
+
+    Raises:
+        DataError: there are invalid entries and none may be skipped; it names those
+            that share the first one's kind of issue.
+    """
+    issues: dict[int, Reason] = {}
+    typed = convert_all(entries, kind) or []
+    if len(typed) < len(entries) or (unique and len(np.unique(column(typed, "id"))) < len(typed)):
+        typed, issues = convert_each(entries, kind, unique=unique)
+    kept = np.delete(np.arange(len(entries)), list(issues))
+    for rule in rules:
+        holds = np.asarray(rule.holds(typed), bool)
+        if not holds.all():
+            typed = plain(typed)  # numpy's values may be the reason, where a type allows anything
+            holds = np.asarray(rule.holds(typed), bool)
+            for index in np.flatnonzero(~holds).tolist():
+                issues[int(kept[index])] = Reason(rule.what, rule.detail(typed[index]), rule.remedy)
+            typed, kept = [typed[index] for index in np.flatnonzero(holds)], kept[holds]
+    invalid = []
+    for index in sorted(issues):
+        position = index if positions is None else int(positions[index])
+        invalid.append(InvalidEntry(where, position, name(position, plain(entries[index])), *issues[index]))
+    if skipped is not None:
+        skipped.extend(invalid)
+    elif invalid:
+        refuse(invalid)
+    return typed
+
+
+def convert_all(entries: Sequence[Any], kind: Any) -> list[Any] | None:
+    """Converts entries to their type; None if one of them is invalid."""
+    if isinstance(entries, Typed) and entries.kind is kind:
+        return entries
+    try:
+        return msgspec.convert(list(entries), list[kind])
+    except (msgspec.ValidationError, UnicodeEncodeError):  # the latter of a lone surrogate
+        pass
+    try:
+        return msgspec.convert(plain(list(entries)), list[kind])  # of numpy's numbers, or other mappings than dict
+    except (msgspec.ValidationError, UnicodeEncodeError):  # the latter of a lone surrogate
+        return None
 
 
 class Checked(NamedTuple):
@@ -85,7 +306,7 @@ def valid_images(
     sized = iou_type == "segm"
     kinds = (entry_types.Image, entry_types.LvisImage, entry_types.SizedImage, entry_types.SizedLvisImage)
     kind = kinds[2 * sized + lvis]
-    return valid_entries(images, kind, (), by_id("image"), where=where, unique=True, skipped=skipped)
+    return valid_entries(images, kind, (), IMAGE, where=where, unique=True, skipped=skipped)
 
 
 def known_of(images: Sequence[Entry], category_ids: Ids, params: Params) -> Known:
@@ -102,7 +323,7 @@ def check_categories(categories: Sequence[Any], *, where: str, lvis: bool = Fals
             frequency is needed and missing.
     """
     kind = entry_types.LvisCategory if lvis else entry_types.Category
-    return column(valid_entries(categories, kind, category_rules(), by_id("category"), where=where, unique=True), "id")
+    return column(valid_entries(categories, kind, category_rules(), CATEGORY, where=where, unique=True), "id")
 
 
 def check_annotations(annotations: Sequence[Any], known: Known, *, where: str, skipped: Skipped = None) -> list[Any]:
@@ -122,7 +343,7 @@ def check_annotations(annotations: Sequence[Any], known: Known, *, where: str, s
             box that is not finite or has a negative side; a duplicate id; the like.
     """
     kind, rules = entry_types.ANNOTATIONS[known.iou_type], annotation_rules(known)
-    typed = valid_entries(annotations, kind, rules, by_id("annotation"), where=where, unique=True, skipped=skipped)
+    typed = valid_entries(annotations, kind, rules, ANNOTATION, where=where, unique=True, skipped=skipped)
     _fill(typed, known)
     return typed
 
@@ -147,34 +368,22 @@ def check_detections(
             that is not finite; a negative side; the like.
     """
     if isinstance(detections, np.ndarray):
-        return _check_rows(detections, known, where, skipped)
+        require_rows(detections, known.iou_type, where)
+        rows = detections.astype(np.float64, copy=False)
+        invalid = np.flatnonzero(~rows_are_valid(rows, known.image_ids, known.category_ids))
+        entries, rules = [entry_of(row) for row in rows[invalid].tolist()], detection_rules(known, boxed=True)
+        kind = entry_types.BoxDetection
+        valid_entries(entries, kind, rules, DETECTION, where=where, positions=invalid, skipped=skipped)
+        return rows if not len(invalid) else np.delete(rows, invalid, axis=0)
     boxed = any(isinstance(entry, Mapping) and "bbox" in entry for entry in detections)
     kind, rules = entry_types.DETECTIONS[known.iou_type], detection_rules(known, boxed=boxed)
-    typed = valid_entries(detections, kind, rules, by_image("detection"), where=where, skipped=skipped)
+    typed = valid_entries(detections, kind, rules, DETECTION, where=where, skipped=skipped)
     if known.iou_type == "bbox":
         return rows_of(typed)
     if boxed:
         for detection in typed:
             detection["bbox"] = list(detection["bbox"])
     return typed
-
-
-def rows_of(detections: Sequence[entry_types.BoxDetection]) -> Rows:
-    """Returns rows float64 [N, 7] (image_id, x, y, width, height, score, category_id) of detections."""
-    # Twice as fast as np.array.
-    packed = bytearray().join([_ROW(one.image_id, *one.bbox, one.score, one.category_id) for one in detections])
-    return np.frombuffer(packed, np.float64).reshape(-1, 7)
-
-
-def lvis_annotations(annotations: Sequence[Entry]) -> list[Entry]:
-    """Returns annotations as LVIS takes them: `ignore` is heeded, crowds are annotations like others.
-
-    Source: lvis-api, eval.py and results.py.
-    """
-    return [
-        {**annotation, "iscrowd": 0, "area": _NO_AREA if annotation.get("ignore") else annotation["area"]}
-        for annotation in annotations
-    ]
 
 
 def _fill(annotations: list[dict[str, Any]], known: Known) -> None:
@@ -188,48 +397,3 @@ def _fill(annotations: list[dict[str, Any]], known: Known) -> None:
             points = annotation.setdefault("keypoints", [0] * (3 * known.keypoints))
             if "num_keypoints" not in annotation:
                 annotation["num_keypoints"] = sum(flag > 0 for flag in points[2::3])
-
-
-def _check_rows(rows: Rows, known: Known, where: str, skipped: Skipped) -> Rows:
-    if known.iou_type != "bbox" or rows.ndim != 2 or rows.shape[1] != 7 or rows.dtype.kind not in "iuf":
-        raise DataError(
-            f"{where}: an array of shape {list(rows.shape)} and type {rows.dtype} for {known.iou_type}. Boxes may "
-            "come as numbers [N, 7] (image_id, x, y, width, height, score, category_id), masks and keypoints as "
-            "COCO results."
-        )
-    rows = rows.astype(np.float64, copy=False)
-    valid = _rows_are_valid(rows, known)
-    if valid.all():
-        return rows
-    positions = np.flatnonzero(~valid)
-    valid_entries(
-        [_entry_of(row) for row in rows[positions].tolist()],
-        entry_types.BoxDetection,
-        detection_rules(known, boxed=True),
-        by_image("detection"),
-        where=where,
-        positions=positions,
-        skipped=skipped,
-    )
-    return rows[valid]
-
-
-def _rows_are_valid(rows: Rows, known: Known) -> Any:
-    return (
-        are_among(rows[:, 0], known.image_ids)
-        & are_among(rows[:, 6], known.category_ids)
-        # Column by column: numpy is ten times slower along a short axis.
-        & np.logical_and.reduce([np.isfinite(rows[:, column]) for column in range(1, 6)])
-        & (rows[:, 3] >= 0)
-        & (rows[:, 4] >= 0)
-    )
-
-
-def _entry_of(row: Sequence[float]) -> Entry:
-    image_id, *box, score, category_id = row
-    ids = {"image_id": image_id, "category_id": category_id}
-    return {
-        **{key: int(value) if value.is_integer() else value for key, value in ids.items()},
-        "bbox": box,
-        "score": score,
-    }

@@ -1,7 +1,7 @@
 """Types of the entries that an evaluation reads: the definition of a valid image, category, annotation and detection.
 
 msgspec decodes JSON files with these types, and converts parsed JSON to them. Both leave
-out all other keys. `detection.coco.validation.rules` has what depends on other entries.
+out all other keys. `detection.coco.validation.checks` has what depends on other entries.
 """
 
 from typing import Annotated, Any, Literal, NotRequired, TypedDict

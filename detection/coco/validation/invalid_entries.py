@@ -1,18 +1,12 @@
-"""Divides entries into valid ones, converted to their types, and invalid ones, each with the reason.
+"""Invalid entries of COCO files: the reason of each, how errors name them, and what they say."""
 
-All are converted together, and each rule is checked for all at once. Only if a type does not fit or an id is a
-duplicate, they are converted one by one, to name the invalid ones or to leave them out.
-"""
-
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 import msgspec
-import numpy as np
 
 from detection.coco.validation.entry_types import REMEDIES
-from detection.coco.validation.rules import Rule
-from detection.datasets.entries import Ids, InvalidField, column, invalid_field, is_id, plain
+from detection.datasets.entries import Entry, InvalidField, invalid_field, is_id, plain
 from schemas.errors import DataError
 from schemas.quoting import quoted
 
@@ -21,15 +15,15 @@ Naming = Callable[[int, Any], str]  # (position, entry) -> how an error names it
 _SHOWN = 5
 
 
-class _Reason(NamedTuple):
-    """The first rule that an entry breaks, see `InvalidEntry`."""
+class Reason(NamedTuple):
+    """The first rule that an entry breaks; fields as of `InvalidEntry`."""
 
     what: str
     detail: str
     remedy: str
 
 
-_DUPLICATE = _Reason("duplicate id", "", "Give each entry an id of its own.")
+_DUPLICATE = Reason("duplicate id", "", "Give each entry an id of its own.")
 
 
 class InvalidEntry(NamedTuple):
@@ -59,72 +53,16 @@ class InvalidEntry(NamedTuple):
 Skipped = list[InvalidEntry] | None  # receives invalid entries, which are then left out; None: they are refused
 
 
-class Typed(list[Any]):
-    """Entries that a reader has decoded as this type, so that they need no conversion.
-
-    kind: the type.
-    """
-
-    def __init__(self, entries: Iterable[Any], kind: Any) -> None:
-        super().__init__(entries)
-        self.kind = kind
-
-
-def valid_entries(
-    entries: Sequence[Any],
-    kind: Any,
-    rules: Sequence[Rule],
-    name: Naming,
-    *,
-    where: str,
-    unique: bool = False,
-    positions: Ids | None = None,
-    skipped: Skipped = None,
-) -> list[Any]:
-    """Returns the valid entries, converted to their type.
+def convert_each(entries: Sequence[Any], kind: Any, *, unique: bool) -> tuple[list[Any], dict[int, Reason]]:
+    """Converts entries to their type one by one; leaves out invalid ones, each with the reason by position.
 
     Args:
         entries: parsed JSON.
-        kind: type of an entry, which it is converted to.
-        rules: further conditions.
-        name: names an entry in errors.
-        where: names the source in errors.
+        kind: type of an entry.
         unique: whether each `id` may appear only once.
-        positions: positions of the entries in the source, int64 [N]; default 0, 1, 2, ...
-        skipped: see `Skipped`.
-
-    Raises:
-        DataError: there are invalid entries and none may be skipped; it names those
-            that share the first one's kind of issue.
     """
-    typed, issues = _convert(entries, kind, unique=unique)
-    kept = np.delete(np.arange(len(entries)), list(issues))
-    for rule in rules:
-        holds = np.asarray(rule.holds(typed), bool)
-        if not holds.all():
-            typed = plain(typed)  # numpy's values may be the reason, where a type allows anything
-            holds = np.asarray(rule.holds(typed), bool)
-            for index in np.flatnonzero(~holds).tolist():
-                issues[int(kept[index])] = _Reason(rule.what, rule.detail(typed[index]), rule.remedy)
-            typed, kept = [typed[index] for index in np.flatnonzero(holds)], kept[holds]
-    invalid = []
-    for index in sorted(issues):
-        position = index if positions is None else int(positions[index])
-        invalid.append(InvalidEntry(where, position, name(position, plain(entries[index])), *issues[index]))
-    if skipped is not None:
-        skipped.extend(invalid)
-    elif invalid:
-        _refuse(invalid)
-    return typed
-
-
-def _convert(entries: Sequence[Any], kind: Any, *, unique: bool) -> tuple[list[Any], dict[int, _Reason]]:
-    """Converts entries to their type; those that cannot be are left out, each with the reason by position."""
-    typed = convert_all(entries, kind)
-    if typed is not None and not (unique and len(np.unique(column(typed, "id"))) < len(typed)):
-        return typed, {}
     valid: list[Any] = []
-    issues: dict[int, _Reason] = {}
+    issues: dict[int, Reason] = {}
     ids: set[int] = set()
     for position, entry in enumerate(map(plain, entries)):
         own: Any = entry.get("id") if isinstance(entry, dict) else None
@@ -138,20 +76,6 @@ def _convert(entries: Sequence[Any], kind: Any, *, unique: bool) -> tuple[list[A
         except msgspec.ValidationError as error:
             issues[position] = _explain(entry, invalid_field(error))
     return valid, issues
-
-
-def convert_all(entries: Sequence[Any], kind: Any) -> list[Any] | None:
-    """Converts entries to their type; None if one of them is invalid."""
-    if isinstance(entries, Typed) and entries.kind is kind:
-        return entries
-    try:
-        return msgspec.convert(list(entries), list[kind])
-    except (msgspec.ValidationError, UnicodeEncodeError):  # the latter of a lone surrogate
-        pass
-    try:
-        return msgspec.convert(plain(list(entries)), list[kind])  # of numpy's numbers, or other mappings than dict
-    except (msgspec.ValidationError, UnicodeEncodeError):  # the latter of a lone surrogate
-        return None
 
 
 def _convert_one(entry: Any, kind: Any) -> Any:
@@ -174,27 +98,24 @@ def _without_surrogates(value: Any) -> Any:
     return value.encode(errors="backslashreplace").decode() if isinstance(value, str) else value
 
 
-def by_id(what: str) -> Naming:
-    """Names entries by their `id`: "annotation 7"."""
-
-    def name(position: int, entry: Any) -> str:
-        known = isinstance(entry, Mapping) and "id" in entry
-        return f"{what} {quoted(entry['id'])}" if known else f"{what} at position {position}"
-
-    return name
+def by_id(what: str, position: int, entry: Any) -> str:
+    """Names an entry by its `id`: "annotation 7"."""
+    known = isinstance(entry, Mapping) and "id" in entry
+    return f"{what} {quoted(entry['id'])}" if known else f"{what} at position {position}"
 
 
-def by_image(what: str) -> Naming:
-    """Names entries by position and image, as detections have no id: "detection 3 (image 42)"."""
-
-    def name(position: int, entry: Any) -> str:
-        known = isinstance(entry, Mapping) and "image_id" in entry
-        return f"{what} {position}" + (f" (image {quoted(entry['image_id'])})" if known else "")
-
-    return name
+def by_image(what: str, position: int, entry: Any) -> str:
+    """Names an entry by position and image, as detections have no id: "detection 3 (image 42)"."""
+    known = isinstance(entry, Mapping) and "image_id" in entry
+    return f"{what} {position}" + (f" (image {quoted(entry['image_id'])})" if known else "")
 
 
-def _refuse(invalid: Sequence[InvalidEntry]) -> NoReturn:
+def refuse(invalid: Sequence[InvalidEntry]) -> NoReturn:
+    """Refuses entries by a message that names those of the first one's kind of issue.
+
+    Raises:
+        DataError: always.
+    """
     first = invalid[0]
     alike = [entry.named for entry in invalid if entry.what == first.what]
     rest = len(alike) - _SHOWN
@@ -204,14 +125,14 @@ def _refuse(invalid: Sequence[InvalidEntry]) -> NoReturn:
     raise DataError(f"{first.source}: {first.what}: {named}. {first.remedy}{more}")
 
 
-def _explain(entry: Any, field: InvalidField) -> _Reason:
+def _explain(entry: Any, field: InvalidField) -> Reason:
     if field.name is None:
-        return _Reason("not an object", "", "Each entry of the list is an object with keys and values.")
+        return Reason("not an object", "", "Each entry of the list is an object with keys and values.")
     if field.name == "bbox" and not field.missing and _has_negative_side(entry["bbox"]):
-        return _Reason(
+        return Reason(
             "negative width or height in bbox", "", "COCO boxes are x, y, width, height: were two corners written?"
         )
-    return _Reason(f"{'missing' if field.missing else 'invalid'} {field.name}", "", REMEDIES[field.name])
+    return Reason(f"{'missing' if field.missing else 'invalid'} {field.name}", "", REMEDIES[field.name])
 
 
 def _has_negative_side(box: Any) -> bool:
@@ -219,3 +140,14 @@ def _has_negative_side(box: Any) -> bool:
         return min(msgspec.convert(box, tuple[float, float, float, float])[2:]) < 0
     except (msgspec.ValidationError, UnicodeEncodeError):
         return False
+
+
+def entry_of(row: Sequence[float]) -> Entry:
+    """Returns a row as a COCO result."""
+    image_id, *box, score, category_id = row
+    ids = {"image_id": image_id, "category_id": category_id}
+    return {
+        **{key: int(value) if value.is_integer() else value for key, value in ids.items()},
+        "bbox": box,
+        "score": score,
+    }

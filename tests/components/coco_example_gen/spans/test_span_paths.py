@@ -66,7 +66,7 @@ def test_one_can_be_asked_for(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"span 2 has no version 5, only 1, 2\. Check data\.version"):
         find_span([path], span=2, version=5)
     _touch(tmp_path, *(f"{span}/1/a" for span in range(3, 15)))
-    with pytest.raises(DataError, match=r"only for \.\.\., 5, 6, 7, 8, 9, 10, 11, 12, 13, 14\. "):
+    with pytest.raises(DataError, match=r"only \.\.\., 5, 6, 7, 8, 9, 10, 11, 12, 13, 14\. "):
         find_span([path], span=99)
 
 

@@ -85,7 +85,9 @@ def _copied(path: str, stored: dict[str, objects.Stored]) -> Path:
     state = json.dumps([path, sorted((name, one.generation) for name, one in stored.items())])
     parent = os.path.abspath(named or tempfile.gettempdir())
     try:
-        entry = _folder_of(os.getpid(), parent) / hashlib.sha256(state.encode()).hexdigest()[:32]
+        with _locks.setdefault((os.getpid(), Path(parent)), threading.Lock()):
+            folder = _folder_of(os.getpid(), parent)  # once: threads do not wait for each other in `functools.cache`
+        entry = folder / hashlib.sha256(state.encode()).hexdigest()[:32]
         with _locks.setdefault((os.getpid(), entry), threading.Lock()):
             if not entry.exists():
                 _download(entry, name_of(path), stored)

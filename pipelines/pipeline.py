@@ -16,6 +16,7 @@ from components.coco_example_gen.component import CocoExampleGen
 from components.detection_trainer.component import DetectionTrainer
 from components.detection_trainer.identity import REMOTE_PARAMETERS
 from components.record_schema_gen.component import RecordSchemaGen
+from components.run_report.component import RunReport
 from components.saved_model_pusher.component import SavedModelPusher
 from components.saved_model_pusher.model_registry import Registration
 from components.selection.base_model import model_to_start_from
@@ -44,7 +45,7 @@ def create_pipeline(
     the last blessed model as baseline) -> pusher.  With `data.window`, a node between
     example_gen and trainer adds the examples of earlier spans; all other nodes use the
     newest.  With `train.init.from_previous_model`, a node passes the trainer its base
-    model.
+    model.  `RunReport` is the last node.
 
     In this process, the records below `run.root` decide what is reused, see `components.history.driver`.  In
     containers, the backend's cache does, and the keys of `schemas.config.runtime_parameters` are parameters of a
@@ -153,4 +154,15 @@ def _nodes(config: Config, root: str, parameters: Mapping[str, Any], *, trainer_
         registration=Registration.of(config),
     )
     checks = [schema_gen, statistics_gen, example_validator]
-    return [example_gen, *checks, *window, *base, trainer, baseline, evaluator, pusher]
+    nodes = [example_gen, *checks, *window, *base, trainer, baseline, evaluator, pusher]
+    report = RunReport(
+        examples=examples,
+        model=model,
+        model_run=trainer.outputs["model_run"],
+        evaluation=evaluator.outputs["evaluation"],
+        pushed_model=pusher.outputs["pushed_model"],
+        run_root=root,
+        nodes=json.dumps([node.id for node in nodes]),
+    )
+    report.add_upstream_node(example_validator)
+    return [*nodes, report]

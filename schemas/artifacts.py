@@ -66,7 +66,9 @@ SERVING_SAMPLE = "serving_sample.npz"  # images and the model's outputs: `detect
 REFUSED_JSON = "refused.json"
 
 # PushedModel artifact.
-POINTER_JSON = "pushed.json"  # {"destination", "version", "model"} in the PushedModel artifact
+# {"destination", "version", "model"} in the PushedModel artifact; in EXTRA_FILES of a pushed version, {"root", "model",
+# "run"}: `run.root`, the model's URI, relative to it, and the id of the run.
+POINTER_JSON = "pushed.json"
 VALIDATION_JSON = "validation.json"  # what was compared before the push: `validate.Validation`
 
 # An artifact that stands for artifacts of earlier runs.

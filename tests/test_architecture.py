@@ -77,26 +77,28 @@ ALLOWED_IMPORTS = {
         "detection.analysis components.history components.vertex_errors",
         "components.selection": "schemas schemas.config detection.storage components.history "
         "components.detection_trainer components.saved_model_pusher",
+        "components.run_report": "schemas detection.storage detection.coco components.history components.selection",
         "pipelines": "schemas schemas.config detection.storage detection.datasets detection.analysis "
         "components.coco_example_gen components.coco_example_gen.spans "
         "components.detection_trainer components.coco_evaluator components.saved_model_pusher "
-        "components.record_schema_gen components.beam components.stock components.selection",
+        "components.record_schema_gen components.beam components.stock components.selection components.run_report",
         "pipelines.runners": "detection.storage detection.pretrained schemas schemas.config "
         "components.vertex_errors components.beam pipelines",
         "pipelines.runs": "schemas schemas.config detection.storage detection.datasets detection.models "
         "detection.pretrained detection.coco detection.inference detection.training.distributed detection.training "
-        "components.history components.beam components.coco_example_gen components.coco_example_gen.spans "
-        "components.detection_trainer detection.devices pipelines.runners pipelines detection.analysis "
-        "detection.reports detection.training.validation",
+        "components.history components.run_report components.beam components.coco_example_gen "
+        "components.coco_example_gen.spans components.detection_trainer detection.devices pipelines.runners pipelines "
+        "detection.analysis detection.reports detection.training.validation",
         "pipelines.watch": "schemas schemas.config detection.storage detection.datasets detection.analysis "
         "detection.reports components.coco_example_gen.spans pipelines pipelines.runs",
-        "pipelines.standalone": "schemas schemas.config detection.storage detection.coco components.history "
+        "pipelines.history": "schemas schemas.config detection.storage detection.coco components.history "
+        "components.run_report components.saved_model_pusher components.selection "
         "components.coco_example_gen.spans pipelines pipelines.runs",
         "pipelines.commands": "schemas schemas.config detection.storage detection.config_files detection.datasets "
         "detection.weights detection.pretrained detection.coco detection.inference detection.inference.mediapipe "
         "detection.reports detection.training.validation components.beam components.coco_example_gen "
         "components.coco_example_gen.spans components.detection_trainer components.coco_evaluator "
-        "components.saved_model_pusher pipelines pipelines.runners pipelines.runs pipelines.watch pipelines.standalone",
+        "components.saved_model_pusher pipelines pipelines.runners pipelines.runs pipelines.watch pipelines.history",
         "pipeline_runner": "schemas pipelines pipelines.runs pipelines.runners",
     }.items()
 }

@@ -54,7 +54,7 @@ def recorded(component: str, *, code: str = CODE, deciding: Deciding = dict) -> 
             if all(one.is_external for artifacts in outputs.values() for one in artifacts):
                 return  # reused, see `components.history.driver`
             logging.getLogger(__name__).info("%s is executed", component)
-            run, attempt = _run_of(executor, component, root, outputs)
+            run, attempt = run_of(next(one.uri for artifacts in outputs.values() for one in artifacts), root)
             execution = _Execution(component, code, deciding, root, run, attempt, datetime.now(UTC), inputs, parameters)
             try:
                 work(executor, inputs, outputs, parameters)
@@ -115,20 +115,21 @@ def _failure(error: Exception) -> Failure:
     return Failure(type(error).__name__, one_line(str(error).strip())[:_MAX_ERROR])
 
 
-def _run_of(executor: Any, component: str, root: str, outputs: Artifacts) -> tuple[str, int]:
-    """Returns the id of the run and its attempt.
+def run_of(output: str, root: str) -> tuple[str, int]:
+    """Returns the id of the run that makes an output, and its attempt, by the URI below `<run.root>/artifacts`.
 
-    Local runners tell both in the executor's context.  In a container, the run is the second part of an output's URI
-    below `artifacts`: Vertex has <project>/<job>/<task>/<output>, Kubeflow <pipeline>/<run>/<task>/<output>.
+    In this process, `components.history.driver` named the output <component>/<output>/<run>.<attempt>.  In containers,
+    the run is the second part: Vertex has <project>/<job>/<task>/<output>, Kubeflow <pipeline>/<run>/<task>/<output>.
+
+    Args:
+        output: URI of an output of the component that is executed.
+        root: `run.root`.
     """
-    context = getattr(executor, "_context", None)
-    told = getattr(context, "_pipeline_run_id", None)
-    if told:
-        run, _, attempt = told.rpartition(".")
-        return (run, int(attempt)) if attempt.isdecimal() else (told, 1)
-    uri = next(one.uri for artifacts in outputs.values() for one in artifacts)
     with contextlib.suppress(ValueError):  # an output elsewhere
-        names = relative(uri, join(root, "artifacts")).split("/")
-        if names[0] != component:
+        names = relative(output, join(root, "artifacts")).split("/")
+        if len(names) > 3:
             return names[1], 1
+        run, _, attempt = names[-1].rpartition(".")
+        if run and attempt.isdecimal():
+            return run, int(attempt)
     return _NOTEBOOK, 1

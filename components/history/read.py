@@ -1,7 +1,7 @@
 """What the records of a `run.root` say of examples, models, verdicts and pushes."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +9,10 @@ from pydantic import TypeAdapter
 
 from components.history.legacy import read_old_records, was_refused
 from components.history.records import DESTINATION_PROPERTY, Output, Record, read_new_records, time_of
+from detection.storage.files import list_folders
 from detection.storage.json_files import parse_file
+from detection.storage.paths import join
+from schemas.artifacts import HISTORY
 from schemas.errors import RefusedModelError
 
 # Custom properties.
@@ -19,6 +22,7 @@ SOURCE_PROPERTY = "data_source"  # of `Examples`: the paths as the user wrote th
 TRAINING_PROPERTY = "training"  # of a `Model`: identity of the training, without the base model
 CONFIG_PROPERTY = "config"  # of a `Model`: digest of its configuration, see `records.store_config`
 REMOVED_PROPERTY = "removed_versions"  # of a `PushedModel`: JSON list of the versions that `keep_versions` removed then
+_OF_RUNS = frozenset({"runs", "configs"})  # folders of the history that have no records of components
 # Of every file-based ExampleGen: `tfx.components.example_gen.utils` defines them.
 SPAN_PROPERTY, VERSION_PROPERTY = "span", "version"
 SPLIT_NAMES_PROPERTY = "split_names"  # of `Examples`, a property of the type: JSON
@@ -76,11 +80,13 @@ class BlessingRecord:
     """The verdict on a `Model`.
 
     evaluation: URI of the `ModelEvaluation`; None in old records.
+    run: id of the run; "" in old records.
     """
 
     model: str
     blessed: bool
     evaluation: str | None = None
+    run: str = ""
 
 
 @dataclass(frozen=True)
@@ -106,6 +112,7 @@ class PushRecord:
     model: URI of the model.
     time: of the push, in ISO format with the time zone.
     digest: digest of the model's files; None in old records.
+    run: id of the run; "" in old records.
     """
 
     destination: str
@@ -113,6 +120,7 @@ class PushRecord:
     model: str
     time: str
     digest: str | None = None
+    run: str = ""
 
 
 def read_records(root: str, component: str) -> list[Record]:
@@ -122,6 +130,23 @@ def read_records(root: str, component: str) -> list[Record]:
         DataError: a file cannot be read, or is no such record.
     """
     return [*read_old_records(root, component), *read_new_records(root, component)]
+
+
+def read_executions(root: str, runs: Collection[str]) -> list[Record]:
+    """Reads the records of all components that runs executed, in the order of their ends.
+
+    Args:
+        root: `run.root`.
+        runs: ids of the runs.
+
+    Raises:
+        DataError: a file cannot be read, or is no such record.
+    """
+    if not runs:
+        return []
+    folders = [name for name in list_folders(join(root, HISTORY)) if name not in _OF_RUNS]
+    records = [record for name in folders for record in read_new_records(root, name, runs=runs)]
+    return sorted(records, key=lambda record: record.ended)
 
 
 def read_examples(root: str) -> list[ExamplesRecord]:
@@ -142,6 +167,7 @@ def read_verdicts(root: str) -> list[BlessingRecord]:
             model=_input(record, "model"),
             blessed=blessing.properties.get(BLESSED_PROPERTY) == 1,
             evaluation=next((output.uri for output in record.outputs["evaluation"]), None),
+            run=record.run,
         )
         for record, blessing in _made(root, "CocoEvaluator", "blessing")
     ]
@@ -183,6 +209,7 @@ def read_pushes(root: str) -> list[PushRecord]:
             model=_input(record, "model"),
             time=_iso(record.ended),
             digest=str(pushed.properties[DIGEST_PROPERTY]) if DIGEST_PROPERTY in pushed.properties else None,
+            run=record.run,
         )
         for record, pushed in _made(root, "SavedModelPusher", "pushed_model")
         if pushed.properties.get(PUSHED_PROPERTY) == 1

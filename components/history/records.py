@@ -7,7 +7,7 @@
 import hashlib
 import json
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -132,7 +132,7 @@ def execution_key(
         root: `run.root`.
     """
     deciding = {key: value for key, value in parameters.items() if key not in _NOT_DECIDING and value is not None}
-    parts = [component, code, _with_paths(deciding, _relative_to(root)), _with_paths(dict(inputs), _relative_to(root))]
+    parts = [component, code, relative_paths(deciding, root), relative_paths(dict(inputs), root)]
     return _digest(json.dumps(parts, sort_keys=True))
 
 
@@ -182,23 +182,41 @@ def write_record(root: str, record: Record, *, started: datetime) -> None:
         host=socket.gethostname(),
     )
     name = f"{record.ended}-{record.key}-{record.run}.json"
-    write_json(join(folder, name), _with_paths(asdict(record), _relative_to(root)))
+    write_json(join(folder, name), relative_paths(asdict(record), root))
 
 
-def read_new_records(root: str, component: str, *, key: str = "") -> list[Record]:
+def read_new_records(
+    root: str, component: str, *, key: str | None = None, runs: Collection[str] | None = None
+) -> list[Record]:
     """Reads the records of a component, oldest first; see `components.history.read` for those of earlier versions.
 
     Args:
         root: `run.root`.
         component: id of the node.
-        key: of the executions to read; "": all.
+        key: key of the executions to read; None: all.
+        runs: ids of the runs whose executions to read; None: all.
 
     Raises:
         DataError: a file cannot be read, or is no such record.
     """
     folder = join(root, HISTORY, component)
-    names = [name for name in _names(folder) if not key or name.split("-", maxsplit=2)[1] == key]
-    return read_all(_RECORD, [join(folder, name) for name in names], lambda one: _restored(one, root))
+    paths = [
+        join(folder, name)
+        for name, (_, its_key, run) in _names_read(folder)
+        if (key is None or its_key == key) and (runs is None or run in runs)
+    ]
+    return read_all(_RECORD, paths, lambda one: _restored(one, root))
+
+
+def recorded_runs(root: str, component: str) -> set[str]:
+    """Returns the ids of the runs with a record of a component; reads the names of the files alone."""
+    return {run for _, (_, _, run) in _names_read(join(root, HISTORY, component))}
+
+
+def _names_read(folder: str) -> list[tuple[str, tuple[str, str, str]]]:
+    """Returns the names of the records in a folder, oldest first, with the time, key and run that they tell."""
+    split = [(name, [*name.removesuffix(".json").split("-", maxsplit=2), "", ""]) for name in _names(folder)]
+    return [(name, (parts[0], parts[1], parts[2])) for name, parts in split]
 
 
 def read_all(adapter: TypeAdapter[Any], paths: list[str], convert: Callable[[Any], Any]) -> list[Any]:
@@ -227,17 +245,19 @@ def _names(folder: str) -> list[str]:
 
 
 def _restored(record: Record, root: str) -> Record:
-    restored: Record = _RECORD.validate_python(_with_paths(asdict(record), _absolute_in(root)))
+    restored: Record = _RECORD.validate_python(absolute_paths(asdict(record), root))
     return restored
 
 
-def _relative_to(root: str) -> Callable[[str], str]:
+def relative_paths(value: Any, root: str) -> Any:
+    """Returns plain values, those of JSON, with the paths below `root` relative to it."""
     start = f"{root.rstrip('/')}/"
-    return lambda text: f"{_ROOT}{text.removeprefix(start)}" if text.startswith(start) else text
+    return _with_paths(value, lambda text: f"{_ROOT}{text.removeprefix(start)}" if text.startswith(start) else text)
 
 
-def _absolute_in(root: str) -> Callable[[str], str]:
-    return lambda text: join(root, text.removeprefix(_ROOT)) if text.startswith(_ROOT) else text
+def absolute_paths(value: Any, root: str) -> Any:
+    """Inverse of `relative_paths`."""
+    return _with_paths(value, lambda text: join(root, text.removeprefix(_ROOT)) if text.startswith(_ROOT) else text)
 
 
 def _with_paths(value: Any, convert: Callable[[str], str]) -> Any:

@@ -1,6 +1,7 @@
 """Executor of the pusher: publishes a blessed model, and records its destination or the refusal."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from tfx import types
@@ -10,14 +11,14 @@ from tfx.types import artifact_utils
 from tfx.types import standard_component_specs as keys
 from tfx.utils import path_utils
 
-from components.history.execution import recorded
+from components.history.execution import recorded, run_of
 from components.history.read import (
     DIGEST_PROPERTY,
     PUSHED_PROPERTY,
     PUSHED_VERSION_PROPERTY,
     REMOVED_PROPERTY,
 )
-from components.history.records import DESTINATION_PROPERTY
+from components.history.records import DESTINATION_PROPERTY, RUN_ROOT_KEY, relative_paths
 from components.saved_model_pusher.model_registry import Registration, register
 from components.saved_model_pusher.push import Pushed, PushRequest, push
 from components.saved_model_pusher.pushed_versions import ADDED_FILES, digest_of
@@ -64,7 +65,8 @@ class Executor(base_executor.BaseExecutor):
             pushed_model.set_int_custom_property(PUSHED_PROPERTY, 0)
             return
         model = artifact_utils.get_single_instance(input_dict[keys.MODEL_KEY])
-        request = make_request(model, input_dict, exec_properties)
+        origin = _origin(model, pushed_model, exec_properties.get(RUN_ROOT_KEY))
+        request = replace(make_request(model, input_dict, exec_properties), origin=origin)
         pushed = push(request)
         _record(pushed_model, pushed, model.uri, request.saved_model)
         if exec_properties.get(REGISTRATION_KEY):
@@ -95,6 +97,14 @@ def is_blessed(input_dict: dict[str, list[types.Artifact]]) -> bool:
         return True
     blessings = input_dict[keys.MODEL_BLESSING_KEY]
     return bool(blessings) and all(model_utils.is_model_blessed(blessing) for blessing in blessings)
+
+
+def _origin(model: types.Artifact, pushed_model: types.Artifact, root: str | None) -> dict[str, str] | None:
+    """Returns where the records of a push are, for a version that is moved; None: it is not recorded."""
+    if not root:
+        return None
+    run, _ = run_of(pushed_model.uri, root)
+    return {"root": root, "model": relative_paths(model.uri, root), "run": run}
 
 
 def _record(pushed_model: types.Artifact, pushed: Pushed, model_uri: str, saved_model: str) -> None:

@@ -1,7 +1,8 @@
 """A checked push: the model with what its evaluation adds, validated, published, and old versions removed."""
 
+import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import NamedTuple
 
 from components.saved_model_pusher.phone_file import phone_file
 from components.saved_model_pusher.publish import publish
-from components.saved_model_pusher.pushed_versions import PHONE_FILE, WARMUP_FILE
+from components.saved_model_pusher.pushed_versions import ORIGIN_FILE, PHONE_FILE, WARMUP_FILE
 from components.saved_model_pusher.retention import remove_old_versions
 from components.saved_model_pusher.validate import Validation, validate
 from components.saved_model_pusher.warmup import warmup_records
@@ -41,6 +42,7 @@ class PushRequest:
         it is, without validation.
     options: options of the push; `directory` has no effect.
     score_thresholds: the pushed model gets the score thresholds of the evaluation.
+    origin: content of `ORIGIN_FILE` in the version; None: there is none.
     """
 
     saved_model: str
@@ -48,6 +50,7 @@ class PushRequest:
     evaluation: str | None
     options: PushConfig
     score_thresholds: bool = True
+    origin: Mapping[str, str] | None = None
 
 
 class Pushed(NamedTuple):
@@ -72,6 +75,8 @@ def push(request: PushRequest) -> Pushed:
     """
     options, sample = request.options, _read_sample(request)
     added = {}
+    if request.origin is not None:
+        added[ORIGIN_FILE] = json.dumps(request.origin).encode()
     if sample and options.warmup_requests:
         images = [image.encoded for image in sample[: options.warmup_requests]]
         added[WARMUP_FILE] = warmup_records(request.saved_model, images)

@@ -19,6 +19,7 @@ from detection.storage.versions import numbered_versions
 from schemas.artifacts import (
     EXTRA_FILES,
     MEDIAPIPE_FILE,
+    POINTER_JSON,
     ROLLBACK_JSON,
     SAVED_MODEL_FILE,
     SCORE_THRESHOLDS_JSON,
@@ -26,10 +27,11 @@ from schemas.artifacts import (
 )
 
 ROLLBACK_RECORD = join(EXTRA_FILES, ROLLBACK_JSON)
+ORIGIN_FILE = join(EXTRA_FILES, POINTER_JSON)
 WARMUP_FILE = join(EXTRA_FILES, WARMUP_REQUESTS)
 PHONE_FILE = join(EXTRA_FILES, MEDIAPIPE_FILE)
 # Files without effect on the answers of a version, and those that a push adds to a model.
-NO_EFFECT = frozenset({ROLLBACK_RECORD, WARMUP_FILE})
+NO_EFFECT = frozenset({ROLLBACK_RECORD, WARMUP_FILE, ORIGIN_FILE})
 ADDED_FILES = NO_EFFECT | {join(EXTRA_FILES, SCORE_THRESHOLDS_JSON), PHONE_FILE}
 
 

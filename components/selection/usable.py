@@ -1,12 +1,20 @@
 """Models that later ones may build on or are compared with: blessed, whole, not refused, not rolled back."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import takewhile
 
 from components.history.files import damage_of
 from components.history.read import ModelRecord, PushRecord, read_blessed, read_pushes, read_refused
-from components.saved_model_pusher.pushed_versions import ADDED_FILES, digest_of, read_rollback, whole_versions
+from components.history.records import READERS
+from components.saved_model_pusher.pushed_versions import (
+    ADDED_FILES,
+    Rollback,
+    digest_of,
+    read_rollback,
+    whole_versions,
+)
 from detection.storage.paths import join, name_of, parent
 from schemas.artifacts import SERVING_DIR
 
@@ -48,21 +56,45 @@ def _obstacle(model: ModelRecord, refused: set[str], pushes: Sequence[PushRecord
 
 
 def _is_rolled_back(model: ModelRecord, pushes: Sequence[PushRecord]) -> bool:
-    """Returns whether a version of a push directory refuses the model, and no later one holds it."""
-    return any(_refuses(directory, model, pushes) for directory in {parent(push.destination) for push in pushes})
+    """Returns whether a model was rolled back in one of the push directories."""
+    for directory in {parent(push.destination) for push in pushes}:
+        rollbacks = read_rollbacks(whole_versions(directory).values())
+        if rollbacks:
+            digest = digest_of(join(model.uri, SERVING_DIR), ignored=ADDED_FILES)
+            versions = [
+                push.destination
+                for push in pushes
+                if parent(push.destination) == directory and (push.digest == digest or push.model == model.uri)
+            ]
+            if is_rolled_back(rollbacks, digest, versions):
+                return True
+    return False
 
 
-def _refuses(directory: str, model: ModelRecord, pushes: Sequence[PushRecord]) -> bool:
-    versions = whole_versions(directory)
-    rollbacks = {number: rollback for number, path in versions.items() if (rollback := read_rollback(path))}
-    if not rollbacks:
-        return False
-    digest = digest_of(join(model.uri, SERVING_DIR), ignored=ADDED_FILES)
-    pushed = {
-        int(name_of(push.destination))
-        for push in pushes
-        if parent(push.destination) == directory and (push.digest == digest or push.model == model.uri)
-    }
+def read_rollbacks(versions: Iterable[str]) -> dict[int, Rollback]:
+    """Reads the rollbacks among the versions of a push directory, by the number of the version that each published.
+
+    Args:
+        versions: paths.
+
+    Raises:
+        DataError: the record of a rollback is damaged.
+    """
+    paths = list(versions)
+    with ThreadPoolExecutor(READERS) as pool:
+        read = zip(paths, pool.map(read_rollback, paths), strict=True)
+        return {int(name_of(path)): rollback for path, rollback in read if rollback is not None}
+
+
+def is_rolled_back(rollbacks: Mapping[int, Rollback], digest: str, versions: Iterable[str]) -> bool:
+    """Returns whether a rollback refuses a model, and no later version holds it.
+
+    Args:
+        rollbacks: those of a push directory, see `read_rollbacks`.
+        digest: of the model.
+        versions: paths of the versions in this directory as which the model was pushed.
+    """
+    pushed = {int(name_of(path)) for path in versions}
     refused = max((number for number, one in rollbacks.items() if digest in one.refused_models), default=None)
     holds = {*pushed, *(number for number, one in rollbacks.items() if one.version in pushed)}
     return refused is not None and not any(number > refused for number in holds)

@@ -32,8 +32,8 @@ def run(args: argparse.Namespace) -> int:
     """
     import json
 
-    from pipelines.standalone.lineage import find_lineage
-    from pipelines.standalone.lineage_tree import print_lineage
+    from pipelines.history.lineage import find_lineage
+    from pipelines.history.lineage_tree import print_lineage
 
     require_supported_paths({"MODEL": args.model, "--root": args.root})
     lineage = find_lineage(args.model, root=args.root)

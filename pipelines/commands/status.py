@@ -29,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
     """
     import json
 
-    from pipelines.standalone.status import print_status, read_status
+    from pipelines.history.status import print_status, read_status
     from schemas.errors import ConfigError
 
     require_supported_paths({"--root": args.root})

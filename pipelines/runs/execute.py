@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from components.beam.preflight import require_runner
 from components.coco_example_gen.spans.locate import locate, source_of
 from components.history.read import read_records
+from components.history.records import read_new_records
+from components.run_report.report import NODE, component_states, executions, run_fields
 from detection.storage.atomic import require_writable, write_json, write_text
 from detection.storage.files import remove_file
 from detection.storage.lock import exclusive_use
@@ -24,7 +26,7 @@ from pipelines.runs.start_check import check_run
 from schemas.artifacts import TRAIN_SPLIT
 from schemas.config.config import Config
 from schemas.config.config_io import to_yaml
-from schemas.errors import ConfigError, DataError
+from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
     from pipelines.runs.results import RunResults
@@ -98,23 +100,22 @@ def _run_pipeline(config: Config, layout: RunLayout, open_run: OpenRun, *, ended
     from pipelines.pipeline import create_pipeline
     from pipelines.runners.local import RUNNERS
     from pipelines.runs.repair import sweep
-    from pipelines.runs.results import read_nodes, read_results, run_fields
+    from pipelines.runs.results import read_results
 
-    run_id = f"{open_run.record.id}.{open_run.record.attempt}"
+    run, attempt = open_run.record.id, open_run.record.attempt
     with scratch_tempdir() as scratch, passwords_hidden():
         database = MetadataDatabase(config.run.metadata, root=layout.root, file=scratch / "metadata.sqlite")
-        store = database.open()
+        database.open()
         pipeline = create_pipeline(config, database=database, scratch=scratch / "pipeline")
         sweep(layout, [component.id for component in pipeline.components], ended)
         try:
-            RUNNERS[open_run.record.runner](pipeline, run_id)
+            RUNNERS[open_run.record.runner](pipeline, f"{run}.{attempt}")
         except BaseException:
             # A failure here must not hide that of the run.
             with contextlib.suppress(Exception):
-                open_run.update(**run_fields(read_nodes(store, run_id)))
+                open_run.update(components=component_states(executions(layout.root, run, attempt)))
             raise
-        nodes = read_nodes(store, run_id)
-        with contextlib.suppress(DataError):  # `read_results` says which output is missing
-            open_run.update(**run_fields(nodes))
+        *_, report = read_new_records(layout.root, NODE, runs={run})
+        open_run.update(**run_fields(report))
         remove_served(layout.training)
-        return read_results(nodes)
+        return read_results(report)

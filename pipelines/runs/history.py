@@ -10,14 +10,14 @@ import logging
 import re
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import Any
 
 from pydantic import TypeAdapter
 
-from components.history.records import READERS, config_path, store_config
+from components.history.records import READERS, absolute_paths, config_path, relative_paths, store_config
 from detection.storage.atomic import write_json
 from detection.storage.files import is_dir, is_file, list_folder
 from detection.storage.json_files import parse_file
@@ -50,6 +50,7 @@ class RunHistory:
     """
 
     def __init__(self, root: str) -> None:
+        self.root = root
         self.folder = join(root, HISTORY)
         self._runs = join(self.folder, _RUNS)
 
@@ -62,7 +63,8 @@ class RunHistory:
         path = self._path(run_id)
         if not is_file(path):
             return None
-        return parse_file(_RECORD, path, what="the record of a run", remedy="Restore the file, or remove it.")
+        record = parse_file(_RECORD, path, what="the record of a run", remedy="Restore the file, or remove it.")
+        return RunRecord.model_validate(absolute_paths(record.model_dump(), self.root))
 
     def read_all(self) -> list[RunRecord]:
         """Reads the records of all runs, the one that started last first; warns of those that it cannot read."""
@@ -70,7 +72,7 @@ class RunHistory:
         ids = [name.removesuffix(".json") for name in names if name.endswith(".json") and not name.startswith(".")]
         with ThreadPoolExecutor(READERS) as pool:
             found = [record for record in pool.map(self._read_or_warn, ids) if record is not None]
-        return sorted(found, key=lambda record: _instant(record.started), reverse=True)
+        return newest_first(found)
 
     def _read_or_warn(self, run_id: str) -> RunRecord | None:
         try:
@@ -85,7 +87,7 @@ class RunHistory:
         Raises:
             DataError: it cannot be written.
         """
-        write_json(self._path(record.id), record.model_dump(mode="json"))
+        write_json(self._path(record.id), relative_paths(record.model_dump(mode="json"), self.root))
 
     def store_config(self, config_yaml: str) -> ConfigCopy:
         """Keeps a copy of a configuration, once.
@@ -119,6 +121,11 @@ class RunHistory:
 
     def _path(self, run_id: str) -> str:
         return join(self._runs, f"{require_id(run_id)}.json")
+
+
+def newest_first(runs: Iterable[RunRecord]) -> list[RunRecord]:
+    """Returns runs in the order of their starts, the last one first."""
+    return sorted(runs, key=lambda record: _instant(record.started), reverse=True)
 
 
 class OpenRun:
@@ -264,10 +271,14 @@ def new_id() -> str:
 
 def _ended(record: RunRecord, state: str, *, error: str | None) -> RunRecord:
     ended = _now()
-    seconds = (_instant(ended) - _instant(record.started)).total_seconds()
     return record.model_copy(
-        update={"state": state, "now": None, "ended": ended, "seconds": round(seconds, 3), "error": error}
+        update={"state": state, "now": None, "ended": ended, "seconds": duration(record, ended), "error": error}
     )
+
+
+def duration(record: RunRecord, ended: str) -> float:
+    """Returns the seconds from the start of a run to a time in ISO format."""
+    return round((_instant(ended) - _instant(record.started)).total_seconds(), 3)
 
 
 def _reason(error: BaseException) -> str:

@@ -1,10 +1,13 @@
 """A `run.root` with the records of two days, written by hand: nothing was run."""
 
+import json
+import shutil
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from components.history.records import Output, Record, config_digest, store_config
+from components.history.records import Output, Record, config_digest, relative_paths, store_config
+from components.saved_model_pusher.pushed_versions import ADDED_FILES, digest_of
 from detection.storage.atomic import write_json, write_text
 from detection.storage.paths import join
 from detection.storage.processes import this_process
@@ -36,7 +39,9 @@ def record_day(root: str, span: int, *, base: Day | None = None, with_run: bool 
     )
     store_config(folder, config)
     for record in _records(day, span, base):
-        write_json(join(folder, record.component, f"{record.ended}--run-{span}.json"), asdict(record))
+        write_json(
+            join(folder, record.component, f"{record.ended}--run-{span}.json"), relative_paths(asdict(record), root)
+        )
     write_text(join(day.examples, "dataset.json"), "{}")
     write_json(
         join(day.evaluation, "metrics.json"),
@@ -121,6 +126,33 @@ def write_saved_model(folder: str, config: str | None, *, fingerprint: str | Non
     if step is not None:
         write_json(join(folder, "assets.extra/training.json"), {"step": step, "weights": "ema"})
     write_text(join(folder, "saved_model.pb"), "graph")
+
+
+def record_report(day: Day, root: str, span: int, *, run: str, ended: str) -> None:
+    """Records the report of a compiled run, which ends at a time of the records."""
+    summary = {
+        "started": f"2026010{span}T020000.000000Z",
+        "data": {"source": SOURCE, "span": span, "version": 2, "identity": f"data of {span}"},
+        "metrics": {"AP": span / 10},
+        "blessed": True,
+        "reasons": [f"AP is {span}"],
+        "components": {"CocoExampleGen": {"state": "reused", "seconds": 0.0}},
+    }
+    report = Output(join(root, "report"), "RunReport", {"summary": json.dumps(summary), "pushed_path": day.pushed})
+    inputs = {"examples": [day.examples], "model": [day.model], "model_run": [], "evaluation": [day.evaluation]}
+    record = Record("RunReport", "done", run=run, ended=ended, inputs=inputs, outputs={"report": [report]})
+    write_json(join(root, f"history/RunReport/{ended}--{run}.json"), relative_paths(asdict(record), root))
+
+
+def publish_rollback(root: str, *, to: int, refused: int) -> int:
+    """Writes the version that a rollback publishes; returns its number."""
+    number = refused + 1
+    versions = {one: join(root, f"serving/{one}") for one in (to, refused, number)}
+    shutil.copytree(versions[to], versions[number])
+    digest = digest_of(versions[refused], ignored=ADDED_FILES)
+    record = {"version": to, "replaced": refused, "refused_models": [digest]}
+    write_json(join(versions[number], "assets.extra/rollback.json"), record)
+    return number
 
 
 def local_root(folder: Path) -> str:

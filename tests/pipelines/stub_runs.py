@@ -8,15 +8,15 @@ from typing import Any
 
 from tfx.orchestration.pipeline import Pipeline
 
+from components.run_report.report import component_states, executions
 from pipelines.metadata_database import MetadataDatabase
 from pipelines.runners.local import RUNNERS
-from pipelines.runs.results import read_nodes
 from schemas.config.run import MetadataConfig
 
 
 def run_nodes(nodes: Sequence[Any], root: str | Path, *, runner: str = "local") -> dict[str, str]:
     """Runs nodes as a pipeline; returns the state of each: "done" or "reused"."""
-    run_id = f"{uuid.uuid4().hex[:8]}.1"
+    run = uuid.uuid4().hex[:8]
     with tempfile.TemporaryDirectory() as scratch:
         database = MetadataDatabase(MetadataConfig(), root=str(root), file=Path(scratch, "metadata.sqlite"))
         pipeline = Pipeline(
@@ -26,5 +26,6 @@ def run_nodes(nodes: Sequence[Any], root: str | Path, *, runner: str = "local") 
             enable_cache=False,
             metadata_connection_config=database.connection(),
         )
-        RUNNERS[runner](pipeline, run_id)
-        return {node: result.state for node, result in read_nodes(database.open(), run_id).nodes.items()}
+        RUNNERS[runner](pipeline, f"{run}.1")
+    states = component_states(executions(str(root), run, 1), [node.id for node in nodes])
+    return {node: state["state"] for node, state in states.items()}

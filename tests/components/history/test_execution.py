@@ -21,7 +21,7 @@ def _artifact(kind: str, uri: Path, **properties: Any) -> Any:
     return artifact
 
 
-def _execute(root: Path, work: Any, *, outputs: Path, run: str | None = None, inputs: Any = None) -> Any:
+def _execute(root: Path, work: Any, *, outputs: Path, inputs: Any = None) -> Any:
     """Runs a recorded component that makes a model; returns its output."""
     from tfx.dsl.components.base.base_executor import BaseExecutor
 
@@ -31,8 +31,7 @@ def _execute(root: Path, work: Any, *, outputs: Path, run: str | None = None, in
         Do = recorded("DetectionTrainer")(work)
 
     model = _artifact("Model", outputs)
-    executor = Executor(BaseExecutor.Context(pipeline_run_id=run))
-    executor.Do(inputs or {}, {"model": [model]}, {"run_root": str(root), "steps": 3})
+    Executor().Do(inputs or {}, {"model": [model]}, {"run_root": str(root), "steps": 3})
     return model
 
 
@@ -42,22 +41,20 @@ def _train(executor: Any, inputs: Any, outputs: Any, parameters: dict[str, Any])
 
 
 @pytest.mark.parametrize(
-    ("run", "folder", "expected"),
+    ("folder", "expected"),
     [
-        ("mine.3", "elsewhere", ("mine", 3)),
-        (None, "artifacts/cocoflow/run-7/DetectionTrainer/model", ("run-7", 1)),
-        (None, "artifacts/1234/job-7/DetectionTrainer_-99/model", ("job-7", 1)),
-        (None, "artifacts/DetectionTrainer/model/5", ("notebook", 1)),
-        (None, "elsewhere", ("notebook", 1)),
+        ("artifacts/DetectionTrainer/model/mine.v2.3", ("mine.v2", 3)),
+        ("artifacts/cocoflow/run-7/DetectionTrainer/model", ("run-7", 1)),
+        ("artifacts/1234/job-7/DetectionTrainer_-99/model", ("job-7", 1)),
+        ("artifacts/DetectionTrainer/model/5", ("notebook", 1)),
+        ("elsewhere", ("notebook", 1)),
     ],
 )
-def test_an_execution_is_recorded_with_its_run(
-    run: str | None, folder: str, expected: tuple[str, int], tmp_path: Path
-) -> None:
+def test_an_execution_is_recorded_with_its_run(folder: str, expected: tuple[str, int], tmp_path: Path) -> None:
     from components.history.read import read_records
 
     examples = _artifact("Examples", tmp_path / "e")
-    model = _execute(tmp_path, _train, outputs=tmp_path / folder, run=run, inputs={"examples": [examples]})
+    model = _execute(tmp_path, _train, outputs=tmp_path / folder, inputs={"examples": [examples]})
     [record] = read_records(str(tmp_path), "DetectionTrainer")
     assert (record.run, record.attempt, record.state, record.error) == (*expected, "done", None)
     assert record.inputs == {"examples": [examples.uri]}
@@ -73,7 +70,7 @@ def test_a_failed_execution_is_recorded_with_its_reason(tmp_path: Path) -> None:
         raise DataError("no records.\n" + "x" * 1000)
 
     with pytest.raises(DataError, match="no records"):
-        _execute(tmp_path, fail, outputs=tmp_path / "m", run="mine.1")
+        _execute(tmp_path, fail, outputs=tmp_path / "m")
     [record] = read_records(str(tmp_path), "DetectionTrainer")
     assert (record.state, record.outputs) == ("failed", {})
     assert record.error is not None
@@ -85,7 +82,7 @@ def test_a_failed_execution_is_recorded_with_its_reason(tmp_path: Path) -> None:
 def test_a_record_that_cannot_be_written_fails_the_component(tmp_path: Path) -> None:
     (tmp_path / "history").write_text("a file")
     with pytest.raises(DataError, match="history"):
-        _execute(tmp_path, _train, outputs=tmp_path / "m", run="mine.1")
+        _execute(tmp_path, _train, outputs=tmp_path / "m")
 
 
 def test_an_artifact_stands_for_others(tmp_path: Path) -> None:

@@ -10,8 +10,15 @@ import pytest
 
 import pipeline_runner
 from components.history.records import config_digest
-from schemas.artifacts import EXPORTED_FROM_JSON, EXTRA_FILES, INIT_REPORT_JSON, ORIGIN_JSON
-from tests.pipelines.recorded_root import SOURCE, local_root, record_day, run_of, write_saved_model
+from schemas.artifacts import EXPORTED_FROM_JSON, EXTRA_FILES, INIT_REPORT_JSON, ORIGIN_JSON, POINTER_JSON
+from tests.pipelines.recorded_root import (
+    SOURCE,
+    local_root,
+    publish_rollback,
+    record_day,
+    run_of,
+    write_saved_model,
+)
 from tests.storage_emulator.fixture import Bucket
 
 
@@ -99,18 +106,21 @@ def test_on_cloud_storage_the_records_of_a_compiled_pipeline_are_enough(
     lineage = _lineage(capsys, day.pushed)
     assert lineage["chain"][0]["data"][0]["span"] == 1
     assert lineage["evaluated"]["metrics"]["AP"] == 0.1
-    assert lineage["pushed_by"] is None
-    assert lineage["unknown"] == ["runs: not recorded, as of compiled pipelines or of an earlier version"]
+    assert lineage["pushed_by"] == "run-1"
+    assert lineage["unknown"] == []
 
 
-@pytest.mark.parametrize("recognised", ["by its content", "by its configuration"])
+@pytest.mark.parametrize("recognised", ["by its own file", "by its content"])
 def test_a_moved_version_is_recognised(recognised: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = local_root(tmp_path)
     moved = tmp_path / "elsewhere" / "best"
     shutil.move(f"{root}/serving/1001", moved)
-    if recognised == "by its configuration":
+    if recognised == "by its own file":
+        (moved / EXTRA_FILES / "config.yaml").unlink()
+        origin = {"root": root, "model": "./artifacts/model/1", "run": "run-1"}
+        (moved / EXTRA_FILES / POINTER_JSON).write_text(json.dumps(origin))
         shutil.rmtree(f"{root}/artifacts/model")
-    for flags in ([], ["--root", root]):  # its configuration names the root
+    for flags in ([], ["--root", root]):  # its files name the root
         lineage = _lineage(capsys, str(moved), *flags)
         assert lineage["chain"][0]["model"] == f"{root}/artifacts/model/1"
         assert lineage["push"]["destination"] == f"{root}/serving/1001"
@@ -146,23 +156,42 @@ def test_records_that_are_gone_are_named(tmp_path: Path, capsys: pytest.CaptureF
         f"configuration: its file is gone, only the digest {digest} is recorded",
         f"data of {root}/artifacts/model/1: not recorded",
         "evaluation: not recorded",
-        "runs: not recorded, as of compiled pipelines or of an earlier version",
     ]
 
 
-def test_old_records_of_models_take_data_and_metrics_from_the_run(
+def test_metrics_of_a_removed_evaluation_are_those_of_its_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root = str(tmp_path)
     record_day(root, 1)
-    shutil.rmtree(tmp_path / "history" / "DetectionTrainer")
-    old = {"uri": f"{root}/artifacts/model/1", "training": "t", "base_model": None}
-    (tmp_path / "history" / "models").mkdir()
-    (tmp_path / "history" / "models" / "1.json").write_text(json.dumps(old))
     shutil.rmtree(tmp_path / "artifacts" / "evaluation")
-    lineage = _lineage(capsys, root)
-    assert lineage["chain"][0]["data"][0]["identity"] == "data of 1"
-    assert lineage["evaluated"]["metrics"] == {"AP": 0.1}
+    assert _lineage(capsys, root)["evaluated"]["metrics"] == {"AP": 0.1}
+
+
+def test_a_copied_root_has_a_history_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = local_root(tmp_path)
+    copy = str(shutil.copytree(root, tmp_path / "copy"))
+    assert _lineage(capsys, f"{copy}/serving") == json.loads(
+        json.dumps(_lineage(capsys, f"{root}/serving")).replace(root, copy)
+    )
+    shutil.rmtree(root)
+    assert pipeline_runner.main(["status", "--root", copy, "--json", "--artifacts"]) == 0
+    status = json.loads(capsys.readouterr().out)
+    assert [run["push_state"] for run in status["runs"]] == ["live", "live"]
+    assert {one["state"] for one in status["artifacts"]} == {"live"}
+    assert root not in json.dumps(status)
+
+
+def test_a_rolled_back_version_is_named_with_what_is_served(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = local_root(tmp_path)
+    served = publish_rollback(root, to=1001, refused=1002)
+    lineage = _lineage(capsys, f"{root}/serving/1002")
+    assert lineage["push_state"] == f"rolled back; {served} is served"
+    assert pipeline_runner.main(["lineage", f"{root}/serving/1002"]) == 0
+    assert f"by the run run-2: rolled back; {served} is served\n" in capsys.readouterr().out
+    again = _lineage(capsys, f"{root}/serving")
+    assert again["saved_model"] == f"{root}/serving/{served}"
+    assert (again["chain"][0]["model"], again["push_state"]) == (f"{root}/artifacts/model/1", "live")
 
 
 def test_a_run_that_reused_a_model_did_not_train_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

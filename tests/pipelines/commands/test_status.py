@@ -12,12 +12,12 @@ import pytest
 
 import pipeline_runner
 from components.history.files import entries_of
-from components.history.records import Output, Record, write_record
+from components.history.records import Failure, Output, Record, write_record
 from detection.storage.atomic import write_text
 from detection.storage.processes import this_process
 from pipelines.runs.history import RunHistory
-from pipelines.runs.run_record import DataRead
-from tests.pipelines.recorded_root import local_root, record_day, run_of
+from pipelines.runs.run_record import DataRead, RunRecord
+from tests.pipelines.recorded_root import local_root, publish_rollback, record_day, record_report, run_of
 from tests.storage_emulator.fixture import Bucket
 
 
@@ -49,6 +49,41 @@ def test_runs_are_listed_the_newest_first(tmp_path: Path, capsys: pytest.Capture
     assert len(_json(capsys, root, "--limit", "0")["runs"]) == 3
     assert [run["dead"] for run in _json(capsys, root)["runs"]] == [True, False, False]
     assert _json(capsys, root)["now"] == {}
+
+
+@pytest.mark.parametrize("place", ["local", "gs"])
+def test_submitted_runs_are_done_or_failed_as_their_components_recorded(
+    place: str, request: pytest.FixtureRequest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bucket: Bucket | None = request.getfixturevalue("gcs") if place == "gs" else None
+    root = str(tmp_path / "run") if bucket is None else f"{bucket.path}/run"
+    day = record_day(root, 1, with_run=False)
+    sent = {"trigger": "submit", "state": "submitted", "runner": "vertex"}
+    for number, run in enumerate(("good", "bad", "retried", "unknown")):
+        started = f"2026-01-0{number + 2}T00:00:00+00:00"
+        RunHistory(root).write(RunRecord.model_validate({"id": run, "started": started, **sent}))
+    record_report(day, root, 1, run="good", ended="20260102T010000.000000Z")
+    record_report(day, root, 1, run="nightly", ended="20260102T040000.000000Z")  # of a schedule: nobody submitted it
+    failure = Failure("DataError", "no images")
+    for run in ("bad", "retried"):
+        record = Record("CocoEvaluator", "failed", run=run, error=failure)
+        write_record(root, record, started=datetime.now(UTC))
+    write_record(root, Record("CocoEvaluator", "done", run="retried"), started=datetime.now(UTC))
+    runs = {run["id"]: run for run in _json(capsys, root)["runs"]}
+    states = {"good": "done", "bad": "failed", "retried": "submitted", "unknown": "submitted", "nightly": "done"}
+    assert {id_: run["state"] for id_, run in runs.items()} == states
+    assert (runs["good"]["metrics"], runs["good"]["blessed"], runs["good"]["seconds"]) == ({"AP": 0.1}, True, 3600.0)
+    assert (runs["good"]["pushed_path"], runs["good"]["push_state"]) == (day.pushed, "live")
+    assert (runs["nightly"]["trigger"], runs["nightly"]["seconds"]) == ("not recorded", 26 * 3600.0)
+    assert runs["bad"]["error"] == "CocoEvaluator: no images"
+
+
+def test_versions_that_were_rolled_back_or_removed_say_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = local_root(tmp_path)
+    publish_rollback(root, to=1001, refused=1002)
+    assert "1002, rolled back" in _status(capsys, root)
+    shutil.rmtree(f"{root}/serving/1001")
+    assert [run["push_state"] for run in _json(capsys, root)["runs"]] == ["rolled back", "removed"]
 
 
 def test_spans_of_dates_are_dates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,7 +5,8 @@ from rich.text import Text
 from rich.tree import Tree
 
 from components.coco_example_gen.spans.span_paths import SpanVersion
-from pipelines.standalone.lineage import Evaluated, Lineage, Trained
+from pipelines.history.lineage import Evaluated, Lineage, Trained
+from pipelines.history.runs import LIVE
 from schemas.metrics import main_metrics
 from schemas.quoting import printable
 
@@ -23,7 +24,8 @@ def print_lineage(lineage: Lineage) -> None:
     if lineage.push is not None:
         by = f" by the run {lineage.pushed_by}" if lineage.pushed_by is not None else ""
         moved = "" if lineage.push.destination == lineage.saved_model else f", to {lineage.push.destination}"
-        _add(tree, "pushed", f"{lineage.push.time}{by}{moved}")
+        state = "" if lineage.push_state in (None, LIVE) else f": {lineage.push_state}"
+        _add(tree, "pushed", f"{lineage.push.time}{by}{moved}{state}")
     branch = tree
     for number, trained in enumerate(lineage.chain):
         branch = _add(branch, "base model" if number else "model", trained.model or _UNKNOWN)

@@ -1,7 +1,7 @@
-"""Tells what a pushed model came from: training, data, evaluation and runs, from files below `run.root` and its own."""
+"""Finds what a pushed model came from: training, data, evaluation and runs, by the records and its own files."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple, TypeVar
 
@@ -15,15 +15,16 @@ from components.history.read import (
     read_verdict,
     read_verdicts,
 )
-from components.history.records import config_digest, config_path
+from components.history.records import absolute_paths, config_digest, config_path
 from detection.coco.summary import read_metrics
 from detection.storage.files import is_dir, is_file
 from detection.storage.json_files import read_json
-from detection.storage.paths import absolute, join, parent
+from detection.storage.paths import absolute, join, name_of, parent
 from detection.storage.reading import read_bytes, read_text
 from detection.storage.versions import newest_version
+from pipelines.history.runs import LIVE, push_states, read_runs
 from pipelines.runs.history import RunHistory
-from pipelines.runs.run_record import DONE, RunRecord
+from pipelines.runs.run_record import DONE
 from schemas.artifacts import (
     BLESSING_JSON,
     CONFIG_YAML,
@@ -33,6 +34,7 @@ from schemas.artifacts import (
     INIT_REPORT_JSON,
     METRICS_JSON,
     ORIGIN_JSON,
+    POINTER_JSON,
     SAVED_MODEL_FILE,
     SERVING_DIR,
 )
@@ -83,6 +85,7 @@ class Lineage(NamedTuple):
         saved_model: its folder.
         root: `run.root` with the records; None: not found.
         push: record of its push, perhaps to another folder, from which it was moved; None: not recorded.
+        push_state: state of the version there, see `push_states`, and what is served instead; None: not recorded.
         pushed_by: id of the run that pushed it.
         exported: checkpoint that it was exported from, as the SavedModel itself says.
         chain: its training, then those of its base models.
@@ -93,6 +96,7 @@ class Lineage(NamedTuple):
     saved_model: str
     root: str | None
     push: PushRecord | None
+    push_state: str | None
     pushed_by: str | None
     exported: dict[str, Any]
     chain: Sequence[Trained]
@@ -110,25 +114,29 @@ class Lineage(NamedTuple):
 
 
 class _Records:
-    """All records below a `run.root`."""
+    """All records of components below a `run.root`."""
 
     def __init__(self, root: str) -> None:
         self.root = root
         self.history = join(root, HISTORY)
-        self.runs = list(reversed(RunHistory(root).read_all()))  # oldest first
         self.models = {record.uri: record for record in read_models(root)}
         self.examples = {record.uri: record for record in read_examples(root)}
         self.verdicts = read_verdicts(root)
         self.pushes = read_pushes(root)
 
-    def run_that(self, node: str, **fields: str | None) -> RunRecord | None:
-        """Returns the first run in which a node made a result, not reused it; None: not recorded."""
-        for run in self.runs:
+    def run_of(self, recorded: str, node: str, **made: str | None) -> str | None:
+        """Returns the run of a record; if it is an old one, without a run, the first run in which the node made this.
+
+        Args:
+            recorded: run of the record; "": not recorded.
+            node: component of the record.
+            made: what it made, as fields of `RunRecord`.
+        """
+        for run in [] if recorded else reversed(RunHistory(self.root).read_all()):
             state = run.components.get(node)
-            made = state is not None and state.state == DONE
-            if made and all(getattr(run, key) == value for key, value in fields.items()):
-                return run
-        return None
+            if state and state.state == DONE and all(getattr(run, key) == value for key, value in made.items()):
+                return run.id
+        return recorded or None
 
 
 def find_lineage(path: str, *, root: str | None = None) -> Lineage:
@@ -137,33 +145,40 @@ def find_lineage(path: str, *, root: str | None = None) -> Lineage:
     Args:
         path: folder of a SavedModel, push directory, of which the newest version counts, or `run.root`, of which
             the last push counts.
-        root: `run.root` with the records; None: looks above the folder, and where the model's own configuration says.
+        root: `run.root` with the records; None: looks above the folder, and where the model's own files say.
 
     Raises:
         DataError: no such folder, no SavedModel there, or no record in `root`.
     """
     saved_model = _saved_model(absolute(path))
-    records = _find_records(saved_model, root)
-    model, push = (None, None) if records is None else _model_and_push(records, saved_model)
+    origin = _json_or_empty(join(saved_model, EXTRA_FILES, POINTER_JSON))
+    records = _find_records(saved_model, root, origin)
+    model, push = (None, None) if records is None else _model_and_push(records, saved_model, origin)
     own = _own_description(saved_model)
     chain = [own] if records is None or model is None else list(_chain(records, model))
     if chain[0].published is None:  # its folder may be gone
         chain[0] = chain[0]._replace(published=own.published)
-    evaluated = None if records is None or model is None else _evaluated(records, model.uri)
-    pusher = (
-        None if records is None or push is None else records.run_that("SavedModelPusher", pushed_path=push.destination)
-    )
+    pushed_by = str(origin["run"]) if "run" in origin else None
+    if records is not None and push is not None:
+        pushed_by = records.run_of(push.run, "SavedModelPusher", pushed_path=push.destination)
     lineage = Lineage(
         saved_model=saved_model,
         root=None if records is None else records.root,
         push=push,
-        pushed_by=None if pusher is None else pusher.id,
+        push_state=None if records is None or push is None else _push_state(records.root, push.destination),
+        pushed_by=pushed_by,
         exported=_exported(saved_model),
         chain=chain,
-        evaluated=evaluated,
+        evaluated=None if records is None or model is None else _evaluated(records, model.uri),
         unknown=(),
     )
     return lineage._replace(unknown=list(_unknown(lineage)))
+
+
+def _push_state(root: str, version: str) -> str:
+    [state] = push_states(root, [version]).values()
+    served = newest_version(parent(version), SAVED_MODEL_FILE)
+    return f"{state}; {name_of(served)} is served" if served and state != LIVE else state
 
 
 def _exported(saved_model: str) -> dict[str, Any]:
@@ -193,13 +208,13 @@ def _saved_model(path: str) -> str:
     return newest
 
 
-def _find_records(saved_model: str, root: str | None) -> _Records | None:
+def _find_records(saved_model: str, root: str | None, origin: Mapping[str, Any]) -> _Records | None:
     """Returns the records that belong to a model: the first of several places that has any."""
     if root is not None:
         if not is_dir(join(absolute(root), HISTORY)):
             raise DataError(f"--root {root}: no records here. Name the run.root that the model was trained in.")
         return _Records(absolute(root))
-    places = [parent(parent(saved_model)), parent(saved_model)]
+    places = [parent(parent(saved_model)), parent(saved_model), *([str(origin["root"])] if "root" in origin else [])]
     config = join(saved_model, EXTRA_FILES, CONFIG_YAML)
     if is_file(config):
         with contextlib.suppress(CocoflowError):  # a configuration of another version
@@ -208,29 +223,30 @@ def _find_records(saved_model: str, root: str | None) -> _Records | None:
     return None if found is None else _Records(found)
 
 
-def _model_and_push(records: _Records, saved_model: str) -> tuple[ModelRecord | None, PushRecord | None]:
-    """Returns the records of the model that was exported and of its push; a moved folder is known by its content."""
+def _model_and_push(
+    records: _Records, saved_model: str, origin: Mapping[str, Any]
+) -> tuple[ModelRecord | None, PushRecord | None]:
+    """Returns the records of the model that was exported and of its push, also of a version that was moved."""
     push = next((one for one in reversed(records.pushes) if one.destination == saved_model), None)
     if push is not None:
         return records.models.get(push.model), push
-    model = _equal_model(records, saved_model)
+    if "model" in origin:
+        model = records.models.get(absolute_paths(str(origin["model"]), records.root))
+    else:
+        model = _equal_model(records, saved_model)
     pushes = [one for one in records.pushes if model is not None and one.model == model.uri]
     return model, pushes[-1] if pushes else None
 
 
 def _equal_model(records: _Records, saved_model: str) -> ModelRecord | None:
-    models = list(records.models.values())
+    """Returns the model with the fingerprint of a version that an earlier Cocoflow pushed."""
     fingerprint = join(saved_model, _FINGERPRINT)
-    if is_file(fingerprint):
-        content = read_bytes(fingerprint)
-        for model in models:
-            path = join(model.uri, SERVING_DIR, _FINGERPRINT)
-            if is_file(path) and read_bytes(path) == content:
-                return model
-    config = join(saved_model, EXTRA_FILES, CONFIG_YAML)
-    digest = config_digest(read_text(config)) if is_file(config) else None
-    same = [model for model in models if digest is not None and model.config == digest]
-    return same[0] if len(same) == 1 else None
+    content = read_bytes(fingerprint) if is_file(fingerprint) else None
+    for model in records.models.values():
+        path = join(model.uri, SERVING_DIR, _FINGERPRINT)
+        if content is not None and is_file(path) and read_bytes(path) == content:
+            return model
+    return None
 
 
 def _own_description(saved_model: str) -> Trained:
@@ -257,7 +273,6 @@ def _chain(records: _Records, model: ModelRecord) -> Iterator[Trained]:
 
 
 def _trained(records: _Records, model: ModelRecord) -> Trained:
-    run = records.run_that("DetectionTrainer", model=model.uri)
     path = _config_of(records, model)
     digest = model.config or (None if path is None else config_digest(read_text(path)))
     return Trained(
@@ -265,8 +280,8 @@ def _trained(records: _Records, model: ModelRecord) -> Trained:
         training=model.training,
         config=digest,
         config_path=path,
-        data=[records.examples[uri] for uri in _examples_of(model, run) if uri in records.examples],
-        run=None if run is None else run.id,
+        data=[records.examples[uri] for uri in model.examples if uri in records.examples],
+        run=records.run_of(model.record.run, "DetectionTrainer", model=model.uri),
         published=_json_or_empty(join(model.uri, INIT_REPORT_JSON), "published") or None,
     )
 
@@ -276,27 +291,22 @@ def _config_of(records: _Records, model: ModelRecord) -> str | None:
     return next((path for path in [*kept, join(model.uri, CONFIG_YAML)] if is_file(path)), None)
 
 
-def _examples_of(model: ModelRecord, run: RunRecord | None) -> Sequence[str]:
-    if model.examples or run is None or run.data is None or run.data.examples is None:
-        return model.examples
-    return [run.data.examples]
-
-
 def _evaluated(records: _Records, model: str) -> Evaluated | None:
     verdict = next((one for one in reversed(records.verdicts) if one.model == model), None)
     if verdict is None:
         return None
-    run = records.run_that("CocoEvaluator", model=model, evaluation=verdict.evaluation)
+    run = records.run_of(verdict.run, "CocoEvaluator", model=model, evaluation=verdict.evaluation)
     folder = verdict.evaluation
     report = None if folder is None else _read_if_there(read_metrics, join(folder, METRICS_JSON))
     judged = None if folder is None else _read_if_there(read_verdict, join(folder, BLESSING_JSON))
+    known = next((one for one in read_runs(records.root) if one.id == run), None) if report is None else None
     return Evaluated(
         evaluation=folder,
         blessed=verdict.blessed,
-        metrics=report.by_name if report is not None else {} if run is None else run.metrics,
-        reasons=judged.reasons if judged is not None else [] if run is None else list(run.reasons),
+        metrics=report.by_name if report is not None else {} if known is None else known.metrics,
+        reasons=judged.reasons if judged is not None else [] if known is None else known.reasons,
         baseline=None if judged is None else judged.baseline,
-        run=None if run is None else run.id,
+        run=run,
     )
 
 
@@ -338,4 +348,4 @@ def _unknown_in_records(lineage: Lineage) -> Iterator[str]:
     elif not lineage.evaluated.metrics:
         yield "metrics: the evaluation's folder is not recorded, or gone"
     if lineage.chain[0].run is None and lineage.pushed_by is None:
-        yield "runs: not recorded, as of compiled pipelines or of an earlier version"
+        yield "runs: not recorded, as of an earlier version"

@@ -1,7 +1,7 @@
-"""Shows the runs of a `run.root`, and what they made, from files below it; TFX is not loaded."""
+"""Shows the runs of a `run.root`, and what they made, from the records below it; TFX is not loaded."""
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -16,7 +16,7 @@ from components.history.read import read_records
 from components.history.records import DESTINATION_PROPERTY, Record
 from detection.storage.files import is_dir
 from detection.storage.paths import absolute, name_of
-from pipelines.runs.history import RunHistory
+from pipelines.history.runs import LIVE, push_states, read_runs
 from pipelines.runs.run_record import DataRead, RunRecord
 from schemas.errors import DataError
 from schemas.quoting import printable
@@ -58,19 +58,25 @@ class Status(NamedTuple):
         root: the folder.
         runs: records of runs, newest first.
         now: components that run now, by the id of the run.
+        pushes: states of the versions that the runs pushed, by path: "live", "rolled back", or "removed".
         artifacts: artifacts, oldest first; None: not asked for.
     """
 
     root: str
     runs: list[RunRecord]
     now: dict[str, list[str]]
+    pushes: dict[str, str]
     artifacts: list[ArtifactState] | None
 
     def as_json(self) -> dict[str, Any]:
         """Returns the status as JSON."""
         return {
             "root": self.root,
-            "runs": [run.model_dump(mode="json") | {"dead": run.is_dead} for run in self.runs],
+            "runs": [
+                run.model_dump(mode="json")
+                | {"dead": run.is_dead, "push_state": self.pushes.get(run.pushed_path or "")}
+                for run in self.runs
+            ],
             "now": self.now,
             "artifacts": None if self.artifacts is None else [one._asdict() for one in self.artifacts],
         }
@@ -90,14 +96,14 @@ def read_status(root: str, *, limit: int | None, with_artifacts: bool) -> Status
     root = absolute(root)
     if not is_dir(root):
         raise DataError(f"--root {root}: no such folder. Name the run.root of a pipeline.")
-    history = RunHistory(root)
-    runs = history.read_all()
+    runs = read_runs(root)
     artifacts = _recorded_artifacts(root) if with_artifacts or not runs else None
     if not runs and not artifacts:
         raise DataError(f"--root {root}: no run was recorded here. Name the run.root of a pipeline, see `run --help`.")
     running = [run for run in runs if run.is_open and not run.is_dead]
     now = {run.id: [] if run.now is None else [run.now] for run in running}
-    return Status(root, runs[:limit], now, artifacts)
+    pushes = push_states(root, [run.pushed_path for run in runs[:limit] if run.pushed_path])
+    return Status(root, runs[:limit], now, pushes, artifacts)
 
 
 def _recorded_artifacts(root: str) -> list[ArtifactState]:
@@ -121,7 +127,7 @@ def print_status(status: Status) -> None:
     if not console.is_terminal:
         console = Console(width=_PIPED_COLUMNS)
     if status.runs:
-        console.print(_table(_RUN_COLUMNS, [_run_row(run) for run in status.runs]))
+        console.print(_table(_RUN_COLUMNS, [_run_row(run, status.pushes) for run in status.runs]))
     for run_id, nodes in status.now.items():
         console.print(f"Running now: {run_id}" + (f", in {', '.join(nodes)}" if nodes else ""), highlight=False)
     if status.artifacts is not None:
@@ -131,7 +137,7 @@ def print_status(status: Status) -> None:
 _RUN_COLUMNS = ("run", "trigger", "state", "started", "duration", "span", "AP", "blessed", "pushed")
 
 
-def _run_row(run: RunRecord) -> list[str]:
+def _run_row(run: RunRecord, pushes: Mapping[str, str]) -> list[str]:
     return [
         run.id,
         run.trigger,
@@ -141,8 +147,12 @@ def _run_row(run: RunRecord) -> list[str]:
         _NONE if run.data is None else _span(run.data),
         f"{run.metrics[_AP]:.4f}" if _AP in run.metrics else _NONE,
         {True: "yes", False: "no", None: _NONE}[run.blessed],
-        _NONE if run.pushed_path is None else name_of(run.pushed_path),
+        _NONE if run.pushed_path is None else _version(run.pushed_path, pushes[run.pushed_path]),
     ]
+
+
+def _version(path: str, state: str) -> str:
+    return name_of(path) if state == LIVE else f"{name_of(path)}, {state}"
 
 
 def _span(data: DataRead) -> str:

@@ -1,0 +1,1 @@
+"""The component that ends a pipeline with a report on the run."""

@@ -1,0 +1,1 @@
+"""What the records below a `run.root` say: its runs, and what a pushed model came from."""

@@ -1,1 +1,0 @@
-"""The work of the components without a pipeline, one module per command."""

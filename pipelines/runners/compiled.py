@@ -16,7 +16,7 @@ _NAME = re.compile("[a-z0-9][a-z0-9-]{0,127}")
 _EXAMPLE_GEN, _TRAINER = "CocoExampleGen", "DetectionTrainer"
 _DRIVER = ["python", "-m", "components.coco_example_gen.spans.kubeflow_driver"]
 # They read the history of the pipeline, which a cache does not see.
-_READ_HISTORY = ("training_window", "model_to_start_from", "previous_blessed_model")
+_READ_HISTORY = ("training_window", "model_to_start_from", "previous_blessed_model", "RunReport")
 
 
 def compile_pipeline(config: Config, target: str) -> str:

@@ -161,8 +161,8 @@ def _nodes(config: Config, root: str, parameters: Mapping[str, Any], *, trainer_
         model_run=trainer.outputs["model_run"],
         evaluation=evaluator.outputs["evaluation"],
         pushed_model=pusher.outputs["pushed_model"],
+        anomalies=example_validator.outputs["anomalies"],
         run_root=root,
         nodes=json.dumps([node.id for node in nodes]),
     )
-    report.add_upstream_node(example_validator)
     return [*nodes, report]

@@ -2,20 +2,14 @@
 
 import json
 
-from tfx import types
 from tfx.dsl.component.experimental.annotations import InputArtifact, OutputArtifact, Parameter
 from tfx.types import standard_artifacts
+from tfx.types.experimental import simple_artifacts
 
 from components.history.execution import run_of
 from components.history.stand_ins import describe
 from components.run_report.report import NODE, summarize
 from components.selection.node import selecting
-
-
-class Report(types.Artifact):  # type: ignore[misc, unused-ignore]
-    """A report on a run, in custom properties."""
-
-    TYPE_NAME = "RunReport"
 
 
 @selecting(NODE)
@@ -25,7 +19,8 @@ def RunReport(  # noqa: N802, PLR0917 (a component's name; its channels)
     model_run: InputArtifact[standard_artifacts.ModelRun],
     evaluation: InputArtifact[standard_artifacts.ModelEvaluation],
     pushed_model: InputArtifact[standard_artifacts.PushedModel],
-    report: OutputArtifact[Report],
+    anomalies: InputArtifact[standard_artifacts.ExampleAnomalies],
+    report: OutputArtifact[simple_artifacts.Metrics],
     run_root: Parameter[str],
     nodes: Parameter[str],
 ) -> None:
@@ -37,11 +32,12 @@ def RunReport(  # noqa: N802, PLR0917 (a component's name; its channels)
         model_run: logs of its training, likewise.
         evaluation: evaluation of the model.
         pushed_model: push of the model.
+        anomalies: anomalies of the data; an input, so that this component is the last one on every runner.
         report: artifact that gets the properties.
         run_root: folder of the run, with the history.
         nodes: ids of the other components, a JSON list in the order of execution.
     """
-    del model, model_run
+    del model, model_run, anomalies
     run, attempt = run_of(report.uri, run_root)
     properties = summarize(
         run_root,

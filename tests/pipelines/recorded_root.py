@@ -138,7 +138,7 @@ def record_report(day: Day, root: str, span: int, *, run: str, ended: str) -> No
         "reasons": [f"AP is {span}"],
         "components": {"CocoExampleGen": {"state": "reused", "seconds": 0.0}},
     }
-    report = Output(join(root, "report"), "RunReport", {"summary": json.dumps(summary), "pushed_path": day.pushed})
+    report = Output(join(root, "report"), "Metrics", {"summary": json.dumps(summary), "pushed_path": day.pushed})
     inputs = {"examples": [day.examples], "model": [day.model], "model_run": [], "evaluation": [day.evaluation]}
     record = Record("RunReport", "done", run=run, ended=ended, inputs=inputs, outputs={"report": [report]})
     write_json(join(root, f"history/RunReport/{ended}--{run}.json"), relative_paths(asdict(record), root))

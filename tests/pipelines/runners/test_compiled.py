@@ -198,7 +198,7 @@ def test_what_reads_more_than_its_inputs_is_not_cached(whole: Compiled, target: 
     def uncached(compiled: Compiled) -> set[str]:
         return {name for name, task in compiled.spec.root.dag.tasks.items() if not task.caching_options.enable_cache}
 
-    history = {"training_window", "model_to_start_from", "previous_blessed_model"}
+    history = {"training_window", "model_to_start_from", "previous_blessed_model", "RunReport"}
     without_driver = set() if target == "vertex" else {"CocoExampleGen"}
     assert uncached(whole) == history | without_driver
     started = _compile(target, "train.init.checkpoint=gs://bucket/ckpt-1")

@@ -50,7 +50,7 @@ def test_the_parameters_of_a_submission_replace_keys_of_the_configuration(tmp_pa
     root = str(tmp_path / "{SPAN}/v{VERSION}")
 
     def resolved(data: dict[str, Any], **submitted: str) -> dict[str, Any]:
-        return REUSE_RULE.deciding(resolve(_properties(_component(**data), **submitted)))
+        return dict(REUSE_RULE.deciding(resolve(_properties(_component(**data), **submitted))))
 
     newest = resolved({"root": "gs://nowhere"}, data_root=root)
     assert (newest["span"], newest["version"]) == (2, 2)

@@ -113,7 +113,7 @@ def test_other_sections_do_not_train_anew() -> None:
     from components.detection_trainer.identity import REUSE_RULE, trainer_properties
 
     def properties(*assignments: str) -> dict[str, str]:
-        return REUSE_RULE.deciding(trainer_properties(tiny_config(*assignments), TRAIN_SPLIT))
+        return dict(REUSE_RULE.deciding(trainer_properties(tiny_config(*assignments), TRAIN_SPLIT)))
 
     assert properties() == properties("evaluate.thresholds.absolute={AP: 0.9}", "push.directory=/elsewhere")
     assert properties() == properties("train.log_every=7", "train.checkpoint_every=1", "train.keep_checkpoints=9")
@@ -130,7 +130,7 @@ def test_weights_count_as_they_are_named(tmp_path: Path) -> None:
     from components.detection_trainer.identity import REUSE_RULE, trainer_properties
 
     def properties(*assignments: str) -> dict[str, str]:
-        return REUSE_RULE.deciding(trainer_properties(tiny_config(*assignments), TRAIN_SPLIT))
+        return dict(REUSE_RULE.deciding(trainer_properties(tiny_config(*assignments), TRAIN_SPLIT)))
 
     assert properties() == properties("model.fetch_weights=false", "model.weights_cache=gs://elsewhere/weights")
     named = [properties(f"model.weights={weights}")["settings"] for weights in ("auto", "coco", "imagenet", "none")]

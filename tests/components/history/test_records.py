@@ -113,7 +113,7 @@ def test_the_key_is_of_everything_but_the_place_of_the_root() -> None:
 @pytest.mark.parametrize("given", ['["3", "4"]', '["/original/run/serving/3", "/original/run/serving/4"]'])
 def test_the_versions_that_a_push_removed_are_beside_its_own(given: str, tmp_path: Path) -> None:
     """Whether it recorded their names or, as earlier versions, the paths in the root that this one was copied from."""
-    properties = {"pushed_destination": f"{tmp_path}/serving/7", "removed_versions": given}
+    properties: dict[str, Any] = {"pushed_destination": f"{tmp_path}/serving/7", "removed_versions": given}
     push = Record("SavedModelPusher", "done", outputs={"pushed_model": [Output("", "PushedModel", properties)]})
     assert removed_versions(push) == {f"{tmp_path}/serving/{name}" for name in "34"}
     assert removed_versions(_record("/r")) == set()

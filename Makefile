@@ -30,7 +30,7 @@ $(STAMP): requirements.lock pyproject.toml setup.py environment.sh
 	@echo 'Installed. In each shell, `source $(BIN)/activate` makes `cocoflow` and `tensorboard` available.'
 
 demo: env
-	$(BIN)/python -m pipelines.demo_data runs/demo-data
+	$(BIN)/python -m detection.datasets.demo_data runs/demo-data
 	$(BIN)/cocoflow run --config demo --data runs/demo-data
 
 demo-photos: env

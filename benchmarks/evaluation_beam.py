@@ -83,7 +83,7 @@ def many(images: int, workers: int) -> None:
     print(
         f"many: {result.images} images, {result.detections} detections, AP {result.metrics.by_name['AP']:.4f}: "
         f"{seconds:.0f} s with {workers} processes\n"
-        f"states of {len(measure.parts)} parts: {state / 1e6:.0f} MB, {state / result.images:.0f} bytes an image, "
+        f"states of {len(measure.partitions)} parts: {state / 1e6:.0f} MB, {state / result.images:.0f} bytes an image, "
         f"{state / result.detections / 4:.1f} bytes a detection and area range\n"
         f"peak MB of the runner {memory.own:.0f}, of the workers {list(map(round, memory.others))}"
     )
@@ -116,7 +116,7 @@ def part(folder: Path, images: int) -> None:
 def measure_part(detections: int, folder: Path) -> None:
     """Writes the states of a part as workers do, merges them in a fresh process, and prints its peak memory."""
     from detection.coco import MetricsAccumulator
-    from detection.coco.parts import Part
+    from detection.coco.partitions import Partition
 
     one = [_CATEGORIES[0]]
     images = 2_000
@@ -126,7 +126,7 @@ def measure_part(detections: int, folder: Path) -> None:
         # Two detections an image, and an object in every seventh, as many as there are to a detection.
         for start in range(1, detections // 2 + 1, images):
             entries, annotations, rows = generate(start, images, classes=1, detections=2, objects=1)
-            accumulator = MetricsAccumulator(one, part=Part(1, "all"))
+            accumulator = MetricsAccumulator(one, partition=Partition(1, "all"))
             accumulator.add(entries, annotations[::7], rows)
             lengths.append(len(accumulator.to_bytes()))
             file.write(accumulator.to_bytes())
@@ -138,11 +138,11 @@ def measure_part(detections: int, folder: Path) -> None:
 def merge_part(lengths: list[int], folder: Path) -> None:
     """Merges the states of a part; prints this process's peak memory."""
     from detection.coco import MetricsAccumulator
-    from detection.coco.parts import Part
+    from detection.coco.partitions import Partition
 
     with PeakMemory() as memory, (folder / "part.states").open("rb") as file:
         states = (file.read(length) for length in lengths)
-        MetricsAccumulator.arrays_of_states(states, [_CATEGORIES[0]], part=Part(1, "all"))
+        MetricsAccumulator.arrays_of_states(states, [_CATEGORIES[0]], partition=Partition(1, "all"))
     print(round(memory.own * 1e6))
 
 

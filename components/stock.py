@@ -12,13 +12,15 @@ from tfx.version import __version__
 
 from components.history import driver
 from components.history.execution import recorded
-from components.history.records import RUN_ROOT_KEY
+from components.history.records import RUN_ROOT_KEY, ReuseRule
+
+_RULE = ReuseRule(code=__version__)
 
 
 class Driver(driver.Driver):
     """Reuses an execution by the same TFX."""
 
-    CODE = __version__
+    RULE = _RULE
 
 
 _RUN_ROOT = {RUN_ROOT_KEY: ExecutionParameter(type=str, optional=True)}
@@ -27,7 +29,7 @@ _RUN_ROOT = {RUN_ROOT_KEY: ExecutionParameter(type=str, optional=True)}
 class StatisticsExecutor(tfx.components.statistics_gen.executor.Executor):
     """TFX's executor."""
 
-    @recorded("StatisticsGen", code=__version__)
+    @recorded("StatisticsGen", _RULE)
     def Do(self, input_dict: Any, output_dict: Any, exec_properties: dict[str, Any]) -> None:  # noqa: N802 (TFX's name)
         """Runs the component."""
         super().Do(input_dict, output_dict, exec_properties)
@@ -64,7 +66,7 @@ class StatisticsGen(components.StatisticsGen):
 class ValidatorExecutor(tfx.components.example_validator.executor.Executor):
     """TFX's executor."""
 
-    @recorded("ExampleValidator", code=__version__)
+    @recorded("ExampleValidator", _RULE)
     def Do(self, input_dict: Any, output_dict: Any, exec_properties: dict[str, Any]) -> None:  # noqa: N802 (TFX's name)
         """Runs the component."""
         super().Do(input_dict, output_dict, exec_properties)

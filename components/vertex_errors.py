@@ -36,7 +36,7 @@ _BY_STATUS = {
 _UNCONNECTED = ("NewConnectionError", "NameResolutionError", "ConnectTimeoutError", "CERTIFICATE_VERIFY_FAILED")
 
 
-class Place(NamedTuple):
+class VertexLocation(NamedTuple):
     """Project and region of all resources."""
 
     project: str
@@ -54,12 +54,12 @@ class Place(NamedTuple):
 
 
 @contextlib.contextmanager
-def translate_errors(what: str, place: Place, *, look_for: str | None = None) -> Iterator[None]:
+def translate_errors(what: str, location: VertexLocation, *, look_for: str | None = None) -> Iterator[None]:
     """Turns errors of a client and the service into messages with a remedy.
 
     Args:
         what: what the requests do, for messages: "create the schedule mine".
-        place: where the resources are.
+        location: project and region of the resources.
         look_for: what to look for if it is unknown whether a request was carried out; None: a rerun is harmless.
 
     Raises:
@@ -70,13 +70,13 @@ def translate_errors(what: str, place: Place, *, look_for: str | None = None) ->
     except CocoflowError:
         raise
     except Exception as error:
-        reason = _reason(error, place, look_for)
+        reason = _reason(error, location, look_for)
         if reason is None:
             raise
         raise CocoflowError(f"Vertex AI: cannot {what}: {reason}") from error
 
 
-def _reason(error: Exception, place: Place, look_for: str | None) -> str | None:
+def _reason(error: Exception, location: VertexLocation, look_for: str | None) -> str | None:
     """Returns what happened and what to do; None: the error does not come from the service or the network."""
     import google.auth.exceptions as auth_errors
     import requests
@@ -92,18 +92,18 @@ def _reason(error: Exception, place: Place, look_for: str | None) -> str | None:
     if isinstance(error, auth_errors.RefreshError):
         return f"the credentials for Google Cloud are not valid any more: {text}. {_LOG_IN}"
     if isinstance(error, auth_errors.GoogleAuthError):  # the request waited for a token
-        return _unreachable(str(error), place, "")
+        return _unreachable(str(error), location, "")
     if isinstance(error, requests.RequestException | ConnectionError):
-        return _unreachable(str(error), place, lost)
+        return _unreachable(str(error), location, lost)
     if isinstance(error, TimeoutError):  # of the wait for an operation
         return f"it is still running: {text.rstrip('.')}. {lost}".rstrip()
-    return _refusal(error, place, lost) if isinstance(error, api_errors.GoogleAPICallError) else None
+    return _refusal(error, location, lost) if isinstance(error, api_errors.GoogleAPICallError) else None
 
 
-def _unreachable(text: str, place: Place, lost: str) -> str:
-    if place.host in text and "NameResolutionError" in text:
+def _unreachable(text: str, location: VertexLocation, lost: str) -> str:
+    if location.host in text and "NameResolutionError" in text:
         return (
-            f"the host {place.host} is not known. Check that {place.region} is a region of Vertex AI "
+            f"the host {location.host} is not known. Check that {location.region} is a region of Vertex AI "
             "(--set run.vertex.region=REGION), and the network."
         )
     shown = one_line(text[:300])
@@ -112,7 +112,7 @@ def _unreachable(text: str, place: Place, lost: str) -> str:
     return f"no connection: {shown}. Check the network and proxy, and rerun the command."
 
 
-def _refusal(error: Any, place: Place, lost: str) -> str:
+def _refusal(error: Any, location: VertexLocation, lost: str) -> str:
     status, details = int(error.code or 0), _details(error)
     message = _message(error, details)
     if status >= 500:
@@ -120,7 +120,8 @@ def _refusal(error: Any, place: Place, lost: str) -> str:
         return f"the service failed: {message} (status {status}). {remedy}"
     template = _BY_STATUS.get(status, "the service refuses the request: {message} (status {status}).")
     words = message.lower()
-    about_region = ("unsupported region", *(f"location {place.region} is not {end}" for end in ("found", "supported")))
+    region = location.region
+    about_region = ("unsupported region", f"location {region} is not found", f"location {region} is not supported")
     # An unknown region's host answers with a page.
     if (status == 404 and "<html" in words) or (status <= 404 and any(phrase in words for phrase in about_region)):
         template = _NO_REGION
@@ -131,7 +132,7 @@ def _refusal(error: Any, place: Place, lost: str) -> str:
     values = {"service": "aiplatform.googleapis.com", "permission": "", "quota_metric": ""} | details.get(
         "metadata", {}
     )
-    filled = template.format_map({**values, **place._asdict(), "message": message, "status": status})
+    filled = template.format_map({**values, **location._asdict(), "message": message, "status": status})
     return filled.replace(" ()", "")
 
 

@@ -3,7 +3,7 @@
 import os
 
 from detection.storage.paths import absolute, join, literal_path, require_supported
-from schemas.artifacts import CONFIG_YAML, HISTORY, SUMMARY_JSON, TRAINING
+from schemas.artifacts import CONFIG_YAML, SUMMARY_JSON, TRAINING
 from schemas.config.config import Config
 from schemas.errors import ConfigError
 
@@ -23,7 +23,6 @@ class RunLayout:
         self.root = literal_path(absolute(config.run.root), "run.root")
         self.artifacts = join(self.root, "artifacts")
         self.training = join(self.root, TRAINING)
-        self.history = join(self.root, HISTORY)
         self.config = join(self.root, CONFIG_YAML)
         self.summary = join(self.root, SUMMARY_JSON)
         self.log = join(self.root, "run.log")
@@ -36,7 +35,7 @@ class RunLayout:
 
 
 class RemoteLayout:
-    """Paths below `run.root` of a compiled pipeline: in storage that all containers reach, so texts.
+    """Paths below `run.root` of a compiled pipeline, in storage that all containers reach, as text.
 
     Args:
         config: configuration with the sections `run` and `push`.
@@ -48,7 +47,6 @@ class RemoteLayout:
     def __init__(self, config: Config) -> None:
         self.root = _shared("run.root", config.run.root)
         self.artifacts = f"{self.root}/artifacts"
-        self.history = f"{self.root}/{HISTORY}"
         directory = config.push.directory
         self.push_directory = _shared("push.directory", directory) if directory else f"{self.root}/serving"
 

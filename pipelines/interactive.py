@@ -1,4 +1,4 @@
-"""The pipeline in a notebook: its nodes run one by one, with a look at the results in between."""
+"""The pipeline in a notebook: its nodes run one by one, and show their results."""
 
 from typing import NamedTuple
 
@@ -24,10 +24,10 @@ class InteractivePipeline(NamedTuple):
 def interactive_pipeline(config: Config) -> InteractivePipeline:
     """Creates the pipeline of `create_pipeline` for TFX's InteractiveContext.
 
-    All outputs lie below `run.root`, with a metadata database of their own: the folder is not one for `run`.
+    All outputs are below `run.root`, with a metadata database of their own: the folder is not one for `run`.
 
     Args:
-        config: whole configuration; `run.root` is local, `data.root` or `data.splits` is set.
+        config: the complete configuration; `run.root` is local, `data.root` or `data.splits` is set.
 
     Raises:
         ConfigError: no data set.

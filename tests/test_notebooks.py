@@ -8,7 +8,7 @@ import nbclient
 import nbformat
 import pytest
 
-from pipelines.demo_data import make_demo_data
+from detection.datasets.demo_data import make_demo_data
 from tests.detection.fake_detector import save_fake_detector
 from tests.detection.mask_keypoint_data import save_model, write_data
 from tests.pipelines.small_run import FEW_STEPS

@@ -130,9 +130,9 @@ class Harnesses:
         self._failed.set()
 
     def _watch(self) -> None:
-        """Looks after harnesses until they connect; a connection tells of its end by itself."""
+        """Watches harnesses until they connect; a connection reports its end by itself."""
         beats: dict[str, tuple[float, float]] = {}
-        started, told = time.monotonic(), False
+        started, reported = time.monotonic(), False
         while not self._closed.wait(1.0):
             waiting = [name for name in list(self._tasks) if not self.connections[name].started]
             if not waiting:
@@ -145,8 +145,8 @@ class Harnesses:
             for worker_id in waiting:
                 self._check_start(worker_id, entries, beats)
             full = [worker for worker in self._workers if _has_queue(entries.get(worker.address))]
-            if full and not told and time.monotonic() - started > _PATIENCE:
-                told = True
+            if full and not reported and time.monotonic() - started > _PATIENCE:
+                reported = True
                 log.info("waiting for a free thread of the Dask workers %s", ", ".join(map(str, full)))
 
     def _check_start(
@@ -225,7 +225,7 @@ class _Connection(worker_handlers.ControlConnection):
 
 
 class _DataServicer(data_plane.BeamFnDataServicer):
-    """Beam's data service; the end of a worker is told by its control stream, not by a traceback for each stream."""
+    """Beam's data service; the control stream reports the end of a worker, without a traceback for each stream."""
 
     def Data(self, elements_iterator: Iterator[Any], context: Any) -> Iterator[Any]:  # noqa: N802 (gRPC's name)
         yield from super().Data(_until_broken(elements_iterator), context)

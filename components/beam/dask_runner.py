@@ -23,7 +23,7 @@ log = logging.getLogger("cocoflow.beam")
 
 
 class DaskOptions(PipelineOptions):
-    """The options of `--runner=dask`, see `add_dask_arguments`."""
+    """Options of `--runner=dask`: addresses of the scheduler and of this machine."""
 
     @classmethod
     def _add_argparse_args(cls, parser: ArgumentParser) -> None:

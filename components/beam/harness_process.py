@@ -13,7 +13,7 @@ import threading
 import traceback
 
 _CONNECT = 20.0  # seconds
-_LOOK = 5.0  # seconds between two looks whether the driver is there
+_CHECK = 5.0  # seconds between two checks that the driver is there
 
 
 def run_harness(control_address: str, worker_id: str) -> None:
@@ -25,7 +25,7 @@ def run_harness(control_address: str, worker_id: str) -> None:
 
     Raises:
         ConnectionError: this machine does not reach the driver.
-        ChildProcessError: the harness failed; the worker's log tells more.
+        ChildProcessError: the harness failed; the worker's log has the reason.
     """
     from distributed import secede  # not in the harness
 
@@ -52,7 +52,7 @@ def _wait(process: "subprocess.Popen[bytes]", control_address: str) -> int:
     """Waits for a harness; ends one whose driver has gone before it connected, as it would try for a minute."""
     while True:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            return process.wait(_LOOK)
+            return process.wait(_CHECK)
         try:
             _connect(control_address)
         except ConnectionRefusedError:

@@ -68,7 +68,7 @@ def report_progress(work: str, runner: Any, total: int | None, folder: str | Pat
     """Logs a line every ten seconds while the block runs a pipeline, and at the end of one that took longer.
 
     Args:
-        work: name of the work, see `WorkProgress`.
+        work: name of the work, such as "reading images".
         runner: runner of the pipeline.  If it has a method `progress`, its text ends each line.  If it has an
             attribute `restarts`, each change starts the count anew.
         total: number of images; None: unknown.
@@ -94,7 +94,7 @@ def report_progress(work: str, runner: Any, total: int | None, folder: str | Pat
 def _report(work: str, runner: Any, total: int | None, counts: str, ended: threading.Event) -> None:
     restarts, before = 0, 0
     while not ended.wait(_LOG_SECONDS):
-        with contextlib.suppress(Exception):  # the next line will tell
+        with contextlib.suppress(Exception):  # the next line has the sum
             counted = _sum(counts)
             if restarts != getattr(runner, "restarts", 0):
                 restarts, before = runner.restarts, counted

@@ -31,7 +31,7 @@ def check_runner(pipeline: beam.Pipeline, runner: str, folder: str) -> None:
     Args:
         pipeline: empty pipeline of the runner.
         runner: its name, for messages.
-        folder: see `components.beam.preflight.require_runner`.
+        folder: folder, new or not, that the workers reach, for files of that pipeline, which are removed.
 
     Raises:
         CocoflowError: the pipeline fails, or a result differs.
@@ -54,8 +54,8 @@ def check_runner(pipeline: beam.Pipeline, runner: str, folder: str) -> None:
             remove_folder(work)
     if lost:
         raise CocoflowError(
-            f"{runner}: a small test pipeline ended without an error, but {', '.join(lost)} did not arrive, or not "
-            f"whole, in {folder}. Name a folder that all workers reach; if they do, this runner loses data: "
+            f"{runner}: a small test pipeline ended without an error, but {', '.join(lost)} did not arrive, or "
+            f"incomplete, in {folder}. Name a folder that all workers reach; if they do, this runner loses data: "
             "use another one, such as --runner=dask, or none."
         )
 

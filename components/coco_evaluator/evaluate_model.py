@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from components.coco_evaluator.beam.models_pass import EvaluationRequest
 from components.coco_evaluator.evaluation import Evaluation, evaluate_models
 from components.coco_evaluator.measured_types import require_iou_types
-from components.coco_evaluator.request import Task
 from components.coco_evaluator.tfma.eval_config import read_eval_config
 from components.coco_evaluator.tfma.slice_metrics import BASELINE, CANDIDATE
 from components.coco_example_gen.to_examples import data_as_examples
@@ -31,15 +31,16 @@ def evaluate_model(
     baseline: str | None,
     output: str,
 ) -> Evaluation:
-    """Evaluates a model on a split, into a folder that appears whole.
+    """Evaluates a model on a split, into a folder that appears complete or not at all.
 
     Args:
         config: `evaluate` and `run.beam_args` are used; for a COCO data set also `data`.
-        model: see `locate_model` and `open_detector`.
-        checkpoint: checkpoint of a training to evaluate; see `checkpoint_of_training`.
+        model: output of a training, a push directory, whose newest version counts, or a model: a SavedModel, or an
+            export for LiteRT or ONNX.
+        checkpoint: checkpoint of a training: `newest`, `best` or a step; None: the exported one.
         examples: folder of an `Examples` artifact, or of another data set, which `data.root`
             then names, too.
-        baseline: model to compare with, see `model`; None: no baseline.
+        baseline: model to compare with, in one of the forms of `model`; None: no baseline.
         output: folder, new or empty, that the workers of `run.beam_args` reach.  Leftovers of killed
             runs beside it, or in a remote one, are removed.
 
@@ -69,7 +70,7 @@ def evaluate_model(
         data_as_examples(config, examples, split=evaluation.split, check=check, shared=folder) as dataset,
     ):
         require_categories(own, dataset.categories, model=model, data=examples)
-        task = Task(
+        request = EvaluationRequest(
             records=absolute(dataset.records),  # workers may have other working folders
             images=dataset.images,
             categories=dataset.categories,
@@ -79,4 +80,4 @@ def evaluate_model(
             config=evaluation,
             eval_config=eval_config,
         )
-        return evaluate_models(task, folder, beam_args=config.run.beam_args)
+        return evaluate_models(request, folder, beam_args=config.run.beam_args)

@@ -9,10 +9,9 @@ from typing import Any, NamedTuple, TypeVar
 
 from components.coco_evaluator.beam.detection_files import read_detections, write_detections
 from components.coco_evaluator.beam.evaluate import detections_folder
-from components.coco_evaluator.beam.models_pass import Measured, run_models
+from components.coco_evaluator.beam.models_pass import EvaluationRequest, Measured, run_models
 from components.coco_evaluator.beam.sample import SampleRecords
 from components.coco_evaluator.measured_types import Counts, choose_params, require_iou_types
-from components.coco_evaluator.request import Task
 from components.coco_evaluator.tfma.eval_config import complete, params_of
 from components.coco_evaluator.tfma.slice_metrics import BASELINE, CANDIDATE, OVERALL, describe, write_slices
 from components.coco_evaluator.tfma.slicing import empty_slicings
@@ -49,7 +48,7 @@ from schemas.metrics import IouType, main_metrics, metrics_by_iou_type
 _COUNTS = "counts.json"
 _WORK = ".work"  # inside the output, while it is written: storage that all workers see
 
-# What the report calls the entries of `Task.locations`.
+# What the report calls the entries of `EvaluationRequest.locations`.
 _FACTS = {CANDIDATE: "model", BASELINE: "compared with", "data": "examples"}
 
 _ANY = {"id": 1, "name": "any category"}  # the only category of an analysis with use_cats false
@@ -61,7 +60,7 @@ log = logging.getLogger("cocoflow.evaluator")
 
 def losses_of(model: str, sample: SampleRecords, *, category_ids: list[int], batch_size: int) -> dict[str, float]:
     """Computes mean loss terms on the sample; empty for a model of another tool or of other categories."""
-    if not is_described(model) or read_description(model) is not None:  # of another tool, or without variables
+    if not is_described(model) or read_description(model) is not None:  # from another tool, or without variables
         return {}
     try:
         return mean_losses(
@@ -94,7 +93,7 @@ def write_tensorboard(
         analysis: analysis with losses and worst images.
         metrics: metrics on all images of each IoU type.
         sample: records of the images.
-        step: see `trained_steps`.
+        step: number of training steps of the exported checkpoint.
         options: numbers of images and boxes to draw.
 
     Raises:
@@ -150,50 +149,50 @@ class Evaluation(NamedTuple):
     verdict: Verdict
 
 
-def evaluate_models(task: Task, folder: str | Path, *, beam_args: Sequence[str]) -> Evaluation:
+def evaluate_models(request: EvaluationRequest, folder: str | Path, *, beam_args: Sequence[str]) -> Evaluation:
     """Runs the models, and writes metrics, detections, analysis, report, verdict, TFMA's and TensorBoard's files.
 
     The file of the verdict is written last: if it exists, all others are complete.  What an earlier
     try left in the folder is replaced.
 
     Args:
-        task: models, records and options.
+        request: models, records and options.
         folder: output folder, local or remote; all workers read and write below it.
-        beam_args: options of the Beam pipelines, see `make_pipeline`.
+        beam_args: `run.beam_args`, the options of the Beam pipelines.
 
     Raises:
-        ConfigError: see `analysis_options`.
+        ConfigError: the IoU threshold of the analysis is not evaluated.
         DataError: an invalid model or record, no record, or a file that cannot be written.
     """
-    given = require_iou_types(task.models, task.config, task.eval_config)
-    options = analysis_options(task.config.analysis, params_of(complete(task.eval_config)))
-    step = trained_steps(task.models[CANDIDATE])
+    given = require_iou_types(request.models, request.config, request.eval_config)
+    options = analysis_options(request.config.analysis, params_of(complete(request.eval_config)))
+    step = trained_steps(request.models[CANDIDATE])
     work = join(folder, _WORK)
     _remove_leftovers(folder, work)
     try:
-        params, config, measured = _measure(task, given, work, beam_args)
+        params, config, measured = _measure(request, given, work, beam_args)
         metrics = [result.metrics for result in measured.overall[CANDIDATE].values()]
         slices = _slices_to_json(measured)
         write_json(join(folder, METRICS_JSON), metrics_to_json(*metrics) | {"slices": slices})
-        if task.served_images:
+        if request.served_images:
             write_serving_sample(join(folder, SERVING_SAMPLE), measured.served)
-        analysis = _analyse(task, params, options, measured, work, destination=join(folder, DETECTIONS_JSON))
+        analysis = _analyse(request, params, options, measured, work, destination=join(folder, DETECTIONS_JSON))
         write_analysis(join(folder, ANALYSIS_JSON), analysis)
-        verdict = _judge(task, config, measured, analysis, folder)
+        verdict = _judge(request, config, measured, analysis, folder)
         images = measured.slices[OVERALL][CANDIDATE].images
-        judged = f"judged on {images:,} images of {task.config.split}"
-        checkpoint = "; ".join(map(str, filter(None, [read_exported_from(task.models[CANDIDATE]), judged])))
+        judged = f"judged on {images:,} images of {request.config.split}"
+        checkpoint = "; ".join(map(str, filter(None, [read_exported_from(request.models[CANDIDATE]), judged])))
         write_evaluation_report(
             join(folder, REPORT_HTML),
             analysis,
-            title=task.title,
-            facts={_FACTS[name]: place for name, place in task.locations.items()} | {"checkpoint": checkpoint},
+            title=request.title,
+            facts={_FACTS[name]: place for name, place in request.locations.items()} | {"checkpoint": checkpoint},
             slices=slices,
             verdict=verdict,
             pictures=measured.sample.picture,
         )
         write_tensorboard(
-            join(folder, LOGS), analysis, metrics, measured.sample, step=step, options=task.config.analysis
+            join(folder, LOGS), analysis, metrics, measured.sample, step=step, options=request.config.analysis
         )
     finally:
         with contextlib.suppress(DataError):
@@ -203,23 +202,23 @@ def evaluate_models(task: Task, folder: str | Path, *, beam_args: Sequence[str])
 
 
 def _measure(
-    task: Task, given: Mapping[str, Sequence[IouType]], work: str, beam_args: Sequence[str]
+    request: EvaluationRequest, given: Mapping[str, Sequence[IouType]], work: str, beam_args: Sequence[str]
 ) -> tuple[list[Params], Any, Measured]:
     """Chooses the IoU types and runs the models; returns the params by type, the complete `EvalConfig`, the results."""
-    counts = Counts(task.records, join(work, _COUNTS), beam_args)
-    params = choose_params(task, given[CANDIDATE], counts)
-    config = complete(task.eval_config, has_baseline=BASELINE in task.models, iou_type=params[0].iou_type)
+    counts = Counts(request.records, join(work, _COUNTS), beam_args)
+    params = choose_params(request, given[CANDIDATE], counts)
+    config = complete(request.eval_config, has_baseline=BASELINE in request.models, iou_type=params[0].iou_type)
     measured = run_models(
-        task,
+        request,
         params=params,
         given=given,
-        images=counts.images if task.images is None else task.images,
+        images=counts.images if request.images is None else request.images,
         slicing=config.slicing_specs,
         work=work,
         beam_args=beam_args,
     )
     if not measured.overall:
-        raise DataError(f"{task.records}: no record. Evaluate on a split that has images.")
+        raise DataError(f"{request.records}: no record. Evaluate on a split that has images.")
     _log_metrics(measured)
     for sentence in empty_slicings(config.slicing_specs, measured.slices):
         log.warning("%s", sentence)
@@ -261,7 +260,13 @@ def _log_metrics(measured: Measured) -> None:
 
 
 def _analyse(
-    task: Task, params: Sequence[Params], options: AnalysisConfig, measured: Measured, work: str, *, destination: str
+    request: EvaluationRequest,
+    params: Sequence[Params],
+    options: AnalysisConfig,
+    measured: Measured,
+    work: str,
+    *,
+    destination: str,
 ) -> Analysis:
     """Writes the detections, and analyses the sample by each IoU type."""
     sample = measured.sample
@@ -269,7 +274,7 @@ def _analyse(
     before = None
     if BASELINE in measured.overall:
         before = read_detections(detections_folder(join(work, BASELINE)), sample.image_ids)
-    ground_truth = sample.ground_truth(list(task.categories))
+    ground_truth = sample.ground_truth(list(request.categories))
     if not params[0].use_cats:
         ground_truth, detections, before = _pooled(ground_truth), _of_one_category(detections), _of_one_category(before)
     analyses = []
@@ -287,9 +292,9 @@ def _analyse(
         )
         analyses.append(replace(analysis, metrics=metrics[CANDIDATE], baseline_metrics=metrics.get(BASELINE, {})))
     losses = {}
-    if task.config.losses:
-        ids = [category["id"] for category in task.categories]
-        losses = losses_of(task.models[CANDIDATE], sample, category_ids=ids, batch_size=task.config.batch_size)
+    if request.config.losses:
+        ids = [category["id"] for category in request.categories]
+        losses = losses_of(request.models[CANDIDATE], sample, category_ids=ids, batch_size=request.config.batch_size)
     return replace(analyses[0], losses=losses, others=analyses[1:])
 
 
@@ -318,24 +323,26 @@ def _of_one_category(entries: Any) -> Any:
     return entries and [{**entry, "category_id": _ANY["id"]} for entry in entries]
 
 
-def _judge(task: Task, config: Any, measured: Measured, analysis: Analysis, folder: str | Path) -> Verdict:
+def _judge(
+    request: EvaluationRequest, config: Any, measured: Measured, analysis: Analysis, folder: str | Path
+) -> Verdict:
     """Judges by all thresholds, and writes TFMA's files, which hold those of the `EvalConfig`."""
     judged = judge_by_config(measured.slices, config)
-    models: Mapping[str, str] = {part: task.locations[part] for part in task.models}
+    models: Mapping[str, str] = {part: request.locations[part] for part in request.models}
     write_slices(
         folder,
         measured.slices,
         config=config,
         validation=judged.validation,
         models=models,
-        data=task.locations["data"],
+        data=request.locations["data"],
     )
     overall = {part: metrics.metrics for part, metrics in measured.slices[OVERALL].items()}
     verdict = judge(
         _with_prefix(overall[CANDIDATE], analysis.iou_type),
         _with_prefix(overall[BASELINE], analysis.iou_type) if BASELINE in overall else None,
         _with_prefix(analysis.all_differences, analysis.iou_type),
-        task.config.thresholds,
+        request.config.thresholds,
     )
     if judged.validation is None:
         return verdict

@@ -11,8 +11,8 @@ from tfx.types import artifact_utils
 from tfx.types import standard_component_specs as keys
 from tfx.utils import path_utils
 
+from components.coco_evaluator.beam.models_pass import EvaluationRequest
 from components.coco_evaluator.evaluation import evaluate_models
-from components.coco_evaluator.request import Task
 from components.coco_evaluator.tfma.eval_config import parse_eval_config
 from components.coco_evaluator.tfma.slice_metrics import BASELINE, CANDIDATE
 from components.history.execution import recorded
@@ -90,10 +90,10 @@ class Executor(base_beam_executor.BaseBeamExecutor):
         baseline = find_baseline(model, resolved(input_dict.get(keys.BASELINE_MODEL_KEY, [])))
         blessing = artifact_utils.get_single_instance(output_dict[keys.BLESSING_KEY])
         for name in (constants.BLESSED_FILE_NAME, constants.NOT_BLESSED_FILE_NAME):
-            remove_file(join(blessing.uri, name))  # of an earlier try of this task
+            remove_file(join(blessing.uri, name))  # of an earlier attempt
         models = {CANDIDATE: model} | ({BASELINE: baseline} if baseline else {})
         evaluation = evaluate_models(
-            make_task(examples, models, exec_properties),
+            make_request(examples, models, exec_properties),
             artifact_utils.get_single_uri(output_dict[keys.EVALUATION_KEY]),
             beam_args=self._beam_pipeline_args,
         )
@@ -106,8 +106,10 @@ class Executor(base_beam_executor.BaseBeamExecutor):
         )
 
 
-def make_task(examples: types.Artifact, models: dict[str, types.Artifact], properties: dict[str, Any]) -> Task:
-    """Builds the task from artifacts and execution properties.
+def make_request(
+    examples: types.Artifact, models: dict[str, types.Artifact], properties: dict[str, Any]
+) -> EvaluationRequest:
+    """Builds the request from artifacts and execution properties.
 
     Args:
         examples: `Examples` of `CocoExampleGen`.
@@ -128,7 +130,7 @@ def make_task(examples: types.Artifact, models: dict[str, types.Artifact], prope
         )
     dataset = read_dataset(examples.uri, split)
     eval_config = properties.get(EVAL_CONFIG_KEY)
-    return Task(
+    return EvaluationRequest(
         records=dataset.records,
         images=dataset.images,
         categories=dataset.categories,

@@ -9,8 +9,7 @@ from typing import Any
 import apache_beam as beam
 
 from components.beam.pipelines import make_pipeline
-from components.coco_evaluator.beam.models_pass import ReadRecords
-from components.coco_evaluator.request import Task
+from components.coco_evaluator.beam.models_pass import EvaluationRequest, ReadRecords
 from components.coco_evaluator.tfma.eval_config import check_our_metrics
 from components.coco_evaluator.tfma.metric_options import MetricOptions
 from detection.coco.iou_types import choose_iou_types, count_annotations, missing_types
@@ -34,7 +33,7 @@ class Counts:
     Args:
         records: folder or pattern of the TFRecord files.
         path: path of a file for this alone, which a worker writes.
-        beam_args: options of the Beam pipeline, see `make_pipeline`.
+        beam_args: `run.beam_args`, the options of the Beam pipeline.
     """
 
     def __init__(self, records: str, path: str, beam_args: Sequence[str]) -> None:
@@ -49,7 +48,7 @@ class Counts:
 
     @cached_property
     def annotations(self) -> Counter[str]:
-        """See `count_annotations`."""
+        """Numbers of annotations by what can be compared of them, and of images."""
         with make_pipeline(self._beam_args) as pipeline:
             (
                 pipeline
@@ -90,19 +89,19 @@ def require_iou_types(
     return given
 
 
-def choose_params(task: Task, given: Sequence[IouType], counts: Counts) -> list[Params]:
+def choose_params(request: EvaluationRequest, given: Sequence[IouType], counts: Counts) -> list[Params]:
     """Chooses the params of each IoU type to evaluate; the first type is that of metrics without a prefix.
 
     It is that of the `EvalConfig`, if its metrics name one; their other options hold for all types.
 
     Args:
-        task: the evaluation.
+        request: the evaluation.
         given: IoU types by which the candidate's detections can be evaluated.
         counts: of the records.
     """
-    options = _options(task.eval_config)
-    chosen = choose_iou_types(task.config.iou_types, given=given, count=lambda: counts.annotations)
-    if task.config.iou_types is None and len(given) > 1:
+    options = _options(request.eval_config)
+    chosen = choose_iou_types(request.config.iou_types, given=given, count=lambda: counts.annotations)
+    if request.config.iou_types is None and len(given) > 1:
         for sentence in missing_types(counts.annotations, chosen, given=given):
             log.warning("%s", sentence)
     ordered = dict.fromkeys([*options.named_iou_types, *chosen])

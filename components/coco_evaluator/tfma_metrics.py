@@ -41,7 +41,11 @@ class CocoMetrics(metric_types.Metric):
     """
 
     def __init__(self, name: str = METRICS_CLASS, **options: Any) -> None:
-        """Args: `name`, which no metric has; `options`, see `MetricOptions`.
+        """Creates the metric.
+
+        Args:
+            name: name of the metric object; no metric has it.
+            options: fields of `MetricOptions` by name.
 
         Raises:
             ConfigError: an unknown option, or a value of the wrong kind.
@@ -93,10 +97,10 @@ class _Match(beam.CombineFn):
     """TFMA's inputs of one image each to the metrics by metric key.
 
     Args:
-        options: what to measure.
-        model: whose predictions are taken.
-        known_only: whether what it finds of other categories is left out, as that of a
-            model of an earlier state of the data set; else it is an error.
+        options: options of the metrics.
+        model: name of the model whose predictions are evaluated.
+        known_only: drops detections of unknown categories, as of a model of an earlier state of the data set; else
+            they are an error.
     """
 
     def __init__(self, options: MetricOptions, model: str, *, known_only: bool) -> None:

@@ -33,7 +33,7 @@ def check_data(config: Config, page: str | None) -> Examination:
     """Finds what is wrong with the data set.
 
     Args:
-        config: `data` counts.
+        config: section `data` is used.
         page: HTML file to write; None: none.
 
     Raises:
@@ -57,7 +57,7 @@ def check_data(config: Config, page: str | None) -> Examination:
             records=None,
         )
     if page is not None:
-        write_data_report(examination, splits, page, max_pixels=config.data.max_pixels)
+        write_data_report(examination, splits, page)
     return examination
 
 
@@ -66,21 +66,21 @@ def print_examination(examination: Examination, config: Config) -> int:
 
     Args:
         examination: result of `check_data`.
-        config: its section `model` counts: what the data mean for the detector is printed, too.
+        config: section `model` is used, for the facts about the data that concern the detector.
 
     Returns:
-        The command's exit code, see `_EXIT_CODES`.
+        The command's exit code: 0, or 3 with warnings, or 1 if the data cannot be trained on.
 
     Raises:
-        ConfigError: see `data_facts`.
+        ConfigError: the section `model` names no detector, or is invalid for it.
     """
     # Names of files and splits are shown as they are, whatever rich would make of [red] or :dog: in them.
     console = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
     counts = issue_counts(examination.all_issues, {})
     splits = {name: result.summary for name, result in examination.results.items()}
-    said = verdict(splits, counts)
-    console.print(said.text)
-    for choice in said.choices:
+    judged = verdict(splits, counts)
+    console.print(judged.text)
+    for choice in judged.choices:
         console.print(f"Correct the files, or pass {choice.flag}: {choice.effect}.")
     _print_images(console, image_table(examination.all_issues, {}))
     _print_categories(console, category_table(concerned_annotations(examination), examination.dataset["categories"]))
@@ -89,7 +89,7 @@ def print_examination(examination: Examination, config: Config) -> int:
     for fact in data_facts(splits, examination.dataset["categories"], config)[1:]:
         console.print(str(fact))
     console.print(_statistics(examination))
-    return _EXIT_CODES[said.tone]
+    return _EXIT_CODES[judged.tone]
 
 
 def _print_images(console: Console, table: Rows) -> None:

@@ -1,5 +1,7 @@
 """The component's contract: parameters, and the `Examples` artifact that it writes."""
 
+from typing import Any
+
 from tfx import types
 from tfx.components import FileBasedExampleGen
 from tfx.dsl.components.base import executor_spec
@@ -9,12 +11,38 @@ from tfx.types import standard_component_specs as keys
 from tfx.types.component_spec import ChannelParameter, ComponentSpec, ExecutionParameter
 
 from components.coco_example_gen.executor import Executor
-from components.coco_example_gen.spans.driver import Driver
 from components.coco_example_gen.spans.locate import require_one_data_set
-from components.coco_example_gen.spans.resolution import DATA_KEY, LABEL_MAP_KEY, MAX_PIXELS_KEY, ON_FAULT_KEY
+from components.coco_example_gen.spans.resolution import (
+    DATA_KEY,
+    LABEL_MAP_KEY,
+    MAX_PIXELS_KEY,
+    ON_FAULT_KEY,
+    REUSE_RULE,
+    resolve,
+)
+from components.history import driver
 from components.history.records import RUN_ROOT_KEY
 from detection.storage.paths import require_supported
 from schemas.config.config import DataConfig
+
+
+class Driver(driver.Driver):
+    """Finds the span and its version, and fingerprints its annotation files and the images that they name.
+
+    TFX's own driver takes the files that patterns match, whether used or not, and
+    sees a change within one second as none.
+    """
+
+    RULE = REUSE_RULE
+
+    def resolve_exec_properties(self, exec_properties: dict[str, Any], *_: object) -> dict[str, Any]:
+        """Replaces patterns by the files that are read: these decide about reuse.
+
+        Raises:
+            ConfigError: the keys about spans do not fit the data's paths.
+            DataError: the files are missing or not recognized.
+        """
+        return resolve(exec_properties)
 
 
 class CocoExampleGenSpec(ComponentSpec):

@@ -23,7 +23,7 @@ from schemas.artifacts import DATA_REPORT_HTML, DATASET_JSON, QUARANTINE_JSONL, 
 from schemas.config.issues import IssuePolicies
 from schemas.errors import DataError
 
-_LISTED = 10  # issues told in an error message
+_LISTED = 10  # max issues in an error message
 _DONE = {"drop": f"left out, see {QUARANTINE_JSONL}", "fix": "fixed", "keep": "kept as they are"}
 
 log = logging.getLogger("cocoflow.example_gen")
@@ -47,8 +47,8 @@ def convert(
         root: folder, seen by all workers; may be remote.
         policies: what is done about issues of images and annotations.
         max_pixels: images of more are refused before they are decoded.
-        label_map: categories of TFRecords, see `read_label_map`; None: those of the records.
-        beam_args: options of the Beam pipelines that read the data, see `make_pipeline`.
+        label_map: label map or dataset.json with the categories of TFRecords; None: those of the records.
+        beam_args: `run.beam_args`, the options of the Beam pipelines that read the data.
 
     Raises:
         DataError: unusable annotation files; issues whose policy is to fail; nothing
@@ -71,17 +71,17 @@ def convert(
         _stop_at(examination.all_issues)
         _drop_duplicates(examination.results, root)
         _tell(examination.results, examination.all_issues)
-        _write_side_files(examination, splits, root, max_pixels)
+        _write_side_files(examination, splits, root)
     except BaseException:
         with contextlib.suppress(DataError):
             _remove(root)
         raise
-    with contextlib.suppress(DataError):  # the examples are whole
+    with contextlib.suppress(DataError):  # the examples are complete
         files.remove_folder(work)
 
 
 def _remove(root: str | Path) -> None:
-    """Removes all that `convert` writes: the file first that makes it whole, the folder last that tells it is not."""
+    """Removes all that `convert` writes: first the file that marks it as complete, last the working folder."""
     if not files.is_dir(root):
         return
     for name in (DATASET_JSON, DATA_REPORT_HTML, QUARANTINE_JSONL):
@@ -92,13 +92,11 @@ def _remove(root: str | Path) -> None:
     files.remove_folder(paths.join(root, EXAMPLES_WORK))
 
 
-def _write_side_files(
-    examination: Examination, splits: Mapping[str, SplitFiles], root: str | Path, max_pixels: int
-) -> None:
+def _write_side_files(examination: Examination, splits: Mapping[str, SplitFiles], root: str | Path) -> None:
     dropped = [issue for issue in examination.all_issues if issue.policy == "drop"]
     quarantine = "".join(f"{json.dumps(issue.as_dict())}\n" for issue in dropped)
     write_text(paths.join(root, QUARANTINE_JSONL), quarantine)
-    write_data_report(examination, splits, paths.join(root, DATA_REPORT_HTML), max_pixels=max_pixels)
+    write_data_report(examination, splits, paths.join(root, DATA_REPORT_HTML))
     counts = {
         name: {"images": result.images, "annotations": result.annotations, "statistics": result.summary.as_dict()}
         for name, result in examination.results.items()
@@ -107,7 +105,7 @@ def _write_side_files(
 
 
 def _drop_duplicates(results: Mapping[str, SplitResult], root: str | Path) -> None:
-    """Leaves out duplicate images if the policy says so."""
+    """Drops duplicate images if the policy says so."""
     for name, result in results.items():
         ids = {
             issue.image_id

@@ -1,5 +1,6 @@
-"""Examines a whole COCO data set on Beam: writes its records, and finds every issue, duplicate images included."""
+"""Examines a COCO data set on Beam: writes its records, and finds every issue, including duplicate images."""
 
+import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,14 +20,17 @@ from components.coco_example_gen.shards import (
     write_plans,
     write_shard,
 )
-from components.coco_example_gen.sources import Source
-from components.coco_example_gen.workers import local_options
+from components.coco_example_gen.sources import ImageSource
 from detection.datasets.encode_record import Rules
 from detection.datasets.entries import Entry
 from detection.datasets.issues import Issue, printable
 from detection.datasets.layouts import SplitFiles
 from schemas.artifacts import EVAL_SPLIT, TRAIN_SPLIT
 from schemas.config.issues import IssuePolicies
+
+# Images, for each core beyond the first, from which on worker processes are done earlier than threads: processes do not
+# share Python's lock, but each takes some fifteen seconds to import what it needs.
+_PROCESSES_PAY = 30_000
 
 
 @dataclass(frozen=True)
@@ -36,13 +40,12 @@ class Examination:
     dataset: the contents of dataset.json but for the counts.
     sources: of each split.
     results: what became of each split; duplicate images included.
-    issues: of the annotation files and of the whole data set; those of images are in
-        `results`.
+    issues: of the annotation files and the data set; those of images are in `results`.
     rules: how images became records.
     """
 
     dataset: dict[str, Any]
-    sources: Mapping[str, Source]
+    sources: Mapping[str, ImageSource]
     results: Mapping[str, SplitResult]
     issues: list[Issue]
     rules: Rules
@@ -72,8 +75,8 @@ def examine(
         max_pixels: images of more are refused before they are decoded.
         work: folder, seen by all workers, for what they need and find.
         records: folder that receives Split-<name>/ with the records; None: none are written.
-        beam_args: options of the Beam pipelines that read the data, see `make_pipeline`.
-        label_map: categories of TFRecords, see `read_label_map`; None: those of the records.
+        beam_args: `run.beam_args`, the options of the Beam pipelines that read the data.
+        label_map: label map or dataset.json with the categories of TFRecords; None: those of the records.
         judge: sees the issues of the annotation files before any image is read, and
             may raise.
 
@@ -102,6 +105,14 @@ def examine(
     return Examination(inputs.dataset, inputs.sources, results, inputs.issues + empty, rules)
 
 
+def local_options(images: int) -> list[str]:
+    """Returns Beam options for reading images on the cores of this machine; empty: threads do it."""
+    cores = os.cpu_count() or 1
+    if images * (cores - 1) < _PROCESSES_PAY:
+        return []
+    return ["--direct_running_mode=multi_processing", f"--direct_num_workers={cores}"]
+
+
 def find_duplicates(seen: Mapping[str, Sequence[SeenImage]], policies: IssuePolicies) -> dict[str, list[Issue]]:
     """Finds images whose pixels are already in their split or in another split.
 
@@ -110,7 +121,7 @@ def find_duplicates(seen: Mapping[str, Sequence[SeenImage]], policies: IssuePoli
 
     Args:
         seen: the images of each split.
-        policies: tell what is done about `image_duplicate` and `image_leak`.
+        policies: policies of `image_duplicate` and `image_leak`.
 
     Returns:
         The issues of each split, in the order of image ids.

@@ -1,4 +1,4 @@
-"""The component's work: reads annotations, lets workers write shards, lists the issues."""
+"""Executor of CocoExampleGen: reads annotations, writes shards on workers, lists the issues."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from components.coco_example_gen.spans.resolution import (
     LABEL_MAP_KEY,
     MAX_PIXELS_KEY,
     ON_FAULT_KEY,
-    deciding,
+    REUSE_RULE,
     files_of,
     mark,
     resolve,
@@ -27,7 +27,7 @@ from schemas.config.issues import IssuePolicies
 class Executor(base_beam_executor.BaseBeamExecutor):
     """Turns COCO annotations and images into plain TFRecords, one record per image."""
 
-    @recorded("CocoExampleGen", deciding=deciding)
+    @recorded("CocoExampleGen", REUSE_RULE)
     def Do(  # noqa: N802 (TFX's name)
         self,
         input_dict: dict[str, list[types.Artifact]],
@@ -37,7 +37,8 @@ class Executor(base_beam_executor.BaseBeamExecutor):
         """Runs the component.
 
         Raises:
-            ConfigError, DataError: see `resolve` and `convert`.
+            ConfigError: the keys about spans do not fit the data's paths.
+            DataError: files that are missing or cannot be used; issues whose policy is to fail.
         """
         self._log_startup(input_dict, output_dict, exec_properties)
         examples = artifact_utils.get_single_instance(output_dict[keys.EXAMPLES_KEY])

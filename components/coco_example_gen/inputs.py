@@ -11,7 +11,7 @@ from typing import Any
 import apache_beam as beam
 
 from components.beam.pipelines import make_pipeline
-from components.coco_example_gen.sources import CocoSource, RecordSource, Source
+from components.coco_example_gen.sources import CocoSource, ImageSource, RecordSource
 from detection.datasets.annotations import AnnotationFile, index_annotations, merge_categories
 from detection.datasets.importers.label_map import dataset_files_beside, read_dataset_head, read_label_map
 from detection.datasets.importers.merging import Survey, merge_surveys, survey_report
@@ -39,7 +39,7 @@ class Inputs:
     issues: of the annotation files.
     """
 
-    sources: dict[str, Source]
+    sources: dict[str, ImageSource]
     dataset: dict[str, Any]
     issues: list[Issue]
 
@@ -59,7 +59,7 @@ def open_inputs(
         policies: what is done about issues, for those found here.
         label_map: categories of TFRecords; None: those of the records.
         work: folder, seen by all workers.
-        beam_args: options of the Beam pipeline that surveys TFRecords, see `make_pipeline`.
+        beam_args: `run.beam_args`, the options of the Beam pipeline that surveys TFRecords.
 
     Raises:
         DataError: a file that cannot be read; categories that contradict each other.
@@ -77,7 +77,7 @@ def open_inputs(
         )
         write_bytes(survey_file, pickle.dumps(survey), durable=False)
         heads.append((next(iter(shards.values()))[0], {**head, "categories": survey.categories}))
-    sources: dict[str, Source] = {
+    sources: dict[str, ImageSource] = {
         name: RecordSource(files, {shard: records[shard] for shard in shards[name]}, survey_file)
         if name in shards
         else CocoSource(files, indexed[files.annotations, files.keypoints])
@@ -94,7 +94,7 @@ def _index(splits: Mapping[str, SplitFiles], policies: IssuePolicies) -> dict[tu
 def _survey(
     shards: Sequence[str], label_map: str | None, work: str | Path, beam_args: Sequence[str]
 ) -> tuple[Survey, dict[str, int], dict[str, Any]]:
-    """Looks at all records; returns the number in each shard, and what dataset.json beside them says, too."""
+    """Surveys all records; returns the survey, the number of records per shard, and the head of dataset.json."""
     names = [f"survey-{number:05d}.json" for number in range(len(shards))]
     answers = [paths.join(work, name) for name in names]
     with make_pipeline(beam_args) as pipeline:

@@ -23,19 +23,16 @@ from detection.reports.dataset.pictures import (
 from detection.storage import paths
 from schemas.artifacts import TRAIN_SPLIT
 
-MOST_IMAGES = 5000  # whose entries are read, for each split
+MOST_IMAGES = 5000  # images of a split whose entries are read
 
 
-def write_data_report(
-    examination: Examination, splits: Mapping[str, SplitFiles], path: str | Path, *, max_pixels: int
-) -> None:
+def write_data_report(examination: Examination, splits: Mapping[str, SplitFiles], path: str | Path) -> None:
     """Writes the page that shows what a data set holds and what is wrong with it.
 
     Args:
-        examination: see `examine`.
+        examination: result of `examine`.
         splits: the files of each split.
-        path: of the HTML file.
-        max_pixels: images of more are not shown.
+        path: HTML file.
 
     Raises:
         DataError: the file cannot be written.
@@ -46,7 +43,7 @@ def write_data_report(
         splits={name: result.summary for name, result in examination.results.items()},
         categories=examination.dataset["categories"],
         issues=examination.all_issues,
-        examples=_pictures(examination, splits, max_pixels=max_pixels),
+        examples=_pictures(examination, splits),
         concerned=concerned_annotations(examination),
         samples=list(_samples(examination)),
     )
@@ -56,7 +53,7 @@ def _samples(examination: Examination) -> Iterator[SamplePicture]:
     """Draws valid images of a COCO file: of the train split, or of the first one.
 
     Args:
-        examination: see `examine`.
+        examination: result of `examine`.
     """
     name = TRAIN_SPLIT if TRAIN_SPLIT in examination.sources else next(iter(examination.sources))
     source, rules = examination.sources[name], examination.rules
@@ -74,26 +71,18 @@ def _samples(examination: Examination) -> Iterator[SamplePicture]:
                 yield sample_picture(record.file.data, record.annotations, rules.category_names, caption=caption)
 
 
-def _pictures(examination: Examination, splits: Mapping[str, SplitFiles], *, max_pixels: int) -> list[IssuePicture]:
-    """Draws a few pictures of each kind of issue that images or annotations of COCO files have.
-
-    Args:
-        examination: see `examine`.
-        splits: the files of each split.
-        max_pixels: images of more are not shown.
-    """
+def _pictures(examination: Examination, splits: Mapping[str, SplitFiles]) -> list[IssuePicture]:
+    """Draws a few pictures of each kind of issue that images or annotations of COCO files have."""
     taken: Counter[str] = Counter()
     pictures = []
     for name, files in splits.items():
-        for picture in _of_split(examination, name, files, taken, max_pixels):
+        for picture in _of_split(examination, name, files, taken):
             taken[picture.issue.kind] += 1
             pictures.append(picture)
     return pictures
 
 
-def _of_split(
-    examination: Examination, name: str, files: SplitFiles, taken: Counter[str], max_pixels: int
-) -> Iterator[IssuePicture]:
+def _of_split(examination: Examination, name: str, files: SplitFiles, taken: Counter[str]) -> Iterator[IssuePicture]:
     source = examination.sources[name]
     if not isinstance(source, CocoSource):
         return
@@ -107,7 +96,7 @@ def _of_split(
             tried[issue.kind] += 1
             entry, annotations = read(source.annotations.places(issue.image_id))
             boxes = [annotation["bbox"] for annotation in annotations if annotation["id"] == issue.annotation_id]
-            picture = _picture(root, entry["file_name"], issue, boxes, max_pixels)
+            picture = _picture(root, entry["file_name"], issue, boxes, examination.rules.max_pixels)
             if picture is not None:
                 yield picture
 
@@ -124,10 +113,10 @@ def concerned_annotations(examination: Examination) -> Counter[int]:
     """Category id -> number of annotations that have an issue, or whose image has one.
 
     Counts the first MOST_IMAGES images with issues of each split.  Issues of entries that
-    the annotation file's index leaves out, and of TFRecords, are not counted.
+    are not in the annotation file's index, and of TFRecords, are not counted.
 
     Args:
-        examination: see `examine`.
+        examination: result of `examine`.
     """
     concerned: Counter[int] = Counter()
     for name, source in examination.sources.items():

@@ -1,8 +1,7 @@
 """From sources to TFRecord shards, each written by a worker of its own.
 
-What a worker needs lies in a plan file, what it found goes into a result file beside
-it; only paths travel through Beam.  The plans depend on nothing but the data, so equal
-data gives equal bytes, however many workers there are.
+A plan file has what a worker needs, a result file beside it what the worker found; only paths travel through Beam.
+The plans depend on nothing but the data, so equal data gives equal bytes, however many workers there are.
 """
 
 import contextlib
@@ -19,7 +18,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from components.beam.progress import ImageCounter
-from components.coco_example_gen.sources import PlannedImage, Source, planned_images
+from components.coco_example_gen.sources import ImageSource, PlannedImage, planned_images
 from detection.datasets.encode_record import Record, Rules, make_record
 from detection.datasets.entries import Entry
 from detection.datasets.issues import Issue
@@ -37,7 +36,7 @@ CANDIDATES = 64  # images of a split, from which the data report chooses
 
 
 class SeenImage(NamedTuple):
-    """A written image, and the digest that tells duplicates."""
+    """A written image, and the digest of its pixels, by which duplicates are found."""
 
     image_id: int
     file_name: str
@@ -108,7 +107,7 @@ class SplitResult:
 
 
 def write_plans(
-    sources: Mapping[str, Source], rules: Rules, *, records: str | Path | None, work: str | Path
+    sources: Mapping[str, ImageSource], rules: Rules, *, records: str | Path | None, work: str | Path
 ) -> dict[str, list[str]]:
     """Divides every split into shards.
 
@@ -152,11 +151,11 @@ def write_shard(plan_path: str, counter: ImageCounter, threads: int | None = Non
     """Writes the shard that a plan describes, if any, and what was found beside the plan.
 
     May run several times for one plan, as Beam does after a failure: the shard
-    appears whole.
+    appears complete or not at all.
 
     Args:
         plan_path: from `write_plans`.
-        counter: counts the images of the plan, those left out included.
+        counter: counts the images of the plan, dropped ones included.
         threads: that decode; None: as many as there are cores.  Remote images are read by more.
     """
     plan = json.loads(read_bytes(plan_path))
@@ -177,11 +176,11 @@ def write_shard(plan_path: str, counter: ImageCounter, threads: int | None = Non
 
 
 def read_results(plans: Sequence[str]) -> SplitResult:
-    """Merges the results of `write_shard` for the shards of one split, whose plans lie in one folder."""
-    whole = SplitResult()
+    """Merges the results of `write_shard` for the shards of one split, whose plans are in one folder."""
+    merged = SplitResult()
     for content in read_many(paths.parent(plans[0]), (paths.name_of(plan) + RESULT for plan in plans)):
-        whole.merge(_result_from_dict(json.loads(content)))
-    return whole
+        merged.merge(_result_from_dict(json.loads(content)))
+    return merged
 
 
 def _records(plan: Mapping[str, Any], threads: int) -> Iterator[tuple[Entry, Record]]:

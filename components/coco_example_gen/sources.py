@@ -17,7 +17,7 @@ from detection.datasets.annotations import AnnotationFile, ImagePlaces, open_ent
 from detection.datasets.entries import Entry
 from detection.datasets.importers.images import ImportedImage, read_images
 from detection.datasets.issues import Issue
-from detection.datasets.json_stream import Place
+from detection.datasets.json_stream import ByteRange
 from detection.datasets.layouts import SplitFiles
 from detection.datasets.sampling import id_fraction
 from detection.images.files import read_file
@@ -29,12 +29,12 @@ from schemas.errors import DataError
 Plan = dict[str, Any]
 
 
-class Source(Protocol):
+class ImageSource(Protocol):
     """A source of the images of a split."""
 
     @property
     def path(self) -> str:
-        """Names it to people."""
+        """Path of the annotations or records, for messages."""
         ...
 
     @property
@@ -101,7 +101,7 @@ class RecordSource:
 
     files: of the split.
     shards: the TFRecord files, with the number of records of each.
-    survey: pickled `Survey` of the whole data set's TFRecords.
+    survey: path of the pickled `Survey` of the data set's TFRecords.
     """
 
     files: SplitFiles
@@ -119,7 +119,7 @@ class RecordSource:
         return sum(self.shards.values()) if self.files.hash_range is None and self.files.every == 1 else None
 
     def plans(self, split: str, images: int) -> list[Plan]:
-        """A plan for each file."""
+        """Returns a plan for each file."""
         common = {"survey": self.survey, "hash_range": self.files.hash_range, "every": self.files.every}
         return [{"shard": shard, **common} for shard in self.shards]
 
@@ -128,7 +128,7 @@ class PlannedImage(NamedTuple):
     """An image to make a record of.
 
     entry, annotations: COCO's.
-    read: gives the encoded image; may raise `ImageFileError`.
+    read: returns the encoded image; may raise `ImageFileError`.
     issues: found so far.
     usable: whether policies let it pass.
     """
@@ -141,7 +141,7 @@ class PlannedImage(NamedTuple):
 
 
 def planned_images(plan: Plan | Mapping[str, Any], policies: IssuePolicies) -> Iterator[PlannedImage]:
-    """The images of a plan, in its order."""
+    """Yields the images of a plan, in its order."""
     return _from_records(plan, policies) if "shard" in plan else _from_coco(plan)
 
 
@@ -149,9 +149,9 @@ def _from_coco(plan: Mapping[str, Any]) -> Iterator[PlannedImage]:
     with open_entries(plan["annotations"], plan["keypoints_file"]) as read_entries:
         for image, annotations, keypoints in plan["places"]:
             places = ImagePlaces(
-                Place(*image),
-                [Place(*place) for place in annotations],
-                [None if place is None else Place(*place) for place in keypoints],
+                ByteRange(*image),
+                [ByteRange(*place) for place in annotations],
+                [None if place is None else ByteRange(*place) for place in keypoints],
             )
             entry, entries = read_entries(places)
             read = partial(read_file, plan["images"], entry["file_name"], max_pixels=plan["max_pixels"])

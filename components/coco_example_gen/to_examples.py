@@ -21,19 +21,19 @@ _CONVERTED = ".examples"
 
 
 def write_examples(config: Config, output: str) -> None:
-    """Writes the data set as Examples; what has issues is left out, unless `data.on_fault` says otherwise.
+    """Writes the data set as Examples; what has issues is dropped, unless `data.on_fault` says otherwise.
 
     Args:
-        config: `data` and `run.beam_args` count.
-        output: folder, new or empty.  What killed runs left beside it, or in a remote one, is removed.
+        config: `data` and `run.beam_args` are used.
+        output: folder, new or empty.  Leftovers of killed runs beside it, or in a remote one, are removed.
 
     Raises:
         ConfigError: no data set is named.
         DataError: the data cannot be used, or the folder cannot be written.
     """
-    said = config.data.on_fault
+    given = config.data.on_fault
     policies = IssuePolicies.model_validate("drop").model_copy(
-        update={kind: said.of(kind) for kind in said.model_fields_set}
+        update={kind: given.of(kind) for kind in given.model_fields_set}
     )
     with output_folder(output, last=DATASET_JSON) as folder, scratch_tempdir():
         splits = files_of(config.data)
@@ -59,12 +59,12 @@ def data_as_examples(
     """Yields a split of an `Examples` artifact.
 
     Args:
-        config: `data` and, with `shared`, `run.beam_args` count.
-        folder: such a one, or one of another data set, which `data.root` then names, too;
-            that is converted for the duration of the block.
+        config: `data` and, with `shared`, `run.beam_args` are used.
+        folder: folder of an `Examples` artifact, or of another data set, which `data.root` then names, too, and which
+            is converted for the duration of the block.
         split: name of the split.
-        check: called with the data set's categories before it is converted, if they can
-            be told then; raises if the data set does not fit; None: no check.
+        check: called with the data set's categories before it is converted, if they are
+            known then; raises if the data set does not fit; None: no check.
         shared: folder that the workers of `run.beam_args` reach, where these choose workers, to
             convert in; None: converts in memory, in a temporary folder.
 
@@ -76,7 +76,7 @@ def data_as_examples(
         return
     data = config.data
     of_split = {split: files_of(data, split)[split]}
-    # Telling the categories scans the annotation file.
+    # This scans the annotation file.
     categories = None if check is None else categories_of(of_split, data)
     if check is not None and categories is not None:
         check(categories)
@@ -98,6 +98,6 @@ def data_as_examples(
 def folder_as_examples(
     folder: str, *, split: str, check: Callable[[list[dict[str, Any]]], object] | None = None
 ) -> AbstractContextManager[Dataset]:
-    """Yields a split of a folder; see `data_as_examples`, with the default configuration."""
+    """Yields a split of a folder, as `data_as_examples` does with the default configuration."""
     config = load_config(None, [f"data.root={json.dumps(folder)}"])
     return data_as_examples(config, folder, split=split, check=check)

@@ -15,8 +15,8 @@ from components.detection_trainer.identity import (
     CONFIG_KEY,
     OTHER_SETTINGS_KEY,
     REMOTE_PARAMETERS,
+    REUSE_RULE,
     SPLIT_KEY,
-    deciding,
     trainer_properties,
 )
 from components.history import driver as history
@@ -29,9 +29,7 @@ from schemas.config.runtime_parameters import RUNTIME_PARAMETERS
 class Driver(history.Driver):
     """Reuses a training of equal deciding parameters."""
 
-    def deciding(self, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Returns the parameters that decide about the outputs."""
-        return deciding(parameters)
+    RULE = REUSE_RULE
 
 
 class DetectionTrainerSpec(ComponentSpec):
@@ -60,7 +58,7 @@ class DetectionTrainer(base_component.BaseComponent):
 
     `model` holds the SavedModel of the weights that `train.ema` selects (where TFX looks for
     one) and the run's configuration; `model_run` the checkpoints and TensorBoard logs.  During
-    training, both lie below `<run_root>/training/`, so that a killed run resumes from its
+    training, both are below `<run_root>/training/`, so that a killed run resumes from its
     newest checkpoint.
     """
 
@@ -88,7 +86,7 @@ class DetectionTrainer(base_component.BaseComponent):
                 change without training again.
             run_root: folder of the run, with the history.
             split: name of the split to train on.
-            base_model: channel of the `Model` to start from, see `train.init`; may be empty.
+            base_model: channel of the `Model` to start from, if `train.init` says so; may be empty.
             parameters: parameters of a submission, by the names of `REMOTE_PARAMETERS`; they replace keys of `config`.
             job: `custom_job.JOB_KEY` of a Vertex custom job that trains; None: the component's process does.
         """

@@ -18,9 +18,9 @@ from tfx.types import artifact_utils
 from tfx.types import standard_component_specs as keys
 
 from components.detection_trainer.executor import train_component
-from components.detection_trainer.identity import deciding
+from components.detection_trainer.identity import REUSE_RULE
 from components.history.execution import recorded
-from components.vertex_errors import Place, translate_errors
+from components.vertex_errors import VertexLocation, translate_errors
 from detection.storage.atomic import write_json
 from detection.storage.json_files import read_json
 from detection.training.distributed.cluster import cluster_from_environment
@@ -37,7 +37,7 @@ _LOGGER = logging.getLogger("cocoflow.trainer")
 class Executor(base_executor.BaseExecutor):
     """Submits the training as a custom job, and takes over its results."""
 
-    @recorded("DetectionTrainer", deciding=deciding)
+    @recorded("DetectionTrainer", REUSE_RULE)
     def Do(  # noqa: N802 (TFX's name)
         self,
         input_dict: dict[str, list[types.Artifact]],
@@ -96,7 +96,7 @@ def _environment(pool: WorkerPoolConfig) -> list[dict[str, str]]:
 
 def _run_job(vertex: VertexConfig, image: str, request: str) -> None:
     """Submits the job and waits for its end."""
-    job, place = vertex.trainer_job, Place(vertex.project or "", vertex.region)
+    job, place = vertex.trainer_job, VertexLocation(vertex.project or "", vertex.region)
     look_for = f"a job named {_NAME} that still trains"
     with translate_errors("train in a custom job", place, look_for=look_for):
         from google.cloud import aiplatform  # takes some seconds

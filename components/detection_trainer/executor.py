@@ -14,9 +14,9 @@ from tfx.types import standard_component_specs as keys
 from tfx.utils import path_utils
 
 from components.detection_trainer.identity import (
+    REUSE_RULE,
     SPLIT_KEY,
     VALIDATION_SPLIT_KEY,
-    deciding,
     training_identity,
     training_of,
     working_name,
@@ -24,7 +24,6 @@ from components.detection_trainer.identity import (
 from components.detection_trainer.working_folder import (
     describe_training,
     restore_training,
-    shared_folder,
     working_folder,
 )
 from components.history.execution import recorded
@@ -34,6 +33,7 @@ from components.history.stand_ins import resolved
 from detection.datasets.annotations import differing_categories
 from detection.datasets.importers.label_map import read_dataset_file
 from detection.input_pipeline.record_index import fingerprint_records
+from detection.storage import mirror
 from detection.storage.atomic import new_directory
 from detection.storage.paths import join, relative
 from detection.storage.reading import read_text
@@ -60,7 +60,7 @@ from schemas.errors import DataError
 class Executor(base_executor.BaseExecutor):
     """Trains a detector and publishes it."""
 
-    @recorded("DetectionTrainer", deciding=deciding)
+    @recorded("DetectionTrainer", REUSE_RULE)
     def Do(  # noqa: N802 (TFX's name)
         self,
         input_dict: dict[str, list[types.Artifact]],
@@ -70,7 +70,7 @@ class Executor(base_executor.BaseExecutor):
         """Runs the component.
 
         Raises:
-            CocoflowError: see `train_component`.
+            CocoflowError: the examples or the configuration cannot be used, or the training failed.
         """
         train_component(input_dict, output_dict, exec_properties)
 
@@ -85,14 +85,14 @@ def train_component(
     Raises:
         DataError: examples lack the split or their description, or those of several spans
             have different categories.
-        CocoflowError: see `detection.training.train.train`.
+        CocoflowError: the configuration or the machine cannot be used, or a loss or gradient became NaN or infinite.
     """
     examples = sorted(resolved(input_dict[keys.EXAMPLES_KEY]), key=_span, reverse=True)
     run_root = exec_properties[RUN_ROOT_KEY]
     config, properties = training_of(exec_properties)
     base_model = next(iter(resolved(input_dict.get(keys.BASE_MODEL_KEY, []))), None)
     shards = _shards(examples, properties[SPLIT_KEY])
-    # A split of its own is that of the newest span, as after training.
+    # The validation split is that of the newest span, as after training.
     validation_shards = _shards(examples[:1], properties[VALIDATION_SPLIT_KEY])
     datasets = [read_dataset_file(join(artifact.uri, DATASET_JSON)) for artifact in examples]
     categories = _categories(examples, datasets)
@@ -105,10 +105,10 @@ def train_component(
     model = artifact_utils.get_single_instance(output_dict[keys.MODEL_KEY])
     model_run = artifact_utils.get_single_instance(output_dict[keys.MODEL_RUN_KEY])
     cluster = cluster_from_environment(os.environ)
-    # Of several machines the chief alone writes; the others wait for it in `train`.
+    # Among several machines, only the chief writes; the others wait for it in `train`.
     leads = cluster is None or cluster.is_chief
-    working_of = working_folder if leads else shared_folder
-    with working_of(join(run_root, TRAINING), name) as working:
+    folder = join(run_root, TRAINING)
+    with working_folder(folder, name) if leads else mirror.working_folder(join(folder, name)) as working:
         if leads:
             finished = [one.model_run for one in read_models(run_root) if one.identity == name]
             restore_training(working.local, finished[::-1], name)
@@ -183,7 +183,7 @@ def _publish(working: Path, model: str, model_run: str, name: str) -> None:
 
 
 def _describe(model: types.Artifact, run_root: str, identity: str, training: str) -> None:
-    """Writes into the model's properties what it was trained from; keeps a copy of its configuration in the history."""
+    """Sets the model's properties: identities and digest of the configuration, of which the history keeps a copy."""
     model.set_string_custom_property(IDENTITY_PROPERTY, identity)
     model.set_string_custom_property(TRAINING_PROPERTY, training)
     config = store_config(join(run_root, HISTORY), read_text(join(model.uri, CONFIG_YAML)))

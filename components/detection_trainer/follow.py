@@ -38,7 +38,7 @@ from schemas.config.train.monitoring import AUTO_SPLIT
 from schemas.errors import DataError
 from schemas.metrics import IouType
 
-_UPLOADED_LAST = (f"{BEST}/{INDEX_FILES}", f"{BEST}/{METRICS_JSON}", HISTORY_JSON)  # each after what it names
+_UPLOADED_LAST = (f"{BEST}/{INDEX_FILES}", f"{BEST}/{METRICS_JSON}", HISTORY_JSON)  # each after the files that it names
 
 
 class Followed(NamedTuple):
@@ -74,7 +74,7 @@ def follow_run(
         data: folder of an `Examples` artifact, or of another data set.
         output: local or remote folder for the history, the best checkpoint and TensorBoard's files.
         patience: limit of the time without a new checkpoint.
-        every_one: see `follow_checkpoints`.
+        every_one: evaluate all checkpoints in their order, not only the newest.
         assignments: `--set` assignments on top of the run's configuration.
 
     Raises:

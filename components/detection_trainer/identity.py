@@ -9,6 +9,7 @@ import yaml
 from tfx import types
 
 from components.history.read import IDENTITY_PROPERTY
+from components.history.records import ReuseRule
 from detection.pretrained.choice import configured_weights
 from detection.weights.locate import weights_fingerprint
 from schemas.config.config import MODEL_WITHOUT_EFFECT, Config
@@ -17,7 +18,7 @@ from schemas.config.runtime_parameters import with_parameters
 from schemas.config.train.training import WITHOUT_EFFECT
 
 CONFIG_KEY = "settings"
-OTHER_SETTINGS_KEY = "other_settings"  # YAML of what CONFIG_KEY leaves out
+OTHER_SETTINGS_KEY = "other_settings"  # YAML of the settings that are not in CONFIG_KEY
 SPLIT_KEY = "split"
 INITIAL_WEIGHTS_KEY = "first_weights"
 VALIDATION_SPLIT_KEY = "validation_split"
@@ -29,10 +30,10 @@ REMOTE_PARAMETERS = ("data_root", "model_name", "train_steps", "train_batch_size
 def trainer_properties(config: Config, split: str) -> dict[str, str]:
     """Returns the execution parameters of a training, which hold all settings and need no file.
 
-    Sections and keys that do not matter to the training are left out.
+    Sections and keys that do not affect the training are not included.
 
     Args:
-        config: whole configuration.
+        config: the complete configuration.
         split: name of the split to train on.
     """
     included: dict[str, Any] = {
@@ -75,9 +76,7 @@ def training_of(properties: Mapping[str, Any]) -> tuple[Config, dict[str, str]]:
     }
 
 
-def deciding(properties: Mapping[str, Any]) -> dict[str, str]:
-    """Returns the parameters of a training that decide about its outputs; raises as `training_of`."""
-    return training_of(properties)[1]
+REUSE_RULE = ReuseRule(deciding=lambda properties: training_of(properties)[1])
 
 
 def training_identity(properties: Mapping[str, Any], examples: Sequence[types.Artifact]) -> str:

@@ -44,7 +44,7 @@ def working_folder(parent: str | Path, name: str) -> Iterator[Mirror]:
 
     When the block ends without an error, the folder is marked, and stays: a kill before TFX
     has registered the results makes the same training run again.  `remove_served` removes
-    it at the start of the next training, and after a whole pipeline.
+    it at the start of the next training, and after a complete pipeline.
 
     Args:
         parent: local or remote folder of the working folders of all trainings of a run.
@@ -73,18 +73,6 @@ def working_folder(parent: str | Path, name: str) -> Iterator[Mirror]:
         working.push()
 
 
-@contextlib.contextmanager
-def shared_folder(parent: str | Path, name: str) -> Iterator[Mirror]:
-    """Yields the working folder of a training that another machine, the chief, holds and fills.
-
-    Args:
-        parent: see `working_folder`.
-        name: see `working_folder`.
-    """
-    with mirror.working_folder(join(parent, name)) as working:
-        yield working
-
-
 def remove_served(parent: str | Path, *, keep: str | None = None) -> None:
     """Removes working folders that are no longer needed.
 
@@ -92,8 +80,8 @@ def remove_served(parent: str | Path, *, keep: str | None = None) -> None:
     weeks; folders that a living process holds stay.
 
     Args:
-        parent: see `working_folder`.
-        keep: name of a folder that this process holds; to ask for its lock would wait for a sign of life of its holder.
+        parent: folder of the working folders of all trainings of a run.
+        keep: name of a folder that this process holds, whose lock is not tried.
     """
     remove_leftovers(parent)
     for name in files.list_folders(parent):
@@ -123,7 +111,7 @@ def describe_training(model_run: Path, name: str) -> None:
 
     Args:
         model_run: local folder with the training's files.
-        name: name of the training; see `working_name`.
+        name: name of the training, 16 hexadecimal digits.
     """
     checksums = {str(path.relative_to(model_run)): sha256(path) for path in _files(model_run)}
     write_json(model_run / TRAINING_JSON, {"training": name, "files": checksums})
@@ -134,7 +122,7 @@ def restore_training(working: Path, model_runs: Iterable[str], name: str) -> Non
 
     Args:
         working: the training's local working folder.
-        model_runs: local or remote ModelRuns to look at, in this order.
+        model_runs: local or remote ModelRuns to try, in this order.
         name: name of the training.
     """
     if (working / CHECKPOINTS).exists():

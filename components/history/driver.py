@@ -5,10 +5,7 @@ record names, marked as external: TFX then neither makes nor removes their folde
 at once.  ML Metadata is not asked.
 """
 
-import json
 import logging
-from collections.abc import Mapping
-from typing import Any
 
 from tfx.dsl.components.base import base_driver
 from tfx.orchestration import data_types_utils, metadata
@@ -18,13 +15,13 @@ from tfx.proto.orchestration.driver_output_pb2 import DriverOutput
 
 from components.history.execution import read_uris
 from components.history.files import damage_of
-from components.history.read import REMOVED_PROPERTY
+from components.history.read import removed_versions
 from components.history.records import (
-    CODE,
+    DEFAULT_RULE,
     DESTINATION_PROPERTY,
     RUN_ROOT_KEY,
     Record,
-    execution_key,
+    ReuseRule,
     read_new_records,
 )
 from components.history.stand_ins import fill
@@ -39,17 +36,12 @@ class Driver(base_driver.BaseDriver, portable_driver.BaseDriver):
     Without the parameter `RUN_ROOT_KEY`, TFX names them.
     """
 
-    CODE = CODE  # as the executor's `recorded` has it
-    REUSES = True
+    RULE: ReuseRule | None = DEFAULT_RULE  # as the executor's `recorded` has it; None: nothing is reused
 
     def __init__(self, metadata_handle: metadata.Metadata) -> None:
         """Creates the driver; TFX calls it."""
         base_driver.BaseDriver.__init__(self, metadata_handle)
         portable_driver.BaseDriver.__init__(self, metadata_handle)
-
-    def deciding(self, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Returns the execution parameters that decide about the outputs, as the executor's `recorded` has it."""
-        return parameters
 
     def run(self, execution_info: ExecutionInfo) -> DriverOutput:
         """Returns the resolved parameters and the outputs; TFX calls it.
@@ -67,9 +59,11 @@ class Driver(base_driver.BaseDriver, portable_driver.BaseDriver):
         if not root:
             return result
         component = execution_info.pipeline_node.node_info.id
-        inputs = read_uris(execution_info.input_dict)
-        key = execution_key(component, self.CODE, parameters=self.deciding(parameters), inputs=inputs, root=root)
-        record = self._reusable(root, component, key) if self.REUSES else None
+        record = None
+        if self.RULE is not None:
+            inputs = read_uris(execution_info.input_dict)
+            key = self.RULE.key(component, parameters=parameters, inputs=inputs, root=root)
+            record = _reusable(root, component, key)
         for name, [artifact] in execution_info.output_dict.items():
             if record is None:
                 artifact.uri = join(root, "artifacts", component, name, execution_info.pipeline_run_id)
@@ -81,36 +75,29 @@ class Driver(base_driver.BaseDriver, portable_driver.BaseDriver):
             logging.getLogger(__name__).info("%s reuses the execution of run %s", component, record.run)
         return result
 
-    def _reusable(self, root: str, component: str, key: str) -> Record | None:
-        """Returns the record of the newest equal execution whose files are as they were."""
-        done = [record for record in read_new_records(root, component, key=key) if record.state == "done"]
-        for record in reversed(done):
-            damage = damage_of(record)
-            if damage is None:
-                return record
-            _tell(root, record, damage)
-        return None
+
+def _reusable(root: str, component: str, key: str) -> Record | None:
+    """Returns the record of the newest equal execution whose files are as they were."""
+    done = [record for record in read_new_records(root, component, key=key) if record.state == "done"]
+    for record in reversed(done):
+        damage = damage_of(record)
+        if damage is None:
+            return record
+        _log_damage(root, record, damage)
+    return None
 
 
-def _tell(root: str, record: Record, damage: str) -> None:
-    """Logs why an execution is not reused: a version that its pusher removed later is no damage."""
-    for version in _values(record, DESTINATION_PROPERTY):
-        pushes = read_new_records(root, record.component)
-        if any(version in json.loads(removed) for one in pushes for removed in _values(one, REMOVED_PROPERTY)):
-            _LOGGER.info(
-                "%s: %s was removed by push.keep_versions, so its push is not reused", record.component, version
-            )
-            return
+def _log_damage(root: str, record: Record, damage: str) -> None:
+    """Logs why an execution is not reused; a version that a later push removed is no damage."""
+    pushed = {str(output.properties.get(DESTINATION_PROPERTY)) for output in record.outputs.get("pushed_model", [])}
+    later = read_new_records(root, record.component) if pushed else []
+    for version in pushed & {removed for one in later for removed in removed_versions(one)}:
+        _LOGGER.info("%s: %s was removed by push.keep_versions, so its push is not reused", record.component, version)
+        return
     _LOGGER.warning("%s: %s, so this result is not reused", record.component, damage)
 
 
-def _values(record: Record, name: str) -> list[str]:
-    """Returns the values of a property of the outputs."""
-    outputs = [output for listed in record.outputs.values() for output in listed]
-    return [str(output.properties[name]) for output in outputs if name in output.properties]
-
-
 class SelectingDriver(Driver):
-    """Driver of a component that selects from the history, which is another each time."""
+    """Driver of a component that selects from the history, which changes with each run."""
 
-    REUSES = False
+    RULE = None

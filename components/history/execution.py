@@ -12,11 +12,11 @@ from tfx import types
 
 from components.history.files import entries_of
 from components.history.records import (
-    CODE,
+    DEFAULT_RULE,
     RUN_ROOT_KEY,
     Failure,
     Record,
-    execution_key,
+    ReuseRule,
     recorded_parameters,
     write_record,
 )
@@ -29,19 +29,17 @@ _NOTEBOOK = "notebook"  # run of components in a notebook, which have no other
 _MAX_ERROR = 500  # characters
 
 Artifacts = dict[str, list[types.Artifact]]
-Deciding = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 Do = Callable[[Any, Artifacts, Artifacts, dict[str, Any]], None]
 
 
-def recorded(component: str, *, code: str = CODE, deciding: Deciding = dict) -> Callable[[Do], Do]:
+def recorded(component: str, rule: ReuseRule = DEFAULT_RULE) -> Callable[[Do], Do]:
     """Makes an executor's `Do` write a record of its outputs, or of its failure, when it ends.
 
     Without the parameter `RUN_ROOT_KEY`, nothing is recorded.  A record that cannot be written fails the component.
 
     Args:
         component: id of the node.
-        code: changes when equal parameters and inputs give other outputs.
-        deciding: returns the execution parameters that decide about the outputs.
+        rule: what its executions are a function of, as its driver has it.
     """
 
     def decorate(work: Do) -> Do:
@@ -55,7 +53,7 @@ def recorded(component: str, *, code: str = CODE, deciding: Deciding = dict) -> 
                 return  # reused, see `components.history.driver`
             logging.getLogger(__name__).info("%s is executed", component)
             run, attempt = run_of(next(one.uri for artifacts in outputs.values() for one in artifacts), root)
-            execution = _Execution(component, code, deciding, root, run, attempt, datetime.now(UTC), inputs, parameters)
+            execution = _Execution(component, rule, root, run, attempt, datetime.now(UTC), inputs, parameters)
             try:
                 work(executor, inputs, outputs, parameters)
             except Exception as error:
@@ -76,8 +74,7 @@ class _Execution:
     """An execution of a component; fields as arguments of `recorded` and as in a record."""
 
     component: str
-    code: str
-    deciding: Deciding
+    rule: ReuseRule
     root: str
     run: str
     attempt: int
@@ -87,13 +84,13 @@ class _Execution:
 
     def record(self, state: Literal["done", "failed"], **result: Any) -> None:
         """Writes the record; the parameters have by now what the component resolved itself."""
-        read, deciding = read_uris(self.inputs), self.deciding(self.parameters)
+        read = read_uris(self.inputs)
         record = Record(
             component=self.component,
             state=state,
             run=self.run,
             attempt=self.attempt,
-            key=execution_key(self.component, self.code, parameters=deciding, inputs=read, root=self.root),
+            key=self.rule.key(self.component, parameters=self.parameters, inputs=read, root=self.root),
             parameters=recorded_parameters(self.parameters),
             inputs=read,
             **result,

@@ -11,7 +11,7 @@ from components.history.legacy import read_old_records, was_refused
 from components.history.records import DESTINATION_PROPERTY, Output, Record, read_new_records, time_of
 from detection.storage.files import list_folders
 from detection.storage.json_files import parse_file
-from detection.storage.paths import join
+from detection.storage.paths import join, name_of, with_name
 from schemas.artifacts import HISTORY
 from schemas.errors import RefusedModelError
 
@@ -21,7 +21,7 @@ DIGEST_PROPERTY = "model_digest"  # of a `PushedModel`: digest of the model's fi
 SOURCE_PROPERTY = "data_source"  # of `Examples`: the paths as the user wrote them
 TRAINING_PROPERTY = "training"  # of a `Model`: identity of the training, without the base model
 CONFIG_PROPERTY = "config"  # of a `Model`: digest of its configuration, see `records.store_config`
-REMOVED_PROPERTY = "removed_versions"  # of a `PushedModel`: JSON list of the versions that `keep_versions` removed then
+REMOVED_PROPERTY = "removed_versions"  # of a `PushedModel`: JSON list of names of versions that its push removed
 _OF_RUNS = frozenset({"runs", "configs"})  # folders of the history that have no records of components
 # Of every file-based ExampleGen: `tfx.components.example_gen.utils` defines them.
 SPAN_PROPERTY, VERSION_PROPERTY = "span", "version"
@@ -215,6 +215,18 @@ def read_pushes(root: str) -> list[PushRecord]:
         if pushed.properties.get(PUSHED_PROPERTY) == 1
     ]
     return list({push.destination: push for push in pushes}.values())
+
+
+def removed_versions(push: Record) -> set[str]:
+    """Returns the folders of the versions that a push removed.
+
+    Earlier versions recorded the folders themselves, which a copied `run.root` does not have.
+    """
+    return {
+        with_name(str(pushed.properties[DESTINATION_PROPERTY]), name_of(removed))
+        for pushed in push.outputs.get("pushed_model", [])
+        for removed in json.loads(str(pushed.properties.get(REMOVED_PROPERTY, "[]")))
+    }
 
 
 def examples_record(examples: Output) -> ExamplesRecord:

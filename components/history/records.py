@@ -7,7 +7,7 @@
 import hashlib
 import json
 import socket
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -30,11 +30,9 @@ _TIME = "%Y%m%dT%H%M%S.%fZ"
 _LONGEST = 1000  # characters of a parameter; of a longer one its digest is recorded
 _CONFIGS = "configs"  # folder of configurations, each named after its content
 _DIGEST_LENGTH = 16
-_NOT_DECIDING = frozenset({RUN_ROOT_KEY})
 
 Value = str | int | float
 Entry = tuple[int, int, str | None]  # size, time in ns or generation, CRC32C in base64 (None: only the size counts)
-CODE = "1"  # of an executor: changes when equal parameters and inputs give other outputs
 RESOLVED_PROPERTY = "resolved"  # 1: the artifact stands for others, see `components.history.stand_ins`
 DESTINATION_PROPERTY = "pushed_destination"  # of a `PushedModel`, named by TFX: folder of the version
 
@@ -119,21 +117,36 @@ class Record:
 _RECORD = TypeAdapter(Record)
 
 
-def execution_key(
-    component: str, code: str, *, parameters: Mapping[str, Any], inputs: Mapping[str, list[str]], root: str
-) -> str:
-    """Returns what an execution is a function of: equal for executions that make the same.
+@dataclass(frozen=True)
+class ReuseRule:
+    """What an execution of a component is a function of; an executor's `recorded` and its driver share it.
 
-    Args:
-        component: id of the node.
+    Attributes:
         code: changes when equal parameters and inputs give other outputs.
-        parameters: execution parameters; the place of `run.root` does not count.
-        inputs: URIs by name.
-        root: `run.root`.
+        deciding: returns the execution parameters that decide about the outputs; None and `run.root` never count.
     """
-    deciding = {key: value for key, value in parameters.items() if key not in _NOT_DECIDING and value is not None}
-    parts = [component, code, relative_paths(deciding, root), relative_paths(dict(inputs), root)]
-    return _digest(json.dumps(parts, sort_keys=True))
+
+    code: str = "1"
+    deciding: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict
+
+    def key(
+        self, component: str, *, parameters: Mapping[str, Any], inputs: Mapping[str, Sequence[str]], root: str
+    ) -> str:
+        """Returns the key of an execution: executions of equal keys make the same.
+
+        Args:
+            component: id of the node.
+            parameters: execution parameters.
+            inputs: URIs by name.
+            root: `run.root`.
+        """
+        chosen = self.deciding(parameters).items()
+        deciding = {name: value for name, value in chosen if name != RUN_ROOT_KEY and value is not None}
+        parts = [component, self.code, relative_paths(deciding, root), relative_paths(dict(inputs), root)]
+        return _digest(json.dumps(parts, sort_keys=True))
+
+
+DEFAULT_RULE = ReuseRule()
 
 
 def properties_of(artifact: Any) -> dict[str, Value]:

@@ -56,7 +56,8 @@ class Executor(base_executor.BaseExecutor):
         """Runs the component.
 
         Raises:
-            DataError: see `push`.
+            RefusedModelError: the model does not serve what was evaluated.
+            DataError: no model or no sample of its evaluation, or the folder cannot be written.
             CocoflowError: the version is pushed, but could not be registered.
         """
         self._log_startup(input_dict, output_dict, exec_properties)

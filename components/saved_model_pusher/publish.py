@@ -1,4 +1,4 @@
-"""Publishes a SavedModel as the next version below the folder that a model server watches; see `publication`."""
+"""Publishes a SavedModel as the next version below the folder that a model server watches."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -25,7 +25,7 @@ def publish(
     check: Check | None = None,
     again: bool = False,
 ) -> str:
-    """Copies a SavedModel folder, whole, to `push_directory/<version>`, unless the newest version equals it.
+    """Copies a complete SavedModel folder to `push_directory/<version>`, unless the newest version equals it.
 
     Only the newest version is compared, without its warm-up requests, so that an older model can
     be pushed again, unless it was rolled back.  The version is the time in seconds since 1970, or
@@ -35,7 +35,7 @@ def publish(
     Args:
         saved_model: local or remote folder with `saved_model.pb`, copied with all its files.
         push_directory: local or remote folder, created if missing.  Leftovers of killed
-            pushes in it are removed (see `publish_version`).
+            pushes in it are removed.
         added: relative path -> content of further files of the version.
         check: takes a local folder with exactly the version's files before the version becomes
             visible, and raises an error to refuse it; nothing is left behind then.
@@ -55,7 +55,7 @@ def publish(
         )
     for name in foreign_entries(push_directory):
         _LOGGER.warning(
-            "%s: no version: not a folder, or a number above %d; left out", join(push_directory, name), MAX_VERSION
+            "%s: no version: not a folder, or a number above %d; ignored", join(push_directory, name), MAX_VERSION
         )
     ignored = frozenset() if again else NO_EFFECT
     if not again:

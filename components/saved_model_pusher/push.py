@@ -1,4 +1,4 @@
-"""A checked push: the model with what its evaluation adds, validated, published, and old versions removed."""
+"""Pushes a model: adds files of its evaluation, validates it, publishes it, and removes old versions."""
 
 import json
 import logging
@@ -8,23 +8,15 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from components.saved_model_pusher.phone_file import phone_file
+from components.saved_model_pusher.added_files import phone_file, score_thresholds, warmup_records
 from components.saved_model_pusher.publish import publish
-from components.saved_model_pusher.pushed_versions import ORIGIN_FILE, PHONE_FILE, WARMUP_FILE
-from components.saved_model_pusher.retention import remove_old_versions
+from components.saved_model_pusher.pushed_versions import ORIGIN_FILE, PHONE_FILE, WARMUP_FILE, remove_old_versions
 from components.saved_model_pusher.validate import Validation, validate
-from components.saved_model_pusher.warmup import warmup_records
-from detection.analysis.analysis_file import Analysis, OperatingPoint, read_analysis
-from detection.inference.restore import is_described, read_model_categories
-from detection.inference.score_thresholds import (
-    SCORE_THRESHOLDS_FILE,
-    CategoryThreshold,
-    ScoreThresholds,
-    Threshold,
-)
+from detection.analysis.analysis_file import read_analysis
+from detection.inference.score_thresholds import SCORE_THRESHOLDS_FILE
 from detection.inference.serving_sample import ServedImage, read_serving_sample
 from detection.storage.files import is_file
-from detection.storage.paths import join, parent
+from detection.storage.paths import join
 from schemas.artifacts import ANALYSIS_JSON, SERVING_SAMPLE
 from schemas.config.config import PushConfig
 from schemas.errors import DataError
@@ -58,7 +50,7 @@ class Pushed(NamedTuple):
 
     version: path of the version.
     validation: what was compared; None: nothing, as validation is off, or the version was there already.
-    removed: paths of the old versions that were removed.
+    removed: names of the old versions that were removed.
     """
 
     version: str
@@ -89,32 +81,8 @@ def push(request: PushRequest) -> Pushed:
     done: list[Validation] = []
     check = partial(_validate, request=request, images=len(sample[: options.validation.images]), done=done)
     version = publish(request.saved_model, request.push_directory, added=added, check=check if sample else None)
-    removed = () if options.keep_versions is None else _remove_old(parent(version), options.keep_versions)
+    removed = () if options.keep_versions is None else _remove_old(request.push_directory, options.keep_versions)
     return Pushed(version, done[0] if done else None, removed)
-
-
-def score_thresholds(analysis: Analysis, model: str | Path) -> ScoreThresholds:
-    """Returns the score thresholds of the highest F1.
-
-    Args:
-        analysis: analysis of the model's detections.
-        model: the model, whose categories get a threshold.
-    """
-    rows = {(category.id, category.name): category.best for category in analysis.categories}
-    known = read_model_categories(model) if is_described(model) else None
-    # An analysis without categories (use_cats false) has a row of its own, whose name is none of the model's.
-    names = list(rows) if known is None else [(one["id"], str(one.get("name", one["id"]))) for one in known]
-    return ScoreThresholds(
-        iou_type=analysis.iou_type,
-        iou=analysis.iou,
-        images=analysis.sample.images,
-        overall=_threshold(analysis.operating_point),
-        categories=[CategoryThreshold(id_, name, _threshold(rows.get((id_, name)))) for id_, name in names],
-    )
-
-
-def _threshold(point: OperatingPoint | None) -> Threshold | None:
-    return None if point is None else Threshold(point.score, point.precision, point.recall, point.f1)
 
 
 def _read_sample(request: PushRequest) -> Sequence[ServedImage]:

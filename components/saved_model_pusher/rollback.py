@@ -2,7 +2,7 @@
 
 A server picks the highest number.  So the earlier version's files are published once more under
 a new highest number, as a push does: locally by one rename, on Cloud Storage with
-`saved_model.pb` last.  That is one step however many versions lie between, and removes nothing.
+`saved_model.pb` last.  That is one step however many versions are between, and removes nothing.
 """
 
 import logging
@@ -82,7 +82,7 @@ def origin(versions: Mapping[int, str], number: int) -> int:
 
 
 def _answers_alike(one: str, other: str) -> bool:
-    """Whether two versions have the same model and score thresholds."""
+    """Returns whether two versions have the same model and score thresholds."""
     return digest_of(one, ignored=NO_EFFECT) == digest_of(other, ignored=NO_EFFECT)
 
 

@@ -15,13 +15,14 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from detection.inference import serving_check
 from detection.storage.paths import literal_path
 from detection.storage.processes import tied
 from detection.storage.staging import local_copy
 from schemas.errors import RefusedModelError
 from schemas.quoting import printable
 
-_PROGRAM = Path(__file__).with_name("serving_check.py")
+_PROGRAM = serving_check.__file__
 # Appends the folders where this process finds TensorFlow, perhaps by PYTHONPATH, which -I ignores.
 _START = """import runpy, sys
 sys.path += sys.argv.pop(1).split("\\n")
@@ -42,7 +43,7 @@ class Validation(NamedTuple):
         image, of keypoints and mask probabilities; of masks of pixels, the differing fraction of
         their union.
     tolerance: the largest difference allowed.
-    seconds: of the imports, of loading and running the model, and of the whole validation.
+    seconds: of the imports, of loading and running the model, and in total.
     """
 
     images: int
@@ -64,7 +65,7 @@ def validate(
         saved_model: local folder.
         sample: file of `detection.inference.serving_sample`.
         images: number of images in it to compare.
-        tolerance: see `Validation`.
+        tolerance: max difference of scores, corners as fractions of the image, and masks.
         timeout: seconds that the process may take.
         name: the model, for messages.
 
@@ -76,7 +77,7 @@ def validate(
         result = Path(folder, "result.json")
         given = (literal_path(saved_model), local_copy(sample), images, tolerance, result)
         folders = "\n".join(path for path in sys.path if os.path.isabs(path))
-        command = [sys.executable, "-I", "-c", _START, folders, str(_PROGRAM), *map(str, given)]
+        command = [sys.executable, "-I", "-c", _START, folders, _PROGRAM, *map(str, given)]
         try:
             ended = subprocess.run(
                 tied(command),

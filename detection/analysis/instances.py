@@ -12,7 +12,7 @@ from detection.coco.validation.checks import (
     check_annotations,
     check_categories,
     check_detections,
-    known_of,
+    references_of,
     valid_images,
 )
 from detection.datasets.entries import Entry, Rows
@@ -83,8 +83,8 @@ def ground_truth_columns(tree: Mapping[str, Any], params: Params, *, where: str)
         DataError: see `detection.coco.validation.checks`.
     """
     checked = valid_images(tree["images"], iou_type=params.iou_type, where=where, lvis=params.lvis)
-    known = known_of(checked, check_categories(tree["categories"], where=where, lvis=params.lvis), params)
-    annotations = check_annotations(tree["annotations"], known, where=where)
+    references = references_of(checked, check_categories(tree["categories"], where=where, lvis=params.lvis), params)
+    annotations = check_annotations(tree["annotations"], references, where=where)
     if params.lvis:
         annotations = lvis_annotations(annotations)
     return _objects(tree["images"], checked, tree["categories"], annotations, params)
@@ -110,8 +110,8 @@ def detection_columns(
     Raises:
         DataError: see `detection.coco.validation.checks`.
     """
-    known = known_of(ground_truth.checked_images, column(ground_truth.categories, "id"), params)
-    entries = check_detections(detections, known, where=where)
+    references = references_of(ground_truth.checked_images, column(ground_truth.categories, "id"), params)
+    entries = check_detections(detections, references, where=where)
     if params.lvis:
         entries = best_of_images(entries, params.max_dets[-1])
     image = np.searchsorted(column(ground_truth.images, "id"), column(entries, "image_id"))

@@ -9,7 +9,7 @@ from detection.coco.engine import Arrays, MatchingEngine
 from detection.coco.engine.streaming import require_arrays
 from detection.coco.metrics import CocoMetrics, metrics_from_arrays
 from detection.coco.params import Params, make_params
-from detection.coco.parts import WHOLE, Part, by_category, part_params
+from detection.coco.partitions import WHOLE, Partition, by_category, partition_params
 from detection.coco.validation.checks import Checked, check_categories, check_whole_images
 from detection.coco.validation.invalid_entries import InvalidEntry
 from detection.datasets.entries import Entry, Ids, Rows
@@ -28,7 +28,7 @@ class MetricsAccumulator:
         categories: Sequence[Entry],
         params: Params | None = None,
         *,
-        part: Part = WHOLE,
+        partition: Partition = WHOLE,
         where: str = "data",
     ) -> None:
         """Starts without any image.
@@ -36,25 +36,25 @@ class MetricsAccumulator:
         Args:
             categories: of the whole data set.
             params: of the whole evaluation; default boxes.
-            part: what of it is held here.  A part of one category keeps nothing of
+            partition: what of it is held here.  A partition of one category keeps nothing of
                 images that have neither annotation nor detection of it, so these need not
                 be added, nor what belongs to other categories; but LVIS' best detections
                 of an image are chosen among all of its categories (`best_of_images`).
             where: names the source of the categories in errors.
 
         Raises:
-            ConfigError: the evaluation has no such part.
+            ConfigError: the evaluation has no such partition.
             DataError: a category without an id of its own; too many categories for
                 their arrays.
         """
         self._categories = list(categories)
         params = params or make_params()
         self._category_ids = check_categories(self._categories, where=where, lvis=params.lvis)
-        self._params = params if part == WHOLE else part_params(part, self._categories, params)
-        if part.category_id is None:
+        self._params = params if partition == WHOLE else partition_params(partition, self._categories, params)
+        if partition.category_id is None:
             require_arrays(len(self._category_ids), self._params, where=where)
-        self._part = part
-        self._engine = MatchingEngine(self._categories, self._params, category_id=part.category_id)
+        self._partition = partition
+        self._engine = MatchingEngine(self._categories, self._params, category_id=partition.category_id)
         self._image_ids: Ids = np.zeros(0, np.int64)
 
     def add(
@@ -96,13 +96,13 @@ class MetricsAccumulator:
             where_detections=where_detections,
             skipped=skipped if skip_invalid else None,
         )
-        if self._part.category_id is not None:
-            checked = by_category(checked).get(self._part.category_id, Checked([], [], []))
+        if self._partition.category_id is not None:
+            checked = by_category(checked).get(self._partition.category_id, Checked([], [], []))
         self.add_checked(checked, where=where)
         return skipped
 
     def add_checked(self, checked: Checked, *, where: str = "ground truth") -> None:
-        """Matches whole images that `check_whole_images` has passed; for a part, what belongs to its category.
+        """Matches whole images that `check_whole_images` has passed; for a partition, what belongs to its category.
 
         Raises:
             DataError: an image was added before.
@@ -111,7 +111,7 @@ class MetricsAccumulator:
         self._engine.add(*checked, where=where)
 
     def merge(self, other: "MetricsAccumulator") -> None:
-        """Takes over the images of another accumulator of the same categories, params and part.
+        """Takes over the images of another accumulator of the same categories, params and partition.
 
         Raises:
             DataError: an image is in both.
@@ -121,13 +121,13 @@ class MetricsAccumulator:
 
     @property
     def image_count(self) -> int:
-        """How many images were added; in a part of one category, those that have something of it."""
+        """How many images were added; in a partition of one category, those that have something of it."""
         return len(self._image_ids)
 
     def arrays(self) -> Arrays:
         """COCOeval's arrays over what was added so far; more may be added afterwards.
 
-        Those of all parts make the whole: `detection.coco.parts.metrics_of_parts`.
+        Those of all partitions make the whole: `detection.coco.partitions.metrics_of_partitions`.
         """
         return self._engine.arrays()
 
@@ -135,10 +135,12 @@ class MetricsAccumulator:
         """The metrics over what was added so far; more may be added afterwards unless `last`, which saves a copy.
 
         Raises:
-            ConfigError: only a part is held here.
+            ConfigError: only a partition is held here.
         """
-        if self._part != WHOLE:
-            raise ConfigError(f"{self._part} has no metrics of the whole. Use `arrays` and `metrics_of_parts`.")
+        if self._partition != WHOLE:
+            raise ConfigError(
+                f"{self._partition} has no metrics of the whole. Use `arrays` and `metrics_of_partitions`."
+            )
         return metrics_from_arrays(self._engine.arrays(last=last), self._categories, self._params)
 
     def to_bytes(self) -> bytes:
@@ -151,10 +153,10 @@ class MetricsAccumulator:
 
     @classmethod
     def from_bytes(
-        cls, state: bytes, categories: Sequence[Entry], params: Params | None = None, *, part: Part = WHOLE
+        cls, state: bytes, categories: Sequence[Entry], params: Params | None = None, *, partition: Partition = WHOLE
     ) -> "MetricsAccumulator":
-        """Inverse of `to_bytes`, given the same categories, params and part."""
-        restored = cls(categories, params, part=part)
+        """Inverse of `to_bytes`, given the same categories, params and partition."""
+        restored = cls(categories, params, partition=partition)
         restored._image_ids, matches = _split_state(state)
         restored._engine.restore(matches)
         return restored
@@ -166,7 +168,7 @@ class MetricsAccumulator:
         categories: Sequence[Entry],
         params: Params | None = None,
         *,
-        part: Part = WHOLE,
+        partition: Partition = WHOLE,
     ) -> Arrays:
         """`arrays` over the images of many states, at least one, given what they were made with.
 
@@ -176,7 +178,7 @@ class MetricsAccumulator:
         Raises:
             DataError: an image is in more than one of them.
         """
-        whole = cls(categories, params, part=part)
+        whole = cls(categories, params, partition=partition)
         image_ids: list[Ids] = []
 
         def opened() -> Iterator[bytes]:

@@ -19,7 +19,7 @@ from detection.datasets.entries import (
     too_many_categories,
 )
 from detection.datasets.issues import Issue
-from detection.datasets.json_stream import Member, Place, stream_members
+from detection.datasets.json_stream import ByteRange, Member, stream_members
 from schemas.config.issues import IssuePolicies
 from schemas.errors import DataError
 from schemas.quoting import quoted_json
@@ -35,7 +35,7 @@ class AnnotationScan:
 
     def __init__(self, path: str, policies: IssuePolicies) -> None:
         self.path = path
-        self.images: dict[int, Place] = {}
+        self.images: dict[int, ByteRange] = {}
         self.members: dict[str, Any] = {}
         self.lists: dict[str, list[Any]] = defaultdict(list)
         self.issues: list[Issue] = []

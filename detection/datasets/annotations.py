@@ -19,7 +19,7 @@ import numpy as np
 from detection.datasets.annotation_scan import AnnotationScan, keypoint_fields
 from detection.datasets.entries import category_issue
 from detection.datasets.issues import Issue
-from detection.datasets.json_stream import Place, read_entry
+from detection.datasets.json_stream import ByteRange, read_entry
 from detection.storage.files import is_file
 from detection.storage.staging import local_copy
 from schemas.config.issues import IssuePolicies
@@ -38,9 +38,9 @@ class ImagePlaces(NamedTuple):
     keypoints: for each of them that of the same id in the keypoints file, or None.
     """
 
-    image: Place
-    annotations: Sequence[Place]
-    keypoints: Sequence[Place | None]
+    image: ByteRange
+    annotations: Sequence[ByteRange]
+    keypoints: Sequence[ByteRange | None]
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class AnnotationFile:
 
     path: str
     keypoints: str | None
-    images: dict[int, Place]
+    images: dict[int, ByteRange]
     categories: list[dict[str, Any]]
     info: dict[str, Any]
     licenses: list[dict[str, Any]]
@@ -238,5 +238,5 @@ def _text_from(data: mmap.mmap, start: int) -> str:
     return data[start : start + _CATEGORIES_BYTES].decode("utf-8", errors="replace")
 
 
-def _places(offsets: np.ndarray, lengths: np.ndarray) -> list[Place]:
-    return [Place(offset, length) for offset, length in zip(offsets.tolist(), lengths.tolist(), strict=True)]
+def _places(offsets: np.ndarray, lengths: np.ndarray) -> list[ByteRange]:
+    return [ByteRange(offset, length) for offset, length in zip(offsets.tolist(), lengths.tolist(), strict=True)]

@@ -29,7 +29,7 @@ _UNDECIDED = 16  # characters: an error this close to the end of the text may be
 _SCANNER = json.JSONDecoder()
 
 
-class Place(NamedTuple):
+class ByteRange(NamedTuple):
     """Where an entry stands in its file: `length` bytes from `offset`."""
 
     offset: int
@@ -48,7 +48,7 @@ class Member(NamedTuple):
     key: str
     position: int | None
     value: Any
-    place: Place
+    place: ByteRange
 
 
 def stream_members(path: str | Path) -> Iterator[Member]:
@@ -65,7 +65,7 @@ def stream_members(path: str | Path) -> Iterator[Member]:
         yield from reader.members()
 
 
-def read_entry(file: BinaryIO, place: Place) -> Any:
+def read_entry(file: BinaryIO, place: ByteRange) -> Any:
     """Parses the entry at `place`, from `stream_members`, in a file opened for reading bytes.
 
     Raises:
@@ -143,7 +143,7 @@ class _Reader:
         self._at += 1
         if self._peek() == "]":
             self._at += 1
-            yield Member(key, None, [], Place(offset, self._start + self._at - offset))
+            yield Member(key, None, [], ByteRange(offset, self._start + self._at - offset))
             return
         index = 0
         separator = ","
@@ -154,7 +154,7 @@ class _Reader:
             separator = self._expect(",", "]")
             index += 1
 
-    def _value(self) -> tuple[Any, Place]:
+    def _value(self) -> tuple[Any, ByteRange]:
         """Parses the value at the present position."""
         while True:
             try:
@@ -176,7 +176,7 @@ class _Reader:
                 value = json.loads(text.encode("latin-1").decode("utf-8"))
             except UnicodeDecodeError as error:
                 self._refuse(f"not a JSON text file, it is not UTF-8 ({error.reason})", self._at + error.start)
-        place = Place(self._start + self._at, end - self._at)
+        place = ByteRange(self._start + self._at, end - self._at)
         self._at = end
         return value, place
 

@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
-from components.vertex_errors import Place, translate_errors
+from components.vertex_errors import VertexLocation, translate_errors
 from pipelines.runners.schedules import Recurring
 from pipelines.runners.target import Target
 from schemas.config.config import Config
@@ -42,7 +42,7 @@ class Vertex:
     def __init__(self, config: Config) -> None:
         self._name = config.run.name
         self._config = config.run.vertex
-        self._place = Place(self._config.project or "", self._config.region)
+        self._place = VertexLocation(self._config.project or "", self._config.region)
         # Only v1beta1's jobs have a default runtime.
         version = "v1" if self._config.persistent_resource.name is None else "v1beta1"
         # The libraries warn of a user's own credentials and of their own future; neither fits a command line.
@@ -61,7 +61,7 @@ class Vertex:
             raise CocoflowError(
                 "Vertex AI: the credentials name no project. Name one with --set run.vertex.project=PROJECT."
             )
-        self._place = Place(self._place.project or str(found), self._place.region)
+        self._place = VertexLocation(self._place.project or str(found), self._place.region)
 
     def submit(self, compiled: str, parameters: Mapping[str, str | int]) -> str:
         """Creates a pipeline job and returns its resource name."""

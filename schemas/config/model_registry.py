@@ -4,7 +4,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, PositiveInt, model_validator
 
-from schemas.config.labels import MAX_LABELS, Labels
+from schemas.config.labels import Labels
 from schemas.config.section import Section
 
 _ID = r"[a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?"
@@ -82,6 +82,4 @@ class VertexPushConfig(Section):
             self.refuse(["predict_route", "health_route", "port"], "without image")
         if "default" in self.version_aliases:
             raise ValueError("version_aliases: each new version gets `default` in any case; remove it")
-        if len(self.labels) >= MAX_LABELS:
-            raise ValueError(f"labels: at most {MAX_LABELS - 1}; the pusher adds one")
         return self

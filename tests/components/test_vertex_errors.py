@@ -7,10 +7,10 @@ from google.api_core import exceptions
 from google.auth.exceptions import TransportError
 from google.rpc import error_details_pb2 as details
 
-from components.vertex_errors import Place, translate_errors
+from components.vertex_errors import VertexLocation, translate_errors
 from schemas.errors import CocoflowError
 
-PLACE = Place("mine", "us-central1")
+PLACE = VertexLocation("mine", "us-central1")
 
 
 def _translated(error: Exception, look_for: str | None = None) -> str:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.demo_data import make_demo_data
+from detection.datasets.demo_data import make_demo_data
 
 
 @pytest.fixture(scope="session")

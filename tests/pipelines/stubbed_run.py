@@ -95,22 +95,22 @@ def _executors() -> Mapping[str, Any]:
 
 
 def _replace(executor: Any, node: str, stub: Do | None, log: str, kill: list[str] | None) -> None:
-    from tfx.version import __version__
-
+    from components import stock
     from components.coco_example_gen.spans import resolution
     from components.detection_trainer import identity
     from components.history.execution import recorded
+    from components.history.records import DEFAULT_RULE
 
     work = stub or executor.Do.__wrapped__
     # As the executors themselves have it.
-    key: dict[str, Any] = {
-        "CocoExampleGen": {"deciding": resolution.deciding},
-        "DetectionTrainer": {"deciding": identity.deciding},
-        "StatisticsGen": {"code": __version__},
-        "ExampleValidator": {"code": __version__},
-    }.get(node, {})
+    rules = {
+        "CocoExampleGen": resolution.REUSE_RULE,
+        "DetectionTrainer": identity.REUSE_RULE,
+        "StatisticsGen": stock.Driver.RULE,
+        "ExampleValidator": stock.Driver.RULE,
+    }
 
-    @recorded(node, **key)
+    @recorded(node, rules.get(node, DEFAULT_RULE))
     def executed(self: Any, inputs: Any, outputs: Any, properties: Any) -> None:
         _tell(log, f"{node} start")
         if kill == [node, "start"]:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from detection.datasets.demo_data import make_demo_data
 from pipeline_runner import main
-from pipelines.demo_data import make_demo_data
 from schemas.artifacts import METRICS_JSON
 
 pytestmark = [pytest.mark.extended, pytest.mark.slow]  # trains for minutes

@@ -13,13 +13,13 @@ import pytest
 import tensorflow as tf
 
 import pipeline_runner
+from detection.datasets.demo_data import make_demo_data
 from detection.inference.restore import load_trained
 from detection.input_pipeline.network_input import fit_to_input
 from detection.storage import files
 from detection.storage.json_files import read_json
 from detection.storage.paths import join
 from detection.types import ImageInfo
-from pipelines.demo_data import make_demo_data
 from schemas import serving
 from schemas.artifacts import CHECKPOINTS, DETECTIONS_JSON, METRICS_JSON, SAVED_MODEL
 from tests.detection.coco.generated_cases import pycocotools_eval

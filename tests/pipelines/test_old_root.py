@@ -8,7 +8,7 @@ import pytest
 
 import pipeline_runner
 from components.history.read import read_examples, read_records
-from pipelines.demo_data import make_demo_data
+from detection.datasets.demo_data import make_demo_data
 from tests.forked_calls import forked_calls
 from tests.pipelines import old_root, stubbed_run
 from tests.pipelines.old_root import OldRoot, write_old_root

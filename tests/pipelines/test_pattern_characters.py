@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 import pipeline_runner
+from detection.datasets.demo_data import make_demo_data
 from detection.storage.paths import literal_path
 from detection.training.checkpoints.files import find_damage
 from detection.weights.weight_source import WeightSource
-from pipelines.demo_data import make_demo_data
 from schemas.errors import ConfigError
 from tests.detection.fake_detector import save_fake_detector
 

@@ -52,6 +52,7 @@ class VertexService:
                 ("POST", "/models:upload", self._upload),
                 ("GET", "(/models)", self._list),
                 ("GET", "(/models/[^/:]+):listVersions", self._list_versions),
+                ("GET", "(/models/[^/:]+)", self._get),
                 ("POST", "/endpoints", self._create_endpoint),
                 ("GET", "(/endpoints)", self._list),
                 ("GET", "(/endpoints/[^/:]+)", self._get),
@@ -195,7 +196,12 @@ class VertexService:
         self._versions[name] = self._versions.get(name, 0) + 1
         version = str(self._versions[name])
         aliases = {*body["model"].get("versionAliases", []), *(["default"] if version == "1" else [])}
-        kept = body["model"] | {"name": name, "versionId": version, "versionAliases": sorted(aliases)}
+        kept = body["model"] | {
+            "name": name,
+            "versionId": version,
+            "versionAliases": sorted(aliases),
+            "supportedDeploymentResourcesTypes": ["DEDICATED_RESOURCES"],
+        }
 
         def done() -> None:
             for key in [key for key in self._kept if key.startswith(f"{name}@")]:

@@ -1,4 +1,4 @@
-"""Elements of the evaluation's Beam pipeline: whole images with their ground truth and detections."""
+"""Elements of the evaluation's Beam pipeline: complete images with their ground truth and detections."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ ALL_IMAGES = (OVERALL,)  # the slices of an image that is not sliced
 
 
 class DetectedBatch(NamedTuple):
-    """Some whole images.
+    """Images with all their ground truth and detections.
 
     images, annotations: COCO entries.
     detections: for boxes rows [N, 7] of COCO values (image_id, x, y, width, height,
@@ -28,7 +28,7 @@ class DetectedBatch(NamedTuple):
 
 
 def joined(batches: Sequence[DetectedBatch]) -> DetectedBatch:
-    """Several batches, at least one, as one."""
+    """Joins batches, at least one, in their order."""
     detections = [batch.detections for batch in batches]
     return DetectedBatch(
         images=[image for batch in batches for image in batch.images],
@@ -66,7 +66,7 @@ def of_images(batch: DetectedBatch, ids: set[int]) -> DetectedBatch:
 
 
 def of_categories(batch: DetectedBatch, category_ids: Sequence[int]) -> DetectedBatch:
-    """The batch without detections of other categories."""
+    """Drops detections of other categories."""
     detections = batch.detections
     if isinstance(detections, np.ndarray):
         return batch._replace(detections=detections[np.isin(detections[:, 6], category_ids)])

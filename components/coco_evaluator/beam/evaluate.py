@@ -2,10 +2,10 @@
 
 records -> Detect -> DetectedBatch -> Evaluate -> files -> read_slices, read_detections
 
-Workers match some thousand images at a time and write the states into files; only the places of
-the states travel, keyed by slice and part.  Each key's states are then merged by one worker, one
-after the other.  So no element is large, and a worker needs the memory of one key: of a whole
-slice, or if the evaluation is divided, of one category and area range of it.
+Workers match some thousand images at a time and write the states into files; only the byte ranges of
+the states travel, keyed by slice and partition.  Each key's states are then merged by one worker, one
+after the other.  So no element is large, and a worker needs the memory of one key: a slice, or if
+the evaluation is divided, one category and area range of it.
 
 No module here imports TensorFlow: without a model, workers do not need it.
 """
@@ -31,7 +31,7 @@ from detection.coco.accumulator import require_once
 from detection.coco.engine import Arrays
 from detection.coco.metrics import CocoMetrics
 from detection.coco.params import Params
-from detection.coco.parts import WHOLE, Part, by_category, metrics_of_parts, parts_of
+from detection.coco.partitions import WHOLE, Partition, by_category, metrics_of_partitions, partitions_of
 from detection.coco.validation.checks import check_categories, check_whole_images
 from detection.datasets.entries import Ids
 from detection.storage.atomic import new_file, write_bytes
@@ -63,16 +63,16 @@ class Measure:
     where_detections: str = "detections of the model"
 
     @property
-    def parts(self) -> list[Part]:
-        """The parts of the evaluation, each with its own state."""
+    def partitions(self) -> list[Partition]:
+        """The partitions of the evaluation, each with its own state."""
         divided = self.divided and self.params.use_cats and self.categories
-        return parts_of(self.categories, self.params) if divided else [WHOLE]
+        return partitions_of(self.categories, self.params) if divided else [WHOLE]
 
-    def categories_of(self, part: Part) -> list[dict[str, Any]]:
-        """The categories that the state of a part has to know."""
-        if part.category_id is None:
+    def categories_of(self, partition: Partition) -> list[dict[str, Any]]:
+        """Returns the categories of a partition."""
+        if partition.category_id is None:
             return self.categories
-        return [category for category in self.categories if category["id"] == part.category_id]
+        return [category for category in self.categories if category["id"] == partition.category_id]
 
 
 class SliceResult(NamedTuple):
@@ -119,17 +119,19 @@ def read_slices(measure: Measure, folder: str | Path) -> Iterator[tuple[SliceKey
     """
     merged: list[_Merged | _Counted] = pickle.loads(read_bytes(join(folder, _MANIFEST)))
     counted = {entry.slice_key: entry for entry in merged if isinstance(entry, _Counted)}
-    paths: dict[SliceKey, dict[Part, str]] = {key: {} for key in sorted(counted, key=lambda key: (len(key), repr(key)))}
+    paths: dict[SliceKey, dict[Partition, str]] = {
+        key: {} for key in sorted(counted, key=lambda key: (len(key), repr(key)))
+    }
     for entry in merged:
         if isinstance(entry, _Merged):
-            paths[entry.slice_key][entry.part] = entry.path
+            paths[entry.slice_key][entry.partition] = entry.path
     for key, files in paths.items():
-        arrays = {part: _read_arrays(files.get(part), part, measure) for part in measure.parts}
-        metrics = metrics_of_parts(arrays, measure.categories, measure.params)
+        arrays = {partition: _read_arrays(files.get(partition), partition, measure) for partition in measure.partitions}
+        metrics = metrics_of_partitions(arrays, measure.categories, measure.params)
         yield key, SliceResult(counted[key].images, counted[key].detections, metrics)
 
 
-class _Place(NamedTuple):
+class _ByteRange(NamedTuple):
     """`length` bytes from `offset` of a file."""
 
     path: str
@@ -138,24 +140,24 @@ class _Place(NamedTuple):
 
 
 class _State(NamedTuple):
-    """A state in a file, of images of one slice; part None: their ids, and the number of their detections."""
+    """A state in a file, of images of one slice; partition None: their ids, and the number of their detections."""
 
     slice_key: SliceKey
-    part: Part | None
-    place: _Place
+    partition: Partition | None
+    range_: _ByteRange
     detections: int = 0
 
 
 class _Merged(NamedTuple):
-    """The arrays of one part of a slice, in a file."""
+    """The arrays of one partition of a slice, in a file."""
 
     slice_key: SliceKey
-    part: Part
+    partition: Partition
     path: str
 
 
 class _Counted(NamedTuple):
-    """How much is in a slice."""
+    """Numbers of images and detections in a slice."""
 
     slice_key: SliceKey
     images: int
@@ -186,23 +188,23 @@ class _Match(beam.DoFn):
     def _flush(self) -> Iterator[tuple[str, _State]]:
         if not self._batches:
             return
-        whole = joined(self._batches)
+        joined_batch = joined(self._batches)
         self.start_bundle()
         path = join(self._folder, f"{uuid.uuid4().hex}.states")
         states = []
         with new_file(path, durable=False) as file:
-            for slice_key, batch in by_slice(whole):
-                for part, content in _states(batch, self._measure):
-                    place = _Place(path, file.tell(), len(content))
-                    states.append(_State(slice_key, part, place, 0 if part else len(batch.detections)))
+            for slice_key, batch in by_slice(joined_batch):
+                for partition, content in _states(batch, self._measure):
+                    range_ = _ByteRange(path, file.tell(), len(content))
+                    states.append(_State(slice_key, partition, range_, 0 if partition else len(batch.detections)))
                     file.write(content)
         for state in states:
             # Beam compares encoded keys; equal texts are encoded equally, whatever a slice's values are.
-            yield repr((state.slice_key, state.part)), state
+            yield repr((state.slice_key, state.partition)), state
 
 
-def _states(batch: DetectedBatch, measure: Measure) -> Iterator[tuple[Part | None, bytes]]:
-    """Yields the states of some images, without empty parts, then the images' ids."""
+def _states(batch: DetectedBatch, measure: Measure) -> Iterator[tuple[Partition | None, bytes]]:
+    """Yields the states of some images, without empty partitions, then the images' ids."""
     checked = check_whole_images(
         batch.images,
         batch.annotations,
@@ -212,40 +214,42 @@ def _states(batch: DetectedBatch, measure: Measure) -> Iterator[tuple[Part | Non
         where=measure.where,
         where_detections=measure.where_detections,
     )
-    by_id = {} if measure.parts == [WHOLE] else by_category(checked)
-    for part in measure.parts:
-        mine = checked if part.category_id is None else by_id.get(part.category_id)
+    by_id = {} if measure.partitions == [WHOLE] else by_category(checked)
+    for partition in measure.partitions:
+        mine = checked if partition.category_id is None else by_id.get(partition.category_id)
         if mine is not None:
-            accumulator = MetricsAccumulator(measure.categories_of(part), measure.params, part=part)
+            accumulator = MetricsAccumulator(measure.categories_of(partition), measure.params, partition=partition)
             accumulator.add_checked(mine, where=measure.where)
-            yield part, accumulator.to_bytes()
+            yield partition, accumulator.to_bytes()
     yield None, checked.image_ids.tobytes()
 
 
 def _merge(key: str, states: Iterable[_State], measure: Measure, folder: str) -> _Merged | _Counted:
     """Merges the states of a key: counts the images, or writes their arrays."""
     listed = list(states)
-    slice_key, part = listed[0].slice_key, listed[0].part
-    contents = (_read(state.place) for state in listed)
-    if part is None:
+    slice_key, partition = listed[0].slice_key, listed[0].partition
+    contents = (_read(state.range_) for state in listed)
+    if partition is None:
         ids: Ids = np.frombuffer(b"".join(contents), np.int64)
         require_once(ids, measure.where)
         return _Counted(slice_key, len(ids), sum(state.detections for state in listed))
-    arrays = MetricsAccumulator.arrays_of_states(contents, measure.categories_of(part), measure.params, part=part)
+    arrays = MetricsAccumulator.arrays_of_states(
+        contents, measure.categories_of(partition), measure.params, partition=partition
+    )
     path = join(folder, f"{uuid.uuid4().hex}.npz")
     with new_file(path, durable=False) as file:
         np.savez(file, **vars(arrays))
-    return _Merged(slice_key, part, path)
+    return _Merged(slice_key, partition, path)
 
 
-def _read(place: _Place) -> bytes:
-    return read_range(place.path, place.offset, place.length)
+def _read(range_: _ByteRange) -> bytes:
+    return read_range(range_.path, range_.offset, range_.length)
 
 
-def _read_arrays(path: str | None, part: Part, measure: Measure) -> Arrays:
-    """Reads the arrays of a part; without a file, those of a part without ground truth and detections."""
+def _read_arrays(path: str | None, partition: Partition, measure: Measure) -> Arrays:
+    """Reads the arrays of a partition; without a file, those of a partition without ground truth and detections."""
     if path is None:
-        return MetricsAccumulator(measure.categories_of(part), measure.params, part=part).arrays()
+        return MetricsAccumulator(measure.categories_of(partition), measure.params, partition=partition).arrays()
     with np.load(io.BytesIO(read_bytes(path))) as arrays:
         return Arrays(**{**arrays, "category_ids": tuple(arrays["category_ids"].tolist())})
 
@@ -260,7 +264,7 @@ class Evaluate(beam.PTransform):
     Args:
         measures: parameters of the evaluation by each IoU type.
         folder: folder for these files alone, shared by all workers and the caller.
-        keep: tells the images whose detections are written, too; None: no detections.
+        keep: returns whether to write the detections of an image, too; None: no detections.
     """
 
     def __init__(
@@ -284,17 +288,17 @@ class Evaluate(beam.PTransform):
 
 
 def arrays_folder(folder: str | Path, measure: Measure) -> str:
-    """Folder of `Evaluate` that `read_slices` reads with this measure."""
+    """Returns the folder of `Evaluate` that `read_slices` reads with this measure."""
     return join(folder, _ARRAYS, measure.params.iou_type)
 
 
 def detections_folder(folder: str | Path) -> str:
-    """Folder of `Evaluate` that `write_detections` reads."""
+    """Returns the folder of `Evaluate` that `write_detections` reads."""
     return join(folder, _DETECTIONS)
 
 
 def all_images(image_id: int) -> bool:
-    """For `Evaluate`: keeps the detections of every image."""
+    """Keeps the detections of every image, for `Evaluate`."""
     return True
 
 

@@ -19,9 +19,7 @@ from components.coco_evaluator.beam.evaluate import (
     arrays_folder,
     read_slices,
 )
-from components.coco_evaluator.beam.sample import KeepSample, SampleChoice, SampleRecords
-from components.coco_evaluator.beam.served import KeepServed, read_served
-from components.coco_evaluator.request import Task
+from components.coco_evaluator.beam.sample import KeepSample, KeepServed, SampleChoice, SampleRecords, read_served
 from components.coco_evaluator.tfma.slice_metrics import CANDIDATE, OVERALL, SliceKey, SliceMetrics
 from components.coco_evaluator.tfma.slicing import Slicer
 from detection.coco.params import Params
@@ -34,106 +32,121 @@ from detection.input_pipeline.evaluation_records import parse_record
 from detection.storage.paths import join
 from detection.storage.tfrecord import find_shards, read_shard
 from detection.types import EncodedImage
-from schemas.config.evaluate import ViewsConfig
+from schemas.config.evaluate import EvaluateConfig, ViewsConfig
 from schemas.metrics import IouType
 
-NO_VIEWS = ViewsConfig()
 _SAMPLE, _SERVED = "sample", "served"
 
 
-class Detect(beam.PTransform):
-    """Serialized records to `DetectedBatch`es, through a model.
+@dataclass(frozen=True)
+class EvaluationRequest:
+    """An evaluation of models on the records of a split.
 
-    Args:
-        model: see `open_detector`.
-        batch_size: images per call of the model.
-        slicer: finds the slices of a record; None: all images are one slice.
-        category_ids: detections of other categories are dropped, as of a model trained on an
-            earlier state of the data set; None: all are kept.
-        iou_types: what is compared of the detections.
-        views: test-time augmentation.
-        keep: images whose outputs are written, those of the image as it is; None: no images.
+    records: folder or pattern of the TFRecord files.
+    images: number of images; None: unknown, they are counted first.
+    categories: COCO `categories` of the data set.
+    models: SavedModel folder of `candidate` and optionally `baseline`, whose detections of
+        unknown categories are dropped.
+    eval_config: checked `tfma.EvalConfig`; None: COCO's params on all images.
+    config: options of the evaluation; its `split` and `eval_config` are read already.
+    title: title of the report.
+    locations: path of each model and, as `data`, of the examples, as shown in TFMA's files and
+        the report.
+    served_images: number of images whose outputs of the candidate are kept for the pusher.
     """
 
-    def __init__(
-        self,
-        model: str,
-        *,
-        batch_size: int,
-        slicer: Slicer | None = None,
-        category_ids: Sequence[int] | None = None,
-        iou_types: Sequence[IouType] = ("bbox",),
-        views: ViewsConfig = NO_VIEWS,
-        keep: KeepServed | None = None,
-    ) -> None:
+    records: str
+    images: int | None
+    categories: Sequence[dict[str, Any]]
+    models: Mapping[str, str]
+    locations: Mapping[str, str]
+    title: str
+    config: EvaluateConfig
+    eval_config: Any | None = None
+    served_images: int = 0
+
+
+@dataclass(frozen=True)
+class DetectOptions:
+    """A model and what is done with its detections.
+
+    model: folder or file of the model.
+    batch_size: images per call of the model.
+    slicer: finds the slices of a record; None: all images are one slice.
+    category_ids: detections of other categories are dropped, as of a model trained on an earlier state of the data
+        set; None: all are kept.
+    iou_types: IoU types by which detections are compared.
+    views: test-time augmentation.
+    keep: images whose outputs without augmentation are written; None: no images.
+    """
+
+    model: str
+    batch_size: int
+    slicer: Slicer | None
+    category_ids: Sequence[int] | None
+    iou_types: Sequence[IouType]
+    views: ViewsConfig
+    keep: KeepServed | None
+
+
+class Detect(beam.PTransform):
+    """Serialized records to `DetectedBatch`es, through a model."""
+
+    def __init__(self, options: DetectOptions) -> None:
         super().__init__()
-        self._detect = _Detect(model, batch_size=batch_size, slicer=slicer, iou_types=iou_types, views=views, keep=keep)
-        self._batch_size = batch_size
-        self._category_ids = category_ids
+        self._options = options
 
     def expand(self, records: beam.PCollection) -> beam.PCollection:
         """Builds the steps."""
+        size = self._options.batch_size
         batches = (
             records
-            | "Batch" >> beam.BatchElements(min_batch_size=self._batch_size, max_batch_size=self._batch_size)
-            | "Detect" >> beam.ParDo(self._detect)
+            | "Batch" >> beam.BatchElements(min_batch_size=size, max_batch_size=size)
+            | "Detect" >> beam.ParDo(_Detect(self._options))
         )
-        if self._category_ids is None:
+        if self._options.category_ids is None:
             return batches
-        return batches | "Known" >> beam.Map(of_categories, category_ids=self._category_ids)
+        return batches | "Known" >> beam.Map(of_categories, category_ids=self._options.category_ids)
 
 
 class _Detect(beam.DoFn):
-    """Batches of serialized records to `DetectedBatch`; the model is loaded once a worker process."""
+    """Batches of serialized records to `DetectedBatch`; each worker process loads the model once."""
 
-    def __init__(
-        self,
-        model: str,
-        *,
-        batch_size: int,
-        slicer: Slicer | None,
-        iou_types: Sequence[IouType],
-        views: ViewsConfig,
-        keep: KeepServed | None,
-    ) -> None:
-        self._model = model
-        self._keep = keep
-        self._views = views
-        self._batch_size = batch_size
-        self._slicer = slicer
-        self._iou_types = tuple(iou_types)
+    def __init__(self, options: DetectOptions) -> None:
+        self._options = options
         self._shared = shared.Shared()
 
     def setup(self) -> None:
-        self._loaded = self._shared.acquire(self._load, tag=self._model)
+        self._loaded = self._shared.acquire(self._load, tag=self._options.model)
 
     def _load(self) -> "_Loaded":
-        detector = open_detector(self._model, batch_size=self._batch_size)
-        return _Loaded(detector, augmented(detector, self._views, batch_size=self._batch_size))
+        size = self._options.batch_size
+        detector = open_detector(self._options.model, batch_size=size)
+        return _Loaded(detector, augmented(detector, self._options.views, batch_size=size))
 
     def process(self, serialized: Sequence[bytes]) -> Iterator[DetectedBatch]:
         records = [parse_record(record) for record in serialized]
         images = [record.image for record in records]
-        results = joined(self._results(images))
+        results, slicer = joined(self._results(images)), self._options.slicer
         yield DetectedBatch(
             images=[record.entry for record in records],
             annotations=[annotation for record in records for annotation in record.annotations],
-            detections=results.compared_by(self._iou_types, where=self._model),
-            slices=[self._slicer.slice_keys(record.example) if self._slicer else ALL_IMAGES for record in records],
+            detections=results.compared_by(tuple(self._options.iou_types), where=self._options.model),
+            slices=[slicer.slice_keys(record.example) if slicer else ALL_IMAGES for record in records],
         )
 
     def _results(self, images: Sequence[EncodedImage]) -> list[Results]:
-        with_masks = "segm" in self._iou_types
+        with_masks, keep = "segm" in self._options.iou_types, self._options.keep
         plain, detector = self._loaded.plain, self._loaded.detector
-        places = self._keep.chosen(images) if self._keep else []
-        if self._keep is None or not places:
+        kept = keep.chosen(images) if keep else []
+        if keep is None or not kept:
             return detector.detect(images, with_masks=with_masks)
         if detector is not plain:  # a server does not augment
-            chosen = [images[place] for place in places]
-            self._keep.write(plain.outputs(chosen), chosen)
+            chosen = [images[position] for position in kept]
+            keep.write(plain.outputs(chosen), chosen)
             return detector.detect(images, with_masks=with_masks)
         outputs = plain.outputs(images)
-        self._keep.write(outputs, images)
+        keep.write(outputs, images)
         return results_from_outputs(outputs, images, with_masks=with_masks)
 
 
@@ -162,7 +175,7 @@ class Measured:
 
 
 def run_models(
-    task: Task,
+    request: EvaluationRequest,
     *,
     params: Sequence[Params],
     given: Mapping[str, Sequence[IouType]],
@@ -174,47 +187,47 @@ def run_models(
     """Runs all models over the records, once for all IoU types.
 
     Args:
-        task: models, records and options.
+        request: models, records and options.
         params: params of each IoU type.
         given: IoU types by which the detections of each model can be evaluated; it is evaluated by these only.
         images: number of images.
         slicing: `tfma.SlicingSpec`s.
         work: folder, shared by all workers; keeps the detections of `candidate` and
             `baseline` in folders of these names.
-        beam_args: options of the Beam pipeline, see `make_pipeline`.
+        beam_args: `run.beam_args`, the options of the Beam pipeline.
 
     Raises:
         DataError: an invalid model or record.
     """
     measures = {
         part: [
-            Measure(list(task.categories), one, divided=images > task.config.images_per_state)
+            Measure(list(request.categories), one, divided=images > request.config.images_per_state)
             for one in params
             if one.iou_type in given[part]
         ]
-        for part in task.models
+        for part in request.models
     }
-    choice = SampleChoice(task.config.analysis.images, images, task.config.analysis.seed)
-    served = KeepServed(SampleChoice(task.served_images, images, task.config.analysis.seed), join(work, _SERVED))
+    choice = SampleChoice(request.config.analysis.images, images, request.config.analysis.seed)
+    served = KeepServed(SampleChoice(request.served_images, images, request.config.analysis.seed), join(work, _SERVED))
     slicer = Slicer(slicing) if any(spec.ByteSize() for spec in slicing) else None
     pipeline = make_pipeline(beam_args)
     with report_progress("evaluating", pipeline.runner, images, work) as counter, pipeline:
-        records = pipeline | "Read" >> ReadRecords(task.records)
+        records = pipeline | "Read" >> ReadRecords(request.records)
         records | "Sample" >> KeepSample(choice, join(work, _SAMPLE))
-        for part, model in task.models.items():
-            known = None if part == CANDIDATE else [category["id"] for category in task.categories]
-            detect = Detect(
+        for part, model in request.models.items():
+            known = None if part == CANDIDATE else [category["id"] for category in request.categories]
+            detect = DetectOptions(
                 model,
-                batch_size=task.config.batch_size,
+                batch_size=request.config.batch_size,
                 slicer=slicer,
                 category_ids=known,
                 iou_types=[measure.params.iou_type for measure in measures[part]],
-                views=task.config.tta,
-                keep=served if part == CANDIDATE and task.served_images else None,
+                views=request.config.tta,
+                keep=served if part == CANDIDATE and request.served_images else None,
             )
             keep = all_images if part == CANDIDATE else choice.holds
             evaluate = Evaluate(measures[part], join(work, part), keep=keep)
-            detected = records | f"{part}Detect" >> detect
+            detected = records | f"{part}Detect" >> Detect(detect)
             detected | f"{part}Evaluate" >> evaluate
             if part == CANDIDATE:  # the baseline gets each record at the same time
                 detected | "Count" >> beam.Map(lambda batch: counter.add(len(batch.images)))

@@ -1,22 +1,25 @@
-"""Beam: writes the records of the sample of images, which are analysed and shown, to files."""
+"""Beam: keeps samples of images in files: their records for the analysis, the model's outputs for the pusher."""
 
 import math
 import uuid
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
+import numpy.typing as npt
 from PIL import Image
 
 from detection.analysis.instances import sample_ids, sample_rank
 from detection.coco.io.blocks import Block, BlockPlace, find_blocks, write_blocks
+from detection.inference.serving_sample import ServedImage, read_serving_sample, served_images, write_serving_sample
 from detection.input_pipeline.evaluation_records import EvaluationRecord, parse_record, stored_picture
 from detection.storage.files import is_dir, list_folder
 from detection.storage.paths import join
 from detection.storage.reading import read_range
 from detection.storage.staging import local_copy
+from detection.types import EncodedImage
 
 _RANKS = 2**64
 _FILE_BYTES = 32 << 20  # that a worker collects for a file: one file per image would take a request each
@@ -36,10 +39,9 @@ class SampleChoice:
     seed: int
 
     def holds(self, image_id: int) -> bool:
-        """Whether the image may be one of the sample.
+        """Returns whether the image may be one of the sample.
 
-        Ranks are even: among the images below the cut-off are the `count` least, but
-        for a chance of one in 10^15.
+        Ranks are uniform: the `count` lowest are below the cut-off, but for a chance of one in 10^15.
         """
         fraction = (self.count + 8 * math.sqrt(self.count)) / max(self.of, 1)
         return fraction >= 1.0 or sample_rank(image_id, self.seed) < fraction * _RANKS
@@ -77,7 +79,7 @@ class SampleRecords:
         self.image_ids: Collection[int] = self._places.keys()
 
     def ground_truth(self, categories: list[dict[str, Any]]) -> dict[str, Any]:
-        """The images as a COCO tree."""
+        """Returns the images as a COCO tree."""
         tree: dict[str, Any] = {"images": [], "annotations": [], "categories": categories}
         for image_id in sorted(self.image_ids):
             record = self._record(image_id)
@@ -86,11 +88,11 @@ class SampleRecords:
         return tree
 
     def records(self) -> Iterator[bytes]:
-        """The serialized records by ascending image id."""
+        """Returns the serialized records by ascending image id."""
         return (self._read(image_id) for image_id in sorted(self.image_ids))
 
     def picture(self, image_id: int) -> Image.Image | None:
-        """See `stored_picture`."""
+        """Returns the decoded image as stored; None: Pillow cannot read it."""
         return stored_picture(self._record(image_id))
 
     def _record(self, image_id: int) -> EvaluationRecord:
@@ -101,7 +103,7 @@ class SampleRecords:
 
 
 def _find_records(folder: str | Path) -> Iterator[tuple[int, BlockPlace]]:
-    """Yields the records in a folder; an image whose bundle was tried again comes more than once."""
+    """Yields the records in a folder; an image of a retried bundle comes more than once."""
     if is_dir(folder):
         local = local_copy(folder)
         for name in list_folder(local):
@@ -110,7 +112,7 @@ def _find_records(folder: str | Path) -> Iterator[tuple[int, BlockPlace]]:
 
 
 class _Keep(beam.DoFn):
-    """Serialized records to files of blocks; a bundle that is tried again writes further files of the same records."""
+    """Serialized records to files of blocks; a retried bundle writes further files of the same records."""
 
     def __init__(self, choice: SampleChoice, folder: str) -> None:
         self._choice = choice
@@ -136,3 +138,41 @@ class _Keep(beam.DoFn):
         if self._blocks:
             write_blocks(join(self._folder, uuid.uuid4().hex), self._blocks)
             self.start_bundle()
+
+
+@dataclass(frozen=True)
+class KeepServed:
+    """Writes images of a choice with the model's outputs to files that `read_served` reads.
+
+    choice: images to keep.
+    folder: folder for these files alone, shared by all workers and the caller.
+    """
+
+    choice: SampleChoice
+    folder: str
+
+    def chosen(self, images: Sequence[EncodedImage]) -> list[int]:
+        """Returns the positions of the images to keep."""
+        return [position for position, image in enumerate(images) if self.choice.holds(image.image_id)]
+
+    def write(self, outputs: Mapping[str, npt.NDArray[Any]], images: Sequence[EncodedImage]) -> None:
+        """Keeps images.
+
+        Args:
+            outputs: outputs of the model's signature by name, [N, ...].
+            images: the N images of the batch; those that are not chosen are dropped.
+        """
+        places = self.chosen(images)
+        if places:
+            of_batch = served_images(outputs, images)
+            write_serving_sample(join(self.folder, uuid.uuid4().hex), [of_batch[place] for place in places])
+
+
+def read_served(keep: KeepServed) -> list[ServedImage]:
+    """Returns the images of the choice by ascending id; a retried bundle wrote the same ones twice."""
+    kept: dict[int, ServedImage] = {}
+    if is_dir(keep.folder):
+        for name in list_folder(keep.folder):
+            if not name.startswith("."):  # the unfinished file of a worker that was killed
+                kept |= {image.image_id: image for image in read_serving_sample(join(keep.folder, name))}
+    return [kept[image_id] for image_id in sample_ids(kept, keep.choice.count, keep.choice.seed)]

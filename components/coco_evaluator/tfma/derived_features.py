@@ -1,4 +1,4 @@
-"""What an image can be sliced by besides the features of its record; computed only when asked for."""
+"""Features to slice images by that are not in their records; computed on demand."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
@@ -14,12 +14,12 @@ from detection.images.decode import decode_rgb_eagerly
 from schemas import features
 from schemas.errors import DataError
 
-Buckets: TypeAlias = Mapping[float, str]  # least value -> name, ascending
+Buckets: TypeAlias = Mapping[float, str]  # min value -> name, ascending
 
 # `coco/image/license` is the key `license` of the image's entry in the COCO file.
 IMAGE_ENTRY_PREFIX = "coco/image/"
 
-# Every bucket from its least value to the next one's, that not included.
+# Each bucket ends before the min value of the next one.
 BRIGHTNESS: Buckets = {0: "dark", 64: "dim", 128: "medium", 192: "bright"}  # mean luma, 0..255
 NUM_OBJECTS: Buckets = {
     0: "0 objects",
@@ -37,7 +37,7 @@ _JPEG = b"\xff\xd8\xff"
 
 
 def derive(name: str, example: tf.train.Example) -> list[Value] | None:
-    """Values of a derived feature.
+    """Computes the values of a derived feature.
 
     Args:
         name: one of `DERIVED`, or `coco/image/` and a key of the image's COCO entry.
@@ -63,11 +63,11 @@ def derive(name: str, example: tf.train.Example) -> list[Value] | None:
 
 
 def bucket(value: float, buckets: Buckets) -> str:
-    """Name of the bucket that holds a value.
+    """Returns the name of the bucket that holds a value.
 
     Args:
-        value: at least the first bucket's least value.
-        buckets: which there are.
+        value: at least the first bucket's min value.
+        buckets: min value of each bucket and its name.
 
     >>> bucket(4, NUM_OBJECTS), bucket(5, NUM_OBJECTS)
     ('2-4 objects', '5-9 objects')
@@ -120,7 +120,7 @@ def _annotations(record: Mapping[str, Any]) -> Sequence[dict[str, Any]]:
 
 
 def _area(annotation: Mapping[str, Any]) -> float:
-    """As the evaluation takes it: the box's where none is said."""
+    """Returns the area in square pixels as the evaluation takes it: that of the box if `area` is missing."""
     width, height = annotation["bbox"][2:]
     return float(annotation.get("area", width * height))
 

@@ -38,14 +38,14 @@ _SHOWN = 400  # characters of the parser's reason
 
 
 def check_eval_config(config: Any, where: str) -> None:
-    """Refuses what would not be honoured.
+    """Refuses a config with parts that the evaluator would ignore.
 
     Args:
         config: `tfma.EvalConfig`.
         where: starts every message.
 
     Raises:
-        ConfigError: the first such thing; the message names the field.
+        ConfigError: the first such field, which the message names.
     """
     _refuse_fields(config, _NOT_HONOURED[""], where)
     _refuse_fields(config.options, _NOT_HONOURED["options"], f"{where}: options")
@@ -68,8 +68,7 @@ def check_our_metrics(config: Any, where: str) -> MetricOptions:
 
     Raises:
         ConfigError: options that cannot be read, or that differ between two entries; a
-            threshold on the whole metric; the metrics of several categories or outputs
-            to be averaged.
+            threshold on all metrics at once; metrics averaged over categories or outputs.
     """
     by_place: dict[str, MetricOptions] = {}
     for position, spec in enumerate(config.metrics_specs):
@@ -227,7 +226,7 @@ def eval_config_to_json(config: Any) -> str:
 
 
 def complete(config: Any | None, *, has_baseline: bool = False, iou_type: str = "bbox") -> Any:
-    """The config as it takes effect, by TFMA's own rules.
+    """Completes a config by TFMA's own rules.
 
     Without a baseline, change thresholds are dropped and the model has no name; with
     one, there are a `candidate` and a `baseline`, or what the config calls them.
@@ -256,5 +255,5 @@ def complete(config: Any | None, *, has_baseline: bool = False, iou_type: str = 
 
 
 def params_of(config: Any) -> Params:
-    """The evaluation's parameters that a checked config asks for; COCO's own where it says nothing."""
+    """Returns the params of a checked config, with COCO's defaults."""
     return check_our_metrics(config, "EvalConfig").params()

@@ -1,4 +1,4 @@
-"""What can be said about our metrics in an `EvalConfig`: the JSON of `MetricConfig.config`."""
+"""Options of our metrics in an `EvalConfig`: the JSON of `MetricConfig.config`."""
 
 import json
 from typing import Any
@@ -39,7 +39,7 @@ class MetricOptions(Section):
         return [self.iou_type] if "iou_type" in self.model_fields_set else []
 
     def params(self, iou_type: IouType | None = None) -> Params:
-        """The evaluation's parameters.
+        """Returns the params of an evaluation.
 
         Args:
             iou_type: IoU type to evaluate beside that of the options; None: that of the options.
@@ -61,7 +61,7 @@ class MetricOptions(Section):
         )
 
     def category_entries(self) -> list[dict[str, Any]]:
-        """COCO's `categories` entries."""
+        """Returns the categories as COCO entries."""
         return [entry if isinstance(entry, dict) else {"id": entry} for entry in self.categories]
 
 
@@ -81,7 +81,7 @@ def read_options(text: str, *, where: str) -> MetricOptions:
 
 
 def check_options(options: dict[str, Any], *, where: str) -> MetricOptions:
-    """Options from their values by name.
+    """Validates options by name.
 
     Raises:
         ConfigError: an unknown option, or a value of the wrong kind.

@@ -1,7 +1,6 @@
 """Metrics of a model on a slice, under TFMA's keys, and in the files that TensorFlow Model Analysis reads."""
 
-import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeAlias
 
@@ -18,7 +17,7 @@ SliceKey: TypeAlias = tuple[tuple[str, Value], ...]
 
 OVERALL: SliceKey = ()
 
-CANDIDATE, BASELINE = "candidate", "baseline"  # a model's part in an evaluation
+CANDIDATE, BASELINE = "candidate", "baseline"  # role of a model in an evaluation
 
 # Metrics of a single category, each under the sub key `class_id` in TFMA's files.
 CATEGORY_METRICS = ("AP", "AP50")
@@ -60,7 +59,7 @@ class SliceMetrics(NamedTuple):
 
 
 def model_names(config: Any) -> dict[str, str]:
-    """What an `EvalConfig` calls each model, by its part in the evaluation.
+    """Returns the name of each model in an `EvalConfig`, by its role in the evaluation.
 
     Args:
         config: with one `ModelSpec`, or two of which one `is_baseline`.
@@ -78,7 +77,7 @@ def tfma_values(models: Mapping[str, SliceMetrics], names: Mapping[str, str]) ->
 
     Args:
         models: metrics of `candidate` and optionally `baseline`.
-        names: see `model_names`.
+        names: name of each model in the `EvalConfig`, as `model_names` returns them.
     """
     values: dict[Any, float] = {}
     for part, metrics in models.items():
@@ -93,7 +92,7 @@ def tfma_values(models: Mapping[str, SliceMetrics], names: Mapping[str, str]) ->
 
 
 def metric_keys(metrics: Mapping[str, float], per_category: list[dict[str, Any]], model: str) -> dict[Any, float]:
-    """Metrics of all categories and of each one, by `tfma.metrics.MetricKey`; NaN where undefined."""
+    """Returns metrics of all categories and of each one by `tfma.metrics.MetricKey`; NaN where undefined."""
     from tensorflow_model_analysis.metrics import metric_types
 
     # TFMA looks thresholds up under keys without a word on example weights.
@@ -134,8 +133,8 @@ def write_slices(
 
     Args:
         folder: of the evaluation.
-        slices: metrics of `candidate` and optionally `baseline` per slice, see `tfma_values`.
-        config: completed `tfma.EvalConfig`, see `eval_config.complete`.
+        slices: metrics of `candidate` and optionally `baseline` per slice.
+        config: `tfma.EvalConfig`, completed by `eval_config.complete`.
         validation: TFMA's `ValidationResult`; None: no thresholds, no such file.
         models: path of each model.
         data: path of the examples.
@@ -149,14 +148,17 @@ def write_slices(
     from tensorflow_model_analysis.proto import config_pb2
     from tensorflow_model_analysis.writers.metrics_plots_and_validations_writer import convert_slice_metrics_to_proto
 
+    from detection.storage.tfrecord import framed
+
     names = model_names(config)
-    records = [
+    messages = (
         convert_slice_metrics_to_proto((key, tfma_values(metrics, names)), add_metrics_callbacks=None)
         for key, metrics in slices.items()
-    ]
-    write_bytes(join(folder, f"{tfma.METRICS_KEY}-00000-of-00001.tfrecord"), _tfrecord(records))
+    )
+    records = (framed(message.SerializeToString()) for message in messages)
+    write_bytes(join(folder, f"{tfma.METRICS_KEY}-00000-of-00001.tfrecord"), b"".join(records))
     if validation is not None:
-        write_bytes(join(folder, f"{tfma.VALIDATIONS_KEY}.tfrecord"), _tfrecord([validation]))
+        write_bytes(join(folder, f"{tfma.VALIDATIONS_KEY}.tfrecord"), framed(validation.SerializeToString()))
     run = config_pb2.EvalRun(
         eval_config=config,
         version=tfma.version.VERSION,
@@ -164,15 +166,3 @@ def write_slices(
         model_locations={names[part]: place for part, place in models.items()},
     )
     write_text(join(folder, "eval_config.json"), json_format.MessageToJson(run))
-
-
-def _tfrecord(messages: Iterable[Any]) -> bytes:
-    """A TFRecord file of protocol buffer messages."""
-    import tensorflow as tf
-
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "records")
-        with tf.io.TFRecordWriter(str(path)) as writer:
-            for message in messages:
-                writer.write(message.SerializeToString())
-        return path.read_bytes()

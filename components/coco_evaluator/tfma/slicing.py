@@ -15,7 +15,7 @@ _MOST = 1_000  # slices; each has arrays of its own, some megabytes with many ca
 
 
 class Slicer:
-    """Tells the slices of a record; goes to Beam workers by pickle.
+    """Finds the slices of a record; pickled for Beam workers.
 
     Args:
         specs: `tfma.SlicingSpec` messages.  A feature is one of the record, or one
@@ -32,14 +32,14 @@ class Slicer:
         self._seen: set[SliceKey] = set()
 
     def slice_keys(self, example: tf.train.Example) -> list[SliceKey]:
-        """The slices that an image belongs to: `OVERALL` always, the others in no order of meaning, each once.
+        """Returns the slices of an image: `OVERALL` first, then the others in an arbitrary order, each once.
 
         An image that lacks a feature is in no slice by it; one with several values is
         in the slice of each.
 
         Raises:
-            DataError: see `derived_features.derive`; a feature whose bytes are no text;
-                more slices than can be evaluated.
+            DataError: a record lacks what a derived feature is made of, or its image does not decode; a feature
+                holds bytes that are no text; there are more slices than can be evaluated.
         """
         from tensorflow_model_analysis.slicer import slicer_lib
 
@@ -58,10 +58,11 @@ class Slicer:
 
 
 def feature_values(example: tf.train.Example, key: str) -> npt.NDArray[Any] | None:
-    """Values of a record's own or derived feature, one-dimensional; None: it has none.
+    """Returns the values of a feature of a record or a derived one, [N]; None: no such feature.
 
     Raises:
-        DataError: see `derived_features.derive`; bytes that are no text.
+        DataError: the record lacks what a derived feature is made of, or its image does not decode; bytes that are
+            no text.
     """
     if key in example.features.feature:
         feature = example.features.feature[key]
@@ -75,7 +76,7 @@ def feature_values(example: tf.train.Example, key: str) -> npt.NDArray[Any] | No
 
 
 def empty_slicings(specs: Iterable[Any], keys: Collection[SliceKey]) -> list[str]:
-    """A sentence on each slicing that no image is in a slice of, as where a feature's name is misspelt.
+    """Describes each slicing without an image, as after a misspelt feature name.
 
     Args:
         specs: `tfma.SlicingSpec` messages.
@@ -95,7 +96,7 @@ def empty_slicings(specs: Iterable[Any], keys: Collection[SliceKey]) -> list[str
 
 
 def describe_spec(spec: Any) -> str:
-    """A `tfma.SlicingSpec` in words, such as "image/format, brightness = dark"."""
+    """Describes a `tfma.SlicingSpec`, such as "image/format, brightness = dark"."""
     return ", ".join([*spec.feature_keys, *(f"{key} = {value}" for key, value in sorted(spec.feature_values.items()))])
 
 

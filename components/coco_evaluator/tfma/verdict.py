@@ -21,7 +21,7 @@ Metrics = dict[SliceKey, dict[Any, float]]  # by tfma.metrics.MetricKey
 
 
 def asked(threshold: Any) -> str:
-    """What a `GenericValueThreshold` or `GenericChangeThreshold` asks for, such as "at least 0.4"."""
+    """Describes a `GenericValueThreshold` or `GenericChangeThreshold`, such as "at least 0.4"."""
     if hasattr(threshold, "direction"):
         return _asked_change(threshold)
     bounds = []
@@ -33,13 +33,13 @@ def asked(threshold: Any) -> str:
 
 
 def compared(metric: str, value: float, before: float | None, threshold: Any, *, met: bool) -> str:
-    """A sentence on one metric and one threshold.
+    """Describes the comparison of one metric with one threshold.
 
     Args:
         metric: name of the metric.
         value: value of the candidate; NaN if undefined.
         before: value of the baseline; None for a threshold on the value itself.
-        threshold: see `asked`.
+        threshold: `GenericValueThreshold` or `GenericChangeThreshold`.
         met: TFMA's decision.
     """
     if math.isnan(value) or (before is not None and math.isnan(before)):
@@ -75,7 +75,7 @@ class Judged(NamedTuple):
 
 
 def judge_by_config(slices: Slices, config: Any) -> Judged:
-    """Holds an evaluation against the thresholds of an `EvalConfig`.
+    """Compares an evaluation with the thresholds of an `EvalConfig`.
 
     A threshold without slices holds for every slice, as in TFMA; change thresholds are met
     without a baseline.  An undefined metric meets no threshold.
@@ -175,9 +175,9 @@ class _Words:
         from tensorflow_model_analysis.slicer import slicer_lib
 
         kind = "change_threshold" if key.is_diff else "value_threshold"
-        whole = config_pb2.MetricThreshold(**{kind: threshold})
+        wrapped = config_pb2.MetricThreshold(**{kind: threshold})
         slice_bytes = slicer_lib.serialize_slice_key(slice_key).SerializeToString()
-        return (slice_bytes, *_identity(key.to_proto(), whole)) in self._failed
+        return (slice_bytes, *_identity(key.to_proto(), wrapped)) in self._failed
 
 
 def _identity(key: Any, threshold: Any) -> tuple[bytes, bytes]:

@@ -1,4 +1,4 @@
-"""The files of the data set that a configuration names, and its categories as far as they can be told unread."""
+"""Files and categories of the data set that a configuration names, without reading annotations or records."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,19 +11,19 @@ from schemas.config.config import DataConfig
 
 
 def files_of(data: DataConfig, *needed: str) -> dict[str, SplitFiles]:
-    """Finds the files of each split, see `locate`."""
+    """Finds the files of each split of the newest span, or of `data.span`; raises as `locate`."""
     return locate(data, *needed).files
 
 
 def categories_of(splits: Mapping[str, SplitFiles], data: DataConfig) -> list[dict[str, Any]] | None:
-    """The categories of a data set, as far as they can be told without reading its annotations or records.
+    """Returns the categories of a data set if they are known without reading its annotations or records.
 
     Args:
         splits: files of each split.
         data: its label map counts.
 
     Returns:
-        COCO entries; None: only reading the data will tell, or what is wrong with them.
+        COCO entries; None: only reading the data shows them, or the issues with them.
 
     Raises:
         DataError: a label map that cannot be read, or categories that contradict each other.

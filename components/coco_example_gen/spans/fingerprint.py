@@ -1,4 +1,4 @@
-"""Fingerprints of a data set's files, which tell whether data changed without reading images."""
+"""Fingerprints of a data set's files, which show changes of the data without reading images."""
 
 import hashlib
 from collections.abc import Iterable, Iterator
@@ -16,9 +16,9 @@ RECORD_VERSION = 2
 
 
 def fingerprint(splits: Iterable[SplitFiles], *others: str | None) -> str:
-    """Digest of the size and modification time of every annotation, image and record file.
+    """Returns a digest of the size and modification time of every annotation, image and record file.
 
-    Of remote files the generation counts in place of the time.  Covers exactly the images
+    Remote files count with their generation instead of the time.  Covers exactly the images
     that the annotation files name, in whatever sub-folder.
 
     Args:

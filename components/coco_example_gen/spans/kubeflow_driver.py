@@ -30,7 +30,8 @@ def run_driver(
         inputs_spec: types of the parameters; None under schema 2.0, which carries them itself.
 
     Raises:
-        ConfigError, DataError: see `resolve`.
+        ConfigError: no data set, or keys about spans that do not fit its paths.
+        DataError: the files are missing or not recognized.
     """
     given = kubeflow_v2_entrypoint_utils.parse_execution_properties(
         executor_input.inputs.parameter_values, executor_input.inputs.parameters, inputs_spec

@@ -15,6 +15,7 @@ from tfx.components.example_gen import utils
 from components.coco_example_gen.spans.fingerprint import fingerprint
 from components.coco_example_gen.spans.locate import locate, source_of
 from components.history.read import IDENTITY_PROPERTY, SOURCE_PROPERTY
+from components.history.records import ReuseRule
 from detection.datasets.layouts import SplitFiles
 from detection.storage.paths import absolute
 from schemas.artifacts import TRAIN_SPLIT
@@ -42,7 +43,8 @@ def resolve(properties: Mapping[str, Any]) -> dict[str, Any]:
         properties: execution parameters.
 
     Raises:
-        ConfigError, DataError: see `locate`.
+        ConfigError: no data set, or keys about spans that do not fit its paths.
+        DataError: the files are missing or not recognized.
     """
     data = _data_config(properties)
     located = locate(data)
@@ -58,9 +60,12 @@ def resolve(properties: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def deciding(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the resolved parameters that decide about the `Examples`; a span that was asked for does not differ."""
+def _deciding(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the resolved parameters that decide about the `Examples`; a requested span counts like a found one."""
     return {key: properties.get(key) for key in (DATA_SOURCE_KEY, SPAN_PROPERTY, VERSION_PROPERTY, *_CONTENT)}
+
+
+REUSE_RULE = ReuseRule(deciding=_deciding)
 
 
 def mark(examples: types.Artifact, resolved: Mapping[str, Any]) -> None:

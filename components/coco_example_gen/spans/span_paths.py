@@ -22,7 +22,7 @@ from schemas.errors import ConfigError, DataError
 _PLACEHOLDER = re.compile(r"\{(?P<name>SPAN|VERSION|YYYY|MM|DD)(?::(?P<width>[^}]*))?\}")
 _DATE = {"YYYY": 4, "MM": 2, "DD": 2}  # digits
 _EPOCH = date(1970, 1, 1)
-_LISTED = 10  # numbers told in an error message
+_LISTED = 10  # max numbers in an error message
 # TFX looks for files, too: a folder that is empty, or has pictures only so far, is no span yet.
 _ANNOTATED = ("/*.json", "/*/*.json", "/*record*", "/*/*record*")
 
@@ -192,14 +192,14 @@ def _repeated(width: int | str | None) -> str:
 
 def _numbers(match: re.Match[str]) -> SpanVersion | None:
     """Reads span and version from a path's match; None: not a calendar day."""
-    said = {name: int(digits) for name, digits in match.groupdict().items()}
-    if "SPAN" in said:
-        return SpanVersion(said["SPAN"], said.get("VERSION"))
+    numbers = {name: int(digits) for name, digits in match.groupdict().items()}
+    if "SPAN" in numbers:
+        return SpanVersion(numbers["SPAN"], numbers.get("VERSION"))
     try:
-        day = date(said["YYYY"], said["MM"], said["DD"])
+        day = date(numbers["YYYY"], numbers["MM"], numbers["DD"])
     except ValueError:
         return None
-    return SpanVersion((day - _EPOCH).days, said.get("VERSION"))
+    return SpanVersion((day - _EPOCH).days, numbers.get("VERSION"))
 
 
 def _check_zeros(pattern: str, path: str, at: SpanVersion) -> None:
@@ -209,8 +209,8 @@ def _check_zeros(pattern: str, path: str, at: SpanVersion) -> None:
 
 def _listed(numbers: Iterable[int], *, dates: bool = False) -> str:
     ordered = sorted(numbers)
-    told = [str(_EPOCH + timedelta(days=number)) if dates else str(number) for number in ordered[-_LISTED:]]
-    return ("..., " if len(ordered) > _LISTED else "") + ", ".join(told)
+    listed = [str(_EPOCH + timedelta(days=number)) if dates else str(number) for number in ordered[-_LISTED:]]
+    return ("..., " if len(ordered) > _LISTED else "") + ", ".join(listed)
 
 
 class SpanSplits(NamedTuple):

@@ -59,7 +59,7 @@ class Rule(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Known:
+class References:
     """What entries refer to, and what they are compared by.
 
     image_ids: int64 [N].
@@ -90,36 +90,34 @@ def category_rules() -> list[Rule]:
     return [Rule("invalid name", "Write it in UTF-8.", holds)]
 
 
-def annotation_rules(known: Known) -> list[Rule]:
+def annotation_rules(references: References) -> list[Rule]:
     """Conditions on annotations."""
-    rules = [_reference("image_id", known.image_ids), _reference("category_id", known.category_ids)]
-    if known.iou_type == "segm":
+    rules = [_reference("image_id", references.image_ids), _reference("category_id", references.category_ids)]
+    if references.iou_type == "segm":
         remedy = "Masks have areas that their boxes do not tell. Add it in square pixels."
-        rules += [
-            *_mask_rules(known),
-            Rule("missing area", remedy, lambda entries: ["area" in entry for entry in entries]),
-        ]
-    if known.iou_type == "keypoints":
-        rules.append(_keypoints_rule(known, needed=False))
+        rules += _mask_rules(references)
+        rules.append(Rule("missing area", remedy, lambda entries: ["area" in entry for entry in entries]))
+    if references.iou_type == "keypoints":
+        rules.append(_keypoints_rule(references, needed=False))
     return rules
 
 
-def detection_rules(known: Known, *, boxed: bool) -> list[Rule]:
+def detection_rules(references: References, *, boxed: bool) -> list[Rule]:
     """Conditions on detections; `boxed`: some detection of the list has a box, though none is needed."""
     hint = " `predict` numbers images from 1: pass it --ground-truth, or keep its NAME_images.json beside."
-    rules = [_reference("image_id", known.image_ids, hint), _reference("category_id", known.category_ids)]
-    if known.iou_type == "bbox":
+    rules = [_reference("image_id", references.image_ids, hint), _reference("category_id", references.category_ids)]
+    if references.iou_type == "bbox":
         return rules
     if boxed:
         remedy = "Other detections have one, and its area decides what counts as small. Give all of them one, or none."
         rules.append(Rule("missing bbox", remedy, lambda entries: ["bbox" in entry for entry in entries]))
-    if known.iou_type == "segm":
-        return [*rules, *_mask_rules(known)]
+    if references.iou_type == "segm":
+        return [*rules, *_mask_rules(references)]
     if not boxed:
         remedy = "It is not clear which of the two tells the area. Add the bbox, or remove the segmentation."
         what = "keypoints with segmentation, without bbox"
         rules.append(Rule(what, remedy, lambda entries: ["segmentation" not in entry for entry in entries]))
-    return [*rules, _keypoints_rule(known, needed=True)]
+    return [*rules, _keypoints_rule(references, needed=True)]
 
 
 def _reference(key: str, ids: Ids, hint: str = "") -> Rule:
@@ -132,13 +130,13 @@ def _reference(key: str, ids: Ids, hint: str = "") -> Rule:
     )
 
 
-def _mask_rules(known: Known) -> list[Rule]:
+def _mask_rules(references: References) -> list[Rule]:
     from detection.coco.engine.masks import is_valid_mask, segmentation_issue
 
     remedy = "Masks are compared, so each needs one; or evaluate with iou_type bbox."
 
     def placed(entry: Any) -> tuple[Any, int, int]:
-        return entry["segmentation"], *known.sizes[entry["image_id"]]
+        return entry["segmentation"], *references.sizes[entry["image_id"]]
 
     return [
         Rule("missing segmentation", remedy, lambda entries: [bool(entry.get("segmentation")) for entry in entries]),
@@ -151,8 +149,8 @@ def _mask_rules(known: Known) -> list[Rule]:
     ]
 
 
-def _keypoints_rule(known: Known, *, needed: bool) -> Rule:
-    count = known.keypoints
+def _keypoints_rule(references: References, *, needed: bool) -> Rule:
+    count = references.keypoints
     remedy = f"Each needs {count} times x, y, visibility; if there are not {count} keypoints, give oks_sigmas."
     default = () if needed else (0,) * (3 * count)
     return Rule(
@@ -286,9 +284,9 @@ def check_whole_images(
         DataError: see the check of each kind of entry.
     """
     images = valid_images(images, iou_type=params.iou_type, where=where, lvis=params.lvis, skipped=skipped)
-    known = known_of(images, category_ids, params)
-    annotations = check_annotations(annotations, known, where=where, skipped=skipped)
-    checked = check_detections(detections, known, where=where_detections, skipped=skipped)
+    references = references_of(images, category_ids, params)
+    annotations = check_annotations(annotations, references, where=where, skipped=skipped)
+    checked = check_detections(detections, references, where=where_detections, skipped=skipped)
     if params.lvis:
         annotations, checked = lvis_annotations(annotations), best_of_images(checked, params.max_dets[-1])
     return Checked(images, annotations, checked)
@@ -309,10 +307,10 @@ def valid_images(
     return valid_entries(images, kind, (), IMAGE, where=where, unique=True, skipped=skipped)
 
 
-def known_of(images: Sequence[Entry], category_ids: Ids, params: Params) -> Known:
+def references_of(images: Sequence[Entry], category_ids: Ids, params: Params) -> References:
     """Returns what annotations and detections of valid images may refer to."""
     sizes = {image["id"]: (image["height"], image["width"]) for image in images} if params.iou_type == "segm" else {}
-    return Known(column(images, "id"), category_ids, params.iou_type, sizes, len(params.oks_sigmas))
+    return References(column(images, "id"), category_ids, params.iou_type, sizes, len(params.oks_sigmas))
 
 
 def check_categories(categories: Sequence[Any], *, where: str, lvis: bool = False) -> Ids:
@@ -326,7 +324,9 @@ def check_categories(categories: Sequence[Any], *, where: str, lvis: bool = Fals
     return column(valid_entries(categories, kind, category_rules(), CATEGORY, where=where, unique=True), "id")
 
 
-def check_annotations(annotations: Sequence[Any], known: Known, *, where: str, skipped: Skipped = None) -> list[Any]:
+def check_annotations(
+    annotations: Sequence[Any], references: References, *, where: str, skipped: Skipped = None
+) -> list[Any]:
     """Returns the `annotations` entries as the engine takes them, with what is missing filled in.
 
     `iscrowd` may be written `is_crowd` or left out (0), `area` left out (that of the
@@ -334,7 +334,7 @@ def check_annotations(annotations: Sequence[Any], known: Known, *, where: str, s
 
     Args:
         annotations: the entries.
-        known: what they refer to.
+        references: what they refer to.
         where: names the source in error messages.
         skipped: see `Skipped`.
 
@@ -342,21 +342,21 @@ def check_annotations(annotations: Sequence[Any], known: Known, *, where: str, s
         DataError: an entry without ids, box or mask; an unknown image or category; a
             box that is not finite or has a negative side; a duplicate id; the like.
     """
-    kind, rules = entry_types.ANNOTATIONS[known.iou_type], annotation_rules(known)
+    kind, rules = entry_types.ANNOTATIONS[references.iou_type], annotation_rules(references)
     typed = valid_entries(annotations, kind, rules, ANNOTATION, where=where, unique=True, skipped=skipped)
-    _fill(typed, known)
+    _fill(typed, references)
     return typed
 
 
 def check_detections(
-    detections: Sequence[Any] | Rows, known: Known, *, where: str, skipped: Skipped = None
+    detections: Sequence[Any] | Rows, references: References, *, where: str, skipped: Skipped = None
 ) -> list[Any] | Rows:
     """Returns the detections as the engine takes them.
 
     Args:
         detections: COCO results, or for boxes an array [N, 7] of rows (image_id, x,
             y, width, height, score, category_id), pixels.
-        known: what they refer to.
+        references: what they refer to.
         where: names the source in error messages.
         skipped: see `Skipped`.
 
@@ -368,17 +368,17 @@ def check_detections(
             that is not finite; a negative side; the like.
     """
     if isinstance(detections, np.ndarray):
-        require_rows(detections, known.iou_type, where)
+        require_rows(detections, references.iou_type, where)
         rows = detections.astype(np.float64, copy=False)
-        invalid = np.flatnonzero(~rows_are_valid(rows, known.image_ids, known.category_ids))
-        entries, rules = [entry_of(row) for row in rows[invalid].tolist()], detection_rules(known, boxed=True)
+        invalid = np.flatnonzero(~rows_are_valid(rows, references.image_ids, references.category_ids))
+        entries, rules = [entry_of(row) for row in rows[invalid].tolist()], detection_rules(references, boxed=True)
         kind = entry_types.BoxDetection
         valid_entries(entries, kind, rules, DETECTION, where=where, positions=invalid, skipped=skipped)
         return rows if not len(invalid) else np.delete(rows, invalid, axis=0)
     boxed = any(isinstance(entry, Mapping) and "bbox" in entry for entry in detections)
-    kind, rules = entry_types.DETECTIONS[known.iou_type], detection_rules(known, boxed=boxed)
+    kind, rules = entry_types.DETECTIONS[references.iou_type], detection_rules(references, boxed=boxed)
     typed = valid_entries(detections, kind, rules, DETECTION, where=where, skipped=skipped)
-    if known.iou_type == "bbox":
+    if references.iou_type == "bbox":
         return rows_of(typed)
     if boxed:
         for detection in typed:
@@ -386,14 +386,14 @@ def check_detections(
     return typed
 
 
-def _fill(annotations: list[dict[str, Any]], known: Known) -> None:
+def _fill(annotations: list[dict[str, Any]], references: References) -> None:
     for annotation in annotations:
         crowd = annotation.pop("is_crowd", 0)
         annotation["bbox"] = list(annotation["bbox"])
         annotation["iscrowd"] = int(annotation.get("iscrowd", crowd))
         if "area" not in annotation:
             annotation["area"] = annotation["bbox"][2] * annotation["bbox"][3]
-        if known.iou_type == "keypoints":
-            points = annotation.setdefault("keypoints", [0] * (3 * known.keypoints))
+        if references.iou_type == "keypoints":
+            points = annotation.setdefault("keypoints", [0] * (3 * references.keypoints))
             if "num_keypoints" not in annotation:
                 annotation["num_keypoints"] = sum(flag > 0 for flag in points[2::3])

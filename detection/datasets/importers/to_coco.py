@@ -26,7 +26,7 @@ from schemas.errors import ConfigError, DataError
 ONLY_SPLIT = ""  # the name of the split where there are no Split-<name> folders
 
 
-class _Source(NamedTuple):
+class _DataSet(NamedTuple):
     """A data set that can be read.
 
     head: what stands at the start of the COCO file.
@@ -144,7 +144,7 @@ def _choose(splits: dict[str, list[str]], split: str | None, examples: str | Pat
 
 def _open_source(
     splits: dict[str, list[str]], examples: str | Path, label_map: str | Path | None, console: Console
-) -> _Source:
+) -> _DataSet:
     shards = [shard for paths in splits.values() for shard in paths]
     beside = _dataset_file(examples, shards)
     named = beside if label_map is None else label_map
@@ -152,15 +152,15 @@ def _open_source(
     head: dict[str, Any] = {"info": {}, "licenses": []} if beside is None else read_dataset_head(beside)
     if labels is not None and _is_ours(shards):
         ids = {category["id"] for category in labels.categories}
-        return _Source(head | {"categories": labels.categories}, "", lambda shard: read_own_images(shard, ids))
+        return _DataSet(head | {"categories": labels.categories}, "", lambda shard: read_own_images(shard, ids))
     return _survey(shards, head, labels, console)
 
 
-def _survey(shards: Sequence[str], head: dict[str, Any], labels: LabelMap | None, console: Console) -> _Source:
+def _survey(shards: Sequence[str], head: dict[str, Any], labels: LabelMap | None, console: Console) -> _DataSet:
     looked_at = _with_progress(shards, "looking at the records", console)
     survey = merge_surveys([survey_shard(shard) for shard in looked_at], label_map=labels)
     report = "" if survey.source_format == COCOFLOW else survey_report(survey)
-    return _Source(head | {"categories": survey.categories}, report, lambda shard: read_images(shard, survey))
+    return _DataSet(head | {"categories": survey.categories}, report, lambda shard: read_images(shard, survey))
 
 
 def _dataset_file(examples: str | Path, shards: Iterable[str]) -> str | None:

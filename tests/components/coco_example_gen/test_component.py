@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import schemas
+from detection.datasets.demo_data import make_demo_data
 from detection.storage.files import copy_file, list_folder
-from pipelines.demo_data import make_demo_data
 from schemas.config.config import DataConfig
 from schemas.config.issues import IssuePolicies
 from schemas.errors import ConfigError, DataError, find_user_error

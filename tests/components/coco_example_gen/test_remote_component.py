@@ -43,14 +43,14 @@ def test_it_reads_nothing_when_it_is_constructed() -> None:
 
 
 def test_the_parameters_of_a_submission_replace_keys_of_the_configuration(tmp_path: Path) -> None:
-    from components.coco_example_gen.spans.resolution import deciding, resolve
+    from components.coco_example_gen.spans.resolution import REUSE_RULE, resolve
 
     for folder in ("1/v1", "1/v2", "2/v1", "2/v2"):
         write_data_set(tmp_path / folder)
     root = str(tmp_path / "{SPAN}/v{VERSION}")
 
     def resolved(data: dict[str, Any], **submitted: str) -> dict[str, Any]:
-        return deciding(resolve(_properties(_component(**data), **submitted)))
+        return dict(REUSE_RULE.deciding(resolve(_properties(_component(**data), **submitted))))
 
     newest = resolved({"root": "gs://nowhere"}, data_root=root)
     assert (newest["span"], newest["version"]) == (2, 2)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from components.coco_example_gen import shards, workers
+from components.coco_example_gen import examination, shards
 from components.coco_example_gen.conversion import convert
 from detection.datasets.layouts import find_splits
 from schemas.config.issues import MAX_PIXELS, IssuePolicies
@@ -19,9 +19,9 @@ from tests.storage_emulator.fixture import Bucket
 def test_processes_are_for_much_work_and_more_than_one_core(
     monkeypatch: pytest.MonkeyPatch, cores: int, images: int, processes: int
 ) -> None:
-    monkeypatch.setattr(workers.os, "cpu_count", lambda: cores)
+    monkeypatch.setattr(examination.os, "cpu_count", lambda: cores)
     expected = ["--direct_running_mode=multi_processing", f"--direct_num_workers={processes}"] if processes else []
-    assert workers.local_options(images) == expected
+    assert examination.local_options(images) == expected
 
 
 @pytest.mark.extended

@@ -110,10 +110,10 @@ def test_what_a_warm_start_took_is_told_beside_the_configuration(tmp_path: Path)
 
 
 def test_other_sections_do_not_train_anew() -> None:
-    from components.detection_trainer.identity import deciding, trainer_properties
+    from components.detection_trainer.identity import REUSE_RULE, trainer_properties
 
     def properties(*assignments: str) -> dict[str, str]:
-        return deciding(trainer_properties(tiny_config(*assignments), TRAIN_SPLIT))
+        return dict(REUSE_RULE.deciding(trainer_properties(tiny_config(*assignments), TRAIN_SPLIT)))
 
     assert properties() == properties("evaluate.thresholds.absolute={AP: 0.9}", "push.directory=/elsewhere")
     assert properties() == properties("train.log_every=7", "train.checkpoint_every=1", "train.keep_checkpoints=9")
@@ -127,10 +127,10 @@ def test_other_sections_do_not_train_anew() -> None:
 
 def test_weights_count_as_they_are_named(tmp_path: Path) -> None:
     """What can be fetched, and from where, does not train anew; the content of a file that the user names does."""
-    from components.detection_trainer.identity import deciding, trainer_properties
+    from components.detection_trainer.identity import REUSE_RULE, trainer_properties
 
     def properties(*assignments: str) -> dict[str, str]:
-        return deciding(trainer_properties(tiny_config(*assignments), TRAIN_SPLIT))
+        return dict(REUSE_RULE.deciding(trainer_properties(tiny_config(*assignments), TRAIN_SPLIT)))
 
     assert properties() == properties("model.fetch_weights=false", "model.weights_cache=gs://elsewhere/weights")
     named = [properties(f"model.weights={weights}")["settings"] for weights in ("auto", "coco", "imagenet", "none")]

@@ -21,13 +21,13 @@ def _properties(*assignments: str) -> dict[str, Any]:
 
 
 def test_its_properties_hold_all_that_matters_to_a_training() -> None:
-    from components.detection_trainer.identity import deciding, training_of
+    from components.detection_trainer.identity import REUSE_RULE, training_of
 
     weights = ("model.fetch_weights=false", "model.weights_cache=gs://bucket/weights")
     assignments = ("train.seed=3", "train.log_every=7", "run.name=mine", "data.window=2", *weights)
     config, properties = training_of(_properties(*assignments))
     assert config == tiny_config(*assignments)
-    assert properties == deciding(_properties(*assignments))
+    assert properties == REUSE_RULE.deciding(_properties(*assignments))
     validated = ("train.validation.every=2", "evaluate.batch_size=3", "evaluate.split=night")
     config, properties = training_of(_properties(*validated))
     assert config == tiny_config(*validated)

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from components.history.read import read_records
+from components.history.read import read_records, removed_versions
 from components.history.records import (
     Failure,
     Output,
     Record,
+    ReuseRule,
     config_path,
-    execution_key,
     recorded_parameters,
     store_config,
     time_of,
@@ -102,11 +102,21 @@ def test_a_record_on_cloud_storage_is_written_once(gcs: Bucket) -> None:
 def test_the_key_is_of_everything_but_the_place_of_the_root() -> None:
     def key(root: str, component: str = "c", code: str = "1", **given: Any) -> str:
         parameters = {"run_root": root, "a": 1, "directory": f"{root}/serving", "none": None} | given
-        return execution_key(component, code, parameters=parameters, inputs={"i": [f"{root}/x", "gs://y"]}, root=root)
+        rule, inputs = ReuseRule(code), {"i": [f"{root}/x", "gs://y"]}
+        return rule.key(component, parameters=parameters, inputs=inputs, root=root)
 
     assert key("/one") == key("/two") == key("gs://b/three", absent=None)
     changed = [key("/one", "d"), key("/one", code="2"), key("/one", a=2), key("/one", a="1"), key("/one", b=1)]
     assert len({key("/one"), *changed}) == 6
+
+
+@pytest.mark.parametrize("given", ['["3", "4"]', '["/original/run/serving/3", "/original/run/serving/4"]'])
+def test_the_versions_that_a_push_removed_are_beside_its_own(given: str, tmp_path: Path) -> None:
+    """Whether it recorded their names or, as earlier versions, the paths in the root that this one was copied from."""
+    properties: dict[str, Any] = {"pushed_destination": f"{tmp_path}/serving/7", "removed_versions": given}
+    push = Record("SavedModelPusher", "done", outputs={"pushed_model": [Output("", "PushedModel", properties)]})
+    assert removed_versions(push) == {f"{tmp_path}/serving/{name}" for name in "34"}
+    assert removed_versions(_record("/r")) == set()
 
 
 def test_long_parameters_are_recorded_by_their_digest() -> None:

@@ -4,15 +4,10 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from components.saved_model_pusher.model_registry import (
-    PUSH_LABEL,
     Registered,
     Registration,
-    divide_traffic,
-    push_label,
     register,
 )
 from detection.storage.atomic import write_bytes
@@ -55,7 +50,6 @@ def test_a_version_is_uploaded(vertex: LoopbackVertex) -> None:
             "displayName": "digits",
             "versionDescription": f"pushed to {version}",
             "versionAliases": ["default"],
-            "labels": {PUSH_LABEL: push_label(version)},
             "artifactUri": version,
             "containerSpec": {"imageUri": "us-docker.pkg.dev/vertex-ai/prediction/tf2-cpu.2-15:latest"},
         }
@@ -87,8 +81,8 @@ def test_all_settings_reach_the_service(vertex: LoopbackVertex) -> None:
     assert upload["model"] == {
         "displayName": "Street signs",
         "versionDescription": f"pushed to {version}",
-        "versionAliases": ["default", "champion"],
-        "labels": {"team": "vision", PUSH_LABEL: push_label(version)},
+        "versionAliases": ["champion", "default"],
+        "labels": {"team": "vision"},
         "artifactUri": version,
         "containerSpec": {
             "imageUri": "europe-docker.pkg.dev/p/r/serving:1",
@@ -156,11 +150,10 @@ def test_the_next_version_joins_the_model_and_takes_its_place_at_the_endpoint(ve
         "undeployModel",
     ]
     assert undeployed.startswith(f"{first.endpoint}:")
-    assert list(undeployment) == ["deployedModelId"]
     [endpoint] = vertex.kept("/endpoints/").values()
     [serving] = endpoint["deployedModels"]
     assert serving["modelVersionId"] == "2"
-    assert endpoint["trafficSplit"] == {serving["id"]: 100}
+    assert endpoint["trafficSplit"] == undeployment["trafficSplit"] == {serving["id"]: 100}
     versions = vertex.kept("@")
     assert [one["versionAliases"] for one in versions.values()] == [[], ["champion", "default"]]
 
@@ -220,7 +213,7 @@ UNANSWERED = [503, 502, 504, 0]  # 0: the connection breaks
 
 def _versions(vertex: LoopbackVertex, version: str) -> list[str]:
     """The registered versions of a pushed one."""
-    return [name for name, one in vertex.kept("@").items() if one["labels"][PUSH_LABEL] == push_label(version)]
+    return [name for name, one in vertex.kept("@").items() if one["versionDescription"] == f"pushed to {version}"]
 
 
 @pytest.mark.parametrize("status", UNANSWERED)
@@ -231,10 +224,8 @@ def test_an_upload_whose_answer_is_lost_is_reported(vertex: LoopbackVertex, *, s
     register(_pushed(vertex, 16), settings)
     vertex.requests()
     vertex.refuse(status, "The service is unavailable.", path=":upload", after=done)
-    label = f"{PUSH_LABEL}={push_label(version)}"
-    with pytest.raises(
-        CocoflowError, match=rf"It may have been done: look for a version with the label {label} in the"
-    ):
+    described = rf'look for a version with the description "pushed to {version}" in the Model Registry before'
+    with pytest.raises(CocoflowError, match=rf"It may have been done: {described}"):
         register(version, settings)
     assert len(_changes(vertex)) == done
     registered = register(version, settings)
@@ -283,23 +274,10 @@ def test_a_local_folder_is_refused(tmp_path: Any) -> None:
         load_config(None, ["push.vertex.model_registry=true"])
 
 
-def test_a_deployment_that_takes_too_long(vertex: LoopbackVertex, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("components.saved_model_pusher.model_registry._UPLOAD_MINUTES", 0.0)
-    vertex.fail(0, {}, method="none", operation="UploadModel")
-    with pytest.raises(
-        CocoflowError, match=r"cannot upload .*: it is still running: .* It may have been done: look for"
-    ):
-        register(_pushed(vertex, 17), _settings())
-
-
-@given(st.lists(st.integers(1, 1000), max_size=5), st.integers(1, 100))
-def test_shares_of_traffic_add_up(weights: list[int], percent: int) -> None:
-    total = sum(weights)
-    current = {str(number): weight * 100 // total for number, weight in enumerate(weights, 1)} if weights else {}
-    if current:
-        current["1"] += 100 - sum(current.values())
-    split = divide_traffic(current, percent)
-    assert sum(split.values()) == 100
-    assert split["0"] == (percent if current else 100)
-    exact = {key: share * (100 - percent) / 100 for key, share in current.items()}
-    assert all(abs(split.get(key, 0) - share) < len(current) for key, share in exact.items())
+def test_a_deployment_that_takes_too_long(vertex: LoopbackVertex) -> None:
+    settings = _settings("push.vertex.endpoint.name=digits", "push.vertex.endpoint.max_wait_minutes=1")
+    endpoint = settings.options.endpoint.model_copy(update={"max_wait_minutes": 0.05})
+    options = settings.options.model_copy(update={"endpoint": endpoint})
+    vertex.fail(0, {}, method="none", operation="DeployModel")
+    with pytest.raises(CocoflowError, match=r"cannot deploy .*: it is still running: .* It may have been done: look"):
+        register(_pushed(vertex, 17), settings.model_copy(update={"options": options}))

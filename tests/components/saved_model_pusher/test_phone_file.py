@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from components.saved_model_pusher import push as pushing
-from components.saved_model_pusher.phone_file import phone_file
+from components.saved_model_pusher.added_files import phone_file
 from components.saved_model_pusher.push import PushRequest, push
 from detection.inference.file_runtimes import load_network
 from detection.inference.mediapipe.reader import read_metadata

@@ -9,7 +9,7 @@ import pytest
 
 from detection.coco import CocoMetrics, MetricsAccumulator, evaluate
 from detection.coco.params import Params, make_params
-from detection.coco.parts import metrics_of_parts, parts_of
+from detection.coco.partitions import metrics_of_partitions, partitions_of
 from schemas.metrics import METRIC_DEFINITIONS
 from tests.detection.coco.awkward_cases import Case, awkward_case, reference, stats_are_comparable
 from tests.detection.coco.generated_cases import detections_near
@@ -104,8 +104,8 @@ def _in_shards(case: Case, params: Params, rng: np.random.Generator) -> CocoMetr
 
 def _in_parts(case: Case, params: Params) -> CocoMetrics:
     arrays = {}
-    for part in parts_of(case.ground_truth["categories"], params):
-        accumulator = MetricsAccumulator(case.ground_truth["categories"], params, part=part)
+    for partition in partitions_of(case.ground_truth["categories"], params):
+        accumulator = MetricsAccumulator(case.ground_truth["categories"], params, partition=partition)
         accumulator.add(case.ground_truth["images"], case.ground_truth["annotations"], case.detections)
-        arrays[part] = accumulator.arrays()
-    return metrics_of_parts(arrays, case.ground_truth["categories"], params)
+        arrays[partition] = accumulator.arrays()
+    return metrics_of_partitions(arrays, case.ground_truth["categories"], params)

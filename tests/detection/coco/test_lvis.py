@@ -8,7 +8,7 @@ import pytest
 
 from detection.coco import MetricsAccumulator, evaluate
 from detection.coco.params import make_params
-from detection.coco.parts import metrics_of_parts, parts_of
+from detection.coco.partitions import metrics_of_partitions, partitions_of
 from schemas.errors import DataError
 from tests.detection.coco.generated_cases import generate
 from tests.detection.coco.lvis_reference import lvis_arrays
@@ -56,8 +56,8 @@ def test_shards_and_parts_make_the_whole() -> None:
     params = make_params(lvis=True, max_dets=(4,))
     whole = evaluate(ground_truth, detections, lvis=True, max_dets=(4,))
     arrays = {}
-    for part in parts_of(ground_truth["categories"], params):
-        shards = [MetricsAccumulator(ground_truth["categories"], params, part=part) for _ in range(2)]
+    for partition in partitions_of(ground_truth["categories"], params):
+        shards = [MetricsAccumulator(ground_truth["categories"], params, partition=partition) for _ in range(2)]
         for position, image in enumerate(ground_truth["images"]):
             mine = [
                 [e for e in entries if e["image_id"] == image["id"]]
@@ -65,8 +65,8 @@ def test_shards_and_parts_make_the_whole() -> None:
             ]
             shards[position % 2].add([image], *mine)
         shards[0].merge(shards[1])
-        arrays[part] = shards[0].arrays()
-    divided = metrics_of_parts(arrays, ground_truth["categories"], params)
+        arrays[partition] = shards[0].arrays()
+    divided = metrics_of_partitions(arrays, ground_truth["categories"], params)
     np.testing.assert_array_equal(divided.precision, whole.precision)
     assert divided.by_name == whole.by_name
 

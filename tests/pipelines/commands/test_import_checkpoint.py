@@ -12,9 +12,9 @@ import tensorflow as tf
 
 from detection import load_detector
 from detection.datasets.coco_categories import COCO_CATEGORIES
+from detection.datasets.demo_data import make_demo_data
 from detection.types import ImageInfo
 from pipeline_runner import main
-from pipelines.demo_data import make_demo_data
 from schemas.artifacts import CHECKPOINTS, CONFIG_YAML, IMPORT_JSON, INIT_REPORT_JSON, LABELS_JSON
 from schemas.config.config_io import load_config
 from tests.detection.weights.automl_checkpoints import SMALL, random_weights, save_named

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import pipeline_runner
-from pipelines.demo_data import make_demo_data
+from detection.datasets.demo_data import make_demo_data
 from schemas.artifacts import BLESSING_JSON, INIT_REPORT_JSON, RESOLVED_JSON
 from tests.pipelines.runners.compiled_pipeline import CompiledPipeline, TaskError
 

@@ -14,9 +14,9 @@ import pipeline_runner
 import pipelines.runs.execute
 from components.coco_example_gen.spans.dataset_files import categories_of, files_of
 from components.history.records import Record, write_record
+from detection.datasets.demo_data import make_demo_data
 from detection.training.build_step import state_from_config
 from detection.training.resolve import assumed
-from pipelines.demo_data import make_demo_data
 from schemas.config.config_io import load_config
 from tests.detection.training import tiny_detector
 

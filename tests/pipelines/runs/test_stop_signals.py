@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import pipeline_runner
-from pipelines.demo_data import make_demo_data
+from detection.datasets.demo_data import make_demo_data
 
 # What starts tests may ignore SIGINT, which children inherit.
 _PROGRAM = """

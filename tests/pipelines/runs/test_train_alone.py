@@ -9,10 +9,10 @@ import tensorflow as tf
 
 import detection.training.distributed.strategy
 import detection.training.train
+from detection.datasets.demo_data import make_demo_data
 from detection.storage import files
 from detection.storage.lock import LOCK_FILE
 from detection.storage.reading import read_text
-from pipelines.demo_data import make_demo_data
 from pipelines.runs.execute import execute_run
 from pipelines.runs.train_alone import train_alone
 from schemas.artifacts import DATASET_JSON, SAVED_MODEL

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from detection.datasets.demo_data import make_demo_data
 from detection.storage.json_files import read_json
-from pipelines.demo_data import make_demo_data
 from pipelines.runs.history import RunHistory
 from pipelines.runs.run_record import DONE
 from pipelines.watch.journal import Entry, Journal

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import schemas
+from components.coco_evaluator.beam.models_pass import EvaluationRequest
 from components.coco_evaluator.evaluation import evaluate_models
-from components.coco_evaluator.request import Task
 from components.coco_evaluator.tfma.eval_config import eval_config_to_json, parse_eval_config
 from components.coco_evaluator.tfma.slice_metrics import OVERALL
 from components.coco_evaluator.tfma.slicing import Slicer
@@ -230,7 +230,7 @@ def test_our_evaluator_writes_the_same(tmp_path: Path, examples: Path, models: l
     of_slices.threshold.value_threshold.lower_bound.value = 0.99
     folder, blessing = stock(tmp_path / "stock", config, examples, models[0], models[1])
     parts = dict(zip(("candidate", "baseline"), map(str, served(models)), strict=True))
-    task = Task(
+    task = EvaluationRequest(
         records=str(examples / "Split-eval" / "*"),
         images=13,
         categories=CATEGORIES,

@@ -9,10 +9,10 @@ from PIL import Image
 from pycocotools import mask as rle_masks
 from pycocotools.coco import COCO
 
+from detection.datasets import demo_data
 from detection.datasets.annotations import index_annotations
+from detection.datasets.demo_data import CANVAS, make_demo_data
 from detection.datasets.layouts import find_splits
-from pipelines import demo_data
-from pipelines.demo_data import CANVAS, make_demo_data
 from schemas.errors import DataError
 
 TRAIN, EVAL = 24, 8

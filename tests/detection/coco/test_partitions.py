@@ -7,7 +7,7 @@ import pytest
 
 from detection.coco import CocoMetrics, MetricsAccumulator, evaluate
 from detection.coco.params import make_params
-from detection.coco.parts import Part, metrics_of_parts, parts_of
+from detection.coco.partitions import Partition, metrics_of_partitions, partitions_of
 from schemas.errors import ConfigError
 from schemas.metrics import METRIC_DEFINITIONS
 from tests.detection.coco.generated_cases import generate
@@ -27,41 +27,48 @@ def test_parts_in_shards_make_the_whole(seed: int, iou_type: str, use_cats: bool
     ground_truth, detections = generate(seed)
     categories, params = ground_truth["categories"], make_params(iou_type, use_cats=use_cats)
     arrays = {}
-    for part in parts_of(categories, params):
-        shards = [MetricsAccumulator(categories, params, part=part) for _ in range(2)]
+    for partition in partitions_of(categories, params):
+        shards = [MetricsAccumulator(categories, params, partition=partition) for _ in range(2)]
         for position, image in enumerate(ground_truth["images"]):
             _add(shards[position % 2], image, ground_truth, detections)
         first, second = (
-            MetricsAccumulator.from_bytes(shard.to_bytes(), categories, params, part=part) for shard in shards
+            MetricsAccumulator.from_bytes(shard.to_bytes(), categories, params, partition=partition) for shard in shards
         )
         second.merge(first)
-        arrays[part] = second.arrays()
+        arrays[partition] = second.arrays()
     assert len(arrays) == len(params.area_ranges) * (4 if use_cats else 1)
     whole = evaluate(ground_truth, detections, iou_type, use_cats=use_cats)
-    assert_same(metrics_of_parts(arrays, categories, params), whole)
+    assert_same(metrics_of_partitions(arrays, categories, params), whole)
 
 
 def test_rows_and_parts_of_several_sizes() -> None:
     ground_truth, detections = generate(5)
     rows = np.array([[d["image_id"], *d["bbox"], d["score"], d["category_id"]] for d in detections])
     params = make_params()
-    parts = [Part(2), Part(90), Part(31, "all"), Part(31, "small"), Part(31, "medium"), Part(31, "large")]
-    parts += [Part(7, area) for area in params.area_ranges]
+    partitions = [
+        Partition(2),
+        Partition(90),
+        Partition(31, "all"),
+        Partition(31, "small"),
+        Partition(31, "medium"),
+        Partition(31, "large"),
+    ]
+    partitions += [Partition(7, area) for area in params.area_ranges]
     arrays = {}
-    for part in parts:
-        accumulator = MetricsAccumulator(ground_truth["categories"], params, part=part)
+    for partition in partitions:
+        accumulator = MetricsAccumulator(ground_truth["categories"], params, partition=partition)
         accumulator.add(ground_truth["images"], ground_truth["annotations"], rows)
-        arrays[part] = accumulator.arrays()
-    assert_same(metrics_of_parts(arrays, ground_truth["categories"], params), evaluate(ground_truth, rows))
+        arrays[partition] = accumulator.arrays()
+    assert_same(metrics_of_partitions(arrays, ground_truth["categories"], params), evaluate(ground_truth, rows))
 
 
 def test_a_part_keeps_what_is_its_own() -> None:
     ground_truth, detections = generate(5)
-    accumulator = MetricsAccumulator(ground_truth["categories"], part=Part(2, "small"))
+    accumulator = MetricsAccumulator(ground_truth["categories"], partition=Partition(2, "small"))
     accumulator.add(ground_truth["images"], ground_truth["annotations"], detections)
     mine = [entry for entry in (*ground_truth["annotations"], *detections) if entry["category_id"] == 2]
     assert accumulator.image_count == len({entry["image_id"] for entry in mine}) < len(ground_truth["images"])
-    unused = MetricsAccumulator(ground_truth["categories"], part=Part(31, "small"))
+    unused = MetricsAccumulator(ground_truth["categories"], partition=Partition(31, "small"))
     empty = unused.to_bytes()
     unused.add(ground_truth["images"], ground_truth["annotations"], detections)
     assert unused.image_count == 0
@@ -69,32 +76,39 @@ def test_a_part_keeps_what_is_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("part", "params", "message"),
+    ("partition", "params", "message"),
     [
-        (Part(2), make_params(use_cats=False), r"category_id=2.*: categories are not told apart"),
-        (Part(3), make_params(), r"category_id=3.*: no such category"),
-        (Part(2, "tiny"), make_params(), r"area='tiny'\): no such area range, only all, small, medium, large"),
+        (Partition(2), make_params(use_cats=False), r"category_id=2.*: categories are not told apart"),
+        (Partition(3), make_params(), r"category_id=3.*: no such category"),
+        (Partition(2, "tiny"), make_params(), r"area='tiny'\): no such area range, only all, small, medium, large"),
     ],
 )
-def test_parts_that_are_none(part: Part, params: Any, message: str) -> None:
+def test_parts_that_are_none(partition: Partition, params: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        MetricsAccumulator(generate(0)[0]["categories"], params, part=part)
+        MetricsAccumulator(generate(0)[0]["categories"], params, partition=partition)
 
 
 def test_each_part_once() -> None:
     categories, params = generate(0)[0]["categories"], make_params()
-    arrays = {part: MetricsAccumulator(categories, part=part).arrays() for part in parts_of(categories, params)}
-    taken = arrays.pop(Part(7, "medium"))
-    with pytest.raises(ConfigError, match=r"category_id=7, area='medium'\) is there 0 times among 15 parts"):
-        metrics_of_parts(arrays, categories, params)
-    twice = {**arrays, Part(7, "medium"): taken, Part(7): MetricsAccumulator(categories, part=Part(7)).arrays()}
-    with pytest.raises(ConfigError, match=r"category_id=7, area='all'\) is there 2 times among 17 parts"):
-        metrics_of_parts(twice, categories, params)
+    arrays = {
+        partition: MetricsAccumulator(categories, partition=partition).arrays()
+        for partition in partitions_of(categories, params)
+    }
+    taken = arrays.pop(Partition(7, "medium"))
+    with pytest.raises(ConfigError, match=r"category_id=7, area='medium'\) is there 0 times among 15 partitions"):
+        metrics_of_partitions(arrays, categories, params)
+    twice = {
+        **arrays,
+        Partition(7, "medium"): taken,
+        Partition(7): MetricsAccumulator(categories, partition=Partition(7)).arrays(),
+    }
+    with pytest.raises(ConfigError, match=r"category_id=7, area='all'\) is there 2 times among 17 partitions"):
+        metrics_of_partitions(twice, categories, params)
 
 
 def test_a_part_has_no_metrics() -> None:
     with pytest.raises(ConfigError, match="has no metrics of the whole"):
-        MetricsAccumulator(generate(0)[0]["categories"], part=Part(2)).result()
+        MetricsAccumulator(generate(0)[0]["categories"], partition=Partition(2)).result()
 
 
 def _add(accumulator: MetricsAccumulator, image: Any, ground_truth: dict[str, Any], detections: list[Any]) -> None:

@@ -1,11 +1,12 @@
 """Program: loads a SavedModel as a server does, and compares its detections with the evaluator's.
 
-`validate` starts it in a fresh interpreter.  It imports TensorFlow and NumPy only, and keeps a
+The pusher starts it in a fresh interpreter before a push.  It imports TensorFlow and NumPy only, and keeps a
 SavedModel from importing more, Cocoflow's own packages above all.
 
     serving_check.py SAVED_MODEL SERVING_SAMPLE IMAGES TOLERANCE RESULT
 
-writes to RESULT a JSON object: `{"refused": reason}`, or the fields of `validate.Validation`.
+writes to RESULT a JSON object: `{"refused": reason}`, or `images`, `detections`, `unmatched`,
+`max_difference` (by output) and `seconds` (`import`, `load` and `run`).
 """
 
 import importlib.abc
@@ -82,7 +83,7 @@ def compare(tf: Any, saved_model: str, sample: str, *, images: int, tolerance: f
         saved_model: local folder.
         sample: local file of `detection.inference.serving_sample`.
         images: number of images to compare, the first ones.
-        tolerance: see `Comparison`.
+        tolerance: max difference of scores, corners as fractions of the image, and masks.
 
     Raises:
         RefusedError: the model does not load or run, or gives other detections.
@@ -230,7 +231,7 @@ class Comparison:
         """Requires that rows without a counterpart share the last place of a full list.
 
         A model gives its best detections only.  If the score of the last one is tied with others
-        but for rounding, any of them may be left out.
+        but for rounding, any of them may be missing.
         """
         if not len(alone):
             return

@@ -1,7 +1,7 @@
 """Generates the demo data set: scikit-learn's handwritten digits on noisy canvases.
 
 A COCO data set (annotations/instances_{train,val}.json, images in train/ and val/) that
-depends on a seed only.  `python -m pipelines.demo_data DIR` writes it.
+depends on a seed only.  `python -m detection.datasets.demo_data DIR` writes it.
 """
 
 import argparse
@@ -226,7 +226,7 @@ def _box(mask: Array) -> tuple[int, int, int, int]:
 
 def main() -> None:
     """Writes the data set to the folder given on the command line."""
-    parser = argparse.ArgumentParser(prog="python -m pipelines.demo_data", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m detection.datasets.demo_data", description=__doc__)
     parser.add_argument("directory", help="folder to write; unchanged if it already holds the data set")
     make_demo_data(parser.parse_args().directory)
 

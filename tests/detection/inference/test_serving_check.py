@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pycocotools import mask as pycocotools_mask
 
-from components.saved_model_pusher.serving_check import (
+from detection.inference.serving_check import (
     Comparison,
     OnlyTensorFlow,
     RefusedError,

@@ -1,7 +1,7 @@
-"""An evaluation divided by category and area range, each part small enough for one worker.
+"""An evaluation divided by category and area range, each partition small enough for one worker.
 
 Matching in COCO knows no other category and no other area range, so every metric of
-the whole follows from the parts, bit for bit.
+the evaluation follows from the partitions, bit for bit.
 """
 
 from collections import defaultdict
@@ -20,10 +20,10 @@ from detection.datasets.entries import Entry, Rows
 from schemas.errors import ConfigError
 
 
-class Part(NamedTuple):
-    """What of an evaluation one accumulator holds.
+class Partition(NamedTuple):
+    """The part of an evaluation that one accumulator holds.
 
-    category_id: None: all of them, the only choice where categories are not told apart.
+    category_id: None: all of them; required without `use_cats`.
     area: name of an area range; None: all of them.
     """
 
@@ -31,63 +31,67 @@ class Part(NamedTuple):
     area: str | None = None
 
 
-WHOLE = Part()
+WHOLE = Partition()
 
 
-def parts_of(categories: Sequence[Entry], params: Params) -> list[Part]:
-    """The smallest parts that an evaluation has: one per category and area range."""
+def partitions_of(categories: Sequence[Entry], params: Params) -> list[Partition]:
+    """Returns the smallest partitions of an evaluation: one per category and area range."""
     ids: list[int | None] = sorted(category["id"] for category in categories) if params.use_cats else [None]
-    return [Part(category_id, area) for category_id in ids for area in params.area_ranges]
+    return [Partition(category_id, area) for category_id in ids for area in params.area_ranges]
 
 
-def part_params(part: Part, categories: Sequence[Entry], params: Params) -> Params:
-    """The params of a part: those of the whole with one area range, if it has one of its own.
+def partition_params(partition: Partition, categories: Sequence[Entry], params: Params) -> Params:
+    """Returns the params of a partition: those of the evaluation, with its area range only.
 
     Raises:
-        ConfigError: the evaluation has no such part.
+        ConfigError: the evaluation has no such partition.
     """
-    if part.category_id is not None and not params.use_cats:
-        raise ConfigError(f"{part}: categories are not told apart, so the state cannot be divided by them.")
-    if part.category_id is not None and part.category_id not in {category["id"] for category in categories}:
-        raise ConfigError(f"{part}: no such category. Give one of the data set's ids.")
-    if part.area is None:
+    if partition.category_id is not None and not params.use_cats:
+        raise ConfigError(f"{partition}: categories are not told apart, so the state cannot be divided by them.")
+    if partition.category_id is not None and partition.category_id not in {category["id"] for category in categories}:
+        raise ConfigError(f"{partition}: no such category. Give one of the data set's ids.")
+    if partition.area is None:
         return params
-    if part.area not in params.area_ranges:
-        raise ConfigError(f"{part}: no such area range, only {', '.join(params.area_ranges)}.")
-    return replace(params, area_ranges={part.area: params.area_ranges[part.area]})
+    if partition.area not in params.area_ranges:
+        raise ConfigError(f"{partition}: no such area range, only {', '.join(params.area_ranges)}.")
+    return replace(params, area_ranges={partition.area: params.area_ranges[partition.area]})
 
 
-def metrics_of_parts(arrays: Mapping[Part, Arrays], categories: Sequence[Entry], params: Params) -> CocoMetrics:
-    """Puts the whole together.
+def metrics_of_partitions(
+    arrays: Mapping[Partition, Arrays], categories: Sequence[Entry], params: Params
+) -> CocoMetrics:
+    """Computes the metrics of the evaluation.
 
     Args:
-        arrays: each part's `MetricsAccumulator.arrays()`; together they are the whole.
-        categories: of the whole data set.
-        params: of the whole.
+        arrays: `MetricsAccumulator.arrays()` of each partition.
+        categories: COCO `categories` of the data set.
+        params: params of the evaluation.
 
     Raises:
-        ConfigError: a part is duplicate, missing or of another evaluation.
+        ConfigError: a partition is duplicate, missing or of another evaluation.
     """
     ids = tuple(sorted(category["id"] for category in categories))
     areas = list(params.area_ranges)
     filled = np.zeros((len(ids) if params.use_cats else 1, len(areas)), np.int64)
-    whole = blank_arrays(ids, params)
-    for part, piece in arrays.items():
-        part_params(part, categories, params)
-        at_categories = slice(None) if part.category_id is None else slice(*_span(ids.index(part.category_id)))
-        at_areas = slice(None) if part.area is None else slice(*_span(areas.index(part.area)))
-        whole.precision[:, :, at_categories, at_areas] = piece.precision
-        whole.recall[:, at_categories, at_areas] = piece.recall
-        whole.scores[:, :, at_categories, at_areas] = piece.scores
+    joined = blank_arrays(ids, params)
+    for partition, piece in arrays.items():
+        partition_params(partition, categories, params)
+        at_categories = (
+            slice(None) if partition.category_id is None else slice(*_span(ids.index(partition.category_id)))
+        )
+        at_areas = slice(None) if partition.area is None else slice(*_span(areas.index(partition.area)))
+        joined.precision[:, :, at_categories, at_areas] = piece.precision
+        joined.recall[:, at_categories, at_areas] = piece.recall
+        joined.scores[:, :, at_categories, at_areas] = piece.scores
         filled[at_categories, at_areas] += 1
     if (filled != 1).any():
         row, column = np.argwhere(filled != 1)[0]
         category = ids[row] if params.use_cats else None
         raise ConfigError(
-            f"{Part(category, areas[column])} is there {filled[row, column]} times among {len(arrays)} parts. "
-            "Give each part of the evaluation exactly once; one without any image, too."
+            f"{Partition(category, areas[column])} is there {filled[row, column]} times among {len(arrays)} "
+            "partitions. Give each partition of the evaluation exactly once; one without any image, too."
         )
-    return metrics_from_arrays(whole, categories, params)
+    return metrics_from_arrays(joined, categories, params)
 
 
 def _span(position: int) -> tuple[int, int]:

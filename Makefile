@@ -56,13 +56,13 @@ browser:
 	    apt-get install -y -qq --no-install-recommends chromium; } >/dev/null 2>&1 \
 	  || echo "chromium could not be installed: see the tests of pages"; fi
 
-# For the tests of metadata databases: Debian's PostgreSQL, likewise.
+# For the test of metadata on a server: Debian's PostgreSQL, likewise.
 postgresql:
 	@if [ -z "$$(ls /usr/lib/postgresql/*/bin/initdb 2>/dev/null)" ] && command -v apt-get >/dev/null \
 	  && [ "$$(id -u)" = 0 ]; then \
 	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
 	    apt-get install -y -qq --no-install-recommends postgresql; } >/dev/null 2>&1 \
-	  || echo "postgresql could not be installed: see the tests of metadata databases"; fi
+	  || echo "postgresql could not be installed: see tests/pipelines/runs/test_postgresql.py"; fi
 
 # For the tests that run MediaPipe: the libraries that it and its OpenCV load, likewise.
 mediapipe:
@@ -71,7 +71,7 @@ mediapipe:
 	    apt-get install -y -qq --no-install-recommends libegl1 libgles2 libgl1 libglib2.0-0; } >/dev/null 2>&1 \
 	  || echo "MediaPipe's libraries could not be installed: see the tests of MediaPipe"; fi
 
-test: lint browser postgresql mediapipe
+test: lint browser mediapipe
 	$(PYTEST) -m "not extended"
 
 test-all: lint browser postgresql mediapipe

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ml_metadata.proto import metadata_store_pb2 as mlmd
 from tfx.dsl.components.base.base_node import BaseNode
 from tfx.orchestration.data_types import RuntimeParameter
 from tfx.orchestration.pipeline import Pipeline
@@ -24,7 +25,7 @@ from components.selection.baseline import previous_blessed_model
 from components.selection.span_window import training_window
 from components.stock import ExampleValidator, StatisticsGen
 from pipelines.folders import RemoteLayout, RunLayout
-from pipelines.metadata_database import MetadataDatabase
+from pipelines.metadata_database import pipeline_name
 from schemas.config.config import Config
 from schemas.config.runtime_parameters import RUNTIME_PARAMETERS, default_value
 
@@ -36,7 +37,7 @@ def create_pipeline(
     *,
     compiled: bool = False,
     custom_jobs: bool = False,
-    database: MetadataDatabase | None = None,
+    connection: mlmd.ConnectionConfig | None = None,
     scratch: Path | None = None,
 ) -> Pipeline:
     """Creates the pipeline from a COCO data set to a pushed detector; no file of the data set is read.
@@ -55,7 +56,7 @@ def create_pipeline(
         config: whole configuration; the paths of a compiled pipeline are those of the containers.
         compiled: whether the pipeline will run in containers, not in this process.
         custom_jobs: whether the trainer may be a job of its own on Vertex AI.
-        database: metadata database, which TFX fills during a run; None: the caller has one, as a notebook.
+        connection: to the metadata database that TFX fills during a run; None: the caller has one, as a notebook.
         scratch: local folder for files of TFX; None: they are below `run.root`.
 
     Raises:
@@ -70,12 +71,12 @@ def create_pipeline(
             for name, default in parameters.items()
         }
     return Pipeline(
-        pipeline_name=config.run.name if database is None else database.pipeline_name(config),
+        pipeline_name=pipeline_name(config, layout.root),
         pipeline_root=layout.artifacts if scratch is None else str(scratch),
         components=_nodes(config, layout.root, parameters, trainer_job=_trainer_job(config) if custom_jobs else None),
         enable_cache=compiled,
         beam_pipeline_args=_remote_beam_args(config) if compiled else beam_arguments(config.run.beam_args),
-        metadata_connection_config=None if database is None else database.connection(),
+        metadata_connection_config=connection,
     )
 
 

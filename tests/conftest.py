@@ -12,7 +12,6 @@ from hypothesis import settings
 
 from tests.browser import Browser, find_browser, running_browser
 from tests.detection.inference.mediapipe.detector_process import Detect, detect, missing_library
-from tests.postgresql import PASSWORD, PASSWORD_VARIABLE, Server, find_programs, running_server
 from tests.storage_emulator.client import TENSORFLOW_ENVIRONMENT
 from tests.storage_emulator.fixture import gcs, storage_emulator
 from tests.vertex_service.fixture import vertex, vertex_over_rest
@@ -89,18 +88,6 @@ def browser() -> Iterator[Browser]:
         _miss("no browser to open pages in: run `make browser` as root, or install chromium")
     with running_browser(program) as running:
         yield running
-
-
-@pytest.fixture(scope="session")
-def postgresql() -> Iterator[Server]:
-    """A PostgreSQL server; without one installed it skips, and under CI fails."""
-    programs = find_programs()
-    if programs is None:
-        _miss("no PostgreSQL to keep metadata in: run `make postgresql` as root, or install postgresql")
-    os.environ[PASSWORD_VARIABLE] = PASSWORD
-    with running_server(programs) as running:
-        yield running
-    del os.environ[PASSWORD_VARIABLE]
 
 
 @pytest.fixture(scope="session")

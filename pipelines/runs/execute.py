@@ -18,7 +18,7 @@ from detection.storage.output_folders import scratch_tempdir
 from detection.training.distributed.cluster import CLUSTER_VARIABLES, cluster_from_environment
 from pipelines.console import quiet_run
 from pipelines.folders import RunLayout
-from pipelines.metadata_database import MetadataDatabase, passwords_hidden
+from pipelines.metadata_database import metadata_connection, open_store, passwords_hidden
 from pipelines.runs.history import OpenRun, RunHistory, recorded_run, require_id
 from pipelines.runs.run_log import local_log
 from pipelines.runs.run_record import DataRead
@@ -104,9 +104,9 @@ def _run_pipeline(config: Config, layout: RunLayout, open_run: OpenRun, *, ended
 
     run, attempt = open_run.record.id, open_run.record.attempt
     with scratch_tempdir() as scratch, passwords_hidden():
-        database = MetadataDatabase(config.run.metadata, root=layout.root, file=scratch / "metadata.sqlite")
-        database.open()
-        pipeline = create_pipeline(config, database=database, scratch=scratch / "pipeline")
+        connection = metadata_connection(config.run.metadata, scratch / "metadata.sqlite")
+        open_store(connection, config.run.metadata)
+        pipeline = create_pipeline(config, connection=connection, scratch=scratch / "pipeline")
         sweep(layout, [component.id for component in pipeline.components], ended)
         try:
             RUNNERS[open_run.record.runner](pipeline, f"{run}.{attempt}")

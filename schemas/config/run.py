@@ -182,7 +182,7 @@ class MetadataConfig(Section):
     """The ML Metadata database of local runs."""
 
     kind: Literal["sqlite", "postgresql", "mysql"] = Field(
-        "sqlite", description="sqlite: a file in run.root; postgresql, mysql: a server, also for several run.roots"
+        "sqlite", description="sqlite: a temporary file; postgresql, mysql: a server, also for several run.roots"
     )
     host: str | None = Field(
         None, min_length=1, description="name or address of the server; for postgresql also the folder of its socket"

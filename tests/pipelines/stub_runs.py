@@ -9,7 +9,7 @@ from typing import Any
 from tfx.orchestration.pipeline import Pipeline
 
 from components.run_report.report import component_states, executions
-from pipelines.metadata_database import MetadataDatabase
+from pipelines.metadata_database import metadata_connection
 from pipelines.runners.local import RUNNERS
 from schemas.config.run import MetadataConfig
 
@@ -18,13 +18,13 @@ def run_nodes(nodes: Sequence[Any], root: str | Path, *, runner: str = "local") 
     """Runs nodes as a pipeline; returns the state of each: "done" or "reused"."""
     run = uuid.uuid4().hex[:8]
     with tempfile.TemporaryDirectory() as scratch:
-        database = MetadataDatabase(MetadataConfig(), root=str(root), file=Path(scratch, "metadata.sqlite"))
+        connection = metadata_connection(MetadataConfig(), Path(scratch, "metadata.sqlite"))
         pipeline = Pipeline(
             pipeline_name="stubs",
             pipeline_root=f"{scratch}/pipeline",
             components=list(nodes),
             enable_cache=False,
-            metadata_connection_config=database.connection(),
+            metadata_connection_config=connection,
         )
         RUNNERS[runner](pipeline, f"{run}.1")
     states = component_states(executions(str(root), run, 1), [node.id for node in nodes])

@@ -6,17 +6,17 @@ from pathlib import Path
 import pytest
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 
-from pipelines.metadata_database import MetadataDatabase, passwords_hidden
+from pipelines.metadata_database import metadata_connection, open_store, passwords_hidden, pipeline_name
 from schemas.config.config_io import load_config
 from schemas.config.run import MetadataConfig
-from schemas.errors import ConfigError
+from schemas.errors import CocoflowError, ConfigError
 
 SECRET = 'se"cret\né'
 
 
-def _database(root: str = "/runs/a", **keys: object) -> MetadataDatabase:
+def _connection(**keys: object) -> mlmd.ConnectionConfig:
     values = {"database": "runs", "user": "me", "password_env": "SECRET"} | keys
-    return MetadataDatabase(MetadataConfig.model_validate(values), root=root, file="unused")
+    return metadata_connection(MetadataConfig.model_validate(values), Path("unused"))
 
 
 @pytest.fixture(autouse=True)
@@ -25,42 +25,47 @@ def secret(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_connections_are_what_the_keys_say() -> None:
-    postgresql = _database(kind="postgresql", host="db").connection().postgresql
+    postgresql = _connection(kind="postgresql", host="db").postgresql
     assert (postgresql.host, postgresql.port, postgresql.dbname, postgresql.user, postgresql.password) == (
         "db", "5432", "runs", "me", f"'{SECRET}'",
     )  # fmt: skip
-    assert _database(kind="postgresql", host="db", port=7).connection().postgresql.port == "7"
-    mysql = _database(kind="mysql", host="db").connection().mysql
+    assert _connection(kind="postgresql", host="db", port=7).postgresql.port == "7"
+    mysql = _connection(kind="mysql", host="db").mysql
     assert (mysql.host, mysql.port, mysql.database, mysql.user, mysql.password, mysql.socket) == (
         "db", 3306, "runs", "me", SECRET, "",
     )  # fmt: skip
-    socket = _database(kind="mysql", socket="/run/s", password_env=None).connection().mysql
+    socket = _connection(kind="mysql", socket="/run/s", password_env=None).mysql
     assert (socket.socket, socket.host, socket.port, socket.password) == ("/run/s", "", 0, "")
 
 
 def test_without_a_server_it_is_a_file(tmp_path: Path) -> None:
-    database = MetadataDatabase(MetadataConfig(), root="/runs/a", file=tmp_path / "m.sqlite")
-    assert database.connection().sqlite.filename_uri == str(tmp_path / "m.sqlite")
+    connection = metadata_connection(MetadataConfig(), tmp_path / "m.sqlite")
+    assert open_store(connection, MetadataConfig()).get_contexts() == []
+    assert (tmp_path / "m.sqlite").is_file()
 
 
-def test_each_root_has_pipelines_of_its_own_on_a_server(tmp_path: Path) -> None:
-    config = load_config(None, ["run.name=digits"])
-    first, second = (_database(root, kind="mysql", host="db") for root in ("/runs/a", "gs://runs/b"))
-    name = first.pipeline_name(config)
+def test_each_root_has_pipelines_of_its_own_on_a_server() -> None:
+    server = load_config(None, ["run.name=digits", "run.metadata={kind: mysql, host: db, database: d, user: u}"])
+    name = pipeline_name(server, "/runs/a")
     assert name.startswith("digits-")
-    assert name == _database("/runs/a", kind="mysql", host="db").pipeline_name(config)
-    assert name != second.pipeline_name(config)
-    file = MetadataDatabase(MetadataConfig(), root="/runs/a", file=tmp_path / "m.sqlite")
-    assert file.pipeline_name(config) == "digits"
+    assert name == pipeline_name(server, "/runs/a")
+    assert name != pipeline_name(server, "gs://runs/b")
+    assert pipeline_name(load_config(None, ["run.name=digits"]), "/runs/a") == "digits"
 
 
-def test_a_library_without_the_server_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Older:
-        DESCRIPTOR = mlmd.SqliteMetadataSourceConfig.DESCRIPTOR
+def test_a_missing_password_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SECRET")
+    with pytest.raises(ConfigError, match="password_env = SECRET: there is no such environment variable"):
+        _connection(kind="postgresql", host="db")
 
-    monkeypatch.setattr(mlmd, "ConnectionConfig", Older)
-    with pytest.raises(ConfigError, match=r"run\.metadata\.kind = postgresql: the installed ML Metadata does not"):
-        _database(kind="postgresql", host="db").connection()
+
+@pytest.mark.parametrize("kind", ["postgresql", "mysql"])
+def test_a_server_that_cannot_be_reached_is_named(kind: str) -> None:
+    values = {"kind": kind, "host": "127.0.0.1", "port": 1, "database": "runs", "user": "me"}
+    settings = MetadataConfig.model_validate(values)
+    named = rf"run\.metadata: the {kind} database runs at 127.0.0.1 cannot be reached.*run\.log.*password_env"
+    with pytest.raises(CocoflowError, match=named):
+        open_store(metadata_connection(settings, Path("unused")), settings)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +89,7 @@ def test_keys_that_do_not_fit_are_refused(keys: str, message: str) -> None:
 
 def test_a_printed_connection_has_no_password(caplog: pytest.LogCaptureFixture) -> None:
     logger = logging.getLogger("absl")
-    connection = _database(kind="postgresql", host="db").connection()
+    connection = _connection(kind="postgresql", host="db")
     caplog.set_level(logging.INFO, "absl")
     with passwords_hidden():
         logger.info("Using connection config:\n %s", connection)
@@ -102,5 +107,5 @@ def test_a_printed_connection_has_no_password(caplog: pytest.LogCaptureFixture) 
     [("me", "me"), ("it's", "it's"), ("my user", "'my user'"), ("a\\ b'c", r"'a\\ b\'c'"), ("'", r"'\''")],
 )
 def test_values_with_spaces_are_quoted_in_a_connection_string(user: str, quoted: str) -> None:
-    assert _database(kind="postgresql", host="db", user=user).connection().postgresql.user == quoted
-    assert _database(kind="mysql", host="db", user=user).connection().mysql.user == user
+    assert _connection(kind="postgresql", host="db", user=user).postgresql.user == quoted
+    assert _connection(kind="mysql", host="db", user=user).mysql.user == user

@@ -12,7 +12,7 @@ import pytest
 
 from components.coco_evaluator import executor as component
 from components.coco_evaluator.beam import evaluate as beam_evaluate
-from components.coco_evaluator.beam import sample
+from components.coco_evaluator.beam import models_pass, sample
 from detection.storage.files import exists, list_folder, walk_files
 from detection.storage.reading import read_bytes
 from schemas.artifacts import (
@@ -200,7 +200,7 @@ def test_a_killed_evaluator_leaves_no_verdict(gcs: Bucket, remote: Inputs, expec
     assert_whole(out, expected)
 
 
-# Ends a worker that touches what another process of the test wrote on this machine.
+# Ends a worker that touches what another process of the test wrote on this machine, and notes when it copies a model.
 _GUARD = """
 import os, sys
 
@@ -214,6 +214,8 @@ def guard(event, arguments):
             if full.startswith(tests + os.sep) and not full.startswith(own):
                 os.write(2, f"refused: {event} {full}".encode())
                 os._exit(77)
+            if event == "open" and full.endswith("saved_model.pb"):
+                open(own[0] + "/loaded", "w").close()
 
 sys.addaudithook(guard)
 """
@@ -238,17 +240,16 @@ def test_workers_share_nothing_but_the_bucket(
         export TEST_FOLDER={shlex.quote(str(tmp_path))} PYTHONPATH={shlex.quote(f"{guard}:{ROOT}")} &&
         exec {shlex.quote(sys.executable)} -m apache_beam.runners.worker.sdk_worker_main"""
 
-    def pipeline(executor: Any) -> beam.Pipeline:
+    def pipeline(beam_args: Any) -> beam.Pipeline:
         runner = FnApiRunner(SubprocessSDKEnvironment.from_command_string(" ".join(script.split())))
         return beam.Pipeline(runner=runner, options=PipelineOptions(["--direct_num_workers=2"]))
 
-    monkeypatch.setattr(component.Executor, "_make_beam_pipeline", pipeline)
+    monkeypatch.setattr(models_pass, "make_pipeline", pipeline)
     monkeypatch.setenv("TMPDIR", str(caller))
     monkeypatch.setenv("COCOFLOW_CACHE", str(caller / "cache"))
     monkeypatch.setattr("tempfile.tempdir", str(caller))
     monkeypatch.chdir(caller)
     evaluate(remote, f"{gcs.path}/out")
     assert_whole(f"{gcs.path}/out", expected)
-    loaded = [home for home in workers.iterdir() if list(home.glob("cache/*/content/Format-Serving/saved_model.pb"))]
-    assert len(loaded) >= 2
+    assert len(list(workers.glob("*/loaded"))) >= 2
     assert os.listdir(caller / "cache")  # the caller reads detections and sample from copies of its own

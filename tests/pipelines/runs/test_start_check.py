@@ -88,17 +88,17 @@ MISTAKES = {
     "levels that do not fit": (
         ["model.name=efficientdet-nano", "model.overrides={min_level: 5}"],
         2,
-        "its deepest level, 5, must be one of at least two",
+        "including the deepest level of the backbone, 5",
     ),
     "frozen by no name": (["train.freeze=[bone]"], 2, "train.freeze: 'bone' matches no variable"),
     "trained by no name": (["train.trainable=[bone]"], 2, "train.trainable: 'bone' matches no variable"),
-    "nothing left": (["train.freeze=['.*']"], 2, "leave nothing to train"),
+    "nothing left": (["train.freeze=['.*']"], 2, "leave no variable to train"),
     "decay left out by no name": (
         ["train.optimizer.weight_decay=1e-4", "train.optimizer.weight_decay_exclude=[bone]"],
         2,
         "train.optimizer.weight_decay_exclude: 'bone' matches no variable",
     ),
-    "crowds that cannot be left out": (["train.crowds=ignore"], 2, "tiny cannot leave crowds out"),
+    "crowds that cannot be left out": (["train.crowds=ignore"], 2, "tiny does not support ignored crowds"),
     "masks that validation would need": (
         ["train.validation={every: 5, metric: segm/AP}"],
         2,
@@ -122,7 +122,7 @@ MISTAKES = {
     "other categories": (
         ["train.init={checkpoint: OTHERS, fine_tune_type: full}"],
         1,
-        "full needs the same categories; only in the data set: 9; only in the checkpoint: ten",
+        "full requires equal categories; only in the data set: 9; only in the checkpoint: ten",
     ),
     "skipped by no name": (["train.init={checkpoint: GOOD, skip: [bone]}"], 2, "train.init.skip: 'bone' matches no"),
     "renamed by no name": (["train.init={checkpoint: GOOD, rename: [[x, y]]}"], 2, "'x' changes no name"),

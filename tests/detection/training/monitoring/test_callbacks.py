@@ -123,7 +123,7 @@ def test_truncated_instances_are_logged_once(tmp_path: Path, caplog: pytest.LogC
         for step in (1, 2):
             callbacks.after_window(_one_step(loss=1.0, instances_cut_off=3.0), step)
     (message,) = [record.getMessage() for record in caplog.records]
-    assert message.startswith("3 instances of the last steps' images were left out")
+    assert message.startswith("3 instances were dropped in the last steps")
     assert "model.max_instances" in message
 
 

@@ -202,7 +202,7 @@ def test_a_metric_without_objects_is_refused_before_training(data: Any) -> None:
     shards, _ = data
     split = ValidationSplit(RecordReader(shards), categories=CATEGORIES, batch_size=4)
     split.require_defined("APs")
-    with pytest.raises(DataError, match=r"validation\.metric=APl: cannot be measured, as none of the 11 images"):
+    with pytest.raises(DataError, match=r"validation\.metric=APl: undefined, because none of the 11 images"):
         split.require_defined("APl")
 
 

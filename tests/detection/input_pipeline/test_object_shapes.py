@@ -220,7 +220,9 @@ def test_what_cannot_be_read_is_named() -> None:
     unequal = _record(keypoint_x=[0.1, 0.2, 0.3], keypoint_y=[0.1, 0.2, 0.3])
     assert "keypoints cannot be shared out" in _refused(unequal, with_masks=False, num_keypoints=2)
     many = _packed({"keypoints": [1, 1, 2] * 3}, {})
-    assert "object 0 has 3 keypoints, the categories at most 2" in _refused(many, with_masks=False, num_keypoints=2)
+    assert "object 0 has 3 keypoints, but categories have at most 2" in _refused(
+        many, with_masks=False, num_keypoints=2
+    )
 
 
 def test_an_unknown_category_is_an_error_and_no_class_0() -> None:

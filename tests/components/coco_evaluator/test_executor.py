@@ -519,7 +519,7 @@ def test_errors(
         path.unlink()
     (imported / "Split-eval").rmdir()
     write_shards(imported, [tf.train.Example().SerializeToString()], 1)
-    assert "record without a name: the record lacks image/encoded, coco/annotations" in message_of("foreign", imported)
+    assert "record without a name: the record has no image/encoded, coco/annotations" in message_of("foreign", imported)
     (none / DATASET_JSON).write_text("{}")
     assert "no list `categories`" in message_of("dataset", none)
 

@@ -221,7 +221,7 @@ def test_a_report_is_one_page_that_needs_nothing_else(
     assert all(link.startswith(("data:image/", "#")) for link in page.links)
     assert "@import" not in page.text
     assert "url(" not in page.text
-    assert "bbox [70, 0, 50, 5] (x, y, width, height) lies outside the 80x40 image" in page.text
+    assert "bbox [70, 0, 50, 5] (x, y, width, height) is outside the 80x40 image" in page.text
     pictures = [base64.b64decode(link.split(",")[1]) for link in page.links if link.startswith("data:image/png")]
     assert len(pictures) == 1  # of the one issue
 

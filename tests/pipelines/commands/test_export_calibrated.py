@@ -153,7 +153,7 @@ def test_the_exported_scores_are_calibrated(
         ("--calibrate none", 1, "none: no such file or folder"),
         ("--calibrate DATA --calibrate-split test", 1, "no annotations of the split 'test'"),
         ("--calibrate EMPTY", 1, "EMPTY, split eval: no annotations to calibrate scores with. Name another split"),
-        ("--calibrate OTHER", 1, "OTHER: it lacks categories that the model"),
+        ("--calibrate OTHER", 1, "OTHER: categories of the model"),
         (
             "--calibrate DATA --set model.postprocess.score_threshold=1.0",
             1,

@@ -133,7 +133,7 @@ _ERRORS: list[tuple[str, tuple[Any, ...], Any, str]] = [
         "T3b1",
         r"DT: invalid segmentation: .*covers \d+ pixels, .* has 3072",
     ),
-    ("segm", (*_D, "segmentation", "counts"), "T3b1Zk2~", r"DT: invalid segmentation: .*'~' does not belong"),
+    ("segm", (*_D, "segmentation", "counts"), "T3b1Zk2~", r"DT: invalid segmentation: .*invalid character '~'"),
     ("segm", (*_D, "segmentation", "counts"), [9], r"DT: invalid segmentation: .*covers 9 pixels"),
     ("segm", (*_D, "bbox"), ..., rf"DT: missing bbox: {_FIRST}\. .*all of them one, or none"),
     ("segm", (*_D, "bbox"), [], rf"DT: invalid bbox: {_FIRST}"),

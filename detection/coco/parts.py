@@ -1,7 +1,7 @@
-"""An evaluation divided by category and area range, each part small enough for one worker.
+"""Divides an evaluation by category and area range into parts that fit one worker.
 
-Matching in COCO knows no other category and no other area range, so every metric of
-the whole follows from the parts, bit for bit.
+COCO matches each category and each area range independently, so every metric can be computed from
+the parts, bit for bit.
 """
 
 from collections import defaultdict
@@ -21,10 +21,10 @@ from schemas.errors import ConfigError
 
 
 class Part(NamedTuple):
-    """What of an evaluation one accumulator holds.
+    """Part of an evaluation for one accumulator.
 
-    category_id: None: all of them, the only choice where categories are not told apart.
-    area: name of an area range; None: all of them.
+    category_id: None: all categories, required with `use_cats` False.
+    area: name of an area range; None: all ranges.
     """
 
     category_id: int | None = None
@@ -35,38 +35,38 @@ WHOLE = Part()
 
 
 def parts_of(categories: Sequence[Entry], params: Params) -> list[Part]:
-    """The smallest parts that an evaluation has: one per category and area range."""
+    """Lists the smallest parts of an evaluation: one per category and area range."""
     ids: list[int | None] = sorted(category["id"] for category in categories) if params.use_cats else [None]
     return [Part(category_id, area) for category_id in ids for area in params.area_ranges]
 
 
 def part_params(part: Part, categories: Sequence[Entry], params: Params) -> Params:
-    """The params of a part: those of the whole with one area range, if it has one of its own.
+    """Returns the params of a part: with one area range, if the part has one.
 
     Raises:
         ConfigError: the evaluation has no such part.
     """
     if part.category_id is not None and not params.use_cats:
-        raise ConfigError(f"{part}: categories are not told apart, so the state cannot be divided by them.")
+        raise ConfigError(f"{part}: use_cats is False, so the state cannot be divided by category.")
     if part.category_id is not None and part.category_id not in {category["id"] for category in categories}:
-        raise ConfigError(f"{part}: no such category. Give one of the data set's ids.")
+        raise ConfigError(f"{part}: no such category. Specify one of the data set's ids.")
     if part.area is None:
         return params
     if part.area not in params.area_ranges:
-        raise ConfigError(f"{part}: no such area range, only {', '.join(params.area_ranges)}.")
+        raise ConfigError(f"{part}: no such area range; ranges are {', '.join(params.area_ranges)}.")
     return replace(params, area_ranges={part.area: params.area_ranges[part.area]})
 
 
 def metrics_of_parts(arrays: Mapping[Part, Arrays], categories: Sequence[Entry], params: Params) -> CocoMetrics:
-    """Puts the whole together.
+    """Combines the parts of an evaluation.
 
     Args:
-        arrays: each part's `MetricsAccumulator.arrays()`; together they are the whole.
-        categories: of the whole data set.
-        params: of the whole.
+        arrays: `MetricsAccumulator.arrays()` of each part; the parts must be complete.
+        categories: categories of the data set.
+        params: parameters of the evaluation.
 
     Raises:
-        ConfigError: a part is duplicate, missing or of another evaluation.
+        ConfigError: a part is duplicate, missing or from another evaluation.
     """
     ids = tuple(sorted(category["id"] for category in categories))
     areas = list(params.area_ranges)
@@ -84,8 +84,8 @@ def metrics_of_parts(arrays: Mapping[Part, Arrays], categories: Sequence[Entry],
         row, column = np.argwhere(filled != 1)[0]
         category = ids[row] if params.use_cats else None
         raise ConfigError(
-            f"{Part(category, areas[column])} is there {filled[row, column]} times among {len(arrays)} parts. "
-            "Give each part of the evaluation exactly once; one without any image, too."
+            f"{Part(category, areas[column])} is in {filled[row, column]} of {len(arrays)} parts. "
+            "Pass each part of the evaluation exactly once, also parts without images."
         )
     return metrics_from_arrays(whole, categories, params)
 
@@ -95,7 +95,7 @@ def _span(position: int) -> tuple[int, int]:
 
 
 def by_category(checked: Checked) -> dict[int, Checked]:
-    """Divides entries by category, each with the images that have some of it; orders are kept."""
+    """Divides entries by category, each with the images that have entries of it; keeps the order."""
     annotations: dict[int, list[Entry]] = defaultdict(list)
     for annotation in checked.annotations:
         annotations[annotation["category_id"]].append(annotation)
@@ -115,7 +115,7 @@ def by_category(checked: Checked) -> dict[int, Checked]:
 def _rows_by_category(rows: Rows) -> dict[int, Rows]:
     rows = rows[np.argsort(rows[:, 6], kind="stable")]
     category_ids, starts = np.unique(rows[:, 6], return_index=True)
-    # Without rows there is one partition, an empty one.
+    # Without rows there is one partition, which is empty.
     return dict(zip(category_ids.astype(int).tolist(), np.split(rows, starts[1:]), strict=False))
 
 

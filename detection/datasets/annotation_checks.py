@@ -42,12 +42,12 @@ def valid_annotations(annotations: Sequence[Entry], context: Context, issues: Im
     """Checks an image's annotations.
 
     Args:
-            annotations: entries of a COCO file, with a valid structure.
-            context: values to check against.
-            issues: receives the issues.
+        annotations: entries of a COCO file, with a valid structure.
+        context: values to check against.
+        issues: receives the issues.
 
     Returns:
-            The valid annotations: without those that policies drop, and with fixes applied.
+        The valid annotations: without those that policies drop, and with fixes applied.
     """
     kept: list[dict[str, Any]] = []
     repeats = _Repeats()

@@ -54,13 +54,13 @@ class ImageIssues:
         """Adds an issue.
 
         Args:
-                kind: a field of `IssuePolicies`.
-                message: what is wrong, and what to do.
-                annotation_id: None: the issue concerns the image.
-                fixable: whether the issue can be fixed; if not, `fix` becomes `drop`.
+            kind: a field of `IssuePolicies`.
+            message: what is wrong, and what to do.
+            annotation_id: None: the issue concerns the image.
+            fixable: whether the issue can be fixed; if not, `fix` becomes `drop`.
 
-        Returns:
-                The applied policy.
+            Returns:
+            The applied policy.
         """
         policy = self._policies.of(kind)
         if policy == "fix" and not fixable:

@@ -128,9 +128,5 @@ def _numbered(pairs: Iterable[Named]) -> Classes:
     if (None, None) in pairs:
         ids[None, None] = len(texts) + 1
         names[len(texts) + 1] = ONLY_CATEGORY
-    source = (
-        "the records' texts, numbered in sorted order because there are no labels"
-        if texts
-        else "no category in the records"
-    )
+    source = "the records' texts, numbered in sorted order, as there are no labels" if texts else "none in the records"
     return Classes(source, [{"id": identity, "name": name} for identity, name in names.items()], ids)

@@ -510,7 +510,7 @@ def test_errors(
     assert "ground truth of the examples: duplicate id: image 500" in message_of("twice", twice)
     with monkeypatch.context() as patched:
         patched.setattr(beam_evaluate, "_CHUNK", 1)
-        assert "image 500 comes more than once" in message_of("apart", twice, batch_size=1)
+        assert "image 500 was added more than once" in message_of("apart", twice, batch_size=1)
     none = write_examples(tmp_path / "none", {**ground_truth, "images": []})
     assert "no record. Evaluate on a split that has images." in message_of("none", none)
     assert "no SavedModel here" in message_of("model", examples, tmp_path / "no model")

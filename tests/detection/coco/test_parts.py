@@ -71,9 +71,9 @@ def test_a_part_keeps_what_is_its_own() -> None:
 @pytest.mark.parametrize(
     ("part", "params", "message"),
     [
-        (Part(2), make_params(use_cats=False), r"category_id=2.*: categories are not told apart"),
+        (Part(2), make_params(use_cats=False), r"category_id=2.*: use_cats is False"),
         (Part(3), make_params(), r"category_id=3.*: no such category"),
-        (Part(2, "tiny"), make_params(), r"area='tiny'\): no such area range, only all, small, medium, large"),
+        (Part(2, "tiny"), make_params(), r"area='tiny'\): no such area range; ranges are all, small, medium, large"),
     ],
 )
 def test_parts_that_are_none(part: Part, params: Any, message: str) -> None:
@@ -85,15 +85,15 @@ def test_each_part_once() -> None:
     categories, params = generate(0)[0]["categories"], make_params()
     arrays = {part: MetricsAccumulator(categories, part=part).arrays() for part in parts_of(categories, params)}
     taken = arrays.pop(Part(7, "medium"))
-    with pytest.raises(ConfigError, match=r"category_id=7, area='medium'\) is there 0 times among 15 parts"):
+    with pytest.raises(ConfigError, match=r"category_id=7, area='medium'\) is in 0 of 15 parts"):
         metrics_of_parts(arrays, categories, params)
     twice = {**arrays, Part(7, "medium"): taken, Part(7): MetricsAccumulator(categories, part=Part(7)).arrays()}
-    with pytest.raises(ConfigError, match=r"category_id=7, area='all'\) is there 2 times among 17 parts"):
+    with pytest.raises(ConfigError, match=r"category_id=7, area='all'\) is in 2 of 17 parts"):
         metrics_of_parts(twice, categories, params)
 
 
 def test_a_part_has_no_metrics() -> None:
-    with pytest.raises(ConfigError, match="has no metrics of the whole"):
+    with pytest.raises(ConfigError, match="has no metrics by itself"):
         MetricsAccumulator(generate(0)[0]["categories"], part=Part(2)).result()
 
 

@@ -111,8 +111,8 @@ def test_two_evaluations(
     assert call(*folders) == 0
     printed = capsys.readouterr().out
     assert "against A's" in printed
-    assert "interval" not in printed.split("There are no intervals")[0]
-    assert "Give it, too." in printed
+    assert "interval" not in printed.split("Intervals and images are missing")[0]
+    assert "Pass it, too." in printed
     assert call(*folders, "--ground-truth", tmp_path / "gt.json") == 0
     assert "95 % interval" in capsys.readouterr().out
 

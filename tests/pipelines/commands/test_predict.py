@@ -174,7 +174,7 @@ def test_errors(tmp_path: Path, model: Path) -> None:
     with pytest.raises(DataError, match=r"no image in .*empty: looked for \.bmp"):
         call(*given, "--images", tmp_path / "empty")
     other = write_ground_truth(tmp_path / "other.json", [{"id": 1, "file_name": "other.png"}])
-    with pytest.raises(DataError, match=r"other.json: lists none of the 1 images"):
+    with pytest.raises(DataError, match=r"other.json: has none of the 1 images"):
         call(*given, "--images", tmp_path / "in", "--ground-truth", other)
     nameless = write_ground_truth(tmp_path / "nameless.json", [{"id": 1}])
     with pytest.raises(DataError, match=r"nameless.json: missing file_name: image 1"):

@@ -222,7 +222,7 @@ def test_more_categories_than_an_evaluation_has_memory_for(
         path = tmp_path / "data" / "annotations" / f"instances_{name}.json"
         path.write_text(json.dumps({"images": [], "annotations": [], "categories": categories}))
     assert _call(command, tmp_path / "data", tmp_path / "out", *assignments) == 1
-    assert "6000 categories: an analysis (report, comparison) would take about" in capfd.readouterr().err
+    assert "6000 categories: an analysis (report, comparison) would need about" in capfd.readouterr().err
 
 
 def test_a_root_that_tfx_would_take_for_a_pattern_is_refused(

@@ -119,7 +119,7 @@ _ERRORS: list[tuple[str, tuple[Any, ...], Any, str]] = [
         r"GT: invalid segmentation: annotation 5: .*fewer than three points",
     ),
     ("segm", (*_A, "segmentation"), [[1, 2, 3, 4, math.nan, 6]], r"GT: invalid segmentation: annotation 5: .*NaN"),
-    ("segm", (*_A, "area"), ..., r"GT: missing area: annotation 5\. Masks have areas"),
+    ("segm", (*_A, "area"), ..., r"GT: missing area: annotation 5\. The area of a mask"),
     ("segm", (*_D, "segmentation"), ..., rf"DT: missing segmentation: {_FIRST}"),
     (
         "segm",
@@ -135,7 +135,7 @@ _ERRORS: list[tuple[str, tuple[Any, ...], Any, str]] = [
     ),
     ("segm", (*_D, "segmentation", "counts"), "T3b1Zk2~", r"DT: invalid segmentation: .*invalid character '~'"),
     ("segm", (*_D, "segmentation", "counts"), [9], r"DT: invalid segmentation: .*covers 9 pixels"),
-    ("segm", (*_D, "bbox"), ..., rf"DT: missing bbox: {_FIRST}\. .*all of them one, or none"),
+    ("segm", (*_D, "bbox"), ..., rf"DT: missing bbox: {_FIRST}\. .*one to all, or to none"),
     ("segm", (*_D, "bbox"), [], rf"DT: invalid bbox: {_FIRST}"),
     ("keypoints", (*_A, "keypoints"), [1, 2, 2], r"GT: invalid keypoints: annotation 5\. Each needs 17 times x, y"),
     ("keypoints", (*_A, "num_keypoints"), -1, r"GT: invalid num_keypoints: annotation 5"),

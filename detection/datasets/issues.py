@@ -59,7 +59,7 @@ class ImageIssues:
             annotation_id: None: the issue concerns the image.
             fixable: whether the issue can be fixed; if not, `fix` becomes `drop`.
 
-            Returns:
+        Returns:
             The applied policy.
         """
         policy = self._policies.of(kind)

@@ -196,7 +196,7 @@ def test_splits_of_other_tools_share_ids_and_categories(tmp_path: Path) -> None:
 def test_names_that_leave_the_folder_are_refused(tmp_path: Path, name: Any) -> None:
     shard = write_shard(tmp_path / "shards" / "s", [own_record({"id": 1, "file_name": name}, [])])
     (tmp_path / "shards" / DATASET_JSON).write_text(json.dumps(DATASET))
-    with pytest.raises(DataError, match=r"s, record 0: file_name .* leads out of the folder"):
+    with pytest.raises(DataError, match=r"s, record 0: file_name .* is outside of the folder"):
         call("--examples", shard, "--output", tmp_path / "out" / "x.json", "--images", tmp_path / "out" / "images")
     assert list((tmp_path / "out").iterdir()) == []
 

@@ -129,7 +129,7 @@ MISTAKES = {
     "no EMA weights": (
         ["train.init={checkpoint: PLAIN, weights: averaged}"],
         1,
-        "holds no EMA weights. Set train.init.weights=raw or auto",
+        "has no EMA weights. Set train.init.weights=raw or auto",
     ),
     "weights of no backbone": (["model.backbone_weights=imagenet"], 2, "tiny has no ImageNet weights"),
     "no weights file": (

@@ -79,7 +79,7 @@ def test_the_report_tells_what_is_amiss(tmp_path: Path) -> None:
     issues = [line.removeprefix("issue:      ") for line in lines if line.startswith("issue:")]
     assert issues == [
         f"different sizes in the record and in the image's header: 1, first {path}, record 1",
-        "image/encoded: not an image that can be read (no known format). Copy the file again or convert it anew.: "
+        "image/encoded: not a readable image (no known format). Copy the file again or convert it again.: "
         f"1, first {path}, record 2",
         f"different numbers of box corners: 1, first {path}, record 2",
         f"keypoints that cannot be assigned to the objects: 1, first {path}, record 3",

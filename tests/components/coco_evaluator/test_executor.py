@@ -513,7 +513,7 @@ def test_errors(
         assert "image 500 was added more than once" in message_of("apart", twice, batch_size=1)
     none = write_examples(tmp_path / "none", {**ground_truth, "images": []})
     assert "no record. Evaluate on a split that has images." in message_of("none", none)
-    assert "no SavedModel here" in message_of("model", examples, tmp_path / "no model")
+    assert "not a SavedModel" in message_of("model", examples, tmp_path / "no model")
     imported = write_examples(tmp_path / "foreign", {**ground_truth, "images": []}, shards=1)
     for path in (imported / "Split-eval").iterdir():
         path.unlink()

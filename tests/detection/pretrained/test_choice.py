@@ -139,5 +139,5 @@ def test_coco_is_refused_for_a_network_that_is_not_published() -> None:
 @pytest.mark.parametrize("value", ["coco", "imagenet", "none", "folder"])
 def test_two_keys_that_name_weights_are_refused(key: str, value: str) -> None:
     name = key.partition("=")[0]
-    with pytest.raises(ConfigError, match=rf"model\.weights = {value} and {name} both name initial weights"):
+    with pytest.raises(ConfigError, match=rf"model\.weights = {value} and {name} both set initial weights"):
         _config(key, f"model.weights={value}")

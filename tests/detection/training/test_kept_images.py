@@ -111,9 +111,9 @@ def test_too_few_images_choose_nothing_unless_asked_for(
 @pytest.mark.parametrize(
     ("section", "message"),
     [
-        ("{every: 1, split: train}", "images that are trained on cannot choose"),
-        ("{every: 1, split: eval, fraction: 0.2}", "fraction is for split: auto"),
-        ("{split: eval}", "split needs evaluations while training"),
+        ("{every: 1, split: train}", "training images cannot select a checkpoint"),
+        ("{every: 1, split: eval, fraction: 0.2}", "fraction requires split: auto"),
+        ("{split: eval}", "split requires evaluations during training"),
     ],
 )
 def test_keys_that_cannot_act_are_refused(section: str, message: str) -> None:

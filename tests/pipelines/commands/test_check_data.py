@@ -131,7 +131,7 @@ def category_without_annotations(root: Path, tree: dict[str, Any]) -> None:
             "{data}/annotations/instances_train.json (image 2, annotation 4): category_id 77 does not exist",
         ),
         (file_missing, ("image_missing", "fail"), "train: train/0/2.png (image 2): cannot read the image file"),
-        (file_cut_off, ("image_broken", "fail"), "train: train/0/2.png (image 2): the image file does not decode"),
+        (file_cut_off, ("image_broken", "fail"), "train: train/0/2.png (image 2): the image file cannot be decoded"),
         (
             same_pixels,
             ("image_duplicate", "keep"),
@@ -172,7 +172,7 @@ def test_policies_are_shown_and_of_many_issues_the_first(data: Path, capfd: pyte
     assert call("--data", data, "--set", "data.on_fault.box_outside=fix") == 3
     lines = capfd.readouterr().out.splitlines()
     (number,) = [n for n, line in enumerate(lines) if line.startswith("box_outside (10 issues, data.on_fault: fix): ")]
-    assert sum("lies outside the 80x40 image" in line for line in lines) == 5
+    assert sum("is outside the 80x40 image" in line for line in lines) == 5
     assert lines[number + 6] == "  ... and 5 more"
     assert lines[0] == "Yes, you can train on this: 10 issues of 1 kind, 10 fixed."
     at = lines.index("Images with most issues:")

@@ -49,7 +49,7 @@ def test_assignments_override_the_file(tmp_path: Path) -> None:
             ["train: schedule.warmup_steps = 1000", "steps = 1000"],
         ),
         ("train.augment.scale_min=3", ["train.augment: scale_min = 3.0 is above scale_max = 1.5"]),
-        ("train={jit_compile: true, deterministic: true}", ["train: jit_compile and deterministic exclude each other"]),
+        ("train={jit_compile: true, deterministic: true}", ["train: jit_compile and deterministic are exclusive"]),
         ("train.precision=float8", ["train.precision", "'float8'", "mixed_bfloat16"]),
         ("evaluate.thresholds.absolute.mAP=0.5", ["evaluate.thresholds.absolute.mAP", "AP50"]),
         (
@@ -58,16 +58,16 @@ def test_assignments_override_the_file(tmp_path: Path) -> None:
         ),
         (
             "evaluate={thresholds: {significant: [AP]}, analysis: {replicates: 0}}",
-            ["evaluate: thresholds.significant needs intervals; set analysis.replicates"],
+            ["evaluate: thresholds.significant requires intervals; set analysis.replicates"],
         ),
         (
             "evaluate={thresholds: {not_worse: [AP]}, analysis: {replicates: 0}}",
-            ["evaluate: thresholds.not_worse needs intervals; set analysis.replicates"],
+            ["evaluate: thresholds.not_worse requires intervals; set analysis.replicates"],
         ),
         ("evaluate.thresholds.not_worse=[mAP]", ["evaluate.thresholds.not_worse.0: 'mAP' is not", "AP50"]),
         (
             "evaluate={iou_types: [bbox, bbox]}",
-            ["evaluate.iou_types: name each IoU type once, such as [bbox, segm]"],
+            ["evaluate.iou_types: list each IoU type once, such as [bbox, segm]"],
         ),
         (
             "evaluate={iou_types: [bbox], thresholds: {absolute: {segm/AP: 0.1}}}",
@@ -75,10 +75,10 @@ def test_assignments_override_the_file(tmp_path: Path) -> None:
         ),
         (
             "data.splits.train.annotations=a.json",
-            ["data.splits.train", "annotations and images are needed, or records"],
+            ["data.splits.train", "set annotations and images, or records"],
         ),
         ("data.splits.train={records: a, images: b}", ["data.splits.train", "remove annotations and images"]),
-        ("data.split_ratios={train: 0.8, eval: 0.1}", ["data.split_ratios", "the fractions make 0.9, not 1"]),
+        ("data.split_ratios={train: 0.8, eval: 0.1}", ["data.split_ratios", "the sum of the fractions is 0.9, not 1"]),
         ("data.on_fault=skip", ["data.on_fault"]),
         ("data.on_fault.image_broken=keep", ["data.on_fault.image_broken", "'keep'", "'fail' or 'drop'"]),
         ("train.steps", ["expected key=value"]),

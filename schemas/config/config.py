@@ -285,7 +285,7 @@ class Config(Section):
             key = "run.root" if self.push.directory is None else "push.directory"
             raise ValueError(
                 f"push.vertex.model_registry: Vertex AI reads models from Cloud Storage, but {key} = {directory} is "
-                "not; set push.directory to a gs:// folder"
+                "elsewhere; set push.directory to a gs:// folder"
             )
         if self.run.vertex.project is None:  # the credentials of a container on Vertex AI belong to another project
             raise ValueError("push.vertex.model_registry requires a project; set run.vertex.project")

@@ -190,9 +190,9 @@ _HOSTILE = {
     "train: {schedule: {learning_rate: .inf}}": "train.schedule.learning_rate: inf is not finite",
     "train: {schedule: {learning_rate: 1e400}}": "train.schedule.learning_rate = '1e400'",
     "model: {overrides: {deep: [1, -.inf]}}": "model.overrides.deep[1]: -inf is not finite",
-    f"model: {'[' * 5000}": "nested more than 32 deep",
-    f"model: {'[' * 5000}{']' * 5000}": "nested more than 32 deep",
-    f"model: {'{a: ' * 5000}1{'}' * 5000}": "nested more than 32 deep",
+    f"model: {'[' * 5000}": "nested more than 32 levels deep",
+    f"model: {'[' * 5000}{']' * 5000}": "nested more than 32 levels deep",
+    f"model: {'{a: ' * 5000}1{'}' * 5000}": "nested more than 32 levels deep",
     "model: {overrides: {a: &x [*x]}}": "*x contains itself",
     f"model: [{'1, ' * 20_000}]": "more than 10000 values",
     'run: {root: "a\\0b"}': "run.root: 'a\\x00b' has a NUL character",
@@ -223,7 +223,7 @@ def test_hostile_text_is_refused_in_a_few_words(tmp_path: Path, text: str, part:
 
 def test_an_assignment_makes_no_deep_tree() -> None:
     for key in ("a." * 5000 + "b", "model.overrides." + "a." * 40 + "b"):
-        with pytest.raises(ConfigError, match="nested more than 32 deep"):
+        with pytest.raises(ConfigError, match="nested more than 32 levels deep"):
             load_config(None, [f"{key}=1"])
 
 

@@ -58,7 +58,7 @@ REMOTE = ("run.root=gs://bucket/run", "run.vertex.project=p", "push.vertex.model
         ([*REMOTE, "run.vertex.project=null"], "push.vertex.model_registry requires a project; set run.vertex.project"),
         (
             [*REMOTE, "push.directory=/srv/models"],
-            "Vertex AI reads models from Cloud Storage, and push.directory = /srv/models is not there",
+            "Vertex AI reads models from Cloud Storage, but push.directory = /srv/models is elsewhere",
         ),
     ],
 )

@@ -29,7 +29,7 @@ FIT = {"scale_min": 1.0, "scale_max": 1.0}
         ({"ssd_crop": {"probability": 1, "aspect_ratio_range": [0, 2]}}, "aspect_ratio_range starts at 0"),
         ({"ssd_crop": {"probability": 1, "min_overlaps": []}}, "at least 1 item"),
         ({"ssd_crop": {"probability": 1, "min_overlaps": [1.5]}}, "less than or equal to 1"),
-        ({"color": {"probability": 1, "contrast": [1.2, 0.8]}}, "from low to high"),
+        ({"color": {"probability": 1, "contrast": [1.2, 0.8]}}, "is not ascending"),
         ({"color": {"probability": 1.5}}, "less than or equal to 1"),
         ({"mosaic": {"probability": 1, "min_share": 0.6}}, "less than or equal to 0.5"),
         ({"autoaugment": "v0", "randaugment": {"layers": 1}}, "set one"),

@@ -1,4 +1,4 @@
-"""The vision library: usable alone, without TFX, Beam or KFP installed."""
+"""The vision library, independent of TFX, Beam and KFP."""
 
 from typing import TYPE_CHECKING, Literal
 
@@ -11,12 +11,12 @@ __all__ = ["load_detector"]
 
 
 def load_detector(path: "str | Path", *, weights: Literal["auto", "raw", "ema"] = "auto") -> "LoadedDetector":
-    """Loads a trained or imported detector as a function of normalised images.
+    """Loads a trained or imported detector as a function of normalized images.
 
     Args:
         path: local or remote model: the output of `train`, a checkpoint, a SavedModel of ours, or an
             imported model; see `detection.inference.restore.load_trained`.
-        weights: `ema`, `raw`, or `auto`: those that the training exports.
+        weights: `ema`, `raw`, or `auto`: the weights that the training exports.
 
     Returns:
         The network.  `model(images)` takes float32 [B, H, W, 3], RGB, (pixel - `model.pixel_mean`) /
@@ -26,7 +26,7 @@ def load_detector(path: "str | Path", *, weights: Literal["auto", "raw", "ema"] 
         to `rpn_score_p6` and `rpn_box_p2` to `rpn_box_p6`; the other heads need proposals.
 
     Raises:
-        DataError: see `detection.inference.restore.load_trained`.
+        DataError: the model cannot be loaded; see `detection.inference.restore.load_trained`.
     """
     from detection.inference.load import LoadedDetector
     from detection.inference.restore import load_trained

@@ -16,10 +16,10 @@ def read_config(path: str | Path, assignments: Sequence[str] = (), *, key: str =
     Args:
         path: local or remote YAML file.
         assignments: `--set` arguments.
-        key: flag that names the file, for messages.
+        key: flag for the file, for error messages.
 
     Raises:
-        ConfigError: see `load_config`; or a remote file cannot be read.
+        ConfigError: the file is unreadable or invalid; see `load_config`.
     """
     require_supported(path, key)
     if not is_remote(path):

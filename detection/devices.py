@@ -33,19 +33,19 @@ def describe_devices() -> str:
 def _describe_gpu(index: int, gpu: tf.config.PhysicalDevice) -> str:
     name = tf.config.experimental.get_device_details(gpu).get("device_name", gpu.name)
     size = ctypes.c_size_t()
-    # TensorFlow tells its own limit only, and takes that memory to do so.
+    # TensorFlow only reports its own limit, and allocates that memory to do so.
     if _load_error(DRIVER) is None and not ctypes.CDLL(DRIVER).cuDeviceTotalMem_v2(ctypes.byref(size), index):
         return f"GPU {index} {name} ({size.value / 1e9:.1f} GB)"
     return f"GPU {index} {name}"
 
 
 def has_gpu() -> bool:
-    """Tells whether the machine has a GPU, seen by TensorFlow or not; False if CUDA_VISIBLE_DEVICES hides it."""
+    """Returns whether the machine has a GPU, visible to TensorFlow or not; False if CUDA_VISIBLE_DEVICES hides it."""
     return _load_error(DRIVER) is None and ctypes.CDLL(DRIVER).cuInit(0) != _NO_DEVICE
 
 
 def host_memory() -> int:
-    """Returns the bytes of memory that this machine has, or its container may use."""
+    """Returns the memory of this machine or container in bytes."""
     limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     for path in _CONTAINER_LIMITS:
         with contextlib.suppress(OSError, ValueError):  # no such file, or `max`
@@ -57,10 +57,10 @@ def require_accelerator(wish: str) -> None:
     """Requires a GPU or TPU.
 
     Args:
-        wish: key and value that ask for it, for the message.
+        wish: key and value of the request, for the message.
 
     Raises:
-        ConfigError: TensorFlow sees none; the message has the reason.
+        ConfigError: TensorFlow has no GPU or TPU; the message has the reason.
     """
     if not any(device.device_type in ("GPU", "TPU") for device in tf.config.list_physical_devices()):
         raise ConfigError(
@@ -70,13 +70,13 @@ def require_accelerator(wish: str) -> None:
 
 
 def require_given_accelerator(environment: Mapping[str, str]) -> None:
-    """Requires the accelerator that `run.resources` gave the container of this process, if it gave one.
+    """Requires the accelerator that `run.resources` assigned to this container, if any.
 
     Args:
         environment: environment variables, such as `os.environ`.
 
     Raises:
-        ConfigError: TensorFlow sees none.
+        ConfigError: TensorFlow has no such accelerator.
     """
     if accelerator := environment.get(ACCELERATOR_VARIABLE):
         require_accelerator(f"this container was given {accelerator} ({ACCELERATOR_VARIABLE})")
@@ -91,7 +91,7 @@ def no_gpu_reason() -> str:
     errors = {name: error for name, error in load_gpu_libraries().items() if error is not None}
     driver = f"no NVIDIA driver ({errors.pop(DRIVER)})" if DRIVER in errors else _driver_error()
     missing = f"{', '.join(errors)} cannot be loaded ({next(iter(errors.values()))})" if errors else None
-    return "; ".join(filter(None, [driver, missing])) or "its own log has the reason"
+    return "; ".join(filter(None, [driver, missing])) or "see its log for the reason"
 
 
 def load_gpu_libraries() -> dict[str, str | None]:

@@ -1,4 +1,4 @@
-"""The types that the whole library passes around: labels, image infos, detections.
+"""Types shared by the library: labels, image infos, detections.
 
 All are named tuples of tensors that pass `tf.data`, `tf.function` and `tf.distribute`
 unchanged; an optional field is None.  Shapes are static: padding plus validity masks.
@@ -12,11 +12,11 @@ ResizeMode = Literal["fit", "stretch", "short_side"]
 
 
 class Resizing(NamedTuple):
-    """How an image of any size is scaled into the network's input; the rest of the input is padding.
+    """Resizing of an image of any size to the network's input; the rest of the input is padding.
 
     size: (height, width) in pixels of the part of the input that an image may fill.
     mode: `fit`: the largest scale at which the image fits, sizes rounded down; `stretch`:
-        exactly to `size`, whatever the aspect; `short_side`: the short side to `short_side`
+        exactly to `size`, ignoring the aspect ratio; `short_side`: the short side to `short_side`
         pixels, but no side above `long_side` or `size`, sizes rounded to the nearest.
     short_side: pixels; for `short_side` only.
     long_side: pixels; for `short_side` only.
@@ -41,8 +41,7 @@ class Labels(NamedTuple):
         COCO's 0 (not labelled, or outside the input: then all three are 0), 1 or 2; None
         for a detector without keypoints.
     crowds: bool [B, N], True for boxes around groups of objects without boxes of their
-        own: anchors inside count neither as object nor as background; None if crowds
-        are left out.
+        own: anchors inside are neither objects nor background; None: no crowds.
     weights: float32 [B, N], >= 0, factor of the loss of each object; None: all are 1.
     """
 
@@ -60,7 +59,7 @@ class ImageInfo(NamedTuple):
 
     original_size: float32 [B, 2], (height, width) of the encoded image in pixels.
     scale: float32 [B, 2], (y, x): input pixel = original pixel * scale.
-        The image lies at the input's top-left corner, the rest is padding.
+        The image is at the top left of the input, the rest is padding.
     """
 
     original_size: tf.Tensor
@@ -74,7 +73,7 @@ class Detections(NamedTuple):
         image: 0 <= min <= max <= 1.
     scores: float32 [B, N], 0 beyond `num`.
     classes: int32 [B, N], contiguous class index.
-    num: int32 [B], how many rows count.
+    num: int32 [B], number of valid rows.
     masks: float32 [B, N, m, m], probabilities within each box (see `detection.ops.masks`);
         None for a detector without masks.
     keypoints: float32 [B, N, K, 3], (y, x, score), normalised to the original image; None
@@ -92,7 +91,7 @@ class Detections(NamedTuple):
 class AnchorOutputs(NamedTuple):
     """Outputs of a detector for each of its A anchors.
 
-    deltas: float32 [B, A, 4], (ty, tx, th, tw), see `detection.ops.boxes`.
+    deltas: float32 [B, A, 4], (ty, tx, th, tw), as defined in `detection.ops.boxes`.
     logits: float32 [B, A, C].
     """
 
@@ -104,7 +103,7 @@ class RawDetections(NamedTuple):
     """Boxes and scores of all A anchors, before non-maximum suppression.
 
     boxes: float32 [B, A, 4], (ymin, xmin, ymax, xmax), normalised to the original image;
-        they may reach beyond it.
+        they may extend beyond it.
     scores: float32 [B, A, C], probability of each class.
     """
 

@@ -31,7 +31,7 @@ The full configuration of a run, defaults included, is saved beside its model as
 
 `make docs` generates this page from the configuration classes.
 """
-_TYPES = {"string": "text", "integer": "whole number", "number": "number", "boolean": "`true`, `false`"}
+_TYPES = {"string": "string", "integer": "integer", "number": "number", "boolean": "`true`, `false`"}
 _BOUNDS = {"exclusiveMinimum": ">", "minimum": ">=", "ge": ">=", "exclusiveMaximum": "<", "maximum": "<="}
 _GREATEST = 2**31  # bounds from here on are those of the machine
 _MARK = re.compile(r"^<!-- table: (.+) -->\n(?:\|.*\n)*", re.MULTILINE)

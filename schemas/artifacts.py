@@ -11,13 +11,13 @@ QUARANTINE_JSONL = "quarantine.jsonl"  # one JSON object per dropped image or an
 DATA_REPORT_HTML = "data_report.html"  # statistics and issues of the data set
 
 # Beside every model.
-CONFIG_YAML = "config.yaml"  # whole configuration
-# Categories of the data set, in the order of the network's classes; `name` is null for an output without a category.
-SERVING_DIR = "Format-Serving"  # in a Model artifact: its SavedModel, where TFX looks for one
+CONFIG_YAML = "config.yaml"  # complete configuration
+# Categories of the data set, in the order of the network's classes; `name` is null for a class without a category.
+SERVING_DIR = "Format-Serving"  # in a Model artifact: its SavedModel, at the path that TFX uses
 LABELS_JSON = "categories.json"
-INIT_REPORT_JSON = "init_report.json"  # variables that a warm start loaded and skipped: `InitReport.as_json`
+INIT_REPORT_JSON = "init_report.json"  # loaded and skipped variables of a warm start: `InitReport.as_json`
 
-IMPORT_JSON = "import.json"  # of an imported model: source, weights, unused variables; `ImportedModel.report`
+IMPORT_JSON = "import.json"  # source, weights and unused variables of an imported model: `ImportedModel.report`
 
 # Of published weights: {"name", "weights", "origin", "licence", ...}; in a fetched model's folder, and in
 # EXTRA_FILES of a model that was trained from them.
@@ -28,11 +28,11 @@ LOGS = "logs"  # TensorBoard summaries
 TRAINING_JSON = "training.json"  # {"training": name, "files": {path: SHA-256}} of a finished training, in the ModelRun
 NONFINITE = "nonfinite"  # step-<number>/: batches with NaN or infinity
 SAVED_MODEL = "saved_model"
-VALIDATION = "validation"  # evaluations while training: HISTORY_JSON, and the best checkpoint in BEST
+VALIDATION = "validation"  # evaluations during training: HISTORY_JSON, and the best checkpoint in BEST
 FOLLOW = "follow"  # the same, by a process that follows the checkpoints
 HISTORY_JSON = "history.json"  # [{"step", "metrics"}], by ascending step
-BEST = "best"  # ckpt-<step> and its METRICS_JSON, which names the step and, as `chosen_on`, the images that chose it
-SAVED_MODEL_FILE = "saved_model.pb"  # written last: without it no folder is a SavedModel
+BEST = "best"  # ckpt-<step> and its METRICS_JSON, with the step and, as `chosen_on`, the images that it was selected on
+SAVED_MODEL_FILE = "saved_model.pb"  # written last: a folder without it is not a SavedModel
 EXTRA_FILES = "assets.extra"  # inside a SavedModel: our files, copied with it
 CHECKSUMS_JSON = "checksums.json"  # in EXTRA_FILES: {path in the SavedModel: SHA-256}, without EXTRA_FILES
 EXPORTED_FROM_JSON = "training.json"  # in EXTRA_FILES: {"step", "weights", "chosen_on"}, see `ExportedFrom`
@@ -43,10 +43,10 @@ WARMUP_REQUESTS = "tf_serving_warmup_requests"  # TFRecord of PredictionLog; TF 
 SCORE_THRESHOLDS_JSON = "score_thresholds.json"  # `detection.inference.score_thresholds.ScoreThresholds`
 ROLLBACK_JSON = "rollback.json"  # of a version that a rollback published: `pushed_versions.Rollback`
 
-# Keys in our checkpoints.  Below the first two lie weights, in a dictionary by variable path.
+# Keys in our checkpoints.  The first two contain weights, in a dictionary by variable path.
 MODEL_PART = "model"  # raw weights
 EMA_PART = "ema"  # EMA weights
-LOSSES_PART = "losses"  # statistics of the losses, if there are any: no weights
+LOSSES_PART = "losses"  # statistics of the losses, if any; not weights
 STEP_PART = "step"  # number of training steps
 LITERT_FILE = "model.tflite"  # a detector exported to LiteRT, with MODEL_JSON and EXTRA_FILES beside it
 MEDIAPIPE_FILE = "mediapipe.tflite"  # in EXTRA_FILES of a pushed version: the same for MediaPipe Tasks
@@ -71,15 +71,15 @@ REFUSED_JSON = "refused.json"
 POINTER_JSON = "pushed.json"
 VALIDATION_JSON = "validation.json"  # what was compared before the push: `validate.Validation`
 
-# An artifact that stands for artifacts of earlier runs.
+# An artifact that refers to artifacts of earlier runs.
 RESOLVED_JSON = "resolved.json"  # {"artifacts": [{"uri", ...}]}, see `components.history`
 
 # The folder of one run.
-HISTORY = "history"  # records of runs and of what they made: see `pipelines.runs.history`, `components.history`
+HISTORY = "history"  # records of runs and of their artifacts: see `pipelines.runs.history`, `components.history`
 TRAINING = "training"  # working folders of trainings, from which a killed one resumes
 SUMMARY_JSON = "summary.json"
 
 
 def split_dir(split: str) -> str:
-    """Returns the folder of a split inside an `Examples` artifact, as TFX names it."""
+    """Returns TFX's name of the folder of a split in an `Examples` artifact."""
     return f"Split-{split}"

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from schemas.errors import ConfigError
 
-# Those of `detection.models.registry`.
+# Detectors of `detection.models.registry`.
 DETECTORS: tuple[str, ...] = (
     *(f"efficientdet-{size}" for size in ("nano", "d0", "d1", "d2", "d3", "d4", "d5", "d6", "d7", "d7x")),
     *(f"efficientdet-lite{size}" for size in ("0", "1", "2", "3", "3x", "4")),
@@ -15,21 +15,21 @@ DETECTORS: tuple[str, ...] = (
         for size in ("nano", "r18", "r34", "r50", "r101", "r152")
     ),
 )
-_NEAR = 0.5  # similarity by difflib; below it, a name is no misspelling
+_NEAR = 0.5  # min similarity (difflib) of a misspelled name
 
 
 def require_detector(name: str, *, key: str = "model.name") -> None:
     """Requires the name of a detector.
 
     Raises:
-        ConfigError: there is no such detector; the message has the nearest name or all.
+        ConfigError: unknown detector; the message has the nearest name or all names.
     """
     if name not in DETECTORS:
         raise ConfigError(f"{key} = {name!r}: no such detector. {nearest_or_all(name, DETECTORS)}")
 
 
 def nearest_or_all(name: str, known: Sequence[str]) -> str:
-    """Returns a sentence with the known name that `name` resembles, or with all if it resembles none.
+    """Returns a sentence with the most similar known name, or with all names if none is similar.
 
     >>> nearest_or_all("efficientdet-d00", ["efficientdet-d0", "mask-rcnn-r50"])
     'The nearest is efficientdet-d0.'

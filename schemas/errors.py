@@ -1,7 +1,7 @@
 """Errors that a user can fix.
 
-Every message says what is wrong, where (file, id, key) and what to do.  The program prints
-it without a traceback; any other error is a bug and shows one.
+Every message states the error, its place (file, id, key) and the remedy.  The program prints
+it without a traceback; any other error is a bug and has a traceback.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ class DataError(CocoflowError):
 
 
 class RefusedModelError(DataError):
-    """A blessed model that does not serve what was evaluated."""
+    """A blessed model whose served outputs differ from the evaluated ones."""
 
 
 _BY_NAME = {kind.__name__: kind for kind in (CocoflowError, ConfigError, DataError, RefusedModelError)}
@@ -40,19 +40,19 @@ _IN_TRACEBACK = re.compile(
 
 _INTERRUPTED = re.compile(r"(?:^|\n)KeyboardInterrupt(?: \[while running |\s*(?:\n|\Z))")
 
-# Failures of the disk, which arise anywhere as an OSError, or as a text of TensorFlow.
+# Disk failures, which occur anywhere as an OSError or a message of TensorFlow.
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 _DISK_WORDS = "|".join(re.escape(os.strerror(number)) for number in _DISK_ERRORS)
 _DISK_TEXT = re.compile(rf"(?:(?<!\S)(/[^;\n]+); )?({_DISK_WORDS})(?:: '([^'\n]+)')?")
 
-_BEAM_TRAIL = re.compile(r" \[while running '[^']*'\]$")  # Beam adds it to a worker's message
+_BEAM_TRAIL = re.compile(r" \[while running '[^']*'\]$")  # suffix of a worker's message, added by Beam
 
 
 def find_user_error(error: BaseException) -> CocoflowError | None:
-    """Returns the `CocoflowError` that caused `error`, or one about the disk; None: a bug.
+    """Returns the `CocoflowError` that caused `error`, or a disk error; None: a bug.
 
     Follows `__cause__` and `__context__`.  Beam wraps a worker's exception in a
-    `RuntimeError` with the text of its traceback, so that text is searched as well.
+    `RuntimeError` with the text of its traceback, which is searched as well.
     """
     for current in causes(error):
         if isinstance(current, CocoflowError):
@@ -78,7 +78,7 @@ def disk_refusal(error: BaseException) -> str | None:
     """Returns the message of a full, read-only or broken disk, with the file if known; None: another error.
 
     Args:
-        error: an `OSError`, or an error with such a text of Python or TensorFlow.
+        error: an `OSError`, or an error with such a message of Python or TensorFlow.
     """
     if isinstance(error, OSError) and error.errno in _DISK_ERRORS:
         return f"{error.strerror} ({error.filename})" if error.filename else f"{error.strerror}"
@@ -91,14 +91,14 @@ def disk_refusal(error: BaseException) -> str | None:
 
 @contextlib.contextmanager
 def disk_refusals_explained(what: str, *, advice: str) -> Iterator[None]:
-    """Turns the block's error of a full, read-only or broken disk into one for the user.
+    """Converts errors of a full, read-only or broken disk in the block to user errors.
 
     Args:
-        what: what the block writes, for the message.
-        advice: what is kept and what to do.
+        what: name of the written files in the message.
+        advice: remedy, and the files that are kept.
 
     Raises:
-        CocoflowError: the disk refused.
+        CocoflowError: the disk is full, read-only or broken.
     """
     try:
         yield

@@ -1,7 +1,7 @@
 """Keys of the records (`tf.train.Example`, one per image) in an `Examples` artifact.
 
-The `image/...` keys are those that the TF Object Detection API and google/automl
-write and read, so their readers understand our records and ours theirs.
+The `image/...` keys are those of the TF Object Detection API and google/automl, so
+records are compatible in both directions.
 """
 
 ENCODED = "image/encoded"  # bytes [1]: the original image file
@@ -23,6 +23,6 @@ IS_CROWD = "image/object/is_crowd"  # int64 [N]: 0 or 1
 AREA = "image/object/area"  # float [N]: square pixels, COCO's `area`
 
 # bytes [1]: zlib-compressed UTF-8 JSON {"image": {...}, "annotations": [...]} with the
-# image's entries exactly as in the COCO file.  Evaluation reads them, and so is exact to the
-# last bit; compressed, they stay small in statistics, too.
+# image's entries exactly as in the COCO file.  Evaluation reads them and is therefore exact;
+# compression also keeps them small in statistics.
 COCO = "coco/annotations"

@@ -1,6 +1,6 @@
 """COCO's and LVIS' metrics: name, array, IoU threshold, area range and number of detections of each.
 
-Source: `summarize` of pycocotools' cocoeval.py, with one error of it corrected: its AP
+Source: `summarize` of pycocotools' cocoeval.py, with one error corrected: its AP
 is -1 whenever the largest `max_dets` is not 100 (20 for keypoints); and LVIS' eval.py.
 """
 
@@ -22,13 +22,13 @@ FREQUENCIES = {"r": "rare", "c": "common", "f": "frequent"}  # of LVIS' categori
 class MetricDefinition:
     """One metric: the mean over the defined values of a part of an array.
 
-    name: as it appears in files, tables and thresholds.
+    name: name in files, tables and thresholds.
     array: precision gives an AP, recall an AR.
     area: name of the area range.
-    iou: the only IoU threshold counted; None: the mean over all.
-    max_dets: which of the `max_dets`, by position.
+    iou: IoU threshold; None: mean over all.
+    max_dets: index into `max_dets`.
     frequency: LVIS' rare (`r`), common or frequent categories only; None: all.
-    standard: whether it is one of COCOeval's, or LVISEval's, `stats`.
+    standard: whether it is in the `stats` of COCOeval or LVISEval.
     """
 
     name: str
@@ -90,7 +90,7 @@ METRIC_DEFINITIONS: Mapping[str, tuple[MetricDefinition, ...]] = {
     "keypoints": coco_metrics("keypoints", KEYPOINT_MAX_DETS),
 }
 
-# A name without an IoU type is of the first one evaluated.
+# A name without an IoU type has the first evaluated type.
 _NAMES = [metric.name for metric in METRIC_DEFINITIONS["bbox"]]
 _NAMES += [f"{iou_type}/{metric.name}" for iou_type, metrics in METRIC_DEFINITIONS.items() for metric in metrics]
 
@@ -101,12 +101,12 @@ def _known(name: str) -> str:
     return name
 
 
-# Type of a configuration key that takes the name of one of COCO's metrics, such as `AP` or `segm/AP`.
+# Type of a configuration key for the name of a COCO metric, such as `AP` or `segm/AP`.
 MetricName = Annotated[str, AfterValidator(_known), WithJsonSchema({"type": "string"})]
 
 
 def metrics_by_iou_type(metrics: Mapping[str, float]) -> dict[str, Any]:
-    """Returns the metrics with those of further IoU types under their type.
+    """Returns the metrics, nesting those of further IoU types under the type.
 
     >>> metrics_by_iou_type({"AP": 0.5, "segm/AP": 0.4})
     {'AP': 0.5, 'segm': {'AP': 0.4}}

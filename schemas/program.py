@@ -1,4 +1,4 @@
-"""The program's version, the commands of installed programs, and how to install what is missing."""
+"""The program's version, the commands of installed programs, and installation hints."""
 
 import importlib.util
 import shlex
@@ -11,7 +11,7 @@ from schemas.errors import ConfigError
 PROGRAM = "cocoflow"
 VERSION = "0.1.0"
 SCRIPT = "pipeline_runner.py"  # the same program in a source tree
-# Extra of pyproject.toml -> modules that it installs; other modules come with every installation.
+# Extra of pyproject.toml -> its modules; other modules are always installed.
 EXTRAS = {
     "tfx": (
         "google.cloud.aiplatform",
@@ -34,14 +34,14 @@ EXTRAS = {
 def program_command() -> str:
     """Returns the command of this program as it was called.
 
-    It works in the same folder and shell, even if the environment is not activated: `cocoflow` is on the PATH,
+    It works in the same folder and shell, also without activating the environment: `cocoflow` is on the PATH,
     `.venv/bin/cocoflow` or `.venv/bin/python pipeline_runner.py` is not.
     """
     called = Path(sys.argv[0])
     if called.name == SCRIPT:
         return shlex.join([sys.orig_argv[0], sys.argv[0]])
     if called.name != PROGRAM:
-        return installed_command(PROGRAM)  # another program has imported this one
+        return installed_command(PROGRAM)  # imported by another program
     return PROGRAM if _is_found(called) else shlex.quote(sys.argv[0])
 
 
@@ -55,14 +55,14 @@ def require_module(name: str) -> None:
     """Requires a top-level module of an extra, before it is imported.
 
     Raises:
-        ConfigError: it is not installed.
+        ConfigError: the module is not installed.
     """
     if importlib.util.find_spec(name) is None:
         raise ConfigError(f"No module named {name!r}. {install_hint(name)}")
 
 
 def install_hint(module: str) -> str:
-    """Says how to install a missing module: in a source tree, or with the wheel."""
+    """Returns the instruction to install a missing module, in a source tree or with the wheel."""
     if Path(__file__).parents[1].joinpath("environment.sh").exists():
         return "Install the environment with `make env`, and activate it in this shell: `source .venv/bin/activate`."
     wheel = f"{PROGRAM}-{VERSION}-py3-none-any.whl"

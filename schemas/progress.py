@@ -1,4 +1,4 @@
-"""Progress of long work: an attribute of a log record, which displays draw as a bar."""
+"""Progress of long work: an attribute of a log record, displayed as a bar."""
 
 from typing import NamedTuple
 
@@ -6,11 +6,11 @@ PROGRESS_ATTRIBUTE = "progress"
 
 
 class WorkProgress(NamedTuple):
-    """Progress of one piece of work.
+    """Progress of one task.
 
-    work: name of the work, for displays that show no pipeline nodes.
+    work: name of the task, for displays without pipeline nodes.
     done: steps or images.
-    total: in the same unit; None: unknown.
+    total: total of the same unit; None: unknown.
     note: text beside the bar.
     """
 

@@ -5,7 +5,7 @@ import reprlib
 from typing import Any
 
 LENGTH = 80  # max characters of a quoted value
-_MAX_BITS = 256  # of an integer written in full
+_MAX_BITS = 256  # of an integer shown in full
 
 _SHORT = reprlib.Repr()
 _SHORT.maxlist = _SHORT.maxtuple = _SHORT.maxdict = 6
@@ -14,7 +14,7 @@ _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = LENGTH
 
 
 def quoted(value: Any) -> str:
-    r"""Returns the repr of a value, cut to `LENGTH` characters, in time independent of its size.
+    r"""Returns the repr of a value, truncated to `LENGTH` characters, in time independent of its size.
 
     >>> quoted("two\x1b[31m lines\n")
     "'two\\x1b[31m lines\\n'"
@@ -30,7 +30,7 @@ def quoted(value: Any) -> str:
 
 
 def quoted_json(value: Any) -> str:
-    """Returns a value of a JSON file as JSON, cut to `LENGTH` characters.
+    """Returns a value of a JSON file as JSON, truncated to `LENGTH` characters.
 
     >>> quoted_json({"id": None})
     '{"id": null}'
@@ -38,7 +38,7 @@ def quoted_json(value: Any) -> str:
     try:
         text = json.dumps(value, default=str)
     except ValueError:  # an integer of thousands of digits
-        text = f"a {type(value).__name__} that is too long to be shown"
+        text = f"a {type(value).__name__} that is too long to show"
     return text if len(text) <= LENGTH else f"{text[: LENGTH - 3]}..."
 
 
@@ -57,7 +57,7 @@ def printable(text: str) -> str:
 
 
 def one_line(text: object) -> str:
-    r"""Escapes as `printable`, and line feeds as well, so that the text stays on its line.
+    r"""Escapes like `printable`, and also line feeds.
 
     >>> one_line("a\nerror: b.jpg")
     'a\\nerror: b.jpg'

@@ -1,9 +1,9 @@
-"""Names of the scalars that training and evaluation write to TensorBoard, equal so that both share a chart."""
+"""Names of the TensorBoard scalars of training and evaluation, equal so that both share a chart."""
 
 from collections.abc import Collection
 
-TOTAL_LOSS = "loss"  # key of the sum of all loss terms, beside the terms
-GRADIENT_NORM = "gradient_norm"  # of all variables together; with "/" and a variable's path, of that variable
+TOTAL_LOSS = "loss"  # key of the sum of all losses, beside the losses
+GRADIENT_NORM = "gradient_norm"  # of all variables; with "/" and a variable's path: of one variable
 GRADIENT_HISTOGRAM = "gradient"  # with "/" and a variable's path
 TRUNCATED = "instances_cut_off"  # instances beyond model.max_instances
 
@@ -23,7 +23,7 @@ _OTHERS = frozenset(
 )
 
 
-# Tags of the TF Object Detection API for terms of the same quantity.
+# Tags of the TF Object Detection API for the same losses.
 _LOSS_TAGS = {
     TOTAL_LOSS: "Loss/total_loss",
     "l2_loss": "Loss/regularization_loss",
@@ -37,11 +37,11 @@ def loss_tags(terms: Collection[str]) -> dict[str, str]:
     """Returns the tags of a detector's loss terms and of `TOTAL_LOSS`.
 
     Source: the TF Object Detection API's `model_lib_v2.py`, `ssd_meta_arch.py` and
-    `faster_rcnn_meta_arch.py`.  Terms that it does not have, such as `box_iou_loss`, keep
-    their names; those of a cascade's later stages have the number of the stage, `_2` and so on.
+    `faster_rcnn_meta_arch.py`.  Other terms, such as `box_iou_loss`, keep
+    their names; those of later cascade stages have the suffix `_2` and so on.
 
     Args:
-        terms: all terms; those of an RPN tell a detector of two stages.
+        terms: all terms; terms of an RPN imply a two-stage detector.
     """
     heads = "Loss/BoxClassifierLoss/" if "rpn_box_loss" in terms else "Loss/"
     return {term: _LOSS_TAGS.get(term) or _head_tag(term, heads) for term in terms}
@@ -60,5 +60,5 @@ def training_tags(names: Collection[str]) -> dict[str, str]:
 
 
 def is_variable_norm(name: str) -> bool:
-    """Tells whether `name` is the norm of one variable's gradient."""
+    """Returns whether `name` is the norm of one variable's gradient."""
     return name.startswith(f"{GRADIENT_NORM}/")

@@ -1,4 +1,4 @@
-"""Signatures of the exported SavedModel: names of inputs and outputs, on which clients of a model server rely."""
+"""Signatures of the exported SavedModel: names of inputs and outputs, as used by clients of a model server."""
 
 ENCODED_SIGNATURE = "serving_default"  # encoded images of any size
 PIXEL_SIGNATURE = "serving_images"  # one uint8 batch
@@ -9,21 +9,21 @@ EXAMPLES = "examples"  # string [B]
 
 BOXES = "detection_boxes"  # float32 [B, N, 4]: ymin, xmin, ymax, xmax, 0..1
 SCORES = "detection_scores"  # float32 [B, N], best first
-CLASSES = "detection_classes"  # int64 [B, N]: the data set's own category ids
+CLASSES = "detection_classes"  # int64 [B, N]: category ids of the data set
 COUNT = "num_detections"  # int32 [B]: valid rows per image
-VALID = "valid"  # bool [B], of `serving_default` and `serving_examples`: False for an image that does not decode
+VALID = "valid"  # bool [B], of `serving_default` and `serving_examples`: False for an undecodable image
 
 # Outputs of a model without non-maximum suppression, instead of those above; the names of the TF Object Detection API.
 RAW_BOXES = "raw_detection_boxes"  # float32 [B, A, 4]: ymin, xmin, ymax, xmax; 0..1 is the image, not clipped to it
 RAW_SCORES = "raw_detection_scores"  # float32 [B, A, C]: probabilities of the classes, in the order of LABELS_JSON
 
-# Outputs of a LiteRT file that leaves decoding and suppression to MediaPipe Tasks.
+# Outputs of a LiteRT file without decoding and suppression, which MediaPipe Tasks does.
 BOX_DELTAS = "box_deltas"  # float32 [1, A, 4]: ty, tx, th, tw of the anchors in the file's metadata
 CLASS_LOGITS = "class_logits"  # float32 [1, A, C]
 
 # Outputs of detectors with masks or keypoints.
 # Crops: float32 [B, N, 28, 28], probabilities within each box.  Pasted: uint8 [B, N, H, W], 1 inside; H, W are those of
-# the largest image of the batch, smaller images lie at the top left.  RLE: string [B, N], the compressed counts of
+# the largest image of the batch; smaller images are at the top left.  RLE: string [B, N], the compressed counts of
 # COCO's RLE in each image's own size; empty for padding.
 MASKS = "detection_masks"
 KEYPOINTS = "detection_keypoints"  # float32 [B, N, K, 3]: y, x (0..1), score

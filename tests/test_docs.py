@@ -127,9 +127,7 @@ def test_each_default_can_be_set_as_it_stands_in_the_table(assignment: str) -> N
 def test_the_parameters_of_a_compiled_pipeline() -> None:
     rows = tables("docs/runners.md")["parameter", "key", "value"]
     assert [row[:2] for row in rows] == [[name, one.key] for name, one in RUNTIME_PARAMETERS.items()]
-    assert [row[2].startswith("whole number") for row in rows] == [
-        one.kind is int for one in RUNTIME_PARAMETERS.values()
-    ]
+    assert [row[2].startswith("integer") for row in rows] == [one.kind is int for one in RUNTIME_PARAMETERS.values()]
 
 
 def test_the_options_of_postprocessing() -> None:

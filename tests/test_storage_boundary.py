@@ -32,7 +32,7 @@ LOCAL_ONLY = {
     "detection/datasets/json_stream.py": "copies that storage made",
     "detection/devices.py": "a file of the kernel",
     "detection/images/files.py": "local images, whose links must not lead out of their folder; storage reads others",
-    "detection/inference/export/litert.py": "a temporary folder for the process that converts",
+    "detection/inference/export/litert.py": "a temporary folder for the conversion process",
     "detection/inference/export/client.py": "runs alone, without the package",
     "detection/inference/model_files.py": "a module of the package",
     "detection/inference/serving_check.py": "the result file of a process that imports nothing of ours",

@@ -1,1 +1,1 @@
-"""What an evaluation tells beyond its metrics: error types, calibration, confidence intervals, comparisons."""
+"""Analysis of an evaluation beyond its metrics: error types, calibration, confidence intervals, comparisons."""

@@ -32,23 +32,23 @@ def analyse(
 ) -> Analysis:
     """Analyses an evaluation.
 
-    Equal images, ground truth and detections give an equal analysis, whatever the order of
-    the images.  Keypoints have no confusion matrix and no label-error candidates: both
-    compare categories by boxes, which detected keypoints do not have.
+    The analysis does not depend on the order of the images.  Keypoints have no confusion matrix
+    and no label-error candidates: both compare categories by boxes, which detected keypoints do
+    not have.
 
     Args:
         ground_truth: COCO tree: images, annotations, categories.
         detections: COCO results, or for boxes rows [N, 7]: image_id, x, y, width,
             height, score, category_id.
         params: parameters of the evaluation, with `use_cats`.
-        total_images: number of images evaluated, if `ground_truth` holds only a sample
-            of them (see `sample_rank`); the metrics are then the sample's.
+        total_images: number of evaluated images, if `ground_truth` has only a sample of them
+            (by `sample_rank`); the metrics are then those of the sample.
         baseline: another model's detections on the same images.
         options: options of the analysis; default `AnalysisConfig()`.
 
     Raises:
         ConfigError: `params` without `use_cats`, or without the IoU threshold of `options`.
-        DataError: see `detection.coco.validation.checks`.
+        DataError: ground truth or detections are invalid.
     """
     options = options or AnalysisConfig()
     models = [("detections", detections)]

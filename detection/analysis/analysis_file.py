@@ -1,7 +1,7 @@
 """The analysis of an evaluation: its types, and reading and writing of `analysis.json`.
 
-All are plain values: `dataclasses.asdict` gives the file's content.  Boxes are COCO's: x, y,
-width, height in pixels of the image.
+All are plain values: `dataclasses.asdict` gives the file's content.  Boxes are in COCO's format:
+x, y, width, height in pixels of the image.
 """
 
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from detection.storage.atomic import write_bytes
 from detection.storage.json_files import not_of_this_version, parse_file
 from schemas.quoting import quoted
 
-# As TIDE (Bolya et al., ECCV 2020) names them.
+# Names of TIDE (Bolya et al., ECCV 2020).
 ERROR_TYPES = {
     "Cls": "classification error",
     "Loc": "localisation error",
@@ -29,8 +29,8 @@ ERROR_TYPES = {
 class ImageSample:
     """The images analysed.
 
-    images: their number.
-    of: number of images evaluated; more than `images` if a sample was analysed.
+    images: number of analysed images.
+    of: number of evaluated images; more than `images` if a sample was analysed.
     seed: seed of the sample.
     """
 
@@ -41,7 +41,7 @@ class ImageSample:
 
 @dataclass(frozen=True)
 class OperatingPoint:
-    """The score threshold with the highest F1 at the analysis' IoU, and the metrics there."""
+    """The score threshold with the highest F1 at the analysis' IoU, and its metrics."""
 
     score: float
     precision: float
@@ -51,11 +51,11 @@ class OperatingPoint:
 
 @dataclass(frozen=True)
 class Interval:
-    """A metric, or a difference of two, with the bounds of its bootstrap interval; low <= value <= high.
+    """A metric, or a difference of two, with its bootstrap interval; low <= value <= high.
 
-    See `intervals.interval`.
+    `detection.analysis.bootstrap.interval` computes it.
 
-    probability: fraction of the bootstrap replicates above 0, shifted as the interval is.
+    probability: fraction of the bootstrap replicates above 0, shifted like the interval.
     """
 
     value: float
@@ -68,19 +68,19 @@ class Interval:
 class Category:
     """One row of the per-category table.
 
-    metrics: name (AP, AP50, AP75, APs, APm, APl, AR100 or what the params have) -> value, -1 undefined.
-    baseline_metrics: the baseline's; empty without one.
+    metrics: name (AP, AP50, AP75, APs, APm, APl, AR100, or those of the params) -> value, -1 undefined.
+    baseline_metrics: metrics of the baseline; empty without one.
     ground_truth: number of annotated instances, without crowds and ignored ones.
     images: number of images with such instances.
-    detections: number of detections of this category, whatever their scores.
+    detections: number of detections of this category, with any score.
     best: operating point; None without ground truth or a true positive.
-    precision: at the analysis' IoU and recall 0, 0.01, ... 1; empty without ground truth.
-    calibration_error: expected calibration error; None without detections, and if scores
+    precision: precision at the analysis' IoU and recall 0, 0.01, ... 1; empty without ground truth.
+    calibration_error: expected calibration error; None without detections, or if scores
         are not probabilities.
     errors: error type -> count at the analysis' IoU and score: false positives of this
         category, and (`Miss`) its missed ground truth.
-    ap_difference: AP minus the baseline's, with its interval; None without a baseline or replicates, and if
-        one is undefined.
+    ap_difference: AP minus the baseline's, with its interval; None without a baseline or replicates, or if
+        either AP is undefined.
     """
 
     id: int
@@ -102,10 +102,10 @@ class Confusion:
     """Confusion matrix: ground truth against detections of any category, at one IoU and one score threshold.
 
     Each of the best `max_dets` detections per image is matched, by descending score, with the
-    unmatched annotation that it overlaps most; crowds are left out.
+    unmatched annotation that it overlaps most; crowds are ignored.
 
-    matrix: [K + 1][K + 1] counts; rows are the category of the ground truth, columns that of
-        the detection, the last row unmatched detections, the last column unmatched ground
+    matrix: [K + 1][K + 1] counts; rows are categories of the ground truth, columns of the
+        detections, the last row unmatched detections, the last column unmatched ground
         truth.
     """
 
@@ -119,10 +119,10 @@ class Confusion:
 class ErrorType:
     """Errors of one of `ERROR_TYPES`.
 
-    For keypoints the overlap with ground truth of the same category is the keypoint similarity.
+    For keypoints, the overlap with ground truth of the same category is the keypoint similarity.
 
-    count: number of detections of any score (for `Miss`: of annotations) of this type.
-    ap_gain: AP50 gained if this type alone were fixed (TIDE's dAP).
+    count: number of detections with any score (for `Miss`: annotations) of this type.
+    ap_gain: AP50 gained by fixing this type alone (TIDE's dAP).
     """
 
     name: str
@@ -145,8 +145,8 @@ class Bin:
 class Calibration:
     """Scores against precision at the analysis' IoU.
 
-    expected_error: mean gap between the two, weighted by the bins' counts (ECE).
-    max_error: max gap of a bin (MCE).
+    expected_error: mean gap between the two, weighted by the counts of the bins (ECE).
+    max_error: max gap over the bins (MCE).
     """
 
     expected_error: float
@@ -158,7 +158,7 @@ class Calibration:
 class SizeBucket:
     """Ground truth by the square root of its area: [low, high) pixels; high 0: no upper bound.
 
-    metrics: AP, AP50, AR100 (or what the params have for it) for instances of this size; -1 without any.
+    metrics: AP, AP50, AR100 (or the params' equivalents) for instances of this size; -1 without any.
     """
 
     low: float
@@ -169,13 +169,13 @@ class SizeBucket:
 
 @dataclass(frozen=True)
 class Box:
-    """An annotation or a detection in a picture.
+    """An annotation or a detection on a picture.
 
     score: None for an annotation.
-    status: ground truth: `matched`, `Miss`, `crowd` (and others that need not be found);
+    status: ground truth: `matched`, `Miss`, `crowd` (or otherwise ignored);
         detection: `TP`, one of `ERROR_TYPES`, or `ignored` (it matches ignored
         ground truth, or is not among the best `max_dets`).
-    mask: compressed RLE in the size of the image, if masks were compared; None: there is none.
+    mask: compressed RLE of the image's size; None: no masks were compared.
     """
 
     category_id: int
@@ -187,13 +187,13 @@ class Box:
 
 @dataclass(frozen=True)
 class ImageResult:
-    """One image: its ground truth, and its detections of at least the analysis' score threshold.
+    """One image: its ground truth, and its detections above the analysis' score threshold.
 
-    width, height: pixels; 0 if the ground truth lacks them.
+    width, height: pixels; 0 if missing in the ground truth.
     tp, fp: numbers of detections.
-    fn: number of annotations without a matching detection of that score.
-    ground_truth: its annotations in their order.
-    detections: by descending score.
+    fn: number of annotations without a matching detection above the threshold.
+    ground_truth: annotations, in order.
+    detections: detections by descending score.
     """
 
     image_id: int
@@ -213,7 +213,7 @@ class LabelError:
 
     kind: `missing` (a confident detection without an object) or `class` (a confident
         detection of another class on an object).
-    annotated_category_id: None where there is no object.
+    annotated_category_id: None if there is no object.
     """
 
     kind: str
@@ -229,9 +229,9 @@ class LabelError:
 class MaskOverlap:
     """Overlaps of detected masks with the ground truth that they match.
 
-    matches: number of true positives at the analysis' IoU, of any score.
-    mask_iou, boundary_iou: means over these; None without any.
-    poor_boundaries: number of these with a mask IoU of at least 0.75 and a Boundary IoU below 0.5.
+    matches: number of true positives at the analysis' IoU, with any score.
+    mask_iou, boundary_iou: means over the true positives; None if there are none.
+    poor_boundaries: true positives with a mask IoU of at least 0.75 and a Boundary IoU below 0.5.
     """
 
     matches: int
@@ -242,7 +242,7 @@ class MaskOverlap:
 
 @dataclass(frozen=True)
 class MaskMatch:
-    """A true positive, with its mask and that of the ground truth."""
+    """A true positive, with its mask and the mask of the ground truth."""
 
     image_id: int
     file_name: str
@@ -254,11 +254,11 @@ class MaskMatch:
 
 @dataclass(frozen=True)
 class Boundaries:
-    """Boundary IoU (Cheng et al., CVPR 2021) of the true positives; boundaries are 2 % of the image's diagonal wide.
+    """Boundary IoU (Cheng et al., CVPR 2021) of the true positives; the boundary width is 2 % of the image's diagonal.
 
     areas: name of an area range of the evaluation ("all", "small", ...) -> overlaps.
-    categories: category id -> overlaps, without categories that have no true positive.
-    worst: the true positives with the lowest Boundary IoU, the lowest first.
+    categories: category id -> overlaps, for categories with a true positive.
+    worst: true positives with the lowest Boundary IoU, in ascending order.
     """
 
     areas: dict[str, MaskOverlap]
@@ -268,24 +268,24 @@ class Boundaries:
 
 @dataclass(frozen=True)
 class Analysis:
-    """Everything that `analysis.json` holds.
+    """Content of `analysis.json`.
 
-    metrics, baseline_metrics: of the whole evaluation and of the baseline's (empty without one).
+    metrics, baseline_metrics: metrics on all images, and those of the baseline (empty without one).
     intervals: metric -> its value on the sample and its interval at `confidence`,
-        without undefined metrics; empty without replicates.
+        for defined metrics; empty without replicates.
     differences: metric -> candidate minus baseline; empty without a baseline.
     iou: IoU threshold of TP and FP.
-    score: detections below it are left out of confusion, pictures and label-error candidates.
+    score: min score of detections in confusion, pictures and label-error candidates.
     recall: recall values of the curves.
     curves: name of the IoU thresholds ("0.50", "0.75", "0.50:0.95") -> mean precision
         over categories at `recall`.
-    confusion: None for keypoints, whose similarity is not defined across categories.
-    calibration: None without detections, and if scores are not probabilities.
+    confusion: None for keypoints, as their similarity is not defined across categories.
+    calibration: None without detections, or if scores are not probabilities.
     label_errors: most confident first; empty for keypoints.
-    worst: images with most errors, the worst first.
-    examples: error type -> images that show it, the most confident first.
+    worst: images with the most errors, in descending order.
+    examples: error type -> images with such errors, the most confident first.
     losses: mean loss terms on the split; empty if not computed.
-    operating_point: the one score threshold for all categories with the highest F1;
+    operating_point: the score threshold for all categories with the highest F1;
         None without a true positive.
     boundaries: None unless masks were evaluated.
     others: analyses by further IoU types of the same detections; the first one's metrics have no prefix.
@@ -318,12 +318,12 @@ class Analysis:
 
     @property
     def of_all_types(self) -> list["Analysis"]:
-        """This analysis and those by further IoU types."""
+        """Returns this analysis and those of further IoU types."""
         return [self, *self.others]
 
     @property
     def all_differences(self) -> dict[str, Interval]:
-        """Differences of all IoU types, those of further ones as `segm/AP`."""
+        """Differences of all IoU types, with a prefix such as `segm/AP` for further types."""
         named = {f"{one.iou_type}/{name}": value for one in self.others for name, value in one.differences.items()}
         return self.differences | named
 
@@ -332,7 +332,7 @@ _FORMAT = TypeAdapter(Analysis)
 
 
 def write_analysis(path: str | Path, analysis: Analysis) -> None:
-    """Writes an analysis as JSON, whole or not at all.
+    """Writes an analysis as JSON, atomically.
 
     Raises:
         DataError: the file cannot be written.
@@ -341,7 +341,7 @@ def write_analysis(path: str | Path, analysis: Analysis) -> None:
 
 
 def read_analysis(path: str | Path) -> Analysis:
-    """Reads what `write_analysis` wrote.
+    """Reads a file written by `write_analysis`.
 
     Raises:
         DataError: the file cannot be read, or is not an analysis; the message names the key.
@@ -354,5 +354,5 @@ def read_analysis(path: str | Path) -> Analysis:
             problem = f"errors: {quoted(names)}, expected {', '.join(ERROR_TYPES)}"
             raise not_of_this_version(path, "an analysis", problem)
         if len(set(ids)) < len(ids):
-            raise not_of_this_version(path, "an analysis", "categories: an id is there more than once")
+            raise not_of_this_version(path, "an analysis", "categories: duplicate id")
     return analysis

@@ -1,11 +1,11 @@
 """Bootstrap intervals of metrics and of their differences between two models.
 
-Images are drawn with replacement.  An image drawn twice counts twice, as if there were two of
-it: with integer weights in the sums behind precision and recall this is exact, but for the order
-of detections of equal score in one image.  The engine's own `compare` counts repeated images once,
-so its intervals are about a quarter too narrow.  Merging the engine's states of single images, with
-copies of them, gives the same metrics as this module, but takes 12 times as long for 5,000 images
-with COCO's 80 categories, and 70 times as long and 7 GB with LVIS' 1,203.
+Images are drawn with replacement.  An image drawn twice counts as two images: integer weights in
+the sums behind precision and recall give the exact result, except for the order of detections
+with equal scores in one image.  The engine's own `compare` counts repeated images once, so its
+intervals are about a quarter too narrow.  Merging the engine's states of single images and copies
+gives the same metrics as this module, but takes 12 times as long for 5,000 images with COCO's 80
+categories, and 70 times as long and 7 GB with LVIS' 1,203.
 """
 
 from collections.abc import Iterator, Mapping
@@ -27,7 +27,7 @@ from schemas.config.evaluate import AnalysisConfig
 Weights = npt.NDArray[np.uint8]
 Sums = npt.NDArray[np.integer[Any]]
 
-_BLOCK = 2_000_000  # elements of an array that lives while a category is summed up
+_BLOCK = 2_000_000  # max elements of a temporary array
 
 Key = TypeVar("Key")  # a metric's name, or a category's id
 
@@ -45,7 +45,7 @@ class Resampled:
 
 
 def draw_images(count: int, replicates: int, seed: int) -> Weights:
-    """How often each of `count` images is drawn in each replicate of as many draws, uint8 [B, count]."""
+    """Draws bootstrap samples: image counts per replicate, uint8 [B, count]."""
     generator = np.random.default_rng(seed)
     draws = np.empty((replicates, count), np.uint8)
     for replicate in range(replicates):
@@ -54,7 +54,7 @@ def draw_images(count: int, replicates: int, seed: int) -> Weights:
 
 
 def resample(evaluated: Evaluated, weights: Weights) -> Resampled:
-    """Evaluates again with weights [B, I] of the images: how often each one counts."""
+    """Evaluates again with weights [B, I] of the images, the number of times that each is drawn."""
     ground_truth, detections, params = evaluated.ground_truth, evaluated.detections, evaluated.params
     pairs = candidate_pairs(ground_truth, detections, evaluated.geometry.overlaps, params)
     matches = match(ground_truth, detections, evaluated.geometry.areas, pairs, params)
@@ -79,7 +79,7 @@ def resample(evaluated: Evaluated, weights: Weights) -> Resampled:
 
 
 class _Sums:
-    """The detections of each category by descending score, and the sums over them."""
+    """The detections of each category by descending score, and weighted sums over them."""
 
     def __init__(
         self, ground_truth: GroundTruth, detections: DetectionColumns, matches: Matches, params: Params
@@ -90,7 +90,7 @@ class _Sums:
         self._params = params
         self._recalls = np.linspace(0.0, 1.0, RECALLS)
         counted = np.flatnonzero(matches.ranks < params.max_dets[-1])
-        # Equal scores: images by ascending id, as COCOeval lines them up, and in an image by rank.
+        # Equal scores: by ascending image id, as in COCOeval, and by rank within an image.
         keys = (
             matches.ranks[counted],
             detections.image[counted],
@@ -103,17 +103,17 @@ class _Sums:
         self._candidate[matches.detection] = np.arange(len(matches.detection))
 
     def blocks(self, category: int, replicates: int) -> Iterator[slice]:
-        """Yields slices of the replicates, each summed up at once."""
+        """Yields slices of the replicates to sum up at once."""
         size = max(1, _BLOCK // max(1, self._ends[category + 1] - self._ends[category]))
         return (slice(start, start + size) for start in range(0, replicates, size))
 
     def of_category(self, category: int, weights: Weights) -> tuple[FloatArray, FloatArray]:
-        """AP [B, T, A] and recall [B, T, A, M] of one category; NaN without ground truth."""
+        """Computes AP [B, T, A] and recall [B, T, A, M] of one category; NaN without ground truth."""
         detections = self._order[self._ends[category] : self._ends[category + 1]]
         candidates = self._candidate[detections]
         near = candidates >= 0
         far, close = detections[~near], detections[near]
-        far_above = np.cumsum(~near)[near]  # how many of the far ones are above each of the close ones
+        far_above = np.cumsum(~near)[near]  # number of far detections above each close one
         tp, ignored = self._matches.tp[candidates[near]], self._matches.ignored[candidates[near]]
         far_weights, close_weights = weights[:, self._detections.image[far]], weights[:, self._detections.image[close]]
         _, thresholds, areas = tp.shape
@@ -136,11 +136,11 @@ class _Sums:
         return precision, recall
 
     def _average_precision(self, weights: Weights, above: Sums, total: Sums) -> FloatArray:
-        """COCO's AP, the mean of the precision at 101 recalls, [B].
+        """Computes COCO's AP, the mean of the precision at 101 recalls, [B].
 
         Args:
-            weights: [B, H] of the TP by descending score.
-            above: [B, H], weight of TP and FP down to each of these.
+            weights: [B, H], weights of the TP by descending score.
+            above: [B, H], sum of the weights of TP and FP down to each TP.
             total: [B], weight of the ground truth.
         """
         tp_weight = np.cumsum(weights, axis=1, dtype=np.int32)
@@ -151,24 +151,24 @@ class _Sums:
         return np.where(total > 0, mean, np.nan)
 
     def _recall(self, weights: Weights, ranks: IntArray, total: Sums) -> FloatArray:
-        """Recall [B, M] with each number of best detections an image; arguments as above."""
+        """Computes recall [B, M] for each `max_dets`; arguments as in `_average_precision`."""
         hits = np.stack([weights[:, ranks < most].sum(axis=1) for most in self._params.max_dets], axis=1)
         return np.where(total > 0, hits.T / np.maximum(total, 1), np.nan).T
 
 
 def _running(weights: Weights) -> Sums:
-    """Sums of the first 0, 1, 2, ... columns, int32 [B, N + 1]."""
+    """Returns the sums of the first 0, 1, 2, ... columns, int32 [B, N + 1]."""
     sums = np.zeros((weights.shape[0], weights.shape[1] + 1), np.int32)
     np.cumsum(weights, axis=1, dtype=np.int32, out=sums[:, 1:])
     return sums
 
 
 def interval(value: float, replicates: FloatArray, confidence: float, *, min_value: float) -> Interval | None:
-    """Interval of the replicates, shifted so that their median is the value.
+    """Computes the interval of the replicates, shifted so that their median is the value.
 
-    Resampling raises AP: of images drawn twice the best precision at each recall is
-    taken among fewer. With many categories this bias is more than the spread, so the
-    plain percentiles would leave the value itself out.
+    Resampling raises AP: with duplicate images, the max precision at each recall is taken over fewer
+    distinct ones. With many categories this bias exceeds the spread, so the plain percentiles would
+    not contain the value.
 
     Args:
         value: a metric, or the difference of two.
@@ -191,7 +191,7 @@ def interval(value: float, replicates: FloatArray, confidence: float, *, min_val
 def metric_intervals(
     metrics: Mapping[Key, float], replicates: Mapping[Key, FloatArray], confidence: float
 ) -> dict[Key, Interval]:
-    """Intervals of metrics; those that are undefined are left out."""
+    """Computes intervals of the defined metrics."""
     defined = {name: value for name, value in metrics.items() if value != UNDEFINED}
     return _intervals(defined, replicates, confidence, min_value=0.0)
 
@@ -203,7 +203,7 @@ def difference_intervals(
     replicates_before: Mapping[Key, FloatArray],
     confidence: float,
 ) -> dict[Key, Interval]:
-    """Intervals of `metrics` minus `before`, from replicates of the same images; undefined metrics are left out."""
+    """Computes intervals of `metrics` minus `before` from replicates of the same images, for defined metrics."""
     differences = {
         name: value - before[name] for name, value in metrics.items() if UNDEFINED not in (value, before[name])
     }
@@ -222,11 +222,11 @@ def _intervals(
 
 @dataclass(frozen=True)
 class Intervals:
-    """Intervals; empty without replicates, images or (differences, categories) a baseline.
+    """Intervals; empty without replicates or images, `differences` and `categories` also without a baseline.
 
-    metrics: by name.
-    differences: candidate minus baseline, by the metric's name.
-    categories: the same of the AP of each category, by its id.
+    metrics: intervals by metric name.
+    differences: candidate minus baseline, by metric name.
+    categories: difference of AP per category, by category id.
     """
 
     metrics: dict[str, Interval] = field(default_factory=dict)
@@ -235,10 +235,7 @@ class Intervals:
 
 
 def bootstrap(candidate: Evaluated, baseline: Evaluated | None, options: AnalysisConfig) -> Intervals:
-    """Draws images with replacement, as many as there are, and evaluates each draw.
-
-    Undefined metrics are left out.
-    """
+    """Draws images with replacement, as many as there are, and evaluates each draw; only defined metrics."""
     if not options.replicates or not candidate.ground_truth.images:
         return Intervals()
     weights = draw_images(len(candidate.ground_truth.images), options.replicates, options.seed)
@@ -261,7 +258,7 @@ def bootstrap(candidate: Evaluated, baseline: Evaluated | None, options: Analysi
 
 
 def _precisions(evaluated: Evaluated) -> dict[int, float]:
-    """AP by category id, -1 where undefined."""
+    """Returns AP by category id, -1 if undefined."""
     rows = category_metrics(evaluated.arrays, evaluated.params)
     return {category["id"]: row["AP"] for category, row in zip(evaluated.ground_truth.categories, rows, strict=True)}
 

@@ -1,4 +1,4 @@
-"""Boundary IoU of matched masks: how well the outlines of detections follow those of the ground truth.
+"""Boundary IoU of matched masks: measures how well the outlines of detections follow the ground truth.
 
 Source: Cheng et al., "Boundary IoU: Improving Object-Centric Image Segmentation Evaluation", CVPR 2021.
 """
@@ -18,8 +18,8 @@ from detection.coco.params import FloatArray, IntArray
 from detection.datasets.masks import compressed_rle, decode_counts
 from schemas.config.evaluate import AnalysisConfig
 
-DILATION_RATIO = 0.02  # of the image's diagonal, as in the paper
-GOOD_MASK, POOR_BOUNDARY = 0.75, 0.5  # mask IoU of at least, boundary IoU below
+DILATION_RATIO = 0.02  # fraction of the image's diagonal, as in the paper
+GOOD_MASK, POOR_BOUNDARY = 0.75, 0.5  # min mask IoU, and boundary IoU below which a boundary is poor
 
 
 class Overlap(NamedTuple):
@@ -45,27 +45,27 @@ class MatchedMasks:
 
 
 def boundary_width(height: int, width: int) -> int:
-    """Width of the boundary region in pixels, for an image of this size: at least 1."""
+    """Returns the width in pixels of the boundary region for an image of this size, at least 1."""
     return max(1, round(DILATION_RATIO * math.hypot(height, width)))
 
 
 def inner_boundary(mask: BoolArray, width: int) -> BoolArray:
     """Returns the pixels of a mask near its contour.
 
-    They are the mask without its erosion by a square of 3 x 3 pixels, repeated `width` times;
-    beyond the array's border, as beyond the image's, there is no mask.
+    They are the mask minus its erosion by a square of 3 x 3 pixels, repeated `width` times; pixels
+    beyond the border of the array, as of the image, are outside of the mask.
 
     Args:
         mask: bool [H, W].
-        width: of the boundary region, pixels, > 0.
+        width: width of the boundary region in pixels, > 0.
     """
-    side = 2 * width + 1  # repeated erosion is one by a larger square, which is one along each axis
+    side = 2 * width + 1  # repeated erosion equals one erosion by a larger square, separable by axis
     eroded = _windows_inside(_windows_inside(np.pad(mask, width), side).T, side).T
     return mask & ~eroded
 
 
 def _windows_inside(mask: BoolArray, size: int) -> BoolArray:
-    """Tells whether all of `size` pixels, from each one down, are inside: bool [H - size + 1, W]."""
+    """Returns whether `size` pixels, from each one down, are all inside: bool [H - size + 1, W]."""
     covered = 1
     while covered < size:
         step = min(covered, size - covered)
@@ -75,14 +75,14 @@ def _windows_inside(mask: BoolArray, size: int) -> BoolArray:
 
 
 def mask_overlap(first: Mapping[str, Any], second: Mapping[str, Any]) -> Overlap:
-    """Computes mask IoU and Boundary IoU of two compressed RLEs of one image; 0 if neither has a pixel."""
+    """Computes mask IoU and Boundary IoU of two compressed RLEs of one image; 0 if both are empty."""
     from pycocotools import mask
 
     boxes = mask.toBbox([first, second]).astype(np.int64)
     boxes = boxes[(boxes[:, 2:] > 0).all(axis=1)]
     if not len(boxes):
         return Overlap(0.0, 0.0)
-    # Outside of both boxes there is no mask, so that neither its erosion nor its boundary reaches there.
+    # Both masks are empty outside of their boxes, so their erosions and boundaries are, too.
     left, top = boxes[:, :2].min(axis=0).tolist()
     right, bottom = (boxes[:, :2] + boxes[:, 2:]).max(axis=0).tolist()
     masks = [_window(rle, slice(top, bottom), slice(left, right)) for rle in (first, second)]
@@ -91,7 +91,7 @@ def mask_overlap(first: Mapping[str, Any], second: Mapping[str, Any]) -> Overlap
 
 
 def _window(rle: Mapping[str, Any], rows: slice, columns: slice) -> BoolArray:
-    """Decodes a part of a mask without touching the other columns: bool [H, W] of the part."""
+    """Decodes a part of a mask without decoding other columns: bool [H, W] of the part."""
     height = rle["size"][0]
     ends = np.cumsum(decode_counts(rle["counts"])).clip(columns.start * height, columns.stop * height)
     runs = np.diff(ends, prepend=columns.start * height)
@@ -104,7 +104,7 @@ def _iou(first: BoolArray, second: BoolArray) -> float:
 
 
 def matched_masks(evaluated: Evaluated, diagnosis: Diagnosis) -> MatchedMasks:
-    """Measures the true positives of any score."""
+    """Measures the true positives with any score."""
     annotations = np.flatnonzero(diagnosis.annotations == MATCHED)
     detections = diagnosis.matches[annotations]
     pairs = zip(annotations.tolist(), detections.tolist(), strict=True)
@@ -113,7 +113,7 @@ def matched_masks(evaluated: Evaluated, diagnosis: Diagnosis) -> MatchedMasks:
 
 
 def _masks(evaluated: Evaluated, annotation: int, detection: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Compressed RLEs of an annotation and a detection, by position."""
+    """Returns the compressed RLEs of an annotation and a detection, by position."""
     ground_truth = evaluated.ground_truth
     image = ground_truth.images[ground_truth.image[annotation]]
     shapes: list[Any] = [ground_truth.annotations[annotation], evaluated.detections.results[detection]]
@@ -126,7 +126,7 @@ def _masks(evaluated: Evaluated, annotation: int, detection: int) -> tuple[dict[
 
 
 def boundaries(evaluated: Evaluated, diagnosis: Diagnosis, options: AnalysisConfig) -> Boundaries:
-    """Mean overlaps of the true positives, by area and by category, and those with the lowest Boundary IoU."""
+    """Computes mean overlaps of the true positives, by area and by category, and the lowest Boundary IoUs."""
     ground_truth = evaluated.ground_truth
     matched = matched_masks(evaluated, diagnosis)
     areas, categories = ground_truth.areas[matched.annotation], ground_truth.category[matched.annotation]

@@ -1,4 +1,4 @@
-"""Metrics of single categories and of ranges of sizes, precision/recall curves, and score thresholds."""
+"""Metrics per category and per size range, precision/recall curves, and score thresholds."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -21,7 +21,7 @@ _ROOTS = (0.0, 16.0, 32.0, 64.0, 96.0, 128.0, 256.0, 512.0)  # pixels
 
 
 def category_definitions(params: Params) -> list[MetricDefinition]:
-    """Metrics of a category: every AP, and the AR of all sizes and IoU thresholds with the largest `max_dets`."""
+    """Returns the metrics of a category: every AP, and the AR of all sizes and IoU thresholds with max `max_dets`."""
 
     def wanted(metric: MetricDefinition) -> bool:
         counts_most = metric.max_dets in (-1, len(params.max_dets) - 1)
@@ -31,7 +31,7 @@ def category_definitions(params: Params) -> list[MetricDefinition]:
 
 
 def category_metrics(arrays: Arrays, params: Params) -> list[dict[str, float]]:
-    """The metrics of each category alone, by ascending id."""
+    """Computes the metrics of each category, by ascending id."""
     return category_values(category_definitions(params), arrays, params)
 
 
@@ -48,7 +48,7 @@ def category_rows(
     iou: float,
     params: Params,
 ) -> list[Category]:
-    """The rows of the table, by ascending id.
+    """Computes the rows of the per-category table, by ascending id.
 
     Args:
         ground_truth: the ground truth.
@@ -56,9 +56,9 @@ def category_rows(
         arrays: precision and recall of their evaluation.
         before: precision and recall of the baseline; None: no baseline.
         diagnosis: TP and FP at `iou`.
-        calibration: category id -> expected calibration error; without categories that have no detections.
-        errors: error counts per category, see `errors_by_category`.
-        differences: category id -> difference of AP to the baseline's.
+        calibration: category id -> expected calibration error, for categories with detections.
+        errors: error counts per category, from `errors_by_category`.
+        differences: category id -> difference of AP to the baseline.
         iou: one of the IoU thresholds.
         params: parameters of the evaluation.
     """
@@ -92,7 +92,7 @@ def category_rows(
 
 
 def mean_curves(arrays: Arrays, params: Params) -> dict[str, list[float]]:
-    """Mean precision over the categories with ground truth, at each recall; -1 without any."""
+    """Computes the mean precision over the categories with ground truth, at each recall; -1 without ground truth."""
     precision = _counted_precision(arrays, params)
     thresholds = params.iou_thresholds
     curves = {
@@ -107,7 +107,7 @@ def mean_curves(arrays: Arrays, params: Params) -> dict[str, list[float]]:
 def operating_points(
     ground_truth: GroundTruth, detections: DetectionColumns, diagnosis: Diagnosis
 ) -> list[OperatingPoint | None]:
-    """Score threshold with the highest F1 per category, the highest of equals; None without a true positive."""
+    """Finds the score threshold with the highest F1 per category, the highest in a tie; None without a TP."""
     counted = np.flatnonzero(diagnosis.detections != IGNORED)
     order = counted[np.lexsort((-detections.scores[counted], detections.category[counted]))]
     ends = np.searchsorted(detections.category[order], np.arange(len(ground_truth.categories) + 1))
@@ -122,7 +122,7 @@ def operating_points(
 def operating_point(
     ground_truth: GroundTruth, detections: DetectionColumns, diagnosis: Diagnosis
 ) -> OperatingPoint | None:
-    """The score threshold with the highest F1 over all categories; None without a true positive."""
+    """Finds the score threshold with the highest F1 over all categories; None without a true positive."""
     counted = np.flatnonzero(diagnosis.detections != IGNORED)
     order = counted[np.argsort(-detections.scores[counted], kind="stable")]
     tp = diagnosis.detections[order] == TP
@@ -147,12 +147,12 @@ def _best(scores: FloatArray, tp: npt.NDArray[np.bool_], ground_truth: int) -> O
 
 
 def _counted_precision(arrays: Arrays, params: Params) -> FloatArray:
-    """Precision [T, R, K] over all areas, with the largest `max_dets`."""
+    """Returns precision [T, R, K] over all areas, with the largest `max_dets`."""
     return arrays.precision[:, :, :, list(params.area_ranges).index("all"), -1]
 
 
 def _curves_at(arrays: Arrays, iou: float, params: Params) -> FloatArray:
-    """Precision [R, K] at one IoU threshold."""
+    """Returns precision [R, K] at one IoU threshold."""
     precision: FloatArray = _counted_precision(arrays, params)[
         int(np.argmin(np.abs(np.array(params.iou_thresholds) - iou)))
     ]
@@ -169,9 +169,9 @@ def _mean_over_categories(precision: FloatArray) -> list[float]:
 
 
 def size_buckets(ground_truth: GroundTruth, detections: DetectionColumns, params: Params) -> list[SizeBucket]:
-    """Computes the metrics of each range of the square root of the area."""
+    """Computes the metrics for each range of the square root of the area."""
     bounds = list(pairwise([root**2 for root in _ROOTS] + [np.inf]))
-    # The ends of COCO's ranges belong to them; the upper one of a bucket does not.
+    # Both limits of COCO's ranges are inclusive; the upper limit of a bucket is not.
     ranges = {f"{low:g}": (low, float(np.nextafter(high, 0.0))) for low, high in bounds}
     metrics = [metric for metric in category_definitions(params) if metric.area == "all" and metric.iou in (None, 0.5)]
     params = replace(params, area_ranges=ranges, max_dets=params.max_dets[-1:])

@@ -23,9 +23,9 @@ BOUNDARY_IOU = "boundary IoU"
 
 @dataclass(frozen=True)
 class Change:
-    """A metric of both models, -1 where undefined.
+    """A metric of both models, -1 if undefined.
 
-    difference: b minus a; None where one is undefined.
+    difference: b minus a; None if either is undefined.
     interval: interval of the difference on the sample; None without a sample or replicates.
     """
 
@@ -40,8 +40,8 @@ class CategoryChange:
     """One category.
 
     ground_truth: number of annotated instances, without crowds and ignored ones; None if unknown.
-    metrics: name -> change; AP alone has an interval.  Masks that were compared one by one
-        also have `BOUNDARY_IOU`, the mean over the ground truth that both models match.
+    metrics: name -> change; only AP has an interval.  With masks compared image by image, also
+        `BOUNDARY_IOU`, the mean over the ground truth that both models match.
     """
 
     id: int
@@ -76,15 +76,15 @@ class Comparison:
 
     a, b: names of the models.
     sample: the images compared one by one; None if only metrics were compared.
-    remarks: notes on the comparison, as sentences: why intervals are missing, that the ground
-        truths differ.
+    remarks: notes on the comparison, as sentences, such as missing intervals or different ground
+        truths.
     confidence: confidence of the intervals.
     replicates: number of bootstrap replicates.
     iou, score: thresholds of TP and FP on images.
     metrics: name -> change, on all images.
     categories: by ascending id.
     errors: in the order of `ERROR_TYPES`; empty if unknown for one model.
-    better, worse: images where b has fewer, or more, errors, the largest changes first.
+    better, worse: images on which b has fewer, or more, errors, the largest changes first.
     """
 
     iou_type: str
@@ -125,7 +125,7 @@ def compare_detections(
 
     Raises:
         ConfigError: `params` without `use_cats`, or without the IoU threshold of `options`.
-        DataError: see `detection.coco.validation.checks`.
+        DataError: ground truth or detections are invalid.
     """
     options = options or AnalysisConfig()
     first, second = evaluate_models(ground_truth, list(zip(names, (a, b), strict=True)), params, options)
@@ -157,7 +157,7 @@ def compare_detections(
 def changes(
     a: Mapping[str, float], b: Mapping[str, float], intervals: Mapping[str, Interval] | None = None
 ) -> dict[str, Change]:
-    """The changes of all metrics that one of the models has."""
+    """Computes the changes of all metrics that either model has."""
     names = [*a, *(name for name in b if name not in a)]
     return {
         name: _change(a.get(name, UNDEFINED), b.get(name, UNDEFINED), (intervals or {}).get(name)) for name in names
@@ -187,7 +187,7 @@ def _category_changes(
 
 
 class _Boundaries(NamedTuple):
-    """Boundary IoU of both models, on the ground truth that both match: otherwise one that misses more may gain.
+    """Boundary IoU of both models on the ground truth that both match, so that missing objects is no advantage.
 
     category: int64 [M], positions of the categories.
     a, b: float64 [M].
@@ -198,14 +198,14 @@ class _Boundaries(NamedTuple):
     b: FloatArray
 
     def change(self, category: int) -> Change:
-        """The change of the mean of a category, by position."""
+        """Returns the change of the mean of a category, by position."""
         chosen = self.category == category
         if not chosen.any():
             return _change(UNDEFINED, UNDEFINED, None)
         return _change(float(self.a[chosen].mean()), float(self.b[chosen].mean()), None)
 
     def remarks(self) -> list[str]:
-        """The means as a sentence."""
+        """Returns the means as a sentence."""
         if not len(self.category):
             return []
         return [
@@ -223,7 +223,7 @@ def _boundaries(models: tuple[Evaluated, Evaluated], diagnoses: tuple[Diagnosis,
 def _changed_images(
     models: tuple[Evaluated, Evaluated], diagnoses: tuple[Diagnosis, Diagnosis], options: AnalysisConfig
 ) -> tuple[list[ImageChange], list[ImageChange]]:
-    """Images where b has fewer errors, and where it has more."""
+    """Returns the images on which b has fewer errors, and those on which it has more."""
     before, after = (Gallery(*both, options) for both in zip(models, diagnoses, strict=True))
     errors = after.fp + after.fn - before.fp - before.fn
     order = np.argsort(-np.abs(errors), kind="stable")

@@ -1,8 +1,8 @@
-"""Error types of detections, the images with most errors, and the label-error candidates.
+"""Error types of detections, the images with the most errors, and the label-error candidates.
 
 Source of the error types: Bolya et al., "TIDE: A General Toolbox for Identifying Object
 Detection Errors", ECCV 2020, with the order of precedence of its code: Loc, Cls, Dupe, Bkg,
-Both.  For keypoints the overlap with ground truth of the same category is the keypoint
+Both.  For keypoints, the overlap with ground truth of the same category is the keypoint
 similarity, with ground truth of another category the IoU of the boxes.
 """
 
@@ -27,10 +27,10 @@ _BACKGROUND_IOU = 0.1  # t_b of the paper
 
 @dataclass(frozen=True, eq=False)
 class TypedErrors:
-    """Errors among the detections of at least a score.
+    """Errors among the detections above a score.
 
     types: error type -> positions of the detections, ascending.
-    fn: positions of the ground truth that no detection matches, nor would with its class or box corrected.
+    fn: positions of the ground truth that no detection matches, even with a corrected class or box.
     matched: bool [G], whether a detection matches the ground truth.
     """
 
@@ -40,13 +40,13 @@ class TypedErrors:
 
 
 def error_counts(evaluated: Evaluated, options: AnalysisConfig) -> list[ErrorType]:
-    """Counts all errors by type, whatever the score."""
+    """Counts the errors by type, for detections of any score."""
     errors = evaluated.evaluation.tide_errors(match_iou=options.iou, background_iou=_BACKGROUND_IOU)
     return [ErrorType(name, errors.counts[name], errors.gains[name]) for name in ERROR_TYPES]
 
 
 def type_errors(evaluated: Evaluated, diagnosis: Diagnosis, options: AnalysisConfig) -> TypedErrors:
-    """Finds the error types of false positives; detections below the score are left out."""
+    """Finds the error types of false positives above the score."""
     ground_truth, detections = evaluated.ground_truth, evaluated.detections
     kept = detections.scores >= options.score
     fp = np.flatnonzero(kept & (diagnosis.detections == FP))
@@ -70,14 +70,14 @@ def type_errors(evaluated: Evaluated, diagnosis: Diagnosis, options: AnalysisCon
 def _note_greatest(
     overlap: FloatArray, detections: IntArray, ground_truth: IntArray, values: FloatArray, places: IntArray
 ) -> None:
-    """Notes the max overlap [D, G] of each detection, and with which ground truth."""
+    """Updates the max overlap [D, G] of each detection, and the index of that ground truth."""
     greatest = overlap.argmax(axis=1)
     values[detections] = overlap[np.arange(len(detections)), greatest]
     places[detections] = ground_truth[greatest]
 
 
 def _types(same: FloatArray, other: FloatArray, iou: float) -> dict[str, BoolArray]:
-    """Which detections are of which type, by their max overlap with objects of the same and of other categories.
+    """Determines the error types from the max overlaps with objects of the same and of other categories.
 
     Args:
         same: float64 [N].
@@ -98,7 +98,7 @@ def _types(same: FloatArray, other: FloatArray, iou: float) -> dict[str, BoolArr
 
 
 class Gallery:
-    """Status of every box on the images; detections below the score are left out.
+    """Status of every box on the images, for detections above the score.
 
     tp, fp, fn: int64 [I], counts per image.
     """
@@ -125,13 +125,13 @@ class Gallery:
         self._object_statuses = np.select([~counted, errors.matched], ["crowd", "matched"], "Miss")
 
     def worst(self, count: int) -> list[ImageResult]:
-        """The images with most FP and FN, the worst first."""
+        """Returns the images with the most FP and FN, in descending order."""
         errors = self.fp + self.fn
         order = np.argsort(-errors, kind="stable")
         return [self.image_result(image) for image in order[:count].tolist() if errors[image]]
 
     def examples(self, count: int) -> dict[str, list[ImageResult]]:
-        """Images per error type, the most confident detections first; for `Miss`, the most annotations."""
+        """Returns images per error type, the most confident detections first; for `Miss`, the most annotations."""
         return {
             name: [self.image_result(image) for image in self._with_fn(count)]
             if name == "Miss"
@@ -140,7 +140,7 @@ class Gallery:
         }
 
     def errors_by_category(self) -> list[dict[str, int]]:
-        """Counts per category its false positives by type, and its missed ground truth."""
+        """Counts the false positives by type, and the missed ground truth, per category."""
         size = len(self._ground_truth.categories)
         counts = {
             name: np.bincount(self._detections.category[positions], minlength=size)
@@ -208,13 +208,13 @@ def image_results(
 
     Args:
         ground_truth: COCO tree of these images.
-        detections: COCO results or rows, see `detection.analysis.analyse.analyse`.
+        detections: COCO results or rows.
         params: parameters of the evaluation.
-        options: options of the analysis; only `iou` and `score` matter.
+        options: options of the analysis; uses `iou` and `score`.
 
     Raises:
         ConfigError: `params` without `use_cats`, or without the IoU threshold of `options`.
-        DataError: see `detection.coco.validation.checks`.
+        DataError: ground truth or detections are invalid.
     """
     every_one = options.model_copy(update={"images": max(1, len(ground_truth["images"]))})
     (model,) = evaluate_models(ground_truth, [("detections", detections)], params, every_one)
@@ -224,7 +224,7 @@ def image_results(
 
 
 def _side(value: object) -> int:
-    """Returns pixels; 0 if the ground truth lacks them, which only masks need."""
+    """Returns pixels; 0 if missing in the ground truth, where only masks need them."""
     return (
         int(value) if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= LARGEST_ID else 0
     )

@@ -1,4 +1,4 @@
-"""Evaluation of models' detections on the images of an analysis."""
+"""Evaluates models' detections on the images of an analysis."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,7 +26,7 @@ from detection.datasets.entries import Entry, Rows
 from schemas.config.evaluate import AnalysisConfig
 from schemas.errors import ConfigError
 
-_BINS = 10  # of the calibration
+_BINS = 10  # bins of the calibration
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +74,7 @@ class Evaluated:
         return self.evaluation.diagnose(iou=options.iou, score=options.score)
 
     def calibration(self, options: AnalysisConfig) -> CalibrationBins | None:
-        """Scores compared with precision; None without detections, and if scores are not probabilities."""
+        """Returns scores compared with precision; None without detections, or if scores are not probabilities."""
         scores = self.detections.scores
         if not scores.size or scores.min() < 0.0 or scores.max() > 1.0:
             return None
@@ -84,7 +84,7 @@ class Evaluated:
         """Returns an evaluation of the same boxes with other scores.
 
         Args:
-            scores: [N], in the order of `detections`, whose results are rows.
+            scores: [N], in the order of `detections`, which must be rows.
         """
         rows = np.array(self.detections.results)
         rows[:, 5] = scores
@@ -112,13 +112,13 @@ def evaluate_models(
 
     Args:
         ground_truth: COCO tree.
-        results: of each model how errors name it, and its COCO results or rows.
-        params: of the evaluation.
-        options: of the analysis.
+        results: for each model, the source of its detections for errors, and COCO results or rows.
+        params: parameters of the evaluation.
+        options: options of the analysis.
 
     Raises:
         ConfigError: `params` without `use_cats`, or without the IoU threshold of `options`.
-        DataError: see `detection.coco.validation.checks`; more categories than an analysis has memory for.
+        DataError: ground truth or detections are invalid; an analysis of so many categories needs too much memory.
     """
     _check(params, options)
     require_analysis(len(ground_truth["categories"]), params, models=len(results), replicates=options.replicates)
@@ -139,14 +139,14 @@ def evaluate_models(
 
 def _check(params: Params, options: AnalysisConfig) -> None:
     if not params.use_cats:
-        raise ConfigError("use_cats: an analysis tells categories apart; evaluate without it only.")
+        raise ConfigError("use_cats: an analysis needs categories. Evaluate without analysis.")
     if not any(abs(threshold - options.iou) < 1e-9 for threshold in params.iou_thresholds):
         known = ", ".join(f"{threshold:g}" for threshold in params.iou_thresholds)
         raise ConfigError(f"iou {options.iou}: the evaluation's IoU thresholds are {known}; choose one of them.")
 
 
 def _metrics(ground_truth: GroundTruth, detections: DetectionColumns, params: Params) -> dict[str, float]:
-    """Returns the metrics on all images, in less memory than an `Evaluated` needs."""
+    """Returns the metrics on all images, with less memory than an `Evaluated`."""
     engine = MatchingEngine(ground_truth.categories, params)
     engine.add(ground_truth.checked_images, ground_truth.annotations, detections.results, where="ground truth")
     return metrics_from_arrays(engine.arrays(), ground_truth.categories, params).by_name

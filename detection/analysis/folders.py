@@ -27,7 +27,7 @@ class _Evaluation(NamedTuple):
     analysis: Analysis | None
 
     def categories(self) -> dict[int, tuple[str, int | None, dict[str, float]]]:
-        """Category id -> name, objects, metrics."""
+        """Returns category id -> name, number of objects, metrics."""
         if self.analysis:
             return {one.id: (one.name, one.ground_truth, one.metrics) for one in self.analysis.categories}
         return {
@@ -43,25 +43,25 @@ def compare_evaluations(
     params: Params | None = None,
     options: AnalysisConfig | None = None,
 ) -> list[Comparison]:
-    """Compares two evaluations of the same images, by each IoU type that both have.
+    """Compares two evaluations of the same images, for each IoU type of both.
 
     Args:
         a: folder with `metrics.json`, and if possible `analysis.json` and `detections.json`.
         b: folder of the other evaluation.
-        ground_truth: COCO tree that both were evaluated on; with it the detections are
-            compared image by image, without it the metrics alone.
+        ground_truth: COCO tree of both evaluations, to compare the detections image by image;
+            None: compare only the metrics.
         params: parameters of the evaluations, for their IoU type; default: COCO's.
         options: options of the analysis.
 
     Raises:
         ConfigError: `params` without `use_cats`, or without the IoU threshold of `options`.
-        DataError: a file that is missing or invalid; evaluations without a common IoU type.
+        DataError: a file is missing or invalid, or the evaluations have no common IoU type.
     """
     options = options or AnalysisConfig()
     first, second = _read(a), _read(b)
     common = [iou_type for iou_type in first if iou_type in second]
     if not common:
-        raise DataError(f"{a} evaluated {', '.join(first)}, {b} {', '.join(second)}. Compare evaluations of one kind.")
+        raise DataError(f"{a} evaluated {', '.join(first)}, {b} {', '.join(second)}. Compare the same IoU type.")
     if ground_truth is None:
         return [_compare_metrics(first[iou_type], second[iou_type], options) for iou_type in common]
     return [
@@ -95,8 +95,8 @@ def _read_detections(folder: str | Path, iou_type: str) -> Any:
 
 def _compare_metrics(a: _Evaluation, b: _Evaluation, options: AnalysisConfig) -> Comparison:
     remarks = [
-        "There are no intervals and no images: they need the ground truth, to evaluate both on the same "
-        "resampled images. Give it, too."
+        "Intervals and images are missing: they require the ground truth, to evaluate both models on the same "
+        "resampled images. Pass it, too."
     ]
     errors = zip(a.analysis.errors, b.analysis.errors, strict=True) if a.analysis and b.analysis else ()
     return Comparison(
@@ -130,11 +130,11 @@ def _category_changes(a: _Evaluation, b: _Evaluation) -> list[CategoryChange]:
 
 
 def _differing_ground_truth(a: _Evaluation, b: _Evaluation) -> list[str]:
-    """Returns a sentence if the evaluations cannot have the same ground truth."""
+    """Returns a sentence if the evaluations have different ground truths."""
     first, second = a.categories(), b.categories()
     if first.keys() != second.keys():
         ids = ", ".join(map(str, sorted(first.keys() ^ second.keys())[:5]))
-        return [f"The ground truths differ: category {ids} is in one of them only."]
+        return [f"The ground truths differ: category {ids} is in only one of them."]
     if not (a.analysis and b.analysis) or a.analysis.sample != b.analysis.sample:
         return []
     for category_id, (name, count, _) in first.items():

@@ -1,4 +1,4 @@
-"""Ground truth and detections as columns, in an order independent of that of the images; the sample of images."""
+"""Ground truth and detections as columns, in an order independent of the images' order; the sample of images."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,31 +22,31 @@ BoolArray = npt.NDArray[np.bool_]
 
 
 def sample_rank(image_id: int, seed: int) -> int:
-    """Rank of an image in the choice of a sample, 0 <= rank < 2^64: a hash of its id and the seed.
+    """Returns the rank of an image for sampling, 0 <= rank < 2^64: a hash of its id and the seed.
 
-    The images of lowest rank are the sample, whatever their order, so that each of several
-    workers can keep the lowest of its own.
+    The images of lowest rank are the sample, independent of their order, so each of several workers can
+    select the lowest ranks of its images.
     """
     return key_hash(f"{seed}:{image_id}")
 
 
 def sample_ids(image_ids: Iterable[int], count: int, seed: int) -> list[int]:
-    """The ids of at most `count` images, ascending."""
+    """Samples at most `count` image ids, ascending."""
     ids = sorted(image_ids, key=lambda image_id: (sample_rank(image_id, seed), image_id))
     return sorted(ids[:count])
 
 
 @dataclass(frozen=True, eq=False)
 class GroundTruth:
-    """Ground truth: images and categories by ascending id, annotations by image and in an image as they came.
+    """Ground truth: images and categories by ascending id, annotations by image in their original order.
 
-    checked_images: what an evaluation needs of the images.
+    checked_images: validated images of the evaluation.
     image, category: int64 [G], positions in `images` and `categories`.
     boxes: float64 [G, 4], x, y, width, height in pixels.
     areas: float64 [G], square pixels.
     crowd: bool [G].
-    ignored: bool [G]: crowds; for keypoints, annotations without any; for LVIS, those marked
-        `ignore`.
+    ignored: bool [G]: crowds; for keypoints, annotations without keypoints; for LVIS, those
+        marked `ignore`.
     """
 
     images: list[Entry]
@@ -63,7 +63,7 @@ class GroundTruth:
 
 @dataclass(frozen=True, eq=False)
 class DetectionColumns:
-    """Detections by image, in an image as they came.
+    """Detections by image, in their original order within an image.
 
     results: COCO results, or float64 [N, 7] rows (image_id, x, y, width, height, score, category_id).
     image, category: int64 [N], positions in the images and categories of `GroundTruth`.
@@ -77,10 +77,10 @@ class DetectionColumns:
 
 
 def ground_truth_columns(tree: Mapping[str, Any], params: Params, *, where: str) -> GroundTruth:
-    """Checks a COCO tree and fills in optional keys.
+    """Validates a COCO tree and fills in optional keys.
 
     Raises:
-        DataError: see `detection.coco.validation.checks`.
+        DataError: an entry is invalid.
     """
     checked = valid_images(tree["images"], iou_type=params.iou_type, where=where, lvis=params.lvis)
     references = references_of(checked, check_categories(tree["categories"], where=where, lvis=params.lvis), params)
@@ -105,10 +105,10 @@ def ground_truth_of_images(ground_truth: GroundTruth, image_ids: Collection[int]
 def detection_columns(
     detections: Sequence[Entry] | Rows, ground_truth: GroundTruth, params: Params, *, where: str
 ) -> DetectionColumns:
-    """Checks detections against the ground truth they belong to.
+    """Validates detections against their ground truth.
 
     Raises:
-        DataError: see `detection.coco.validation.checks`.
+        DataError: a detection is invalid.
     """
     references = references_of(ground_truth.checked_images, column(ground_truth.categories, "id"), params)
     entries = check_detections(detections, references, where=where)
@@ -128,7 +128,7 @@ def detection_columns(
 
 
 def detections_in(detections: DetectionColumns, whole: GroundTruth, part: GroundTruth) -> DetectionColumns:
-    """Returns the detections on the images of a part of the ground truth."""
+    """Returns the detections on the images of a subset of the ground truth."""
     positions = np.searchsorted(column(part.images, "id"), column(whole.images, "id"))
     kept = np.isin(column(whole.images, "id"), column(part.images, "id"))
     inside = np.flatnonzero(kept[detections.image])
@@ -141,7 +141,7 @@ def detections_in(detections: DetectionColumns, whole: GroundTruth, part: Ground
 
 
 def cells_of(ground_truth: GroundTruth, key: str) -> IntArray:
-    """The pairs of image and category that LVIS lists under `key`, as image * K + category."""
+    """Returns the pairs of image and category that LVIS lists under `key`, as image * K + category."""
     places = {category["id"]: position for position, category in enumerate(ground_truth.categories)}
     cells = [
         position * len(places) + places[category_id]
@@ -153,7 +153,7 @@ def cells_of(ground_truth: GroundTruth, key: str) -> IntArray:
 
 
 def _looked_for(ground_truth: GroundTruth, image: IntArray, category: IntArray) -> BoolArray:
-    """Whether LVIS knows of a detection's category whether it is in the image; others are not evaluated there."""
+    """Returns whether LVIS has annotated each detection's category in its image; others are not evaluated."""
     present = ground_truth.image * len(ground_truth.categories) + ground_truth.category
     absent = cells_of(ground_truth, "neg_category_ids")
     return np.isin(image * len(ground_truth.categories) + category, np.concatenate([present, absent]))

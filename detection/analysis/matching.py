@@ -1,8 +1,8 @@
 """COCO's matching with the result for every detection, at all thresholds and area ranges.
 
-The bootstrap needs it: an evaluation of resampled images follows from the matches of the
-images alone.  The engine's own per-image results are Python objects: for 1000 images they take
-9 s and 1.3 GB, these arrays 0.2 s and 10 MB.  Equal to the engine's arrays, see the tests.
+The bootstrap needs it: an evaluation of resampled images can be computed from the matches per
+image.  The engine's own per-image results are Python objects, which take 9 s and 1.3 GB for 1000
+images; these arrays take 0.2 s and 10 MB.  Tests compare them with the engine's arrays.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,14 +14,14 @@ from detection.analysis.instances import BoolArray, DetectionColumns, GroundTrut
 from detection.coco.metrics import FloatArray
 from detection.coco.params import IntArray, Params
 
-_PAIRS = 2_000_000  # of a detection and an annotation, held in memory at a time
+_PAIRS = 2_000_000  # max pairs of a detection and an annotation in memory
 
 Overlaps = Callable[[IntArray, IntArray], FloatArray]  # positions [D] and [G] in one image -> [D, G]
 
 
 @dataclass(frozen=True, eq=False)
 class Pairs:
-    """Pairs of a detection and an annotation of one category in one image, and their overlap, by detection.
+    """Pairs of a detection and an annotation of one category in one image, with their overlap, sorted by detection.
 
     detection, instance: int64 [P], positions.
     overlap: float64 [P].
@@ -34,14 +34,14 @@ class Pairs:
 
 @dataclass(frozen=True, eq=False)
 class Matches:
-    """Status of the detections that overlap ground truth of their category; the others are FP at any threshold.
+    """Status of the detections that overlap ground truth of their category; others are FP at any threshold.
 
     detection: int64 [C], positions of these detections, ascending.
-    tp: bool [C, T, A] by IoU threshold and area range: matched to ground truth that counts.
+    tp: bool [C, T, A] by IoU threshold and area range: matched to ground truth that is not ignored.
     ignored: bool [C, T, A]: neither TP nor FP.
-    ranks: int64 [N] of all detections by score among those of their category in the image, from 0.
-    ignored_alone: bool [N, A]: the detection is ignored if unmatched: its area is outside the range, or
-        not all instances of its category are annotated in the image (LVIS).
+    ranks: int64 [N] of all detections: rank by score within category and image, from 0.
+    ignored_alone: bool [N, A]: the detection is ignored if unmatched: its area is outside of the range,
+        or the image is not exhaustively annotated for its category (LVIS).
     ignored_ground_truth: bool [G, A]: annotations that are ignored in the range.
     """
 
@@ -56,9 +56,9 @@ class Matches:
 def candidate_pairs(
     ground_truth: GroundTruth, detections: DetectionColumns, overlaps: Overlaps, params: Params
 ) -> Pairs:
-    """All pairs of one category in one image that overlap enough for the least IoU threshold.
+    """Finds all pairs of one category in one image that overlap enough for the lowest IoU threshold.
 
-    Detections beyond the best `max_dets` have no pair.
+    Detections beyond the best `max_dets` have no pairs.
     """
     least = _thresholds(params).min()
     positions, instances, values = [], [], []
@@ -80,13 +80,13 @@ def by_image(
 ) -> Iterator[tuple[IntArray, IntArray]]:
     """Yields positions of detections and of ground truth for each image that has both.
 
-    An image with many pairs comes several times, each time with some of its detections and
+    An image with many pairs is yielded several times, each time with some of its detections and
     all of its ground truth.
 
     Args:
         ground_truth: the ground truth.
         detections: all detections.
-        positions: positions of the detections to yield, ascending.
+        positions: positions of the detections to include, ascending.
     """
     images = np.arange(len(ground_truth.images) + 1)
     starts, ends = np.searchsorted(ground_truth.image, images[:-1]), np.searchsorted(ground_truth.image, images[1:])
@@ -101,12 +101,12 @@ def by_image(
 def match(
     ground_truth: GroundTruth, detections: DetectionColumns, areas: FloatArray, pairs: Pairs, params: Params
 ) -> Matches:
-    """Matches greedily by score, as COCOeval's `evaluateImg`.
+    """Matches greedily by score, as COCOeval's `evaluateImg` does.
 
     Args:
         ground_truth: the ground truth.
         detections: the detections.
-        areas: float64 [N], square pixels, of the detections.
+        areas: float64 [N], areas of the detections in square pixels.
         pairs: `candidate_pairs`.
         params: parameters of the evaluation.
     """
@@ -144,7 +144,7 @@ def match(
 
 
 def _choose(fits: BoolArray, ignored_ground_truth: BoolArray, overlap: FloatArray) -> tuple[IntArray, BoolArray]:
-    """Chooses the ground truth of each detection: the max overlap, ignored ones last, the last of equals.
+    """Chooses the ground truth of each detection: the max overlap, ignored ones last, the last one in a tie.
 
     Args:
         fits: bool [D, P, T, A], whether the two may match.
@@ -164,13 +164,13 @@ def _choose(fits: BoolArray, ignored_ground_truth: BoolArray, overlap: FloatArra
 def _turns(
     detections: DetectionColumns, ranks: IntArray, positions: IntArray, sizes: IntArray, categories: int
 ) -> Iterator[IntArray]:
-    """Yields positions in `positions`: the first of each category and image, the second, ..., some at a time.
+    """Yields positions in `positions`: the first of each category and image, the second, ..., in chunks.
 
     Args:
         detections: all detections.
-        ranks: of all detections.
+        ranks: ranks of all detections.
         positions: positions of the detections that overlap ground truth.
-        sizes: number of annotations that each of them overlaps.
+        sizes: number of overlapping annotations per detection.
         categories: number of categories.
     """
     if not len(positions):
@@ -186,31 +186,31 @@ def _turns(
 
 def _ranks(detections: DetectionColumns, categories: int) -> IntArray:
     cells = detections.image * categories + detections.category
-    order = np.lexsort((-detections.scores, cells))  # stable: equal scores stay as they came
+    order = np.lexsort((-detections.scores, cells))  # stable: equal scores keep their order
     ranks = np.empty(len(cells), np.int64)
     ranks[order] = _ordinals(cells[order])
     return ranks
 
 
 def _thresholds(params: Params) -> FloatArray:
-    """IoU thresholds [T], as COCOeval lowers them so that 1.0 can be reached."""
+    """Returns the IoU thresholds [T], lowered as in COCOeval so that 1.0 can be reached."""
     return np.minimum(params.iou_thresholds, 1 - 1e-10)
 
 
 def _ordinals(groups: IntArray) -> IntArray:
-    """0, 1, 2, ... within each run of equal values, int64 [N]."""
+    """Returns 0, 1, 2, ... within each run of equal values, int64 [N]."""
     starts = np.flatnonzero(np.diff(groups, prepend=-1))
     lengths = np.diff(starts, append=len(groups))
     return np.arange(len(groups)) - np.repeat(starts, lengths)
 
 
 def _unsure(ground_truth: GroundTruth, detections: DetectionColumns) -> BoolArray:
-    """Whether detections are of a category that was not exhaustively annotated in the image, bool [N]; LVIS only."""
+    """Returns whether each detection's category is not exhaustively annotated in its image, bool [N]; LVIS only."""
     cells = detections.image * len(ground_truth.categories) + detections.category
     return np.isin(cells, cells_of(ground_truth, "not_exhaustive_category_ids"))
 
 
 def _outside(areas: FloatArray, limits: FloatArray) -> BoolArray:
-    """Whether areas [N] lie outside ranges [A, 2], whose ends both belong to them; bool [N, A]."""
+    """Returns whether areas [N] are outside of ranges [A, 2] with inclusive limits; bool [N, A]."""
     outside: BoolArray = (areas[:, None] < limits[:, 0]) | (areas[:, None] > limits[:, 1])
     return outside

@@ -1,4 +1,4 @@
-"""Exact COCO metrics over images that come in any order and in several places."""
+"""Exact COCO metrics over images in any order and from several workers."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NoReturn
@@ -17,10 +17,9 @@ from schemas.errors import ConfigError, DataError
 
 
 class MetricsAccumulator:
-    """Mergeable evaluation: shards in any order give the metrics of the whole, bit for bit.
+    """Mergeable evaluation: shards in any order give the same metrics as all images at once, bit for bit.
 
-    Each image, with all its annotations and detections, is added exactly once; images
-    without any, too.
+    Add each image exactly once, with all its annotations and detections, also images without any.
     """
 
     def __init__(
@@ -31,21 +30,21 @@ class MetricsAccumulator:
         partition: Partition = WHOLE,
         where: str = "data",
     ) -> None:
-        """Starts without any image.
+        """Creates an accumulator without images.
 
         Args:
-            categories: of the whole data set.
-            params: of the whole evaluation; default boxes.
-            partition: what of it is held here.  A partition of one category keeps nothing of
-                images that have neither annotation nor detection of it, so these need not
-                be added, nor what belongs to other categories; but LVIS' best detections
-                of an image are chosen among all of its categories (`best_of_images`).
-            where: names the source of the categories in errors.
+            categories: categories of the data set.
+            params: parameters of the evaluation; default boxes.
+            partition: part of the evaluation to accumulate.  A partition of one category needs neither
+                images without annotations and detections of it, nor entries of other
+                categories; but the best detections of an image in LVIS are selected among all
+                of its categories (`best_of_images`).
+            where: source of the categories, for errors.
 
         Raises:
             ConfigError: the evaluation has no such partition.
-            DataError: a category without an id of its own; too many categories for
-                their arrays.
+            DataError: a category without a unique id; too many categories for their
+                arrays.
         """
         self._categories = list(categories)
         params = params or make_params()
@@ -67,23 +66,23 @@ class MetricsAccumulator:
         where_detections: str = "detections",
         skip_invalid: bool = False,
     ) -> list[InvalidEntry]:
-        """Matches whole images.
+        """Matches the detections of images with all their entries.
 
         Args:
             images: COCO `images` entries.
             annotations: COCO `annotations` entries of these images.
             detections: COCO results of these images, or for boxes rows [N, 7]:
                 image_id, x, y, width, height, score, category_id.  Equal scores
-                within an image rank in the order given.
-            where: names the source of images and annotations in errors.
-            where_detections: names the source of the detections in errors.
-            skip_invalid: leave invalid entries out, and with an image all its entries.
+                within an image rank in the given order.
+            where: source of images and annotations, for errors.
+            where_detections: source of the detections, for errors.
+            skip_invalid: skip invalid entries, and all entries of an invalid image.
 
         Returns:
-            What was left out; empty unless `skip_invalid`.
+            The skipped entries; empty unless `skip_invalid`.
 
         Raises:
-            DataError: see `detection.coco.validation.checks`; an image was added before.
+            DataError: an entry is invalid, or an image was added before.
         """
         skipped: list[InvalidEntry] = []
         checked = check_whole_images(
@@ -102,7 +101,7 @@ class MetricsAccumulator:
         return skipped
 
     def add_checked(self, checked: Checked, *, where: str = "ground truth") -> None:
-        """Matches whole images that `check_whole_images` has passed; for a partition, what belongs to its category.
+        """Matches entries that `check_whole_images` has validated; for a partition, those of its category.
 
         Raises:
             DataError: an image was added before.
@@ -111,7 +110,7 @@ class MetricsAccumulator:
         self._engine.add(*checked, where=where)
 
     def merge(self, other: "MetricsAccumulator") -> None:
-        """Takes over the images of another accumulator of the same categories, params and partition.
+        """Merges the images of another accumulator with the same categories, params and partition.
 
         Raises:
             DataError: an image is in both.
@@ -125,29 +124,27 @@ class MetricsAccumulator:
         return len(self._image_ids)
 
     def arrays(self) -> Arrays:
-        """COCOeval's arrays over what was added so far; more may be added afterwards.
+        """Returns COCOeval's arrays over the images so far; more may be added afterwards.
 
-        Those of all partitions make the whole: `detection.coco.partitions.metrics_of_partitions`.
+        `detection.coco.partitions.metrics_of_partitions` combines the arrays of all partitions.
         """
         return self._engine.arrays()
 
     def result(self, *, last: bool = False) -> CocoMetrics:
-        """The metrics over what was added so far; more may be added afterwards unless `last`, which saves a copy.
+        """Returns the metrics over the images so far; more may be added afterwards unless `last`, which saves a copy.
 
         Raises:
-            ConfigError: only a partition is held here.
+            ConfigError: this is a partition of an evaluation.
         """
         if self._partition != WHOLE:
-            raise ConfigError(
-                f"{self._partition} has no metrics of the whole. Use `arrays` and `metrics_of_partitions`."
-            )
+            raise ConfigError(f"{self._partition} has no metrics by itself. Use `arrays` and `metrics_of_partitions`.")
         return metrics_from_arrays(self._engine.arrays(last=last), self._categories, self._params)
 
     def to_bytes(self) -> bytes:
-        """The state, for another process.
+        """Serializes the state, for another process.
 
-        About 4 KB, 80 bytes per category, 16 per image, 50 for each category that an image
-        has something of, and 18 a detection (10 with a single area range).
+        About 4 KB, plus 80 bytes per category, 16 per image, 50 per category in an image, and 18 per
+        detection (10 with a single area range).
         """
         return len(self._image_ids).to_bytes(8, "little") + self._image_ids.tobytes() + self._engine.to_bytes()
 
@@ -170,13 +167,12 @@ class MetricsAccumulator:
         *,
         partition: Partition = WHOLE,
     ) -> Arrays:
-        """`arrays` over the images of many states, at least one, given what they were made with.
+        """Returns `arrays` over the images of many states, at least one, with equal arguments.
 
-        Each is read and let go before the next, and their sum is not copied: this is
-        the way to the largest evaluation that a process has memory for.
+        Loads one state at a time and does not copy the sum, to minimize peak memory.
 
         Raises:
-            DataError: an image is in more than one of them.
+            DataError: an image is in several states.
         """
         whole = cls(categories, params, partition=partition)
         image_ids: list[Ids] = []
@@ -203,7 +199,7 @@ def require_once(image_ids: Ids, where: str) -> None:
     """Checks that no image was added twice.
 
     Raises:
-        DataError: one was.
+        DataError: an image was added twice.
     """
     ordered = np.sort(image_ids)
     again = ordered[1:][ordered[1:] == ordered[:-1]]
@@ -213,12 +209,12 @@ def require_once(image_ids: Ids, where: str) -> None:
 
 def _refuse_again(again: Ids, where: str) -> NoReturn:
     raise DataError(
-        f"{where}: image {', '.join(map(str, again[:5].tolist()))} comes more than once "
-        f"({again.size} such ids in all). Write each image into one record of the split only."
+        f"{where}: image {', '.join(map(str, again[:5].tolist()))} was added more than once "
+        f"({again.size} such ids). Write each image into one record of the split only."
     )
 
 
 def _split_state(state: bytes) -> tuple[Ids, bytes]:
-    """Image ids, and what the engine wrote."""
+    """Splits a state into image ids and the engine's state."""
     end = 8 + 8 * int.from_bytes(state[:8], "little")
     return np.frombuffer(state[8:end], np.int64), state[end:]

@@ -1,4 +1,4 @@
-"""`evaluate`: ground truth and detections, COCO files or their parsed content, to exact metrics."""
+"""`evaluate`: computes exact metrics from ground truth and detections, as COCO files or their parsed content."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -34,26 +34,26 @@ def evaluate(
     """Computes COCO metrics, equal to pycocotools' COCOeval, or lvis-api's LVISEval.
 
     Args:
-        ground_truth: COCO annotation file, or its parsed content; stays unchanged.
-        detections: COCO results file (see `read_results`), its parsed content, or for boxes an array [N, 7] of rows
+        ground_truth: COCO annotation file, or its parsed content; not changed.
+        detections: COCO results file, also of `predict`, its parsed content, or for boxes an array [N, 7] of rows
             (image_id, x, y, width, height, score, category_id), pixels; may be empty.
         iou_type: `bbox`, `segm` or `keypoints`.
-        max_dets: max detections per image: for AR1, for AR10, for everything else; default 1, 10, 100.
+        max_dets: max detections per image: for AR1, for AR10, for all other metrics; default 1, 10, 100.
             For keypoints one number, default COCO's 20; for LVIS one, default 300.
-        use_cats: False evaluates as if there were one category.
+        use_cats: False: evaluate as if there were one category.
         iou_thresholds: default 0.50, 0.55, ... 0.95.
-        area_ranges: name -> (min, max) `area` in square pixels; default COCO's.  Those that COCO does
-            not know give the metrics AP_<name> and AR_<name>.
+        area_ranges: name -> (min, max) `area` in square pixels; default COCO's.  Ranges that COCO does
+            not define give the metrics AP_<name> and AR_<name>.
         oks_sigmas: spread of each keypoint, as a fraction of the root of the annotation's area; default COCO's 17.
         lvis: evaluate as LVIS does; the files need LVIS' lists of categories.
-        skip_invalid: leave invalid entries out; `skipped` of the result lists them.
+        skip_invalid: skip invalid entries; `skipped` of the result lists them.
 
     Returns:
         Metrics and arrays; -1 without ground truth.
 
     Raises:
-        ConfigError: a parameter that COCOeval has no meaning for.
-        DataError: a missing file, or a file of another kind; an invalid entry (see `detection.coco.validation.checks`).
+        ConfigError: an invalid parameter.
+        DataError: a missing file, a file of another kind, or an invalid entry.
 
     >>> image = {"id": 1, "width": 640, "height": 480}
     >>> dog = {"id": 1, "image_id": 1, "category_id": 18, "bbox": [10, 20, 300, 200], "area": 60000, "iscrowd": 0}
@@ -96,7 +96,7 @@ def require_ground_truth(tree: Any, *, where: str) -> None:
     if missing:
         raise DataError(
             f"{where}: not a COCO annotation file: no list {', '.join(missing)}. "
-            "Give the file with images, annotations and categories as the ground truth."
+            "Pass a file with images, annotations and categories as the ground truth."
         )
 
 
@@ -104,7 +104,7 @@ def require_results(tree: Any, *, where: str) -> None:
     """Refuses anything but a list of detections.
 
     Raises:
-        DataError: it is something else.
+        DataError: the tree is not a list.
     """
     if not isinstance(tree, np.ndarray) and (isinstance(tree, str) or not isinstance(tree, Sequence)):
         raise DataError(
@@ -114,19 +114,19 @@ def require_results(tree: Any, *, where: str) -> None:
 
 
 def read_results(path: str | Path, iou_type: str, *, images: Sequence[Any], where: str) -> Any:
-    """Reads a COCO results file; one of `predict` gets the image ids of the ground truth.
+    """Reads a COCO results file; a file of `predict` gets the image ids of the ground truth.
 
     Args:
         path: the file.
-        iou_type: see `read_detections`.
+        iou_type: `bbox`, `segm` or `keypoints`.
         images: `images` entries of the ground truth.
-        where: names the ground truth in messages.
+        where: source of the ground truth, for messages.
 
     Returns:
-        Detections, as `evaluate` takes them.
+        Detections in a form for `evaluate`.
 
     Raises:
-        DataError: the file cannot be read, or is invalid; see `with_ground_truth_ids`.
+        DataError: the file cannot be read or is invalid, or its images are not in the ground truth.
     """
     tree = read_detections(path, iou_type)
     require_results(tree, where=str(path))

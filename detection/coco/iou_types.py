@@ -1,4 +1,4 @@
-"""Chooses the IoU types of an evaluation: what is requested, or what the detector gives and the ground truth has."""
+"""Chooses the IoU types of an evaluation: the requested ones, or those of both the detector and the ground truth."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,7 +11,7 @@ _ALL, _OTHER_KEYPOINTS = "annotations", "other keypoints"
 
 
 def count_annotations(annotations: Iterable[Mapping[str, Any]]) -> Counter[str]:
-    """Counts COCO annotations by what can be compared of them, for `choose_iou_types`; counts of parts add up."""
+    """Counts COCO annotations by the types they can be compared by, for `choose_iou_types`; counts can be added."""
     counts: Counter[str] = Counter()
     for annotation in annotations:
         counts[_ALL] += 1
@@ -25,15 +25,15 @@ def count_annotations(annotations: Iterable[Mapping[str, Any]]) -> Counter[str]:
 def choose_iou_types(
     requested: Sequence[IouType] | None, *, given: Sequence[IouType], count: Callable[[], Counter[str]]
 ) -> tuple[IouType, ...]:
-    """Chooses what to evaluate; the first one's metrics have no prefix.
+    """Chooses the IoU types to evaluate; the first one's metrics have no prefix.
 
-    Boxes are always evaluated; masks if all annotations have one, keypoints if some annotations
-    have them, and all of these COCO's 17, whose OKS is defined.
+    Boxes are always evaluated, masks if all annotations have one, and keypoints if some annotations
+    have COCO's 17 keypoints, for which OKS is defined, and none has others.
 
     Args:
-        requested: types of the configuration; None: as above.
-        given: types that the detector gives.
-        count: returns `count_annotations` of the whole ground truth; is called only if it decides.
+        requested: types of the configuration; None: choose as above.
+        given: types of the detector.
+        count: returns `count_annotations` of the ground truth; only called if needed.
     """
     if requested is not None:
         return tuple(requested)
@@ -49,14 +49,14 @@ def choose_iou_types(
 
 
 def missing_types(counts: Counter[str], chosen: Sequence[IouType], *, given: Sequence[IouType]) -> list[str]:
-    """Returns a sentence on each type that a detector gives and the ground truth does not have.
+    """Returns a sentence for each type of the detector that the ground truth does not support.
 
     Args:
-        counts: `count_annotations` of the whole ground truth.
-        chosen: types that are evaluated.
-        given: types that the detector gives.
+        counts: `count_annotations` of the ground truth.
+        chosen: types to evaluate.
+        given: types of the detector.
     """
-    needed = {"segm": "a segmentation and an area, which all need", "keypoints": "COCO's 17 keypoints"}
+    needed = {"segm": "a segmentation and an area, required for all", "keypoints": "COCO's 17 keypoints"}
     return [
         f"{iou_type} is not evaluated: {counts[iou_type]} of {counts[_ALL]} annotations have {needed[iou_type]}"
         for iou_type in given

@@ -1,4 +1,4 @@
-"""Values of an evaluation's metrics, and `CocoMetrics`, the result that holds them.
+"""Values of an evaluation's metrics, and `CocoMetrics`, the result of an evaluation.
 
 `schemas.metrics` defines the metrics.
 """
@@ -19,7 +19,7 @@ UNDEFINED = -1.0  # value of a metric without ground truth
 
 
 def metric_definitions_of(params: Params) -> tuple[MetricDefinition, ...]:
-    """The metrics of an evaluation: COCO's or LVIS', then those of area ranges that they do not know."""
+    """Returns the metrics of an evaluation: COCO's or LVIS', then those of other area ranges."""
     known = lvis_metrics(params.max_dets[-1]) if params.lvis else coco_metrics(params.iou_type, params.max_dets)
     others = [name for name in params.area_ranges if name not in {metric.area for metric in known}]
     own = [
@@ -38,7 +38,7 @@ def metric_value(
     *,
     frequencies: Sequence[str] = (),
 ) -> float:
-    """Value of one metric.
+    """Computes the value of one metric.
 
     Args:
         metric: definition of the metric.
@@ -46,11 +46,11 @@ def metric_value(
             averaged over the recall thresholds, for the largest of `max_dets`.
         recall: float64 [T, K, A, M], -1 or NaN without ground truth.
         params: parameters of the evaluation; T IoU thresholds, A area ranges.
-        frequencies: LVIS frequency of each of the K categories, for metrics that ask for one.
+        frequencies: LVIS frequency of each of the K categories, for metrics of one frequency.
 
     Returns:
-        0 <= value <= 1, or -1 where it is undefined: no ground truth, or an IoU
-        threshold or area range that was not evaluated.
+        0 <= value <= 1, or -1 if undefined: no ground truth, or an IoU threshold or area
+        range that was not evaluated.
     """
     if metric.area not in params.area_ranges:
         return UNDEFINED
@@ -65,7 +65,7 @@ def metric_value(
 
 
 def category_values(metrics: Sequence[MetricDefinition], arrays: Arrays, params: Params) -> list[dict[str, float]]:
-    """Values of metrics for each category alone, by ascending id."""
+    """Computes the metrics of each category, by ascending id."""
     alone = [slice(position, position + 1) for position in range(len(arrays.category_ids))]
     return [
         {
@@ -82,17 +82,17 @@ class CocoMetrics:
 
     iou_type: `bbox`, `segm` or `keypoints`.
     by_name: name -> value, in COCOeval's (LVISEval's) order, then those of other area ranges.
-    definitions: what each metric is.
+    definitions: definitions of the metrics.
     precision: float64 [T, R, K, A, M], as COCOeval lays it out: IoU thresholds,
         101 recall thresholds, categories by ascending id, area ranges, `max_dets`.
     recall: float64 [T, K, A, M].
-    scores: float64 [T, R, K, A, M], the score at which each recall is reached.
+    scores: float64 [T, R, K, A, M], the score at each recall.
     per_category: [{"id", "name", "AP", "AP50"}] by ascending id, all areas, the
-        largest `max_dets`; empty where categories were not told apart.
+        largest `max_dets`; empty with `use_cats` False.
     iou_thresholds: the T values.
     area_ranges: the A ranges, name -> (min, max) square pixels.
     max_dets: the M values.
-    skipped: invalid entries left out of the evaluation.
+    skipped: skipped invalid entries.
     """
 
     iou_type: str
@@ -109,7 +109,7 @@ class CocoMetrics:
 
     @property
     def stats(self) -> FloatArray:
-        """COCOeval's `stats`, float64 [12], for keypoints [10]; LVISEval's [13]."""
+        """COCOeval's `stats`: float64 [12], for keypoints [10]; LVISEval's [13]."""
         return np.array([self.by_name[definition.name] for definition in self.definitions if definition.standard])
 
 
@@ -117,9 +117,9 @@ def metrics_from_arrays(arrays: Arrays, categories: Sequence[Mapping[str, Any]],
     """Computes the metrics.
 
     Args:
-        arrays: the engine's sums.
+        arrays: accumulated arrays of the engine.
         categories: COCO `categories` entries.
-        params: what the arrays were made with.
+        params: parameters of the arrays.
     """
     definitions = metric_definitions_of(params)
     frequencies = {category["id"]: category.get("frequency", "") for category in categories}

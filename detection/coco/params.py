@@ -1,4 +1,4 @@
-"""Parameters of COCOeval, and detections as rows and columns: their validity, and those that `max_dets` lets count."""
+"""Parameters of COCOeval with their validation, detections as rows and columns, and their limit by `max_dets`."""
 
 import math
 import struct
@@ -21,17 +21,17 @@ FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
 IOU_THRESHOLDS: tuple[float, ...] = tuple(np.linspace(0.5, 0.95, 10).tolist())
-MOST_DETS = 10**9  # more than any file holds; the engine counts in machine integers
-_COLUMNS = {"image_id": 0, "score": 5, "category_id": 6}  # of `Rows`
-_NO_AREA = -1.0  # in no area range, so that the annotation is ignored in all
+MOST_DETS = 10**9  # more than in any file; the engine counts in machine integers
+_COLUMNS = {"image_id": 0, "score": 5, "category_id": 6}  # columns of `Rows`
+_NO_AREA = -1.0  # in no area range, so the annotation is ignored in all ranges
 _ROW = struct.Struct("=7d").pack
 RECALLS = 101  # recall thresholds 0, 0.01, ... 1
-# Of COCO's 17 keypoints of a person; divided as COCOeval does, to the same bits.
+# Keypoints of a person in COCO; divided as in COCOeval, to get the same bits.
 OKS_SIGMAS: tuple[float, ...] = tuple(
     sigma / 10.0 for sigma in (0.26, *[0.25] * 2, *[0.35] * 2, *[0.79] * 2, *[0.72] * 2, *[0.62] * 2)
 ) + tuple(sigma / 10.0 for sigma in (*[1.07] * 2, *[0.87] * 2, *[0.89] * 2))
 _HUGE = 1e5**2
-# Square pixels of the annotation's `area`; both ends belong to the range.
+# Square pixels of the annotation's `area`; both limits are inclusive.
 AREA_RANGES: AreaRanges = {
     "all": (0.0, _HUGE),
     "small": (0.0, 32.0**2),
@@ -47,12 +47,12 @@ class Params:
 
     iou_type: `bbox`, `segm` or `keypoints`.
     max_dets: ascending numbers of detections counted per image, best first.
-    use_cats: False evaluates as if there were one category.
-    iou_thresholds: matches count from these IoU values on.
+    use_cats: False: evaluate as if there were one category.
+    iou_thresholds: min IoU values of a match.
     area_ranges: name -> (min, max) area, square pixels.
-    oks_sigmas: spread of each keypoint, as a fraction of the root of the annotation's area.
-    lvis: LVIS' federated evaluation (Gupta et al., CVPR 2019): images say which
-        categories were looked for, the best `max_dets` are of the whole image.
+    oks_sigmas: spread of each keypoint, as a fraction of the square root of the annotation's area.
+    lvis: LVIS' federated evaluation (Gupta et al., CVPR 2019): images list the categories that
+        were annotated, and the best `max_dets` are selected over all categories of the image.
     """
 
     iou_type: str
@@ -74,21 +74,21 @@ def make_params(
     oks_sigmas: Sequence[float] | None = None,
     lvis: bool = False,
 ) -> Params:
-    """Checks the parameters and fills COCO's own defaults in.
+    """Validates the parameters and fills in COCO's defaults.
 
     Args:
         iou_type: `bbox`, `segm` or `keypoints`.
         max_dets: three ascending numbers, default 1, 10, 100; for keypoints and LVIS
             one, default COCO's 20, LVIS' 300.
-        use_cats: False evaluates as if there were one category.
+        use_cats: False: evaluate as if there were one category.
         iou_thresholds: default 0.50, 0.55, ... 0.95.
         area_ranges: name -> (min, max) area in square pixels; default `all`,
             `small` (to 32²), `medium` (to 96²), `large`; keypoints have no `small`.
-        oks_sigmas: one for each keypoint; default COCO's 17.
-        lvis: evaluates boxes or masks as LVIS does.
+        oks_sigmas: one per keypoint; default COCO's 17.
+        lvis: evaluate boxes or masks as LVIS does.
 
     Raises:
-        ConfigError: a value that COCOeval has no meaning for.
+        ConfigError: an invalid value.
     """
     if iou_type not in IOU_TYPES:
         raise ConfigError(f"iou_type {iou_type!r}: choose one of {', '.join(IOU_TYPES)}.")
@@ -96,7 +96,7 @@ def make_params(
         raise ConfigError("lvis: LVIS compares boxes or masks, category by category: iou_type bbox or segm, use_cats.")
     thresholds = tuple(IOU_THRESHOLDS if iou_thresholds is None else iou_thresholds)
     if not thresholds or not all(0.0 < threshold <= 1.0 for threshold in thresholds):
-        raise ConfigError(f"iou_thresholds {thresholds}: give at least one number above 0 and up to 1.")
+        raise ConfigError(f"iou_thresholds {thresholds}: specify at least one number above 0 and up to 1.")
     return Params(
         iou_type=iou_type,
         max_dets=_max_dets(max_dets, iou_type, lvis=lvis),
@@ -126,13 +126,13 @@ def _area_ranges(area_ranges: AreaRanges | None, iou_type: str) -> AreaRanges:
     if area_ranges is None:
         return dict(_KEYPOINT_AREA_RANGES if iou_type == "keypoints" else AREA_RANGES)
     if "all" not in area_ranges:
-        raise ConfigError(f"area_ranges {sorted(area_ranges)}: a range named 'all' is needed, such as (0, 1e10).")
+        raise ConfigError(f"area_ranges {sorted(area_ranges)}: add a range named 'all', such as (0, 1e10).")
     area_ranges = {name: (low, high) for name, (low, high) in area_ranges.items()}
     for name, (low, high) in area_ranges.items():
         if not (0 <= low <= high < math.inf):
-            raise ConfigError(f"area_ranges: {name} is from {low} to {high}; give 0 <= min <= max, square pixels.")
+            raise ConfigError(f"area_ranges: {name} is from {low} to {high}; specify 0 <= min <= max, square pixels.")
     if len(set(area_ranges.values())) < len(area_ranges):
-        # The engine keeps a range by its limits, and would give metrics of neither.
+        # The engine identifies ranges by their limits, and would return metrics of neither.
         raise ConfigError(f"area_ranges {area_ranges}: two have the same limits. Remove one of them.")
     return area_ranges
 
@@ -141,27 +141,27 @@ def _oks_sigmas(oks_sigmas: Sequence[float] | None, iou_type: str) -> tuple[floa
     if oks_sigmas is None:
         return OKS_SIGMAS
     if iou_type != "keypoints":
-        raise ConfigError(f"oks_sigmas: they are of keypoints, and {iou_type} is compared. Leave them out.")
+        raise ConfigError(f"oks_sigmas: only for keypoints, but the IoU type is {iou_type}. Omit them.")
     if not oks_sigmas or not all(0 < sigma < math.inf for sigma in oks_sigmas):
-        raise ConfigError(f"oks_sigmas {tuple(oks_sigmas)}: give a positive number for each keypoint.")
+        raise ConfigError(f"oks_sigmas {tuple(oks_sigmas)}: specify a positive number per keypoint.")
     return tuple(oks_sigmas)
 
 
 def counted_detections(detections: Sequence[Entry] | Rows, params: Params) -> IntArray | None:
-    """Finds the detections that COCOeval looks at, as it does before it compares anything.
+    """Finds the detections that COCOeval evaluates, selected before matching.
 
-    These are the largest of `max_dets` for each category in each image; without
-    categories, for each image.  Ranking is by score, and detections of equal score rank
-    by category (without categories) and position: source `computeIoU` of pycocotools'
-    cocoeval.py, whose sort is stable.
+    These are the best ones, up to the largest of `max_dets`, per category and image; without
+    categories, per image.  Detections are ranked by score; equal scores are ranked by category
+    (without categories) and position: source `computeIoU` of pycocotools' cocoeval.py, which
+    sorts stably.
 
     Args:
         detections: COCO results, or rows float64 [N, 7] (image_id, x, y, width, height,
             score, category_id).
-        params: of the evaluation.
+        params: parameters of the evaluation.
 
     Returns:
-        Their positions, int64 [M], ascending; None: all of them.
+        Their positions, int64 [M], ascending; None: all detections.
     """
     most = params.max_dets[-1]
     if len(detections) <= most:
@@ -176,7 +176,7 @@ def counted_detections(detections: Sequence[Entry] | Rows, params: Params) -> In
 
 
 def lvis_annotations(annotations: Sequence[Entry]) -> list[Entry]:
-    """Returns annotations as LVIS takes them: `ignore` is heeded, crowds are annotations like others.
+    """Converts annotations for LVIS: `ignore` is respected, crowds are ordinary annotations.
 
     Source: lvis-api, eval.py and results.py.
     """
@@ -187,12 +187,12 @@ def lvis_annotations(annotations: Sequence[Entry]) -> list[Entry]:
 
 
 def best_of_images(detections: list[Entry] | Rows, most: int) -> list[Entry] | Rows:
-    """The `most` detections of highest score of each image, of equal ones those that come first, in their order.
+    """Returns the `most` detections with the highest scores per image, in order; ties go to the first.
 
     Args:
-        detections: of whole images, COCO results or rows [N, 7] (image_id, x, y, width,
+        detections: detections of images, COCO results or rows [N, 7] (image_id, x, y, width,
             height, score, category_id).
-        most: at least 1.
+        most: max detections per image, >= 1.
     """
     return chosen(detections, best_positions(column(detections, "image_id"), column(detections, "score"), most))
 
@@ -204,18 +204,18 @@ def best_positions(
     *,
     categories: npt.NDArray[np.generic] | None = None,
 ) -> IntArray:
-    """Finds the `most` detections of highest score in each image; of equal scores the first.
+    """Finds the `most` detections with the highest scores per image; ties go to the first.
 
     Args:
         images: image ids [N].
         scores: float64 [N].
-        most: at least 1.
-        categories: category ids [N]; the `most` of each category in each image.
+        most: max detections per image, >= 1.
+        categories: category ids [N], to select per category and image; None: per image.
 
     Returns:
         Positions, int64 [M], ascending.
     """
-    # Ranking is what takes time, and few images have more detections than may count.
+    # Ranking takes most of the time, and few images have more than `most` detections.
     many = _repeated(images, most)
     groups = [images[many]]
     if categories is not None:
@@ -239,14 +239,14 @@ def best_positions(
 
 
 def rows_of(detections: Sequence[Any]) -> Rows:
-    """Returns rows float64 [N, 7] (image_id, x, y, width, height, score, category_id) of `BoxDetection`s."""
+    """Converts `BoxDetection`s to rows float64 [N, 7] (image_id, x, y, width, height, score, category_id)."""
     # Twice as fast as np.array.
     packed = bytearray().join([_ROW(one.image_id, *one.bbox, one.score, one.category_id) for one in detections])
     return np.frombuffer(packed, np.float64).reshape(-1, 7)
 
 
 def column(entries: Sequence[Any] | Rows, key: str) -> npt.NDArray[Any]:
-    """Returns the ids or scores under `key`, [N]: of valid entries int64, scores float64; of rows float64."""
+    """Returns the ids or scores under `key`, [N]: int64 ids and float64 scores of valid entries, float64 of rows."""
     if isinstance(entries, np.ndarray):
         return entries[:, _COLUMNS[key]]
     value = attrgetter(key) if entries and isinstance(entries[0], msgspec.Struct) else itemgetter(key)
@@ -261,26 +261,26 @@ def chosen(entries: Sequence[Any] | Rows, positions: npt.NDArray[np.int64]) -> l
 
 
 def require_rows(rows: npt.NDArray[np.generic], iou_type: str, where: str) -> None:
-    """Requires an array of numbers [N, 7] (image_id, x, y, width, height, score, category_id), of boxes.
+    """Requires a numeric array [N, 7] (image_id, x, y, width, height, score, category_id), and boxes.
 
     Raises:
-        DataError: it is another one.
+        DataError: another shape, type or IoU type.
     """
     if iou_type != "bbox" or rows.ndim != 2 or rows.shape[1] != 7 or rows.dtype.kind not in "iuf":
         raise DataError(
-            f"{where}: an array of shape {list(rows.shape)} and type {rows.dtype} for {iou_type}. Boxes may "
-            "come as numbers [N, 7] (image_id, x, y, width, height, score, category_id), masks and keypoints as "
+            f"{where}: an array of shape {list(rows.shape)} and type {rows.dtype} for {iou_type}. Pass boxes "
+            "as numbers [N, 7] (image_id, x, y, width, height, score, category_id), masks and keypoints as "
             "COCO results."
         )
 
 
 def rows_are_valid(rows: Rows, image_ids: Ids, category_ids: Ids) -> npt.NDArray[np.bool_]:
-    """Returns whether each row refers to known ids and is finite, with a box of no negative side, bool [N]."""
+    """Returns whether each row has known ids, finite values, and a box without negative sides, bool [N]."""
     return np.logical_and.reduce(
         [
             are_among(rows[:, 0], image_ids),
             are_among(rows[:, 6], category_ids),
-            # Column by column: numpy is ten times slower along a short axis.
+            # Column by column: NumPy is ten times slower along a short axis.
             *(np.isfinite(rows[:, column]) for column in range(1, 6)),
             rows[:, 3] >= 0,
             rows[:, 4] >= 0,
@@ -289,7 +289,7 @@ def rows_are_valid(rows: Rows, image_ids: Ids, category_ids: Ids) -> npt.NDArray
 
 
 def are_among(values: npt.NDArray[np.generic], ids: npt.NDArray[np.generic]) -> npt.NDArray[np.bool_]:
-    """Returns for each value whether it is one of the ids; faster than `np.isin` where values repeat.
+    """Returns for each value whether it is one of the ids; faster than `np.isin` for repeated values.
 
     Args:
         values: integers or floats [N].
@@ -303,8 +303,8 @@ def are_among(values: npt.NDArray[np.generic], ids: npt.NDArray[np.generic]) -> 
 
 
 def _repeated(values: npt.NDArray[np.generic], most: int) -> IntArray:
-    """Positions of the values that occur more than `most` times."""
-    # Detections mostly come image by image: sorting one value of each run of equal ones takes no time.
+    """Returns the positions of values that occur more than `most` times."""
+    # Detections usually come image by image: sorting one value per run of equal values takes no time.
     changes = np.ones(len(values), bool)
     changes[1:] = values[1:] != values[:-1]
     starts = np.flatnonzero(changes)

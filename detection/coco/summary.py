@@ -1,4 +1,4 @@
-"""Metrics as a JSON file, written and read, and as a table on the screen; the list of skipped entries."""
+"""Metrics as a JSON file, written and read, and as a table in the terminal; the list of skipped entries."""
 
 import json
 from collections import Counter
@@ -25,18 +25,18 @@ from schemas.metrics import (
     metrics_by_name,
 )
 
-_SHOWN = 10  # skipped entries on the screen
+_SHOWN = 10  # max skipped entries in the terminal
 
 
 def metrics_to_json(metrics: CocoMetrics, *others: CocoMetrics) -> dict[str, Any]:
     """Returns the content of a metrics file.
 
-    `iou_type`, `stats`, `metrics` by name, `per_category`, and the number of entries
-    that were `skipped`.
+    `iou_type`, `stats`, `metrics` by name, `per_category`, and the number of `skipped`
+    entries.
 
     Args:
         metrics: metrics of the first IoU type.
-        *others: metrics of further IoU types; the same content for each, under its type.
+        *others: metrics of further IoU types; the same content for each, with its type as key.
     """
     return {
         "iou_type": metrics.iou_type,
@@ -49,7 +49,7 @@ def metrics_to_json(metrics: CocoMetrics, *others: CocoMetrics) -> dict[str, Any
 
 
 def write_metrics(path: str | Path, metrics: CocoMetrics) -> None:
-    """Writes a metrics file of one IoU type, whole or not at all.
+    """Writes a metrics file of one IoU type atomically.
 
     Raises:
         DataError: the file cannot be written.
@@ -58,12 +58,12 @@ def write_metrics(path: str | Path, metrics: CocoMetrics) -> None:
 
 
 def skipped_path(path: str | Path) -> str:
-    """Path of the list of entries skipped for the metrics file at `path`."""
+    """Returns the path of the list of skipped entries for the metrics file at `path`."""
     return with_name(path, f"{stem(path)}_skipped.jsonl")
 
 
 def write_skipped(path: str | Path, skipped: Sequence[InvalidEntry]) -> None:
-    """Writes skipped entries, one JSON object per line, whole or not at all.
+    """Writes skipped entries atomically, one JSON object per line.
 
     Raises:
         DataError: the file cannot be written.
@@ -72,18 +72,18 @@ def write_skipped(path: str | Path, skipped: Sequence[InvalidEntry]) -> None:
 
 
 def skipped_lines(skipped: Sequence[InvalidEntry]) -> list[str]:
-    """Summarises skipped entries for the screen: how many of each kind, and the first ones."""
+    """Summarizes skipped entries for the terminal: counts per kind, and the first ones."""
     if not skipped:
         return []
     kinds = ", ".join(f"{count} {what}" for what, count in Counter(record.what for record in skipped).most_common())
-    lines = [f"Skipped {len(skipped)}, and evaluated the rest: {kinds}."]
+    lines = [f"Skipped {len(skipped)} entries and evaluated the rest: {kinds}."]
     lines += [f"  {record.source}: {record.what}: {record.named}" for record in skipped[:_SHOWN]]
     rest = len(skipped) - _SHOWN
     return [*lines, f"  and {rest} more"] if rest > 0 else lines
 
 
 def summary_table(metrics: CocoMetrics) -> Table:
-    """The metrics as a table in COCOeval's order, for `rich.console.Console.print`."""
+    """Formats the metrics as a table in COCOeval's order, for `rich.console.Console.print`."""
     return metrics_table(
         metrics.by_name,
         definitions=metrics.definitions,
@@ -101,13 +101,13 @@ def metrics_table(
     iou_thresholds: Sequence[float] = (0.5, 0.95),
     max_dets: Sequence[int] = (1, 10, 100),
 ) -> Table:
-    """Metrics by name, as a metrics file holds them, as a table.
+    """Formats metrics by name, as in a metrics file, as a table.
 
     Args:
-        values: by name; -1 is shown as undefined.
-        definitions: what is shown, in this order.
-        iou_type: what was compared.
-        iou_thresholds: that the means are over.
+        values: metrics by name; -1 is shown as undefined.
+        definitions: metrics to show, in order.
+        iou_type: IoU type.
+        iou_thresholds: IoU thresholds of the means.
         max_dets: max detections per image, ascending.
     """
     lvis = any(definition.frequency for definition in definitions)
@@ -134,7 +134,7 @@ def metrics_table(
 
 
 def metrics_tables(values: Mapping[str, float], *, iou_type: str) -> list[Table]:
-    """Returns a table for each IoU type, with COCO's params.
+    """Returns a table per IoU type, with COCO's params.
 
     Args:
         values: metrics by name, those of further IoU types as `segm/AP`.
@@ -149,10 +149,10 @@ def metrics_tables(values: Mapping[str, float], *, iou_type: str) -> list[Table]
 
 
 def slice_table(slices: Sequence[Mapping[str, Any]]) -> Table:
-    """Returns the slices of a metrics file as a table.
+    """Formats the slices of a metrics file as a table.
 
     Args:
-        slices: entries `slice`, `images` and `metrics`, see `schemas.metrics.metrics_by_iou_type`.
+        slices: entries `slice`, `images` and `metrics`, by IoU type as in `metrics_by_iou_type`.
     """
     table = Table(title="Slices", title_justify="left")
     table.add_column("slice")
@@ -187,11 +187,11 @@ class CategoryMetrics:
 
 @dataclass(frozen=True)
 class MetricsFile:
-    """What `detection.coco.summary.metrics_to_json` writes, as far as it is read back.
+    """Content of a file written by `metrics_to_json`, as far as it is read back.
 
-    metrics: by name, -1 if undefined.
-    per_category: by ascending id; empty if categories were not told apart.
-    slices: those that the evaluator adds.
+    metrics: metrics by name, -1 if undefined.
+    per_category: by ascending id; empty with `use_cats` False.
+    slices: slices, added by the evaluator.
     bbox, segm, keypoints: metrics of further IoU types.
     """
 
@@ -205,12 +205,12 @@ class MetricsFile:
 
     @property
     def of_all_types(self) -> list["MetricsFile"]:
-        """The metrics of each IoU type, the first type first."""
+        """Returns the metrics of each IoU type, the first type first."""
         return [self, *(other for other in (self.bbox, self.segm, self.keypoints) if other is not None)]
 
     @property
     def by_name(self) -> dict[str, float]:
-        """The metrics by name of all IoU types, those of further types with the type in front."""
+        """Returns the metrics of all IoU types by name, with the type as prefix for further types."""
         others = {
             f"{other.iou_type}/{name}": value
             for other in self.of_all_types[1:]
@@ -226,7 +226,7 @@ def read_metrics(path: str | Path) -> MetricsFile:
     """Reads a metrics file.
 
     Raises:
-        DataError: the file cannot be read, or is no metrics file; it names the key.
+        DataError: the file cannot be read, or is not a metrics file; the message names the key.
     """
     metrics = parse_file(_STRUCTURE, path, what="a metrics file")
     for one in metrics.of_all_types:

@@ -1,4 +1,4 @@
-"""Checks of an annotation against its image's size, and how an issue is fixed."""
+"""Checks of an annotation against its image's size, with fixes."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -9,17 +9,17 @@ from detection.datasets.issues import ImageIssues
 from detection.datasets.masks import has_degenerate_polygon, mask_box, mask_issue, without_degenerate_polygons
 from detection.storage.json_files import serialize
 
-MARGIN = 1.0  # pixels that a box may reach beyond its image: annotation tools round
-_LARGEST = 3.4e38  # of a float32, which areas are stored as
-_MASK_MARGIN = 2.0  # pixels that a box may differ from its mask's
+MARGIN = 1.0  # pixels that a box may exceed its image, because annotation tools round
+_LARGEST = 3.4e38  # max float32, the type of areas in records
+_MASK_MARGIN = 2.0  # pixels that a box may differ from the box of its mask
 _MASK_FRACTION = 0.1  # or this fraction of the box's side
 
 
 class Context(NamedTuple):
-    """What an annotation is checked against.
+    """Values that an annotation is checked against.
 
-    height, width: of the image, pixels.
-    keypoints: category id -> number of its keypoints; without categories that have none.
+    height, width: size of the image in pixels.
+    keypoints: category id -> number of keypoints, for categories with keypoints.
     """
 
     height: int
@@ -31,7 +31,7 @@ class FixableIssue(NamedTuple):
     """An issue of an annotation.
 
     message: what is wrong, and what to do.
-    fixed: the annotation without it; None: it cannot be fixed.
+    fixed: the fixed annotation; None: it cannot be fixed.
     """
 
     message: str
@@ -42,12 +42,12 @@ def valid_annotations(annotations: Sequence[Entry], context: Context, issues: Im
     """Checks an image's annotations.
 
     Args:
-        annotations: entries of a COCO file, structure checked.
-        context: what they are checked against.
+        annotations: entries of a COCO file, with a valid structure.
+        context: values to check against.
         issues: receives the issues.
 
     Returns:
-        Those that may be used: without what policies drop, and fixed as they say.
+        The valid annotations: without those that policies drop, and with fixes applied.
     """
     kept: list[dict[str, Any]] = []
     repeats = _Repeats()
@@ -65,14 +65,14 @@ def valid_annotations(annotations: Sequence[Entry], context: Context, issues: Im
 
 
 def without_nan(annotations: Sequence[dict[str, Any]], issues: ImageIssues) -> list[dict[str, Any]]:
-    """Leaves out what cannot be written as JSON: annotations with NaN or Infinity somewhere."""
+    """Drops annotations that cannot be written as JSON because they contain NaN or Infinity."""
     kept = []
     for annotation in annotations:
         try:
             serialize(annotation)
             kept.append(annotation)
         except ValueError:
-            message = "holds NaN or Infinity, which JSON does not have. Write a number."
+            message = "contains NaN or Infinity, which JSON does not support. Write a number."
             issues.add("entry", message, annotation_id=annotation["id"])
     return kept
 
@@ -96,8 +96,8 @@ def _values(annotation: dict[str, Any], context: Context) -> FixableIssue | None
             return FixableIssue(f"{key} is {str(annotation[key])[:40]!r}. Write 0 or 1.")
     area = annotation.get("area", 0)
     if type(area) not in (int, float) or not 0 <= area <= _LARGEST:
-        return FixableIssue(f"area is {str(area)[:40]!r}. Write a number of square pixels, or leave it out.")
-    # Comparing takes whole numbers of any size, where isfinite does not.
+        return FixableIssue(f"area is {str(area)[:40]!r}. Write a number of square pixels, or omit it.")
+    # Comparisons work for integers of any size, isfinite does not.
     if not all(abs(value) <= _LARGEST for value in annotation["bbox"]):
         return FixableIssue(f"bbox is {str(annotation['bbox'])[:80]}. Write four finite numbers of at most {_LARGEST}.")
     return None
@@ -115,13 +115,13 @@ def _box_outside(annotation: dict[str, Any], context: Context) -> FixableIssue |
     beyond = max(-x, -y, x + width - context.width, y + height - context.height)
     left, top = max(x, 0), max(y, 0)
     clipped = [left, top, min(x + width, context.width) - left, min(y + height, context.height) - top]
-    nothing_left = clipped[2] <= 0 or clipped[3] <= 0
-    if beyond <= MARGIN and not nothing_left:
+    is_empty = clipped[2] <= 0 or clipped[3] <= 0
+    if beyond <= MARGIN and not is_empty:
         return None
     return FixableIssue(
-        f"bbox {annotation['bbox']} (x, y, width, height) lies outside the {context.width}x{context.height} image. "
+        f"bbox {annotation['bbox']} (x, y, width, height) is outside the {context.width}x{context.height} image. "
         "Correct the box, or remove the annotation.",
-        None if nothing_left else annotation | {"bbox": clipped},
+        None if is_empty else annotation | {"bbox": clipped},
     )
 
 
@@ -156,7 +156,7 @@ def _mask_box(annotation: dict[str, Any], context: Context) -> FixableIssue | No
         return None
     fixed = annotation | {"bbox": around}
     return FixableIssue(
-        f"bbox {annotation['bbox']} is not the box around its mask, {around}. Correct the one that is wrong.",
+        f"bbox {annotation['bbox']} is not the box around its mask, {around}. Correct the box or the mask.",
         fixed if _box_empty(fixed, context) is None and _box_outside(fixed, context) is None else None,
     )
 
@@ -165,18 +165,18 @@ def _keypoints_broken(annotation: dict[str, Any], context: Context) -> FixableIs
     points = annotation.get("keypoints")
     if points is None:
         return None
-    wanted = context.keypoints.get(annotation["category_id"])
+    count = context.keypoints.get(annotation["category_id"])
     valid = (
         isinstance(points, list)
         and all(type(value) in (int, float) and abs(value) <= _LARGEST for value in points)
-        and (len(points) % 3 == 0 if wanted is None else len(points) == 3 * wanted)
+        and (len(points) % 3 == 0 if count is None else len(points) == 3 * count)
         and all(visibility in (0, 1, 2) for visibility in points[2::3])
     )
     if valid:
         return None
-    count = "each keypoint" if wanted is None else f"each of the category's {wanted} keypoints"
+    expected = "each keypoint" if count is None else f"each of the category's {count} keypoints"
     return FixableIssue(
-        f"keypoints are not x, y and visibility (0, 1 or 2) of {count}. Correct or remove them.",
+        f"keypoints are not x, y and visibility (0, 1 or 2) of {expected}. Correct or remove them.",
         {key: value for key, value in annotation.items() if key not in ("keypoints", "num_keypoints")},
     )
 
@@ -197,12 +197,12 @@ def _keypoints_outside(annotation: dict[str, Any], context: Context) -> FixableI
         fixed[3 * number : 3 * number + 3] = [0, 0, 0]
     labelled = sum(visibility > 0 for visibility in fixed[2::3])
     return FixableIssue(
-        f"keypoint {outside[0]} lies outside the {context.width}x{context.height} image. Correct it.",
+        f"keypoint {outside[0]} is outside the {context.width}x{context.height} image. Correct it.",
         annotation | {"keypoints": fixed, "num_keypoints": labelled},
     )
 
 
-# In this order: a check may rely on what those before it have validated.
+# In this order: a check may rely on the previous ones.
 _CHECKS: Mapping[str, Callable[[dict[str, Any], Context], FixableIssue | None]] = {
     "entry": _values,
     "box_empty": _box_empty,
@@ -216,17 +216,17 @@ _CHECKS: Mapping[str, Callable[[dict[str, Any], Context], FixableIssue | None]] 
 
 
 class _Repeats:
-    """Finds annotations that say the same as an earlier one of the image, each in the same time."""
+    """Finds duplicate annotations of an image, in constant time each."""
 
     def __init__(self) -> None:
-        self._first: dict[tuple[Any, ...], Entry | None] = {}  # by category and box; None: it is in `_ids`
+        self._first: dict[tuple[Any, ...], Entry | None] = {}  # by category and box; None: the content is in `_ids`
         self._ids: dict[tuple[Any, ...], int] = {}
 
     def earlier(self, annotation: Entry) -> int | None:
-        """The id of the first annotation with the same category, box, mask, crowd flag and keypoints, if any."""
+        """Returns the id of an earlier annotation with the same category, box, mask, crowd flag and keypoints."""
         place = (annotation["category_id"], *annotation["bbox"])
         if place not in self._first:
-            self._first[place] = annotation  # most boxes are there once, and their masks need not be compared
+            self._first[place] = annotation  # most boxes are unique, so their masks need no comparison
             return None
         first, self._first[place] = self._first[place], None
         if first is not None:
@@ -236,13 +236,13 @@ class _Repeats:
 
 
 def _content(annotation: Entry) -> str:
-    """A text that is equal for equal masks, crowd flags and keypoints; hashes of numbers may be made to collide."""
+    """Returns a text that is equal for equal masks, crowd flags and keypoints; hashes of numbers could collide."""
     values = [_plain(annotation.get(key)) for key in ("segmentation", "iscrowd", "keypoints")]
     return json.dumps(values, sort_keys=True)
 
 
 def _plain(value: Any) -> Any:
-    """A value with numbers that are equal written alike: 1, 1.0 and true, 0 and -0.0."""
+    """Converts equal numbers to the same text: 1, 1.0 and true, 0 and -0.0."""
     if isinstance(value, list):
         return [_plain(each) for each in value]
     if isinstance(value, dict):

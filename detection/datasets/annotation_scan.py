@@ -1,4 +1,4 @@
-"""One pass over a COCO annotation file: what it holds and where, and every issue of its structure."""
+"""Reads a COCO annotation file once: positions of its entries, and every issue of its structure."""
 
 from array import array
 from collections import defaultdict
@@ -26,12 +26,12 @@ from schemas.quoting import quoted_json
 
 _NEEDED = ("images", "annotations", "categories")
 _KNOWN = {*_NEEDED, "info", "licenses"}
-_LISTED = 400  # characters of keys in a message
-_LISTED_IDS = 100  # more than a message shows
+_LISTED = 400  # max characters of keys in a message
+_LISTED_IDS = 100  # max ids in a message
 
 
 class AnnotationScan:
-    """One pass over a file: places of the valid entries, issues of the others."""
+    """One pass over a file: positions of the valid entries, issues of the others."""
 
     def __init__(self, path: str, policies: IssuePolicies) -> None:
         self.path = path
@@ -45,10 +45,10 @@ class AnnotationScan:
         self._rows: tuple[array[int], ...] = tuple(array("q") for _ in range(5))
 
     def read(self) -> None:
-        """Reads the whole file.
+        """Reads the complete file.
 
         Raises:
-            DataError: it cannot be read, or is no COCO instances file.
+            DataError: the file cannot be read, or is not a COCO instances file.
         """
         readers: Mapping[str, Callable[[Member], None]] = {
             "images": self._image,
@@ -59,8 +59,8 @@ class AnnotationScan:
         }
         for member in stream_members(self.path):
             if not member.position and member.key in self.members:
-                raise DataError(f"{self.path}: duplicate key {quoted_json(member.key)}. Join the two, or remove one.")
-            # Of other members nothing but their names: they may be large.
+                raise DataError(f"{self.path}: duplicate key {quoted_json(member.key)}. Merge or remove one of them.")
+            # Keep only the names of unknown members, which may be large.
             value = [] if member.position is not None else member.value if member.key in _KNOWN else None
             self.members.setdefault(member.key, value)
             if member.position is not None and member.key in readers:
@@ -69,11 +69,11 @@ class AnnotationScan:
         for key in _NEEDED:
             if self.members.get(key) != []:
                 keys = ", ".join(sorted(self.members))[:_LISTED]
-                content = f"{key} is no list" if key in self.members else f"has keys {keys}" if keys else "has no keys"
-                raise DataError(f"{self.path}: not a COCO instances file: it needs a list `{key}`; this one {content}.")
+                content = f"{key} is not a list" if key in self.members else f"keys are {keys}" if keys else "no keys"
+                raise DataError(f"{self.path}: not a COCO instances file: expected a list `{key}`; {content}.")
 
     def categories(self) -> list[dict[str, Any]]:
-        """The categories; an invalid one is always refused, as annotations depend on them.
+        """Returns the categories; any invalid category is an error, because annotations depend on them.
 
         Raises:
             DataError: a category is invalid.
@@ -82,14 +82,14 @@ class AnnotationScan:
         for position, category in enumerate(self.lists["categories"]):
             reason = category_issue(category)
             if reason is None and category["id"] in seen:
-                reason = f"duplicate id {category['id']}. Give each category an id of its own"
+                reason = f"duplicate id {category['id']}. Give each category a unique id"
             if reason is not None:
                 raise DataError(f"{self.path}: categories[{position}]{_identity(category)}: {reason}.")
             seen.add(category["id"])
         return self.lists["categories"]
 
     def annotations(self, category_ids: set[int]) -> list[np.ndarray]:
-        """Columns id, image id, offset, length, of valid annotations, sorted by image and place."""
+        """Returns the columns id, image id, offset, length of valid annotations, sorted by image and position."""
         columns = [np.frombuffer(row, np.int64) if row else np.zeros(0, np.int64) for row in self._rows]
         ids, image_ids, _, _, categories = columns
         images = np.fromiter(self.images, np.int64, len(self.images))
@@ -99,13 +99,13 @@ class AnnotationScan:
             lambda row: ("entry", self._no_image(int(image_ids[row]))),
         )
         known = sorted(category_ids)
-        told = quoted_json(known[:_LISTED_IDS])  # once: there may be as many such issues as categories
+        known_ids = quoted_json(known[:_LISTED_IDS])  # once: there may be as many such issues as categories
         keep &= self._sieve(
             columns,
             np.isin(categories, np.array(known, np.int64)) | ~keep,
             lambda row: (
                 "entry",
-                f"category_id {categories[row]} does not exist; known ids: {told}. "
+                f"category_id {categories[row]} does not exist; known ids: {known_ids}. "
                 "Correct it or add the category to `categories`",
             ),
         )
@@ -114,7 +114,7 @@ class AnnotationScan:
         keep &= self._sieve(
             columns,
             first | ~keep,
-            lambda row: ("duplicate_id", "duplicate id. Give each annotation an id of its own"),
+            lambda row: ("duplicate_id", "duplicate id. Give each annotation a unique id"),
         )
         rows = np.flatnonzero(keep)
         rows = rows[np.argsort(image_ids[rows], kind="stable")]
@@ -122,7 +122,7 @@ class AnnotationScan:
         return [column[rows] for column in columns[:4]]
 
     def _fit_into_records(self, image_ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """Leaves out images whose annotations have more JSON than a record may hold; which rows are kept."""
+        """Drops images whose annotations exceed the JSON size of a record; returns a mask of the remaining rows."""
         images, starts = np.unique(image_ids, return_index=True)
         sizes = np.add.reduceat(lengths, starts) if len(starts) else np.zeros(0, np.int64)
         for image_id, size in zip(images.tolist(), sizes.tolist(), strict=True):
@@ -132,18 +132,18 @@ class AnnotationScan:
         return np.isin(image_ids, images[sizes <= packing.MAX_IMAGE_ENTRIES])
 
     def keypoints(self, path: str, ids: np.ndarray, categories: Sequence[dict[str, Any]]) -> list[np.ndarray]:
-        """Finds the entries of a keypoints file that belong to annotations.
+        """Finds the entries of a keypoints file for the annotations.
 
         Args:
-            path: of the keypoints file.
-            ids: of the annotations, int64 [N].
-            categories: receive the skeletons of the file's own.
+            path: path of the keypoints file.
+            ids: ids of the annotations, int64 [N].
+            categories: receive the keypoint names and skeletons of the keypoints file.
 
         Returns:
-            Columns offset and length; length 0 where an annotation has no such entry.
+            Columns offset and length; length 0 for annotations without keypoints.
 
         Raises:
-            DataError: the file cannot be read, or a skeleton in it is invalid.
+            DataError: the file cannot be read, or a skeleton is invalid.
         """
         order = np.argsort(ids)
         columns = [np.zeros_like(ids), np.zeros_like(ids)]
@@ -178,7 +178,7 @@ class AnnotationScan:
         self.issues.append(Issue(kind, policy, path or self.path, image_id, annotation_id, f"{message}."))
 
     def _check_head(self) -> None:
-        """Leaves out what dataset.json has no place for."""
+        """Drops invalid `info` and `licenses`, which dataset.json cannot store."""
         for key, kind in (("info", dict), ("licenses", list)):
             value = self.members.pop(key, None) or self.lists.pop(key, None)
             if not value:
@@ -206,7 +206,7 @@ class AnnotationScan:
             if identity is not None:
                 self._invalid_images.add(identity)
         elif entry["id"] in self.images:
-            message = f"images[{member.position}]: duplicate id. Give each image an id of its own"
+            message = f"images[{member.position}]: duplicate id. Give each image a unique id"
             self._add_issue("duplicate_id", message, image_id=entry["id"])
         else:
             self.images[entry["id"]] = member.place
@@ -223,11 +223,8 @@ class AnnotationScan:
 
     def _no_image(self, image_id: int) -> str:
         if image_id in self._invalid_images:
-            return "the entry of its image is invalid. Correct that one"
-        return (
-            f"there is no image with id {image_id}. "
-            "Correct image_id, add the image to `images`, or remove the annotation"
-        )
+            return "its image's entry is invalid. Correct the image's entry"
+        return f"no image with id {image_id}. Correct image_id, add the image to `images`, or remove the annotation"
 
     def _listed(self, member: Member) -> None:
         self.lists[member.key].append(member.value)
@@ -238,7 +235,7 @@ class AnnotationScan:
 
 
 def keypoint_fields(entry: dict[str, Any], *keys: str) -> dict[str, Any]:
-    """What an entry of a keypoints file adds to that of the instances file."""
+    """Returns the given keys of a keypoints file's entry."""
     return {key: entry[key] for key in keys if key in entry}
 
 

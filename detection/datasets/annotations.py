@@ -1,8 +1,8 @@
-"""A COCO annotation file as an index: what it holds, and where each entry stands in it.
+"""Index of a COCO annotation file: the position of each entry.
 
 The file is read once, entry by entry, and every issue of its structure is collected.
-Entries are read again when they are wanted: the index takes some 50 bytes an
-annotation, whatever its polygons weigh.
+Entries are read again when needed: the index takes about 50 bytes per annotation,
+independent of the size of the polygons.
 """
 
 import contextlib
@@ -27,15 +27,15 @@ from schemas.errors import DataError
 
 _CATEGORIES = re.compile(rb'"categories"\s*:\s*\[')
 _CATEGORIES_BYTES = 16 << 20
-_FILE_NAME = re.compile(rb'"file_name"\s*:\s*("[^"\\]*+(?:\\.[^"\\]*+)*+")')  # keeps no state per character
+_FILE_NAME = re.compile(rb'"file_name"\s*:\s*("[^"\\]*+(?:\\.[^"\\]*+)*+")')  # possessive: no backtracking
 
 
 class ImagePlaces(NamedTuple):
-    """Where the entries of one image stand.
+    """Positions of the entries of one image.
 
-    image: its entry of `images`.
-    annotations: its entries of `annotations`, in the order of the file.
-    keypoints: for each of them that of the same id in the keypoints file, or None.
+    image: the entry in `images`.
+    annotations: the entries in `annotations`, in the order of the file.
+    keypoints: the entry of the same id in the keypoints file for each annotation, or None.
     """
 
     image: ByteRange
@@ -45,9 +45,9 @@ class ImagePlaces(NamedTuple):
 
 @dataclass(frozen=True)
 class _Annotations:
-    """Columns of the annotations, sorted by image and then by place in the file; int64 [N].
+    """Columns of the annotations, sorted by image and then by position in the file; int64 [N].
 
-    keypoint_lengths: 0 where the keypoints file has no such annotation.
+    keypoint_lengths: 0 if the keypoints file has no such annotation.
     """
 
     image_ids: np.ndarray
@@ -62,13 +62,13 @@ class AnnotationFile:
     """Content of an annotation file, without its invalid entries.
 
     path: the file.
-    keypoints: the person_keypoints file that is merged with it, or None.
-    images: image id -> place of its entry, in the order of the file.  Each entry has an
+    keypoints: the merged person_keypoints file, or None.
+    images: image id -> position of its entry, in the order of the file.  Each entry has an
         int `id`, a str `file_name` and, if any, a `width` and `height` above zero.
-    categories: entries of `categories`; each has an int `id` of its own and a str `name`.
-    info: the file's `info`, {} where it has none.
-    licenses: the file's `licenses`, [] where it has none.
-    issues: with the file.
+    categories: entries of `categories`; each has a unique int `id` and a str `name`.
+    info: `info` of the file, {} if missing.
+    licenses: `licenses` of the file, [] if missing.
+    issues: issues of the file.
     """
 
     path: str
@@ -81,9 +81,9 @@ class AnnotationFile:
     _annotations: _Annotations
 
     def places(self, image_id: int) -> ImagePlaces:
-        """Where the entries of one of `images` stand."""
+        """Returns the positions of the entries of an image in `images`."""
         columns = self._annotations
-        # Both sides of one value: the next one would not fit the largest id's 64 bits.
+        # Two searches for the same value: the next value may not fit into 64 bits.
         first, last = (np.searchsorted(columns.image_ids, np.int64(image_id), side) for side in ("left", "right"))
         rows = slice(int(first), int(last))
         places = _places(columns.offsets[rows], columns.lengths[rows])
@@ -91,7 +91,7 @@ class AnnotationFile:
         return ImagePlaces(self.images[image_id], places, [place if place.length else None for place in points])
 
     def entries(self) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
-        """Each image with its annotations, in the order of the file."""
+        """Yields each image with its annotations, in the order of the file."""
         with open_entries(self.path, self.keypoints) as read:
             for image_id in self.images:
                 yield read(self.places(image_id))
@@ -102,14 +102,14 @@ EntriesReader = Callable[[ImagePlaces], tuple[dict[str, Any], list[dict[str, Any
 
 @contextlib.contextmanager
 def open_entries(path: str, keypoints: str | None) -> Iterator[EntriesReader]:
-    """Opens the files for reading entries at their places.
+    """Opens the files for reading entries at their positions.
 
     Args:
         path: the annotation file.
         keypoints: the keypoints file, or None.
 
     Yields:
-        A function that gives an image's entry and its annotations, keypoints merged.
+        A function that returns an image's entry and its annotations, with merged keypoints.
     """
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(open(local_copy(path), "rb"))
@@ -133,13 +133,13 @@ def index_annotations(
     Args:
         path: the JSON file.
         keypoints: a person_keypoints file of the same images; its `keypoints` and
-            `num_keypoints` join the annotations of the same id, its `keypoints` and
-            `skeleton` the categories.
-        policies: policies for invalid entries, which are listed in `issues`; the index
-            leaves them out in any case.
+            `num_keypoints` are merged into the annotations by id, its `keypoints` and
+            `skeleton` into the categories.
+        policies: policies for invalid entries, which are listed in `issues` and never in the
+            index.
 
     Raises:
-        DataError: the file is missing or no COCO file; a category is invalid.
+        DataError: the file is missing or not a COCO file; a category is invalid.
     """
     scan = AnnotationScan(str(path), policies or IssuePolicies())
     scan.read()
@@ -161,13 +161,13 @@ def index_annotations(
 
 
 def merge_categories(files: Iterable[tuple[str, Sequence[dict[str, Any]]]]) -> list[dict[str, Any]]:
-    """The categories of a whole data set: those of the first file, then what others add.
+    """Merges the categories of a data set: those of the first file, then additional ones of other files.
 
     Args:
-        files: path and categories of each.
+        files: path and categories of each file.
 
     Raises:
-        DataError: an id that has different names in different files.
+        DataError: an id has different names in different files.
     """
     merged: dict[int, tuple[dict[str, Any], str]] = {}
     for path, categories in files:
@@ -182,7 +182,7 @@ def merge_categories(files: Iterable[tuple[str, Sequence[dict[str, Any]]]]) -> l
 
 
 def differing_categories(some: Iterable[Mapping[str, Any]], others: Iterable[Mapping[str, Any]]) -> str:
-    """The categories that are in one list alone, by id and name, for a message; "" where there are none.
+    """Lists the categories that are in only one of two lists, by id and name, for a message; "" if there are none.
 
     >>> differing_categories([{"id": 1, "name": "cat"}], [{"id": 1, "name": "dog"}])
     "1 'cat', 1 'dog'"
@@ -192,15 +192,15 @@ def differing_categories(some: Iterable[Mapping[str, Any]], others: Iterable[Map
 
 
 def is_crowd(annotation: Mapping[str, Any]) -> bool:
-    """Whether an annotation marks a crowd; some tools write `is_crowd` for `iscrowd`."""
+    """Returns whether an annotation is a crowd; some tools write `is_crowd` for `iscrowd`."""
     return bool(annotation.get("iscrowd", annotation.get("is_crowd", 0)))
 
 
 def scan_file_names(path: str | Path) -> Iterator[str]:
     """Yields the `file_name` values of a COCO file without parsing it.
 
-    Takes a fraction of the time of `index_annotations`, and works on files that are
-    broken elsewhere.  A missing or empty file has none, nor has what is no file.
+    Takes a fraction of the time of `index_annotations`, and works on files that are invalid
+    elsewhere.  A missing, empty or irregular file has no names.
     """
     if not is_file(path):
         return
@@ -214,28 +214,24 @@ def scan_file_names(path: str | Path) -> Iterator[str]:
 
 
 def scan_categories(path: str | Path) -> list[dict[str, Any]] | None:
-    """Reads the `categories` of a COCO file without parsing the rest; None without a single valid list.
+    """Reads the `categories` of a COCO file without parsing the rest; None if there is no single valid list.
 
-    Like `scan_file_names` it takes a fraction of the time of `index_annotations`, which
-    names the issues of the file.
+    Takes a fraction of the time of `index_annotations`, which reports the issues of the file.
     """
     if not is_file(path):  # opening a pipe would wait for its writer
         return None
     local = local_copy(path)
     try:
         with open(local, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            places = [match.end() - 1 for match in _CATEGORIES.finditer(data)]
-            if len(places) != 1:
+            starts = [match.end() - 1 for match in _CATEGORIES.finditer(data)]
+            if len(starts) != 1:
                 return None
-            entries, _ = json.JSONDecoder().raw_decode(_text_from(data, places[0]))
+            entries, _ = json.JSONDecoder().raw_decode(
+                data[starts[0] : starts[0] + _CATEGORIES_BYTES].decode(errors="replace")
+            )
     except (OSError, ValueError, RecursionError):
         return None
     return entries if all(category_issue(entry) is None for entry in entries) else None
-
-
-def _text_from(data: mmap.mmap, start: int) -> str:
-    """What follows a place, as far as categories ever reach."""
-    return data[start : start + _CATEGORIES_BYTES].decode("utf-8", errors="replace")
 
 
 def _places(offsets: np.ndarray, lengths: np.ndarray) -> list[ByteRange]:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-# 80 of the ids 1..90; the others were never used in a release. Source: COCO 2014 and 2017, instances_*.json.
+# 80 of the ids 1..90; no release uses the others. Source: COCO 2014 and 2017, instances_*.json.
 COCO_CATEGORIES = {
     1: "person",
     2: "bicycle",
@@ -98,6 +98,6 @@ def coco_classes(count: int) -> list[dict[str, Any]]:
         count: one of `COCO_CLASS_COUNTS`.
 
     Returns:
-        A category for each class; `name` is None for an id without a category.
+        A category per class; `name` is None for an id without a category.
     """
     return [{"id": number, "name": COCO_CATEGORIES.get(number)} for number in range(_LAST_ID + 1 - count, _LAST_ID + 1)]

@@ -1,4 +1,4 @@
-"""A COCO file of any size, written in bounded memory."""
+"""Writes a COCO file of any size in bounded memory."""
 
 import contextlib
 import json
@@ -20,14 +20,14 @@ from schemas.errors import DataError
 class CocoWriter:
     """Collects entries in a file beside the destination, and writes them sorted by id; a context manager.
 
-    The file of a remote destination is local.  In memory there are three integers for each entry.
-    Nothing is at `path` before `finish`, and the whole file after it.
+    For a remote destination, the file is local.  Memory holds three integers per entry.  `path`
+    does not exist before `finish`, which creates it atomically.
 
     Args:
-        path: the COCO file to write, over an old one if there is one.
+        path: the COCO file to write, replacing an existing one.
 
     Raises:
-        DataError: its folder cannot be written; so does every method.
+        DataError: the folder cannot be written; also raised by every method.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -53,31 +53,31 @@ class CocoWriter:
 
     @property
     def images(self) -> int:
-        """Images added so far."""
+        """Number of images added so far."""
         return len(self._images)
 
     @property
     def annotations(self) -> int:
-        """Annotations added so far."""
+        """Number of annotations added so far."""
         return len(self._annotations)
 
     def add(self, image: Mapping[str, Any], annotations: Sequence[Mapping[str, Any]], *, where: str) -> None:
-        """Adds an image and its annotations, which are written as they are.
+        """Adds an image and its annotations, which are written unchanged.
 
         Args:
-            image: for `images`; has an int `id`.
-            annotations: for `annotations`; each has an int `id`.
-            where: the record they come from, for messages.
+            image: entry of `images`; has an int `id`.
+            annotations: entries of `annotations`; each has an int `id`.
+            where: the record of the entries, for messages.
 
         Raises:
-            DataError: an entry has no whole number as its id, or a value that JSON does not have.
+            DataError: the id of an entry is not an integer, or a value is not valid JSON.
         """
         for index, entries in ((self._images, [image]), (self._annotations, annotations)):
             for entry in entries:
                 identity = entry.get("id")
                 if not isinstance(identity, int) or not -(2**63) <= identity < 2**63:
                     raise DataError(
-                        f"{where}: an entry for {index.key} has the id {identity!r}, no whole number of 64 bits. "
+                        f"{where}: an entry of {index.key} has the id {identity!r}, not a 64-bit integer. "
                         "Correct the source and write the records again."
                     )
                 try:
@@ -94,7 +94,7 @@ class CocoWriter:
         """Writes the COCO file.
 
         Args:
-            head: what stands before the lists: info, licenses, categories.
+            head: members before the lists: info, licenses, categories.
 
         Raises:
             DataError: a duplicate id.
@@ -113,7 +113,7 @@ class CocoWriter:
 
 
 class _Index:
-    """Ids of entries, and where they stand."""
+    """Ids of entries, and their positions in the file."""
 
     def __init__(self, key: str) -> None:
         self.key = key
@@ -128,14 +128,14 @@ class _Index:
         self._lengths.append(length)
 
     def lines(self, file: IO[bytes], path: str) -> Iterator[bytes]:
-        """The entries in the order of their ids."""
+        """Yields the entries in the order of their ids."""
         ids = np.array(self._ids, np.int64)
         order = np.argsort(ids, kind="stable")
         twice = np.flatnonzero(np.diff(ids[order]) == 0)
         if twice.size:
             raise DataError(
-                f"{path}: {self.key}: id {ids[order[twice[0]]]} is a duplicate in the records. "
-                "Pass shards of one data set, each once."
+                f"{path}: {self.key}: duplicate id {ids[order[twice[0]]]} in the records. "
+                "Pass each shard of one data set once."
             )
         for row in order.tolist():
             file.seek(self._offsets[row])

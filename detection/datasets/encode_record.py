@@ -1,4 +1,4 @@
-"""Encoding: from an image file and its COCO entries to a `tf.train.Example`."""
+"""Encodes an image file and its COCO entries as a `tf.train.Example`."""
 
 import hashlib
 import math
@@ -18,17 +18,17 @@ from detection.storage.json_files import serialize
 from schemas import features
 from schemas.config.issues import IssuePolicies
 
-_SHOWN = 1000  # characters of a file name in an issue
+_SHOWN = 1000  # max characters of a file name in an issue
 
 
 @dataclass(frozen=True)
 class Rules:
     """Rules for turning the images of a data set into records.
 
-    policies: what is done about issues.
-    max_pixels: an image of more is refused before it is decoded.
-    category_names: category id -> name, of every category.
-    keypoints: category id -> number of its keypoints, for categories with keypoints.
+    policies: policies for issues.
+    max_pixels: max pixels per image; larger images are refused before decoding.
+    category_names: category id -> name, for all categories.
+    keypoints: category id -> number of keypoints, for categories with keypoints.
     """
 
     policies: IssuePolicies
@@ -38,12 +38,12 @@ class Rules:
 
 
 class Record(NamedTuple):
-    """One image as a record, or why it was left out.
+    """One image as a record, or the issues why it was dropped.
 
-    example: None: the image was left out.
-    file: the image as stored in the record; None: left out.
-    annotations: those in the record.
-    issues: of the image and its annotations.
+    example: None: the image was dropped.
+    file: the image as stored in the record; None: dropped.
+    annotations: annotations in the record.
+    issues: issues of the image and its annotations.
     """
 
     example: tf.train.Example | None
@@ -60,14 +60,14 @@ def make_record(
     split: str,
     rules: Rules,
 ) -> Record:
-    """Reads and checks one image, and encodes what is valid.
+    """Reads and checks one image, and encodes its valid annotations.
 
     Args:
-        image: the image's entry of the COCO file.
+        image: the image's entry in the COCO file.
         annotations: its annotations.
-        read: gives the image file's bytes; may raise `ImageFileError`.
+        read: returns the image file's bytes; may raise `ImageFileError`.
         split: name of the split, for the issues.
-        rules: how images become records.
+        rules: rules for turning images into records.
     """
     where = f"{split}: {printable(image['file_name'][:_SHOWN])}"
     issues = ImageIssues(rules.policies, where=where, image_id=image["id"])
@@ -80,7 +80,7 @@ def make_record(
     try:
         try:
             example = encode_example(file, image, valid, category_names=rules.category_names)
-        except ValueError:  # NaN, wherever it hides
+        except ValueError:  # NaN anywhere in the entries
             valid = without_nan(valid, issues)
             example = encode_example(file, image, valid, category_names=rules.category_names)
     except EntriesTooLargeError as error:
@@ -100,18 +100,18 @@ def encode_example(
 
     Args:
         file: the image file.
-        image: the image's entry of the COCO file.
-        annotations: its annotations, with valid boxes; boxes that reach beyond the image are
-            clipped in the normalised features, not in the packed entries.
+        image: the image's entry in the COCO file.
+        annotations: its annotations, with valid boxes; boxes that exceed the image are clipped
+            in the normalised features, but not in the packed entries.
         category_names: category id -> name.
 
     Raises:
-        EntriesTooLargeError: the entries have more JSON than a record may hold.
+        EntriesTooLargeError: the entries exceed the JSON size of a record.
         ValueError: NaN or Infinity in an entry.
     """
     boxes = [annotation["bbox"] for annotation in annotations]
     categories = [annotation["category_id"] for annotation in annotations]
-    # Filled in place: a message that is put into another is copied, image and all.
+    # Filled in place: assigning a message to another one copies it, with the image.
     example = tf.train.Example()
     values = example.features.feature
 
@@ -146,14 +146,14 @@ def encode_example(
 def _usable(
     image: Mapping[str, Any], read: Callable[[], bytes], max_pixels: int, issues: ImageIssues
 ) -> ImageFile | None:
-    """Returns the image file, converted if the policy says so; None: leave it out."""
+    """Returns the image file, converted if the policy says so; None: drop the image."""
     data = b""
     try:
         serialize(image)
         if image.get("width", 1) * image.get("height", 1) > max_pixels:
             raise ImageFileError(
                 "image_huge",
-                f"declared as {image['width']}x{image['height']} pixels; data.max_pixels is {max_pixels}. "
+                f"declared as {image['width']}x{image['height']} pixels, more than data.max_pixels = {max_pixels}. "
                 "Raise it, or scale the image down.",
             )
         data = read()
@@ -162,7 +162,7 @@ def _usable(
         if issues.add(error.kind, str(error)) != "fix":
             return None
     except ValueError:
-        issues.add("entry", "the image's entry holds NaN or Infinity, which JSON does not have. Write a number.")
+        issues.add("entry", "the image's entry contains NaN or Infinity, which JSON does not support. Write a number.")
         return None
     try:
         return converted(data)
@@ -174,25 +174,25 @@ def _usable(
 def _fitted(
     image: Mapping[str, Any], annotations: Sequence[Mapping[str, Any]], file: ImageFile, issues: ImageIssues
 ) -> tuple[Mapping[str, Any], ImageFile] | None:
-    """Returns an entry and a file of the same size; None: leave the image out.
+    """Returns an entry and a file of the same size; None: drop the image.
 
-    The declared size decides which pixels the boxes belong to: the stored ones, or
-    those that an EXIF tag asks to turn.
+    The declared size determines whether boxes refer to the stored pixels or to the pixels
+    rotated as an EXIF tag says.
     """
     declared = (image.get("width", file.width), image.get("height", file.height))
     if declared == (file.width, file.height):
         return image, file
     if file.turned and declared == (file.height, file.width):
         message = (
-            f"declared as {declared[0]}x{declared[1]} pixels, which the stored {file.width}x{file.height} become when "
-            "turned as their EXIF tag asks. An EXIF tag turns the picture: store it turned and without the tag, or let "
-            "it be done with --set data.on_fault.image_turned=fix."
+            f"declared as {declared[0]}x{declared[1]} pixels, the size of the stored {file.width}x{file.height} image "
+            "after the rotation in its EXIF tag. Store the image rotated and without the tag, or rotate it with "
+            "--set data.on_fault.image_turned=fix."
         )
         return (image, turned(file)) if issues.add("image_turned", message) == "fix" else None
     inside = all(_lies_inside(annotation["bbox"], file) for annotation in annotations)
     message = (
         f"declared as {declared[0]}x{declared[1]} pixels, the file has {file.width}x{file.height}. "
-        "Correct the entry, or put the right file there."
+        "Correct the entry or the file."
     )
     if issues.add("image_size", message, fixable=inside) != "fix":
         return None

@@ -1,10 +1,9 @@
-"""Valid entries of a COCO file: their types, and how an invalid one is explained.
+"""Types of valid COCO entries, and messages for invalid ones.
 
 msgspec converts entries to these types and refuses wrong types, values out of range and
-missing keys, naming the key. The same types hold for the entries of an annotation file,
-those packed into a record, and the categories of a label map; the entries that an
-evaluation reads, of which more is asked, are built of them too
-(`detection.coco.validation.entry_types`).
+missing keys, naming the key. The same types are used for the entries of an annotation file,
+entries packed into a record, and the categories of a label map; the stricter types of
+entries for evaluation extend them (`detection.coco.validation.entry_types`).
 """
 
 import json
@@ -20,11 +19,11 @@ import numpy.typing as npt
 from schemas.limits import MAX_CATEGORIES
 from schemas.quoting import quoted_json
 
-Entry = Mapping[str, Any]  # an object of a list of a COCO file, as JSON is parsed
+Entry = Mapping[str, Any]  # an object in a list of a COCO file, as parsed from JSON
 Ids = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.float64]  # detections [N, 7]: image_id, x, y, width, height (pixels), score, category_id
 
-LARGEST_ID = 2**53  # float64 holds all integers up to here
+LARGEST_ID = 2**53  # float64 represents all integers up to here
 _JSON: Mapping[type, str] = {dict: "object", list: "list"}
 
 Id = Annotated[int, msgspec.Meta(ge=0, le=LARGEST_ID)]
@@ -44,7 +43,7 @@ class ImageEntry(TypedDict):
 
 
 class AnnotationEntry(TypedDict):
-    """An entry of `annotations`; what the numbers of a box may be is decided by policies."""
+    """An entry of `annotations`; policies decide on the valid values of a box."""
 
     id: Id
     image_id: Id
@@ -53,13 +52,13 @@ class AnnotationEntry(TypedDict):
 
 
 class IdentifiedEntry(TypedDict):
-    """Any entry that has an id."""
+    """Any entry with an id."""
 
     id: Id
 
 
 class KeypointCategoryEntry(IdentifiedEntry):
-    """An entry of `categories` in a keypoints file, where names may be missing."""
+    """An entry of `categories` in a keypoints file, with an optional name."""
 
     keypoints: NotRequired[list[str] | None]
     skeleton: NotRequired[list[list[int]] | None]
@@ -88,10 +87,10 @@ _PLACE = re.compile(r"at `\$\.(\w+)")
 
 
 class InvalidField(NamedTuple):
-    """The first key of an entry that does not have its type.
+    """The first key of an entry with an invalid type.
 
-    name: the key; None: the entry is no object.
-    missing: whether the entry lacks the key.
+    name: the key; None: the entry is not an object.
+    missing: the key is missing.
     """
 
     name: str | None
@@ -99,34 +98,34 @@ class InvalidField(NamedTuple):
 
 
 def invalid_field(error: msgspec.ValidationError) -> InvalidField:
-    """Names the key that msgspec found invalid while it converted one entry."""
+    """Returns the key that msgspec found invalid in an entry."""
     missing = _MISSING.search(str(error))
     place = missing or _PLACE.search(str(error))
     return InvalidField(place[1] if place else None, missing is not None)
 
 
 def image_issue(entry: Any) -> str | None:
-    """Explains why an entry of `images` is invalid; None for a valid one."""
+    """Explains why an entry of `images` is invalid; None if it is valid."""
     return _issue(entry, ImageEntry) or unwritable(entry["file_name"])
 
 
 def annotation_issue(entry: Any) -> str | None:
-    """Explains why an entry of `annotations` is invalid; None for a valid one."""
+    """Explains why an entry of `annotations` is invalid; None if it is valid."""
     return _issue(entry, AnnotationEntry)
 
 
 def category_issue(entry: Any) -> str | None:
-    """Explains why an entry of `categories` is invalid; None for a valid one."""
+    """Explains why an entry of `categories` is invalid; None if it is valid."""
     return _issue(entry, CategoryEntry) or unwritable(entry)
 
 
 def keypoint_category_issue(entry: Any) -> str | None:
-    """Explains why a category of a keypoints file, where names may be missing, is invalid; None for a valid one."""
+    """Explains why a category of a keypoints file, with an optional name, is invalid; None if it is valid."""
     return _issue(entry, KeypointCategoryEntry) or unwritable(entry)
 
 
 def id_issue(entry: Any) -> str | None:
-    """Explains why an entry has no valid `id`; None if it has one."""
+    """Explains why an entry has no valid `id`; None if it has a valid one."""
     return _issue(entry, IdentifiedEntry)
 
 
@@ -137,15 +136,15 @@ def _issue(entry: Any, kind: Any) -> str | None:
         name, missing = invalid_field(error)
         if name is None:
             keys = [key for key in kind.__annotations__ if key in kind.__required_keys__]
-            return f"{quoted_json(entry)} is no object. Write one with {', '.join(keys)}"
+            return f"{quoted_json(entry)} is not an object. Write one with {', '.join(keys)}"
         return f"{name} is {'missing' if missing else quoted_json(entry[name])}. {_REMEDIES[name]}"
-    except UnicodeEncodeError:  # msgspec, while it words its own message
+    except UnicodeEncodeError:  # raised by msgspec while it formats its message
         return unwritable(entry)
     return None
 
 
 def plain(value: Any) -> Any:
-    """Returns numpy's numbers and arrays, tuples and mappings as JSON is parsed."""
+    """Converts NumPy numbers and arrays, tuples and mappings to the types of parsed JSON."""
     if isinstance(value, Mapping):
         return {key: plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
@@ -154,30 +153,30 @@ def plain(value: Any) -> Any:
 
 
 def too_many_categories(count: int) -> str | None:
-    """Explains why a data set cannot have this many categories; None if it can."""
+    """Returns a message if there are too many categories for a data set; else None."""
     if count <= MAX_CATEGORIES:
         return None
-    return f"more than {MAX_CATEGORIES} categories. Join some, or remove those without annotations"
+    return f"more than {MAX_CATEGORIES} categories. Merge some, or remove those without annotations"
 
 
 def is_id(value: Any) -> bool:
-    """Returns whether `value` is an integer that can be an id."""
+    """Returns whether `value` is an integer in the range of ids."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(0 <= value <= LARGEST_ID)
 
 
 def head_issue(value: Any, kind: type) -> str | None:
-    """Explains why `info` (an object) or `licenses` (a list) of a file is invalid; None for valid ones."""
-    return f"no {_JSON[kind]}. Write one" if type(value) is not kind else unwritable(value)
+    """Explains why `info` (an object) or `licenses` (a list) of a file is invalid; None if it is valid."""
+    return f"not an {_JSON[kind]}. Write one" if type(value) is not kind else unwritable(value)
 
 
 def unwritable(value: Any) -> str | None:
-    """Explains why a value cannot be written as JSON in UTF-8, though Python read it; None if it can."""
+    """Explains why a value parsed by Python cannot be written as JSON in UTF-8; None if it can."""
     try:
         json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
     except UnicodeEncodeError:
-        return "holds half a character (one surrogate of a pair). Write UTF-8"
+        return "contains half a character (one surrogate of a pair). Write UTF-8"
     except ValueError:
-        return "holds NaN or Infinity, which JSON does not have. Write a number"
+        return "contains NaN or Infinity, which JSON does not support. Write a number"
     return None
 
 

@@ -1,4 +1,4 @@
-"""What an `Examples` artifact tells about a split, and which categories a model needs of it."""
+"""Reads the description of a split of an `Examples` artifact, and checks the categories for a model."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -12,7 +12,7 @@ from schemas.artifacts import DATASET_JSON, split_dir
 from schemas.errors import DataError
 from schemas.quoting import quoted
 
-_LISTED = 10  # categories in a message
+_LISTED = 10  # max categories in a message
 
 
 class Dataset(NamedTuple):
@@ -20,7 +20,7 @@ class Dataset(NamedTuple):
 
     records: folder of its TFRecord files.
     categories: COCO `categories` of the data set.
-    images: number of images; None if the artifact lacks it.
+    images: number of images; None if the artifact does not have it.
     """
 
     records: str
@@ -29,7 +29,7 @@ class Dataset(NamedTuple):
 
 
 class OpenSplit(Protocol):
-    """Opens a split of a folder of Examples, or of another data set, which is converted while the block runs."""
+    """Opens a split of a folder of Examples, or of another data set, which is converted during the context."""
 
     def __call__(
         self, folder: str, *, split: str, check: Callable[[list[dict[str, Any]]], object] | None = None
@@ -37,9 +37,9 @@ class OpenSplit(Protocol):
         """Yields the split.
 
         Args:
-            folder: of the data set.
-            split: its name.
-            check: called with the categories before a conversion, if they can be told then.
+            folder: folder of the data set.
+            split: name of the split.
+            check: called with the categories before a conversion, if they are known by then.
 
         Raises:
             DataError: the data cannot be used.
@@ -51,33 +51,33 @@ def read_dataset(root: str | Path, split: str) -> Dataset:
 
     Args:
         root: the artifact's folder.
-        split: its name.
+        split: name of the split.
 
     Raises:
         DataError: the artifact has no readable description, or one without categories;
-            the split has no file.
+            the split has no files.
     """
     dataset = read_dataset_file(join(root, DATASET_JSON))
     folder = join(root, split_dir(split))
     if not (is_dir(folder) and list_folder(folder)):
-        raise DataError(f"{folder}: no file of records. Write the examples again.")
+        raise DataError(f"{folder}: no record files. Write the examples again.")
     return Dataset(folder, dataset["categories"], _image_count(dataset, split))
 
 
 def require_categories(
     own: Sequence[Mapping[str, Any]], categories: Sequence[Mapping[str, Any]], *, model: str, data: str
 ) -> None:
-    """Requires that a data set has every category that a model detects; it may have more.
+    """Requires that a data set has all categories of a model; it may have more.
 
     Args:
-        own: COCO `categories` of the model; an entry without `name` may have any name in the data set, one whose
-            `name` is None is no category.
+        own: COCO `categories` of the model; an entry without `name` matches any name, an entry with `name` None
+            is ignored.
         categories: COCO `categories` of the data set.
         model: name of the model in errors.
         data: name of the data set in errors.
 
     Raises:
-        DataError: some are missing, or have other names there.
+        DataError: categories are missing, or have other names.
     """
     named = {category["id"]: category["name"] for category in categories}
     detected = [entry for entry in own if entry.get("name", "") is not None]
@@ -86,13 +86,13 @@ def require_categories(
         listed = ", ".join(f"{entry['id']} {quoted(entry.get('name'))}" for entry in lacking[:_LISTED])
         more = f" and {len(lacking) - _LISTED} more" if len(lacking) > _LISTED else ""
         raise DataError(
-            f"{data}: it lacks categories that the model {model} detects: {listed}{more}. "
-            "Name a data set whose categories have the ids and names that the model was trained on."
+            f"{data}: categories of the model {model} are missing: {listed}{more}. "
+            "Use a data set with the category ids and names that the model was trained on."
         )
 
 
 def _image_count(dataset: dict[str, Any], split: str) -> int | None:
-    """Returns the number of images of a split; None if dataset.json does not tell it."""
+    """Returns the number of images of a split; None if dataset.json does not have it."""
     try:
         images = dataset["splits"][split]["images"]
     except (KeyError, TypeError):

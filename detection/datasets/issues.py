@@ -1,4 +1,4 @@
-"""Issues: everything that is wrong with a data set, each with what its policy does about it."""
+"""Issues: everything that is wrong with a data set, with the policy applied to it."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -8,13 +8,13 @@ from schemas.config.issues import IssuePolicies, Policy
 
 @dataclass(frozen=True)
 class Issue:
-    """One thing that is wrong with an image, an annotation or the data set, and what is done about it.
+    """One issue of an image, an annotation or the data set, and the policy applied to it.
 
     kind: a field of `schemas.config.issues.IssuePolicies`.
-    policy: what is done.
-    where: the file that has to be corrected, or the split and the image's file_name.
-    image_id: None if it is unknown or makes no difference.
-    annotation_id: None: the issue concerns the image or the whole data set.
+    policy: the applied policy.
+    where: the file to correct, or the split and the image's file_name.
+    image_id: None: unknown or not relevant.
+    annotation_id: None: the issue concerns the image or the data set.
     message: what is wrong, and what to do.
     """
 
@@ -31,7 +31,7 @@ class Issue:
         return f"{self.where}{f' ({named})' if named else ''}: {self.message}"
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """Returns plain values, for JSON."""
         return asdict(self)
 
 
@@ -39,9 +39,9 @@ class ImageIssues:
     """The issues of one image and of its annotations.
 
     Args:
-        policies: what is done about each kind.
-        where: names the image to people: its split and file name.
-        image_id: COCO's.
+        policies: policies by kind.
+        where: the image's split and file name, for messages.
+        image_id: COCO image id.
     """
 
     def __init__(self, policies: IssuePolicies, *, where: str, image_id: int) -> None:
@@ -54,13 +54,13 @@ class ImageIssues:
         """Adds an issue.
 
         Args:
-            kind: see `IssuePolicies`.
+            kind: a field of `IssuePolicies`.
             message: what is wrong, and what to do.
             annotation_id: None: the issue concerns the image.
-            fixable: whether this one can be fixed; if not, `fix` becomes `drop`.
+            fixable: whether the issue can be fixed; if not, `fix` becomes `drop`.
 
         Returns:
-            What is done about it.
+            The applied policy.
         """
         policy = self._policies.of(kind)
         if policy == "fix" and not fixable:

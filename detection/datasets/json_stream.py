@@ -1,8 +1,7 @@
 """Reads a JSON object of any size entry by entry, in bounded memory.
 
-A COCO file is an object with a few very long lists.  Here each entry of such a list is
-parsed by Python's own JSON scanner as soon as it is read, and can be read again later
-by its place in the file.
+A COCO file is an object with a few very long lists.  Python's JSON scanner parses each entry of
+such a list as soon as it is read; it can be read again later by its position in the file.
 """
 
 import contextlib
@@ -24,25 +23,25 @@ WINDOW = 1 << 20  # bytes read at once
 
 _SPACE = re.compile(r"[ \t\n\r]*")
 _ID = re.compile(r'"id"\s*:\s*(-?\d{1,30})')
-_CONTINUATION = bytes(range(0x80, 0xC0))  # bytes of UTF-8 that begin no character
-_UNDECIDED = 16  # characters: an error this close to the end of the text may be a token cut in two
+_CONTINUATION = bytes(range(0x80, 0xC0))  # UTF-8 bytes that do not start a character
+_UNDECIDED = 16  # characters: an error this close to the end of the text may be a truncated token
 _SCANNER = json.JSONDecoder()
 
 
 class ByteRange(NamedTuple):
-    """Where an entry stands in its file: `length` bytes from `offset`."""
+    """Position of an entry in its file: `length` bytes from `offset`."""
 
     offset: int
     length: int
 
 
 class Member(NamedTuple):
-    """A value of the top-level object, or one entry of a list in it.
+    """A value of the top-level object, or an entry of a list in it.
 
-    key: its key.
-    position: in the list; None: the value is no entry of a list.
-    value: parsed.
-    place: where it stands.
+    key: key of the value or list.
+    position: index in the list; None: not an entry of a list.
+    value: parsed value.
+    place: position in the file.
     """
 
     key: str
@@ -54,11 +53,11 @@ class Member(NamedTuple):
 def stream_members(path: str | Path) -> Iterator[Member]:
     """Yields the members of the object in a JSON file, lists entry by entry.
 
-    An empty list yields one member whose value is the list.  NaN and Infinity pass as
-    Python reads them.
+    An empty list yields one member with the list as its value.  NaN and Infinity are parsed as in
+    Python.
 
     Raises:
-        DataError: the file cannot be read, is no JSON object, or an entry is larger
+        DataError: the file cannot be read, is not a JSON object, or an entry is larger
             than `MAX_ENTRY` or nested deeper than `MAX_DEPTH`.
     """
     with _opened(path) as reader:
@@ -69,15 +68,15 @@ def read_entry(file: BinaryIO, place: ByteRange) -> Any:
     """Parses the entry at `place`, from `stream_members`, in a file opened for reading bytes.
 
     Raises:
-        DataError: the file is another by now.
+        DataError: the file has changed since `stream_members`.
     """
     file.seek(place.offset)
     try:
         return parse(file.read(place.length))
     except ValueError:
         raise DataError(
-            f"{file.name}: changed while it was read: no entry is left at byte {place.offset}. "
-            "Leave it alone meanwhile, and start again."
+            f"{file.name}: changed while it was read: no entry at byte {place.offset}. "
+            "Do not change it meanwhile, and rerun."
         ) from None
 
 
@@ -85,9 +84,9 @@ def read_entry(file: BinaryIO, place: ByteRange) -> Any:
 def _opened(path: str | Path) -> Iterator["_Reader"]:
     local = local_copy(path)
     try:
-        # Places in it are read again, and opening a pipe would wait for its writer for ever.
+        # Entries are read again later, and opening a pipe would wait for its writer forever.
         if not stat.S_ISREG(os.stat(local).st_mode):
-            raise DataError(f"{path}: this is a folder, pipe or device. Name a file.")
+            raise DataError(f"{path}: is a folder, pipe or device. Specify a file.")
         with open(local, "rb") as file:
             yield _Reader(file, str(path))
     except OSError as error:
@@ -97,9 +96,9 @@ def _opened(path: str | Path) -> Iterator["_Reader"]:
 class _Reader:
     """A window of the file as text.
 
-    The bytes are read as Latin-1, so that a character is a byte and places are exact:
-    UTF-8 has no byte of JSON's own characters within others.  Values that are not
-    ASCII are parsed again as what they are.
+    The bytes are decoded as Latin-1, so that characters are bytes and positions are exact: in UTF-8,
+    the bytes of JSON's syntax never occur within other characters.  Values that are not ASCII are
+    parsed again as UTF-8.
     """
 
     def __init__(self, file: BinaryIO, path: str) -> None:
@@ -129,14 +128,14 @@ class _Reader:
             separator = self._expect(",", "}")
         self._where = "the file"
         if self._peek():
-            self._refuse("there is more after the end of the object")
+            self._refuse("more data after the end of the object")
 
     def _begin(self) -> None:
         self._more()
         if self._text.startswith("\xef\xbb\xbf"):
             self._at = 3
         if self._text.startswith(("\xff\xfe", "\xfe\xff")) or "\0" in self._text[:4]:
-            raise DataError(f"{self._path}: not a JSON text file: it is not UTF-8. Convert it to UTF-8.")
+            raise DataError(f"{self._path}: not a JSON file in UTF-8. Convert it to UTF-8.")
 
     def _list(self, key: str) -> Iterator[Member]:
         offset = self._start + self._at
@@ -155,7 +154,7 @@ class _Reader:
             index += 1
 
     def _value(self) -> tuple[Any, ByteRange]:
-        """Parses the value at the present position."""
+        """Parses the value at the current position."""
         while True:
             try:
                 value, end = _SCANNER.raw_decode(self._text, self._at)
@@ -164,9 +163,9 @@ class _Reader:
                 if not cut or not self._more():
                     self._refuse(error.msg, error.pos)
                 continue
-            except (RecursionError, ValueError) as error:  # nesting, or a number of thousands of digits
+            except (RecursionError, ValueError) as error:  # nesting, or an integer with thousands of digits
                 self._refuse(str(error))
-            if end <= len(self._text) - _UNDECIDED or not self._more():  # else a number may go on
+            if end <= len(self._text) - _UNDECIDED or not self._more():  # else a number may continue
                 break
         text = self._text[self._at : end]
         if is_too_deep(text.encode("latin-1")):
@@ -175,7 +174,7 @@ class _Reader:
             try:
                 value = json.loads(text.encode("latin-1").decode("utf-8"))
             except UnicodeDecodeError as error:
-                self._refuse(f"not a JSON text file, it is not UTF-8 ({error.reason})", self._at + error.start)
+                self._refuse(f"not UTF-8 ({error.reason})", self._at + error.start)
         place = ByteRange(self._start + self._at, end - self._at)
         self._at = end
         return value, place
@@ -191,7 +190,7 @@ class _Reader:
         return self._text[self._at - 1]
 
     def _peek(self) -> str:
-        """The next character that is not white space; "" at the end of the file."""
+        """Returns the next character that is not white space; "" at the end of the file."""
         while True:
             match = _SPACE.match(self._text, self._at)
             self._at = match.end() if match else self._at
@@ -201,7 +200,7 @@ class _Reader:
                 return ""
 
     def _more(self) -> bool:
-        """Reads on, at least doubling what is kept; False at the end of the file."""
+        """Reads more data, at least as much as is kept; False at the end of the file."""
         kept = self._text[self._at :]
         if len(kept) > MAX_ENTRY:
             self._refuse(f"larger than {MAX_ENTRY >> 20} MB. Simplify its polygons or its mask")
@@ -214,17 +213,17 @@ class _Reader:
         return True
 
     def _refuse(self, reason: str, position: int | None = None) -> None:
-        """Raises the error for what stands at `position`, the present one by default."""
+        """Raises the error for the data at `position`, by default the current one."""
         offset = self._start + (self._at if position is None else position)
         identity = _ID.search(self._text, self._at, self._at + WINDOW)
         entry = f" (id {identity[1]})" if identity and "[" in self._where else ""
         line, column = self._line_and_column(offset)
-        end = " The file may be cut off or edited by hand; write or copy it again."
+        end = " The file may be truncated or edited by hand; write or copy it again."
         place = f"line {line}, column {column}"
         raise DataError(f"{self._path}: not JSON: {self._where}{entry}, {place}: {reason}.{end}")
 
     def _line_and_column(self, offset: int) -> tuple[int, int]:
-        """Both counted from 1, columns in characters, as editors do."""
+        """Returns line and column, both from 1; columns count characters, as in editors."""
         self._file.seek(0)
         line = column = 1
         left = offset

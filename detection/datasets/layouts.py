@@ -1,4 +1,4 @@
-"""Layouts of COCO data sets: finds the files of each split, and divides them into splits."""
+"""Layouts of COCO data sets: finds the files of each split, and divides data into splits."""
 
 import contextlib
 import re
@@ -26,8 +26,8 @@ _SPLIT_WORD = re.compile(r"(?:^|[^a-z])(train|val|valid|validation|eval|test)(?=
 _ROBOFLOW = "_annotations.coco.json"
 _SPLIT_NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
 _RENAMED = {"val": EVAL_SPLIT, "valid": EVAL_SPLIT, "validation": EVAL_SPLIT, "default": TRAIN_SPLIT}
-EXAMPLES_WORK = ".work"  # folder of plans and results in Examples, while they are written
-_LOOKED_AT = 20  # file names tried when an image folder is chosen
+EXAMPLES_WORK = ".work"  # folder of plans and results in Examples during writing
+_LOOKED_AT = 20  # file names to try in the search for an image folder
 
 _KNOWN_LAYOUTS = f"""Known layouts:
   annotations/instances_{{train,val}}.json, or the same in the folder itself, also with a year;
@@ -45,13 +45,13 @@ Specify any other layout explicitly:
 class SplitFiles:
     """The files of one split.
 
-    annotations: COCO JSON file; or, where `images` is None, a file, folder or pattern
-        of TFRecords, which hold the images as well.
+    annotations: COCO JSON file; or, if `images` is None, a file, folder or pattern
+        of TFRecords, which include the images.
     images: folder that `file_name` is relative to, or None.
     keypoints: person_keypoints file to merge by annotation id, or None.
-    hash_range: (low, high): the split is made of the file's images with
-        low <= `id_fraction(image id)` < high; None: of all.
-    every: of these images, in the order of the file, the first of each `every` is taken.
+    hash_range: (low, high): the split has the images with
+        low <= `id_fraction(image id)` < high; None: all images.
+    every: take the first of each `every` of these images, in the order of the file.
     """
 
     annotations: str
@@ -69,10 +69,10 @@ class SplitFiles:
 class Division:
     """Rules for dividing a data set's files into splits.
 
-    eval_fraction: fraction of the images for `eval` if it has no file of its own.
+    eval_fraction: fraction of the images for `eval` if there is no file for it.
     ratios: split -> fraction of a data set of one file; empty: no division by ratios.
-    sample_1_of_n: takes one of every n images, for quick trials; or split -> n, other
-        splits being taken whole.
+    sample_1_of_n: take one of every n images, for quick trials; or split -> n, other
+        splits complete.
     """
 
     eval_fraction: float = 0.1
@@ -80,11 +80,11 @@ class Division:
     sample_1_of_n: int | Mapping[str, int] = 1
 
     def apply(self, splits: dict[str, SplitFiles]) -> dict[str, SplitFiles]:
-        """Divides one file by a hash of the image id, so that an image stays in its split when others are added.
+        """Divides one file by a hash of the image id, so that added images do not change the split of others.
 
         Raises:
-            ConfigError: `ratios` for a data set that has several files, or a sample of
-                a split that does not exist.
+            ConfigError: `ratios` for a data set of several files, or a sample of an unknown
+                split.
         """
         if self.ratios:
             splits = self._by_ratios(splits)
@@ -98,7 +98,7 @@ class Division:
         for name in every:
             if name not in splits:
                 raise ConfigError(
-                    f"data.sample_1_of_n names the split {name!r}; there are {', '.join(sorted(splits))}. Correct it."
+                    f"data.sample_1_of_n names the split {name!r}; splits are {', '.join(sorted(splits))}. Correct it."
                 )
         return {name: replace(files, every=every.get(name, 1)) for name, files in splits.items()}
 
@@ -106,7 +106,7 @@ class Division:
         if len(splits) > 1:
             raise ConfigError(
                 f"data.split_ratios divides a data set of one file; this one has {', '.join(sorted(splits))}. "
-                "Remove data.split_ratios, or name one file in data.splits."
+                "Remove data.split_ratios, or specify one file in data.splits."
             )
         [whole] = splits.values()
         # Train last, so that other splits keep their images when only the fraction of train changes.
@@ -117,21 +117,21 @@ WHOLE = Division()
 
 
 def find_splits(root: str | Path, division: Division = WHOLE) -> dict[str, SplitFiles]:
-    """Finds the splits of a data set in one of the recognised layouts.
+    """Finds the splits of a data set in one of the known layouts.
 
-    A file of `val` or `valid` becomes the split `eval`.
+    A file named `val` or `valid` becomes the split `eval`.
 
     Args:
         root: the data set's folder.
-        division: how the files become splits.
+        division: rules for dividing files into splits.
 
     Raises:
-        ConfigError: see `Division.apply`.
-        DataError: no such folder, nothing recognised in it, or two files for one split.
+        ConfigError: the division does not fit the files.
+        DataError: no such folder, no known layout, or two files for one split.
     """
     root = paths.normalized(root)
     if not files.is_dir(root):
-        what = "this is a file, not a data set folder" if files.exists(root) else "no such data set folder"
+        what = "a file, not a data set folder" if files.exists(root) else "no such data set folder"
         raise DataError(f"{root}: {what}. Check --data or data.root.")
     annotations = paths.join(root, "annotations")
     layouts = (
@@ -152,22 +152,22 @@ def find_splits(root: str | Path, division: Division = WHOLE) -> dict[str, Split
 
 
 def given_splits(sources: Mapping[str, tuple[str, str | None]], division: Division = WHOLE) -> dict[str, SplitFiles]:
-    """Checks the splits that a user specifies.
+    """Checks the splits that the user specifies.
 
     Args:
         sources: split name -> (annotation file, image folder), or (file, folder or
             pattern of TFRecords, None).
-        division: how the files become splits.
+        division: rules for dividing files into splits.
 
     Raises:
-        ConfigError: see `Division.apply`.
-        DataError: a file or folder that is not there, a name that cannot name a
-            folder, two names for one split.
+        ConfigError: the division does not fit the files.
+        DataError: a missing file or folder, a name that is not valid for a folder, two names
+            for one split.
     """
     splits: dict[str, SplitFiles] = {}
     for name, (annotations, images) in sources.items():
         if not _SPLIT_NAME.fullmatch(name):
-            raise DataError(f"data.splits.{name}: a split's name is made of letters, digits, '_', '-' and '.'.")
+            raise DataError(f"data.splits.{name}: the name of a split may have letters, digits, '_', '-' and '.'.")
         if images is None:
             _add(splits, name, SplitFiles(annotations, None))
             continue
@@ -195,11 +195,11 @@ def _roboflow(root: str) -> Iterator[tuple[str, SplitFiles]]:
 
 
 def _records(root: str) -> Iterator[tuple[str, SplitFiles]]:
-    """Shards of an Examples artifact, or of other tools; the split is in the file's or the folder's name."""
+    """Finds shards of an Examples artifact, or of other tools; the split is in the name of the file or folder."""
     pattern = paths.escape(root)
     folders = _sorted(folder.rstrip("/") for folder in files.glob(paths.join(pattern, f"{split_dir('')}*") + "/"))
     if folders:
-        _require_whole(root)
+        _require_complete(root)
     for folder in folders:
         yield paths.name_of(folder).removeprefix(split_dir("")), SplitFiles(folder, None)
     if folders:
@@ -214,18 +214,18 @@ def _records(root: str) -> Iterator[tuple[str, SplitFiles]]:
         yield match[1] if match else TRAIN_SPLIT, SplitFiles(shards, None)
 
 
-def _require_whole(root: str) -> None:
-    """Refuses Examples whose writer failed or is still at work: they may lack shards."""
+def _require_complete(root: str) -> None:
+    """Refuses incomplete Examples, whose writer failed or is still running: shards may be missing."""
     unfinished = any(files.exists(paths.join(root, name)) for name in (EXAMPLES_WORK, UNFINISHED_MARKER))
     if unfinished and not files.is_file(paths.join(root, DATASET_JSON)):
         raise DataError(
-            f"{root}: these examples are not complete: no {DATASET_JSON}. Their writer failed or is still at work; "
+            f"{root}: incomplete examples: no {DATASET_JSON}. Their writer failed or is still running; "
             "wait for it, or write them again."
         )
 
 
 def _sorted(matched: Iterable[str]) -> list[str]:
-    """Paths in the order of their names, folder by folder."""
+    """Sorts paths by their names, folder by folder."""
     return sorted(matched, key=lambda path: path.split("/"))
 
 
@@ -238,7 +238,7 @@ def _keypoints_beside(file: str) -> str | None:
 
 
 def _image_folder(root: str, annotations: str, tokens: tuple[str, ...]) -> str:
-    """The folder that holds most of the file's first images; with none found, the likeliest that exists."""
+    """Returns the folder with most of the file's first images; if it finds none, the likeliest existing folder."""
     parents = (root, paths.join(root, "images"))
     candidates = [paths.join(parent, token) for token in tokens for parent in parents]
     candidates += [paths.join(root, "images"), root, paths.parent(annotations)]
@@ -264,7 +264,7 @@ def _add(splits: dict[str, SplitFiles], name: str, files: SplitFiles) -> None:
     name = _RENAMED.get(name.lower(), name)
     if name in splits:
         raise DataError(
-            f"{splits[name].annotations} and {files.annotations} are both the split {name}. Keep one, or name the "
+            f"{splits[name].annotations} and {files.annotations} are both the split {name}. Keep one, or specify the "
             f"files with --set data.splits.{name}.annotations=FILE --set data.splits.{name}.images=DIR (TFRecords: "
             f"--set data.splits.{name}.records=PATTERN)."
         )

@@ -10,20 +10,20 @@ from typing import Any
 from schemas.quoting import quoted
 
 MIN_POLYGON = 6  # numbers: three points
-_REACH = 1  # image sides that a polygon may reach beyond the image: pycocotools takes memory for its outline
-_CHARACTERS = 13  # of a run of 63 bits
+_REACH = 1  # image sides that a polygon may exceed the image: pycocotools needs memory for its outline
+_CHARACTERS = 13  # max characters of a run of 63 bits
 
 
 def mask_issue(segmentation: Any, *, height: int, width: int) -> str | None:
-    """Tells why `segmentation` is not a valid mask of an image; None if it is valid or empty.
+    """Explains why `segmentation` is not a valid mask of an image; None if it is valid or empty.
 
-    Polygons of fewer than three points pass: see `has_degenerate_polygon`.
+    Polygons of fewer than three points are valid here: `has_degenerate_polygon` finds them.
 
     Args:
         segmentation: polygons, a list of lists x, y, x, y, ... in pixels; or an RLE, an
             object with `size` (height, width) and `counts`, compressed or not.
-        height: of the image, pixels.
-        width: of the image, pixels.
+        height: height of the image in pixels.
+        width: width of the image in pixels.
     """
     if isinstance(segmentation, Mapping):
         return _rle_issue(segmentation, height, width)
@@ -31,13 +31,13 @@ def mask_issue(segmentation: Any, *, height: int, width: int) -> str | None:
         return f"segmentation is a {type(segmentation).__name__}, neither polygons nor an RLE"
     for number, polygon in enumerate(segmentation):
         if not isinstance(polygon, list) or len(polygon) % 2:
-            return f"polygon {number} is no list of pairs x, y"
+            return f"polygon {number} is not a list of pairs x, y"
         if not set(map(type, polygon)) <= {int, float}:
-            return f"polygon {number} holds what is no number"
+            return f"polygon {number} has a value that is not a number"
         low, high = -_REACH * max(height, width), (1 + _REACH) * max(height, width)
-        # NaN may hide from min and max, but not from the sum.
+        # NaN may be ignored by min and max, but not by the sum.
         if polygon and not (low <= min(polygon) and max(polygon) <= high and math.isfinite(sum(polygon))):
-            return f"polygon {number} holds NaN, or reaches far beyond the {width}x{height} image"
+            return f"polygon {number} has NaN, or is far outside of the {width}x{height} image"
     return None
 
 
@@ -52,7 +52,7 @@ def without_degenerate_polygons(segmentation: list[list[float]]) -> list[list[fl
 
 
 def mask_box(segmentation: Any) -> list[float] | None:
-    """Computes the box around a valid segmentation.
+    """Computes the bounding box of a valid segmentation.
 
     Returns:
         [x, y, width, height] in pixels; None if the mask is empty.
@@ -70,14 +70,14 @@ def mask_box(segmentation: Any) -> list[float] | None:
 
 
 def decode_counts(text: str) -> list[int]:
-    """Run lengths of a compressed RLE, background first, in column-major order.
+    """Decodes run lengths of a compressed RLE, background first, in column-major order.
 
-    Source: pycocotools' rleFrString: six bits a character from "0" on, low bits first,
-    bit 5 says that more follow, and from the third run on the difference to the run two
-    before is stored.
+    Source: pycocotools' rleFrString: 6 bits per character from "0" on, low bits first; bit 5 marks
+    that more characters follow, and from the third run on the difference to the run two before is
+    stored.
 
     Raises:
-        ValueError: not such a text.
+        ValueError: the text is not a compressed RLE.
     """
     counts: list[int] = []
     position = 0
@@ -89,7 +89,7 @@ def decode_counts(text: str) -> list[int]:
                 raise ValueError("the last run is truncated" if position == len(text) else "a run is too long")
             character = ord(text[position]) - 48
             if not 0 <= character < 64:
-                raise ValueError(f"character {text[position]!r} does not belong in an RLE")
+                raise ValueError(f"invalid character {text[position]!r}")
             value |= (character & 0x1F) << shift
             more = bool(character & 0x20)
             position += 1
@@ -101,12 +101,12 @@ def decode_counts(text: str) -> list[int]:
 
 
 def compressed_rle(segmentation: Any, *, height: int, width: int) -> dict[str, Any] | None:
-    """Returns a valid segmentation as a compressed RLE, `size` and `counts` as text; None if it is missing or empty.
+    """Converts a valid segmentation to a compressed RLE, `size` and `counts` as text; None if missing or empty.
 
     Args:
-        segmentation: see `mask_issue`; polygons of fewer than three points are left out.
-        height: of the image, pixels.
-        width: of the image, pixels.
+        segmentation: polygons or an RLE; polygons of fewer than three points are dropped.
+        height: height of the image in pixels.
+        width: width of the image in pixels.
     """
     from pycocotools import mask
 
@@ -117,7 +117,7 @@ def compressed_rle(segmentation: Any, *, height: int, width: int) -> dict[str, A
         if isinstance(rle["counts"], list):
             rle = mask.frPyObjects(rle, height, width)
     else:
-        # Fewer than three points would be taken for a box.
+        # pycocotools takes two points for a box.
         polygons = without_degenerate_polygons(segmentation)
         if not polygons:
             return None
@@ -138,14 +138,14 @@ def _rle_issue(rle: Mapping[str, Any], height: int, width: int) -> str | None:
         except ValueError as error:
             return f"the RLE cannot be read: {error}"
     if not isinstance(counts, list) or not all(type(count) is int and count >= 0 for count in counts):
-        return "the RLE's counts are no run lengths: whole numbers from 0 on, or a compressed text"
+        return "the RLE's counts are not run lengths: integers from 0 on, or a compressed text"
     if sum(counts) != height * width:
         return f"the RLE covers {quoted(sum(counts))} pixels, the image has {height * width}"
     return None
 
 
 def _runs_box(counts: Sequence[int], height: int) -> list[float] | None:
-    """Computes the box as pycocotools' toBbox does, in whole pixels."""
+    """Computes the box as pycocotools' toBbox does, in integer pixels."""
     left, top, right, bottom = math.inf, math.inf, -math.inf, -math.inf
     start = 0
     for number, count in enumerate(counts):

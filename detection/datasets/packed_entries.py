@@ -1,4 +1,4 @@
-"""An image's COCO entries as one small bytes value, lossless."""
+"""Packs an image's COCO entries as one small bytes value, lossless."""
 
 import zlib
 from collections.abc import Mapping, Sequence
@@ -13,25 +13,25 @@ _LEVEL = 6
 
 
 class EntriesTooLargeError(Exception):
-    """An image's entries have more JSON than a record may hold."""
+    """The JSON of an image's entries exceeds the size limit of a record."""
 
 
 def pack_entries(image: Mapping[str, Any], annotations: Sequence[Mapping[str, Any]]) -> bytes:
-    """Packs an image's entry and its annotations, as they stood in the COCO file.
+    """Packs an image's entry and its annotations, unchanged from the COCO file.
 
-    Floats are written so that they read back to the same bits; key order is kept,
-    and equal input gives equal bytes.
+    Floats are written so that they parse to the same bits; key order is kept, and equal input
+    gives equal bytes.
 
     Args:
         image: entry of the COCO file's `images` list.
-        annotations: the entries of its `annotations` list that belong to the image.
+        annotations: entries of its `annotations` list for the image.
 
     Returns:
         zlib-compressed UTF-8 JSON `{"image": {...}, "annotations": [...]}`.
 
     Raises:
         EntriesTooLargeError: more than `MAX_IMAGE_ENTRIES` bytes.
-        ValueError: NaN or Infinity somewhere, which JSON does not have.
+        ValueError: an entry contains NaN or Infinity, which JSON does not support.
     """
     text = serialize({"image": image, "annotations": list(annotations)})
     if len(text) > MAX_IMAGE_ENTRIES:
@@ -40,14 +40,14 @@ def pack_entries(image: Mapping[str, Any], annotations: Sequence[Mapping[str, An
 
 
 def unpack_entries(data: bytes) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Inverse of `pack_entries`: the image's entry and its annotations.
+    """Inverse of `pack_entries`: returns the image's entry and its annotations.
 
-    Takes no more memory than `MAX_IMAGE_ENTRIES` bytes of JSON make, whatever `data`
-    unpacks to, and validates the entries as those of a COCO file are.
+    Limits the memory to `MAX_IMAGE_ENTRIES` bytes of JSON, even for malicious `data`, and validates
+    the entries like those of a COCO file.
 
     Raises:
-        DataError: `data` was not written by `pack_entries`, is damaged, or holds
-            entries that no COCO file may hold.
+        DataError: `data` was not written by `pack_entries`, is damaged, or contains invalid
+            entries.
     """
     try:
         text = _decompressed(data)
@@ -56,14 +56,14 @@ def unpack_entries(data: bytes) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         _validate(image, annotations)
     except (zlib.error, ValueError, KeyError, TypeError) as error:
         raise DataError(
-            f"coco/annotations: {len(data)} bytes that do not hold an image's COCO entries ({error}). "
+            f"coco/annotations: {len(data)} bytes that are not an image's COCO entries ({error}). "
             "Write the records again with this version."
         ) from None
     return image, annotations
 
 
 def too_large(size: int) -> str:
-    """Says that an image's entries have too many bytes of JSON."""
+    """Returns a message for entries with too many bytes of JSON."""
     return (
         f"the image's annotations have {size} bytes of JSON, more than {MAX_IMAGE_ENTRIES}. "
         "Simplify their polygons, or cut the image into tiles"
@@ -83,17 +83,17 @@ def _decompressed(data: bytes) -> bytes:
 
 
 def _validate(image: Any, annotations: Any) -> None:
-    """Raises a `ValueError` for entries that no annotation file may hold."""
+    """Raises a `ValueError` for entries that are not valid in an annotation file."""
     issue = image_issue(image)
     if issue is not None:
         raise ValueError(f"image: {issue}")
     if type(annotations) is not list:
-        raise ValueError("annotations is no list")
+        raise ValueError("annotations is not a list")
     seen: set[int] = set()
     for position, annotation in enumerate(annotations):
         issue = annotation_issue(annotation)
         if issue is None and annotation["image_id"] != image["id"]:
-            issue = f"image_id is {annotation['image_id']}, the image's id {image['id']}"
+            issue = f"image_id is {annotation['image_id']}, but the image's id is {image['id']}"
         if issue is None and annotation["id"] in seen:
             issue = f"duplicate id {annotation['id']}"
         if issue is not None:

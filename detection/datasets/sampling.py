@@ -1,17 +1,16 @@
 """Pseudo-random choices by key: the same key gives the same choice in every process and on every machine.
 
-Splits by hash, samples of images for the analysis, and every worker that keeps its part of a sample
-draw from `key_hash`.
+Used for splits by hash, samples of images for the analysis, and the share of a sample of each worker.
 """
 
 import hashlib
 
 
 def key_hash(key: str) -> int:
-    """Hashes a key: the first 64 bits of its SHA-256, 0 <= hash < 2^64, evenly spread."""
+    """Hashes a key: the first 64 bits of its SHA-256, uniform in 0 <= hash < 2^64."""
     return int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big")
 
 
 def id_fraction(image_id: int) -> float:
-    """Returns a pseudo-random number of an image id, 0 <= number < 1: 48 bits of the hash of its decimal digits."""
+    """Returns a pseudo-random number for an image id, 0 <= number < 1: 48 bits of the hash of its decimal digits."""
     return (key_hash(str(image_id)) >> 16) / 2**48

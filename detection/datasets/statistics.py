@@ -1,7 +1,7 @@
-"""Statistics of a split: counts that can be gathered in parts and added up.
+"""Statistics of a split: counts that can be computed in parts and merged.
 
-The size does not grow with the number of images: histograms have fixed bins, and
-the rest is counted by category, file format and colour mode.
+The size does not depend on the number of images: histograms have fixed bins, and
+other counts are per category, file format and colour mode.
 """
 
 import math
@@ -17,7 +17,7 @@ import numpy.typing as npt
 from detection.datasets.annotations import is_crowd
 
 # Inner edges of the histograms: N edges make N + 1 bins, the first and the last open.
-OBJECTS_EDGES = tuple(float(count) for count in range(1, 101))  # an image; a bin for each number, then 100 and more
+OBJECTS_EDGES = tuple(float(count) for count in range(1, 101))  # per image; one bin per number, then 100 and more
 SIZE_EDGES = tuple(2.0 ** (half / 2) for half in range(29))  # 1..16384 pixels: root of width * height of a box
 ASPECT_EDGES = tuple(2.0 ** (half / 2) for half in range(-8, 9))  # 1/16..16: width / height of a box
 SIDE_EDGES = tuple(2.0 ** (quarter / 4) for quarter in range(12, 57))  # 8..16384 pixels: width or height of an image
@@ -25,7 +25,7 @@ _RELATIVE_EDGES = tuple(2.0 ** (eighth / 8) for eighth in range(-96, 1))  # 1/40
 _IMAGE_ASPECT_EDGES = tuple(2.0 ** (quarter / 4) for quarter in range(-8, 9))  # 1/4..4: width / height of an image
 
 # Upper bounds of COCO's object sizes, square pixels, as in pycocotools' cocoeval.py.  Its
-# ranges overlap at their bounds; here the bound itself belongs to the larger size.
+# ranges overlap at their bounds; here, a bound belongs to the larger size.
 COCO_SIZES: Mapping[str, float] = {"small": 32.0**2, "medium": 96.0**2, "large": math.inf}
 
 Counts = npt.NDArray[np.int64]
@@ -44,18 +44,18 @@ _TEXT_KEYS = ("coco_sizes", "formats", "modes")
 class SplitSummary:
     """Counts over the images and annotations of a split.
 
-    images, annotations: how many; crowds are counted as annotations, too.
+    images, annotations: numbers of images and annotations, crowds included.
     crowds: annotations with `iscrowd`.
     masks: annotations with a segmentation that is not empty.
     keypoints: annotations with at least one labelled keypoint.
     instances: category id -> annotations.
     images_with: category id -> images with at least one annotation of it.
-    coco_sizes: "small", "medium", "large" -> annotations, by `area`, or by the box
-        where that is no number.
-    objects_per_image, box_sizes, box_aspects, widths, heights: number of a bin ->
-        count, empty bins left out; see `histogram`.
+    coco_sizes: "small", "medium", "large" -> annotations, by `area`, or by the box if
+        `area` is not a number.
+    objects_per_image, box_sizes, box_aspects, widths, heights: index of a bin -> count,
+        without empty bins; `histogram` returns arrays.
     instances_per_image: number of annotations other than crowds -> images with exactly as many.
-    relative_sizes: number of a bin -> annotations other than crowds; see `sizes_in_images`.
+    relative_sizes: index of a bin -> annotations other than crowds; `sizes_in_images` decodes them.
     min_width, max_width, min_height, max_height: of the images, pixels; None without images.
     formats, modes: file format, colour mode -> images.
     """
@@ -85,16 +85,16 @@ class SplitSummary:
     def add(
         self, annotations: Sequence[Mapping[str, Any]], *, width: int, height: int, image_format: str, color_mode: str
     ) -> None:
-        """Counts one image.
+        """Adds one image.
 
         Args:
-            annotations: all of the image, as COCO has them: `category_id`, and `bbox`
-                of four finite numbers (x, y, width, height) in pixels; where they
-                have them `area`, `iscrowd`, `segmentation`, `keypoints`.
-            width: of the image, pixels.
-            height: of the image, pixels.
-            image_format: such as "jpeg".
-            color_mode: such as "RGB".
+            annotations: all annotations of the image, in COCO's format: `category_id`, `bbox`
+                of four finite numbers (x, y, width, height) in pixels, and optionally `area`,
+                `iscrowd`, `segmentation`, `keypoints`.
+            width: width of the image in pixels.
+            height: height of the image in pixels.
+            image_format: file format, such as "jpeg".
+            color_mode: colour mode, such as "RGB".
         """
         self.images += 1
         self.annotations += len(annotations)
@@ -127,20 +127,20 @@ class SplitSummary:
         self.coco_sizes[_coco_size(area if isinstance(area, int | float) else box_area)] += 1
 
     def merge(self, other: Self) -> Self:
-        """A new summary of what both have counted; the order makes no difference."""
-        mine, others = vars(self), vars(other)
+        """Returns a new summary of the images of both; the order does not matter."""
+        first, second = vars(self), vars(other)
         extremes: dict[str, Any] = {
-            name: _outermost(min if name.startswith("min") else max, mine[name], others[name])
+            name: _outermost(min if name.startswith("min") else max, first[name], second[name])
             for name in ("min_width", "max_width", "min_height", "max_height")
         }
-        sums = {name: mine[name] + others[name] for name in mine if name not in extremes}
+        sums = {name: first[name] + second[name] for name in first if name not in extremes}
         return type(self)(**sums, **extremes)
 
     def histogram(self, name: _Histogram) -> Counts:
-        """A histogram with its empty bins.
+        """Returns a histogram with its empty bins.
 
         Returns:
-            int64 [N + 1] for the N inner edges of this module: bin i holds
+            int64 [N + 1] for the N inner edges of this module: bin i counts
             edges[i - 1] <= value < edges[i]; the first and the last bin are open.
             Boxes without width or height are in no bin of box_aspects.
         """
@@ -151,8 +151,8 @@ class SplitSummary:
         """Yields the sizes of annotations, without crowds, relative to their images.
 
         Yields:
-            size: root of the box's area, divided by the longer side of the image; the middle of a bin 9 % wide.
-            aspect: width / height of the image; the middle of a bin 19 % wide, at most 4 to 1.
+            size: square root of the box's area, divided by the longer side of the image; the centre of a bin 9 % wide.
+            aspect: width / height of the image; the centre of a bin 19 % wide, at most 4 to 1.
             count: number of annotations.
         """
         for index, count in self.relative_sizes.items():
@@ -160,12 +160,12 @@ class SplitSummary:
             yield _middle(_RELATIVE_EDGES, size), _middle(_IMAGE_ASPECT_EDGES, aspect), count
 
     def without(self, part: Self) -> Self:
-        """Returns the counts without those of some of the images; the extremes of width and height stay."""
+        """Returns the counts without those of some images; keeps the extremes of width and height."""
         counted = ((name, value) for name, value in vars(self).items() if not name.startswith(("min", "max")))
         return replace(self, **{name: value - getattr(part, name) for name, value in counted})
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON: keys are text, in order."""
+        """Returns plain values for JSON, with sorted text keys."""
         return {
             name: {str(key): value[key] for key in sorted(value)} if isinstance(value, Counter) else value
             for name, value in vars(self).items()
@@ -173,7 +173,7 @@ class SplitSummary:
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Self:
-        """The summary that `as_dict` was taken of."""
+        """Restores a summary from `as_dict`."""
         fields: dict[str, Any] = {
             name: _counter(name, part) if isinstance(part, dict) else part for name, part in value.items()
         }
@@ -181,7 +181,7 @@ class SplitSummary:
 
 
 def total(summaries: Iterable[SplitSummary]) -> SplitSummary:
-    """All summaries merged; an empty one where there are none."""
+    """Merges all summaries; an empty one if there are none."""
     merged = SplitSummary()
     for summary in summaries:
         merged = merged.merge(summary)

@@ -1,4 +1,4 @@
-"""Encoded image bytes to RGB pixels: the one way for training, evaluation and serving."""
+"""Decodes encoded images to RGB pixels, in the same way for training, evaluation and serving."""
 
 import numpy as np
 import tensorflow as tf
@@ -7,9 +7,9 @@ import tensorflow as tf
 def decode_rgb(encoded: tf.Tensor) -> tf.Tensor:
     """Decodes a JPEG, PNG, GIF (first frame) or BMP.
 
-    JPEGs use the accurate integer DCT, which equals Pillow bit for bit; the
-    default one is off by up to 22 levels.  EXIF orientation is not applied:
-    COCO's sizes and boxes belong to the stored pixels.
+    JPEGs use the accurate integer DCT, which equals Pillow bit for bit; the default DCT is off by up
+    to 22 levels.  EXIF orientation is not applied: COCO's sizes and boxes refer to the stored
+    pixels.
 
     Args:
         encoded: string scalar, the image file's bytes.
@@ -23,17 +23,17 @@ def decode_rgb(encoded: tf.Tensor) -> tf.Tensor:
 
 
 def decode_rgb_or_blank(encoded: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Decodes an image as `decode_rgb` does, in a graph that does not fail for one that cannot be decoded.
+    """Decodes an image as `decode_rgb` does, but without an error for an invalid image.
 
-    TensorFlow's decoders raise, and a graph has no other way to catch an error than a
-    data set that drops the element.  It needs no Python, so it works in a SavedModel.
+    TensorFlow's decoders raise errors, and in a graph only a data set that drops the element can
+    catch them.  No Python is needed, so it works in a SavedModel.
 
     Args:
         encoded: string scalar, the image file's bytes.
 
     Returns:
-        The image, uint8 [H, W, 3], one black pixel if it cannot be decoded; and
-        whether it could be, bool scalar.
+        The image, uint8 [H, W, 3], one black pixel if it cannot be decoded; and whether it was
+        decoded, bool scalar.
     """
     decoded = tf.data.Dataset.from_tensors(encoded).map(lambda contents: (decode_rgb(contents), True)).ignore_errors()
     blank = tf.data.Dataset.from_tensors((tf.zeros([1, 1, 3], tf.uint8), False))
@@ -42,13 +42,13 @@ def decode_rgb_or_blank(encoded: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def decode_rgb_eagerly(encoded: bytes, *, jpeg: bool) -> np.ndarray:
-    """`decode_rgb` for one image whose format is known: the same pixels without the cost of a graph's branches.
+    """Decodes one image of a known format as `decode_rgb` does, without the overhead of a graph's branches.
 
     Returns:
-        uint8 [H, W, 3], RGB; read-only, the tensor's own memory.
+        uint8 [H, W, 3], RGB; read-only, in the tensor's memory.
 
     Raises:
-        tf.errors.InvalidArgumentError: the image does not decode.
+        tf.errors.InvalidArgumentError: the image cannot be decoded.
     """
     contents = tf.constant(encoded)
     return np.asarray(memoryview(_decode_jpeg(contents) if jpeg else _decode_other(contents)))

@@ -1,6 +1,6 @@
 """Draws detections: boxes with tags, masks, keypoints, and contact sheets of such pictures.
 
-For README, TensorBoard, reports and `predict`.  Needs NumPy and Pillow, and pycocotools for masks.
+Used for README, TensorBoard, reports and `predict`.  Requires NumPy and Pillow, and pycocotools for masks.
 """
 
 import colorsys
@@ -16,12 +16,12 @@ from detection.images.tags import Color, Rectangle, draw_tags, frame_of, line_he
 
 Picture = npt.NDArray[np.uint8]
 
-_GOLDEN_RATIO = 0.618033988749895  # multiples of it, modulo 1, spread evenly however many there are
+_GOLDEN_RATIO = 0.618033988749895  # multiples of it, modulo 1, are evenly spread for any number of them
 _PAPER: Color = (255, 255, 255)
 _INK: Color = (32, 32, 32)
 _FILL_OPACITY = 28  # of 255
 _MASK_OPACITY = 110  # of 255
-# Shades of a colour, for instances of one class: a grey level to mix in, and its share. The hue stays.
+# Shades of a colour, for instances of one class: a grey level to mix in, and its fraction. Keeps the hue.
 _SHADES = ((0, 0.0), (255, 0.6), (0, 0.4), (0, 0.62))
 
 
@@ -29,7 +29,7 @@ class LineStyle(NamedTuple):
     """Style of a box.
 
     color: (red, green, blue), 0..255.
-    dash: lengths of a stroke, a gap, a stroke, ..., in widths of the line; () is an unbroken line.
+    dash: lengths of a stroke, a gap, a stroke, ..., in line widths; (): an unbroken line.
     """
 
     color: Color
@@ -37,9 +37,9 @@ class LineStyle(NamedTuple):
 
 
 def category_color(category_id: int) -> Color:
-    """(red, green, blue), 0..255: always the same for an id, and unlike its neighbours'."""
+    """Returns (red, green, blue), 0..255: a fixed colour per id, different from neighbouring ids."""
     hue = category_id * _GOLDEN_RATIO % 1.0
-    # Five hues are far apart; the next five, between them, differ in strength as well.
+    # Five hues are far apart; the next five, between them, also differ in brightness.
     saturation, value = ((0.85, 1.0), (0.5, 1.0), (0.95, 0.75))[category_id // 5 % 3]
     red, green, blue = colorsys.hsv_to_rgb(hue, saturation, value)
     return round(red * 255), round(green * 255), round(blue * 255)
@@ -58,26 +58,26 @@ def draw_detections(
     min_score: float = 0.0,
     scale: float = 1.0,
 ) -> Picture:
-    """Draws boxes, each with a tag such as "raccoon 0.87", and if given their masks and keypoints.
+    """Draws boxes, each with a tag such as "raccoon 0.87", and optionally masks and keypoints.
 
-    Instances of one class have shades of its colour; boxes that overlap have different ones.
+    Instances of one class have shades of its colour; overlapping boxes have different shades.
 
     Args:
         image: uint8 [H, W, 3], RGB; not changed.
-        boxes_xywh: [N, 4], (x, y, width, height) in pixels of `image`, as COCO has
-            them; parts outside the image are clipped.
-        labels: N names; "" draws no tag.  Tags stand beside their boxes where there is room;
-            in a crowd, weak detections' tags that would cover stronger ones' are left out.
-        scores: N values in 0..1 shown behind the names; None for ground truth.
-        category_ids: N ids that choose the colours; None: one colour a name, in
-            order of appearance.
-        styles: N styles in place of the categories' colours.
+        boxes_xywh: [N, 4], (x, y, width, height) in pixels of `image`, as in COCO; parts outside
+            of the image are clipped.
+        labels: N names; "": no tag.  Tags are placed beside their boxes if there is space; in a
+            crowd, tags of weak detections that would cover stronger ones are dropped.
+        scores: N values in 0..1, shown after the names; None for ground truth.
+        category_ids: N ids that select the colours; None: one colour per name, in order of
+            appearance.
+        styles: N styles instead of the categories' colours.
         masks: N compressed RLEs of any scale of `image`; None: no mask.
         keypoints: [N, K, 3], (x, y, score) in pixels of `image`; points with a score of 0
-            are left out.
-        min_score: detections below are left out.
-        scale: the picture is this much larger than `image`.  Lines and tags have sizes that fit the
-            picture, tags at least 11 pixels: a small image wants 3 or 4.
+            are not drawn.
+        min_score: min score of detections to draw.
+        scale: scale of the picture relative to `image`.  The sizes of lines and tags depend on the
+            picture, tags have at least 11 pixels: use 3 or 4 for a small image.
 
     Returns:
         uint8 [round(H * scale), round(W * scale), 3], at least 1 pixel high and wide.
@@ -107,7 +107,7 @@ def draw_detections(
         for index, style in zip(order, chosen, strict=True):
             _draw_points(picture, points[index] * [scale, scale, 1.0], style.color)
     texts = [_tag_text(labels[index], None if scores is None else scores[index]) for index in order]
-    # The best detection chooses the place of its tag first.
+    # The best detection chooses the position of its tag first.
     draw_tags(picture, frames[::-1], [style.color for style in chosen][::-1], texts[::-1])
     return np.asarray(picture)
 
@@ -120,21 +120,21 @@ def contact_sheet(
     captions: Sequence[str] | None = None,
     gap: int = 8,
 ) -> Picture:
-    """Lays pictures out in rows, on white.
+    """Arranges pictures in rows, on white.
 
     Args:
         images: uint8 [H, W, 3] each, RGB, of any sizes.
-        columns: pictures in a row.
-        cell: (height, width) in pixels that every picture is fitted into, its shape
-            kept; None: none is resized.  Pictures of a row stand on one line.
-        captions: one line below each picture; None: no lines.
-        gap: pixels around and between.
+        columns: pictures per row.
+        cell: (height, width) in pixels; pictures are resized to fit, keeping their aspect
+            ratio; None: no resizing.  Pictures of a row are aligned at the bottom.
+        captions: one line below each picture; None: no captions.
+        gap: pixels around and between pictures.
 
     Returns:
         uint8 [H, W, 3].
 
     Raises:
-        ValueError: no images, one that is not uint8 [H, W, 3], or not one caption each.
+        ValueError: no images, an image that is not uint8 [H, W, 3], or not one caption per image.
     """
     if not images:
         raise ValueError("a contact sheet needs at least one image")
@@ -158,10 +158,10 @@ def contact_sheet(
 
 
 def eight_bit_rgb(image: Image.Image) -> Image.Image:
-    """The colours as RGB: transparency left off, 16 bits a channel cut to the upper 8."""
+    """Converts an image to 8-bit RGB: drops transparency, and keeps the upper 8 of 16 bits per channel."""
     if image.mode.startswith("I"):
         return Image.fromarray((np.asarray(image).astype(np.int64) >> 8).clip(0, 255).astype(np.uint8)).convert("RGB")
-    # By way of RGBA: Pillow warns of palettes with transparency on the direct one.
+    # Through RGBA: Pillow warns about palettes with transparency in a direct conversion.
     return (image.convert("RGBA") if image.mode == "P" else image).convert("RGB")
 
 
@@ -174,7 +174,7 @@ def _check(image: Picture, count: int, **columns: Sequence[object] | None) -> No
 
 
 def _category_colors(labels: Sequence[str], category_ids: Sequence[int] | None) -> list[Color]:
-    """Returns the categories' colours; without ids, categories count by their first label."""
+    """Returns the categories' colours; without ids, categories are numbered by their first label."""
     if category_ids is None:
         known: dict[str, int] = {}
         category_ids = [known.setdefault(label, len(known)) for label in labels]
@@ -182,10 +182,10 @@ def _category_colors(labels: Sequence[str], category_ids: Sequence[int] | None) 
 
 
 def _instance_styles(frames: Sequence[Rectangle], colors: Sequence[Color]) -> list[LineStyle]:
-    """Returns unbroken lines in a shade of each box's colour: another one than boxes of that colour that it overlaps.
+    """Returns unbroken lines in a shade of each box's colour, different from overlapping boxes of that colour.
 
     Args:
-        frames: the boxes, the strongest last: it has its colour as it is.
+        frames: the boxes, the strongest last: it has the original colour.
         colors: colour of each box's category.
     """
     shades: list[int] = []
@@ -207,7 +207,7 @@ def _shade(color: Color, number: int) -> Color:
 
 
 def _drawing_order(count: int, scores: Sequence[float] | None, min_score: float) -> list[int]:
-    """Returns the indices to draw, the lowest score first, so that better detections lie on top."""
+    """Returns the indices to draw, the lowest score first, so that better detections are on top."""
     if scores is None:
         return list(range(count))
     strength = np.asarray(scores, np.float64)
@@ -219,7 +219,7 @@ def _tag_text(label: str, score: float | None) -> str:
 
 
 def _line_width(picture: Image.Image, frame: Rectangle) -> int:
-    """Returns the width of a box's line, pixels: by the picture's size, thinner for a small box."""
+    """Returns the line width of a box in pixels: depends on the picture's size, thinner for a small box."""
     sides = frame.right - frame.left, frame.bottom - frame.top
     return max(1, min(round(min(picture.size) / 200), round(min(sides) / 12)))
 
@@ -229,7 +229,7 @@ def _draw_frames(picture: Image.Image, frames: Sequence[Rectangle], styles: Sequ
     for frame, (color, dash) in zip(frames, styles, strict=True):
         line = _line_width(picture, frame)
         corners = _ordered(frame.left, frame.top, frame.right - 1, frame.bottom - 1)
-        # A dark edge keeps a bright frame visible on a bright ground.
+        # A dark edge keeps a bright frame visible on a bright background.
         draw.rectangle(_inflated(corners, 1), outline=(0, 0, 0, 110), width=line + 2)
         draw.rectangle(corners, fill=(*color, _FILL_OPACITY), outline=None if dash else (*color, 255), width=line)
         if dash:
@@ -237,7 +237,7 @@ def _draw_frames(picture: Image.Image, frames: Sequence[Rectangle], styles: Sequ
 
 
 def _draw_mask(picture: Image.Image, rle: Mapping[str, Any] | None, color: Color, line: int) -> None:
-    """Lays a mask of the unscaled image over a picture: filled, and its outline of `line` pixels."""
+    """Draws a mask of the unscaled image on a picture: filled, with an outline of `line` pixels."""
     if rle is None:
         return
     from pycocotools import mask
@@ -245,7 +245,7 @@ def _draw_mask(picture: Image.Image, rle: Mapping[str, Any] | None, color: Color
     x, y, width, height = mask.toBbox(rle).astype(int).tolist()
     if not width * height:
         return
-    # Only the part with the mask, as photographs are large.
+    # Only the part with the mask, because photographs are large.
     part = Image.fromarray(np.ascontiguousarray(mask.decode(rle)[y : y + height, x : x + width]))
     scale = picture.width / rle["size"][1]
     left, top = round(x * scale), round(y * scale)
@@ -256,7 +256,7 @@ def _draw_mask(picture: Image.Image, rle: Mapping[str, Any] | None, color: Color
 
 
 def outline(inside: npt.NDArray[np.bool_], width: int) -> npt.NDArray[np.bool_]:
-    """Returns the pixels of a mask [H, W] that are at most `width` pixels from its boundary, along rows and columns."""
+    """Returns the pixels of a mask [H, W] within `width` pixels of its boundary, along rows and columns."""
     padded = np.pad(inside, width)
     rows, columns = slice(width, width + inside.shape[0]), slice(width, width + inside.shape[1])
     core = padded[: -2 * width, columns] & padded[2 * width :, columns]
@@ -264,7 +264,7 @@ def outline(inside: npt.NDArray[np.bool_], width: int) -> npt.NDArray[np.bool_]:
 
 
 def _draw_points(picture: Image.Image, points: npt.NDArray[np.float64], color: Color) -> None:
-    """Dots with a dark edge, at points [K, 3] (x, y, score)."""
+    """Draws dots with a dark edge at points [K, 3] (x, y, score)."""
     radius = max(2.0, min(picture.size) / 120)
     draw = ImageDraw.Draw(picture)
     for x, y, score in points.tolist():
@@ -275,7 +275,7 @@ def _draw_points(picture: Image.Image, points: npt.NDArray[np.float64], color: C
 def _draw_dashes(
     draw: ImageDraw.ImageDraw, corners: tuple[float, float, float, float], style: LineStyle, line: int
 ) -> None:
-    """A broken line inside the corners; every side begins with a stroke."""
+    """Draws a dashed line inside the corners; every side starts with a stroke."""
     left, top, right, bottom = corners
     inner_left, inner_top = max(left, right - line + 1), max(top, bottom - line + 1)
     for start, end in _strokes(left, right, style.dash, line):
@@ -287,12 +287,12 @@ def _draw_dashes(
 
 
 def _ordered(left: float, top: float, right: float, bottom: float) -> tuple[float, float, float, float]:
-    """Corners as Pillow takes them: of what is one pixel wide, rounding may have put the right one first."""
+    """Orders corners for Pillow: for a width of one pixel, rounding may have swapped left and right."""
     return left, top, max(left, right), max(top, bottom)
 
 
 def _strokes(first: float, last: float, dash: Sequence[float], line: int) -> Iterator[tuple[float, float]]:
-    """First and last pixel of each stroke between two pixels."""
+    """Yields the first and last pixel of each stroke between two pixels."""
     for length, drawn in zip(itertools.cycle(dash), itertools.cycle((True, False)), strict=False):
         if first > last:
             return

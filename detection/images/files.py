@@ -1,4 +1,4 @@
-"""Image files: reading them below a folder and nothing outside it, and what their headers say."""
+"""Image files: safe reading below a folder, and headers."""
 
 import errno
 import io
@@ -15,20 +15,20 @@ from detection.storage.gcs.client import TooLargeError
 from detection.storage.paths import REMOTE_PREFIX, is_remote, split
 from detection.storage.reading import read_remote
 
-_MAX_BYTES_PER_PIXEL = 16  # 16-bit RGBA twice over: no valid file is larger
-_HEADROOM = 1 << 20  # bytes a file may have besides its pixels
-_PATH_BYTES = 4096  # of the longest path on Linux
+_MAX_BYTES_PER_PIXEL = 16  # twice 16-bit RGBA: no valid file is larger
+_HEADROOM = 1 << 20  # bytes of a file besides its pixels
+_PATH_BYTES = 4096  # max length of a path on Linux
 EXIF_ORIENTATION = 0x0112  # EXIF tag
-_TURNED = (5, 6, 7, 8)  # its values that swap width and height
+_TURNED = (5, 6, 7, 8)  # values of the tag that swap width and height
 _SUFFIXES = {"jpeg": ".jpg", "tiff": ".tif"}
 
 
 class ImageFileError(Exception):
     """An image that cannot be used.
 
-    kind: a kind of issue, see `schemas.config.issues`.
+    kind: kind of issue, a field of `schemas.config.issues.IssuePolicies`.
     message: the reason, and what to do about the file.
-    option: alternative that the configuration offers; commands without one leave it out.
+    option: alternative in the configuration; commands without configuration omit it.
     """
 
     def __init__(self, kind: str, message: str, *, option: str = "") -> None:
@@ -38,36 +38,36 @@ class ImageFileError(Exception):
 
 
 def read_file(root: str, file_name: str, *, max_pixels: int) -> bytes:
-    """Reads an image file below a folder, and nothing else.
+    """Reads an image file below a folder, and no other file.
 
     Args:
         root: the folder.
-        file_name: relative to it.
-        max_pixels: bounds the size of the file.
+        file_name: path relative to the folder.
+        max_pixels: limit that bounds the size of the file.
 
     Raises:
-        ImageFileError: the name leads out of the folder, also by a symbolic link;
-            there is no such file; it is empty or far too large.
-        DataError: the folder is remote and the service cannot be asked, which is no issue of the image.
+        ImageFileError: the path is outside of the folder, also by a symbolic link; there is no
+            such file; it is empty or far too large.
+        DataError: the folder is remote and the service does not respond, which is not an issue of the image.
     """
     try:
         return (_read_remote if is_remote(root) else _read_local)(root, file_name, max_pixels)
     except OSError as error:
         raise ImageFileError(
-            "image_missing", f"cannot read the image file: {error.strerror}. Put it there or correct file_name."
+            "image_missing", f"cannot read the image file: {error.strerror}. Copy it there or correct file_name."
         ) from None
     except ValueError as error:  # a NUL character
         raise ImageFileError("image_unsafe", f"invalid file_name: {error}. Correct it.") from None
 
 
 def _read_local(root: str, file_name: str, max_pixels: int) -> bytes:
-    if len(os.fsencode(file_name)) > _PATH_BYTES:  # `realpath` would resolve it name by name
+    if len(os.fsencode(file_name)) > _PATH_BYTES:  # `realpath` would resolve it part by part
         raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
-    folder = os.path.realpath(root)  # a data set may be reached by a link
+    folder = os.path.realpath(root)  # the data set's folder may be a link
     path = os.path.realpath(os.path.join(folder, file_name))
     if os.path.isabs(file_name) or os.path.commonpath([folder, path]) != folder:
         raise _outside()
-    # Not of `path`: resolving forgets that "1.png/" and "1.png/../2.png" name no file.
+    # Not `path`: the resolved path hides that "1.png/" and "1.png/../2.png" are not valid names of files.
     state = os.stat(os.path.join(root, file_name))
     if not stat.S_ISREG(state.st_mode):
         raise _no_file()
@@ -95,12 +95,12 @@ def _read_remote(root: str, file_name: str, max_pixels: int) -> bytes:
 
 
 def image_path(root: str, file_name: str) -> str | None:
-    """Returns the path of an image below a folder; None: it leads out of a remote one.
+    """Returns the path of an image below a folder; None: the path is outside of a remote folder.
 
-    Annotation files have names such as `./1.jpg`, which Cloud Storage takes as they are.
+    Annotation files have names such as `./1.jpg`, which Cloud Storage does not normalize.
 
     Raises:
-        ValueError: the name cannot be a path: it has half a character or a NUL.
+        ValueError: the name is not a valid path: it has half a character or a NUL.
     """
     if not is_remote(root):
         return os.path.join(root, file_name)
@@ -119,17 +119,17 @@ def _most_bytes(max_pixels: int) -> int:
 
 
 def _outside() -> ImageFileError:
-    return ImageFileError("image_unsafe", "file_name leads out of the image folder. Put the file below it.")
+    return ImageFileError("image_unsafe", "file_name is outside of the image folder. Copy the file into it.")
 
 
 def _no_file() -> ImageFileError:
-    return ImageFileError("image_missing", "this is no file. Correct file_name.")
+    return ImageFileError("image_missing", "not a file. Correct file_name.")
 
 
 def _too_large(size: int, max_pixels: int) -> ImageFileError:
     return ImageFileError(
         "image_huge",
-        f"the file has {size} bytes, more than {max_pixels} pixels take. Scale the image down.",
+        f"the file has {size} bytes, more than {max_pixels} pixels need. Scale the image down.",
         option="Or raise data.max_pixels.",
     )
 
@@ -151,50 +151,50 @@ class Header(NamedTuple):
 
     @property
     def turned(self) -> bool:
-        """Returns whether an EXIF tag asks viewers to swap height and width."""
+        """Whether an EXIF tag tells viewers to swap height and width."""
         return swaps_sides(self.orientation)
 
 
 def read_header(encoded: bytes, *, max_pixels: int | None = None) -> Header:
-    """Reads an image's header; no pixel is decoded.
+    """Reads an image's header, without decoding pixels.
 
     Args:
         encoded: the image file's content.
-        max_pixels: most pixels that the image may have, all frames of a GIF together; None: Pillow's own limit.
+        max_pixels: max pixels of the image, over all frames of a GIF; None: Pillow's limit.
 
     Raises:
-        ImageFileError: the header cannot be read, or claims too many pixels.
+        ImageFileError: the header cannot be read, or declares too many pixels.
     """
     limit = Image.MAX_IMAGE_PIXELS
     if limit is not None and max_pixels is not None and max_pixels > limit:
-        Image.MAX_IMAGE_PIXELS = max_pixels  # the user has asked for it
+        Image.MAX_IMAGE_PIXELS = max_pixels  # set by the user
     try:
         with Image.open(io.BytesIO(encoded)) as image:
             name = str(image.format).lower()
-            # A GIF is unpacked with all its frames.
+            # All frames of a GIF are unpacked.
             frames = getattr(image, "n_frames", 1) if name == "gif" and max_pixels is not None else 1
-            # MPO: several JPEGs in one file, as phones write under .jpg; decoders take the first.
+            # MPO: several JPEGs in one file, as phones write to .jpg; decoders use the first.
             header = Header(
                 "jpeg" if name == "mpo" else name, image.mode, image.height, image.width, _orientation(image)
             )
-    except Image.DecompressionBombError:  # its text tells a limit of Pillow's
+    except Image.DecompressionBombError:  # its message has a limit of Pillow's
         most = max_pixels or 2 * (Image.MAX_IMAGE_PIXELS or 0)
         raise ImageFileError(
             "image_huge",
             f"by its header the image has more than {most} pixels. Scale it down.",
             option="Or raise data.max_pixels.",
         ) from None
-    except Exception as error:  # Pillow raises whatever its format plugins raise
+    except Exception as error:  # Pillow's format plugins raise errors of many types
         reason = "no known format" if isinstance(error, Image.UnidentifiedImageError) else str(error)
         raise ImageFileError(
-            "image_broken", f"not an image that can be read ({reason}). Copy the file again or convert it anew."
+            "image_broken", f"not a readable image ({reason}). Copy the file again or convert it again."
         ) from None
     pixels = header.height * header.width * frames
     if max_pixels is not None and pixels > max_pixels:
         raise ImageFileError(
             "image_huge",
-            f"the image has {header.width}x{header.height} pixels, {pixels} with all frames; at most {max_pixels} are "
-            "read. Scale it down.",
+            f"the image has {header.width}x{header.height} pixels, {pixels} with all frames, more than {max_pixels}. "
+            "Scale it down.",
             option="Or raise data.max_pixels.",
         )
     return header
@@ -206,18 +206,18 @@ def swaps_sides(orientation: int) -> bool:
 
 
 def suffix_of(image_format: str) -> str:
-    """The suffix of files in a format, such as ".jpg"."""
+    """Returns the suffix of files in a format, such as ".jpg"."""
     return _SUFFIXES.get(image_format, f".{image_format}")
 
 
 def has_image_suffix(name: str) -> bool:
-    """Returns whether a file name ends as image files do."""
+    """Returns whether a file name has the suffix of an image file."""
     return f".{name.rpartition('.')[2].lower()}" in Image.registered_extensions()
 
 
 def _orientation(image: Image.Image) -> int:
     try:
         value = image.getexif().get(EXIF_ORIENTATION)
-    except Exception:  # damaged EXIF data must not reject pixels that decode
+    except Exception:  # damaged EXIF data must not reject valid pixels
         return 1
     return value if isinstance(value, int) and 1 <= value <= 8 else 1

@@ -1,7 +1,7 @@
-"""Image files: whether training can decode them, and what they are.
+"""Checks whether training can decode image files, and determines their properties.
 
-What is said about an image is said about its stored pixels: an EXIF rotation is not
-applied.  TensorFlow's decoder, which training uses, has the last word.
+All properties refer to the stored pixels: EXIF rotation is not applied.  TensorFlow's decoder, which
+training uses, decides.
 """
 
 import hashlib
@@ -18,12 +18,12 @@ from detection.images.files import EXIF_ORIENTATION, ImageFileError, read_header
 
 _DECODED = ("jpeg", "png", "gif", "bmp")  # formats that TensorFlow decodes
 _NODE = re.compile(r"\{\{.*?\}\}|\[Op:.*")  # TensorFlow's names of the op, before and after its reason
-# Of the sums in a digest; odd, so that no change of a single word is lost.
+# Weights of the sums in a digest; odd, so that every change of a single word changes the digest.
 _BLOCK = 4096
 _WEIGHTS = np.random.default_rng(2**31 - 1).integers(0, 2**63, _BLOCK, np.uint64) * np.uint64(2) + np.uint64(1)
-# What Pillow alone reads and decodes by itself: for EPS and the like it starts other programs.
+# Formats that only Pillow decodes by itself: for EPS and others it starts other programs.
 _CONVERTED = ("AVIF", "BMP", "ICO", "JPEG2000", "PCX", "PPM", "SGI", "TGA", "TIFF", "WEBP")
-# Modes whose pixels Pillow turns into RGB without clipping.
+# Modes that Pillow converts to RGB without clipping.
 _CONVERTIBLE = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr")
 
 
@@ -34,8 +34,8 @@ class ImageFile(NamedTuple):
     format: "jpeg", "png", "gif" or "bmp", as found in the bytes.
     height, width: pixels, as decoded.
     mode: Pillow's name of the colour type in the file, such as "RGB", "L" or "CMYK".
-    orientation: EXIF's, 1..8; 1 where there is none.
-    digest: of the decoded pixels; equal for equal pixels, however they were stored.
+    orientation: EXIF's, 1..8; 1 if there is none.
+    digest: digest of the decoded pixels; equal for equal pixels in any format.
     """
 
     data: bytes
@@ -48,19 +48,19 @@ class ImageFile(NamedTuple):
 
     @property
     def turned(self) -> bool:
-        """Returns whether an EXIF tag asks viewers to swap height and width."""
+        """Whether an EXIF tag tells viewers to swap height and width."""
         return swaps_sides(self.orientation)
 
 
 def inspect_image(data: bytes, *, max_pixels: int) -> ImageFile:
-    """Finds out what an image is, and decodes it in full, as training will.
+    """Determines an image's properties, and decodes it completely, as training will.
 
     Args:
         data: the file's bytes.
-        max_pixels: an image of more is refused before it is decoded.
+        max_pixels: larger images are refused before decoding.
 
     Raises:
-        ImageFileError: it is empty, too large, broken, or of a format that TensorFlow
+        ImageFileError: the image is empty, too large, broken, or of a format that TensorFlow
             does not decode.
     """
     if not data:
@@ -69,47 +69,47 @@ def inspect_image(data: bytes, *, max_pixels: int) -> ImageFile:
     if header.format not in _DECODED:
         raise ImageFileError(
             "image_unsupported",
-            f"{header.format.upper()} is not decoded by TensorFlow. Convert the file to JPEG or PNG.",
-            option="Or let it be done with --set data.on_fault.image_unsupported=fix.",
+            f"TensorFlow does not decode {header.format.upper()}. Convert the file to JPEG or PNG.",
+            option="Or convert it with --set data.on_fault.image_unsupported=fix.",
         )
     try:
         pixels = decode_rgb_eagerly(data, jpeg=header.format == "jpeg")
     except tf.errors.InvalidArgumentError as error:
         reason = _reason(data, error)
-        # Whatever Pillow can read, storing it anew will mend.
+        # Storing the image again fixes everything that Pillow can read.
         kind = "image_unsupported" if reason is None and header.format == "bmp" else "image_broken"
         raise ImageFileError(
             kind,
-            f"the image file does not decode: {reason or _first_words(error)}. Copy it again or convert it anew.",
+            f"the image file cannot be decoded: {reason or _first_words(error)}. Copy or convert it again.",
         ) from None
     if pixels.shape[:2] != (header.height, header.width):
         raise ImageFileError(
             "image_broken",
-            f"the header says {header.width}x{header.height} pixels, decoded are {pixels.shape[1]}x{pixels.shape[0]}. "
-            "Convert it anew.",
+            f"the header declares {header.width}x{header.height} pixels, but {pixels.shape[1]}x{pixels.shape[0]} are "
+            "decoded. Convert it again.",
         )
     return ImageFile(data, header.format, header.height, header.width, header.mode, header.orientation, _digest(pixels))
 
 
 def converted(data: bytes) -> ImageFile:
-    """An image of a format that Pillow alone reads, as PNG of the same pixels.
+    """Converts an image of a format that only Pillow reads to a PNG with the same pixels.
 
-    Only for what `inspect_image` has refused as "image_unsupported", and so measured.
+    Only for images that `inspect_image` has refused as "image_unsupported", after checking their size.
 
     Raises:
-        ImageFileError: Pillow does not read it either, or would clip its values.
+        ImageFileError: Pillow cannot read it either, or would clip its values.
     """
     try:
         with Image.open(io.BytesIO(data), formats=_CONVERTED) as image:
             if image.mode not in _CONVERTIBLE:
-                raise ValueError(f"colours of type {image.mode} are not converted to 8 bits")
+                raise ValueError(f"colours of type {image.mode} cannot be converted to 8 bits")
             return _stored(np.asarray(image.convert("RGB")), image.mode)
-    except Exception as error:  # Pillow raises whatever its format plugins raise
+    except Exception as error:  # Pillow's format plugins raise errors of many types
         raise ImageFileError("image_broken", f"cannot be converted: {error}. Convert it to PNG.") from None
 
 
 def turned(file: ImageFile) -> ImageFile:
-    """The image as its EXIF tag asks to show it, as PNG without that tag; no pixel changes its value."""
+    """Rotates the image as its EXIF tag says, and stores it as PNG without the tag; no pixel value changes."""
     image = Image.fromarray(decode_rgb_eagerly(file.data, jpeg=file.format == "jpeg"))
     image.getexif()[EXIF_ORIENTATION] = file.orientation
     return _stored(np.asarray(ImageOps.exif_transpose(image)), file.mode)
@@ -123,7 +123,7 @@ def _stored(pixels: np.ndarray, mode: str) -> ImageFile:
 
 
 def _digest(pixels: np.ndarray) -> str:
-    """A digest in an eighth of SHA-256's time: that of sums of the pixels with random weights, modulo 2**64."""
+    """Computes a digest in an eighth of SHA-256's time: sums of the pixels with random weights, modulo 2**64."""
     flat = pixels.reshape(-1)
     words = flat[: flat.size // 8 * 8].view(np.uint64)
     whole = words[: words.size // _BLOCK * _BLOCK].reshape(-1, _BLOCK)
@@ -136,7 +136,7 @@ def _digest(pixels: np.ndarray) -> str:
 
 
 def _reason(data: bytes, error: tf.errors.InvalidArgumentError) -> str | None:
-    """Pillow's reason, which is clearer; None where it decodes the image."""
+    """Returns Pillow's reason, which is clearer; None if it decodes the image."""
     try:
         with Image.open(io.BytesIO(data)) as image:
             image.load()

@@ -1,6 +1,6 @@
-"""EXIF orientation: shows an image upright, and moves what was detected on its stored pixels along.
+"""EXIF orientation: rotates an image upright, and moves detections on its stored pixels along.
 
-Boxes, masks and keypoints of COCO files, and so of this library, belong to the stored pixels.
+Boxes, masks and keypoints of COCO files, and of this library, refer to the stored pixels.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 
 class Orientation(NamedTuple):
-    """How stored pixels become the upright image: rows and columns swapped first, then mirrored.
+    """Conversion of stored pixels to the upright image: swap rows and columns first, then mirror.
 
     swap: rows become columns.
     mirror_x: mirrored left to right.
@@ -23,7 +23,7 @@ class Orientation(NamedTuple):
     mirror_y: bool
 
 
-# By the value of the EXIF tag (EXIF 2.3, 4.6.4 A, Orientation).
+# By value of the EXIF tag (EXIF 2.3, 4.6.4 A, Orientation).
 _ORIENTATIONS = {
     1: Orientation(False, False, False),
     2: Orientation(False, True, False),
@@ -37,7 +37,7 @@ _ORIENTATIONS = {
 
 
 def upright_pixels(pixels: npt.NDArray[Any], exif: int) -> npt.NDArray[Any]:
-    """Returns the pixels [H, W, ...] of an image or a mask as its EXIF orientation (1..8) asks to show them."""
+    """Rotates the pixels [H, W, ...] of an image or a mask as its EXIF orientation (1..8) says."""
     swap, mirror_x, mirror_y = _ORIENTATIONS[exif]
     shown = np.swapaxes(pixels, 0, 1) if swap else pixels
     return np.ascontiguousarray(shown[:: -1 if mirror_y else 1, :: -1 if mirror_x else 1])
@@ -49,8 +49,8 @@ def upright_points(points_xy: npt.ArrayLike, exif: int, *, height: int, width: i
     Args:
         points_xy: the points.
         exif: orientation, 1..8.
-        height: of the stored image, pixels.
-        width: of the stored image, pixels.
+        height: height of the stored image in pixels.
+        width: width of the stored image in pixels.
     """
     swap, mirror_x, mirror_y = _ORIENTATIONS[exif]
     x, y = np.moveaxis(np.asarray(points_xy, np.float64), -1, 0)
@@ -60,7 +60,7 @@ def upright_points(points_xy: npt.ArrayLike, exif: int, *, height: int, width: i
 
 
 def upright_boxes(boxes_xywh: npt.ArrayLike, exif: int, *, height: int, width: int) -> npt.NDArray[np.float64]:
-    """Moves boxes [N, 4] (x, y, width, height); arguments as of `upright_points`."""
+    """Moves boxes [N, 4] (x, y, width, height); arguments as in `upright_points`."""
     boxes = np.asarray(boxes_xywh, np.float64).reshape(-1, 4)
     corners = np.stack([boxes[:, :2], boxes[:, :2] + boxes[:, 2:]])
     moved = upright_points(corners, exif, height=height, width=width)
@@ -68,7 +68,7 @@ def upright_boxes(boxes_xywh: npt.ArrayLike, exif: int, *, height: int, width: i
 
 
 def upright_mask(rle: Mapping[str, Any], exif: int) -> Mapping[str, Any]:
-    """Moves a compressed RLE in the size of the stored image."""
+    """Moves a compressed RLE of the stored image's size."""
     if exif == 1:
         return rle
     from pycocotools import mask

@@ -1,4 +1,4 @@
-"""Tags of boxes, such as "raccoon 0.87": where each one stands, and drawing them."""
+"""Tags of boxes, such as "raccoon 0.87": their positions, and drawing them."""
 
 import math
 from collections.abc import Sequence
@@ -11,12 +11,12 @@ from PIL import Image, ImageDraw, ImageFont
 Color = tuple[int, int, int]
 _Corners = npt.NDArray[np.float64]
 
-_HIDDEN_FRACTION = 0.25  # a tag that would cover more of others than this is left out
+_HIDDEN_FRACTION = 0.25  # tags that would cover a larger fraction of others are dropped
 _TAG_WEIGHT = 4.0  # cost of covering another tag, relative to covering a box
 
 
 class Rectangle(NamedTuple):
-    """Pixels; left and top inside, right and bottom just outside."""
+    """A rectangle in pixels; left and top are inclusive, right and bottom exclusive."""
 
     left: float
     top: float
@@ -25,18 +25,18 @@ class Rectangle(NamedTuple):
 
     @property
     def area(self) -> float:
-        """Square pixels."""
+        """Area in square pixels."""
         return (self.right - self.left) * (self.bottom - self.top)
 
     def overlap(self, other: "Rectangle") -> float:
-        """Area that both cover, square pixels."""
+        """Returns the area of the intersection in square pixels."""
         width = min(self.right, other.right) - max(self.left, other.left)
         height = min(self.bottom, other.bottom) - max(self.top, other.top)
         return max(width, 0.0) * max(height, 0.0)
 
 
 def frame_of(box_xywh: Sequence[float], width: float, height: float) -> Rectangle:
-    """A box (x, y, width, height) cut to a picture of `width` by `height` pixels; at least one pixel stays."""
+    """Clips a box (x, y, width, height) to a picture of `width` by `height` pixels; keeps at least one pixel."""
     x, y, w, h = box_xywh
     left, top = min(max(x, 0.0), width - 1), min(max(y, 0.0), height - 1)
     right, bottom = min(max(x + w, left + 1), width), min(max(y + h, top + 1), height)
@@ -44,7 +44,7 @@ def frame_of(box_xywh: Sequence[float], width: float, height: float) -> Rectangl
 
 
 def text_color(color: Color) -> Color:
-    """Black or white, whichever reads better on a colour (luma of ITU-R BT.601)."""
+    """Returns black or white, whichever is more readable on a colour (luma of ITU-R BT.601)."""
     red, green, blue = color
     return (0, 0, 0) if 0.299 * red + 0.587 * green + 0.114 * blue > 140 else (255, 255, 255)
 
@@ -53,10 +53,10 @@ def draw_tags(picture: Image.Image, frames: Sequence[Rectangle], colors: Sequenc
     """Draws tags on a picture.
 
     Args:
-        picture: RGB; changed.
+        picture: RGB; modified.
         frames: the boxes, the strongest first.
         colors: background of each tag.
-        texts: text of each tag; "": none.
+        texts: text of each tag; "": no tag.
     """
     font = load_font(min(picture.size))
     draw = ImageDraw.Draw(picture)
@@ -70,7 +70,7 @@ def draw_tags(picture: Image.Image, frames: Sequence[Rectangle], colors: Sequenc
 
 
 def load_font(shorter_side: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
-    """Loads the font for a picture whose shorter side has this many pixels; at least 11 pixels high."""
+    """Loads the font for a picture with a shorter side of this many pixels; at least 11 pixels high."""
     return ImageFont.load_default(float(max(shorter_side // 40, 11)))
 
 
@@ -85,18 +85,18 @@ def place_tags(
 ) -> list[Rectangle | None]:
     """Places a tag at each frame.
 
-    Each tag takes the place that hides the least: parts of other tags, and fractions of boxes,
-    so that it stands beside a box where there is room and on a large box before a small one.
+    Each tag gets the position that hides the least: parts of other tags, and fractions of boxes, so it
+    is beside a box if there is space, and on a large box rather than on a small one.
 
     Args:
-        frames: the boxes, the strongest first: it chooses its place first.
-        widths: of the tags, pixels; 0: the frame has none.
-        height: of every tag, pixels.
-        picture: its width and height, pixels.
+        frames: the boxes, the strongest first: it chooses its position first.
+        widths: widths of the tags in pixels; 0: no tag.
+        height: height of every tag in pixels.
+        picture: width and height of the picture in pixels.
 
     Returns:
-        A place a frame; None where there is no tag, or it would hide too much of
-        those before it.
+        A position per frame; None if there is no tag, or it would hide too much of the
+        previous ones.
     """
     taken = np.empty((0, 4))
     boxes = np.array(frames, np.float64).reshape(-1, 4)
@@ -116,7 +116,7 @@ def place_tags(
 
 
 def _candidates(frame: Rectangle, width: float, height: float, picture: tuple[float, float]) -> _Corners:
-    """Returns places [P, 4] (left, top, right, bottom): above a frame, below, beside and inside it."""
+    """Returns positions [P, 4] (left, top, right, bottom): above a frame, below, beside and inside it."""
     lefts, tops = (frame.left, frame.right - width), (frame.top, frame.bottom - height)
     corners = [(left, top) for top in (frame.top - height, frame.bottom) for left in lefts]
     corners += [(left, top) for left in (frame.right, frame.left - width) for top in tops]
@@ -127,7 +127,7 @@ def _candidates(frame: Rectangle, width: float, height: float, picture: tuple[fl
 
 
 def _overlaps(places: _Corners, others: _Corners) -> _Corners:
-    """Returns the common areas [P, N] of rectangles [P, 4] and [N, 4], square pixels."""
+    """Returns the intersection areas [P, N] of rectangles [P, 4] and [N, 4] in square pixels."""
     low = np.maximum(places[:, None, :2], others[None, :, :2])
     high = np.minimum(places[:, None, 2:], others[None, :, 2:])
     return np.prod(np.maximum(high - low, 0.0), axis=2)

@@ -1,4 +1,4 @@
-"""Weighted box fusion of one image's detections by several views of it, or by several models.
+"""Weighted box fusion of the detections of several views of an image, or of several models.
 
 Solovyev, Wang and Gabruseva, "Weighted boxes fusion: Ensembling boxes from different object
 detection models", 2021, section 3; rescaling by min(T, N) / N, as google/automl does.
@@ -29,19 +29,19 @@ class Boxes(NamedTuple):
 def fuse_boxes(views: Sequence[Boxes], *, windows: Sequence[Floats], iou_threshold: float = 0.55) -> Boxes:
     """Fuses the detections of N views.
 
-    From the best to the worst, a detection joins the fused box of its class that it overlaps
-    most, if the IoU is above the threshold, or else begins a fused box of its own.  A fused
-    box has the mean of its members' coordinates, weighted by their scores, and the sum of
-    their scores divided by the number of views that can see it.
+    Detections are processed from the highest to the lowest score.  Each is added to the fused
+    box of its class with the highest IoU, if that IoU is above the threshold, or starts a new
+    fused box.  A fused box has the mean coordinates of its members, weighted by their scores,
+    and the sum of their scores divided by the number of views that contain it.
 
-    A fused box takes one member of each view: the boxes of one view have passed NMS, and
-    what soft NMS leaves of boxes that overlap are different objects.  So one view alone is
-    returned as it is.  The order of the views does not matter.
+    A fused box has at most one member of each view: the boxes of one view have passed NMS,
+    and overlapping boxes that soft NMS keeps are different objects.  The detections of a
+    single view are therefore returned unchanged.  The order of the views does not matter.
 
     Args:
         views: detections of each view.
-        windows: float [W, 4] per view, the parts of the image that it shows, in the boxes' unit.
-            A box that lies in none of them counts as one that the view cannot see.
+        windows: float [W, 4] per view: the parts of the image in the view, in the unit of the boxes.
+            A box outside of all of them is not expected from the view.
         iou_threshold: 0 <= threshold <= 1; google/automl's is 0.55.
 
     Returns:
@@ -50,7 +50,7 @@ def fuse_boxes(views: Sequence[Boxes], *, windows: Sequence[Floats], iou_thresho
     boxes, scores, classes = (np.concatenate(values) for values in zip(*views, strict=True))
     origins = np.repeat(np.arange(len(views)), [len(view.scores) for view in views])
     fused = _Fused(len(scores), len(views))
-    # Coordinates decide between equal scores, so that the order of the views does not.
+    # Ties are broken by coordinates, so that the order of the views does not matter.
     for row in np.lexsort((*boxes.T, classes, -scores)):
         fused.add(boxes[row], scores[row], classes[row], origins[row], iou_threshold)
     result = fused.boxes[: fused.count]
@@ -62,7 +62,7 @@ def fuse_boxes(views: Sequence[Boxes], *, windows: Sequence[Floats], iou_thresho
 
 
 class _Fused:
-    """Fused boxes while they grow: `count` of at most `limit`."""
+    """Fused boxes under construction: `count` of at most `limit`."""
 
     def __init__(self, limit: int, views: int) -> None:
         self.count = 0
@@ -72,7 +72,7 @@ class _Fused:
         self.of_view = np.zeros((limit, views), bool)
 
     def add(self, box: Floats, score: float, label: int, view: int, iou_threshold: float) -> None:
-        """Adds a detection to the fused box that fits best, or as a new one."""
+        """Adds a detection to the best matching fused box, or as a new one."""
         free = (self.classes[: self.count] == label) & ~self.of_view[: self.count, view]
         ious = np.where(free, iou_with_one(self.boxes[: self.count], box), 0.0)
         place = int(ious.argmax()) if self.count else 0
@@ -89,7 +89,7 @@ class _Fused:
 
 
 def iou_with_one(boxes: Floats, box: Floats) -> Floats:
-    """Returns intersections over union [n] of boxes [n, 4] and one box [4]; 0 for an empty union."""
+    """Returns the IoU [n] of boxes [n, 4] with one box [4]; 0 for an empty union."""
     sides = np.minimum(boxes[:, 2:], box[2:]) - np.maximum(boxes[:, :2], box[:2])
     overlap = np.prod(np.maximum(sides, 0.0), axis=1)
     union = np.prod(boxes[:, 2:] - boxes[:, :2], axis=1) + np.prod(box[2:] - box[:2]) - overlap

@@ -1,4 +1,4 @@
-"""Pictures of the detections of `predict`: a contact sheet of the first images, or each image in its own size."""
+"""Pictures of the detections of `predict`: a contact sheet of the first images, or a full-size picture per image."""
 
 import io
 import itertools
@@ -29,10 +29,10 @@ _SIDE = 384  # pixels of the longer side of each image on a sheet
 
 
 def is_sheet(destination: str | Path) -> bool:
-    """Returns whether `--draw` names a file for a contact sheet, and not a folder.
+    """Returns whether `--draw` is the file of a contact sheet; otherwise it is a folder.
 
     Raises:
-        ConfigError: a file in another format, or a file in place of the folder.
+        ConfigError: a file in another format, or an existing file instead of a folder.
     """
     if is_dir(destination):
         return False
@@ -40,7 +40,7 @@ def is_sheet(destination: str | Path) -> bool:
         return True
     if has_image_suffix(str(destination)):
         raise ConfigError(
-            f"--draw {one_line(destination)}: a picture of the first images is PNG or JPEG: end the name in "
+            f"--draw {one_line(destination)}: a picture of the first images is PNG or JPEG: use a name that ends in "
             f"{', '.join(_SHEET_FORMATS)}, or pass a folder for a picture of each image."
         )
     if is_file(destination):
@@ -51,7 +51,7 @@ def is_sheet(destination: str | Path) -> bool:
 def picture_files(paths: Sequence[str], folder: str | Path) -> dict[str, str]:
     """Returns the file in `folder` for the picture of each image.
 
-    Images keep their names, and those of the folders in which they differ.  Other formats than
+    Images keep their names, with as many parent folders as make them unique.  Formats other than
     JPEG, PNG, GIF and BMP get the suffix `.png`.
 
     Args:
@@ -80,17 +80,17 @@ def _parts(path: str) -> list[str]:
 
 
 class DetectionPictures:
-    """Draws images with their detections, upright, and writes the pictures.
+    """Draws detections on upright images and writes the pictures.
 
     Args:
-        destination: file of a contact sheet, or folder, see `is_sheet`; an image is drawn into the
-            folder as soon as it is added.
-        paths: all images, by their names in `add`.
+        destination: file of a contact sheet, or folder (see `is_sheet`), into which each picture is
+            written as soon as its image is added.
+        paths: all images, by the names passed to `add`.
         names: category id -> name.
         min_score: min score of drawn detections.
 
     Raises:
-        ConfigError: see `is_sheet` and `picture_files`.
+        ConfigError: `destination` or a picture is invalid; see `is_sheet` and `picture_files`.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class DetectionPictures:
             _write(self._files[image.name], self._draw(image, results), quality=95)
 
     def finish(self) -> str:
-        """Writes the sheet if there is one, and returns the destination.
+        """Writes the sheet, if any, and returns the destination.
 
         Raises:
             DataError: the sheet cannot be written.
@@ -146,7 +146,7 @@ class DetectionPictures:
 
 
 def _write(path: str, picture: Picture, **options: Any) -> None:
-    """Writes a picture in the format of its suffix; options as of Pillow, which ignores those of other formats."""
+    """Writes a picture in the format of its suffix; Pillow ignores options of other formats."""
     file = io.BytesIO()
     Image.fromarray(picture).save(file, _FORMATS[suffix(path).lower()], **options)
     write_bytes(path, file.getvalue(), durable=False)

@@ -1,4 +1,4 @@
-"""Opens any model that detects: SavedModels, LiteRT and ONNX files, checkpoints and imported models."""
+"""Opens detectors of all kinds: SavedModels, LiteRT and ONNX files, checkpoints and imported models."""
 
 from pathlib import Path
 
@@ -19,15 +19,15 @@ from schemas.metrics import IouType
 
 
 def open_detector(model: str | Path, *, batch_size: int) -> SignatureDetector:
-    """Loads a model to detect objects with.
+    """Loads a detector.
 
     Args:
-        model: SavedModel folder; folder or file of a LiteRT or ONNX export; or what `load_trained`
-            takes, whose detections are those of its exported SavedModel.
+        model: SavedModel folder; folder or file of a LiteRT or ONNX export; or an argument of
+            `load_trained`, which gives the detections of its exported SavedModel.
         batch_size: images per call, unless the model was exported with a fixed one.
 
     Raises:
-        DataError: no model, or a model that gives no detections.
+        DataError: the model is missing or does not return detections.
         ConfigError: the runtime of ONNX is not installed.
     """
     folder = model_folder(model)
@@ -41,13 +41,13 @@ def open_detector(model: str | Path, *, batch_size: int) -> SignatureDetector:
 
 
 def model_iou_types(model: str | Path) -> tuple[IouType, ...]:
-    """Returns the IoU types by which a model's detections can be evaluated: boxes, masks and keypoints it gives.
+    """Returns the IoU types supported by the outputs of a model: boxes, masks and keypoints.
 
     Args:
-        model: see `open_detector`.
+        model: path, as for `open_detector`.
 
     Raises:
-        DataError: there is no model, or one that gives no detections.
+        DataError: the model is missing or does not return detections.
     """
     folder = model_folder(model)
     if has_saved_model(folder):
@@ -64,5 +64,5 @@ def _trained(model: str | Path) -> TrainedDetector:
     try:
         locate_weights(model)
     except DataError:
-        require_saved_model(model)  # says what is missing
+        require_saved_model(model)  # raises the error
     return load_trained(model)

@@ -1,4 +1,4 @@
-"""Copies of a detector on several devices, which share batches among them."""
+"""Copies of a detector on several devices that share batches."""
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -32,10 +32,10 @@ def copy_weights(detector: Detector, copies: Sequence[Detector]) -> None:
 
 
 def map_in_turn(functions: Sequence[Callable[[Item], Result]], items: Iterable[Item]) -> Iterator[Result]:
-    """Applies functions of equal results to items, each to every n-th; n of them run at the same time.
+    """Applies functions to items in turn, each function to every n-th item; n run at the same time.
 
     Args:
-        functions: n functions, one per device; a single one runs in this thread.
+        functions: n equivalent functions, one per device; a single one runs in this thread.
         items: arguments, read n at a time.
 
     Yields:

@@ -1,4 +1,4 @@
-"""Runs the models in LiteRT, ONNX and MediaPipe files: functions from pixels to outputs by name."""
+"""Runs models in LiteRT, ONNX and MediaPipe files: functions from pixels to outputs by name."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
@@ -18,11 +18,11 @@ from schemas.quoting import printable
 FileFormat = Literal["litert", "onnx", "mediapipe"]
 Delegate = Literal["cpu", "gpu", "coral"]
 Array = npt.NDArray[Any]
-Network = Callable[[Array], Mapping[str, Array]]  # [B, H, W, 3] of the file's size and dtype
+Network = Callable[[Array], Mapping[str, Array]]  # [B, H, W, 3] in the size and dtype of the file
 Loaded = tuple[Network, list[int | None]]  # with the shape of its input; None: any size
 
-_REASON = 300  # characters of the runtimes' messages
-# Of a file whose boxes MediaPipe suppresses: its own threshold (tried with mediapipe 1.2.3), and our number of boxes.
+_REASON = 300  # characters of an error message of the runtimes
+# MediaPipe's own suppression: its threshold (as of mediapipe 1.2.3), and our number of boxes.
 _RAW_IOU_THRESHOLD, _RAW_DETECTIONS = 0.3, 100
 
 
@@ -34,17 +34,17 @@ def load_network(
     categories: Sequence[Mapping[str, Any]],
     curves: ScoreCurves | None,
 ) -> Loaded:
-    """Loads a model; its outputs are those of a SavedModel, but for `valid`.
+    """Loads a model; its outputs are those of a SavedModel except `valid`.
 
     Args:
         file_format: kind of the file.
-        content: of the file.
-        where: its path, for messages.
-        categories: of the data set, in the order of the network's classes; for MediaPipe's files only.
-        curves: calibration of the scores, which MediaPipe applies; for its files only.
+        content: content of the file.
+        where: path in error messages.
+        categories: categories of the data set, in the order of the network's classes; only for MediaPipe's files.
+        curves: calibration of the scores, applied by MediaPipe; only for its files.
 
     Raises:
-        DataError: the file cannot be read, or its metadata do not fit.
+        DataError: the file cannot be read, or its metadata does not match.
         ConfigError: the runtime of ONNX is not installed.
     """
     try:
@@ -55,12 +55,12 @@ def load_network(
         return _onnx(content) if file_format == "onnx" else _litert(content)
     except (ConfigError, DataError):
         raise
-    except Exception as error:  # ONNX Runtime's derive from Exception alone
+    except Exception as error:  # the base class of ONNX Runtime's exceptions
         raise damaged_file(where, error) from error
 
 
 def damaged_file(path: str, error: Exception) -> DataError:
-    """Returns the error for a file that its runtime does not load or run."""
+    """Returns the error for a file that its runtime cannot load or run."""
     reason = (str(error).strip().splitlines() or [""])[0][:_REASON]
     return DataError(f"{path}: the model cannot be run: {printable(reason)}. Export or copy it again.")
 
@@ -68,7 +68,7 @@ def damaged_file(path: str, error: Exception) -> DataError:
 def _litert(content: bytes) -> Loaded:
     from ai_edge_litert.interpreter import Interpreter
 
-    # One thread: Beam runs several workers, whose threads would wait for each other.
+    # One thread: Beam runs several workers, whose threads would compete.
     interpreter = Interpreter(model_content=content)
     interpreter.allocate_tensors()
     run = interpreter.get_signature_runner()
@@ -82,7 +82,7 @@ def _onnx(content: bytes) -> Loaded:
 
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
-    # Sizes that are open have names.
+    # Dynamic sizes have names.
     shape = [side if isinstance(side, int) else None for side in session.get_inputs()[0].shape]
     return (lambda pixels: dict(zip(names, session.run(names, {serving.IMAGES: pixels}), strict=True))), shape
 
@@ -90,7 +90,7 @@ def _onnx(content: bytes) -> Loaded:
 def _require_own(
     metadata: DetectorMetadata, where: str, categories: Sequence[Mapping[str, Any]], curves: ScoreCurves | None
 ) -> None:
-    """Requires metadata that agree with the files beside the model."""
+    """Requires metadata that agrees with the files beside the model."""
     labels = tuple(label for _, label in labelled_categories(categories))
     if metadata.labels != labels or (metadata.calibration is None) != (curves is None):
         what = "labels are not the categories" if metadata.labels != labels else "score calibration is not that"
@@ -126,7 +126,7 @@ def _mediapipe(
 
 
 def labelled_categories(categories: Sequence[Mapping[str, Any]]) -> list[tuple[int, str]]:
-    """Returns (class of the network, label) of each class of a file for MediaPipe: of the categories with a name."""
+    """Returns (class of the network, label) of each class of a file for MediaPipe: the named categories."""
     names = [category.get("name", str(category["id"])) for category in categories]
     return [(at, name) for at, name in enumerate(names) if name is not None]
 

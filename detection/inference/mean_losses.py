@@ -1,4 +1,4 @@
-"""Computes the mean loss terms of a detector on records, as evaluation loops log them."""
+"""Computes the mean losses of a detector on records, as logged in evaluation loops."""
 
 import itertools
 import json
@@ -19,19 +19,19 @@ from schemas.scalars import TOTAL_LOSS
 
 
 class MeanLosses:
-    """Means of a detector's loss terms over batches, without augmentation and L2 decay.
+    """Means of a detector's losses over batches, without augmentation and L2 decay.
 
-    Images are preprocessed as for serving, in the order of the records.  The last batch may
+    Images are preprocessed as in serving, in the order of the records.  The last batch may
     be smaller; batches are weighted by their number of images.
 
     Args:
-        detector: built detector; calls use its current weights.
+        detector: built detector, called with its current weights.
         categories: categories of the data set, in the order of the detector's classes.
-        batch_size: images per batch; the losses depend on it, as they are normalised by a
-            batch's positive anchors.
+        batch_size: images per batch; losses are normalized by the positive anchors of a batch, so
+            they depend on it.
         max_instances: max objects per image.
-        with_crowds: ignore crowd regions, as `train.crowds` = ignore; otherwise they are background.
-        copies: detectors equal to `detector` on other devices, with which it shares the batches.
+        with_crowds: ignore crowd regions, as `train.crowds` = ignore; False: they are background.
+        copies: copies of `detector` on other devices, which share the batches.
     """
 
     def __init__(
@@ -61,10 +61,10 @@ class MeanLosses:
         Args:
             records: serialized `tf.train.Example`s with the keys of `schemas.features`; with several
                 machines, every n-th batch of records.
-            gather: exchanges bytes with the other machines that run this; returns those of all.
+            gather: exchanges bytes between the machines; returns those of all.
 
         Returns:
-            Means by name of the term, and their sum as `TOTAL_LOSS`; empty without records.
+            Means by name of the loss, and their sum as `TOTAL_LOSS`; empty without records.
 
         Raises:
             DataError: a record cannot be parsed or decoded.
@@ -80,7 +80,7 @@ class MeanLosses:
         return means | {TOTAL_LOSS: sum(means.values())} if means else {}
 
     def _batch_terms(self, records: Iterable[bytes]) -> list[tuple[int, dict[str, float]]]:
-        """Returns the number of images and the loss terms of each batch."""
+        """Returns the number of images and the losses of each batch."""
         serialized = tf.data.Dataset.from_generator(lambda: records, output_signature=tf.TensorSpec([], tf.string))
         examples = serialized.map(self._example, num_parallel_calls=tf.data.AUTOTUNE)
         batches = examples.batch(self._batch_size).prefetch(len(self._loss_terms))
@@ -90,7 +90,7 @@ class MeanLosses:
                 results.append(result)
         except tf.errors.InvalidArgumentError as error:
             raise DataError(
-                f"a record after the first {sum(count for count, _ in results)} cannot be read for its losses: "
+                f"cannot read a record after the first {sum(count for count, _ in results)} for its losses: "
                 f"{error.message.splitlines()[0].rpartition('}} ')[2]} Write the records again."
             ) from None
         return results
@@ -117,7 +117,7 @@ class MeanLosses:
 
 
 def _loss_terms_of(detector: Detector) -> Callable[[tuple[tf.Tensor, Labels]], tuple[int, dict[str, float]]]:
-    """Returns a function from a batch to its number of images and its loss terms."""
+    """Returns a function from a batch to its number of images and its losses."""
 
     @tf.function(autograph=False)
     def terms(inputs: tf.Tensor, labels: Labels) -> dict[str, tf.Tensor]:
@@ -137,20 +137,20 @@ def mean_losses(
     batch_size: int,
     max_instances: int = 100,
 ) -> dict[str, float]:
-    """`MeanLosses` of an exported detector, which ignores crowds if its training did.
+    """Computes `MeanLosses` for an exported detector; ignores crowds if its training did.
 
     Args:
-        saved_model: folder that `detection.inference.export.saved_model_export` wrote.
+        saved_model: folder written by `detection.inference.export.saved_model_export`.
         records: serialized `tf.train.Example`s with the keys of `schemas.features`.
         category_ids: category ids of the data set.
         batch_size: images per batch.
         max_instances: max objects per image.
 
     Returns:
-        Means by name of the term, and their sum as `TOTAL_LOSS`.
+        Means by name of the loss, and their sum as `TOTAL_LOSS`.
 
     Raises:
-        DataError: see `load_trained`; a category unknown to the model; no record.
+        DataError: the model cannot be loaded, does not know a category, or there are no records.
     """
     trained = load_trained(saved_model)
     unknown = sorted(set(category_ids) - {category["id"] for category in trained.categories})
@@ -165,5 +165,5 @@ def mean_losses(
     )
     means = mean_losses_of(records)
     if not means:
-        raise DataError(f"{saved_model}: no record to compute its losses on. Give a split with images.")
+        raise DataError(f"{saved_model}: no records to compute its losses on. Pass a split with images.")
     return means

@@ -1,4 +1,4 @@
-"""Detectors in LiteRT, ONNX and MediaPipe files: the description beside such a file, and detecting with it."""
+"""Detectors in LiteRT, ONNX and MediaPipe files: the description of such a file, and detection with it."""
 
 import hashlib
 from dataclasses import dataclass
@@ -45,20 +45,20 @@ _MASK_RULES = [
 
 
 class ModelDescription(NamedTuple):
-    """What a program has to know to run a model file.
+    """The information that a program needs to run a model file.
 
     format: kind of the file.
-    precision: of the network: float32, float16 or int8.
+    precision: precision of the network: float32, float16 or int8.
     batch_size: images per call; None: any.
     image_size: (height, width) of the input, pixels.
-    resizing: how an image is scaled into the input.
-    dtype: of the input, float32 or uint8; RGB, 0 to 255, [B, H, W, 3].
-    padding: RGB of the pixels right of and below the resized image.
-    nms: False: the outputs are the boxes and scores of all anchors.
+    resizing: rule by which an image is resized to the input.
+    dtype: dtype of the input, float32 or uint8; RGB, 0 to 255, [B, H, W, 3].
+    padding: RGB color right of and below the resized image.
+    nms: False: the outputs are boxes and scores of all anchors.
     masks: the outputs include masks.
-    sha256: of the file; None: unknown, as of a model that another program exported.
-    delegate: hardware that a file for MediaPipe is for.
-    calibrated: the scores are calibrated, see `detection.inference.score_curves`.
+    sha256: checksum of the file; None: unknown, as for a model exported by another program.
+    delegate: hardware of a file for MediaPipe.
+    calibrated: the scores are calibrated, as in `detection.inference.score_curves`.
     """
 
     format: FileFormat
@@ -97,7 +97,7 @@ class ModelDescription(NamedTuple):
         }
 
     def _preprocessing(self) -> list[str]:
-        """Returns the steps from an image file to the input; `client` does the same."""
+        """Returns the steps from an image file to the input, as implemented in `client`."""
         steps = [
             "decode to RGB, 8 bits per channel (the upper 8 of 16), pixels as stored: EXIF orientation is not applied, "
             "alpha is dropped",
@@ -137,14 +137,14 @@ class ModelDescription(NamedTuple):
     def _postprocessing(self) -> list[str]:
         """Returns the steps from the outputs to pixels of the image."""
         if self.delegate is not None:
-            return ["MediaPipe Tasks' ObjectDetector does all, and cuts x, y, width and height to whole pixels"]
+            return ["MediaPipe Tasks' ObjectDetector does all steps, and truncates x, y, width and height to integers"]
         pixels = "pixels of the image = box * input side / resized side * image side, per axis"
         if not self.nms:
-            return [pixels, "boxes may reach beyond the image: clip them to it after non-maximum suppression"]
+            return [pixels, "boxes may extend beyond the image: clip them to it after non-maximum suppression"]
         steps = [
             f"use the first {serving.COUNT} rows",
             pixels,
-            "clip boxes to the image: they may reach into the padding",
+            "clip boxes to the image: they may extend into the padding",
         ]
         return steps + (_MASK_RULES if self.masks else [])
 
@@ -171,7 +171,7 @@ class _Input:
 
 @dataclass(frozen=True)
 class _Content:
-    """What is read of `ModelDescription.as_json`."""
+    """The fields read from `ModelDescription.as_json`."""
 
     format: FileFormat
     precision: str
@@ -188,12 +188,12 @@ _WHAT, _REMEDY = "the description of an exported model", "Export or copy the mod
 
 
 def write_model_file(folder: Path, content: bytes, description: ModelDescription) -> None:
-    """Writes a model file, its description with the file's checksum, and for detections the reference client.
+    """Writes a model file, its description with the checksum, and for detections the reference client.
 
     Args:
         folder: destination.
-        content: the model.
-        description: of the model.
+        content: content of the model file.
+        description: description of the model.
     """
     write_json(folder / MODEL_JSON, description._replace(sha256=hashlib.sha256(content).hexdigest()).as_json())
     if description.nms and description.delegate is None:
@@ -202,12 +202,12 @@ def write_model_file(folder: Path, content: bytes, description: ModelDescription
 
 
 def model_folder(path: str | Path) -> str:
-    """Returns the folder of an exported model: `path` itself, or the folder of such a file."""
+    """Returns the folder of an exported model: `path` itself, or the folder of a file."""
     return parent(path) if name_of(path) in FILE_NAMES.values() and is_file(path) else str(path)
 
 
 def has_model_file(folder: str | Path) -> bool:
-    """Returns whether a folder has a LiteRT or ONNX file, or the description of one."""
+    """Returns whether a folder has a LiteRT or ONNX file, or its description."""
     return any(is_file(join(folder, name)) for name in (MODEL_JSON, *FILE_NAMES.values()))
 
 
@@ -218,7 +218,7 @@ def read_description(folder: str | Path) -> ModelDescription | None:
         folder: folder of an exported model.
 
     Returns:
-        None: there is none, such as in a SavedModel.
+        None: there is no description, as in a SavedModel.
 
     Raises:
         DataError: the file is damaged.
@@ -248,22 +248,24 @@ def read_description(folder: str | Path) -> ModelDescription | None:
 
 
 class FileDetector(ExportedDetector):
-    """A detector in a LiteRT, ONNX or MediaPipe file; images are decoded and resized here.
+    """A detector in a LiteRT, ONNX or MediaPipe file; decodes and resizes the images itself.
 
     Args:
         folder: folder of the file and its description.
-        batch_size: images per call, if the file takes any number.
-        as_mediapipe: resizes images and cuts boxes as MediaPipe's ObjectDetector does on CPUs.
+        batch_size: images per call, if the file supports any number.
+        as_mediapipe: resize images and round boxes as MediaPipe's ObjectDetector does on CPUs.
 
     Raises:
-        DataError: no such file, or one that cannot be read or gives no detections.
+        DataError: the file is missing or unreadable, or does not return detections.
         ConfigError: the runtime of ONNX is not installed.
     """
 
     def __init__(self, *, folder: str | Path, batch_size: int, as_mediapipe: bool = False) -> None:
         description = read_description(folder)
         if description is None:
-            raise DataError(f"{folder}: no {MODEL_JSON}, which describes a model file. Export or copy the model again.")
+            raise DataError(
+                f"{folder}: no {MODEL_JSON}, the description of a model file. Export or copy the model again."
+            )
         if not description.nms:
             raise without_nms(folder)
         self._description = description
@@ -272,7 +274,7 @@ class FileDetector(ExportedDetector):
         if description.sha256 not in (None, hashlib.sha256(content).hexdigest()):
             raise changed_file(path, join(folder, MODEL_JSON))
         self._as_mediapipe = as_mediapipe
-        mediapipe = description.format == "mediapipe"  # whose files leave these to the application
+        mediapipe = description.format == "mediapipe"  # these steps are done by the application
         self._network, shape = load_network(
             description.format,
             content,
@@ -281,7 +283,7 @@ class FileDetector(ExportedDetector):
             curves=read_score_curves(folder) if mediapipe else None,
         )
         if shape != [description.batch_size, *description.image_size, 3]:
-            reason = f"input.shape: that of the model is {shape}"
+            reason = f"input.shape: the model has {shape}"
             raise not_of_this_version(join(folder, MODEL_JSON), f"the description of {path}", reason, _REMEDY)
         super().__init__(
             self._detect,
@@ -297,7 +299,7 @@ class FileDetector(ExportedDetector):
         outputs = self._network(pixels.numpy())
         scale = np.array(self._description.image_size, np.float32) / (info.original_size * info.scale).numpy()
         boxes = outputs[serving.BOXES] * np.tile(scale, 2)[:, np.newaxis]
-        if not self._description.masks:  # the crop of a mask covers its whole box, also where that is padding
+        if not self._description.masks:  # the crop of a mask covers its complete box, including padding
             boxes = np.clip(boxes, 0.0, 1.0)
         if self._as_mediapipe:
             boxes = _in_whole_pixels(boxes, info.original_size.numpy())
@@ -331,14 +333,14 @@ class FileDetector(ExportedDetector):
 
 
 def _stretched(image: tf.Tensor, image_size: tuple[int, int]) -> tuple[tf.Tensor, ImageInfo]:
-    """Resizes an image as MediaPipe does on CPUs: bilinear without the half pixel, to whole numbers."""
+    """Resizes an image as MediaPipe does on CPUs: bilinear without half-pixel centers, to integers."""
     pixels = tf.raw_ops.ResizeBilinear(images=image[tf.newaxis], size=image_size, half_pixel_centers=False)[0]
     size = tf.cast(tf.shape(image)[:2], tf.float32)
     return tf.round(pixels), ImageInfo(original_size=size, scale=tf.constant(image_size, tf.float32) / size)
 
 
 def _in_whole_pixels(boxes: Array, sizes: Array) -> Array:
-    """Cuts x, y, width and height of boxes [B, N, 4], fractions of images of sizes [B, 2], to whole pixels."""
+    """Truncates x, y, width and height of boxes [B, N, 4], fractions of images of sizes [B, 2], to integer pixels."""
     scale = sizes[:, np.newaxis]
     starts, sides = np.floor(boxes[..., :2] * scale), np.floor((boxes[..., 2:] - boxes[..., :2]) * scale)
     return np.concatenate([starts / scale, (starts + sides) / scale], axis=-1)

@@ -34,7 +34,7 @@ from schemas.errors import ConfigError, DataError
 from schemas.quoting import one_line, printable
 
 _SUFFIXES = {".jpg", ".jpeg", ".png", ".gif", ".bmp"}
-_MIN_FILLED = 8  # images that a single image's batch may be filled up to
+_MIN_FILLED = 8  # images; a single image's batch is padded to at most this size
 _MIN_DRAWN_SCORE = 0.3  # without --score and --score-thresholds
 
 
@@ -59,41 +59,40 @@ def predict(
     best_f1: bool = False,
     console: Console,
 ) -> list[str]:
-    """Detects objects on image files: boxes, and the masks and keypoints of models that have them.
+    """Detects objects in image files: boxes, and masks and keypoints if the model has them.
 
     Args:
-        model: see `locate_model` and `open_detector`.
-        checkpoint: checkpoint of a training to use; see `checkpoint_of_training`.
+        model: as for `locate_model` and `open_detector`.
+        checkpoint: checkpoint of a training to use, as for `checkpoint_of_training`.
         images: files, and folders to search for files at any depth.
         output: COCO results file to write, sorted by image id.
-        ground_truth: COCO file whose `file_name` entries give the ids; files that it
-            does not list are left out.  None: ids are 1, 2, ... by sorted path, and
-            the list is written to `<output stem>_images.json`.
+        ground_truth: COCO file whose `file_name` entries give the ids; files without an entry
+            are skipped.  None: ids are 1, 2, ... by sorted path, and the list is written to
+            `<output stem>_images.json`.
         pictures: folder for a picture of each image with its detections, or PNG or JPEG file for
             one picture of the first images; None: no picture.
         batch_size: images per call.
-        views: test-time augmentation; None: each image is detected on once, as it is.
-        min_score: min score of the detections, 0..1; None: all are written, and those of at least
-            0.3 drawn.
-        best_f1: leaves out detections below the score threshold of their category, which the model holds.
-        console: shows progress and notes.
+        views: test-time augmentation; None: detect once on each unchanged image.
+        min_score: min score of the detections, 0..1; None: write all, and draw those of at least 0.3.
+        best_f1: drop detections below the score threshold of their category in the model.
+        console: console for progress and notes.
 
     Returns:
-        The files written.
+        Paths of the files written.
 
     Raises:
         ConfigError: a batch size below 1, a score outside 0..1, exclusive options, or pictures in
             another format or in place of the images.
-        DataError: a model or image that cannot be read, no score thresholds, views with a model of
+        DataError: a model or image that cannot be read, no score thresholds, views for a model with
             masks or keypoints, no image, or a file that cannot be written.
     """
     _check_options(batch_size=batch_size, views=views, min_score=min_score, best_f1=best_f1)
     if pictures is not None:
-        is_sheet(pictures)  # refuses other formats
+        is_sheet(pictures)  # raises for other formats
     model = model_folder(locate_model(model, checkpoint))
     thresholds = read_score_thresholds(model) if best_f1 else None
     named = _named_images(images, ground_truth, pictures, console)
-    batch_size = min(batch_size, max(_MIN_FILLED, len(named)))  # smaller batches are filled up
+    batch_size = min(batch_size, max(_MIN_FILLED, len(named)))  # smaller batches are padded
     limit = (0.0 if best_f1 else _MIN_DRAWN_SCORE) if min_score is None else min_score
     drawn = None if pictures is None else _pictures(pictures, named, model, min_score=limit)
     detector = augmented(open_detector(model, batch_size=batch_size), views or ViewsConfig(), batch_size=batch_size)
@@ -119,7 +118,7 @@ def predict(
 def _named_images(
     images: Sequence[str | Path], ground_truth: str | Path | None, pictures: str | Path | None, console: Console
 ) -> list[_Named]:
-    """Lists the images to detect on with their ids."""
+    """Lists the input images with their ids."""
     paths = find_images(images)
     if pictures is not None:
         paths = _without_pictures(paths, pictures, console)
@@ -127,13 +126,13 @@ def _named_images(
 
 
 def _write(output: str | Path, results: Results, image_list: list[dict[str, Any]], *, lists: bool) -> list[str]:
-    """Writes the detections last, and before them the list of images; returns the files.
+    """Writes the list of images and then the detections; returns the files.
 
     Args:
         output: COCO results file.
         results: detections.
         image_list: `images` entries.
-        lists: False writes the list only in place of one, which would not fit the new detections.
+        lists: False: only replace an existing list, which would not match the new detections.
     """
     written = [str(output)]
     if lists or is_file(image_list_path(output)):
@@ -144,7 +143,7 @@ def _write(output: str | Path, results: Results, image_list: list[dict[str, Any]
 
 
 def _pictures(destination: str | Path, named: Sequence[_Named], model: str, *, min_score: float) -> DetectionPictures:
-    """Returns the pictures to draw; categories have the names that the model gives them."""
+    """Returns the pictures to draw, with the model's category names."""
     names = {int(entry["id"]): str(entry.get("name", entry["id"])) for entry in read_model_categories(model) or ()}
     return DetectionPictures(destination, [image.path for image in named], names=names, min_score=min_score)
 
@@ -165,23 +164,23 @@ def find_images(sources: Sequence[str | Path]) -> list[str]:
             raise DataError(f"{one_line(source)}: no such file or folder. Check --images.")
     if not paths:
         raise DataError(
-            f"no image in {', '.join(map(str, sources))}: looked for {', '.join(sorted(_SUFFIXES))}. Check --images."
+            f"no image in {', '.join(map(str, sources))}; accepted: {', '.join(sorted(_SUFFIXES))}. Check --images."
         )
     return sorted(paths)
 
 
 def _without_pictures(paths: Sequence[str], pictures: str | Path, console: Console) -> list[str]:
-    """Leaves out what lies where the pictures will be: those of an earlier run, and never replaced.
+    """Removes images in the destination of the pictures: those of an earlier run, which are never replaced.
 
     Raises:
-        ConfigError: all images lie there.
+        ConfigError: all images are there.
     """
     place = resolve(pictures)
     kept = [path for path in paths if not f"{resolve(path)}/".startswith(f"{place}/")]
     if not kept:
-        raise ConfigError(f"--draw {one_line(pictures)}: the images are there, and stay. Pass another path.")
+        raise ConfigError(f"--draw {one_line(pictures)}: this folder has all --images. Pass another path.")
     if len(kept) < len(paths):
-        _print(console, f"{len(paths) - len(kept)} images in {pictures}, where the pictures will be, are left out")
+        _print(console, f"skipping {len(paths) - len(kept)} images in {pictures}, the destination of the pictures")
     return kept
 
 
@@ -194,7 +193,7 @@ def _images_below(folder: str) -> Iterator[str]:
 def _numbered(paths: Sequence[str]) -> list[_Named]:
     for path in paths:
         if unwritable(path) is not None:
-            raise DataError(f"{path!a}: the file's name is not UTF-8, which JSON needs. Rename the file.")
+            raise DataError(f"{path!a}: the file name is not UTF-8, as JSON requires. Rename the file.")
     return [_Named(number, path) for number, path in enumerate(paths, 1)]
 
 
@@ -202,7 +201,7 @@ def _as_listed(paths: Sequence[str], ground_truth: str | Path, console: Console)
     listed = named_images(ground_truth)
     ids = ids_by_file_name(paths, listed, where=str(ground_truth))
     if len(ids) < len(paths):
-        _print(console, f"{len(paths) - len(ids)} images are not in {ground_truth} and are left out")
+        _print(console, f"skipping {len(paths) - len(ids)} images that are not in {ground_truth}")
     if len(ids) < len(listed):
         _print(console, f"{len(listed) - len(ids)} images of {ground_truth} are not among --images")
     return sorted(_Named(image_id, path) for path, image_id in ids.items())
@@ -227,7 +226,7 @@ def _detections(
 
 
 def _load_all(batch: Sequence[_Named]) -> list[EncodedImage]:
-    """Reads the images of a batch, remote ones several at a time."""
+    """Reads the images of a batch, remote ones in parallel."""
     with ThreadPoolExecutor(max(readers(image.path) for image in batch)) as pool:
         return list(pool.map(_load, batch))
 
@@ -242,16 +241,18 @@ def _load(image: _Named) -> EncodedImage:
 
 
 def _check_options(*, batch_size: int, views: ViewsConfig | None, min_score: float | None, best_f1: bool) -> None:
-    """Refuses what `predict` cannot do, before it reads any file.
+    """Refuses invalid options before any file is read.
 
     Raises:
-        ConfigError: see `predict`.
+        ConfigError: an option is invalid; see `predict`.
     """
     if batch_size < 1:
         raise ConfigError(f"--batch-size {batch_size}: pass at least 1.")
     if min_score is not None and not 0.0 <= min_score <= 1.0:
         raise ConfigError(f"--score {min_score:g}: pass a number from 0 to 1.")
     if best_f1 and min_score is not None:
-        raise ConfigError("--score and --score-thresholds exclude each other: both set the min score.")
+        raise ConfigError("--score and --score-thresholds are exclusive: both set the min score. Remove one of them.")
     if best_f1 and views is not None and not views.is_empty:
-        raise ConfigError("--score-thresholds and --tta exclude each other: fused boxes have scores of their own.")
+        raise ConfigError(
+            "--score-thresholds and --tta are exclusive: fused boxes have other scores. Remove one of them."
+        )

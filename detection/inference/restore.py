@@ -1,4 +1,4 @@
-"""Restores trained detectors, with their configuration and categories, from SavedModels and checkpoints."""
+"""Restores trained detectors, with configuration and categories, from SavedModels and checkpoints."""
 
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
@@ -24,13 +24,13 @@ _AGAIN = "export or copy the model again"
 
 
 class TrainedDetector(NamedTuple):
-    """A detector with its weights and descriptions.
+    """A detector with its weights and description.
 
     detector: built detector.
-    categories: COCO categories, in the order of the detector's classes; an entry whose `name` is null is
-        a class output without a category.
-    config: configuration of its training.
-    exported_from: training step and kind of the weights; None: unknown, as of an old SavedModel.
+    categories: COCO categories, in the order of the detector's classes; `name` is null for a class
+        without a category.
+    config: configuration of the training.
+    exported_from: training step and kind of the weights; None: unknown, as for an old SavedModel.
     """
 
     detector: Detector
@@ -40,20 +40,20 @@ class TrainedDetector(NamedTuple):
 
 
 def load_trained(path: str | Path, *, weights: WeightsChoice = "auto") -> TrainedDetector:
-    """Builds a trained detector with its weights.
+    """Builds a trained detector and loads its weights.
 
     Args:
-        path: SavedModel of `detection.inference.export.saved_model_export`; the output of `train` or a
-            pipeline's `ModelRun` (the exported checkpoint, see `checkpoint_of_training`); a checkpoint of it
+        path: SavedModel of `detection.inference.export.saved_model_export`; output of `train` or a
+            pipeline's `ModelRun` (the exported checkpoint, as of `checkpoint_of_training`); one of its checkpoints
             (`.../ckpt-500`); a pipeline's `Model`; a push directory (the newest version); or an imported model
             (`import-checkpoint`).  Local or remote.
-        weights: weights of a checkpoint to load.  `ema`: the EMA weights, and the raw weights of
-            variables without; `raw`: all raw weights; `auto`: those that its training exports.  A
-            SavedModel has one kind, and no other can be loaded from it.
+        weights: weights of a checkpoint to load.  `ema`: the EMA weights, or the raw weights of
+            variables without EMA; `raw`: all raw weights; `auto`: the weights that its training exports.
+            A SavedModel has only one kind.
 
     Raises:
-        DataError: no weights, no configuration or no categories; they cannot be read, or do not fit each
-            other; or the requested weights are missing.
+        DataError: weights, configuration or categories are missing, unreadable or inconsistent; or the
+            requested weights are missing.
     """
     files = locate_weights(path)
     config, categories = _config_of(files, path), _categories_of(files)
@@ -70,7 +70,7 @@ def load_trained(path: str | Path, *, weights: WeightsChoice = "auto") -> Traine
 
 
 def with_config(trained: TrainedDetector, config: Config) -> TrainedDetector:
-    """Builds a detector anew for a configuration that leaves the meaning of the weights as it is."""
+    """Builds a detector again for a configuration that is compatible with its weights."""
     if config == trained.config:
         return trained
     detector = detector_from_config(config.model, num_classes=len(trained.categories), precision=config.train.precision)
@@ -80,7 +80,7 @@ def with_config(trained: TrainedDetector, config: Config) -> TrainedDetector:
 
 
 def _checkpoint_source(prefix: str, config: Config, weights: WeightsChoice) -> WeightSource:
-    """Opens a checkpoint of ours with the chosen weights."""
+    """Opens one of our checkpoints with the selected weights."""
     kind: SourceWeights = "averaged" if weights == "ema" else weights
     if weights == "auto" and config.train.ema.exported_weights == "raw":
         kind = "raw"
@@ -90,7 +90,7 @@ def _checkpoint_source(prefix: str, config: Config, weights: WeightsChoice) -> W
 def _origin(source: WeightSource) -> ExportedFrom | None:
     if source.step is None:
         return None
-    beside = join(parent(source.prefix), METRICS_JSON)  # of the best checkpoint
+    beside = join(parent(source.prefix), METRICS_JSON)  # written with the best checkpoint
     report = read_json(beside) if exists(beside) else None
     chosen_on = None
     if isinstance(report, dict) and report.get("step") == source.step:
@@ -117,27 +117,27 @@ def _categories_of(files: WeightFiles) -> list[dict[str, Any]]:
 
 
 def _require_exported(folder: str, exported_from: ExportedFrom | None, weights: WeightsChoice) -> None:
-    """Requires that a SavedModel holds the weights of this kind."""
+    """Requires that a SavedModel has the weights of this kind."""
     if weights == "auto" or (exported_from is not None and exported_from.weights == weights):
         return
     held = "of unknown kind" if exported_from is None else f"the {exported_from.weights} weights"
     raise DataError(
-        f"{folder}: the {weights} weights are wanted, but a SavedModel holds one set of weights: {held}. "
-        "Name a checkpoint of the training instead."
+        f"{folder}: requested the {weights} weights, but a SavedModel has one set of weights: {held}. "
+        "Pass a checkpoint of the training."
     )
 
 
 def is_described(model: str | Path) -> bool:
-    """Returns whether a model has its configuration with it: one of ours, not of another tool.
+    """Returns whether a model has its configuration, as ours have and those of other tools do not.
 
     Args:
-        model: SavedModel folder, or what `load_trained` takes.
+        model: SavedModel folder, or an argument of `load_trained`.
     """
     return _description(model, CONFIG_YAML) is not None
 
 
 def _description(model: str | Path, name: str) -> str | None:
-    """Finds a file that describes a model: inside a SavedModel, or beside a checkpoint."""
+    """Finds a file that describes a model: in a SavedModel, or beside a checkpoint."""
     inside = join(model, EXTRA_FILES, name)
     if exists(inside):
         return inside
@@ -149,10 +149,10 @@ def _description(model: str | Path, name: str) -> str | None:
 
 
 def read_model_config(model: str | Path) -> Config:
-    """Reads the configuration of the run that trained a model.
+    """Reads the configuration of a trained model.
 
     Args:
-        model: SavedModel folder, or what `load_trained` takes.
+        model: SavedModel folder, or an argument of `load_trained`.
 
     Raises:
         DataError: the file is missing or damaged.
@@ -164,17 +164,17 @@ def _read_config(path: str) -> Config:
     try:
         return from_yaml(read_text(path), where=path)
     except (ConfigError, DataError) as error:
-        raise DataError(f"{error} It belongs to the model beside it: {_AGAIN}.") from None
+        raise DataError(f"{error} The file is part of the model beside it: {_AGAIN}.") from None
 
 
 def read_model_categories(model: str | Path) -> list[dict[str, Any]] | None:
-    """Reads the categories that a model detects, in the order of its classes.
+    """Reads the categories of a model, in the order of its classes.
 
     Args:
-        model: SavedModel folder, or what `load_trained` takes.
+        model: SavedModel folder, or an argument of `load_trained`.
 
     Returns:
-        COCO `categories`, see `TrainedDetector`; None for a model of another tool, without that file.
+        COCO `categories`, as in `TrainedDetector`; None: a model of another tool, without this file.
 
     Raises:
         DataError: the file is damaged.
@@ -191,13 +191,13 @@ def _read_categories(path: str) -> list[dict[str, Any]]:
 
 
 def read_exported_from(model: str | Path) -> ExportedFrom | None:
-    """Returns the step and kind of a model's weights.
+    """Returns the training step and kind of a model's weights.
 
     Args:
-        model: SavedModel folder, or what `load_trained` takes.
+        model: SavedModel folder, or an argument of `load_trained`.
 
     Returns:
-        None for a model of another tool, or an old one without this file.
+        None: a model of another tool, or an old one without this file.
 
     Raises:
         DataError: a file is damaged.
@@ -219,5 +219,5 @@ def _read_exported_from(path: str) -> ExportedFrom:
     step = values.get("step")
     weights = next((kind for kind in get_args(WeightsKind) if kind == values.get("weights")), None)
     if type(step) is not int or not 0 <= step < 2**63 or weights is None:
-        raise DataError(f"{path}: not the step and weights of an exported model. Export it again, or copy it again.")
+        raise DataError(f"{path}: not the step and weights of an exported model. Export or copy it again.")
     return ExportedFrom(step, weights, ChosenOn.from_json(values.get("chosen_on")))

@@ -1,4 +1,4 @@
-"""Detections of images as COCO counts them: what evaluation, validation, `predict` and drawing take from a model."""
+"""Detections of images in COCO's format, for evaluation, validation, `predict` and drawing."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ class Results:
         return len(self.rows)
 
     def select(self, kept: npt.NDArray[np.bool_]) -> "Results":
-        """Returns the detections where `kept`, bool [n], is true, in their order."""
+        """Returns the detections for which `kept`, bool [n], is True, in their order."""
         return Results(
             rows=self.rows[kept],
             masks=None if self.masks is None else [mask for mask, keep in zip(self.masks, kept, strict=True) if keep],
@@ -49,7 +49,7 @@ class Results:
         )
 
     def coco_results(self) -> list[dict[str, Any]]:
-        """Returns COCO results with box, score, and mask and keypoints if there are any; floats keep every bit."""
+        """Returns COCO results with box, score, and mask and keypoints, if any; floats are exact."""
         results = results_from_rows(self.rows)
         for key, values in zip(_KEYS.values(), (self.masks, self._flat_keypoints()), strict=True):
             for result, value in zip(results, values or (), strict=False):
@@ -57,14 +57,14 @@ class Results:
         return results
 
     def compared_by(self, iou_types: Sequence[IouType], *, where: str = "the model") -> Rows | list[dict[str, Any]]:
-        """Returns the detections in the form that an evaluation with these IoU types takes.
+        """Returns the detections in the input format of an evaluation with these IoU types.
 
-        Where masks and keypoints are compared, each detection has its box, too: as in COCOeval
-        its area, which decides what counts as small, is that of the box.
+        For masks and keypoints, each detection also has its box: as in COCOeval, the area of the
+        box decides the size range.
 
         Args:
             iou_types: IoU types of the evaluation.
-            where: name of the model in errors.
+            where: name of the model in error messages.
 
         Returns:
             The rows if only boxes are compared, otherwise COCO results.
@@ -82,7 +82,7 @@ class Results:
 
 
 def joined(results: Sequence[Results]) -> Results:
-    """Joins the results of several images, at least one, by the same model."""
+    """Joins the results of several images by the same model; at least one."""
     masks, keypoints = [one.masks for one in results], [one.keypoints for one in results]
     return Results(
         rows=np.concatenate([one.rows for one in results]),
@@ -92,7 +92,7 @@ def joined(results: Sequence[Results]) -> Results:
 
 
 def lacks_output(iou_type: IouType, *, where: str) -> DataError:
-    """Returns the error for a model without the output that an evaluation needs."""
+    """Returns the error for a model without the output of an IoU type."""
     return DataError(
         f"{where}: no output {OUTPUT_OF_IOU_TYPE[iou_type]}, which the IoU type {iou_type} needs. Evaluate its boxes "
         "(evaluate.iou_types [bbox]), or a model with that output."
@@ -102,22 +102,22 @@ def lacks_output(iou_type: IouType, *, where: str) -> DataError:
 def results_from_outputs(
     outputs: Mapping[str, npt.NDArray[Any]], images: Sequence[EncodedImage], *, with_masks: bool = True
 ) -> list[Results]:
-    """Turns a signature's outputs into results in pixels of each image.
+    """Converts the outputs of a signature to results in pixels of each image.
 
     Args:
-        outputs: `detection_boxes` [B, N, 4] (ymin, xmin, ymax, xmax), normalised; boxes that reach
-            out of the image are cut, and so are their masks; `detection_scores` [B, N],
+        outputs: `detection_boxes` [B, N, 4] (ymin, xmin, ymax, xmax), normalized; boxes beyond the
+            image are clipped, and their masks too; `detection_scores` [B, N],
             `detection_classes` [B, N], `num_detections` [B];
-            optionally `detection_masks` and `detection_keypoints`, see `schemas.serving`.
+            optionally `detection_masks` and `detection_keypoints`, as defined in `schemas.serving`.
             B may exceed the number of images.
         images: the images, in the order of the batch.
-        with_masks: False leaves masks out, and saves the time to paste and encode them.
+        with_masks: False: omit the masks, which saves pasting and encoding.
 
     Returns:
         The results of each image.
 
     Raises:
-        DataError: pasted masks that are smaller than an image, or RLEs that do not have its number of pixels.
+        DataError: a pasted mask is smaller than its image, or an RLE has another number of pixels.
     """
     return [_of_image(outputs, position, image, with_masks) for position, image in enumerate(images)]
 
@@ -141,7 +141,7 @@ def _of_image(outputs: Mapping[str, npt.NDArray[Any]], position: int, image: Enc
 
 
 def _rles(masks: npt.NDArray[Any], boxes_xywh: Rows, image: EncodedImage) -> list[Rle]:
-    """Encodes the masks of one image, crops or pasted, as compressed RLEs; those of RLE remain as they are."""
+    """Encodes the masks of an image, crops or pasted, as compressed RLEs; RLEs are unchanged."""
     size = {"height": image.height, "width": image.width}
     if masks.dtype == object:
         return [_checked_rle(counts, image) for counts in masks]
@@ -149,7 +149,7 @@ def _rles(masks: npt.NDArray[Any], boxes_xywh: Rows, image: EncodedImage) -> lis
         return [rle_of_crop(crop, box, **size) for crop, box in zip(masks, boxes_xywh, strict=True)]
     if masks.shape[1] < image.height or masks.shape[2] < image.width:
         raise DataError(
-            f"{image.name}: the model's masks have {masks.shape[2]}x{masks.shape[1]} pixels, the image "
+            f"{image.name}: the model's masks have {masks.shape[2]}x{masks.shape[1]} pixels, but the image "
             f"{image.width}x{image.height}. Check that the image's recorded size is that of the file."
         )
     return [rle_of_window(mask[: image.height, : image.width], top=0, left=0, **size) for mask in masks]
@@ -167,12 +167,12 @@ def _checked_rle(counts: bytes, image: EncodedImage) -> Rle:
 
 
 def xywh_pixels_from_normalised_yxyx(boxes: npt.NDArray[Any], *, height: int, width: int) -> Rows:
-    """Converts normalised boxes of an image to COCO boxes, in float64.
+    """Converts normalized boxes of an image to COCO boxes, in float64.
 
     Args:
         boxes: [N, 4] (ymin, xmin, ymax, xmax), min <= max.
-        height: of the image, pixels.
-        width: of the image, pixels.
+        height: height of the image, pixels.
+        width: width of the image, pixels.
 
     Returns:
         float64 [N, 4]: x, y, width, height in pixels.

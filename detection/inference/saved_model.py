@@ -1,4 +1,4 @@
-"""Runs detectors on images, for evaluator, `predict` and validation while training alike."""
+"""Runs detectors on images, for evaluator, `predict` and validation during training."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -28,13 +28,13 @@ _OPTIONAL = (serving.MASKS, serving.KEYPOINTS, serving.VALID)
 
 
 class SignatureDetector:
-    """A detector by its function `serving_default`.
+    """A detector given by its function `serving_default`.
 
     Args:
         signature: function from `images`, a string tensor [B] of encoded images, to the
-            outputs that `results_from_outputs` takes.
-        batch_size: images per call; smaller batches are filled up, so that the model
-            sees one shape and its detections do not depend on the grouping.
+            inputs of `results_from_outputs`.
+        batch_size: images per call; smaller batches are padded, so that the shape is
+            constant and detections do not depend on the batches.
     """
 
     def __init__(self, signature: Callable[..., Mapping[str, tf.Tensor]], *, batch_size: int) -> None:
@@ -46,7 +46,7 @@ class SignatureDetector:
 
         Args:
             images: any number of images.
-            with_masks: see `results_from_outputs`.
+            with_masks: as for `results_from_outputs`.
 
         Returns:
             The results of each image.
@@ -67,7 +67,7 @@ class SignatureDetector:
             images: at least one image.
 
         Returns:
-            The outputs that `results_from_outputs` takes; B is the number of images.
+            The inputs of `results_from_outputs`; B is the number of images.
 
         Raises:
             DataError: the model cannot read an image; the message names it.
@@ -86,7 +86,7 @@ class SignatureDetector:
             raise
         for image, valid in zip(batch, outputs.pop(serving.VALID, ()), strict=False):
             if not valid:
-                raise _unreadable(image, "it does not decode")
+                raise _unreadable(image, "it cannot be decoded")
         return outputs
 
     def _require_readable(self, image: EncodedImage) -> None:
@@ -102,7 +102,7 @@ class SignatureDetector:
 
 
 def _concatenated(batches: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    """Batches as one; pasted masks, whose size is each batch's own, are padded to the largest."""
+    """Concatenates batches; pasted masks, whose size differs by batch, are padded to the largest."""
     shapes = {batch.shape[1:] for batch in batches}
     if len(shapes) > 1:
         largest = np.max(list(shapes), axis=0)
@@ -114,10 +114,10 @@ class ExportedDetector(SignatureDetector):
     """A detector in files that may be damaged.
 
     Args:
-        signature: see `SignatureDetector`.
-        batch_size: see `SignatureDetector`.
-        where: names the model in errors.
-        damaged: makes the error for a call that failed.
+        signature: as for `SignatureDetector`.
+        batch_size: as for `SignatureDetector`.
+        where: name of the model in error messages.
+        damaged: returns the error for a failed call.
     """
 
     def __init__(
@@ -144,14 +144,14 @@ class ExportedDetector(SignatureDetector):
 
 
 class SavedModelDetector(ExportedDetector):
-    """An exported detector, called by its signature `serving_default`.
+    """An exported detector with the signature `serving_default`.
 
     Args:
-        folder: SavedModel folder; a remote one is loaded from a local copy.
-        batch_size: images per call, unless the model was exported with a fixed one.
+        folder: SavedModel folder; remote ones are copied first.
+        batch_size: images per call, unless the model has a fixed one.
 
     Raises:
-        DataError: `folder` is no SavedModel, or lacks that signature or its outputs.
+        DataError: `folder` is not a SavedModel, or lacks this signature or its outputs.
     """
 
     def __init__(self, *, folder: str | Path, batch_size: int) -> None:
@@ -163,7 +163,7 @@ class SavedModelDetector(ExportedDetector):
         try:
             # The loaded object owns the signature's variables, so it is kept.
             self._model = tf.saved_model.load(str(local))
-        except Exception as error:  # a damaged one makes TensorFlow raise whatever it stumbles over
+        except Exception as error:  # of any type, if the model is damaged
             raise _damaged(folder, "does not load", error) from error
         signature = self._model.signatures.get(serving.ENCODED_SIGNATURE)
         if signature is None:
@@ -175,7 +175,7 @@ class SavedModelDetector(ExportedDetector):
         if serving.RAW_BOXES in signature.structured_outputs:
             raise without_nms(folder)
         if lacking:
-            raise DataError(f"{folder}: its signature lacks the output {', '.join(lacking)}. Export the model again.")
+            raise DataError(f"{folder}: its signature has no output {', '.join(lacking)}. Export the model again.")
         super().__init__(
             signature,
             batch_size=_fixed_batch_size(signature) or batch_size,
@@ -185,15 +185,15 @@ class SavedModelDetector(ExportedDetector):
 
 
 def _fixed_batch_size(signature: Any) -> int | None:
-    """The number of images that the signature takes; None: any."""
+    """Returns the number of images that the signature takes; None: any."""
     images = signature.structured_input_signature[1].get(serving.IMAGES)
     return None if images is None or images.shape.rank is None else images.shape[0]
 
 
 def without_nms(model: str | Path) -> DataError:
-    """Returns the error for a model that gives the boxes of all anchors instead of detections."""
+    """Returns the error for a model that returns the boxes of all anchors instead of detections."""
     return DataError(
-        f"{model}: exported without non-maximum suppression: it gives the boxes of all anchors, no detections. "
+        f"{model}: exported without non-maximum suppression: it returns the boxes of all anchors, not detections. "
         "Export it again without --no-nms."
     )
 
@@ -214,13 +214,13 @@ def _damaged(folder: str | Path, what: str, error: Exception) -> DataError:
 
 
 def _require_detections(outputs: Mapping[str, npt.NDArray[Any]], images: int, where: str | Path) -> None:
-    """Checks shapes and values of the outputs, as a damaged model may break them.
+    """Checks shapes and values of the outputs, which may be invalid in a damaged model.
 
     Raises:
-        DataError: the outputs are no detections.
+        DataError: the outputs are not detections.
     """
     if lacking := sorted(set(_OUTPUTS) - set(outputs)):
-        raise DataError(f"{where}: the model lacks the output {', '.join(lacking)}. Export it again.")
+        raise DataError(f"{where}: the model has no output {', '.join(lacking)}. Export it again.")
     boxes, scores, classes, counts = (outputs[name] for name in _OUTPUTS)
     more = {name: outputs[name] for name in (serving.MASKS, serving.KEYPOINTS) if name in outputs}
     shaped = boxes.ndim == 3 and boxes.shape[2] == 4 and scores.shape == classes.shape == boxes.shape[:2]
@@ -231,13 +231,13 @@ def _require_detections(outputs: Mapping[str, npt.NDArray[Any]], images: int, wh
     shaped = shaped and (serving.KEYPOINTS not in more or more[serving.KEYPOINTS].shape[3] == 3)
     if not (shaped and counts.shape == boxes.shape[:1] and len(boxes) >= images):
         shapes = ", ".join(f"{name} {list(outputs[name].shape)}" for name in (*_OUTPUTS, *more))
-        raise DataError(f"{where}: the model gives no detections: {shapes}. Export it again.")
+        raise DataError(f"{where}: the outputs of the model are not detections: {shapes}. Export it again.")
     counted = np.arange(boxes.shape[1]) < counts[:, None]
     within = bool(((counts >= 0) & (counts <= boxes.shape[1])).all())
-    numbers = [boxes, scores, *(values for values in more.values() if values.dtype != object)]  # not texts of RLE
+    numbers = [boxes, scores, *(values for values in more.values() if values.dtype != object)]  # without RLE strings
     if not within or not all(np.isfinite(values[counted]).all() for values in numbers):
         raise DataError(
-            f"{where}: the model gives detections of NaN or infinity, or an impossible number of them. "
+            f"{where}: the model returns detections that are not finite, or an invalid number of them. "
             "Its weights may be damaged: export or copy it again."
         )
 
@@ -249,11 +249,11 @@ def require_saved_model(folder: str | Path) -> None:
         DataError: the folder has none.
     """
     if not has_saved_model(folder):
-        raise DataError(f"{folder}: no SavedModel here. Give the folder that holds its {SAVED_MODEL_FILE}.")
+        raise DataError(f"{folder}: not a SavedModel. Pass the folder that contains its {SAVED_MODEL_FILE}.")
 
 
 def signature_iou_types(folder: str | Path) -> tuple[IouType, ...]:
-    """Returns the IoU types by which a SavedModel's detections can be evaluated, without loading it.
+    """Returns the IoU types supported by the outputs of a SavedModel, without loading it.
 
     Raises:
         DataError: the folder has no SavedModel, or a damaged one.
@@ -268,5 +268,5 @@ def signature_iou_types(folder: str | Path) -> tuple[IouType, ...]:
 
 
 def has_saved_model(folder: str | Path) -> bool:
-    """Returns whether a folder, local or remote, holds a SavedModel."""
+    """Returns whether a folder, local or remote, is a SavedModel."""
     return exists(join(folder, SAVED_MODEL_FILE))

@@ -1,4 +1,4 @@
-"""Score curves: one increasing function per class, which turns a detector's scores into calibrated probabilities."""
+"""Score curves: one increasing function per class that maps a detector's scores to calibrated probabilities."""
 
 import json
 from collections.abc import Sequence
@@ -18,11 +18,11 @@ from schemas.artifacts import EXTRA_FILES, SCORE_CURVES_JSON
 from schemas.errors import DataError
 
 SCORE_CURVES_FILE = join(EXTRA_FILES, SCORE_CURVES_JSON)
-# Logit of a score of 1, and with another sign of 0.  As in MediaPipe's `score_calibration_calculator.cc`, whose
+# Logit of a score of 1; negated, of a score of 0.  As in MediaPipe's `score_calibration_calculator.cc`, whose
 # logarithm of 0 is log(1e-16 / 2).
 MAX_LOGIT = float(np.log(2e16))
-MIN_SAMPLES = 10  # true and false positives each, from which a curve is fitted
-_SLOPES = (0.1, 10.0)  # beyond, scores that differ would become equal in float32
+MIN_SAMPLES = 10  # min true positives, and min false positives, of a curve
+_SLOPES = (0.1, 10.0)  # beyond these, different scores would become equal in float32
 
 FittedOn = Literal["category", "all categories", "nothing"]
 
@@ -35,13 +35,13 @@ FloatArray = npt.NDArray[np.float64]
 class ScoreCurve:
     """Platt's curve on logits: calibrated = 1 / (1 + exp(-(slope * logit(score) + offset))).
 
-    The order of the scores of a class stays, and with it the AP of the class.
+    The order of a class's scores is unchanged, and so is its AP.
 
     slope: > 0.
     offset: any number.
-    fitted_on: detections that it was fitted on; `nothing`: the identity.
-    true_positives: number of the class's own true positives.
-    false_positives: number of the class's own false positives.
+    fitted_on: detections used in the fit; `nothing`: the curve is the identity.
+    true_positives: number of true positives of the class.
+    false_positives: number of false positives of the class.
     """
 
     slope: float
@@ -53,14 +53,14 @@ class ScoreCurve:
 
 @dataclass(frozen=True)
 class ScoreCurves:
-    """The score curves of a model, and how they were measured.
+    """The score curves of a model and their measurements.
 
     curves: in the order of the network's classes.
-    split: name of the split that they were fitted on.
+    split: name of the split of the fit.
     images: number of its images.
     iou: IoU threshold of a true positive.
     error_before: expected calibration error of the scores.
-    error_after: the same of calibrated scores, each by curves that were fitted without its image.
+    error_after: the same after calibration, cross-fitted.
     """
 
     curves: tuple[ScoreCurve, ...]
@@ -82,7 +82,7 @@ class ScoreCurves:
 def calibrate_scores(
     curves: Sequence[ScoreCurve], scores: npt.ArrayLike, classes: npt.ArrayLike
 ) -> npt.NDArray[np.float32]:
-    """Applies the curves; the order of the detections stays as it is.
+    """Applies the curves and keeps the order of the detections.
 
     Args:
         curves: in the order of the network's classes.
@@ -105,8 +105,8 @@ def fit_curves(
 ) -> list[ScoreCurve]:
     """Fits a curve for each class by maximum likelihood, with regularised targets.
 
-    A class with fewer than `MIN_SAMPLES` true or false positives gets the curve of all detections, or without
-    enough of these the identity.  Sources: Platt, "Probabilistic Outputs for Support Vector Machines and Comparisons
+    A class with fewer than `MIN_SAMPLES` true or false positives gets the curve of all detections, or the identity
+    if these are too few.  Sources: Platt, "Probabilistic Outputs for Support Vector Machines and Comparisons
     to Regularized Likelihood Methods", 1999, section 2.2; on logits, for detections: Küppers et al., "Multivariate
     Confidence Calibration for Object Detection", 2020.
 
@@ -192,7 +192,7 @@ def read_score_curves(model: str | Path) -> ScoreCurves | None:
             error_after=float(content["error_after"]),
         )
     except (TypeError, KeyError, ValueError):
-        raise DataError(f"{path}: no score curves of this version. Export or copy the model again.") from None
+        raise DataError(f"{path}: not score curves of this version. Export or copy the model again.") from None
 
 
 def _curve(entry: Any) -> ScoreCurve:

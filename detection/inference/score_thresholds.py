@@ -1,4 +1,4 @@
-"""Score thresholds per category, which a pushed model holds: those of the highest F1 in its evaluation."""
+"""Score thresholds per category in a pushed model: those with the highest F1 in its evaluation."""
 
 import json
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ from schemas.artifacts import EXTRA_FILES, SCORE_THRESHOLDS_JSON
 from schemas.errors import DataError
 
 SCORE_THRESHOLDS_FILE = join(EXTRA_FILES, SCORE_THRESHOLDS_JSON)
-BEST_F1 = "best-f1"  # the criterion by which the thresholds were chosen
+BEST_F1 = "best-f1"  # criterion of the thresholds
 
 
 @dataclass(frozen=True)
 class Threshold:
-    """A score threshold, and the metrics of the detections with at least that score."""
+    """A score threshold, and the metrics of the detections with at least this score."""
 
     threshold: float
     precision: float
@@ -30,7 +30,7 @@ class Threshold:
 
 @dataclass(frozen=True)
 class CategoryThreshold:
-    """A category's threshold; None: the evaluation found no TP of it."""
+    """The threshold of a category; None: the evaluation found no TP."""
 
     id: int
     name: str
@@ -41,11 +41,11 @@ class CategoryThreshold:
 class ScoreThresholds:
     """Score thresholds of a model.
 
-    iou_type: what was compared: `bbox`, `segm` or `keypoints`.
+    iou_type: compared outputs: `bbox`, `segm` or `keypoints`.
     iou: IoU threshold of a TP.
-    images: number of images that they were measured on.
-    overall: one threshold for all categories; None: no TP.
-    categories: threshold of each category.
+    images: number of evaluated images.
+    overall: threshold of all categories together; None: no TP.
+    categories: thresholds by category.
     """
 
     iou_type: str
@@ -55,7 +55,7 @@ class ScoreThresholds:
     categories: list[CategoryThreshold]
 
     def of_category(self, category_id: int) -> float:
-        """Returns the threshold of a category, or without one that of all categories, or 0."""
+        """Returns the threshold of a category; else that of all categories; else 0."""
         own = next((one.best for one in self.categories if one.id == category_id), None)
         best = own or self.overall
         return best.threshold if best else 0.0
@@ -87,14 +87,14 @@ def read_score_thresholds(model: str | Path) -> ScoreThresholds:
         model: SavedModel folder, local or remote.
 
     Raises:
-        DataError: the model has none, or the file is damaged.
+        DataError: the model has no thresholds, or the file is damaged.
     """
     path = join(model, SCORE_THRESHOLDS_FILE)
     if not is_file(path):
         raise DataError(
-            f"{model}: no {SCORE_THRESHOLDS_FILE}, so this model has no score thresholds. The pipeline measures them, "
-            "and adds them to the SavedModels that it pushes, if it evaluates without test-time augmentation: name "
-            "such a version, or leave --score-thresholds out."
+            f"{model}: no {SCORE_THRESHOLDS_FILE}, so this model has no score thresholds. The pipeline adds them "
+            "to the SavedModels that it pushes, if it evaluates without test-time augmentation: pass such a version, "
+            "or remove --score-thresholds."
         )
     content = read_json(path)
     try:
@@ -108,7 +108,7 @@ def read_score_thresholds(model: str | Path) -> ScoreThresholds:
             ],
         )
     except (TypeError, KeyError, ValueError):
-        raise DataError(f"{path}: no score thresholds of this version. Push or copy the model again.") from None
+        raise DataError(f"{path}: not score thresholds of this version. Push or copy the model again.") from None
 
 
 def _threshold(entry: Any) -> Threshold | None:

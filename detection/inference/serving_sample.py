@@ -1,4 +1,4 @@
-"""The serving sample: a few evaluated images with the model's outputs, which a served model has to repeat.
+"""The serving sample: a few evaluated images with the model's outputs, which a served model has to reproduce.
 
 The file is a NumPy archive of plain arrays, so that a process without Cocoflow can read it.
 Image n, counted from 0, has the arrays `n/id` (int64), `n/name` (UTF-8 bytes), `n/encoded` (the
@@ -93,7 +93,7 @@ def read_serving_sample(path: str | Path) -> list[ServedImage]:
     """Reads what `write_serving_sample` wrote.
 
     Raises:
-        DataError: the file cannot be read, or is no sample.
+        DataError: the file cannot be read, or is not a sample.
     """
     try:
         with np.load(io.BytesIO(read_bytes(path)), allow_pickle=False) as archive:
@@ -101,7 +101,7 @@ def read_serving_sample(path: str | Path) -> list[ServedImage]:
         count = len({name.partition("/")[0] for name in arrays})
         return [_image(arrays, number) for number in range(count)]
     except (ValueError, KeyError, OSError, EOFError) as error:  # of NumPy's parsers
-        raise DataError(f"{path}: no sample of served images ({error}). Run the evaluator again.") from None
+        raise DataError(f"{path}: not a sample of served images ({error}). Run the evaluator again.") from None
 
 
 def _image(arrays: Mapping[str, Array], number: int) -> ServedImage:

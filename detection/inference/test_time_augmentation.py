@@ -1,9 +1,9 @@
-"""Test-time augmentation: a model detects on several views of each image, and the boxes are fused.
+"""Test-time augmentation: detects on several views of each image and fuses the boxes.
 
-An exported model resizes every image to its input itself, so a view is made of other pixels:
-mirrored; for a scale below 1, with a margin to the right and below, so that the model sees
-the image smaller; for a scale above 1, as parts of the image at its four corners, which the
-model sees larger.
+An exported model resizes every image to its input, so a view changes the pixels: it mirrors them;
+for a scale below 1, it adds a margin to the right and below, so that objects become smaller in
+the input; for a scale above 1, it crops the four corners of the image, so that objects become
+larger.
 """
 
 import io
@@ -26,16 +26,16 @@ from schemas.errors import DataError
 
 Array = npt.NDArray[Any]
 
-_MARGIN = (124, 116, 104)  # ImageNet's mean, which most networks see as 0
-_CUT = 0.01  # of a part's side: a box that comes as close to where the part ends inside the image is cut off
-_SAME = 0.55  # IoU of two boxes of one object: google/automl's threshold of fusion
+_MARGIN = (124, 116, 104)  # ImageNet's mean, which most networks normalize to 0
+_CUT = 0.01  # of a crop's side: a box this close to an edge of the crop inside the image is cut off
+_SAME = 0.55  # IoU of boxes of the same object: google/automl's threshold of fusion
 
 
 class View(NamedTuple):
-    """One way to show an image to a model.
+    """A transformation of the images before detection.
 
-    scale: size of the objects in the model's input, relative to the image as it is.
-    flip: the image is mirrored horizontally.
+    scale: size of the objects in the model's input, relative to the unchanged image.
+    flip: mirror the image horizontally.
     """
 
     scale: float
@@ -43,7 +43,7 @@ class View(NamedTuple):
 
 
 def views_of(config: ViewsConfig) -> list[View]:
-    """Returns the views, the image as it is first; with `flip`, each scale is also mirrored."""
+    """Returns the views, the unchanged image first; with `flip`, each scale is also mirrored."""
     scales = [1.0, *(scale for scale in dict.fromkeys(config.scales) if scale != 1.0)]
     return [View(scale, flip) for scale in scales for flip in ((False, True) if config.flip else (False,))]
 
@@ -51,10 +51,10 @@ def views_of(config: ViewsConfig) -> list[View]:
 def augmented(
     detector: SignatureDetector, config: ViewsConfig, *, batch_size: int
 ) -> "SignatureDetector | AugmentedDetector":
-    """Returns the detector with the views of a configuration; without any, the detector itself.
+    """Returns the detector with the views of a configuration, or the detector itself without views.
 
     Raises:
-        DataError: the model has masks or keypoints, which are not fused.
+        DataError: the model has masks or keypoints, which cannot be fused.
     """
     if config.is_empty:
         return detector
@@ -63,10 +63,10 @@ def augmented(
 
 
 class _Cutout(NamedTuple):
-    """A part of an image to detect on.
+    """A part of an image for the detector.
 
-    view: number of the view that it belongs to.
-    window: (ymin, xmin, ymax, xmax) in pixels of the image; it may end beyond it.
+    view: number of its view.
+    window: (ymin, xmin, ymax, xmax) in pixels of the image; may extend beyond the image.
     flip: mirrored.
     """
 
@@ -76,11 +76,11 @@ class _Cutout(NamedTuple):
 
 
 class AugmentedDetector:
-    """A detector that detects on several views, and fuses their boxes.
+    """A detector that detects on several views and fuses their boxes.
 
     Args:
-        detector: exported model that detects boxes only.
-        views: views, see `views_of`.
+        detector: exported model without masks and keypoints.
+        views: views, as from `views_of`.
         batch_size: images per call of the model.
     """
 
@@ -90,12 +90,12 @@ class AugmentedDetector:
         self._batch_size = batch_size
 
     def detect(self, images: Sequence[EncodedImage], *, with_masks: bool = True) -> list[Results]:
-        """Detects objects, as `SignatureDetector.detect` does; at most as many per image as the model gives.
+        """Detects objects as `SignatureDetector.detect` does, with at most the model's number per image.
 
         Raises:
             DataError: the model cannot read an image.
         """
-        del with_masks  # there are none
+        del with_masks  # the model has none
         if not images:
             return []
         plain = self._detector.outputs(images)
@@ -110,7 +110,7 @@ class AugmentedDetector:
     def _detect_others(
         self, images: Sequence[EncodedImage], parts: Sequence[Sequence[_Cutout]]
     ) -> Iterator[dict[str, Array]]:
-        """Detects on all parts but the first of each image, which is the image as it is; outputs of one part each."""
+        """Detects on all parts except the first of each image, which is the unchanged image; outputs per part."""
         encoded = (part for image, own in zip(images, parts, strict=True) for part in _encoded(image, own[1:]))
         while batch := list(islice(encoded, self._batch_size)):
             outputs = self._detector.outputs(batch)
@@ -119,7 +119,7 @@ class AugmentedDetector:
 
 
 def _parts(number: int, view: View, image: EncodedImage) -> list[_Cutout]:
-    """The parts of a view: one that covers the image, or at each corner one that is smaller."""
+    """Returns the parts of a view: one that covers the image, or four smaller ones at its corners."""
     height, width = (max(1, round(side / view.scale)) for side in (image.height, image.width))
     tops = sorted({0, max(0, image.height - height)})
     lefts = sorted({0, max(0, image.width - width)})
@@ -127,7 +127,7 @@ def _parts(number: int, view: View, image: EncodedImage) -> list[_Cutout]:
 
 
 def _encoded(image: EncodedImage, parts: Sequence[_Cutout]) -> Iterator[EncodedImage]:
-    """Cuts parts out of an image, and encodes them without loss."""
+    """Crops the parts of an image and encodes them losslessly."""
     pixels = decode_rgb(image.encoded).numpy() if parts else np.empty((0, 0, 3), np.uint8)
     for part in parts:
         top, left, bottom, right = part.window
@@ -141,7 +141,7 @@ def _encoded(image: EncodedImage, parts: Sequence[_Cutout]) -> Iterator[EncodedI
 
 
 def _fused(rows: Sequence[Mapping[str, Array]], parts: Sequence[_Cutout], views: int, image: EncodedImage) -> Results:
-    """Maps the boxes of all parts to the image, and fuses them."""
+    """Maps the boxes of all parts to the image and fuses them."""
     size = np.array([image.height, image.width] * 2, np.float64)
     found = [_of_part(outputs, part, size) for outputs, part in zip(rows, parts, strict=True)]
     of_view = [[place for place, part in enumerate(parts) if part.view == view] for view in range(views)]
@@ -162,7 +162,7 @@ def _fused(rows: Sequence[Mapping[str, Array]], parts: Sequence[_Cutout], views:
 
 
 def _of_part(outputs: Mapping[str, Array], part: _Cutout, size: Floats) -> Boxes:
-    """The detections of a part, normalised to the image, without those that the part cuts off."""
+    """Returns the detections of a part, normalized to the image, without boxes cut off by the part."""
     count = int(outputs[serving.COUNT])
     boxes = outputs[serving.BOXES][:count].astype(np.float64)
     if part.flip:
@@ -174,20 +174,20 @@ def _of_part(outputs: Mapping[str, Array], part: _Cutout, size: Floats) -> Boxes
     kept = ((pixels[:, :2] >= limits[:2]) & (pixels[:, 2:] <= limits[2:])).all(axis=1)
     kept &= (clipped[:, 2:] > clipped[:, :2]).all(axis=1)
     if part.window == (0, 0, *size[:2]):
-        kept, clipped = np.ones(count, bool), boxes  # exactly as the model gave them
+        kept, clipped = np.ones(count, bool), boxes  # unchanged
     scores = outputs[serving.SCORES][:count].astype(np.float64)
     return Boxes(clipped[kept], scores[kept], outputs[serving.CLASSES][:count].astype(np.int64)[kept])
 
 
 def _seen_whole(window: tuple[int, int, int, int], size: Floats) -> Floats:
-    """The limits (ymin, xmin, ymax, xmax) in pixels of boxes that a window does not cut off."""
+    """Returns the limits (ymin, xmin, ymax, xmax) in pixels of boxes that a window does not cut off."""
     low, high = np.array(window[:2], np.float64), np.array(window[2:], np.float64)
     margin = _CUT * (high - low)
     return np.concatenate([np.where(low > 0, low + margin, -np.inf), np.where(high < size[:2], high - margin, np.inf)])
 
 
 def _joined(parts: Sequence[Boxes]) -> Boxes:
-    """Joins the parts of a view, of which an object may lie in several: the best box of each object stays."""
+    """Joins overlapping parts of a view, keeping the best box of each object."""
     if len(parts) == 1:
         return parts[0]
     boxes, scores, classes = (np.concatenate(values) for values in zip(*parts, strict=True))
@@ -201,12 +201,12 @@ def _joined(parts: Sequence[Boxes]) -> Boxes:
 
 
 def _require_boxes_only(detector: SignatureDetector) -> None:
-    """Detects on a grey image, as only the outputs of a call tell about every kind of model."""
+    """Detects on a gray image, as only the outputs of a call are the same for every kind of model."""
     file = io.BytesIO()
     Image.new("RGB", (64, 64), _MARGIN).save(file, "BMP")
     outputs = detector.outputs([EncodedImage(0, "a grey image", file.getvalue(), height=64, width=64)])
     more = [name for name in (serving.MASKS, serving.KEYPOINTS) if name in outputs]
     if more:
         raise DataError(
-            f"test-time augmentation fuses boxes only, and the model also gives {', '.join(more)}. Detect without it."
+            f"test-time augmentation only fuses boxes, but the model also returns {', '.join(more)}. Detect without it."
         )

@@ -1,1 +1,1 @@
-"""From records to training batches: reading, decoding, augmentation, batching."""
+"""Reads records and builds training batches: reading, decoding, augmentation, batching."""

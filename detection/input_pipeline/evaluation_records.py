@@ -1,4 +1,4 @@
-"""Records as evaluation needs them: the image as it is stored, and its COCO entries."""
+"""Records for evaluation: the encoded image, and its COCO entries."""
 
 import io
 from typing import Any, NamedTuple
@@ -15,10 +15,10 @@ from schemas.errors import DataError
 class EvaluationRecord(NamedTuple):
     """One image with its ground truth.
 
-    image: for the model.
-    entry: its entry of the COCO file's `images`.
-    annotations: its entries of the COCO file's `annotations`.
-    example: the record itself.
+    image: input of the model.
+    entry: entry of the image in the COCO file's `images`.
+    annotations: entries of the image in the COCO file's `annotations`.
+    example: the parsed record.
     """
 
     image: EncodedImage
@@ -31,7 +31,7 @@ def parse_record(serialized: bytes) -> EvaluationRecord:
     """Reads a serialized `tf.train.Example` with the keys of `schemas.features`.
 
     Raises:
-        DataError: a key that evaluation needs is missing.
+        DataError: a required key is missing.
     """
     example = tf.train.Example.FromString(serialized)
     values = example.features.feature
@@ -44,7 +44,7 @@ def parse_record(serialized: bytes) -> EvaluationRecord:
     }
     missing = [key for key, value in needed.items() if len(value) != 1]
     if missing:
-        raise DataError(f"{name}: the record lacks {', '.join(missing)}. Write the examples with CocoExampleGen.")
+        raise DataError(f"{name}: the record has no {', '.join(missing)}. Write the examples with CocoExampleGen.")
     entry, annotations = unpack_entries(needed[features.COCO][0])
     image = EncodedImage(
         image_id=entry["id"],
@@ -57,7 +57,7 @@ def parse_record(serialized: bytes) -> EvaluationRecord:
 
 
 def stored_picture(record: EvaluationRecord) -> Image.Image | None:
-    """The decoded image as stored; None if Pillow cannot read it."""
+    """Decodes the stored image; None if Pillow cannot read it."""
     try:
         image = Image.open(io.BytesIO(record.image.encoded))
         image.load()

@@ -1,4 +1,4 @@
-"""A sample in the network's input: pixel coordinates, and masks as crops of one size."""
+"""Converts a sample to the network's input: pixel coordinates, and masks as crops of one size."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from detection.types import ImageInfo, Labels, ResizeMode, Resizing
 
 
 def normalize(image: tf.Tensor, *, mean: Sequence[float], std: Sequence[float]) -> tf.Tensor:
-    """(image - mean) / std per RGB channel.
+    """Computes (image - mean) / std per RGB channel.
 
     Args:
         image: float32 or uint8 [..., W, 3], 0 to 255.
@@ -20,7 +20,7 @@ def normalize(image: tf.Tensor, *, mean: Sequence[float], std: Sequence[float]) 
     Returns:
         float32, same shape.
     """
-    # Channel by channel, TensorFlow is several times slower on CPUs than row by row.
+    # Row by row, TensorFlow is several times faster on CPUs than channel by channel.
     shape = tf.shape(image)
     rows = tf.reshape(tf.cast(image, tf.float32), tf.concat([shape[:-2], [3 * shape[-2]]], axis=0))
     means, stds = (tf.tile(tf.constant(values, tf.float32), [shape[-2]]) for values in (mean, std))
@@ -35,16 +35,16 @@ def fit_to_input(
     mean: Sequence[float],
     std: Sequence[float],
 ) -> tuple[tf.Tensor, ImageInfo]:
-    """Scales an image, normalises it and pads below and to the right with 0.
+    """Scales and normalises an image, and pads it with 0 at the bottom and the right.
 
-    The scale returned is the ratio after rounding, per axis, so that boxes map back exactly.
+    The returned scale is the ratio after rounding, per axis, so that boxes map back exactly.
 
     Args:
         image: uint8 [H, W, 3].
         image_size: (height, width) of the input in pixels.
-        resizing: see `input_scale`; `Detector.resizing`.
-        mean: of the pixel values, RGB.
-        std: of the pixel values, RGB.
+        resizing: how to scale, usually `Detector.resizing`.
+        mean: RGB mean of the pixel values.
+        std: RGB standard deviation of the pixel values.
 
     Returns:
         float32 [height, width, 3] and its `ImageInfo` without batch axis.
@@ -59,13 +59,13 @@ def fit_to_input(
 def fit_pixels(
     image: tf.Tensor, *, image_size: tuple[int, int], resizing: Resizing, padding: Sequence[float]
 ) -> tuple[tf.Tensor, ImageInfo]:
-    """Scales an image as `fit_to_input` does, without normalising it, and pads it with one color.
+    """Scales an image as `fit_to_input` does, without normalising it, and pads it with a color.
 
     Args:
         image: uint8 [H, W, 3].
         image_size: (height, width) of the input in pixels.
-        resizing: see `input_scale`; `Detector.resizing`.
-        padding: RGB; the mean of the pixel values gives the input of `fit_to_input` when it is normalised.
+        resizing: how to scale, usually `Detector.resizing`.
+        padding: RGB; padding with the mean pixel value and normalising equals `fit_to_input`.
 
     Returns:
         float32 [height, width, 3], 0 to 255, and its `ImageInfo` without batch axis.
@@ -79,7 +79,7 @@ def fit_pixels(
 
 
 def input_scale(size: tf.Tensor, resizing: Resizing) -> tf.Tensor:
-    """Returns the factors that bring an image into the input, before rounding: float32 [2], (y, x).
+    """Returns the factors that scale an image to the input, before rounding: float32 [2], (y, x).
 
     Sources: google/automl EfficientDet (`fit`: the smaller ratio); the TF Object Detection
     API's fixed_shape_resizer (`stretch`) and keep_aspect_ratio_resizer, which is TPU Mask
@@ -87,7 +87,7 @@ def input_scale(size: tf.Tensor, resizing: Resizing) -> tf.Tensor:
 
     Args:
         size: float32 [2], (height, width) of the image in pixels.
-        resizing: what is wanted.
+        resizing: how to scale.
     """
     ratios = tf.constant(resizing.size, tf.float32) / size
     if resizing.mode == "stretch":
@@ -100,18 +100,18 @@ def input_scale(size: tf.Tensor, resizing: Resizing) -> tf.Tensor:
 
 
 def resize(image: tf.Tensor, scale: tf.Tensor, *, mode: ResizeMode = "fit") -> tf.Tensor:
-    """Bilinear resize; a side has at least one pixel.
+    """Resizes bilinearly; each side has at least one pixel.
 
     Args:
         image: [H, W, 3], any number type.
         scale: float32 [2], (y, x) factors, or a scalar for both.
-        mode: tells how sizes are rounded, see `Resizing`.
+        mode: `short_side` rounds sizes to the nearest integer, the others round down.
 
     Returns:
         float32 [h, w, 3].
     """
     size = tf.cast(tf.shape(image)[:2], tf.float32)
-    # 640 * (512 / 640) is a hair below 512 in float32; a truncated 511 would be wrong.
+    # 640 * (512 / 640) is slightly below 512 in float32; truncating it to 511 would be wrong.
     rounded = tf.round(size * scale) if mode == "short_side" else tf.floor(size * scale + 1e-3)
     return tf.image.resize(image, tf.maximum(tf.cast(rounded, tf.int32), 1))
 
@@ -126,12 +126,12 @@ def pad_to(image: tf.Tensor, image_size: tuple[int, int]) -> tf.Tensor:
 
 
 class InputSample(NamedTuple):
-    """One image as the network will see it, before padding, with its objects.
+    """One image in the network's input size, before padding, with its objects.
 
     image: float32 [h, w, 3].
     boxes_yxyx: float32 [M, 4], pixels of the image, 0 <= min < max.
     classes: int32 [M].
-    masks: uint8 [M, m, m], see `crop_masks`; or None.
+    masks: uint8 [M, m, m], masks within the boxes; or None.
     keypoints: float32 [M, K, 3], (y, x, visibility), pixels; or None.
     crowds: bool [M], or None.
     """
@@ -147,18 +147,18 @@ class InputSample(NamedTuple):
 def in_window(
     sample: Sample, image: tf.Tensor, *, size: tf.Tensor, offset: tf.Tensor, window: tf.Tensor, mask_size: int
 ) -> InputSample:
-    """Maps the objects of a sample, whose image was scaled and cut, into the window that is left.
+    """Maps the objects of a sample into a window of its scaled image.
 
     Clips boxes to the window; drops empty ones, and objects whose mask is empty there.  Keypoints
     outside become unlabelled.
 
     Args:
-        sample: before scaling.
-        image: float32, the window's pixels, whatever was done to them.
-        size: float32 [2], (height, width) to which the sample's image was scaled.
+        sample: sample before scaling.
+        image: float32, pixels of the window, after any processing.
+        size: float32 [2], (height, width) of the scaled image.
         offset: float32 [2], (y, x) of the window's corner in the scaled image.
         window: float32 [2], (height, width) of the window.
-        mask_size: m; counts where the sample has masks.
+        mask_size: m; ignored without masks.
     """
     boxes = sample.boxes_yxyx * tf.tile(size, [2]) - tf.tile(offset, [2])
     boxes = tf.clip_by_value(boxes, 0.0, tf.tile(window, [2]))
@@ -167,7 +167,7 @@ def in_window(
     if sample.masks is not None:
         masks = crop_masks(sample.masks, (boxes + tf.tile(offset, [2])) / tf.tile(size, [2]), mask_size)
         visible = tf.reduce_any(masks > 0, axis=[1, 2])
-        # A crowd is a region, whatever its mask.
+        # A crowd is a region and needs no visible mask.
         left &= visible if sample.crowds is None else visible | sample.crowds
     if sample.keypoints is not None:
         keypoints = _keypoints_in_window(sample.keypoints, size=size, offset=offset, window=window)
@@ -182,10 +182,10 @@ def _keypoints_in_window(keypoints: tf.Tensor, *, size: tf.Tensor, offset: tf.Te
 
 
 def crop_masks(masks: tf.Tensor, boxes_yxyx: tf.Tensor, mask_size: int) -> tf.Tensor:
-    """Each object's mask within its box, stretched to a square: Mask R-CNN's ground truth.
+    """Crops each object's mask to its box and stretches it to a square: Mask R-CNN's ground truth.
 
-    The box is divided into m x m parts; each is inside where the mask, interpolated
-    between the centres of its pixels, is at least one half at the part's centre.
+    The box is divided into m x m cells; a cell is inside if the mask, interpolated between the centres
+    of its pixels, is at least 0.5 at the cell's centre.
 
     Args:
         masks: uint8 [N, H, W].
@@ -198,7 +198,7 @@ def crop_masks(masks: tf.Tensor, boxes_yxyx: tf.Tensor, mask_size: int) -> tf.Te
     size = tf.cast(tf.shape(masks)[1:], tf.float32)
     low, high = boxes_yxyx[:, :2] * size, boxes_yxyx[:, 2:] * size
     half_part = (high - low) / (2.0 * mask_size)
-    # Centres of the first and the last part, counted in pixel centres; at the border the mask goes on.
+    # Centres of the first and the last cell, in pixel centres; the mask extends beyond the border.
     corners = tf.concat([low + half_part, high - half_part], axis=-1) - 0.5
     last = tf.tile(tf.maximum(size - 1.0, 1.0), [2])
     crops = tf.image.crop_and_resize(
@@ -214,8 +214,8 @@ def pad_labels(sample: InputSample, *, max_instances: int) -> tuple[Labels, tf.T
     """Pads one image's objects to a fixed number, or truncates them.
 
     Args:
-        sample: M objects and crowds; its image does not matter.
-        max_instances: N; crowds have a row only where objects leave one.
+        sample: M objects and crowds; its image is ignored.
+        max_instances: N; crowds only get the rows that objects leave free.
 
     Returns:
         `Labels` without batch axis; int32 scalar, the number of truncated objects.

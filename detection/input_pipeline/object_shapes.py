@@ -1,4 +1,4 @@
-"""Masks and keypoints of a record's objects, from our records and from those of other tools."""
+"""Masks and keypoints of a record's objects, from our records and from records of other tools."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -20,21 +20,21 @@ from schemas.errors import DataError
 
 
 def record_masks(serialized: bytes, height: int, width: int) -> np.ndarray:
-    """The masks of a record's objects, as pycocotools draws them.
+    """Draws the masks of a record's objects with pycocotools.
 
-    In our records they come from the packed COCO entries, in those of other tools from
+    The masks come from the packed COCO entries, or in records of other tools from
     `image/object/mask` or `image/object/polygon`.  An object without a mask gets an empty one.
 
     Args:
-        serialized: a `tf.train.Example`.
-        height: of the image, pixels.
-        width: of the image, pixels.
+        serialized: a serialized `tf.train.Example`.
+        height: height of the image in pixels.
+        width: width of the image in pixels.
 
     Returns:
         uint8 [N, H, W], 1 inside, in the order of the record's boxes.
 
     Raises:
-        DataError: a mask that cannot be drawn, or not one for each object.
+        DataError: a mask cannot be drawn, or the numbers of masks and objects differ.
     """
     record, where = _parsed(serialized)
     annotations = _annotations(record, where)
@@ -46,7 +46,7 @@ def record_masks(serialized: bytes, height: int, width: int) -> np.ndarray:
     for number, segmentation in enumerate(segmentations):
         try:
             masks[number] = draw_mask(segmentation, height=height, width=width)
-        except Exception as error:  # pycocotools raises whatever its C code meets
+        except Exception as error:  # pycocotools raises errors of many types
             raise DataError(
                 f"{where}: the mask of object {number} cannot be drawn on {width}x{height} pixels ({error}). "
                 "Check the data set with `check-data`, and write the records again."
@@ -55,10 +55,10 @@ def record_masks(serialized: bytes, height: int, width: int) -> np.ndarray:
 
 
 def has_mask(serialized: bytes) -> bool | None:
-    """Tells whether any object of a record has a mask; None: the record has no objects, or only crowds.
+    """Returns whether any object of a record has a mask; None: the record has no objects, or only crowds.
 
     Args:
-        serialized: a `tf.train.Example`.
+        serialized: a serialized `tf.train.Example`.
 
     Raises:
         DataError: the record cannot be read, or its masks do not fit its objects.
@@ -79,9 +79,9 @@ def draw_mask(segmentation: Any, *, height: int, width: int) -> np.ndarray:
     """Draws a valid COCO segmentation with pycocotools.
 
     Args:
-        segmentation: polygons or an RLE, see `detection.datasets.masks`; none or empty: nothing.
-        height: of the image, pixels.
-        width: of the image, pixels.
+        segmentation: polygons or an RLE; None or empty: an empty mask.
+        height: height of the image in pixels.
+        width: width of the image in pixels.
 
     Returns:
         uint8 [H, W], 1 inside.
@@ -98,20 +98,20 @@ def draw_mask(segmentation: Any, *, height: int, width: int) -> np.ndarray:
 
 
 def record_keypoints(serialized: bytes, height: int, width: int, num_keypoints: int) -> np.ndarray:
-    """The keypoints of a record's objects.
+    """Reads the keypoints of a record's objects.
 
     Args:
-        serialized: a `tf.train.Example`.
-        height: of the image, pixels.
-        width: of the image, pixels.
-        num_keypoints: K, the most of any category.
+        serialized: a serialized `tf.train.Example`.
+        height: height of the image in pixels.
+        width: width of the image in pixels.
+        num_keypoints: K, the max number per category.
 
     Returns:
         float32 [N, K, 3], (y, x, visibility), normalised, in the order of the record's
-        boxes; zeros where an object has fewer, or a point is not labelled.
+        boxes; zeros for missing and unlabelled points.
 
     Raises:
-        DataError: an object has more, or they cannot be shared out among the objects.
+        DataError: an object has more keypoints, or the keypoints cannot be assigned to the objects.
     """
     record, where = _parsed(serialized)
     annotations = _annotations(record, where)
@@ -120,14 +120,14 @@ def record_keypoints(serialized: bytes, height: int, width: int, num_keypoints: 
     else:
         points = object_keypoints(record, object_count(record))
         if points is None:
-            raise DataError(f"{where}: keypoints cannot be shared out among the objects. Write the records again.")
+            raise DataError(f"{where}: the keypoints cannot be assigned to the objects. Write the records again.")
         values = [coco_keypoints(each, height=height, width=width) for each in points]
     keypoints = np.zeros((object_count(record), num_keypoints, 3), np.float32)
     for number, each in enumerate(values):
         xyv = np.asarray(each, np.float64).reshape(-1, 3)
         if len(xyv) > num_keypoints:
             raise DataError(
-                f"{where}: object {number} has {len(xyv)} keypoints, the categories at most {num_keypoints}. "
+                f"{where}: object {number} has {len(xyv)} keypoints, but categories have at most {num_keypoints}. "
                 "Write the records again with these categories."
             )
         yxv = xyv[:, [1, 0, 2]] / [height, width, 1]
@@ -136,11 +136,11 @@ def record_keypoints(serialized: bytes, height: int, width: int, num_keypoints: 
 
 
 def refuse_category(serialized: bytes, category_ids: np.ndarray) -> np.ndarray:
-    """Names the first object whose category is not known.
+    """Raises the error for the first object with an unknown category.
 
     Args:
-        serialized: a `tf.train.Example`.
-        category_ids: those that are known.
+        serialized: a serialized `tf.train.Example`.
+        category_ids: known category ids.
 
     Raises:
         DataError: always.
@@ -150,7 +150,7 @@ def refuse_category(serialized: bytes, category_ids: np.ndarray) -> np.ndarray:
     number, label = next((each for each in enumerate(labels) if each[1] not in category_ids), (0, None))
     known = ", ".join(map(str, category_ids[:10].tolist())) + (", ..." if len(category_ids) > 10 else "")
     raise DataError(
-        f"{where}: object {number} is of category {label}, which is none of the data set's ({known}). "
+        f"{where}: object {number} has the unknown category {label}; the data set has {known}. "
         "Write the records again with these categories."
     )
 
@@ -161,7 +161,7 @@ def _parsed(serialized: bytes) -> tuple[Record, str]:
 
 
 def _annotations(record: Record, where: str) -> Sequence[Mapping[str, Any]] | None:
-    """The packed COCO entries of a record's objects; None: a record of another tool."""
+    """Unpacks the COCO annotations of a record's objects; None: a record of another tool."""
     packed = first_bytes(record, features.COCO)
     if not packed:
         return None

@@ -1,4 +1,4 @@
-"""Classes of all objects of some records, and class weights from their counts."""
+"""Reads the classes of all objects of some records, and computes class weights from their counts."""
 
 import logging
 import time
@@ -22,9 +22,9 @@ _PORTION = 256  # records per task of a thread
 
 
 class RecordClasses(NamedTuple):
-    """Objects of some records, record by record; crowds are left out.
+    """Objects of some records, record by record, without crowds.
 
-    records: int64 [M], number of the object's record.
+    records: int64 [M], index of the object's record.
     classes: int64 [M], class index, 0 <= class < C.
     """
 
@@ -40,7 +40,7 @@ def read_classes(reader: RecordReader, category_ids: Sequence[int]) -> RecordCla
         category_ids: the data set's category ids in the order of the network's classes.
 
     Raises:
-        DataError: a record is damaged or no `tf.train.Example`, or has an unknown category.
+        DataError: a record is damaged or not a `tf.train.Example`, or has an unknown category.
     """
     started = time.monotonic()
     with ThreadPoolExecutor(_THREADS) as pool:
@@ -63,10 +63,10 @@ def read_classes(reader: RecordReader, category_ids: Sequence[int]) -> RecordCla
 
 
 def inverse_frequency_weights(classes: RecordClasses, *, num_classes: int, exponent: float) -> npt.NDArray[np.float32]:
-    """Returns weights in proportion to the number of objects of a class to the power of -`exponent`.
+    """Computes weights proportional to the number of objects of a class to the power of -`exponent`.
 
-    Their mean over all objects is 1, so that the loss keeps its scale; with an exponent of
-    1, the objects of each class weigh as much as those of any other.
+    Their mean over all objects is 1, which keeps the scale of the loss; with an exponent of 1, the
+    objects of each class have the same total weight.
 
     Args:
         classes: classes of the objects.
@@ -95,13 +95,13 @@ def read_features(reader: RecordReader, number: int) -> Mapping[str, tf.train.Fe
     """Reads the features of a record.
 
     Raises:
-        DataError: the record is damaged or no `tf.train.Example`.
+        DataError: the record is damaged or not a `tf.train.Example`.
     """
     try:
         return tf.train.Example.FromString(reader.read(number)).features.feature
     except DecodeError:
         raise DataError(
-            f"{reader.name(number)}: no tf.train.Example. Check the path of the records, or write them again."
+            f"{reader.name(number)}: not a tf.train.Example. Check the path of the records, or write them again."
         ) from None
 
 
@@ -111,7 +111,7 @@ def _category_ids(reader: RecordReader, number: int) -> npt.NDArray[np.int64]:
         np.array(values[key].int64_list.value if key in values else [], np.int64)
         for key in (features.CLASS_LABEL, features.IS_CROWD)
     )
-    # Records of other tools may lack the crowd list altogether.
+    # Records of other tools may have no crowd list, or a shorter one.
     is_crowd = np.zeros(len(labels), bool)
     is_crowd[: len(crowds)] = crowds[: len(labels)] != 0
     return labels[~is_crowd]

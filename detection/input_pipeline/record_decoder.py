@@ -1,4 +1,4 @@
-"""A serialised record (`tf.train.Example`) to pixels and objects."""
+"""Decodes a serialized record (`tf.train.Example`) to pixels and objects."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -24,35 +24,34 @@ _CORNERS = (features.BBOX_YMIN, features.BBOX_XMIN, features.BBOX_YMAX, features
 
 
 def num_keypoints(categories: Sequence[Mapping[str, Any]]) -> int:
-    """The most keypoints of any category, whose `keypoints` holds their names; 0 where none has any."""
+    """Returns the max number of keypoints of a category; `keypoints` lists their names."""
     return max((len(category.get("keypoints", ())) for category in categories), default=0)
 
 
 def python_op(
     function: Callable[..., Any], inputs: Sequence[Any], dtype: tf.DType, shape: Sequence[int | None]
 ) -> tf.Tensor:
-    """The result of a Python function, as a tensor of a known shape.
+    """Calls a Python function and returns a tensor of a known shape.
 
     Args:
-        function: of numpy arrays and, for tensors without axes, Python values; equal inputs
-            must give equal results.
+        function: takes NumPy arrays and, for scalar tensors, Python values; equal inputs must
+            give equal results.
         inputs: its arguments.
-        dtype: of the result.
-        shape: of the result, None where it varies.
+        dtype: dtype of the result.
+        shape: shape of the result, None for unknown sizes.
 
     Returns:
-        The result.  What the function raises comes out of the pipeline as a
-        `tf.errors.UnknownError` with the message in its text, where
-        `schemas.errors.find_user_error` finds it.
+            The result.  An exception of the function becomes a `tf.errors.UnknownError` in the
+            pipeline; `schemas.errors.find_user_error` finds the message in its text.
     """
 
     def call(*values: Any) -> Any:
-        # Eagerly, scalars come as arrays.
+        # In eager mode, scalars are arrays.
         return function(
             *(value.item() if isinstance(value, np.ndarray) and not value.ndim else value for value in values)
         )
 
-    # Stateless: otherwise op determinism would run the whole pipeline serially.
+    # Stateless: otherwise, op determinism would run the complete pipeline serially.
     return tf.ensure_shape(tf.numpy_function(call, inputs, dtype, stateful=False), shape)
 
 
@@ -70,22 +69,22 @@ def decode_record(
         serialized: string scalar, a `tf.train.Example` with the keys of `schemas.features`.
         category_ids: the data set's category ids in the order of the network's classes.
         with_masks: draw the objects' masks.
-        num_keypoints: K, the most of any category; 0: no keypoints.
-        with_crowds: keep crowds, marked; otherwise they are left out: they are no single objects.
+        num_keypoints: K, the max number per category; 0: no keypoints.
+        with_crowds: keep crowds, marked; False: drop them.
 
     Returns:
-        The sample; objects keep the record's order.
+        The sample; objects are in the record's order.
 
     Raises:
-        DataError: (through TensorFlow, when the graph runs) a category that is not in
-            `category_ids`, or a mask or keypoints that cannot be read.
+        DataError: (through TensorFlow, when the graph runs) a category is not in
+            `category_ids`, or a mask or keypoints cannot be read.
     """
     parsed = tf.io.parse_single_example(serialized, _SPEC)
     dense = {key: tf.sparse.to_dense(value) for key, value in parsed.items() if key != features.ENCODED}
     image = decode_rgb(parsed[features.ENCODED])
     classes = _classes(serialized, dense[features.CLASS_LABEL], category_ids)
     crowd = dense[features.IS_CROWD]
-    # Records of other tools may lack the crowd list altogether.
+    # Records of other tools may have no crowd list, or a shorter one.
     crowds = tf.concat([crowd, tf.zeros([tf.size(classes) - tf.size(crowd)], tf.int64)], axis=0) != 0
     sample = Sample(
         image,
@@ -98,7 +97,7 @@ def decode_record(
 
 
 def _classes(serialized: tf.Tensor, labels: tf.Tensor, category_ids: Sequence[int]) -> tf.Tensor:
-    """The network's class of each label, by binary search: comparing each with each id would take memory for both."""
+    """Returns the class of each label by binary search, which takes less memory than comparing all pairs."""
     order = np.argsort(category_ids).astype(np.int32)
     ids = np.asarray(category_ids, np.int64)[order]
     places = tf.minimum(tf.searchsorted(ids, labels), len(ids) - 1)

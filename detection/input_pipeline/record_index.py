@@ -1,7 +1,7 @@
 """Index of the records of TFRecord shards: offsets, a scratch file for gzipped shards, and a fingerprint.
 
-One pass over a shard's frame headers (see `detection.storage.tfrecord`) gives every
-record's offset.
+One pass over a shard's frame headers (`detection.storage.tfrecord` describes the format) finds
+the offset of every record.
 """
 
 import contextlib
@@ -21,33 +21,33 @@ from detection.storage.staging import local_copy
 from detection.storage.tfrecord import CHECKSUM, HEADER, is_gzipped, masked_crc, read_shard
 from schemas.errors import DataError
 
-_CHUNK = 4096  # bytes: a page; holds the headers of many small records, and costs no more than one of a large one
+_CHUNK = 4096  # bytes: one page, with the headers of many small records; reading a page costs the same as less
 _THREADS = 16
 _PORTION = 1 << 24
 
 
 class RecordIndex(NamedTuple):
-    """The records of one shard, in its order.
+    """The records of one shard, in order.
 
-    offsets: int64 [N], bytes from the file's start to the record.
-    lengths: uint32 [N], bytes of the record, its checksum not counted.
+    offsets: int64 [N], bytes from the start of the file to the record.
+    lengths: uint32 [N], bytes of the record, without its checksum.
     """
 
     offsets: np.ndarray
     lengths: np.ndarray
 
 
-Read = Callable[[int, int], bytes]  # (length, offset) to up to `length` bytes: fewer at the file's end
+Read = Callable[[int, int], bytes]  # (length, offset) -> up to `length` bytes, fewer at the end of the file
 
 
 class ShardFile:
-    """A file that any thread may read anywhere; of a remote one, a local copy.
+    """A local file, or the local copy of a remote one, for random reads from any thread.
 
-    It is opened for each read: thousands of shards must not run into the limit of open
-    files, and opening takes microseconds.
+    The file is opened for each read: thousands of shards must not exceed the limit of open files, and
+    opening takes microseconds.
 
     Args:
-        path: names the file in messages.
+        path: path of the file, also for messages.
     """
 
     def __init__(self, path: str) -> None:
@@ -65,7 +65,7 @@ class ShardFile:
             os.close(descriptor)
 
     def read(self, length: int, offset: int) -> bytes:
-        """See `Read`."""
+        """Reads up to `length` bytes from `offset` on."""
         with self.opened() as read:
             return read(length, offset)
 
@@ -74,7 +74,7 @@ def open_shard(path: str) -> ShardFile:
     """Opens a file for reading.
 
     Raises:
-        DataError: it cannot be opened.
+        DataError: the file cannot be opened.
     """
     try:
         return ShardFile(path)
@@ -83,15 +83,15 @@ def open_shard(path: str) -> ShardFile:
 
 
 def is_header(data: bytes) -> bool:
-    """Returns whether these are a length and its checksum."""
+    """Returns whether the data are a length and its checksum."""
     return len(data) == HEADER.size and HEADER.unpack(data)[1] == masked_crc(data[:8])
 
 
 def index_records(file: ShardFile) -> RecordIndex:
-    """Finds every record of an uncompressed shard; their content is not read.
+    """Finds every record of an uncompressed shard, without reading the content.
 
     Raises:
-        DataError: it is not a whole uncompressed TFRecord file.
+        DataError: the file is not a complete uncompressed TFRecord file.
     """
     offsets, lengths = array("q"), array("I")
     position = chunk_start = 0
@@ -110,22 +110,22 @@ def index_records(file: ShardFile) -> RecordIndex:
 
 def _length(header: bytes, file: ShardFile, position: int, number: int) -> int:
     if len(header) == HEADER.size and not is_header(header):
-        raise _not_whole(file, f"the length of record {number}, at byte {position}, is no length")
+        raise _incomplete(file, f"the length of record {number}, at byte {position}, is invalid")
     length: int = HEADER.unpack(header)[0] if len(header) == HEADER.size else file.size
     end = position + HEADER.size + length + CHECKSUM.size
     if end > file.size:
-        raise _not_whole(file, f"record {number} would end at byte {end}, the file has {file.size} bytes")
+        raise _incomplete(file, f"record {number} would end at byte {end}, but the file has {file.size} bytes")
     return length
 
 
-def _not_whole(file: ShardFile, reason: str) -> DataError:
-    return DataError(f"{file.path}: not a whole uncompressed TFRecord file: {reason}. Copy or write the file again.")
+def _incomplete(file: ShardFile, reason: str) -> DataError:
+    return DataError(f"{file.path}: not a complete uncompressed TFRecord file: {reason}. Copy or write it again.")
 
 
 class ScratchFile:
-    """A temporary file without a name, so that it vanishes with the process however that ends.
+    """A temporary file without a name, which disappears with the process, even after a kill.
 
-    Any thread may write and read it.  Each record is followed by its checksum, as in a shard.
+    Any thread may write and read it.  Each record has its checksum after it, as in a shard.
     """
 
     def __init__(self) -> None:
@@ -134,10 +134,10 @@ class ScratchFile:
         self.size = 0
 
     def store(self, path: str) -> RecordIndex:
-        """Decompresses a gzipped shard into the file; returns where its records stand.
+        """Decompresses a gzipped shard into the file; returns the positions of its records.
 
         Raises:
-            DataError: the shard is damaged, or there is no room for it.
+            DataError: the shard is damaged, or the disk is full.
         """
         offsets, lengths = array("q"), array("I")
         for record in read_shard(path):
@@ -147,15 +147,15 @@ class ScratchFile:
                 os.pwrite(self._file.fileno(), data, offset)
             except OSError as error:
                 raise DataError(
-                    f"{path}: gzipped, and cannot be decompressed into {tempfile.gettempdir()}: {error.strerror}. "
-                    "Point TMPDIR at a folder with room for all shards, or store them uncompressed."
+                    f"{path}: gzipped, and cannot be decompressed to {tempfile.gettempdir()}: {error.strerror}. "
+                    "Set TMPDIR to a folder with enough space for all shards, or store them uncompressed."
                 ) from None
             offsets.append(offset)
             lengths.append(len(record))
         return RecordIndex(np.frombuffer(offsets, np.int64), np.frombuffer(lengths, np.uint32))
 
     def read(self, length: int, offset: int) -> bytes:
-        """Up to `length` bytes from `offset` on."""
+        """Reads up to `length` bytes from `offset` on."""
         return os.pread(self._file.fileno(), length, offset)
 
     def _reserve(self, length: int) -> int:
@@ -165,10 +165,9 @@ class ScratchFile:
 
 
 def fingerprint_records(shards: Sequence[str]) -> str:
-    """Digest of all records in their order, whatever the shards are called and wherever they lie.
+    """Computes a digest of all records in order, independent of the names and location of the shards.
 
-    Of plain shards only lengths and checksums are read, as they stand in the files;
-    gzipped ones are read whole.
+    Reads only the lengths and checksums in uncompressed shards, but all bytes of gzipped ones.
 
     Args:
         shards: TFRecord files.
@@ -177,7 +176,7 @@ def fingerprint_records(shards: Sequence[str]) -> str:
         64 hexadecimal digits.
 
     Raises:
-        DataError: a shard cannot be read, or is no whole TFRecord file.
+        DataError: a shard cannot be read, or is not a complete TFRecord file.
     """
     with ThreadPoolExecutor(_THREADS) as pool:
         parts = list(pool.map(lambda path: _of_shard(open_shard(path)), shards))

@@ -1,8 +1,8 @@
 """Random access to the records of TFRecord shards.
 
-Any record can be read alone, which is what lets a resumed run continue in mid-epoch.
-Uncompressed shards are indexed by one pass over their frame headers.  Gzipped ones have
-no offsets: at each start they are decompressed once into a temporary file.
+Any record can be read by itself, so a resumed run can continue in mid-epoch.  Uncompressed shards
+are indexed in one pass over their frame headers.  Gzipped ones have no offsets: at each start they
+are decompressed once into a temporary file.
 """
 
 import copy
@@ -32,13 +32,13 @@ _THREADS = 16  # they mostly wait for storage, or decompress
 
 
 class RecordReader:
-    """All records of some shards, numbered in the order of the shards; 12 bytes of memory each.
+    """All records of some shards, numbered in the order of the shards; needs 12 bytes of memory per record.
 
     Args:
-        shards: TFRecord files, gzipped or not; remote ones are copied to this machine.
+        shards: TFRecord files, gzipped or not; remote files are copied to this machine.
 
     Raises:
-        DataError: no shard, no record, or a shard that is not a whole TFRecord file.
+        DataError: no shards, no records, or a shard that is not a complete TFRecord file.
     """
 
     def __init__(self, shards: Sequence[str]) -> None:
@@ -55,8 +55,8 @@ class RecordReader:
         self._ends = np.cumsum([len(index.offsets) for index in indexes], dtype=np.int64)
         if not indexes or not self._ends[-1]:
             raise DataError(
-                f"no training record in {', '.join(shards) or 'an empty list of shards'}. "
-                "Check that the data set's train split holds images."
+                f"no training records in {', '.join(shards) or 'an empty list of shards'}. "
+                "Check that the data set's train split has images."
             )
         self._offsets = np.concatenate([index.offsets for index in indexes])
         self._lengths = np.concatenate([index.lengths for index in indexes])
@@ -66,16 +66,16 @@ class RecordReader:
         return len(self._numbers)
 
     def select(self, indices: Sequence[int]) -> Self:
-        """Returns a reader of some of the records, which shares the open files."""
+        """Returns a reader of some of the records, with the same open files."""
         selected = copy.copy(self)
         selected._numbers = np.asarray(self._numbers)[indices]
         return selected
 
     def read(self, index: int) -> bytes:
-        """The record at `0 <= index < len(self)`; may be called from many threads.
+        """Reads the record at `0 <= index < len(self)`; thread-safe.
 
         Raises:
-            DataError: the record is not what was written, or cannot be read any more.
+            DataError: the record is damaged, or can no longer be read.
         """
         number = self._numbers[index]
         shard = int(np.searchsorted(self._ends, number, side="right"))
@@ -83,17 +83,17 @@ class RecordReader:
         try:
             data = self._files[shard].read(length + CHECKSUM.size, int(self._offsets[number]))
         except OSError as error:
-            raise DataError(f"{self.name(index)}: cannot be read any more: {error}. Leave the shards alone.") from None
+            raise DataError(f"{self.name(index)}: can no longer be read: {error}. Do not change the shards.") from None
         record, checksum = data[:length], data[length:]
         if len(checksum) < CHECKSUM.size or CHECKSUM.unpack(checksum)[0] != masked_crc(record):
             raise DataError(
                 f"{self.name(index)}: damaged, its checksum does not match. Copy or write the file again, "
-                "and leave the shards alone while training reads them."
+                "and do not change the shards while training reads them."
             )
         return record
 
     def name(self, index: int) -> str:
-        """Names a record for messages: its shard, and its number in it from 0 on."""
+        """Returns the name of a record for messages: its shard, and its index in it from 0."""
         number = self._numbers[index]
         shard = int(np.searchsorted(self._ends, number, side="right"))
         first = int(self._ends[shard - 1]) if shard else 0
@@ -102,7 +102,7 @@ class RecordReader:
 
 def _is_gzipped(file: ShardFile) -> bool:
     start = file.read(HEADER.size, 0)
-    # A record of the right length starts with the same bytes.
+    # An uncompressed record of a certain length starts with the same bytes.
     return is_gzipped(start) and not is_header(start)
 
 
@@ -113,7 +113,7 @@ def _index(file: ShardFile | ScratchFile, path: str) -> RecordIndex:
 def _log_cost(gzipped: int, shards: int, *, size: int, seconds: float) -> None:
     _LOGGER.info(
         "%d of %d shards are gzipped: %.2f GB decompressed to %s in %.1f s, at every start; "
-        "uncompressed shards need neither the time nor the room",
+        "uncompressed shards save this time and disk space",
         gzipped,
         shards,
         size / 1e9,

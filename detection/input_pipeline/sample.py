@@ -1,4 +1,4 @@
-"""`Sample`: one decoded image with its objects, which augmentation changes."""
+"""`Sample`: one decoded image with its objects, the input and output of augmentation."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -12,11 +12,11 @@ class Sample(NamedTuple):
     image: uint8 [H, W, 3].
     boxes_yxyx: float32 [N, 4], normalised to the image: 0 <= min <= max <= 1.
     classes: int32 [N], contiguous class index.
-    masks: uint8 [N, H, W], 1 inside the object; None where the detector takes none.
+    masks: uint8 [N, H, W], 1 inside the object; None if the detector has no masks.
     keypoints: float32 [N, K, 3], (y, x, visibility): normalised to the image, COCO's
-        0, 1 or 2; None where the detector takes none.
-    crowds: bool [N], the row is a region full of objects that are not told apart; None
-        where such regions are left out.
+        0, 1 or 2; None if the detector has no keypoints.
+    crowds: bool [N], the row is a region of several objects that are not annotated one by
+        one; None: crowds are dropped.
     """
 
     image: tf.Tensor
@@ -28,7 +28,7 @@ class Sample(NamedTuple):
 
 
 def select(sample: Sample, kept: tf.Tensor) -> Sample:
-    """Keeps the objects for which `kept`, bool [N], is true, in order."""
+    """Keeps the objects with `kept`, bool [N], True, in order."""
     return _map_objects(lambda values: tf.boolean_mask(values[0], kept), [sample])
 
 
@@ -36,9 +36,8 @@ def join(image: tf.Tensor, samples: Sequence[Sample]) -> Sample:
     """Merges the objects of several samples, in order.
 
     Args:
-        image: uint8 [H, W, 3], of the result.
-        samples: their boxes, masks and keypoints belong to `image` already; all have the
-            same fields.
+        image: uint8 [H, W, 3], image of the result.
+        samples: samples with the same fields; boxes, masks and keypoints refer to `image`.
     """
     return _map_objects(lambda values: tf.concat(values, axis=0), samples)._replace(image=image)
 
@@ -56,7 +55,7 @@ def keep_labelled(keypoints: tf.Tensor) -> tf.Tensor:
 
 
 def inside(keypoints: tf.Tensor) -> tf.Tensor:
-    """Tells which keypoints are labelled and inside the image, 0 <= y, x <= 1: bool [N, K]."""
+    """Marks the keypoints that are labelled and inside the image, 0 <= y, x <= 1: bool [N, K]."""
     within = tf.reduce_all((keypoints[..., :2] >= 0.0) & (keypoints[..., :2] <= 1.0), axis=-1)
     return within & (keypoints[..., 2] > 0.0)
 

@@ -1,8 +1,8 @@
-"""The input pipeline of training: records to augmented batches of static shape.
+"""The input pipeline of training: turns records into augmented batches of static shape.
 
-A batch is a pure function of (seed, step): which records it holds comes from a
-permutation or a sample per epoch, how they are augmented from the record's position in the
-run.  A resumed run starts at any step without reading what came before.
+A batch is a pure function of (seed, step): its records come from a permutation or a sample per
+epoch, their augmentation from the position in the run.  A resumed run starts at any step without
+reading earlier records.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ class Batch(NamedTuple):
 
     images: float32 [B, H, W, 3], normalised.
     labels: ground truth in pixels of the input.
-    truncated: int32 [B], instances beyond `max_instances` that were left out.
+    truncated: int32 [B], number of instances beyond `max_instances`, which were dropped.
     """
 
     images: tf.Tensor
@@ -36,13 +36,13 @@ class Batch(NamedTuple):
 
 
 class Augmentation(NamedTuple):
-    """A step of the chain.
+    """An augmentation step.
 
-    number: of its seed; no two steps share one, so that switching one on leaves the
-        draws of all others as they were.
-    apply: gets the sample, its partners and `seed` (int32 [2]) by name; gives the new sample.
-    probability: how often it acts.
-    partners: how many other samples it wants.
+    number: number of its seed; unique, so that enabling a step does not change the draws of
+        other steps.
+    apply: maps the sample, its partners and `seed` (int32 [2], by name) to a new sample.
+    probability: probability of the step.
+    partners: number of other samples that it needs.
     """
 
     number: int
@@ -54,21 +54,21 @@ class Augmentation(NamedTuple):
 class InputOptions(NamedTuple):
     """Options that turn a record into a training example.
 
-    image_size: (height, width) of the input, pixels.
-    mean: RGB, on the 0 to 255 scale.
-    std: RGB, on the same scale.
-    category_ids: in the order of the network's classes.
+    image_size: (height, width) of the input in pixels.
+    mean: RGB mean of 0..255 pixels.
+    std: RGB standard deviation of 0..255 pixels.
+    category_ids: category ids in the order of the network's classes.
     max_instances: max instances per image; more are truncated and counted.
     horizontal_flip: mirror half of the images.
-    scale_min: see `random_scale_crop`.
-    scale_max: see `random_scale_crop`.
-    augmentations: what is done before flip and scale jitter, in this order.
-    mask_size: side of the mask crops, pixels; 0: no masks.
-    num_keypoints: K, the most of any category; 0: no keypoints.
-    keypoint_flips: see `random_horizontal_flip`.
-    with_crowds: crowds go into `Labels.crowds`; otherwise they are left out.
-    resizing: see `random_scale_crop`.
-    class_weights: float32 [C], of each class, for `Labels.weights`; None: no weights.
+    scale_min: min multiple of the input's scale.
+    scale_max: max multiple of the input's scale.
+    augmentations: augmentations before flip and scale jitter, in order.
+    mask_size: side of the mask crops in pixels; 0: no masks.
+    num_keypoints: K, the max number per category; 0: no keypoints.
+    keypoint_flips: int [C, K], counterpart of each keypoint in a mirrored image; None: itself.
+    with_crowds: return crowds in `Labels.crowds`; False: drop them.
+    resizing: how images are scaled into the input; None: fit.
+    class_weights: float32 [C], weights per class for `Labels.weights`; None: no weights.
     """
 
     image_size: tuple[int, int]
@@ -102,23 +102,23 @@ def training_batches(
     pipeline: int = 0,
     num_pipelines: int = 1,
 ) -> tf.data.Dataset:
-    """Batches for the steps `start_step <= step < stop_step`.
+    """Builds the batches of the steps `start_step <= step < stop_step`.
 
     Args:
         reader: the training records.
         options: how a record becomes an example.
-        seed: of the order and of the augmentation.
+        seed: seed of the order and of the augmentation.
         start_step: first step.
-        stop_step: one past the last step; None: the batches have no end.
-        batch_size: images of one step in this input pipeline.
-        replica_batch_size: images in each element; several elements make up a step
-            where several replicas draw from one pipeline.  None: batch_size.
+        stop_step: one past the last step; None: endless.
+        batch_size: images per step in this input pipeline.
+        replica_batch_size: images per element; a step has several elements if several replicas
+            share a pipeline.  None: batch_size.
         micro_batches: number of micro-batches that a replica divides its element into, in order.
-            Each of them, over all replicas, holds successive positions of the run.
-        repeat_factors: see `RecordOrder`.
-        pipeline: which of the input pipelines (workers) this is; together they see
-            each position of the run once.
-        num_pipelines: how many there are.
+            Each micro-batch, over all replicas, has consecutive positions of the run.
+        repeat_factors: float64 [N], expected repeats of each record per epoch; None: each once.
+        pipeline: index of this input pipeline (worker); together the pipelines read each
+            position of the run once.
+        num_pipelines: number of input pipelines.
 
     Returns:
         A data set of `Batch`.
@@ -136,7 +136,7 @@ def training_batches(
             pipeline=pipeline,
             num_pipelines=num_pipelines,
         )
-        first = position - position % order.epoch_size  # of the epoch
+        first = position - position % order.epoch_size  # start of the epoch
 
         def draw_partner(partner_seed: tf.Tensor) -> Sample:
             place = tf.random.stateless_uniform([], partner_seed, maxval=order.epoch_size, dtype=tf.int64)
@@ -148,9 +148,9 @@ def training_batches(
     start = start_step * batch_size
     endless = tf.data.Dataset.counter(start)
     counters = endless if stop_step is None else tf.data.Dataset.range(start, stop_step * batch_size)
-    # There is no Python control flow on tensors in it; converting it costs seconds.
+    # The function has no Python control flow on tensors, and converting it takes seconds.
     example = tf.autograph.experimental.do_not_convert(example_of)
-    # Reading, decoding and augmenting run in parallel; the order stays.
+    # Reading, decoding and augmenting run in parallel, in a deterministic order.
     examples = counters.map(example, num_parallel_calls=tf.data.AUTOTUNE)
     return examples.batch(element_size, drop_remainder=True).prefetch(2)
 
@@ -160,16 +160,16 @@ def _position_of(
 ) -> tf.Tensor:
     """Returns the position in the run of an image of one input pipeline.
 
-    A pipeline counts its images step by step, in each step replica by replica.  Positions of the
-    run go over the replicas of all pipelines for each micro-batch of a step.
+    A pipeline counts its images by step, then by replica.  Positions of the run count by step, then
+    by micro-batch, then over the replicas of all pipelines.
 
     Args:
-        counter: int64 [], number of the image in its pipeline, from 0 on.
-        batch_size: images of one step in the pipeline.
-        element_size: images of one step per replica.
-        micro_batches: see `training_batches`.
-        pipeline: see `training_batches`.
-        num_pipelines: see `training_batches`.
+        counter: int64 [], index of the image in its pipeline.
+        batch_size: images per step in the pipeline.
+        element_size: images per step and replica.
+        micro_batches: micro-batches per step.
+        pipeline: index of the pipeline.
+        num_pipelines: number of pipelines.
 
     Returns:
         int64 [].
@@ -222,7 +222,7 @@ def _example(
         mask_size=options.mask_size,
         seed=crop_seed,
     )
-    # Padding follows normalisation, so that it is the mean colour: 0.
+    # Padding follows normalisation, so that it equals the mean colour: 0.
     image = pad_to(normalize(window.image, mean=options.mean, std=options.std), options.image_size)
     labels, truncated = pad_labels(window, max_instances=options.max_instances)
     if options.class_weights is not None:
@@ -233,14 +233,14 @@ def _example(
 def augment(
     sample: Sample, steps: Sequence[Augmentation], *, draw_partner: Callable[[tf.Tensor], Sample], seed: tf.Tensor
 ) -> Sample:
-    """Applies the steps in their order.
+    """Applies the steps in order.
 
     Args:
-        sample: as decoded.
-        steps: what is done to it.
-        draw_partner: another sample of the data set, as decoded, by a seed (int32 [2]);
-            called inside the graph's branch that needs it, so that others cost nothing.
-        seed: int32 [2], of this sample.
+        sample: decoded sample.
+        steps: augmentation steps.
+        draw_partner: decodes another sample of the data set, given a seed (int32 [2]); called
+            inside the graph's branch that needs it, so that other branches cost nothing.
+        seed: int32 [2], seed of this sample.
     """
     for step in steps:
         sample = _apply_step(sample, step, draw_partner, tf.random.fold_in(seed, step.number))

@@ -25,26 +25,26 @@ class Detector(keras.Model):
     Args:
         image_size: (height, width) of the input in pixels.
         num_classes: C; classes are 0..C-1, there is no background class.
-        pixel_mean: RGB, of 0..255 pixels; inputs are (pixel - mean) / std, padded with 0.
-        pixel_std: RGB, of 0..255 pixels.
+        pixel_mean: RGB mean of 0..255 pixels; inputs are (pixel - mean) / std, padded with 0.
+        pixel_std: RGB standard deviation of 0..255 pixels.
         name: the model's name, the first part of its variables' paths.
         dtype: Keras dtype policy of all layers.
 
     Attributes:
-        config: configuration of its family, with a section `postprocess`, and in `FUNCTION_FIELDS` the
-            names of the fields that change the network's function, but not its variables.
+        config: configuration of the family, with a section `postprocess`; `FUNCTION_FIELDS` names the fields
+            that change the network's function, but not its variables.
         resizing: how images are scaled into the input; by default, they fit into `image_size`.
-        mask_size: side in pixels of the mask crops that its losses need; 0: no masks.
+        mask_size: side in pixels of the mask crops that the losses need; 0: no masks.
         nms_graph: how `detect` suppresses boxes; the results are the same.  `windows` tries the best candidates
-            first, which saves time, and branches (`tf.cond`); `loop` takes all at once, without a branch; `op`
-            takes all at once with TensorFlow's own op, without a loop, where there is one (not for linear NMS).
+            first, which saves time, and branches (`tf.cond`); `loop` takes all candidates at once, without a
+            branch; `op` takes all at once with TensorFlow's own op, without a loop (linear NMS has no such op).
         portable: `detect` uses only ops and shapes that XLA, LiteRT and ONNX have.
-        detects_by_device: what `detect` traces on CPUs does not compile under XLA unless `portable`.
-        takes_keypoints: its losses need keypoints.
-        takes_crowds: its losses ignore anchors in `Labels.crowds`.
-        takes_weights: its losses multiply those of each object by `Labels.weights`.
+        detects_by_device: `detect` traced on a CPU does not compile under XLA unless `portable`.
+        takes_keypoints: the losses need keypoints.
+        takes_crowds: the losses ignore anchors in `Labels.crowds`.
+        takes_weights: the losses weight each object by `Labels.weights`.
         count_shape: shape of the result of `count_positives`.
-        mask_output: form of the masks of an exported model, see `MaskPostprocess`.
+        mask_output: format of an exported model's masks: `crops`, `pasted` or `rle`, as in `MaskPostprocess`.
     """
 
     config: Any
@@ -76,11 +76,11 @@ class Detector(keras.Model):
         self.pixel_std = pixel_std
 
     def __call__(self, images: Any, *args: Any, **kwargs: Any) -> Any:
-        """Runs `call` on images of the detector's input size, for which its anchors and pyramid levels are made.
+        """Runs `call` on images of the input size, the only size that the anchors and pyramid levels fit.
 
         Raises:
             ValueError: images of another size.
-            tf.errors.InvalidArgumentError: images of another size, if it was unknown at tracing.
+            tf.errors.InvalidArgumentError: images of another size, if the size was unknown at tracing.
         """
         return super().__call__(self._of_input_size(images), *args, **kwargs)
 
@@ -90,18 +90,18 @@ class Detector(keras.Model):
         Args:
             images: float32 [B, H, W, 3], RGB, normalised; H, W are `image_size`.
             training: use batch statistics, and drop-connect if there is a seed.
-            seed: int32 [2], seed of this step, also of what the losses sample; None: no drop-connect.
+            seed: int32 [2], seed of this step, for drop-connect and the samples of the losses; None: no drop-connect.
         """
         raise NotImplementedError
 
     def named_outputs(self, outputs: Any) -> dict[str, tf.Tensor]:
-        """Returns the raw outputs by name, under which other programs know them."""
+        """Returns the raw outputs by name, for other programs."""
         raise NotImplementedError
 
     def count_positives(self, labels: Labels) -> tf.Tensor:
-        """Returns what `losses` divides by, as far as these labels of one replica tell: float32 of `count_shape`.
+        """Counts the divisors of `losses` in the labels of one replica: float32 of `count_shape`.
 
-        For example the number of their positive anchors, of their objects, or of images.
+        For example, the number of positive anchors, objects or images.
         """
         raise NotImplementedError
 
@@ -110,15 +110,15 @@ class Detector(keras.Model):
     ) -> dict[str, tf.Tensor]:
         """Returns the weighted loss terms, float32 scalars, without L2.
 
-        Their sum over terms, replicas and micro-batches is the loss of the update's batch.  Means over
-        samples that depend on the outputs are each micro-batch's own, weighted by its share of the images.
+        Their sum over terms, replicas and micro-batches is the loss of the update's batch.  A mean over
+        samples that depend on the outputs is taken per micro-batch, weighted by its share of the images.
 
         Args:
             outputs: raw outputs of `call`.
             labels: ground truth of the same images.
-            positives: sum of `count_positives` over the update's batch; None: these labels,
-                of all replicas, are the whole batch.
-            training: update the `loss_statistics`, and use them instead of the batch's own.
+            positives: sum of `count_positives` over the update's batch; None: the labels of all
+                replicas are the complete batch.
+            training: update the `loss_statistics`, and use them instead of the batch's statistics.
         """
         raise NotImplementedError
 
@@ -126,8 +126,8 @@ class Detector(keras.Model):
     def loss_statistics(self) -> list[keras.Variable]:
         """Variables that `losses` updates in training.
 
-        They belong to a training run, not to the network: its checkpoints hold them, the
-        model's `variables`, and so warm starts and exports, leave them out.
+        They belong to a training run, not to the network: checkpoints contain them, but the
+        model's `variables`, and so warm starts and exports, do not.
         """
         return []
 
@@ -136,24 +136,24 @@ class Detector(keras.Model):
         raise NotImplementedError
 
     def raw_detections(self, outputs: Any, image_info: ImageInfo) -> RawDetections:
-        """Returns the boxes and scores of all anchors: what `detect` suppresses.
+        """Returns the boxes and scores of all anchors, before non-maximum suppression.
 
         Raises:
-            ConfigError: the detector has no such boxes.
+            ConfigError: the detector has no boxes per anchor.
         """
         raise ConfigError(f"{self.name}: has no boxes before non-maximum suppression. Export it with NMS.")
 
     def anchor_outputs(self, outputs: Any) -> AnchorOutputs:
-        """Returns the box and the class logits of every anchor: what `detect` decodes and suppresses.
+        """Returns the box deltas and class logits of all anchors, before decoding and suppression.
 
         Raises:
-            ConfigError: the detector has no such outputs.
+            ConfigError: the detector has no outputs per anchor.
         """
-        raise ConfigError(f"{self.name}: its boxes are no anchors', so it cannot be exported without suppression.")
+        raise ConfigError(f"{self.name}: has no outputs per anchor. Export it with NMS.")
 
     @property
     def iou_types(self) -> tuple[IouType, ...]:
-        """Returns the IoU types by which its detections can be evaluated."""
+        """IoU types for which the detections can be evaluated."""
         has = {"bbox": True, "segm": bool(self.mask_size), "keypoints": self.takes_keypoints}
         return tuple(iou_type for iou_type in IOU_TYPES if has[iou_type])
 
@@ -163,14 +163,14 @@ class Detector(keras.Model):
         raise NotImplementedError
 
     def output_classes(self, num_classes: int) -> dict[str, np.ndarray]:
-        """Returns the variables whose shape depends on the number of classes, by path.
+        """Maps the paths of the variables whose shape depends on the number of classes to their classes.
 
         Args:
-            num_classes: number of classes of a detector that otherwise equals this one.
+            num_classes: number of classes of a detector that is otherwise equal to this one.
 
         Returns:
-            The class that each element of the variable's last axis predicts, int64
-            0..num_classes-1, or -1 for background and the like.
+            For each variable, the class that each element of its last axis predicts: int64
+            0..num_classes-1, or -1 for none, such as background.
         """
         raise NotImplementedError
 

@@ -1,4 +1,4 @@
-"""Config fields that every family with anchors on a feature pyramid has; each family sets its own defaults."""
+"""Config fields shared by detector families with anchors on a feature pyramid; each family sets the defaults."""
 
 from typing import Annotated, ClassVar, Self
 
@@ -9,8 +9,8 @@ from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 from detection.ops.anchors import feature_sizes, pyramid_anchors_yxyx
 from schemas.config.section import Section
 
-# Descriptions and bounds belong to the types: a family declares a field again to set its default, and pydantic
-# takes over neither from the base class then.
+# Descriptions and bounds belong to the types: a family redeclares a field to set its default, and pydantic does not
+# inherit them from the base class then.
 ImageSize = Annotated[tuple[PositiveInt, PositiveInt], Field(description="(height, width), pixels")]
 MinLevel = Annotated[PositiveInt, Field(description="finest pyramid level; level l has stride 2^l")]
 MaxLevel = Annotated[PositiveInt, Field(description="coarsest pyramid level")]
@@ -28,8 +28,8 @@ BatchNormMomentum = Annotated[
     Field(
         ge=0.0,
         lt=1.0,
-        description="none: by the length of the run, 1 - 30 / steps, but at least 0.9 and at most 0.99, so that the "
-        "moving statistics keep up",
+        description="none: from the length of the run, 1 - 30 / steps, clipped to 0.9..0.99, so that the moving "
+        "statistics converge",
     ),
 ]
 _LONG_RUN_MOMENTUM = 0.99
@@ -38,10 +38,9 @@ _LONG_RUN_MOMENTUM = 0.99
 class PyramidConfig(Section):
     """Input size, pyramid levels and anchors of a detector; momentum of batch norm."""
 
-    # Fields that change the network's function, but not its variables: weights fit one value of each, and a
-    # warm start from others warns.
+    # Fields that change the network's function, but not its variables: a warm start warns about different values.
     FUNCTION_FIELDS: ClassVar[tuple[str, ...]]
-    # Fields in which presets differ, for the table in the docs.
+    # Columns of the table of presets in the docs.
     PRESET_FIELDS: ClassVar[tuple[str, ...]]
 
     image_size: ImageSize
@@ -54,7 +53,7 @@ class PyramidConfig(Section):
 
     @property
     def momentum(self) -> float:
-        """Momentum of batch norm, which matters in training alone: there `batch_norm_momentum` is a number."""
+        """Momentum of batch norm; only used in training, where `batch_norm_momentum` is not None."""
         return _LONG_RUN_MOMENTUM if self.batch_norm_momentum is None else self.batch_norm_momentum
 
     @property
@@ -74,7 +73,7 @@ class PyramidConfig(Section):
         return [height * width * self.anchors_per_cell for height, width in sizes]
 
     def anchors_yxyx(self) -> npt.NDArray[np.float32]:
-        """Returns the anchors of all levels, float32 [A, 4]; see `pyramid_anchors_yxyx`."""
+        """Returns the anchors of all levels, float32 [A, 4], (ymin, xmin, ymax, xmax) in pixels of the input."""
         return pyramid_anchors_yxyx(
             self.image_size,
             min_level=self.min_level,
@@ -89,6 +88,6 @@ class PyramidConfig(Section):
         if isinstance(self.anchor_scale, tuple) and len(self.anchor_scale) != len(self.levels):
             raise ValueError(
                 f"anchor_scale has {len(self.anchor_scale)} values for the {len(self.levels)} levels {self.min_level} "
-                f"to {self.max_level}; give one number, or one per level"
+                f"to {self.max_level}; specify one number, or one per level"
             )
         return self

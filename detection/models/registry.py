@@ -1,4 +1,4 @@
-"""Registry of detectors by name.  A new family adds its folder with a config class, and a line here."""
+"""Registry of detectors by name.  A new family adds a folder with a config class, and a line here."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -30,7 +30,7 @@ class Family(NamedTuple):
         return type(next(iter(self.presets.values())))
 
 
-_POSTPROCESS = "postprocess"  # field of every family's config class: a section of its own, set by `model.postprocess`
+_POSTPROCESS = "postprocess"  # field of every family's config class: a subsection, set by `model.postprocess`
 _POLICIES = {"bfloat16": "mixed_bfloat16"}
 FAMILIES = (Family(EFFICIENTDETS, EfficientDet), Family(FASTER_RCNNS, FasterRcnn))
 
@@ -41,7 +41,7 @@ def detector_names() -> tuple[str, ...]:
 
 
 def smallest_detectors() -> tuple[str, ...]:
-    """Returns the name with the smallest input of each family, to test one detector per family."""
+    """Returns each family's detector with the smallest input, to test one detector per family."""
     return tuple(
         min(family.presets, key=lambda name: math.prod(family.presets[name].image_size)) for family in FAMILIES
     )
@@ -62,16 +62,15 @@ def build_detector(
     Args:
         name: one of `detector_names()`.
         num_classes: number of classes, which are 0..num_classes-1.
-        image_size: side of the square input, or (height, width), in pixels; None: that of the
+        image_size: side of the square input, or (height, width), in pixels; None: the size of the
             preset, or of `resize`.
-        resize: how images are scaled into the input; None: they fit.
+        resize: how images are scaled into the input; None: resize to fit.
         overrides: changed fields of the detector's config class.
-        postprocess: changed fields of the section `postprocess` in that class.
+        postprocess: changed fields of its section `postprocess`.
         dtype: Keras dtype policy of all layers; None: the global one.
 
     Raises:
-        ConfigError: unknown name or field (the nearest is named), or a value that does
-            not fit.
+        ConfigError: unknown name or field (the message names the nearest), or an invalid value.
     """
     resize = resize or ResizeConfig()
     family, config = _find(name, image_size=image_size, resize=resize, overrides=overrides, postprocess=postprocess)
@@ -118,7 +117,7 @@ def detector_config(
     """Returns the config of the detector that `build_detector` builds with the same arguments.
 
     Raises:
-        ConfigError: see `build_detector`.
+        ConfigError: unknown name or field (the message names the nearest), or an invalid value.
     """
     resize = resize or ResizeConfig()
     config = _find(name, image_size=image_size, resize=resize, overrides=overrides, postprocess=postprocess)[1]
@@ -126,7 +125,7 @@ def detector_config(
 
 
 def _padded(config: Any, resize: ResizeConfig) -> Any:
-    """Rounds the input's sides up."""
+    """Rounds the input's sides up to `pad_to_multiple`."""
     multiple = resize.pad_to_multiple
     return config.model_copy(
         update={"image_size": tuple(-(-side // multiple) * multiple for side in config.image_size)}

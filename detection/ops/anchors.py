@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from detection.ops.boxes import area_yxyx, intersection_yxyx
 
-_OBJECTS_AT_ONCE = 4  # that anchors are compared with: fewer, and the best so far is read and written more often
-_BLOCK = 128  # anchors whose best is found at once
+_OBJECTS_AT_ONCE = 4  # objects per loop step; with fewer, the best IoUs so far are read and written more often
+_BLOCK = 128  # anchors per block in the search for an object's best anchor
 
 AspectRatio = float | tuple[float, float]
 
@@ -47,10 +47,10 @@ def pyramid_anchors_yxyx(
         num_scales: octave scales, o = 0..num_scales-1.
         aspect_ratios: each width / height of anchors of the base side's area, or the pair
             (width, height) in base sides.
-        anchor_scale: base anchor side in strides: of all levels, or one per level, finest first.
+        anchor_scale: base anchor side in strides: one for all levels, or one per level, finest first.
 
     Returns:
-        float32 [A, 4], (ymin, xmin, ymax, xmax) in pixels; they may reach outside.
+        float32 [A, 4], (ymin, xmin, ymax, xmax) in pixels; anchors may exceed the image.
     """
     sizes = feature_sizes(image_size, max_level)[min_level:]
     scales = [anchor_scale] * len(sizes) if isinstance(anchor_scale, int | float) else anchor_scale
@@ -106,8 +106,8 @@ def assign_anchors(
     """Assigns each anchor to the object that it overlaps most, if the IoU reaches the threshold.
 
     With `force_match`, each valid object is also assigned the anchor that overlaps it most
-    (the first of equals), at any IoU above 0, so that every object has an anchor; if two
-    objects claim the same anchor, the first one gets it.  Padding gets none.  Source: the
+    (the first one in a tie), at any IoU above 0, so that every object has an anchor; if two
+    objects claim the same anchor, the first object gets it.  Padding gets no anchor.  Source: the
     TF Object Detection API's `ArgMaxMatcher`, with its `force_match_for_each_row`.
 
     Args:
@@ -115,12 +115,12 @@ def assign_anchors(
         boxes: float32 [B, N, 4], same layout and unit.
         valid: bool [B, N], False for padding.
         match_threshold: min intersection over union of a positive anchor, 0 < threshold <= 1.
-        unmatched_threshold: anchors that are not positive and whose best IoU is at least
-            this are ignored, 0 < threshold <= match_threshold; None: match_threshold, so
-            that no anchor is.
-        force_match: see above.
+        unmatched_threshold: anchors that are not positive are ignored if their best IoU is at
+            least this, 0 < threshold <= match_threshold; None: match_threshold, so that no
+            anchor is ignored.
+        force_match: each object also gets the anchor with the best IoU.
     """
-    # On GPUs single operations are quick, and XLA needs parts of CUDA that not every installation has.
+    # On GPUs, separate operations are fast, and XLA needs parts of CUDA that not every installation has.
     find = _best_overlaps if tf.config.list_physical_devices("GPU") else _compiled_best_overlaps
     best = find(anchors, boxes, valid)
     positive, index = best.iou >= match_threshold, best.index
@@ -137,7 +137,7 @@ def assign_anchors(
 
 
 class _Overlaps(NamedTuple):
-    """The best overlaps between anchors and objects; of equal ones, the first.
+    """The best overlaps between anchors and objects; ties go to the lower index.
 
     iou: float32 [B, A], IoU of each anchor with the object that it overlaps most.
     index: int32 [B, A], index of that object.
@@ -150,12 +150,11 @@ class _Overlaps(NamedTuple):
 
 
 def _best_overlaps(anchors: tf.Tensor, boxes: tf.Tensor, valid: tf.Tensor) -> _Overlaps:
-    """Compares a few objects after the others with all anchors.
+    """Compares all anchors with a few objects at a time; arguments as in `assign_anchors`.
 
-    A matrix of all IoUs would be much larger, most of it for padding: images have far fewer
-    objects than rows.  On CPUs, finding a maximum is cheap and finding its place is not: only
-    the block of anchors with an object's best is searched for it.  Arguments as those of
-    `assign_anchors`.
+    A matrix of all IoUs would be much larger and mostly padding: images have far fewer objects
+    than rows.  On CPUs, a maximum is cheap and an argmax is not, so the best anchor of an object
+    is only searched in the block with the highest maximum.
     """
     rows = tf.where(valid, tf.range(1, boxes.shape[1] + 1), 0)
     count = tf.reduce_max(rows)  # rows beyond are padding in all images
@@ -183,7 +182,7 @@ def _best_overlaps(anchors: tf.Tensor, boxes: tf.Tensor, valid: tf.Tensor) -> _O
     return _Overlaps(iou[:, : anchors.shape[0]], index[:, : anchors.shape[0]], anchor[:, : boxes.shape[1]])
 
 
-# XLA makes one pass over the anchors of the twenty operations of an IoU: three times as fast.
+# XLA fuses the twenty operations of an IoU into one pass over the anchors, which is three times as fast.
 _compiled_best_overlaps = tf.function(_best_overlaps, autograph=False, jit_compile=True)
 
 
@@ -194,18 +193,18 @@ def _iou_with_anchors(boxes: tf.Tensor, anchors: tf.Tensor) -> tf.Tensor:
 
 
 def _first_claimants(anchor: tf.Tensor, boxes: tf.Tensor, anchors: tf.Tensor) -> tf.Tensor:
-    """Returns the first object whose best anchor each anchor is, int32 [B, A]; above all indices: none."""
+    """Returns, for each anchor, the first object with it as best anchor, int32 [B, A]; N or more: no object."""
     batch, rows, count = tf.shape(boxes)[0], boxes.shape[1], anchors.shape[0]
     overlaps = intersection_yxyx(boxes, tf.gather(anchors, anchor)) > 0.0
-    place = tf.where(overlaps, anchor + count * tf.range(batch)[:, tf.newaxis], -1)  # -1: left out
+    place = tf.where(overlaps, anchor + count * tf.range(batch)[:, tf.newaxis], -1)  # -1: ignored below
     numbers = tf.broadcast_to(tf.range(rows), tf.shape(place))
     return tf.reshape(tf.math.unsorted_segment_min(numbers, place, batch * count), [batch, count])
 
 
 def anchors_inside(anchors: tf.Tensor, boxes: tf.Tensor, valid: tf.Tensor, *, min_fraction: float) -> tf.Tensor:
-    """Marks the anchors of which at least a fraction lies inside one of some regions.
+    """Marks the anchors with at least a fraction of their area inside one region.
 
-    COCO's evaluation compares detections with crowds by the same fraction.
+    COCO's evaluation uses the same fraction to compare detections with crowds.
 
     Args:
         anchors: float32 [A, 4], (ymin, xmin, ymax, xmax).

@@ -1,15 +1,15 @@
 """Boxes as (ymin, xmin, ymax, xmax): areas, overlaps, clipping, and encoding as deltas from anchors.
 
-Encoded boxes are those of Faster R-CNN.  With centres (y, x) and sizes (h, w) of a box, and
-those of its anchor with index a:
+The encoding is that of Faster R-CNN.  With the centre (y, x) and size (h, w) of a box, and the
+centre (ya, xa) and size (ha, wa) of its anchor:
 ty = (y - ya) / ha, tx = (x - xa) / wa, th = log(h / ha), tw = log(w / wa)
 (Ren et al., "Faster R-CNN", 2015, eq. 2), times four scale factors, by default 1.  Corners
-are edges; an option counts them as indices of the first and the last pixel.
+are edges, or optionally indices of the first and last pixel.
 """
 
 import tensorflow as tf
 
-ScaleFactors = tuple[float, float, float, float]  # of (ty, tx, th, tw)
+ScaleFactors = tuple[float, float, float, float]  # factors of (ty, tx, th, tw)
 
 
 def area_yxyx(boxes: tf.Tensor) -> tf.Tensor:
@@ -50,7 +50,7 @@ def clip_yxyx(boxes: tf.Tensor, height: tf.Tensor | float, width: tf.Tensor | fl
 
 
 def enclosing_yxyx(first: tf.Tensor, second: tf.Tensor) -> tf.Tensor:
-    """Returns the smallest boxes [..., 4] that hold both of two boxes, whose shapes [..., 4] broadcast."""
+    """Returns the smallest boxes [..., 4] that enclose both of two boxes whose shapes [..., 4] broadcast."""
     low = tf.minimum(first[..., :2], second[..., :2])
     return tf.concat([low, tf.maximum(first[..., 2:], second[..., 2:])], axis=-1)
 
@@ -67,10 +67,10 @@ def encode_yxyx(
     Args:
         boxes: float [..., 4], (ymin, xmin, ymax, xmax), any unit.
         anchors: float, same layout and unit; broadcasts to `boxes`.
-        scale_factors: factors of the deltas, > 0; None: 1.  Faster R-CNN's second stage has
+        scale_factors: factors of the deltas, > 0; None: 1.  Faster R-CNN's second stage uses
             (10, 10, 5, 5).
-        pixel_offset: added to (ymax, xmax) of boxes and anchors.  1 for corners that are
-            pixel indices, so that size = max - min + 1, as in TPU Mask R-CNN.
+        pixel_offset: added to (ymax, xmax) of boxes and anchors.  1 for corners as pixel indices,
+            size = max - min + 1, as in TPU Mask R-CNN.
 
     Returns:
         float [..., 4].
@@ -96,8 +96,8 @@ def decode_yxyx(
     Args:
         deltas: float [..., 4], (ty, tx, th, tw).
         anchors: float, (ymin, xmin, ymax, xmax), any unit; broadcasts to `deltas`.
-        scale_factors: see `encode_yxyx`.
-        pixel_offset: see `encode_yxyx`.
+        scale_factors: factors by which the deltas were multiplied, > 0; None: 1.
+        pixel_offset: 1 if corners are pixel indices, 0 if they are edges.
         max_log_size: upper limit of (th, tw) after division by the scale factors.
 
     Returns:

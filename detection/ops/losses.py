@@ -1,4 +1,4 @@
-"""Loss terms per element, without weights and normalisers, which detectors apply."""
+"""Elementwise losses; detectors apply weights and normalizers."""
 
 import math
 from typing import Literal
@@ -15,16 +15,16 @@ def focal_loss(
 ) -> tf.Tensor:
     """Alpha-balanced sigmoid focal loss (Lin et al., "Focal Loss for Dense Object Detection", 2017).
 
-    alpha_t (1 - p_t)^gamma CE, with the factor before CE of the true label and CE of the
-    smoothed one, y (1 - s) + s / 2.  Computed from the margin
-    z = +-logit, so that neither value nor gradient overflows: CE = softplus(-z) + z s / 2
-    and log(1 - p_t) = -softplus(z).
+    alpha_t (1 - p_t)^gamma CE, with the factor before CE computed from the true label, and CE
+    from the smoothed label y (1 - s) + s / 2.  Computed from the margin z = +-logit, so that
+    neither value nor gradient overflows: CE = softplus(-z) + z s / 2 and
+    log(1 - p_t) = -softplus(z).
 
     Args:
         logits: float32 [...].
         is_target: bool [...], True for the true class.
-        alpha: weight of targets; all others have 1 - alpha.
-        gamma: focusing, >= 0.
+        alpha: weight of targets; other classes have weight 1 - alpha.
+        gamma: focusing parameter, >= 0.
         label_smoothing: s, 0 <= s < 1.
 
     Returns:
@@ -45,19 +45,18 @@ def huber_loss(errors: tf.Tensor, *, delta: float) -> tf.Tensor:
 
 
 def iou_loss(boxes: tf.Tensor, targets: tf.Tensor, *, kind: IouLoss) -> tf.Tensor:
-    """One loss per box, from its overlap with its target.
+    """Computes one loss per box from the overlap with its target.
 
     iou: 1 - IoU.
-    giou: 1 - IoU + (C - U) / C, with U the area of the union and C that of the smallest
+    giou: 1 - IoU + (C - U) / C, with U the area of the union and C the area of the smallest
         enclosing box (Rezatofighi et al., "Generalized Intersection over Union", 2019, eq. 1
         to 3); 0 to 2.
     diou: 1 - IoU + d^2 / c^2, with d the distance of the centres and c the diagonal of the
         smallest enclosing box (Zheng et al., "Distance-IoU Loss", 2020, eq. 5 to 7); 0 to 2.
     ciou: diou + alpha v, with v = 4 / pi^2 (atan(w'/h') - atan(w/h))^2 of the aspect ratios
-        and alpha = v / (1 - IoU + v), which has no gradient (the same, eq. 8 to 11).
+        and alpha = v / (1 - IoU + v), which has no gradient (Zheng et al., eq. 8 to 11).
 
-    Values and gradients are finite for boxes without an area, too; a quotient with
-    denominator 0 counts as 0.
+    Values and gradients are finite for boxes without an area, too: division by 0 gives 0.
 
     Args:
         boxes: float32 [..., 4], (ymin, xmin, ymax, xmax), any unit, min <= max.
@@ -88,7 +87,7 @@ def iou_loss(boxes: tf.Tensor, targets: tf.Tensor, *, kind: IouLoss) -> tf.Tenso
 
 
 def _aspect_angle(size: tf.Tensor) -> tf.Tensor:
-    """Returns atan(width / height), [...], of sizes (height, width), [..., 2]; 0 without both."""
+    """Returns atan(width / height), [...], of sizes (height, width), [..., 2]; 0 if both are 0."""
     height, width = tf.unstack(size, axis=-1)
     # The gradient divides by width^2 + height^2, which float32 rounds to 0 well before either is 0.
     is_box = tf.square(height) + tf.square(width) > 0.0

@@ -1,7 +1,7 @@
-"""Non-maximum suppression with static shapes: hard, and soft with a decay of scores; and both by TensorFlow's own op.
+"""Non-maximum suppression with static shapes: hard, soft with decaying scores, and both by TensorFlow's own op.
 
-All are exact greedy searches.  Each picks the best box, then removes the boxes that overlap
-it (hard), or lowers their scores (soft: Bodla et al., "Soft-NMS", 2017), and so on.
+All are exact greedy searches: repeatedly pick the best box, then remove the boxes that overlap
+it (hard), or lower their scores (soft: Bodla et al., "Soft-NMS", 2017).
 """
 
 import math
@@ -40,15 +40,15 @@ def hard_nms(
 ) -> Picked:
     """Picks boxes from the best to the worst, except those that overlap a picked box of their class.
 
-    A box is left out if its intersection over union with a picked box of the same class is
-    above `iou_threshold`.  The candidates are compared in tiles, with the boxes picked
-    before and with each other, until every image has all its boxes.  So the work depends on
-    how many candidates it takes to find them, not on K.
+    A box is dropped if its intersection over union with a picked box of the same class is
+    above `iou_threshold`.  Candidates are compared in tiles, with the boxes picked before and
+    with each other, until every image has all its boxes.  The work depends on the number of
+    candidates up to the last picked box, not on K.
 
     Args:
         boxes: float32 [B, K, 4], (ymin, xmin, ymax, xmax), any unit.
-        scores: float32 [B, K], >= 0, best first; of equal scores, the first is picked first.
-        classes: int32 [B, K]; None: boxes compete whatever their class.
+        scores: float32 [B, K], >= 0, best first; ties are picked in this order.
+        classes: int32 [B, K]; None: boxes suppress boxes of any class.
         iou_threshold: 0 <= threshold <= 1.
         score_threshold: boxes need a score above this.
         max_outputs: M, max number of picked boxes.
@@ -92,15 +92,15 @@ def hard_nms(
 
 
 def _first_ones(free: tf.Tensor, overlaps: tf.Tensor) -> tf.Tensor:
-    """Returns which candidates of a tile a greedy search keeps.
+    """Marks the candidates of a tile that a greedy search keeps.
 
-    A candidate is kept if no kept one before it overlaps it.  Repeating that for all
-    candidates at once settles at least one more each time, mostly all after a few times.
+    A candidate is kept if no kept candidate before it overlaps it.  Each iteration over all
+    candidates at once decides at least one more; a few iterations usually decide all.
 
     Args:
-        free: bool [B, T], candidates that nothing before the tile rules out.
-        overlaps: bool [B, T, T], the candidate of the last axis comes first and overlaps
-            that of the axis before.
+        free: bool [B, T], candidates that no box before the tile suppresses.
+        overlaps: bool [B, T, T], the candidate of the last axis comes before the candidate of
+            the other axis, and overlaps it.
 
     Returns:
         bool [B, T].
@@ -115,7 +115,7 @@ def _first_ones(free: tf.Tensor, overlaps: tf.Tensor) -> tf.Tensor:
 
 
 def _appended(picked: tf.Tensor, num: tf.Tensor, kept: tf.Tensor, *, start: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Appends the kept candidates of a tile that begins at `start`, as far as there is room."""
+    """Appends the kept candidates of the tile at `start`, up to the max number of boxes."""
     size, slots = kept.shape[1], tf.range(picked.shape[1])
     more = tf.reduce_sum(tf.cast(kept, tf.int32), axis=1)
     _, order = tf.math.top_k(tf.where(kept, size - tf.range(size), 0), size)  # the kept ones first, in their order
@@ -133,8 +133,8 @@ def linear_decay(iou: tf.Tensor, *, iou_threshold: float) -> tf.Tensor:
 def gaussian_decay(iou: tf.Tensor, *, sigma: float) -> tf.Tensor:
     """Returns the factors of Gaussian soft NMS: exp(-IoU^2 / sigma) (Bodla et al., eq. 3).
 
-    TensorFlow's `non_max_suppression_with_scores` divides by 2 * sigma: it takes half of
-    this sigma for the same factors.
+    TensorFlow's `non_max_suppression_with_scores` divides by 2 * sigma: pass half of this sigma
+    for the same factors.
     """
     return tf.exp(tf.square(iou) * (-1.0 / sigma))
 
@@ -148,14 +148,14 @@ def soft_nms(
     score_threshold: float,
     max_outputs: int,
 ) -> Picked:
-    """Repeatedly picks the best box, and multiplies the scores of the others of its class by a decay.
+    """Repeatedly picks the best box, and multiplies the scores of other boxes of its class by a decay.
 
-    Each picked box takes one pass over the K candidates of the whole batch.
+    Each picked box takes one pass over the K candidates of all images.
 
     Args:
         boxes: float32 [B, K, 4], (ymin, xmin, ymax, xmax), any unit.
-        scores: float32 [B, K], >= 0; of equal scores, the first is picked.
-        classes: int32 [B, K]; None: boxes compete whatever their class.
+        scores: float32 [B, K], >= 0; ties are picked in this order.
+        classes: int32 [B, K]; None: boxes affect boxes of any class.
         decay: factors 0..1 of intersections over union with the picked box, [B, K] to [B, K].
         score_threshold: boxes need a score above this when they are picked.
         max_outputs: M, max number of picked boxes.
@@ -198,7 +198,7 @@ def soft_nms(
 
 
 def _iou_with_one(columns: tf.Tensor, areas: tf.Tensor, box: tf.Tensor) -> tf.Tensor:
-    """Returns intersections over union [B, K] of boxes, as columns [B, 4, K], and one box per image, [B, 1, 4]."""
+    """Returns intersections over union [B, K] of boxes, transposed to [B, 4, K], and one box per image, [B, 1, 4]."""
     corners = tf.transpose(box, [0, 2, 1])
     sides = tf.minimum(columns[:, 2:], corners[:, 2:]) - tf.maximum(columns[:, :2], corners[:, :2])
     sides = tf.maximum(sides, 0.0)
@@ -220,18 +220,18 @@ def op_nms(
 ) -> Picked:
     """Hard or Gaussian NMS by one op per image, `NonMaxSuppressionV4` or `V5`, for graphs without loops.
 
-    The op knows no classes: boxes of different ones are moved apart.  It compares boxes cut one
-    side beyond the input, which keeps the distances small enough for float32.  Kernels pick
-    equal scores, of which 8 bits make many, in orders of their own: hard NMS gives them ranks.
+    The op does not support classes, so boxes of different classes are moved apart.  Boxes are
+    clipped at one `side` beyond the input, which keeps the distances small enough for float32.
+    The order of equal scores, frequent with 8 bits, depends on the kernel: hard NMS passes ranks.
 
     Args:
         boxes: float32 [B, K, 4], (ymin, xmin, ymax, xmax), with a static B.
         scores: float32 [B, K], >= 0, best first.
-        classes: int32 [B, K]; None: boxes compete whatever their class.
+        classes: int32 [B, K]; None: boxes suppress boxes of any class.
         num_classes: C.
         side: longer side of the network input, in the unit of the boxes.
-        iou_threshold: as of `hard_nms`; Gaussian NMS has none.
-        sigma: of Gaussian NMS, see `gaussian_decay`; None: hard NMS.
+        iou_threshold: max IoU with a picked box of the same class, for hard NMS.
+        sigma: sigma of `gaussian_decay`; None: hard NMS.
         score_threshold: boxes need a score above this when they are picked.
         max_outputs: M, max number of picked boxes.
 
@@ -240,11 +240,11 @@ def op_nms(
     """
     compared = tf.clip_by_value(boxes, -side, 2.0 * side)
     if classes is not None:
-        columns = math.isqrt(num_classes - 1) + 1  # a square of places, around the input's: small numbers are exact
+        columns = math.isqrt(num_classes - 1) + 1  # a square grid around the input keeps the coordinates small
         places = tf.cast(tf.stack([classes // columns, classes % columns], axis=-1) - columns // 2, tf.float32)
         compared += tf.concat([places, places], axis=-1) * (3.0 * side)
     options = {"max_output_size": max_outputs, "pad_to_max_output_size": True}
-    # Counted, as a constant of so many values would not be exact in a file of float16.
+    # Counted in the graph: a constant with so many values would lose precision in a float16 file.
     ranks = tf.cumsum(tf.cast(scores > score_threshold, tf.float32), axis=1, reverse=True)
     indices, values, num = [], [], []
     for own_boxes, own_scores, own_ranks in zip(*map(tf.unstack, (compared, scores, ranks)), strict=True):

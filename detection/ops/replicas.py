@@ -1,6 +1,6 @@
-"""Replicas of a `tf.distribute` strategy: their number, this one's id, slice and random bits, sums over all.
+"""Replicas of a `tf.distribute` strategy: count, id, sums over all, slice and random bits of each.
 
-Everything here also works without a strategy and in cross-replica context, as with one
+All functions also work without a strategy and in cross-replica context, as if there were one
 replica: a sum is then the identity.
 """
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 # Small enough to send while later gradients are computed.
 _PACK_BYTES = 32 * 2**20
-_micro_batch: ContextVar[tuple[Any, int]] = ContextVar("micro_batch", default=(0, 1))  # index and number, see below
+_micro_batch: ContextVar[tuple[Any, int]] = ContextVar("micro_batch", default=(0, 1))  # (index, count)
 
 
 def replica_count() -> int:
@@ -33,7 +33,7 @@ def replica_id() -> Any:
 def sum_over_replicas(value: T) -> T:
     """Sums a tensor, or each tensor of a nest, over all replicas; each replica gets the sum.
 
-    Tensors of one dtype in one call are packed, which is much faster than one call each.
+    Tensors of the same dtype are packed, which is much faster than one call per tensor.
     The gradient is the sum of the replicas' gradients, which is correct if the total loss is
     the sum of the replicas' losses.
     """
@@ -47,7 +47,7 @@ def sum_over_replicas(value: T) -> T:
 
 @contextlib.contextmanager
 def micro_batch(index: Any, count: int) -> Iterator[None]:
-    """Declares that the code inside works on one of the micro-batches of an update, which all replicas share.
+    """Declares that code in the context processes one micro-batch of an update, on all replicas.
 
     Args:
         index: index of the micro-batch, 0 <= index < count: an int or an integer scalar tensor.
@@ -66,10 +66,10 @@ def slice_count() -> int:
 
 
 def own_slice(values: tf.Tensor) -> tf.Tensor:
-    """Returns the rows of a tensor of an update's batch that belong to this micro-batch and replica.
+    """Returns the rows of this micro-batch and replica from a tensor of an update's batch.
 
-    Micro-batches are equal slices of the update's batch, in their order; replicas hold equal
-    slices of each micro-batch, in the order of their ids.
+    The update's batch is divided into equal slices, one per micro-batch, and each of these into
+    equal slices, one per replica, in the order of the replica ids.
 
     Args:
         values: [slice_count() * B, ...], equal on all replicas; static except the first dimension.
@@ -92,15 +92,15 @@ def own_random_bits(batch: tf.Tensor | int, shape: Sequence[int], *, seed: tf.Te
 
     Args:
         batch: B, number of examples of this micro-batch and replica.
-        shape: of one example's bits, static.
+        shape: static shape of the bits per example.
         seed: int32 [2], seed of this training step.
-        index: number of the use, by which the uses of one step draw differently.
+        index: index of the use; uses in one step draw independently.
 
     Returns:
         int32 [B, *shape], uniform over all int32.
     """
     seed = tf.random.experimental.stateless_fold_in(_positive(seed), index)
-    # Integers, as XLA and TensorFlow's own kernel make different floats of the same bits.
+    # Integers, because XLA and TensorFlow's kernels convert the same bits to different floats.
     bits = tf.random.stateless_uniform(
         [batch * slice_count(), *shape], _positive(seed), minval=None, maxval=None, dtype=tf.int32
     )

@@ -1,9 +1,9 @@
 """RoIAlign over a feature pyramid: features of regions of interest (RoIs), resampled to one size.
 
-Each RoI reads the pyramid level that suits its size (Lin et al., "Feature Pyramid Networks",
-2017, eq. 1).  It is cut into bins; a bin is the mean of bilinear samples at regular places
+The size of a RoI selects its pyramid level (Lin et al., "Feature Pyramid Networks", 2017,
+eq. 1).  The RoI is divided into bins; a bin is the mean of bilinear samples on a regular grid
 (He et al., "Mask R-CNN", 2017, section 3).  Cell i of a map has its centre at i + 0.5
-strides; samples beyond the outermost centres read the border.
+strides; samples beyond the outermost centres take the value of the border.
 """
 
 from collections.abc import Sequence
@@ -14,18 +14,18 @@ from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
 from detection.ops.boxes import area_yxyx
 
-_CANONICAL_SIDE = 224.0  # RoIs of this side, an image of ImageNet, read level 4
+_CANONICAL_SIDE = 224.0  # side in pixels of RoIs on level 4, the size of ImageNet images
 _CANONICAL_LEVEL = 4
 
 
 def roi_levels(boxes: tf.Tensor, *, min_level: int, max_level: int) -> tf.Tensor:
     """Returns the pyramid level of each RoI: floor(log2(sqrt(area) / 224)) + 4, clamped.
 
-    Computed from comparisons of areas, as float32 logarithms are not exact at powers of 2.
+    Computed by comparing areas, because float32 logarithms are not exact at powers of 2.
 
     Args:
         boxes: float32 [..., 4], (ymin, xmin, ymax, xmax) in pixels of the network input.
-        min_level: finest level, also that of boxes without an area.
+        min_level: finest level, also used for boxes without an area.
         max_level: coarsest level.
 
     Returns:
@@ -55,21 +55,21 @@ def roi_align(
     The gradient flows to the features, not to the boxes.  Sums are computed in float32.
 
     On CPUs without XLA, bins are the product of a sparse matrix with all features, which is
-    several times as fast as gathering cells, forward and backward.  XLA and LiteRT lack that
-    product, and GPUs have no use for it.  What is compiled is decided when it is traced: a
-    `tf.function` that has run without XLA needs `portable` to be called from a compiled one.
+    several times as fast as gathering cells, forward and backward.  XLA and LiteRT have no such
+    product, and GPUs do not need it.  The choice is made at tracing time: a `tf.function` traced
+    without XLA needs `portable` to be called from a compiled one.
 
     Args:
         features: float [B, h, w, C] per level, finest first, of static shape except B.
         boxes: float32 [B, R, 4], (ymin, xmin, ymax, xmax) in pixels of the network input;
-            they may reach outside, and may be empty.
-        image_size: (height, width) of the network input in pixels; a stride is the exact
-            ratio of it and the feature size.
+            they may exceed the input, and may be empty.
+        image_size: (height, width) of the network input in pixels; strides are the exact ratio
+            of image_size and feature size.
         min_level: level of `features[0]`.
         output_size: bins per side.
         samples: samples per bin and side, >= 1: 1 as in TPU Mask R-CNN, 2 as in torchvision.
-        cell_centre: place of a cell's centre in strides from its start.  0 as in TPU Mask
-            R-CNN, whose features lie half a cell towards the image's origin.
+        cell_centre: position of a cell's centre in strides from its start.  0 as in TPU Mask
+            R-CNN, whose features are shifted by half a cell towards the image's origin.
         portable: use only ops that XLA, LiteRT and ONNX have.
 
     Returns:
@@ -89,9 +89,9 @@ def roi_align(
 
 
 class _Bins(NamedTuple):
-    """The cells and weights that make up each bin; K = 4 samples^2.
+    """The cells and weights of each bin; K = 4 samples^2.
 
-    cells: int32 [K, B, R, S, S], indices into an image's cells of all levels.
+    cells: int32 [K, B, R, S, S], indices into the cells of all levels of an image.
     weights: float32 [K, B, R, S, S].
     """
 
@@ -130,12 +130,12 @@ def _find_bins(
 
 
 def _of_bins(values: tf.Tensor, samples: int, *, axis: int) -> tf.Tensor:
-    """Turns values of rows (axis 0) or columns (1), [2, B, R, S * samples], so that both broadcast to all bins.
+    """Reshapes values of rows (axis 0) or columns (1), [2, B, R, S * samples], so that both broadcast to all bins.
 
-    Not to more than five dimensions, as LiteRT does not.
+    LiteRT broadcasts at most five dimensions.
 
     Returns:
-        [2 * samples, 1, B * R, S, 1] of rows, or [2 * samples, B * R, 1, S] of columns.
+        [2 * samples, 1, B * R, S, 1] for rows, or [2 * samples, B * R, 1, S] for columns.
     """
     size = values.shape[-1] // samples
     values = tf.transpose(tf.reshape(values, [2, -1, size, samples]), [0, 3, 1, 2])
@@ -144,10 +144,10 @@ def _of_bins(values: tf.Tensor, samples: int, *, axis: int) -> tf.Tensor:
 
 
 def _neighbours(centres: tf.Tensor, counts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the two cells beside each place along an axis, and their weights.
+    """Returns the two cells beside each position along an axis, and their weights.
 
     Args:
-        centres: float32 [...], places in cells from the centre of the first one.
+        centres: float32 [...], positions in cells from the centre of the first cell.
         counts: int32, broadcasts to [...], numbers of cells.
 
     Returns:
@@ -156,7 +156,7 @@ def _neighbours(centres: tf.Tensor, counts: tf.Tensor) -> tuple[tf.Tensor, tf.Te
     """
     last = tf.cast(counts - 1, tf.float32)
     centres = tf.clip_by_value(centres, 0.0, last)
-    # Of integers, too: a box that is not a number must not become an index outside.
+    # Clip the integers, too: a NaN in a box must not become an index outside of the map.
     low = tf.clip_by_value(tf.cast(tf.floor(centres), tf.int32), 0, tf.maximum(counts - 2, 0))
     high_weight = centres - tf.cast(low, tf.float32)
     high = tf.minimum(low + 1, counts - 1)
@@ -168,10 +168,10 @@ def _rows(feature: tf.Tensor) -> tf.Tensor:
 
 
 def on_accelerator() -> bool:
-    """Returns whether the code being traced is for XLA, or may run on a GPU or TPU."""
+    """Returns whether the graph being traced is compiled by XLA, or may run on a GPU or TPU."""
     if tf.config.list_physical_devices("GPU") or tf.config.list_physical_devices("TPU"):
         return True
-    # TensorFlow sets this context where a function is compiled, but has no public name for it.
+    # TensorFlow sets this context in compiled functions, but has no public API for it.
     return not tf.executing_eagerly() and GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
 
 
@@ -182,7 +182,7 @@ def _pool(cells: tf.Tensor, bins: _Bins, *, gathers: bool) -> tf.Tensor:
     bins = bins._replace(cells=bins.cells + offsets)
     forward, backward = (_gather, _scatter) if gathers else (_sparse_product, _transposed_sparse_product)
 
-    # Not the gradient of the ops themselves: it would add up in the features' dtype, and keep what was gathered.
+    # The gradient of the ops themselves would sum in the features' dtype, and keep the gathered values in memory.
     @tf.custom_gradient
     def pool(flat: tf.Tensor) -> tuple[tf.Tensor, object]:
         def gradient(upstream: tf.Tensor) -> tf.Tensor:
@@ -196,7 +196,7 @@ def _pool(cells: tf.Tensor, bins: _Bins, *, gathers: bool) -> tf.Tensor:
 
 
 def _gather(flat: tf.Tensor, bins: _Bins) -> tf.Tensor:
-    """Returns the sums [bins, C] of cells [N, C] with the bins' weights."""
+    """Returns the weighted sums [bins, C] of cells [N, C]."""
     total = None
     for tap in range(bins.cells.shape[0]):
         values = tf.cast(tf.gather(flat, tf.reshape(bins.cells[tap], [-1])), tf.float32)
@@ -206,10 +206,10 @@ def _gather(flat: tf.Tensor, bins: _Bins) -> tf.Tensor:
 
 
 def _scatter(values: tf.Tensor, bins: _Bins, count: tf.Tensor) -> tf.Tensor:
-    """Returns the sums [count, C] that each cell gets of the bins' values [bins, C], by their weights."""
+    """Scatters the bins' values [bins, C] to the cells, by their weights; returns the sums [count, C]."""
     values = tf.cast(values, tf.float32)
     total = tf.zeros([count, values.shape[1]])
-    # One tap after the other into the same buffer: all at once would take K times the values.
+    # One tap at a time into the same buffer: all taps at once would take K times the memory.
     for tap in range(bins.cells.shape[0]):
         weighted = values * tf.reshape(bins.weights[tap], [-1, 1])
         total = tf.tensor_scatter_nd_add(total, tf.reshape(bins.cells[tap], [-1, 1]), weighted)

@@ -10,7 +10,7 @@ _EXCLUDED = -1.0  # below all random keys
 
 
 class Slots(NamedTuple):
-    """A sample of each example's rows; positives come first, unused slots last.
+    """Sampled rows per example; positives come first, unused slots last.
 
     indices: int32 [B, S], indices of rows; 0 for unused slots.
     positive: bool [B, S], the row is a positive.
@@ -23,7 +23,7 @@ class Slots(NamedTuple):
 
 
 def max_positives(count: int, positive_fraction: float) -> int:
-    """Returns how many of `count` slots positives may fill; these are the first ones."""
+    """Returns the max number of positives in `count` slots; positives fill the first slots."""
     return int(count * positive_fraction + 1e-6)  # 100 * 0.29 is below 29
 
 
@@ -32,20 +32,20 @@ def sample_balanced(
 ) -> Slots:
     """Samples rows of each example at random, without repetition.
 
-    Positives fill at most `count * positive_fraction` slots, and negatives as many of the
-    others as there are negatives.  Each subset of the positives is as likely as each other
-    of its size, and so with the negatives.
+    Positives fill at most `count * positive_fraction` slots; negatives fill the remaining slots,
+    as far as there are negatives.  All subsets of the positives of one size are equally likely,
+    and all subsets of the negatives.
 
-    The choice depends on the example's position in the update's batch, not on the number of
+    The sample depends on the example's position in the update's batch, not on the number of
     replicas or micro-batches.
 
     Args:
         positive: bool [B, A].
-        negative: bool [B, A], never True with `positive`; rows that are neither are left out.
+        negative: bool [B, A], never True with `positive`; rows that are neither are not sampled.
         count: S, number of slots.
         positive_fraction: max fraction of positives, 0 <= fraction <= 1.
         seed: int32 [2], seed of this training step.
-        index: see `own_random_bits`.
+        index: index of the use; uses in one step draw independently.
     """
     bits = own_random_bits(tf.shape(positive)[0], [positive.shape[1]], seed=seed, index=index)
     # 24 bits are exact in float32.  XLA's top-k of integers is much slower than of floats.

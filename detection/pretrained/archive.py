@@ -1,4 +1,4 @@
-"""Downloads an archive and unpacks it, with the checks that a file of the network needs."""
+"""Downloads and unpacks an archive, with integrity and safety checks."""
 
 import base64
 import hashlib
@@ -20,20 +20,20 @@ OFFLINE_VARIABLE = "COCOFLOW_OFFLINE"
 _TIMEOUT = 15.0  # seconds to connect, and between two packets
 _BLOCK = 1 << 20
 _LOG_SECONDS = 5.0
-_MAX_UNPACKED = 8 << 30  # bytes; far more than any published detector has
-# Cloud Storage then sends what it stores, which its checksum is of, and does not unpack it on the way.
+_MAX_UNPACKED = 8 << 30  # bytes; far more than any published detector
+# Makes Cloud Storage send the stored bytes, which its checksum refers to, without decompressing them.
 _HEADERS = {"Accept-Encoding": "gzip"}
 
 _LOGGER = logging.getLogger("cocoflow.weights")
 
 
 def is_offline() -> bool:
-    """Returns True if the environment forbids to fetch anything."""
+    """Returns whether the environment forbids downloads."""
     return os.environ.get(OFFLINE_VARIABLE, "") not in ("", "0")
 
 
 class UnreachableError(DataError):
-    """No connection to a server; a further download would fail, too."""
+    """No connection to a server; further downloads would fail, too."""
 
 
 def fetch(url: str, file: Path) -> str:
@@ -48,7 +48,7 @@ def fetch(url: str, file: Path) -> str:
 
     Raises:
         UnreachableError: no connection, or it was lost.
-        DataError: the server refuses, or the content is not that of its length and MD5.
+        DataError: the server refuses, or the content does not match its length or MD5.
     """
     sha256, md5 = hashlib.sha256(), hashlib.md5(usedforsecurity=False)
     size, logged = 0, time.monotonic()
@@ -65,9 +65,9 @@ def fetch(url: str, file: Path) -> str:
                 _LOGGER.info("fetched %.0f%s MB", size / 1e6, f" of {length / 1e6:.0f}" if length else "")
         expected = _md5(response)
     if length and size != length:
-        raise UnreachableError(f"{url}: the connection ended after {size} of {length} bytes. Repeat the command.")
+        raise UnreachableError(f"{url}: the connection ended after {size} of {length} bytes. Rerun the command.")
     if expected is not None and md5.digest() != expected:
-        raise DataError(f"{url}: damaged on the way: its MD5 is not the server's. Repeat the command.")
+        raise DataError(f"{url}: damaged in transfer: its MD5 differs from the server's. Rerun the command.")
     return sha256.hexdigest()
 
 
@@ -76,7 +76,7 @@ def _open(url: str) -> http.client.HTTPResponse:
         response = urllib.request.urlopen(urllib.request.Request(url, headers=_HEADERS), timeout=_TIMEOUT)
     except urllib.error.HTTPError as error:
         error.close()
-        raise DataError(f"{url}: the server answers {error.code} {error.reason}.") from None
+        raise DataError(f"{url}: the server responded {error.code} {error.reason}.") from None
     except (OSError, http.client.HTTPException) as error:
         raise UnreachableError(f"{url}: no connection: {getattr(error, 'reason', error)}.") from None
     assert isinstance(response, http.client.HTTPResponse)
@@ -88,11 +88,11 @@ def _blocks(response: http.client.HTTPResponse, url: str) -> Iterator[bytes]:
         while block := response.read(_BLOCK):
             yield block
     except (OSError, http.client.HTTPException) as error:
-        raise UnreachableError(f"{url}: the connection was lost: {error}. Repeat the command.") from None
+        raise UnreachableError(f"{url}: the connection was lost: {error}. Rerun the command.") from None
 
 
 def _md5(response: http.client.HTTPResponse) -> bytes | None:
-    """Returns the MD5 that Cloud Storage sends along; None: it sends none."""
+    """Returns the MD5 in Cloud Storage's headers; None: there is none."""
     hashes = ",".join(response.headers.get_all("x-goog-hash") or []).split(",")
     encoded = next((one.strip().removeprefix("md5=") for one in hashes if one.strip().startswith("md5=")), None)
     return None if encoded is None else base64.b64decode(encoded)
@@ -103,12 +103,12 @@ def unpack(archive: Path, folder: Path, *, origin: str) -> None:
 
     Args:
         archive: local file, compressed or not.
-        folder: local folder to make.
+        folder: local folder to create.
         origin: origin of the archive, for messages.
 
     Raises:
-        DataError: it is no such archive, or has a member that is a link or a device, has a path that
-            leaves the folder, or is too large.
+        DataError: not such an archive, or a member is a link or a device, has a path outside of the
+            folder, or is too large.
     """
     folder.mkdir()
     try:
@@ -119,7 +119,7 @@ def unpack(archive: Path, folder: Path, *, origin: str) -> None:
                 _require_harmless(member, size, origin)
                 members.extract(member, folder, set_attrs=False, filter="data")
     except (tarfile.TarError, EOFError, zlib.error) as error:
-        raise DataError(f"{origin}: not a tar archive, or damaged: {error}. Fetch it again.") from None
+        raise DataError(f"{origin}: not a tar archive, or damaged: {error}. Download it again.") from None
 
 
 def _require_harmless(member: tarfile.TarInfo, size: int, origin: str) -> None:
@@ -127,9 +127,9 @@ def _require_harmless(member: tarfile.TarInfo, size: int, origin: str) -> None:
     if not (member.isreg() or member.isdir()):
         reason = "is neither a file nor a folder"
     elif path.is_absolute() or ".." in path.parts:
-        reason = "leaves the folder that it is unpacked in"
+        reason = "is outside of the destination folder"
     elif size > _MAX_UNPACKED:
         reason = f"makes it larger than {_MAX_UNPACKED >> 30} GiB"
     else:
         return
-    raise DataError(f"{origin}: refused: its member {member.name!r:.200} {reason}. Nothing of it was kept.")
+    raise DataError(f"{origin}: refused: its member {member.name!r:.200} {reason}. Nothing was unpacked.")

@@ -16,10 +16,10 @@ from schemas.errors import CocoflowError, ConfigError
 from schemas.quoting import one_line
 
 AUTO, NONE = "auto", "none"
-CHOICES = (NONE, IMAGENET, COCO)  # what `auto` becomes
+CHOICES = (NONE, IMAGENET, COCO)  # possible results of `auto`
 _INDEX = ".index"
-_KEY = re.compile(r"^model\.\w+ = '?\w+'?: ")  # how messages name the key behind them
-# Fields of a detector's config class without which published weights are those of another network.
+_KEY = re.compile(r"^model\.\w+ = '?\w+'?: ")  # key at the start of messages
+# Fields of a detector's config class that published weights depend on.
 _NETWORK_FIELDS = (
     "backbone",
     "efficientnet_layout",
@@ -43,10 +43,10 @@ _LOGGER = logging.getLogger("cocoflow.trainer")
 
 
 class InitialWeights(NamedTuple):
-    """Weights that a training starts from, as the detailed keys name them.
+    """Weights that a training starts from, as values of the detailed keys.
 
-    backbone_weights: see `load_imagenet_weights`.
-    checkpoint: see `locate_weights`.
+    backbone_weights: `imagenet` or a file.
+    checkpoint: path of weights.
     """
 
     backbone_weights: str | None
@@ -54,9 +54,9 @@ class InitialWeights(NamedTuple):
 
 
 def configured_weights(config: Config) -> InitialWeights:
-    """Returns the paths and names in a configuration, without those that have to be fetched first.
+    """Returns the paths and names in a configuration, except weights that must be downloaded first.
 
-    The published detector, and what `auto` finds, are left out.
+    These are the published detector, and the results of `auto`.
     """
     weights = config.model.weights
     if weights in (AUTO, NONE, COCO):
@@ -67,14 +67,14 @@ def configured_weights(config: Config) -> InitialWeights:
 
 
 def initial_weights(config: Config) -> InitialWeights:
-    """Returns the weights to start from; fetches the published detector if need be.
+    """Returns the weights to start from; downloads the published detector if needed.
 
     Args:
-        config: configuration whose `model.weights` is resolved; `auto` means the detailed keys alone.
+        config: configuration with a resolved `model.weights`; `auto` stands for the detailed keys only.
 
     Raises:
         ConfigError: `coco` for a detector that is not published.
-        DataError: see `find_detector`.
+        DataError: the published detector is not in the cache and cannot be downloaded.
     """
     if config.model.weights == COCO:
         return InitialWeights(None, _find_coco(config, fetches=config.model.fetch_weights))
@@ -82,7 +82,7 @@ def initial_weights(config: Config) -> InitialWeights:
 
 
 def choose_weights(config: Config) -> str:
-    """Finds the best published weights that can be had; logs them, and why better ones cannot.
+    """Finds the best available published weights; logs them, and why better ones are not available.
 
     Args:
         config: configuration without detailed keys.
@@ -95,7 +95,7 @@ def choose_weights(config: Config) -> str:
         try:
             found = find(config, fetches=fetches)
         except CocoflowError as error:
-            # Without a connection, a second attempt would only cost the same time again.
+            # Without a connection, a second attempt would take the same time again.
             fetches = fetches and not isinstance(error, UnreachableError)
             reasons.append(f"not {name}: {_short(error)}")
         else:
@@ -110,7 +110,7 @@ def _log(name: str, found: str, reasons: Sequence[str]) -> None:
 
 
 def _short(error: Exception) -> str:
-    """Returns the first sentence of a message, without the key that it begins with: here the user set none."""
+    """Returns the first sentence of a message, without its key, which the user has not set here."""
     return _KEY.sub("", one_line(str(error))).partition(". ")[0].rstrip(".")
 
 
@@ -118,22 +118,22 @@ def _find_coco(config: Config, *, fetches: bool) -> str:
     """Returns the model folder of the published detector.
 
     Raises:
-        ConfigError: it is not published, or the configuration makes another network of it.
-        DataError: see `find_detector`.
+        ConfigError: the detector is not published, or the configuration changes its network.
+        DataError: it is not in the cache and cannot be downloaded.
     """
     model = config.model
     publication = COCO_DETECTORS.get(model.name)
     if publication is None:
         raise ConfigError(
-            f"model.weights = {COCO}: no weights of {model.name} are published. Detectors that have: "
+            f"model.weights = {COCO}: {model.name} has no published weights. Detectors with weights: "
             f"{', '.join(COCO_DETECTORS)}."
         )
     ours, theirs = detector_config(model.name, overrides=model.overrides), detector_config(model.name)
     changed = [field for field in _NETWORK_FIELDS if getattr(ours, field) != getattr(theirs, field)]
     if changed:
         raise ConfigError(
-            f"model.weights = {COCO}: model.overrides changes {', '.join(changed)}, and the published {model.name} is "
-            "another network. Load what fits: set train.init.checkpoint to its folder, and train.init.skip_mismatch."
+            f"model.weights = {COCO}: model.overrides changes {', '.join(changed)}, so the published {model.name} is "
+            "another network. To load what fits, set train.init.checkpoint to its folder, and train.init.skip_mismatch."
         )
     return find_detector(publication, cache_folder(model.weights_cache), fetches=fetches)
 
@@ -143,7 +143,7 @@ def _find_imagenet(config: Config, *, fetches: bool) -> str:
 
     Raises:
         ConfigError: no weights for this backbone or its layout.
-        DataError: they cannot be had.
+        DataError: the weights are not available.
     """
     model = config.model
     preset = detector_config(model.name, overrides=model.overrides)

@@ -25,7 +25,7 @@ _LOGGER = logging.getLogger("cocoflow.weights")
 
 
 def cache_folder(configured: str | None) -> str:
-    """Returns the folder of fetched detectors.
+    """Returns the folder of downloaded detectors.
 
     Args:
         configured: `model.weights_cache`.
@@ -39,21 +39,21 @@ def cache_folder(configured: str | None) -> str:
 
 
 def cached_detector(name: str, cache: str) -> str | None:
-    """Returns the model folder of a fetched detector; None: it is not in the cache."""
+    """Returns the model folder of a downloaded detector; None: not in the cache."""
     folder = join(cache, name)
     return folder if is_file(join(folder, MODEL_INDEX)) else None
 
 
 def find_detector(publication: Publication, cache: str, *, fetches: bool) -> str:
-    """Returns the model folder of a published detector, which is fetched if it is not in the cache.
+    """Returns the model folder of a published detector; downloads it if it is not in the cache.
 
     Args:
         publication: entry of `COCO_DETECTORS`.
-        cache: see `cache_folder`.
+        cache: result of `cache_folder`.
         fetches: whether the network may be used.
 
     Raises:
-        DataError: it is not in the cache and cannot be fetched, or is no checkpoint of this detector.
+        DataError: not in the cache, and cannot be downloaded or imported.
     """
     folder = cached_detector(publication.name, cache)
     if folder is not None:
@@ -65,16 +65,16 @@ def find_detector(publication: Publication, cache: str, *, fetches: bool) -> str
     try:
         _fetch(publication, folder)
     except DataError:
-        # Another process may have fetched it meanwhile.
+        # Another process may have downloaded it meanwhile.
         if cached_detector(publication.name, cache) is None:
             raise
     return folder
 
 
 def _fetch(publication: Publication, folder: str) -> None:
-    """Downloads, checks and imports a detector; the folder appears when it is complete."""
+    """Downloads, checks and imports a detector; creates its folder atomically."""
     with new_directory(folder, last=[MODEL_INDEX]) as new:
-        # Beside the result: the cache's disk has the room, and a killed process leaves nothing elsewhere.
+        # Beside the result, on the cache's disk, so that a killed process leaves nothing elsewhere.
         work = new / _WORK
         work.mkdir()
         digest = fetch(publication.origin, work / "archive")
@@ -94,7 +94,7 @@ def _fetch(publication: Publication, folder: str) -> None:
 def _import(unpacked: Path, publication: Publication) -> ImportedModel:
     folders = sorted({file.parent for file in unpacked.rglob("*.index")})
     if len(folders) != 1:
-        raise DataError(f"{publication.origin}: has {len(folders)} folders with a checkpoint; one is expected.")
+        raise DataError(f"{publication.origin}: has {len(folders)} folders with a checkpoint; expected one.")
     config = load_config(None, [f"model.name={publication.name}"])
     try:
         return import_model(AUTOML, folders[0], config)
@@ -103,13 +103,13 @@ def _import(unpacked: Path, publication: Publication) -> ImportedModel:
 
 
 def read_origin(checkpoint: str) -> dict[str, Any] | None:
-    """Returns the origin of fetched weights.
+    """Returns the origin of downloaded weights.
 
     Args:
         checkpoint: prefix of a checkpoint's files in a model folder.
 
     Returns:
-        Content of `ORIGIN_JSON`; None: the weights were not fetched.
+        Content of `ORIGIN_JSON`; None: the weights were not downloaded.
     """
     path = join(parent(parent(checkpoint)), ORIGIN_JSON)
     content = read_json(path) if is_file(path) else None

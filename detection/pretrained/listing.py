@@ -1,4 +1,4 @@
-"""`weights`: lists and fetches published weights."""
+"""`weights`: lists and downloads published weights."""
 
 import difflib
 from collections.abc import Sequence
@@ -13,16 +13,16 @@ from detection.pretrained.imagenet import available_file, find_weights_file
 from detection.pretrained.publications import COCO_DETECTORS, IMAGENET, IMAGENET_BACKBONES, Publication
 from schemas.errors import ConfigError
 
-_NO_WRAP = 10_000  # columns: paths stay whole
+_NO_WRAP = 10_000  # columns, so that paths are not wrapped
 
 
 class Entry(NamedTuple):
-    """Published weights, and their place on this machine.
+    """Published weights, and their location on this machine.
 
     Attributes:
         publication: name, origin and licence.
-        detectors: detectors that can start from them.
-        place: model folder or file; None: not fetched or installed.
+        detectors: detectors that can start from these weights.
+        place: model folder or file; None: not downloaded or installed.
     """
 
     publication: Publication
@@ -36,11 +36,11 @@ class Entry(NamedTuple):
 
 
 def find_weights(names: Sequence[str], cache: str | None) -> list[Entry]:
-    """Finds published weights, and which of them are on this machine.
+    """Finds published weights, and whether they are on this machine.
 
     Args:
         names: detectors and backbones; empty: all.
-        cache: see `cache_folder`.
+        cache: `model.weights_cache`; None: the default.
 
     Raises:
         ConfigError: an unknown name.
@@ -60,15 +60,15 @@ def find_weights(names: Sequence[str], cache: str | None) -> list[Entry]:
 
 
 def fetch_weights(names: Sequence[str], cache: str | None) -> list[str]:
-    """Fetches published weights that are not on this machine; returns their places.
+    """Downloads published weights that are not on this machine; returns their locations.
 
     Args:
         names: detectors, which go to the cache, and backbones, which go to Keras' cache.
-        cache: see `cache_folder`.
+        cache: `model.weights_cache`; None: the default.
 
     Raises:
         ConfigError: an unknown name, or a package that is not installed.
-        DataError: see `find_detector` and `find_weights_file`.
+        DataError: weights cannot be downloaded.
     """
     folder = cache_folder(cache)
     return [
@@ -84,7 +84,7 @@ def _publications(names: Sequence[str]) -> list[Publication]:
     for name in names:
         if name not in known:
             nearest = difflib.get_close_matches(name, known, 1, 0.0)[0]
-            raise ConfigError(f"weights: no published weights of the name {name!r}. The nearest is {nearest}.")
+            raise ConfigError(f"weights: no published weights named {name!r}. The nearest is {nearest}.")
     return [known[name] for name in names or known]
 
 

@@ -1,4 +1,4 @@
-"""Weights that others publish: names, origins, licences."""
+"""Weights published by others: names, origins, licences."""
 
 from typing import Any, NamedTuple
 
@@ -15,9 +15,9 @@ class Publication(NamedTuple):
     Attributes:
         name: detector (`coco`) or backbone (`imagenet`).
         weights: `coco` or `imagenet`, the value of `model.weights`.
-        origin: URL of the archive, or program or package that brings the file.
+        origin: URL of the archive, or program or package with the file.
         licence: SPDX identifier.
-        megabytes: rounded size of the download; None: the publisher does not say.
+        megabytes: rounded size of the download; None: unknown.
     """
 
     name: str

@@ -1,8 +1,8 @@
-"""Reading tensors from files of PyTorch's first format, without PyTorch.
+"""Reads tensors from files of PyTorch's first format, without PyTorch.
 
-`torch.save` wrote it before version 1.6: five pickles (magic number, protocol, system, the
+`torch.save` wrote this format before version 1.6: five pickles (magic number, protocol, system, the
 object, list of storage keys), then per key an int64 count and the numbers, little-endian.
-A pickle can call any function, so that the names it may use are limited to those below.
+A pickle can call any function, so only the names below are allowed.
 """
 
 import math
@@ -20,14 +20,14 @@ from schemas.errors import DataError
 
 _MAGIC_NUMBER = 0x1950A86A20F9469CFC6C
 _PROTOCOL = 1001
-_ZIP = b"PK\x03\x04"  # begins PyTorch's later format
+_ZIP = b"PK\x03\x04"  # start of PyTorch's later format
 _DTYPES = {"FloatStorage": np.dtype("<f4"), "LongStorage": np.dtype("<i8")}
 
 Tensors = Mapping[str, npt.NDArray[Any]]
 
 
 class _Storage(NamedTuple):
-    """Numbers of one or more tensors, which follow the pickles."""
+    """Numbers of one or more tensors, stored after the pickles."""
 
     key: str
     dtype: np.dtype[Any]
@@ -35,7 +35,7 @@ class _Storage(NamedTuple):
 
 
 class _Tensor(NamedTuple):
-    """View of a storage; offset and strides count numbers, not bytes."""
+    """View of a storage; offset and strides are in numbers, not bytes."""
 
     storage: _Storage
     offset: int
@@ -44,21 +44,21 @@ class _Tensor(NamedTuple):
 
 
 class _FormatError(Exception):
-    """A file that is not of this format, or that needs more than tensors."""
+    """The file has another format, or contains more than tensors."""
 
 
 class _Unpickler(pickle.Unpickler):
-    """Builds dictionaries of tensors, and nothing else."""
+    """Unpickles dictionaries of tensors, and nothing else."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """Resolves the names that a state dictionary needs; refuses every other."""
+        """Resolves the names in a state dictionary; refuses all others."""
         if (module, name) == ("collections", "OrderedDict"):
             return OrderedDict
         if (module, name) == ("torch._utils", "_rebuild_tensor_v2"):
             return _rebuild_tensor
         if module == "torch" and name in _DTYPES:
             return _DTYPES[name]
-        raise _FormatError(f"it asks for {module}.{name}, which is no part of a dictionary of tensors")
+        raise _FormatError(f"it uses {module}.{name}, which is not part of a dictionary of tensors")
 
     def persistent_load(self, pid: Any) -> _Storage:
         """Resolves a reference to a storage: ('storage', type, key, device, count, view)."""
@@ -73,7 +73,7 @@ def _rebuild_tensor(storage: Any, offset: Any, shape: Any, strides: Any, *_other
     last = tensor.offset + sum((side - 1) * stride for side, stride in zip(tensor.shape, tensor.strides, strict=True))
     within = isinstance(storage, _Storage) and last < storage.length and math.prod(tensor.shape) <= storage.length
     if not within or min((tensor.offset, *tensor.strides)) < 0 or min(tensor.shape, default=1) < 1:
-        raise _FormatError(f"a tensor of shape {tensor.shape} does not lie in its storage")
+        raise _FormatError(f"a tensor of shape {tensor.shape} exceeds its storage")
     return tensor
 
 
@@ -87,14 +87,14 @@ def read_tensors(path: Path) -> Tensors:
         Arrays, float32 or int64, by name.
 
     Raises:
-        DataError: the file cannot be read, is of another format, incomplete, or holds anything but tensors.
+        DataError: the file cannot be read, has another format, is incomplete, or contains more than tensors.
     """
     try:
         with path.open("rb") as file:
             return _read(file)
     except _FormatError as error:
         raise DataError(f"{path}: not a state dictionary in PyTorch's first format: {error}.") from None
-    # Unpickling raises all kinds of errors for bytes that are no pickle.
+    # Unpickling raises errors of many types for bytes that are not a pickle.
     except Exception as error:
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise DataError(f"{path}: cannot be read as PyTorch's first format: {reason}. Copy it again.") from error
@@ -103,17 +103,17 @@ def read_tensors(path: Path) -> Tensors:
 def _read(file: BinaryIO) -> Tensors:
     if file.read(len(_ZIP)) == _ZIP:
         raise _FormatError(
-            "it is of the format of PyTorch 1.6 and later; save it there with _use_new_zipfile_serialization=False"
+            "it has the format of PyTorch 1.6 and later; save it there with _use_new_zipfile_serialization=False"
         )
     file.seek(0)
     if _Unpickler(file).load() != _MAGIC_NUMBER or _Unpickler(file).load() != _PROTOCOL:
-        raise _FormatError("its magic number or protocol is another")
+        raise _FormatError("its magic number or protocol differs")
     system = _Unpickler(file).load()
     if system["little_endian"] is not True:
         raise _FormatError("it was written on a big-endian machine")
     tensors = _Unpickler(file).load()
     if not isinstance(tensors, dict) or not all(isinstance(value, _Tensor) for value in tensors.values()):
-        raise _FormatError("it holds more than tensors by name")
+        raise _FormatError("it contains more than tensors by name")
     keys = _Unpickler(file).load()
     storages = {value.storage.key: value.storage for value in tensors.values()}
     numbers = {key: _numbers(file, storages.get(key), key) for key in keys}

@@ -11,16 +11,16 @@ _GREY = (176, 176, 176)
 
 
 class Status(NamedTuple):
-    """Status of a ground-truth box or a detection, in words, and how its box is drawn.
+    """Status of a ground-truth box or a detection as text, and the style of its box.
 
-    Both colours and dashes differ, so that either alone is enough.
+    Colours and dashes both differ, so either is sufficient.
     """
 
     words: str
     style: LineStyle
 
 
-# By `Box.status`; those of ground truth first.
+# By `Box.status`; statuses of ground truth first.
 STATUSES: Mapping[str, Status] = {
     "matched": Status("matched", LineStyle((0, 163, 108))),
     "Miss": Status("FN", LineStyle((255, 59, 48), (6, 3))),
@@ -38,7 +38,7 @@ DETECTION_STATUSES = tuple(status for status in STATUSES if status not in GROUND
 
 
 class StyledBox(NamedTuple):
-    """A box to draw: x, y, width, height in pixels of the image, its status, the text of its tag, its mask as RLE."""
+    """A box to draw: x, y, width, height in pixels of the image, status, text of its tag, mask as RLE."""
 
     bbox: Sequence[float]
     status: str
@@ -47,19 +47,19 @@ class StyledBox(NamedTuple):
 
 
 def ground_truth_boxes(result: ImageResult, names: Mapping[int, str]) -> list[StyledBox]:
-    """The ground truth, false negatives first."""
+    """Returns the boxes of the ground truth, false negatives first."""
     ordered = sorted(result.ground_truth, key=lambda box: box.status != "Miss")
     return [StyledBox(box.bbox, box.status, category_name(box.category_id, names), box.mask) for box in ordered]
 
 
 def detection_boxes(result: ImageResult, names: Mapping[int, str]) -> list[StyledBox]:
-    """The detections, false positives first, and within each group those with the highest score first."""
+    """Returns the boxes of the detections, false positives first, by descending score within each group."""
     ordered = sorted(result.detections, key=lambda box: (box.status not in ERROR_TYPES, -(box.score or 0.0)))
     return [StyledBox(box.bbox, box.status, _detection_text(box, names), box.mask) for box in ordered]
 
 
 def category_name(category_id: int, names: Mapping[int, str]) -> str:
-    """A category's name, short and clean enough to be shown, or where it has none, its id."""
+    """Returns a category's name in a form for display, or its id if it has no name."""
     return shown_name(names.get(category_id) or f"category {category_id}")
 
 

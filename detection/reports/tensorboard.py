@@ -1,7 +1,7 @@
 """TensorBoard summaries of an evaluation: scalars, and pictures of detections beside ground truth.
 
-Scalars and pictures have the names that the TF Object Detection API gave them
-(`metrics/coco_tools.py`, `model_lib_v2.py`), so that old and new runs share a chart.
+Scalars and pictures have the names of the TF Object Detection API (`metrics/coco_tools.py`,
+`model_lib_v2.py`), so that old and new runs share a chart.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -41,7 +41,7 @@ def write_scalars_and_images(
     Args:
         logdir: folder of event files; created if missing.
         step: training step of the model.
-        metrics: name -> value, such as AP; -1 where undefined.
+        metrics: name -> value, such as AP; -1 if undefined.
         iou_type: `bbox`, `segm` or `keypoints`.
         max_dets: max detections per image, ascending.
         per_category: category name -> AP.
@@ -81,9 +81,9 @@ def write_evaluation(
     Args:
         logdir: folder of event files; created if missing.
         step: training step of the model.
-        metrics: metrics on all images by each IoU type.
-        losses: see `write_scalars_and_images`.
-        pictures: see `draw_image_results`.
+        metrics: metrics on all images, per IoU type.
+        losses: loss term -> mean, and their sum as `TOTAL_LOSS`.
+        pictures: pictures from `draw_image_results`.
 
     Raises:
         DataError: the folder cannot be written.
@@ -108,13 +108,13 @@ def draw_image_results(
     *,
     max_boxes: int,
 ) -> list[Picture]:
-    """Pictures of `side_by_side`, one per image.
+    """Draws `side_by_side` pictures, one per image.
 
     Args:
         results: the images.
-        image_of: returns the image of an id; None: it cannot be decoded, and is left out.
+        image_of: returns the image of an id; None: skip the image, as it cannot be decoded.
         names: category id -> name.
-        max_boxes: see `side_by_side`.
+        max_boxes: max detections to draw, those with the highest scores; None: all.
     """
     pictures = ((result, image_of(result.image_id)) for result in results)
     return [
@@ -127,13 +127,13 @@ def draw_image_results(
 def side_by_side(
     image: Picture, result: ImageResult, names: Mapping[int, str], *, max_boxes: int | None = None
 ) -> Picture:
-    """Draws detections on the left and ground truth on the right, as the TF Object Detection API, styled by status.
+    """Draws detections on the left and ground truth on the right, as in the TF Object Detection API, styled by status.
 
     Args:
         image: uint8 [H, W, 3], RGB, of any scale.
         result: its ground truth and detections.
         names: category id -> name.
-        max_boxes: max detections drawn, those of the highest scores; None: all.
+        max_boxes: max detections to draw, those with the highest scores; None: all.
 
     Returns:
         uint8 [h, w, 3], each panel at most 640 pixels on its longer side.
@@ -149,7 +149,7 @@ def side_by_side(
 
 
 def _panel(image: Picture, boxes: Sequence[StyledBox], to_image: float, scale: float) -> Picture:
-    # The last box drawn lies on top and has its tag placed first: errors come first in `boxes`.
+    # The last box drawn is on top and has its tag placed first: errors come first in `boxes`.
     ordered = list(reversed(boxes))
     return draw_detections(
         image,

@@ -1,1 +1,1 @@
-"""Training: `train.py` tells the whole story, `build_*.py` build its parts from the config."""
+"""Training: `train.py` runs it, `build_*.py` build its parts from the config."""

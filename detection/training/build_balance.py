@@ -1,4 +1,4 @@
-"""Builds what balances the classes of a training run from the config: repeat factors and class weights."""
+"""Builds the class balance of a training run from the config: repeat factors and class weights."""
 
 import difflib
 import logging
@@ -21,8 +21,8 @@ _EXPONENTS = {"inverse_frequency": 1.0, "inverse_sqrt_frequency": 0.5}
 class ClassBalance(NamedTuple):
     """Repeat factors and class weights of a run.
 
-    repeat_factors: float64 [N], see `RecordOrder`; None: each record once per epoch.
-    class_weights: float32 [C], see `InputOptions`; None: no weights.
+    repeat_factors: float64 [N], expected repeats of each record per epoch, >= 1; None: each record once.
+    class_weights: float32 [C], loss weights of the objects of each class; None: no weights.
     epoch_size: number of images per epoch.
     """
 
@@ -34,7 +34,7 @@ class ClassBalance(NamedTuple):
 def balance_from_config(
     train_config: TrainConfig, reader: RecordReader, categories: Sequence[Mapping[str, Any]]
 ) -> ClassBalance:
-    """Builds the balance of the classes; reads the classes of all records only if it depends on them.
+    """Builds the class balance; reads all records only if the balance depends on their classes.
 
     Args:
         train_config: the section `train`.
@@ -42,8 +42,8 @@ def balance_from_config(
         categories: COCO categories, in the order of the network's classes.
 
     Raises:
-        ConfigError: see `named_class_weights`.
-        DataError: see `read_classes`.
+        ConfigError: `train.class_weights` names an unknown category.
+        DataError: a record cannot be read.
     """
     sampling, kind = train_config.sampling, train_config.class_weights
     weights, factors = named_class_weights(train_config, categories), None
@@ -61,10 +61,10 @@ def balance_from_config(
 def named_class_weights(
     train_config: TrainConfig, categories: Sequence[Mapping[str, Any]]
 ) -> npt.NDArray[np.float32] | None:
-    """Returns the class weights that the config specifies by name, float32 [C]; None: it specifies none.
+    """Returns the class weights that the config specifies by name, float32 [C]; None: no weights by name.
 
     Raises:
-        ConfigError: there is no category of such a name.
+        ConfigError: unknown category name.
     """
     by_name = train_config.class_weights
     if not isinstance(by_name, dict):
@@ -90,11 +90,11 @@ def _log(balance: ClassBalance, categories: Sequence[Mapping[str, Any]]) -> None
             balance.epoch_size,
         )
     if weights is not None:
-        least, most = int(weights.argmin()), int(weights.argmax())
+        low, high = int(weights.argmin()), int(weights.argmax())
         _LOGGER.info(
             "train.class_weights: from %.3g (%s) to %.3g (%s)",
-            weights[least],
-            categories[least]["name"],
-            weights[most],
-            categories[most]["name"],
+            weights[low],
+            categories[low]["name"],
+            weights[high],
+            categories[high]["name"],
         )

@@ -28,7 +28,7 @@ from schemas.errors import ConfigError, DataError
 
 
 class _Seed(IntEnum):
-    """Seed numbers of the augmentations; a number keeps its meaning, so that resumed runs draw the same."""
+    """Seeds of the augmentations; the numbers never change, so that resumed runs draw the same values."""
 
     MOSAIC = 1
     MIXUP = 2
@@ -49,30 +49,30 @@ def input_options_from_config(
     """Builds the options that turn records into training examples for `model`.
 
     Args:
-        config: its sections `model` and `train`.
-        model: tells the input size, and whether masks, keypoints and crowds are needed.
+        config: configuration of the run; uses the sections `model` and `train`.
+        model: detector to train; determines the input size and the use of masks, keypoints and crowds.
         categories: COCO categories, in the order of the network's classes.
-        class_weights: see `InputOptions`.
+        class_weights: float32 [C], loss weights of the objects of each class; None: no weights.
 
     Raises:
         ConfigError: the detector needs keypoints that the categories do not have, or that
-            cannot be mirrored; or crowds are to be ignored, or classes weighted, which it cannot do.
+            cannot be mirrored; or it does not support ignored crowds or class weights.
     """
     train_config = config.train
     keypoints = num_keypoints(categories) if model.takes_keypoints else 0
     if model.takes_keypoints and not keypoints:
         raise ConfigError(
-            f"model.name = {config.model.name}: it learns keypoints, but no category has any. "
+            f"model.name = {config.model.name} learns keypoints, but no category has keypoints. "
             "Train on a data set whose categories name their keypoints, or choose another detector."
         )
     if train_config.crowds == "ignore" and not model.takes_crowds:
         raise ConfigError(
-            f"train.crowds = ignore: {config.model.name} cannot leave crowds out of its losses. Set it to drop."
+            f"train.crowds = ignore: {config.model.name} does not support ignored crowds. Set train.crowds=drop."
         )
     if train_config.class_weights is not None and not model.takes_weights:
         raise ConfigError(
-            f"train.class_weights: {config.model.name} cannot weight its losses. Remove it, or balance the classes by "
-            "train.sampling.name=repeat_factor."
+            f"train.class_weights: {config.model.name} does not support weighted losses. Remove the key, or balance "
+            "the classes with train.sampling.name=repeat_factor."
         )
     augment_config = train_config.augment
     return InputOptions(
@@ -95,9 +95,9 @@ def input_options_from_config(
 
 
 def require_masks(model: Detector, reader: RecordReader) -> None:
-    """Requires that some object has a mask if the detector learns masks; reads records until it finds one.
+    """Requires at least one mask if the detector learns masks; reads records until it finds one.
 
-    Objects without a mask are left out of the training, so without any, nothing would be learned.
+    Training skips objects without a mask, so the detector would learn nothing without masks.
 
     Args:
         model: detector to train.
@@ -117,13 +117,13 @@ def require_masks(model: Detector, reader: RecordReader) -> None:
     if without:
         raise DataError(
             f"model.name = {model.name} learns masks, but no object in the {len(reader)} training records has a mask "
-            "(`segmentation` in the COCO file). Train on a data set with masks, or choose a detector of boxes; "
-            "a Mask R-CNN is one with --set model.overrides.include_mask=false."
+            "(`segmentation` in the COCO file). Train on a data set with masks, or choose a detector without masks, "
+            "for a Mask R-CNN with --set model.overrides.include_mask=false."
         )
 
 
 def _augmentations(augment_config: AugmentConfig) -> list[Augmentation]:
-    """Builds the augmentations that are on, in their order."""
+    """Builds the enabled augmentations, in order."""
     mosaic_config, grid_config = augment_config.mosaic, augment_config.grid_mask
     policy = augment_config.autoaugment
     steps = [
@@ -181,12 +181,12 @@ def batches_from_config(
         train_config: the run's configuration.
         reader: reader of the training records.
         options: result of `input_options_from_config`.
-        repeat_factors: see `ClassBalance`.
+        repeat_factors: float64 [N], expected repeats of each record per epoch; None: each record once.
         strategy: the run's strategy.
-        start_step: number of steps already done.
+        start_step: number of completed steps.
 
     Raises:
-        ConfigError: see `replica_batch_size`.
+        ConfigError: the global batch does not divide evenly among the replicas.
     """
 
     def batches_of_worker(context: tf.distribute.InputContext) -> tf.data.Dataset:
@@ -195,7 +195,7 @@ def batches_from_config(
             options,
             seed=train_config.seed,
             start_step=start_step,
-            # If data could end, the machines would ask each other before every step whether there is more.
+            # With finite data, the machines would synchronize before every step to check for the end.
             stop_step=None,
             batch_size=train_config.effective_batch_size // context.num_input_pipelines,
             replica_batch_size=replica_batch_size(train_config, strategy),
@@ -212,12 +212,12 @@ def replica_batch_size(train_config: TrainConfig, strategy: tf.distribute.Strate
     """Returns the number of images per update and replica.
 
     Raises:
-        ConfigError: the global batch does not divide among the replicas.
+        ConfigError: the global batch does not divide evenly among the replicas.
     """
     replicas = strategy.num_replicas_in_sync
     if train_config.fixed_batch_size % replicas:
         raise ConfigError(
-            f"train.batch_size = {train_config.batch_size} does not divide among {replicas} replicas. "
-            "It is the global batch: make it a multiple."
+            f"train.batch_size = {train_config.batch_size} does not divide evenly among {replicas} replicas. "
+            f"It is the global batch: set it to a multiple of {replicas}."
         )
     return train_config.effective_batch_size // replicas

@@ -1,4 +1,4 @@
-"""Builds what surrounds the training step from the config: callbacks, validation, the exported model."""
+"""Builds the callbacks, the validation and the exported model of a training run from the config."""
 
 import contextlib
 import functools
@@ -49,7 +49,7 @@ from schemas.config.config import Config
 from schemas.config.config_io import to_yaml
 from schemas.config.train.training import TrainConfig
 
-LOSS_BATCHES = 2  # of training images, on which a finished run's losses are compared
+LOSS_BATCHES = 2  # batches of training images for `check_inference_losses`
 
 
 @contextlib.contextmanager
@@ -63,14 +63,14 @@ def callbacks_from_config(
     output: Path,
     writes: bool,
 ) -> Iterator[Callbacks]:
-    """Builds the training callbacks of the block; at its end, a profile that is still recorded is written.
+    """Yields the training callbacks; on exit, writes a profile that is still being recorded.
 
     Args:
         train_config: the run's configuration.
         reader: reader of the training records.
-        options: those of the training input.
+        options: options of the training input.
         categories: COCO categories, in the order of the network's classes.
-        repeat_factors: see `ClassBalance`.
+        repeat_factors: float64 [N], expected repeats of each record per epoch; None: each record once.
         output: output folder of the run.
         writes: this process writes pictures and profiles.
     """
@@ -111,16 +111,17 @@ def validation_from_config(
     strategy: tf.distribute.Strategy,
     state: TrainState,
 ) -> Validation:
-    """Builds the evaluation inside a training run, which does nothing if `train.validation` is off.
+    """Builds the validation of a training run; it does nothing if `train.validation` is off.
 
     Args:
-        config: `train.validation`, and of `evaluate` the batch size, `losses` and what `analysis` says of pictures.
+        config: configuration of the run; uses `train.validation`, and `batch_size`, `losses` and `analysis` of
+            `evaluate`.
         reader: reader of the records to evaluate on; None: `train.validation` is off.
         categories: COCO categories, in the order of the detector's classes.
-        detector: returns a detector for the checkpoints' weights; see `inference_detector`.
+        detector: builds the detector that checkpoints are loaded into, outside of any strategy.
         output: output folder of the run.
-        strategy: the run's strategy; its processes share the images, on all their devices, and follow the chief.
-        state: the run's state, whose weights the processes other than the chief evaluate.
+        strategy: the run's strategy; all its processes and devices share the images.
+        state: the run's state; processes other than the chief evaluate its weights.
 
     Raises:
         DataError: the metric cannot be measured on the split, or a record cannot be evaluated.
@@ -159,7 +160,7 @@ def validation_from_config(
 def checkpoint_evaluator_from_config(
     config: Config, evaluate: DetectorEvaluator, *, folder: Path, logs: Path
 ) -> CheckpointEvaluator:
-    """Builds the evaluator of a run's checkpoints; see `CheckpointEvaluator`."""
+    """Builds the `CheckpointEvaluator` of a run."""
     chosen_on = ChosenOn(config.validation_split or TRAIN_SPLIT, evaluate.num_images, config.validation_metric)
     return CheckpointEvaluator(evaluate, folder=folder, logs=logs, chosen_on=chosen_on)
 
@@ -174,19 +175,19 @@ def detector_evaluator_from_config(
     share: Share = ALONE,
     load: Callable[[str], None] | None = None,
 ) -> DetectorEvaluator:
-    """Builds what computes a checkpoint's metrics and losses.
+    """Builds the evaluator that computes a checkpoint's metrics and losses.
 
     Args:
         config: the run's configuration.
         reader: reader of the records to evaluate on.
         categories: the run's COCO categories, in the order of the detector's classes.
         detector: detector of the configuration.
-        copies: see `DetectorEvaluator`.
-        share: see `ValidationSplit`.
-        load: see `DetectorEvaluator`.
+        copies: copies of the detector on the other devices of this process.
+        share: this process's share of the images.
+        load: sets the detector's weights, given the path of a checkpoint; None: load the checkpoint.
 
     Raises:
-        DataError: see `validation_from_config`.
+        DataError: the metric cannot be computed on the split, or a record cannot be evaluated.
     """
     batch_size = config.evaluate.batch_size
     split = ValidationSplit(
@@ -223,7 +224,7 @@ def detector_evaluator_from_config(
 
 
 def _copy_weights(state: TrainState, config: Config, detector: Detector) -> None:
-    """Sets a detector's weights to those of the state that are exported, as `load_weights` from its checkpoint does."""
+    """Copies the exported weights (EMA or raw) of the state to a detector, like `load_weights` from a checkpoint."""
     weights = variables_by_path(state.model.variables)
     if state.ema is not None and config.train.ema.exported_weights == "ema":
         weights |= state.ema.weights
@@ -232,14 +233,14 @@ def _copy_weights(state: TrainState, config: Config, detector: Detector) -> None
 
 
 def inference_detector(config: Config, num_classes: int) -> Detector:
-    """Builds a detector, outside of any strategy, that a checkpoint's weights are loaded into."""
+    """Builds a detector for the weights of checkpoints; call it outside of any strategy."""
     return detector_from_config(config.model, num_classes=num_classes, precision=config.train.precision)
 
 
 def detector_copies(config: Config, num_classes: int, *, strategy: tf.distribute.Strategy) -> list[Detector]:
-    """Builds `inference_detector` once more on each device of this process but the first; none for TPUs."""
+    """Builds an `inference_detector` on each device of this process except the first; none for TPUs."""
     copies: list[Detector] = []
-    if isinstance(strategy, tf.distribute.TPUStrategy):  # images are decoded, and RLEs made, on the host
+    if isinstance(strategy, tf.distribute.TPUStrategy):  # images are decoded, and RLEs encoded, on the host
         return copies
     for device in strategy.extended.worker_devices[1:]:
         with tf.device(device):
@@ -258,19 +259,19 @@ def check_inference_losses(
     detector: Detector,
     path: str,
 ) -> None:
-    """Warns if a finished run's model detects less than its training losses promise, and says why.
+    """Logs a warning, with the cause, if the trained model has much higher losses in inference than in training.
 
-    Compares the losses of the last checkpoint on LOSS_BATCHES batches of training images, each as large as one
-    replica's; see `detection.training.validation.inference_gap`.  Writes them to TensorBoard, under `final_loss`.
+    Computes the losses of the last checkpoint in training and inference mode on LOSS_BATCHES batches of training
+    images, with the batch size of a replica, and writes them to TensorBoard, under `final_loss`.
 
     Args:
         config: the run's configuration.
         reader: reader of the training records.
-        options: those of the training input.
-        repeat_factors: see `ClassBalance`.
+        options: options of the training input.
+        repeat_factors: float64 [N], expected repeats of each record per epoch; None: each record once.
         replicas: number of replicas of the run.
-        state: the run's last state; nothing in it changes.
-        detector: see `inference_detector`; its weights are replaced.
+        state: the run's last state; not changed.
+        detector: `inference_detector` of the run; its weights are replaced.
         path: the run's last checkpoint.
 
     Raises:
@@ -304,8 +305,8 @@ def export_checkpoint(
         config: the run's configuration, which is saved with the model.
         step: step of the run's last checkpoint.
         categories: COCO categories, in the order of the detector's classes.
-        detector: see `inference_detector`; its weights are replaced.
-        output: output folder of the run; an earlier SavedModel there is replaced.
+        detector: `inference_detector` of the run; its weights are replaced.
+        output: output folder of the run; an existing SavedModel is replaced.
 
     Raises:
         DataError: the checkpoint is missing, or cannot be read.
@@ -328,7 +329,7 @@ def export_checkpoint(
             exported_from=exported_from,
         )
         if is_file(output / INIT_REPORT_JSON):
-            # A pushed model tells the licence of the weights that it was trained from.
+            # A pushed model includes the licence of the weights that it was trained from.
             published = read_json(output / INIT_REPORT_JSON).get("published")
             if published is not None:
                 write_json(folder / EXTRA_FILES / ORIGIN_JSON, published)

@@ -1,4 +1,4 @@
-"""Builds the train state and the training step from the config; the classes never see it."""
+"""Builds the train state and the training step from the config; their classes do not depend on it."""
 
 import functools
 import json
@@ -37,7 +37,6 @@ from detection.training.engine.variable_selection import (
 from detection.training.initialization.initialize import InitReport, initialize
 from schemas.artifacts import CONFIG_YAML
 from schemas.config.config import Config
-from schemas.config.train.schedule import ScheduleConfig
 from schemas.config.train.training import TrainConfig
 from schemas.errors import CocoflowError
 
@@ -48,7 +47,7 @@ Schedule = Callable[[tf.Tensor], tf.Tensor]
 
 
 def state_from_config(config: Config, *, num_classes: int, strategy: tf.distribute.Strategy) -> TrainState:
-    """Builds a new train state, with variables under `strategy` and initial weights from the seed.
+    """Builds a new train state, with its variables under `strategy` and initial weights from the seed.
 
     Raises:
         ConfigError: unknown detector or override, or expressions that match no variable.
@@ -84,24 +83,25 @@ def initialize_from_config(
     start_step: int,
     base_model: str | Path | None,
 ) -> InitReport | None:
-    """Sets a new run's initial weights from `model.weights` and the detailed keys; a resumed run keeps its own.
+    """Sets a new run's initial weights from `model.weights` and `train.init`; does nothing in a resumed run.
 
     Returns:
-        What was loaded; None: nothing.
+        The loaded variables; None: none were loaded.
 
     Raises:
-        ConfigError, DataError: see `detection.training.initialization.initialize`.
+        ConfigError: the weights do not fit the detector, or a key has no effect.
+        DataError: the weights cannot be read.
     """
     init_config = config.train.init
     if start_step:
         if init_config.from_previous_model or any(configured_weights(config)) or config.model.weights == COCO:
-            _LOGGER.info("the weights were initialized when this run began; a resumed run keeps its own")
+            _LOGGER.info("resumed run: ignoring model.weights and train.init; the weights come from its checkpoint")
         return None
-    # A previous model replaces the published detector, which then need not be fetched.
+    # A previous model replaces the published detector, so do not download that.
     source = initial_weights(config) if base_model is None else configured_weights(config)
     if init_config.from_previous_model and base_model is None:
         instead = source.checkpoint or source.backbone_weights or "random weights"
-        _LOGGER.info("train.init.from_previous_model: no model was blessed before; starting from %s", instead)
+        _LOGGER.info("train.init.from_previous_model: no blessed model yet; starting from %s", instead)
     with strategy.scope():
         report = initialize(
             state,
@@ -119,7 +119,7 @@ def initialize_from_config(
 
 
 def _warn_of_frozen_random_weights(state: TrainState, report: InitReport | None) -> None:
-    """Logs a warning if a part of the backbone neither trains nor was loaded; some detectors freeze it by default."""
+    """Logs a warning if random weights of the backbone are frozen; some detectors freeze stages by default."""
     trainable = {variable.path for variable in state.trainable}
     random_paths = {variable.path for variable in state.model.variables} if report is None else set(report.fresh)
     backbone = [variable.path for variable in all_kernels(state.model.backbone_variables)]
@@ -135,11 +135,11 @@ def _warn_of_frozen_random_weights(state: TrainState, report: InitReport | None)
 
 
 def _warn_of_other_settings(config: Config, source: str) -> None:
-    """Logs a warning if the loaded weights were trained with other values of its config class's `FUNCTION_FIELDS`.
+    """Logs a warning if the loaded weights were trained with other values of the detector's `FUNCTION_FIELDS`.
 
     Args:
-        config: configuration of this training.
-        source: the checkpoint that was loaded.
+        config: configuration of this run.
+        source: the loaded checkpoint.
     """
     try:
         if not is_described(source):
@@ -149,13 +149,13 @@ def _warn_of_other_settings(config: Config, source: str) -> None:
             for model in (config.model, read_model_config(source).model)
         )
     except CocoflowError:
-        return  # the weights are all that is needed of that training
+        return  # only the weights are required
     others = {name: getattr(theirs, name, None) for name in ours.FUNCTION_FIELDS}
     others = {name: value for name, value in others.items() if value not in (None, getattr(ours, name))}
     if others:
         _LOGGER.warning(
-            "the loaded weights were trained with other %s, and give another network here: set in model.overrides %s, "
-            "or start from their %s with --config",
+            "the loaded weights were trained with different %s, so the network behaves differently: set "
+            "model.overrides to %s, or start from their %s with --config",
             " and ".join(others),
             json.dumps(others),
             CONFIG_YAML,
@@ -190,14 +190,14 @@ def train_loop_from_config(
 
 
 def compiles(train_config: TrainConfig, strategy: tf.distribute.Strategy) -> bool:
-    """Tells whether steps compile under XLA; on CPUs its convolutions are several times slower than TensorFlow's."""
+    """Returns whether steps compile under XLA; on CPUs, XLA's convolutions are several times slower."""
     if train_config.jit_compile != "auto":
         return train_config.jit_compile
     return not (train_config.run_eagerly or on_cpu(strategy))
 
 
 def is_deterministic(train_config: TrainConfig, strategy: tf.distribute.Strategy) -> bool:
-    """Tells whether only ops that give the same bits every time are allowed."""
+    """Returns whether TensorFlow may only use ops with reproducible results."""
     if train_config.deterministic != "auto":
         return train_config.deterministic
     return on_cpu(strategy) and strategy.num_replicas_in_sync == 1 and not compiles(train_config, strategy)
@@ -206,16 +206,16 @@ def is_deterministic(train_config: TrainConfig, strategy: tf.distribute.Strategy
 def optimizer_from_config(
     train_config: TrainConfig, changing: ChangingVariables, step: tf.Variable
 ) -> keras.optimizers.Optimizer:
-    """Builds the optimizer of the variables that train; logs what its expressions match.
+    """Builds the optimizer of the trainable variables; logs the matches of its regular expressions.
 
     Args:
         train_config: the section `train`.
         changing: the model's variables that training changes.
-        step: the run's step, which sets the learning rate.  The optimizer's own step does
+        step: the run's step, which determines the learning rate.  The optimizer's own step does
             not advance in skipped steps.
 
     Raises:
-        ConfigError: see `kernels_without`.
+        ConfigError: an expression matches no variable.
     """
     optimizer_config, match = train_config.optimizer, train_config.pattern_match
     schedule = schedule_from_config(train_config)
@@ -245,15 +245,15 @@ def _warn_of_zero_learning_rate(train_config: TrainConfig) -> None:
     ends = schedule_config.name in ("cosine", "polynomial") and not schedule_config.end_learning_rate
     if ends and train_config.schedule_steps < train_config.fixed_steps:
         _LOGGER.warning(
-            "train.schedule.total_steps = %d ends before train.steps = %d: the learning rate is 0 from there on and no "
-            "weight changes; set train.schedule.end_learning_rate, or as many steps as total_steps",
+            "train.schedule.total_steps = %d is less than train.steps = %d: the learning rate is then 0 and no weight "
+            "changes; set train.schedule.end_learning_rate, or equal numbers of steps",
             train_config.schedule_steps,
             train_config.steps,
         )
 
 
 def l2_from_config(train_config: TrainConfig, state: TrainState) -> Callable[[], tf.Tensor] | None:
-    """Builds the L2 loss; None if weights do not decay, or decay in the optimizer."""
+    """Builds the L2 loss; None without weight decay, or if the optimizer decays the weights."""
     optimizer_config = train_config.optimizer
     if optimizer_config.name == "adamw" or not optimizer_config.weight_decay:
         return None
@@ -264,7 +264,7 @@ def l2_from_config(train_config: TrainConfig, state: TrainState) -> Callable[[],
 
 
 def ema_from_config(train_config: TrainConfig, changing: ChangingVariables) -> ExponentialMovingAverage | None:
-    """Builds the EMA weights of the variables that change; None if they are off."""
+    """Builds the EMA weights of the variables that training changes; None if EMA is off."""
     ema_config = train_config.ema
     if not ema_config.enabled:
         return None
@@ -282,66 +282,28 @@ def loss_scale_from_config(train_config: TrainConfig) -> LossScale | None:
 
 
 def schedule_from_config(train_config: TrainConfig) -> Schedule:
-    """Builds the learning rate as a function of the step; see `detection.training.engine.schedules`."""
-    schedule_config = train_config.schedule
-    reference_batch_size = schedule_config.reference_batch_size
-    factor = train_config.effective_batch_size / reference_batch_size if reference_batch_size else 1.0
-    start = schedule_config.warmup_learning_rate * (factor if schedule_config.scale_warmup else 1.0)
-    warmup = schedules.Warmup(train_config.warmup_steps, start, rises=schedule_config.warmup == "linear")
-    build = _SCHEDULES[schedule_config.name]
-    return build(
-        schedule_config,
-        factor,
-        peak=schedule_config.peak * factor,
-        warmup=warmup,
-        total_steps=train_config.schedule_steps,
-    )
-
-
-def _constant(schedule_config: ScheduleConfig, factor: float, *, total_steps: int, **common: Any) -> Schedule:
-    return functools.partial(schedules.constant, **common)
-
-
-def _stepwise(schedule_config: ScheduleConfig, factor: float, *, total_steps: int, **common: Any) -> Schedule:
-    boundaries = schedule_config.boundaries
-    rates = [rate * factor for rate in schedule_config.rates]
-    rates = rates or [fraction * common["peak"] for fraction in schedule_config.factors]
-    return functools.partial(schedules.stepwise, boundaries=boundaries, rates=rates, **common)
-
-
-def _cosine(schedule_config: ScheduleConfig, factor: float, **common: Any) -> Schedule:
-    options = _decay(schedule_config, factor) | _phase(schedule_config)
-    return functools.partial(schedules.cosine, **options, **common)
-
-
-def _polynomial(schedule_config: ScheduleConfig, factor: float, **common: Any) -> Schedule:
-    options = _decay(schedule_config, factor) | _phase(schedule_config)
-    return functools.partial(schedules.polynomial, power=schedule_config.power, **options, **common)
-
-
-def _exponential(schedule_config: ScheduleConfig, factor: float, *, total_steps: int, **common: Any) -> Schedule:
-    return functools.partial(
-        schedules.exponential,
-        decay_steps=cast(int, schedule_config.decay_steps),
-        factor=schedule_config.decay_factor,
-        staircase=schedule_config.staircase,
-        **_decay(schedule_config, factor),
-        **common,
-    )
-
-
-def _decay(schedule_config: ScheduleConfig, factor: float) -> dict[str, Any]:
-    return {"end": schedule_config.end_learning_rate * factor, "hold_steps": schedule_config.hold_steps}
-
-
-def _phase(schedule_config: ScheduleConfig) -> dict[str, Any]:
-    return {"from_start": schedule_config.phase == "from_start"}
-
-
-_SCHEDULES: dict[str, Callable[..., Schedule]] = {
-    "constant": _constant,
-    "step": _stepwise,
-    "cosine": _cosine,
-    "polynomial": _polynomial,
-    "exponential": _exponential,
-}
+    """Builds the learning rate as a function of the step, with one of `detection.training.engine.schedules`."""
+    config = train_config.schedule
+    factor = train_config.effective_batch_size / config.reference_batch_size if config.reference_batch_size else 1.0
+    peak = config.peak * factor
+    start = config.warmup_learning_rate * (factor if config.scale_warmup else 1.0)
+    warmup = schedules.Warmup(train_config.warmup_steps, start, rises=config.warmup == "linear")
+    options: dict[str, Any] = {"peak": peak, "warmup": warmup}
+    if config.name == "constant":
+        return functools.partial(schedules.constant, **options)
+    if config.name == "step":
+        rates = [rate * factor for rate in config.rates] or [fraction * peak for fraction in config.factors]
+        return functools.partial(schedules.stepwise, boundaries=config.boundaries, rates=rates, **options)
+    options |= {"end": config.end_learning_rate * factor, "hold_steps": config.hold_steps}
+    if config.name == "exponential":
+        return functools.partial(
+            schedules.exponential,
+            decay_steps=cast(int, config.decay_steps),
+            factor=config.decay_factor,
+            staircase=config.staircase,
+            **options,
+        )
+    options |= {"total_steps": train_config.schedule_steps, "from_start": config.phase == "from_start"}
+    if config.name == "cosine":
+        return functools.partial(schedules.cosine, **options)
+    return functools.partial(schedules.polynomial, power=config.power, **options)

@@ -1,4 +1,4 @@
-"""What a data set means for a model before it trains: counts, small and crowded images, and what to change."""
+"""Facts about a data set for a detector before training, with advice: counts, small objects, crowded images."""
 
 import functools
 import logging
@@ -21,16 +21,16 @@ from schemas.config.config import Config
 _LOGGER = logging.getLogger("cocoflow.trainer")
 
 SMALL = 8  # pixels of the network input: the stride of the finest feature level of most detectors
-MOST_SMALL = 0.02  # fraction of the objects that may be smaller
-FEW = 10  # objects of a category
-_FACTORS = (1.25, 1.5, 2.0, 3.0, 4.0)  # between the suggested input's sides and the present ones
+MOST_SMALL = 0.02  # max fraction of smaller objects
+FEW = 10  # categories with fewer objects are rare
+_FACTORS = (1.25, 1.5, 2.0, 3.0, 4.0)  # of the input's sides, for the suggested larger input
 _MULTIPLE = 128  # pixels: the stride of the coarsest feature level of most detectors
-_LISTED = 5  # categories
-_KEPT = "kept for train.validation"  # in place of a split's name
+_LISTED = 5  # max number of listed categories
+_KEPT = "kept for train.validation"  # used as the name of a split
 
 
 class Fact(NamedTuple):
-    """A fact about the data, and advice; "": nothing to act on."""
+    """A fact about the data, and advice; "": no action needed."""
 
     text: str
     advice: str = ""
@@ -40,16 +40,16 @@ class Fact(NamedTuple):
 
 
 def log_data_facts(datasets: Sequence[Mapping[str, Any]], config: Config, *, kept: RecordReader | None = None) -> None:
-    """Logs the facts about the examples to train on; facts to act on are warnings.
+    """Logs the facts about the training examples; facts with advice are warnings.
 
     Args:
-        datasets: contents of the dataset.json of each Examples artifact.  Nothing is logged if one was written
-            without statistics, by an earlier version.
+        datasets: contents of the dataset.json of each Examples artifact.  Nothing is logged if one has no
+            statistics, as in earlier versions.
         config: the run's configuration.
-        kept: reader of the training images that are kept for validation; None: all are trained on.
+        kept: reader of the training images that are kept for validation; None: no image is kept.
 
     Raises:
-        DataError: see `parse_record`.
+        DataError: a record cannot be read.
     """
     splits = [dataset.get("splits", {}) for dataset in datasets]
     if not datasets or not all("statistics" in split for named in splits for split in named.values()):
@@ -66,27 +66,28 @@ def log_data_facts(datasets: Sequence[Mapping[str, Any]], config: Config, *, kep
 
 
 def _without_kept(summary: SplitSummary, kept: RecordReader) -> dict[str, SplitSummary]:
-    """Divides the summary of the training images into those to train on and those kept."""
-    of_kept = SplitSummary()
+    """Divides the summary of the training images into images to train on and images kept for validation."""
+    kept_summary = SplitSummary()
     for number in range(len(kept)):
         image, _, annotations, _ = parse_record(kept.read(number))
         # No fact depends on formats and colour modes.
-        of_kept.add(annotations, width=image.width, height=image.height, image_format="", color_mode="")
-    return {TRAIN_SPLIT: summary.without(of_kept), _KEPT: of_kept}
+        kept_summary.add(annotations, width=image.width, height=image.height, image_format="", color_mode="")
+    return {TRAIN_SPLIT: summary.without(kept_summary), _KEPT: kept_summary}
 
 
 def data_facts(
     splits: Mapping[str, SplitSummary], categories: Sequence[Mapping[str, Any]], config: Config
 ) -> list[Fact]:
-    """Lists what a data set means for the configured detector.
+    """Lists the facts about a data set for the configured detector.
 
     Args:
-        splits: name -> summary; `train`, if there is one, counts for all but the first line.
+        splits: summaries by split name; all facts but the first describe `train`, or all splits if there is no
+            `train`.
         categories: COCO categories.
-        config: its section `model` counts.
+        config: configuration of the run; uses the section `model`.
 
     Raises:
-        ConfigError: see `detector_config`.
+        ConfigError: unknown detector, or invalid overrides.
     """
     trained = splits[TRAIN_SPLIT] if TRAIN_SPLIT in splits else total(splits.values())
     counts = "; ".join(
@@ -101,7 +102,7 @@ def data_facts(
 
 
 def _categories(trained: SplitSummary, categories: Sequence[Mapping[str, Any]]) -> list[Fact]:
-    """The most and the least frequent categories, and those with fewer than FEW objects."""
+    """Lists the most and least frequent categories, and categories with fewer than FEW objects."""
     if not categories:
         return []
     ordered = sorted(categories, key=lambda category: (-trained.instances[category["id"]], category["id"]))
@@ -121,11 +122,11 @@ def _categories(trained: SplitSummary, categories: Sequence[Mapping[str, Any]]) 
 
 
 def _small_objects(trained: SplitSummary, config: Config) -> list[Fact]:
-    """The fraction of objects below SMALL pixels of the input, and a larger input if it is above MOST_SMALL.
+    """Computes the fraction of objects below SMALL pixels of the input; suggests a larger input above MOST_SMALL.
 
-    The size of an object is the root of its box's area.  The suggested input is the smallest of the present one
-    times _FACTORS, sides rounded up to _MULTIPLE, in which at most MOST_SMALL of the objects are smaller than
-    SMALL; none if even the largest does not suffice.
+    The size of an object is the square root of its box's area.  The suggested input is the smallest multiple in
+    _FACTORS of the current one, with sides rounded up to _MULTIPLE, that leaves at most MOST_SMALL of the objects
+    below SMALL; no suggestion if there is none.
     """
     instances = trained.relative_sizes.total()
     if not instances:
@@ -138,10 +139,10 @@ def _small_objects(trained: SplitSummary, config: Config) -> list[Fact]:
         return [Fact(text)]
     text += f" ({100 * small / instances:.0f} %)"
     larger = (_enlarged(resizing, factor) for factor in _FACTORS)
-    enough = next((one for one in larger if _count_small(trained, one) <= MOST_SMALL * instances), None)
+    enough = next((size for size in larger if _count_small(trained, size) <= MOST_SMALL * instances), None)
     if enough is None:
-        return [Fact(text, f"Even {_FACTORS[-1]:g} times the input is too small: cut the images into smaller ones.")]
-    return [Fact(text, f"Few of them can be found. Use a larger input: {_flags(enough)}")]
+        return [Fact(text, f"Even {_FACTORS[-1]:g} times the input is too small: cut the images into tiles.")]
+    return [Fact(text, f"Most of them will be missed. Use a larger input: {_flags(enough)}")]
 
 
 def _resizing(config: Config) -> Resizing:
@@ -159,7 +160,7 @@ def _enlarged(resizing: Resizing, factor: float) -> Resizing:
 
 
 def _flags(resizing: Resizing) -> str:
-    """Returns the flags that set an input."""
+    """Returns the flags that set an input size."""
     height, width = resizing.size
     size = f"--set model.image_size={height if height == width else f'[{height},{width}]'}"
     if resizing.mode != "short_side":
@@ -171,7 +172,7 @@ def _flags(resizing: Resizing) -> str:
 def _count_small(trained: SplitSummary, resizing: Resizing) -> int:
     @functools.cache
     def scale_of(aspect: float) -> float:
-        """Pixels of the input per longer side of an image, as a root of areas."""
+        """Returns the square root of the input's area in pixels, per longer side of an image."""
         image = np.array([1 / max(aspect, 1.0), min(aspect, 1.0)], np.float32)
         return float(np.sqrt(np.prod(input_scale(image, resizing).numpy())))
 
@@ -179,7 +180,7 @@ def _count_small(trained: SplitSummary, resizing: Resizing) -> int:
 
 
 def _crowded_images(trained: SplitSummary, everything: SplitSummary, config: Config) -> list[Fact]:
-    """Images with more objects than training uses, or than the detector returns."""
+    """Counts images with more objects than training uses or the detector returns."""
     preset: Any = detector_config(config.model.name, postprocess=config.model.postprocess)
     limits = (
         ("model.max_instances", config.model.max_instances, trained, "Training drops the rest"),

@@ -1,4 +1,4 @@
-"""The part of the training images that is kept to choose the checkpoint, and not trained on."""
+"""Keeps a part of the training images for choosing the checkpoint, without training on them."""
 
 import logging
 from collections.abc import Sequence
@@ -15,14 +15,14 @@ from schemas.errors import ConfigError, DataError
 
 _LOGGER = logging.getLogger("cocoflow.trainer")
 _THREADS = 16  # they mostly wait for storage
-MIN_IMAGES = 10  # kept ones, below which `train.validation.every: auto` means no validation
+MIN_IMAGES = 10  # with fewer kept images, `train.validation.every: auto` disables validation
 
 
 class Records(NamedTuple):
-    """Records of a training.
+    """Records of a training run.
 
     training: records to train on.
-    validation: records that choose the checkpoint; None: no validation.
+    validation: records for choosing the checkpoint; None: no validation.
     """
 
     training: RecordReader
@@ -30,28 +30,28 @@ class Records(NamedTuple):
 
 
 def divide(reader: RecordReader, fraction: float) -> Records:
-    """Keeps the records whose image id has a hash below `fraction`: the same ones when images are added.
+    """Keeps the records whose image id has a hash below `fraction`, so added images do not change the others.
 
-    An id that several records have, as of several spans, is validated on once and never trained on.
+    If several records have the same id, such as in several spans, one is kept and the others are dropped.
 
     Args:
         reader: all records.
-        fraction: share of the records to keep, 0 < fraction < 1.
+        fraction: fraction of the records to keep, 0 < fraction < 1.
 
     Returns:
         `validation` is None if no record is kept.
 
     Raises:
-        DataError: all records are kept; or a record is damaged or no `tf.train.Example`.
+        DataError: all records are kept; or a record is damaged or not a `tf.train.Example`.
     """
     with ThreadPoolExecutor(_THREADS) as pool:
         ids = list(pool.map(lambda number: _image_id(reader, number), range(len(reader))))
-    # Not the hash by which `eval` may have been taken from the same images.
+    # A different hash from the one that may have selected `eval` from the same images.
     kept = [key_hash(f"validation {image_id}") < fraction * 2**64 for image_id in ids]
     if all(kept):
         raise DataError(
-            f"train.validation: all {len(ids)} training images would be kept to choose the checkpoint. Add images, or "
-            "set train.validation.split=eval."
+            f"train.validation: all {len(ids)} training images would be kept to choose the checkpoint, and none "
+            "trained on. Add images, or set train.validation.split=eval."
         )
     first = {image_id: number for number, image_id in reversed(list(enumerate(ids))) if kept[number]}
     training = reader.select([number for number, is_kept in enumerate(kept) if not is_kept])
@@ -65,19 +65,19 @@ def _image_id(reader: RecordReader, number: int) -> str:
 def training_records(
     config: Config, *, shards: Sequence[str], validation_shards: Sequence[str]
 ) -> tuple[Config, Records]:
-    """Opens the records of a training, and keeps a part of them if `train.validation` needs it.
+    """Opens the records of a training run, and keeps a part of them if `train.validation` needs it.
 
     Args:
         config: the run's configuration.
         shards: TFRecord files of the training split.
-        validation_shards: TFRecord files of `Config.validation_split`; empty: there is none.
+        validation_shards: TFRecord files of `Config.validation_split`; empty: no such split.
 
     Returns:
-        The configuration, whose validation is off if too few images would be kept for `every: auto`; and the records.
+        The configuration, with validation off if too few images would be kept for `every: auto`; and the records.
 
     Raises:
         ConfigError: the named split has no records.
-        DataError: no image is kept, but validation has to happen; or see `RecordReader` and `divide`.
+        DataError: no image is kept, but validation is required; or a record cannot be read.
     """
     reader, validation = RecordReader(shards), config.train.validation
     if not validation.enabled:
@@ -85,17 +85,17 @@ def training_records(
     if config.validation_split is not None:
         if not validation_shards:
             raise ConfigError(
-                f"train.validation: no records of the split {config.validation_split!r} to evaluate on. "
-                "Give the data set this split, or change train.validation.split."
+                f"train.validation: the split {config.validation_split!r} has no records. "
+                "Add this split to the data set, or change train.validation.split."
             )
         return config, Records(reader, RecordReader(validation_shards))
     records = divide(reader, validation.fraction)
     count = len(records.validation or ())
     if count < MIN_IMAGES and validation.every == "auto":
         _LOGGER.warning(
-            "train.validation: only %d of %d training images would be kept to choose the checkpoint. All are trained "
-            "on instead, and the last checkpoint is exported. Set train.validation.split=eval to choose on the images "
-            "that judge the model, or train.validation.every to a number.",
+            "train.validation: only %d of %d training images would be kept to choose the checkpoint. Training on all "
+            "of them instead, and exporting the last checkpoint. To choose one, set train.validation.split=eval, the "
+            "images that also evaluate the model, or train.validation.every to a number.",
             count,
             len(reader),
         )

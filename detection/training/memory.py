@@ -1,8 +1,8 @@
 """Memory of a training step: an estimate, the largest batch that fits, and the error of a batch that does not.
 
-On GPUs, trial steps run in this process and TensorFlow's allocator tells their peak.  On CPUs,
-each trial runs in a process of its own, whose peak resident memory counts: memory that an
-earlier trial has freed would hide that of the next.
+On GPUs, trial steps run in this process, and TensorFlow's allocator reports their peak.  On CPUs,
+each trial runs in a separate process, and its peak resident memory counts: memory freed by an
+earlier trial would hide that of the next.
 """
 
 import contextlib
@@ -36,24 +36,24 @@ from schemas.errors import CocoflowError, ConfigError
 
 _LOGGER = logging.getLogger("cocoflow.trainer")
 _GIGABYTE = 1e9
-_STEPS = 2  # of a trial; the second one starts while the input reads ahead
-_GPU_SHARE = 0.9  # of a GPU's memory, without a limit: the rest is for evaluation, and for gaps between tensors
-_MAX_GROWTH = 4  # from one trial to the next: small batches do not tell the slope well
+_STEPS = 2  # steps per trial; the second one starts while the input reads ahead
+_GPU_SHARE = 0.9  # usable fraction of a GPU's memory by default; evaluation and fragmentation need the rest
+_MAX_GROWTH = 4  # max growth factor between trials: small batches predict the slope poorly
 _VARIABLE_BYTES = 4  # float32, also with mixed precision
 _KEPT_OPS = ("Conv2D", "DepthwiseConv2dNative", "FusedBatchNormV3")  # the gradients need their outputs
-_MAX_PIXEL_BYTES = 10_000  # of these outputs per pixel of the input; EfficientDet-D0 has 1,250
+_MAX_PIXEL_BYTES = 10_000  # max bytes of these outputs per input pixel; EfficientDet-D0 has 1,250
 _STATUS = Path("/proc/self/status")
 
-# Bytes that trial steps with a batch size need at their peak; None: they ran out of memory.
+# Returns the peak bytes of trial steps with a batch size; None: they ran out of memory.
 Measure = Callable[[int], int | None]
 
 
 @contextlib.contextmanager
-def out_of_memory_explained(train_config: TrainConfig) -> Iterator[None]:
-    """Replaces TensorFlow's error of a step for which the memory is too small.
+def explain_out_of_memory(train_config: TrainConfig) -> Iterator[None]:
+    """Turns TensorFlow's out-of-memory error of a step into a message with a remedy.
 
     Raises:
-        CocoflowError: the memory is too small.
+        CocoflowError: a step ran out of memory.
     """
     try:
         yield
@@ -61,35 +61,35 @@ def out_of_memory_explained(train_config: TrainConfig) -> Iterator[None]:
         size, count = train_config.fixed_batch_size, train_config.accumulate_steps
         raise CocoflowError(
             f"out of memory: a training step with train.batch_size = {size} and train.accumulate_steps = {count} does "
-            "not fit. Lower train.batch_size and raise train.accumulate_steps by the same factor, for the same update "
-            "but for batch norm and some means of Faster and Mask R-CNN; train.batch_size=auto finds the largest batch "
-            "that fits. A smaller model.image_size needs less, too. TensorFlow "
-            f"says: {error.message.partition(chr(10))[0]}"
+            "not fit. Lower train.batch_size and raise train.accumulate_steps by the same factor: the update stays the "
+            "same, except for batch norm and some means of Faster and Mask R-CNN. train.batch_size=auto finds the "
+            "largest batch that fits. A smaller model.image_size also needs less memory. TensorFlow's "
+            f"message: {error.message.partition(chr(10))[0]}"
         ) from error
 
 
 def require_memory(config: Config, state: TrainState, strategy: tf.distribute.Strategy) -> None:
-    """Refuses a training that cannot fit into the memory of the GPUs, or of the machine without GPUs.
+    """Refuses a training run that cannot fit into the memory of the GPUs, or of the machine without GPUs.
 
-    The estimate is what TensorFlow keeps at least until the gradients are done: the outputs of the
+    The estimate is a lower bound of the memory until the gradients are done: the outputs of the
     network's convolutions and batch norms, all variables, and the gradients.  Trial steps on a CPU needed
-    1.3 to 1.7 times as much for each image (Faster R-CNN R18 and EfficientDet-D0 at 512 pixels, nano at 256), and 1.5
-    to 3.2 GB besides; XLA may keep half of it.  So more than the memory is a warning, and more than twice the memory
-    is refused.
+    1.3 to 1.7 times as much per image (Faster R-CNN R18 and EfficientDet-D0 at 512 pixels, nano at 256), plus 1.5
+    to 3.2 GB; XLA may keep half of it.  So an estimate above the memory is a warning, and above twice the memory an
+    error.
 
     Args:
-        config: sections `model` and `train`, with a batch size.
-        state: state of the training.
+        config: configuration of the run, with a batch size; uses the sections `model` and `train`.
+        state: state of the training run.
         strategy: strategy of the run.
 
     Raises:
-        ConfigError: it cannot fit.
+        ConfigError: the run cannot fit into the memory.
     """
     if isinstance(strategy, tf.distribute.TPUStrategy) or config.model.overrides.get("recompute"):
         return
     cpu = on_cpu(strategy)
     available = host_memory() if cpu else _gpu_memory()
-    copies = strategy.num_replicas_in_sync if cpu else 1  # in one memory
+    copies = strategy.num_replicas_in_sync if cpu else 1  # replicas that share one memory
     images = copies * config.train.fixed_batch_size // strategy.num_replicas_in_sync
     height, width = state.model.image_size
     if images * height * width * _MAX_PIXEL_BYTES < available:
@@ -101,17 +101,17 @@ def require_memory(config: Config, state: TrainState, strategy: tf.distribute.St
         f"a training step needs at least {(by_images + by_state) / _GIGABYTE:.1f} GB without XLA, and the "
         f"{'machine' if cpu else 'GPU'} has {available / _GIGABYTE:.1f} GB: {by_images / _GIGABYTE:.1f} GB for the "
         f"activations of {images} images of {height} x {width} pixels, {by_state / _GIGABYTE:.1f} GB for weights, "
-        "gradients and optimizer. Lower train.batch_size (train.accumulate_steps can make up for it) or "
+        "gradients and optimizer. Lower train.batch_size (and raise train.accumulate_steps for the same update) or "
         "model.image_size, or choose a smaller detector."
     )
     if by_images + by_state > 2 * available:
         raise ConfigError(message)
-    # The start check, which calls this, disables the trainer's logger.
+    # The start check disables the trainer's logger during this call.
     logging.getLogger("cocoflow.memory").warning("%s", message)
 
 
 def _kept_bytes(model: Detector) -> int:
-    """Returns the bytes of the outputs of convolutions and batch norms for one image."""
+    """Returns the bytes of the outputs of convolutions and batch norms, per image."""
     network = tf.function(lambda images: model(images, training=True))
     graph = network.get_concrete_function(tf.TensorSpec([1, *model.image_size, 3])).graph
     outputs = [operation.outputs[0] for operation in graph.get_operations() if operation.type in _KEPT_OPS]
@@ -119,32 +119,32 @@ def _kept_bytes(model: Detector) -> int:
 
 
 def _state_bytes(state: TrainState) -> int:
-    """Returns the bytes of all variables and of the gradients."""
+    """Returns the bytes of all variables and gradients."""
     variables = [*state.model.variables, *state.optimizer.variables, *state.trainable]
     variables += [] if state.ema is None else list(state.ema.weights.values())
     return sum(_VARIABLE_BYTES * math.prod(variable.shape) for variable in variables)
 
 
 def require_measurable(train_config: TrainConfig, strategy: tf.distribute.Strategy) -> None:
-    """Checks that `find_batch_size` can find a batch size under a strategy.
+    """Checks that `find_batch_size` supports a strategy.
 
     Raises:
-        ConfigError: it cannot.
+        ConfigError: the strategy is not supported.
     """
-    where = None
+    reason = None
     if isinstance(strategy, tf.distribute.TPUStrategy):
-        where = "TPUs tell nobody what memory is left"
+        reason = "TPUs do not report free memory"
     elif worker_count(strategy) > 1:
-        where = "a machine that runs out of memory would end the training of all"
+        reason = "a machine that runs out of memory would end the training on all machines"
     elif on_cpu(strategy) and train_config.memory_limit is None:
         raise ConfigError(
-            "train.batch_size = auto: set train.memory_limit, the GB that training may use; on CPUs there is no other "
-            "limit than the whole machine."
+            "train.batch_size = auto: set train.memory_limit, the GB that training may use; on CPUs, the only other "
+            "limit is the machine's memory."
         )
     elif on_cpu(strategy) and not _STATUS.exists():
-        where = f"{_STATUS}, which tells the memory of a process, exists on Linux only"
-    if where is not None:
-        raise ConfigError(f"train.batch_size = auto: {where}. Set a number, found on one machine with GPUs or a CPU.")
+        reason = f"{_STATUS}, with the memory of a process, exists on Linux only"
+    if reason is not None:
+        raise ConfigError(f"train.batch_size = auto: {reason}. Set a number, found on one machine with GPUs or a CPU.")
 
 
 def find_batch_size(
@@ -162,13 +162,13 @@ def find_batch_size(
     Args:
         config: configuration with `train.batch_size` = auto.
         shards: TFRecord files of the training records.
-        images: number of images that are trained on, which no batch exceeds.
+        images: number of training images, the max batch size.
         categories: COCO categories, in the order of the network's classes.
         strategy: strategy of the run; the batch size is a multiple of its replicas.
 
     Raises:
-        ConfigError: see `require_measurable`.
-        CocoflowError: one image per replica does not fit, or a trial failed otherwise.
+        ConfigError: the strategy is not supported.
+        CocoflowError: one image per replica does not fit, or a trial failed.
     """
     require_measurable(config.train, strategy)
     reader, apart = RecordReader(shards), on_cpu(strategy)
@@ -179,21 +179,21 @@ def find_batch_size(
             return _measure_apart(sized, shards, categories)
         return _measure_on_gpus(sized, reader, categories, strategy)
 
-    given = config.train.memory_limit
-    limit = _GPU_SHARE * _gpu_memory() if given is None else given * _GIGABYTE
+    memory_limit = config.train.memory_limit
+    limit = _GPU_SHARE * _gpu_memory() if memory_limit is None else memory_limit * _GIGABYTE
     return largest_batch_size(measure, limit=limit, multiple=strategy.num_replicas_in_sync, most=images)
 
 
 def largest_batch_size(measure: Measure, *, limit: float, multiple: int, most: int) -> int:
-    """Searches the largest batch size whose trial steps need at most `limit` bytes.
+    """Searches for the largest batch size whose trial steps need at most `limit` bytes.
 
-    The next size to try is where a straight line through two measurements reaches the limit; if
-    that contradicts a trial or narrows the range too little, halfway between the largest that fits
-    and the smallest that does not.
+    The next size to try is where a straight line through two measurements reaches the limit.  If
+    that contradicts a trial or narrows the range too little, it is halfway between the largest size
+    that fits and the smallest that does not.
 
     Args:
-        measure: measures a batch size; is taken to increase with it.
-        limit: bytes.
+        measure: measures a batch size; assumed to increase with it.
+        limit: max bytes.
         multiple: the batch size is a multiple of this.
         most: max batch size, unless `multiple` is larger.
 
@@ -212,7 +212,7 @@ def largest_batch_size(measure: Measure, *, limit: float, multiple: int, most: i
         needed = "" if peaks[1] is None else f" of {limit / _GIGABYTE:.1f} GB; {peaks[1] / _GIGABYTE:.1f} GB are needed"
         raise CocoflowError(
             f"train.batch_size = auto: a step on {multiple} image(s) does not fit into the memory{needed}. Raise "
-            "train.memory_limit, or choose a smaller model.image_size or detector; train.accumulate_steps cannot help."
+            "train.memory_limit, or choose a smaller model.image_size or detector. train.accumulate_steps cannot help."
         )
     low, high = 1, max(most // multiple, 1) + 1
     halved = True
@@ -230,7 +230,7 @@ def largest_batch_size(measure: Measure, *, limit: float, multiple: int, most: i
 
 
 def _where_line_reaches(limit: float, peaks: Mapping[int, int]) -> int | None:
-    """Returns the largest size within the limit on a line through two measurements; None: there is no rising line."""
+    """Returns the largest size within the limit on a line through two measurements; None: no rising line."""
     large = max(peaks)
     small = max((units for units in peaks if 2 * units <= large), default=large)
     if peaks[large] <= peaks[small] or math.isinf(limit):
@@ -240,8 +240,8 @@ def _where_line_reaches(limit: float, peaks: Mapping[int, int]) -> int | None:
 
 
 def _gpu_memory() -> float:
-    """Returns the bytes of the GPU with the least memory that TensorFlow may use."""
-    from tensorflow.python.client import device_lib  # there is no public way to ask
+    """Returns the usable bytes of the GPU with the least memory for TensorFlow."""
+    from tensorflow.python.client import device_lib  # TensorFlow has no public API for this
 
     return float(min(device.memory_limit for device in device_lib.list_local_devices() if device.device_type == "GPU"))
 
@@ -250,7 +250,7 @@ def _measure_on_gpus(
     config: Config, reader: RecordReader, categories: Sequence[Mapping[str, Any]], strategy: tf.distribute.Strategy
 ) -> int | None:
     names = [device.name.removeprefix("/device:") for device in tf.config.list_logical_devices("GPU")]
-    gc.collect()  # tensors of the trial before
+    gc.collect()  # frees tensors of the previous trial
     for name in names:
         tf.config.experimental.reset_memory_stats(name)
     try:
@@ -267,7 +267,7 @@ def _run_trial(
     with op_determinism(needed=is_deterministic(config.train, strategy)):
         state = state_from_config(config, num_classes=len(categories), strategy=strategy)
         loop = train_loop_from_config(config.train, state, strategy=strategy)
-        # The balance of the classes does not change the memory.
+        # Class balance does not affect the memory.
         options = input_options_from_config(config, state.model, categories)
         batches = batches_from_config(
             config.train, reader, options, repeat_factors=None, strategy=strategy, start_step=0
@@ -286,20 +286,15 @@ def _measure_apart(config: Config, shards: Sequence[str], categories: Sequence[M
         env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
     )
     if done.returncode == 0:
-        return _answer(done.stdout)
-    if done.returncode == -signal.SIGKILL:  # by the system, when the memory was used up
+        return int(answer) if (answer := done.stdout.strip().splitlines()[-1]) != "null" else None
+    if done.returncode == -signal.SIGKILL:  # killed by the system when out of memory
         return None
-    lines = done.stderr.strip().splitlines() or ["it ended without a message"]
+    lines = done.stderr.strip().splitlines() or ["exited without a message"]
     raise CocoflowError(f"train.batch_size = auto: trial steps failed: {lines[-1]}")
 
 
-def _answer(output: str) -> int | None:
-    answer: int | None = json.loads(output.strip().splitlines()[-1])
-    return answer
-
-
 def main() -> None:
-    """Runs one trial, for `_measure_apart`: writes its peak memory in bytes to standard output, or null."""
+    """Runs one trial, for `_measure_apart`; prints its peak memory in bytes, or null."""
     request = json.loads(sys.stdin.read())
     config = from_yaml(request["config"])
     strategy = make_strategy(config.train.strategy)
@@ -311,7 +306,7 @@ def main() -> None:
 
 
 def _peak_memory() -> int:
-    """Returns the peak resident memory of this process in bytes; `resource` would include its parent's."""
+    """Returns the peak resident memory of this process in bytes; `resource` would include its parent."""
     lines = dict(line.split(":", 1) for line in _STATUS.read_text().splitlines())
     return int(lines["VmHWM"].split()[0]) * 1024
 

@@ -1,7 +1,7 @@
-"""The numbers that a configuration leaves open: they depend on the detector, the records and the memory.
+"""Resolves the numbers of a configuration that depend on the detector, the records and the memory.
 
-The resolved configuration, which training uses and saves, has a number for `train.batch_size`, the peak learning rate
-and the momentum of batch norm, and steps instead of epochs.
+The resolved configuration, which training uses and saves, has numbers for `train.batch_size`, the peak learning
+rate and the momentum of batch norm, and steps instead of epochs.
 """
 
 import logging
@@ -23,18 +23,18 @@ from schemas.config.train.training import AUTO_EPOCHS, AUTO_MIN_STEPS, STEPS_OF_
 from schemas.errors import DataError
 
 _LOGGER = logging.getLogger("cocoflow.trainer")
-_ANY_RECORDS = 10**9  # stands for records that are not counted yet
-_EVALUATIONS = 4  # of a run with `train.validation.every: auto`
+_ANY_RECORDS = 10**9  # in place of an unknown number of records
+_EVALUATIONS = 4  # evaluations per run with `train.validation.every: auto`
 
 
 def steps_of_epochs(epochs: float, *, records: int, batch_size: int) -> int:
     """Returns the first step after which `epochs` epochs of images were seen.
 
-    Batches go on from one epoch to the next: no epoch has a last, smaller batch, and none is
-    left out.  google/automl floors the steps of one epoch instead.
+    Batches continue across epochs: no epoch has a smaller last batch, and no images are
+    dropped.  google/automl rounds the steps per epoch down instead.
 
     Args:
-        epochs: number of epochs, such as 0.5; taken as the decimal that it is written as.
+        epochs: number of epochs, such as 0.5; interpreted as an exact decimal.
         records: images per epoch.
         batch_size: images per step.
 
@@ -50,18 +50,18 @@ def with_steps(config: Config, *, records: int) -> Config:
     """Returns the configuration with steps instead of epochs.
 
     Args:
-        config: configuration whose `train.batch_size` is a number.
-        records: number of training images per epoch; see `RecordOrder`.
+        config: configuration with a number for `train.batch_size`.
+        records: number of training images per epoch.
 
     Raises:
-        ConfigError: the lengths do not fit together, such as a warm-up that is as long as the run.
+        ConfigError: the lengths contradict each other, such as a warm-up as long as the run.
     """
     tree = config.model_dump(mode="json")
     batch_size = config.train.effective_batch_size
 
-    def converted(value: Any) -> Any:
+    def convert(value: Any) -> Any:
         if isinstance(value, list):
-            return [converted(one) for one in value]
+            return [convert(item) for item in value]
         return steps_of_epochs(value, records=records, batch_size=batch_size)
 
     changed = False
@@ -71,11 +71,11 @@ def with_steps(config: Config, *, records: int) -> Config:
         if value is None or value == []:
             continue
         target, target_name = _place(tree, steps_key)
-        target[target_name] = converted(value)
+        target[target_name] = convert(value)
         section[name] = [] if isinstance(value, list) else None
         changed = True
     if tree["train"]["steps"] == "auto":
-        tree["train"]["steps"] = max(AUTO_MIN_STEPS, converted(float(AUTO_EPOCHS)))
+        tree["train"]["steps"] = max(AUTO_MIN_STEPS, convert(float(AUTO_EPOCHS)))
         changed = True
     if tree["train"]["validation"]["every"] == "auto":
         tree["train"]["validation"]["every"] = -(-tree["train"]["steps"] // _EVALUATIONS)
@@ -84,10 +84,10 @@ def with_steps(config: Config, *, records: int) -> Config:
 
 
 def batch_norm_momentum(steps: int) -> float:
-    """Returns the momentum with which the moving statistics of batch norm keep up with a run of `steps` steps.
+    """Returns a momentum with which the moving statistics of batch norm converge in a run of `steps` steps.
 
-    At 0.99, statistics of the first of 300 steps still have a part in those of the exported model: EfficientDet-Lite0
-    reaches AP 0.198 on 160 photographs with it, and 0.488 with 0.9.
+    With 0.99, statistics of the first of 300 steps still affect the exported model: EfficientDet-Lite0
+    reaches AP 0.198 on 160 photographs with 0.99, and 0.488 with 0.9.
 
     >>> [batch_norm_momentum(steps) for steps in (100, 300, 1200, 20_000)]
     [0.9, 0.9, 0.975, 0.99]
@@ -96,10 +96,10 @@ def batch_norm_momentum(steps: int) -> float:
 
 
 def with_recipe(config: Config) -> Config:
-    """Returns the configuration with numbers for what follows from the detector and from the steps of the run.
+    """Returns the configuration with the numbers that depend on the detector and the steps of the run.
 
     Args:
-        config: configuration whose `train.steps` is a number.
+        config: configuration with a number for `train.steps`.
 
     Raises:
         ConfigError: unknown detector or override.
@@ -131,17 +131,17 @@ def with_batch_size(config: Config, batch_size: int) -> Config:
 
 
 def resolved(config: Config, *, records: int, output: Path, find_batch_size: Callable[[], int]) -> Config:
-    """Returns the configuration with all numbers; a resumed run has the batch size that it began with.
+    """Returns the configuration with all numbers; a resumed run keeps its batch size.
 
     Args:
         config: the run's configuration.
-        records: number of training images per epoch; see `RecordOrder`.
+        records: number of training images per epoch.
         output: output folder of the run.
         find_batch_size: measures the batch size for `auto`.
 
     Raises:
-        ConfigError: see `with_steps` and `find_batch_size`.
-        DataError: `train.batch_size` is `auto`, and the configuration that the run began with is missing.
+        ConfigError: the lengths contradict each other, or no batch size can be measured.
+        DataError: `train.batch_size` is `auto`, and the saved configuration of the resumed run is missing.
     """
     before = _before(config, output)
     if config.train.batch_size == "auto":
@@ -149,12 +149,12 @@ def resolved(config: Config, *, records: int, output: Path, find_batch_size: Cal
             config = with_batch_size(config, find_batch_size())
         else:
             config = with_batch_size(config, before.train.fixed_batch_size)
-            _LOGGER.info("train.batch_size = auto: %d, as when this run began", before.train.fixed_batch_size)
+            _LOGGER.info("train.batch_size = auto: %d, as at the start of this run", before.train.fixed_batch_size)
     now = with_recipe(with_steps(config, records=records))
     _log_steps(config, now, records)
     if _has_open_length(config) and before is not None and now.train.steps != before.train.steps:
         _LOGGER.warning(
-            "the run now has %d steps and began with %d, as its epochs, its records or its batch size were others",
+            "the run now has %d steps instead of %d, because its epochs, its records or its batch size have changed",
             now.train.fixed_steps,
             before.train.fixed_steps,
         )
@@ -168,9 +168,9 @@ def _has_open_length(config: Config) -> bool:
 def _log_steps(config: Config, now: Config, records: int) -> None:
     if config.train.steps == "auto" and config.train.epochs is None:
         _LOGGER.info("train.steps = auto: %d, with %d images per epoch", now.train.fixed_steps, records)
-    given, found = (one.model_dump(mode="json") for one in (config, now))
+    before, after = (tree.model_dump(mode="json") for tree in (config, now))
     for epochs_key, steps_key in STEPS_OF_EPOCHS.items():
-        (section, name), (target, target_name) = _place(given, epochs_key), _place(found, steps_key)
+        (section, name), (target, target_name) = _place(before, epochs_key), _place(after, steps_key)
         if section[name] is None or section[name] == []:
             continue
         _LOGGER.info(
@@ -185,27 +185,27 @@ def _log_steps(config: Config, now: Config, records: int) -> None:
 
 
 def saved_config(output: Path) -> Config | None:
-    """Reads the resolved configuration that a run saved in its output folder; None: it has none."""
+    """Reads the resolved configuration from a run's output folder; None: no saved configuration."""
     path = output / CONFIG_YAML
     return from_yaml(read_text(path), where=str(path)) if is_file(path) else None
 
 
 def _before(config: Config, output: Path) -> Config | None:
-    """Reads the resolved configuration of the run that resumes; None: nothing resumes, or nothing depends on it."""
+    """Reads the resolved configuration of the run to resume; None: not resuming, or no number depends on it."""
     needed = config.train.batch_size == "auto"
     if not (needed or _has_open_length(config)) or not checkpoint_steps(output / CHECKPOINTS):
         return None
     before = saved_config(output)
     if before is None and needed:
         raise DataError(
-            f"{output / CONFIG_YAML}: missing, and with it the batch size that this run began with. Set "
-            f"train.batch_size to that number instead of auto, or train into an empty folder."
+            f"{output / CONFIG_YAML}: missing, so the batch size of this run is unknown. Set train.batch_size to it "
+            "instead of auto, or train into an empty folder."
         )
     return before
 
 
 def assumed(config: Config, *, replicas: int) -> Config:
-    """Returns the configuration with numbers that stand for those that only records and trial steps tell.
+    """Returns the configuration with placeholders for the numbers that require records and trial steps.
 
     A training state can be built from it, to check everything else.
     """

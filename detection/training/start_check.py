@@ -1,4 +1,4 @@
-"""Checks of a training run that need no data."""
+"""Checks of a training run before any data is read."""
 
 import contextlib
 import logging
@@ -24,9 +24,9 @@ from detection.weights.locate import locate_weights
 from schemas.config.config import Config
 from schemas.errors import ConfigError
 
-_UNKNOWN_CATEGORIES = ({"id": 0, "name": ""},)  # stands for categories that only the records tell
+_UNKNOWN_CATEGORIES = ({"id": 0, "name": ""},)  # in place of categories that are not known yet
 
-# No detector of the registry has any.
+# No detector of the registry has keypoints.
 _NO_KEYPOINTS = "evaluate a results file with keypoints: cocoflow evaluate --iou-type keypoints"
 
 
@@ -39,23 +39,23 @@ def check_start(
     initializes: bool = True,
     device: str | None = "CPU",
 ) -> Detector:
-    """Builds the state that a training run starts from, as `train` does, without data.
+    """Builds the initial state of a training run, as `train` does, without data.
 
     The cheapest checks come first.
 
     Args:
-        config: its sections `model` and `train`.
-        categories: the data set's COCO categories; None: not known yet, checks that need them are left out.
+        config: configuration of the run; uses the sections `model` and `train`.
+        categories: the data set's COCO categories; None: not known yet, skip checks that need them.
         strategy: strategy to train under; None: not known yet.
         checkpoints: folder of the checkpoints that the run may resume from; None: not known yet.
-        initializes: the run needs its initial weights, if it has no checkpoint.
+        initializes: the run needs its initial weights, unless it has a checkpoint.
         device: TensorFlow device to build on; None: the default one.
 
     Returns:
-        The detector, which `train` can use for validation and export if the categories are known.
+        The detector; `train` can use it for validation and export if the categories are known.
 
     Raises:
-        ConfigError, DataError: as `train` would later.
+        ConfigError, DataError: the errors that `train` would raise later.
     """
     if strategy is not None and config.train.batch_size == "auto":
         require_measurable(config.train, strategy)
@@ -77,11 +77,11 @@ def check_start(
 
 
 def require_iou_types(key: str, iou_types: Iterable[str], model: Detector) -> None:
-    """Requires that the detector gives what IoU types compare.
+    """Requires that the detector supports IoU types.
 
     Args:
-        key: configuration key that requests them, for the message.
-        iou_types: any of `bbox`, `segm` and `keypoints`.
+        key: configuration key of the IoU types, for the message.
+        iou_types: `bbox`, `segm`, `keypoints`.
         model: detector to evaluate.
 
     Raises:
@@ -140,7 +140,7 @@ def _build(
 
 
 def _for_any_categories(config: Config) -> Config:
-    """Returns the configuration without the requirement that the categories are the source's."""
+    """Returns the configuration without the requirement that the source has the same categories."""
     init_config = config.train.init
     if init_config.fine_tune_type != "full":
         return config
@@ -150,7 +150,7 @@ def _for_any_categories(config: Config) -> Config:
 
 @contextlib.contextmanager
 def without_log() -> Iterator[None]:
-    """Suppresses the trainer's messages: training logs its start when it starts."""
+    """Suppresses the trainer's messages, which training logs again."""
     logger = logging.getLogger("cocoflow.trainer")
     before = logger.disabled
     logger.disabled = True

@@ -1,4 +1,4 @@
-"""The whole training story: configuration and records in, checkpoints and a SavedModel out."""
+"""Trains a detector: configuration and records in, checkpoints and a SavedModel out."""
 
 import functools
 import logging
@@ -33,7 +33,7 @@ from detection.training.data_facts import log_data_facts
 from detection.training.distributed.strategy import is_chief, make_strategy, on_cpu, op_determinism
 from detection.training.distributed.workers import (
     chief_first,
-    lost_workers_explained,
+    explain_lost_workers,
     require_same_start,
     wait_for_workers,
 )
@@ -41,7 +41,7 @@ from detection.training.engine.loop import TrainLoop
 from detection.training.engine.state import TrainState
 from detection.training.initialization.initialize import InitReport
 from detection.training.kept_images import Records, training_records
-from detection.training.memory import find_batch_size, out_of_memory_explained
+from detection.training.memory import explain_out_of_memory, find_batch_size
 from detection.training.monitoring.callbacks import Callbacks
 from detection.training.resolve import resolved
 from detection.training.validation.validation import Validation
@@ -70,23 +70,22 @@ def train(
     """Trains a detector; resumes from the newest checkpoint in `output` if there is one.
 
     Args:
-        config: its sections `model` and `train` count; all of it is saved beside the model.
+        config: configuration of the run; uses the sections `model` and `train`, and is saved with the model.
         shards: TFRecord files of the training records.
         categories: the data set's COCO categories (`id`, `name`).
-        output: local folder for checkpoints/, logs/, saved_model/, config.yaml and categories.json, with
-            `train.validation` also validation/, and for a run with pretrained weights init_report.json.
+        output: local folder for checkpoints/, logs/, saved_model/, config.yaml and categories.json; also
+            validation/ with `train.validation`, and init_report.json with pretrained weights.
         validation_shards: TFRecord files of `Config.validation_split`.
-        datasets: contents of the dataset.json of each Examples artifact, whose facts the chief logs.
+        datasets: contents of the dataset.json of each Examples artifact; the chief logs facts about them.
         base_model: local or remote SavedModel to start from, instead of `train.init.checkpoint`.
-        strategy: result of `make_strategy`, if TensorFlow had work to do before; None: it is made here.
-        detector: result of `inference_detector` that validation and export use, if there is one
-            already; None: it is built here.
-        mirror: of `output` if it belongs elsewhere: the chief pushes after every checkpoint and
+        strategy: result of `make_strategy`, if TensorFlow was used before; None: created here.
+        detector: existing `inference_detector` for validation and export; None: built here.
+        mirror: mirrors `output` to remote storage: the chief pushes after every checkpoint and
             evaluation, the other machines pull the chief's files.  The caller pushes the model.
 
     Raises:
         DataError: the records, a checkpoint, pretrained weights or the output folder cannot be used.
-        ConfigError: unknown detector, unavailable strategy and the like.
+        ConfigError: invalid configuration, such as an unknown detector or an unavailable strategy.
         CocoflowError: a loss or gradient became NaN or infinite, or the memory is too small.
     """
     config, records = training_records(config, shards=shards, validation_shards=validation_shards)
@@ -106,9 +105,9 @@ def train(
         ),
     )
     log_precision(config.train, strategy)
-    # Validation and export share one detector, which is built when the first of them needs it.
+    # Validation and export share one detector, built on first use.
     shared_detector = functools.cache(lambda: detector or inference_detector(config, len(categories)))
-    with op_determinism(needed=is_deterministic(config.train, strategy)), lost_workers_explained(strategy):
+    with op_determinism(needed=is_deterministic(config.train, strategy)), explain_lost_workers(strategy):
         last_step = _train_to_last_step(
             config,
             records,
@@ -126,7 +125,7 @@ def train(
 
 
 def log_precision(train_config: TrainConfig, strategy: tf.distribute.Strategy) -> None:
-    """Logs precision and XLA; warns of float16 on CPUs, which emulate it."""
+    """Logs precision and XLA; warns about float16 on CPUs, which emulate it."""
     _LOGGER.info("precision %s, XLA %s", train_config.precision, "on" if compiles(train_config, strategy) else "off")
     if train_config.precision == "mixed_float16" and on_cpu(strategy):
         _LOGGER.warning(
@@ -147,7 +146,7 @@ def _train_to_last_step(
     output: Path,
     mirror: Mirror | None,
 ) -> int:
-    """Builds the run from its resolved config and trains it; returns the last step, which early stopping may choose."""
+    """Builds the run from its resolved config and trains it; returns the last step, which may be an early stop."""
     chief, reader = is_chief(strategy), records.training
     state = state_from_config(config, num_classes=len(categories), strategy=strategy)
     require_masks(state.model, reader)
@@ -169,7 +168,7 @@ def _train_to_last_step(
         texts = [to_yaml(config, sections=("model", "train")), str(categories)]
         require_same_start(strategy, state, start_step=start_step, records=len(reader), texts=texts)
         if chief:
-            # Only now: a configuration that the checkpoints refuse must not replace theirs.
+            # After the checkpoints: a configuration that does not fit them must not replace theirs.
             _write_descriptions(output, config, categories, init_report)
         options = input_options_from_config(config, state.model, categories, class_weights=balance.class_weights)
         factors = balance.repeat_factors
@@ -205,7 +204,7 @@ def _train_to_last_step(
 def _checkpoints_from_config(
     train_config: TrainConfig, state: TrainState, folder: Path, *, writes: bool
 ) -> Checkpoints:
-    """Builds the run's checkpoints, which all machines read and the chief alone writes."""
+    """Builds the run's checkpoints: all machines read, only the chief writes."""
     return Checkpoints(
         state,
         folder,
@@ -216,7 +215,7 @@ def _checkpoints_from_config(
 
 
 def _resume(checkpoints: Checkpoints, *, strategy: tf.distribute.Strategy, mirror: Mirror | None) -> int:
-    """Restores the newest checkpoint on all machines, the chief's first; returns its step, 0 without one."""
+    """Restores the newest checkpoint on all machines, first on the chief; returns its step, 0 without a checkpoint."""
     chief = is_chief(strategy)
     with chief_first(strategy):
         if mirror is not None and not chief:
@@ -234,7 +233,7 @@ def _summary_writer(logs: Path, *, writes: bool) -> tf.summary.SummaryWriter:
 def _write_descriptions(
     output: Path, config: Config, categories: Sequence[Mapping[str, Any]], init_report: InitReport | None
 ) -> None:
-    """Writes the files that describe the run to a reader of its output folder."""
+    """Writes the files that describe the run."""
     write_text(output / CONFIG_YAML, to_yaml(config))
     write_json(output / LABELS_JSON, categories)
     if init_report is not None:
@@ -257,7 +256,7 @@ def _run_steps(
     ends = validation.resume(step)
     while step < train_config.fixed_steps and not ends:
         stop = min(next_stop(step, train_config), validation.next_step(step))
-        with out_of_memory_explained(train_config):
+        with explain_out_of_memory(train_config):
             for done, report in train_loop.windows(batches, start=step, stop=stop, every=train_config.log_every):
                 callbacks.after_window(report, done)
         step = stop
@@ -272,15 +271,14 @@ def _run_steps(
 
 
 def _no_upload() -> None:
-    """Takes the place of `Mirror.push` in a run whose output folder is not mirrored."""
+    """Replaces `Mirror.push` in a run without a mirror."""
 
 
 def next_stop(step: int, train_config: TrainConfig) -> int:
     """Returns the end of the next call of the compiled loop after `step` steps; the same on all workers.
 
-    A call never passes an event that happens between two calls: a picture, a histogram, a
-    checkpoint, an edge of the profile, the end.  Log points do not end a call: see
-    `TrainLoop.windows`.
+    A call ends at every event between two calls: a picture, a histogram, a checkpoint, an edge
+    of the profile, the end.  Log points do not end a call: see `TrainLoop.windows`.
     """
     summaries = train_config.summaries
     every = (train_config.checkpoint_every, summaries.images_every, summaries.gradient_histograms_every)

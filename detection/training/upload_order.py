@@ -1,9 +1,9 @@
-"""The order in which the files of a training go to Cloud Storage: a kill leaves a state to resume from."""
+"""The upload order of a training run's files to Cloud Storage: a kill leaves a state to resume from."""
 
 from schemas.artifacts import BEST, CHECKPOINTS, HISTORY_JSON, METRICS_JSON, VALIDATION
 
-# After all other files, in this order: what a file names is there before it, and the results of
-# an evaluation before the next checkpoint, from which training would go on without them.
+# After all other files, in this order: a file is uploaded after the files it refers to, and the results of
+# an evaluation before the next checkpoint, because a run resumed from that would not have them.
 UPLOADED_LAST = (
     f"{VALIDATION}/{BEST}/*.index",
     f"{VALIDATION}/{BEST}/{METRICS_JSON}",

@@ -1,4 +1,4 @@
-"""Resolves `model.weights = auto`: once, when a training begins."""
+"""Resolves `model.weights = auto` when a training run starts."""
 
 from pathlib import Path
 
@@ -16,10 +16,10 @@ from schemas.config.config import Config
 def with_weights(
     config: Config, *, output: Path, base_model: str | Path | None, strategy: tf.distribute.Strategy
 ) -> Config:
-    """Returns the configuration with a concrete `model.weights`; a resumed run has the one that it began with.
+    """Returns the configuration with a concrete `model.weights`; a resumed run keeps its choice.
 
-    Of several machines the chief decides.  `auto` stays where it means nothing: beside detailed keys, and in a
-    run that starts from a previous model or that an earlier version began.
+    On several machines the chief decides.  `auto` stays if it has no effect: with detailed keys, and in a
+    run that starts from a previous model or was started by an earlier version.
 
     Args:
         config: the run's configuration.

@@ -1,1 +1,1 @@
-"""Weight files of trainings, ours and other programs': locating, reading, importing."""
+"""Weight files of ours and of other programs: locating, reading, importing."""

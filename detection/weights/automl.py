@@ -13,7 +13,7 @@ _CLASS_BIAS = "class_net/class-predict/bias"
 
 
 def automl_name(path: str) -> str:
-    """Returns the name in google/automl of a variable of ours; google/automl differs in two words only.
+    """Returns google/automl's name of a variable; only two parts of the names differ.
 
     >>> automl_name("efficientnet-b0/blocks_1/depthwise_conv2d/kernel")
     'efficientnet-b0/blocks_1/depthwise_conv2d/depthwise_kernel'
@@ -26,12 +26,12 @@ def automl_name(path: str) -> str:
 
 
 class Structure(NamedTuple):
-    """Numbers that tell the variants of EfficientDet apart, except D6 and D7, whose variables are equal.
+    """Numbers that distinguish the variants of EfficientDet, except D6 and D7, whose variables are equal.
 
     stem_filters: filters of the backbone's first convolution.
     blocks: number of the backbone's blocks.
-    squeeze_excite: the blocks have squeeze-and-excitation; the lite variants' have not.
-    fpn_filters, fpn_cells: of the BiFPN.
+    squeeze_excite: the blocks have squeeze-and-excitation; False for the lite variants.
+    fpn_filters, fpn_cells: filters and cells of the BiFPN.
     fpn_weights: the BiFPN's inputs have weights.
     head_layers: number of inner layers of a head.
     max_level: coarsest pyramid level.
@@ -59,7 +59,7 @@ def structure_of_config(config: EfficientDetConfig) -> Structure:
     """Returns the structure of a configured network, without building it.
 
     Raises:
-        ConfigError: a backbone that does not exist.
+        ConfigError: unknown backbone.
     """
     spec = backbone_spec(config.backbone)
     return Structure(
@@ -75,14 +75,14 @@ def structure_of_config(config: EfficientDetConfig) -> Structure:
 
 
 def structure_of_variables(shapes: Shapes, *, where: str) -> Structure:
-    """Reads the structure of a network from its variables.
+    """Determines the structure of a network from its variables.
 
     Args:
         shapes: shapes by google/automl's names.
         where: the checkpoint, for errors.
 
     Raises:
-        DataError: they are not those of an EfficientDet of google/automl.
+        DataError: the variables are not those of google/automl's EfficientDet.
     """
     stem = next((shape for name, shape in shapes.items() if name.endswith("/stem/conv2d/kernel")), None)
     box = shapes.get("box_net/box-predict/pointwise_kernel")
@@ -104,23 +104,23 @@ def structure_of_variables(shapes: Shapes, *, where: str) -> Structure:
 
 
 def count_of(expression: str, names: Collection[str]) -> int:
-    """Returns 1 + the greatest number at a place in the names; 0 if no name matches."""
+    """Returns 1 + the largest number at a place in the names; 0 if no name matches."""
     matches = (re.fullmatch(expression, name) for name in names)
     return max((int(match[1]) + 1 for match in matches if match), default=0)
 
 
 def class_count(shapes: Shapes, config: EfficientDetConfig, *, where: str) -> int:
-    """Returns the number of classes of a network, by the length of its class outputs.
+    """Returns the number of classes of a network, from the length of its class outputs.
 
     Raises:
-        DataError: the class outputs do not divide among the anchors of a cell.
+        DataError: the class outputs do not divide evenly among the anchors of a cell.
     """
     [outputs] = shapes[_CLASS_BIAS]
     anchors = config.anchors_per_cell
     if outputs % anchors:
         raise DataError(
-            f"{where}: {outputs} class outputs do not divide among {anchors} anchors per cell. Pass num_scales and "
-            "aspect_ratios of its hparams with --set model.overrides.FIELD=VALUE."
+            f"{where}: {outputs} class outputs do not divide evenly among {anchors} anchors per cell. Pass num_scales "
+            "and aspect_ratios of its hparams with --set model.overrides.FIELD=VALUE."
         )
     return outputs // anchors
 
@@ -131,7 +131,7 @@ AUTOML = Program(
     config_class=EfficientDetConfig,
     presets=EFFICIENTDETS,
     overrides=lambda shapes, *, where: {},
-    postprocess={"nms": "gaussian"},  # its published metrics are those of Gaussian soft NMS
+    postprocess={"nms": "gaussian"},  # its published metrics use Gaussian soft NMS
     class_bias=_CLASS_BIAS,
     structures=lambda config: (structure_of_config(config),),
     structure_of_variables=structure_of_variables,

@@ -1,4 +1,4 @@
-"""`import-checkpoint`: another program's checkpoint to a model folder."""
+"""`import-checkpoint`: converts another program's checkpoint to a model folder."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -32,20 +32,20 @@ def import_checkpoint(
     label_map: str | None = None,
     assignments: Sequence[str] = (),
 ) -> None:
-    """Writes a model folder, which appears whole or not at all; messages go to the logger `cocoflow.import`.
+    """Writes a model folder atomically; logs to `cocoflow.import`.
 
     Args:
         program: `automl`, `tpu-mask-rcnn` or `od-api`.
-        checkpoint: see `import_model`.
+        checkpoint: prefix of the checkpoint, or its folder, as in `import_model`.
         model: name of the detector.
         output: folder, new or empty, local or remote.
-        weights: see `import_model`.
-        label_map: see `import_model`.
+        weights: `auto`, `ema` or `raw`, as in `import_model`.
+        label_map: label map or COCO file of the training; None: as in `import_model`.
         assignments: `key=value` of the section `model`.
 
     Raises:
-        ConfigError: another section, or see `import_model`.
-        DataError: see `import_model`; the folder cannot be written.
+        ConfigError: another section, or a detector or override that the program does not have.
+        DataError: the checkpoint cannot be read or imported, or the folder cannot be written.
     """
     for assignment in assignments:
         if not assignment.startswith("model.") or assignment.startswith("model.name="):
@@ -58,22 +58,22 @@ def import_checkpoint(
 
 
 def _program(name: str, model: str) -> Program:
-    """Returns the description of a program's detectors of the model's family; of its first one if it has none."""
+    """Returns a program's description for the family of the model; the first one if there is none."""
     families = _PROGRAMS[name]
     config = detector_config(model)
     return next((one for one in families if isinstance(config, one.config_class)), families[0])
 
 
 def _log(model: ImportedModel, *, has_label_map: bool) -> None:
-    """Tells what was read."""
+    """Logs the imported weights."""
     _LOGGER.info("%s", one_line(f"checkpoint {model.prefix}" + ("" if model.step is None else f", step {model.step}")))
     if model.ema:
-        _LOGGER.info("EMA weights of %d of %d variables; the EMA weights are used", len(model.ema), len(model.raw))
+        _LOGGER.info("EMA weights of %d of %d variables; using the EMA weights", len(model.ema), len(model.raw))
     else:
         _LOGGER.info("raw weights of %d variables, no EMA weights", len(model.raw))
     if model.categories is None:
         _LOGGER.warning(
-            "a backbone alone: %d variables of the network are not in the checkpoint. Start a training from it with "
+            "only a backbone: %d variables of the network are not in the checkpoint. Start a training from it with "
             "train.init.fine_tune_type=classification",
             len(model.missing),
         )
@@ -88,18 +88,18 @@ def _log(model: ImportedModel, *, has_label_map: bool) -> None:
 
 
 def _log_missing(missing: Sequence[str]) -> None:
-    """Tells the heads that the checkpoint lacks."""
+    """Logs the heads that are missing in the checkpoint."""
     if missing:
         _LOGGER.warning(
             "%d variables of the network are not in the checkpoint: %s. Start a training from it with "
-            "train.init.skip_mismatch=true, which leaves them out",
+            "train.init.skip_mismatch=true, which skips them",
             len(missing),
             some(missing),
         )
 
 
 def _log_classes(categories: Sequence[Mapping[str, Any]], *, has_label_map: bool) -> None:
-    """Tells the categories of the class outputs."""
+    """Logs the categories of the class outputs."""
     classes = len(categories)
     named = sum(category["name"] is not None for category in categories)
     if has_label_map:
@@ -109,4 +109,4 @@ def _log_classes(categories: Sequence[Mapping[str, Any]], *, has_label_map: bool
     else:
         _LOGGER.warning("%d classes, named by their ids: pass --label-map for names", classes)
     if named < classes:
-        _LOGGER.info("classes without a category: %d; their detections are not reported", classes - named)
+        _LOGGER.info("%d classes have no category; their detections are not reported", classes - named)

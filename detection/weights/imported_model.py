@@ -1,4 +1,4 @@
-"""Importing a checkpoint of another program as a model of ours."""
+"""Imports a checkpoint of another program as a model of ours."""
 
 import re
 from collections.abc import Mapping
@@ -30,27 +30,27 @@ from schemas.config.train.initialization import SourceWeights
 from schemas.config.train.optimization import WeightsChoice
 from schemas.errors import ConfigError, DataError, disk_refusals_explained
 
-_STEP = 0  # the checkpoint of an imported model is one before the first step
+_STEP = 0  # the checkpoint of an imported model is at step 0
 _CHECKPOINT = f"{CHECKPOINTS}/ckpt-{_STEP}"
-MODEL_INDEX = f"{_CHECKPOINT}.index"  # without it, no reader takes a folder for an imported model
+MODEL_INDEX = f"{_CHECKPOINT}.index"  # readers only recognize folders with this file
 
 Weights = Mapping[str, np.ndarray]
 
 
 class ImportedModel(NamedTuple):
-    """A network of another program with our names.
+    """A network of another program, with our names.
 
-    prefix: checkpoint that was read.
-    step: number of training steps there; None: unknown.
+    prefix: prefix of the original checkpoint.
+    step: its number of training steps; None: unknown.
     config: configuration of the model.
     categories: categories of the class outputs; `name` is None for an output without a category.
-        None: a backbone alone, which has none.
+        None: only a backbone, without categories.
     raw: weights by path.
-    ema: EMA weights by path; empty: none, or not wanted.
-    unused: variables of the checkpoint that the network lacks.
-    missing: paths of the network's variables that the checkpoint lacks: none, those outside of the backbone,
-        or those of a head that no checkpoint of the program has.
-    differences: sentences about what the network computes otherwise than the program's.
+    ema: EMA weights by path; empty: none, or not requested.
+    unused: variables of the checkpoint that the network does not have.
+    missing: paths of the network's variables that the checkpoint does not have: none, those outside of the
+        backbone, or those of a head that no checkpoint of the program has.
+    differences: sentences on differences between the network and the program's.
     """
 
     prefix: str
@@ -88,19 +88,19 @@ def import_model(
 
     Args:
         program: the program that wrote it.
-        checkpoint: prefix, with or without `.index`, or a folder (its newest checkpoint); of TF1, whose
-            variables have names, or of TF2, with a graph of objects; local or remote.
-        config: its section `model` is the model's; in what it leaves open, the model is as the
-            program's.
+        checkpoint: prefix, with or without `.index`, or a folder (its newest checkpoint); TF1, with variable
+            names, or TF2, with a graph of objects; local or remote.
+        config: configuration with the section `model` of the model; values that it does not set are
+            those of the program.
         weights: `auto`: the raw weights, and the EMA weights if there are any; `ema`: EMA weights are
-            required; `raw`: the raw weights alone.
+            required; `raw`: only the raw weights.
         label_map: label map or COCO file of the training: class i is the id i + 1.  None: COCO's
             categories for 90 classes, else the ids as names.
 
     Raises:
         ConfigError: a detector that the program does not have, or an override that does not fit.
-        DataError: the checkpoint cannot be read, is not of this variant, or lacks variables or EMA weights;
-            or the label map does not fit.
+        DataError: the checkpoint cannot be read, is of another variant, or has no EMA weights or not all
+            variables; or the label map does not fit.
     """
     name = config.model.name
     _require_family(config, program)
@@ -132,10 +132,10 @@ def import_model(
 
 
 def _require_family(config: Config, program: Program) -> None:
-    """Requires a detector of the program's family, with overrides that it has.
+    """Requires a detector of the program's family, with supported overrides.
 
     Raises:
-        ConfigError: the detector is of another family, there is none of this name, or an override does not fit.
+        ConfigError: another family, an unknown name, or an unsupported override.
     """
     model = config.model
     if not isinstance(detector_config(model.name), program.config_class):
@@ -144,10 +144,10 @@ def _require_family(config: Config, program: Program) -> None:
 
 
 def _completed(config: Config, program: Program, source: WeightSource) -> Config:
-    """Adds what makes our network the program's function, where the configuration does not set it.
+    """Sets the configuration with which our network equals the program's, where it is not set.
 
     Raises:
-        DataError: the checkpoint is not one of the family.
+        DataError: the checkpoint is of another family.
     """
     model = config.model
     changes = {
@@ -163,7 +163,7 @@ def _source(program: Program, checkpoint: str | Path, weights: WeightsChoice) ->
     source = WeightSource(checkpoint, weights=kind, option="--weights")
     if source.is_ours:
         raise DataError(
-            f"{source.prefix}: a model of Cocoflow, not of another program. Use it as it is, or name another."
+            f"{source.prefix}: a model of Cocoflow, not of another program. Use it directly, or specify another."
         )
     bias = program.class_bias
     scope = next((name.removesuffix(bias) for name in source.shapes if bias and name.endswith(bias)), "")
@@ -175,7 +175,7 @@ def _source(program: Program, checkpoint: str | Path, weights: WeightsChoice) ->
 def _values(
     source: WeightSource, sources: Mapping[str, VariableSource], only: frozenset[str] | None = None
 ) -> dict[str, np.ndarray]:
-    """Reads the variables, or those alone that a variable in `only` is a source of."""
+    """Reads the variables, or only those that `only` needs as sources."""
     return {
         path: one.convert(*map(source.read, one.names))
         for path, one in sources.items()
@@ -184,7 +184,7 @@ def _values(
 
 
 def write_model(model: ImportedModel, folder: Path) -> None:
-    """Writes a model into an empty folder, as `train` writes its output: descriptions and a checkpoint.
+    """Writes a model into an empty folder, in the format of `train`: descriptions and a checkpoint.
 
     Args:
         model: imported model.
@@ -201,7 +201,7 @@ def write_model(model: ImportedModel, folder: Path) -> None:
     if model.ema:
         parts[EMA_PART] = _variables(model.ema)
     make_folder(folder / CHECKPOINTS)
-    advice = "Free space, or make the disk writable, and repeat the command."
+    advice = "Free space, or make the disk writable, and rerun."
     with disk_refusals_explained("the imported checkpoint", advice=advice):
         tf.train.Checkpoint(**parts).write(join(literal_path(folder), _CHECKPOINT))
 

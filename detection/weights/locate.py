@@ -1,4 +1,4 @@
-"""Locating the weight files that a path means, and a fingerprint of their content."""
+"""Locates the weight files at a path, and computes a fingerprint of their content."""
 
 import contextlib
 import hashlib
@@ -31,7 +31,7 @@ from schemas.config.config_io import from_yaml
 from schemas.errors import ConfigError, DataError
 
 _LOGGER = logging.getLogger("cocoflow.model")
-CheckpointChoice = Literal["newest", "best"] | int | None  # see `checkpoint_of_training`
+CheckpointChoice = Literal["newest", "best"] | int | None  # argument of `checkpoint_of_training`
 
 _INDEX = ".index"
 _STATE_FILE = "checkpoint"
@@ -42,9 +42,9 @@ class WeightFiles(NamedTuple):
     """Files of weights, local or remote.
 
     prefix: prefix of a TensorFlow checkpoint: `<prefix>.index` exists.
-    labels: file of the categories that the weights were trained for, or None.
-    config: file of the configuration of that training, or None.
-    saved_model: folder of the SavedModel whose weights they are, or None.
+    labels: file with the categories of the weights, or None.
+    config: file with the configuration of the training, or None.
+    saved_model: folder of the SavedModel with these weights, or None.
     """
 
     prefix: str
@@ -54,20 +54,20 @@ class WeightFiles(NamedTuple):
 
 
 def local_prefix(prefix: str) -> str:
-    """Returns the prefix of a checkpoint with the same files on a local disk.
+    """Returns the prefix of a local copy of a checkpoint's files.
 
     Raises:
-        DataError: see `local_copy`.
+        DataError: the files cannot be copied.
     """
     name = paths.escape(name_of(prefix))
     return join(local_copy(parent(prefix), only=[f"{name}{_INDEX}", f"{name}.data-*"]), name_of(prefix))
 
 
 def locate_weights(path: str | Path) -> WeightFiles:
-    """Finds the weights that `path` means.
+    """Finds the weights at `path`.
 
     Args:
-        path: a checkpoint (with or without `.index`); the output of `train` or a pipeline's `ModelRun`, see
+        path: a checkpoint (with or without `.index`); the output of `train` or a pipeline's `ModelRun`, as in
             `checkpoint_of_training`; the newest checkpoint of another folder; a SavedModel, or a folder
             with one, such as a pipeline's `Model`; the newest version of a push directory.
 
@@ -88,32 +88,32 @@ def locate_weights(path: str | Path) -> WeightFiles:
         return _of_saved_model(version)
     models = [parent(file) for file in glob(join(paths.escape(given), "*", SAVED_MODEL_FILE))]
     if len(models) > 1:
-        raise DataError(f"{given}: holds several models: {', '.join(map(name_of, models))}. Name one.")
+        raise DataError(f"{given}: has several models: {', '.join(map(name_of, models))}. Specify one.")
     if models:
         return _of_saved_model(models[0])
     raise DataError(
-        f"{given}: {'it holds no weights' if exists(given) else 'no such file or folder'}. "
-        "Name a checkpoint (.../ckpt-500), a folder of checkpoints, the output of `train`, or a SavedModel."
+        f"{given}: {'no weights' if exists(given) else 'no such file or folder'}. "
+        "Specify a checkpoint (.../ckpt-500), a folder of checkpoints, the output of `train`, or a SavedModel."
     )
 
 
 def locate_model(path: str | Path, choice: CheckpointChoice = None) -> str:
-    """Returns the one model that `path` means, and logs it if the path holds several.
+    """Returns the model at `path`, and logs it if the path has several.
 
     Args:
-        path: output of a training, see `checkpoint_of_training`; a push directory, whose newest version counts; or
+        path: output of a training, as in `checkpoint_of_training`; a push directory, for its newest version; or
             a model.
-        choice: see `checkpoint_of_training`.
+        choice: checkpoint of a training, as in `checkpoint_of_training`.
 
     Raises:
         DataError: there is no such checkpoint.
     """
     checkpoint = checkpoint_of_training(path, choice)
     if checkpoint is None and choice is not None:
-        raise DataError(f"{path}: no output of a training, so --checkpoint {choice} has no meaning. Remove it.")
+        raise DataError(f"{path}: not the output of a training, so --checkpoint {choice} does not apply. Remove it.")
     model = checkpoint or newest_version(path, SAVED_MODEL_FILE)
     if model is not None:
-        _LOGGER.info("the model is %s", model)
+        _LOGGER.info("using the model %s", model)
     return model or str(path)
 
 
@@ -123,14 +123,14 @@ def checkpoint_of_training(path: str | Path, choice: CheckpointChoice = None) ->
     Args:
         path: output of `train`, a pipeline's `ModelRun`, or the folder `checkpoints` in one of them.
         choice: `newest`; `best`: the best one of `train.validation`, the newest without one; a step; or None: the
-            checkpoint that the training exported.  While it has not exported: the best one so far if it will export
+            checkpoint that the training exported.  Before the export: the best one so far if the training exports
             the best, else the newest.
 
     Returns:
-        Prefix of the checkpoint; None: `path` is no output of a training, or has no checkpoint.
+    Prefix of the checkpoint; None: `path` is not the output of a training, or has no checkpoint.
 
     Raises:
-        DataError: there is no checkpoint of this step.
+        DataError: no checkpoint of this step.
     """
     given = normalized(path)
     run = parent(given) if name_of(given) == CHECKPOINTS else given
@@ -143,7 +143,7 @@ def checkpoint_of_training(path: str | Path, choice: CheckpointChoice = None) ->
     exported = _json_field(join(run, SAVED_MODEL, EXTRA_FILES, EXPORTED_FROM_JSON), "step") if choice is None else None
     chosen = None if exported is None else _of_step(exported, best, checkpoints)
     if chosen is None and (choice == "best" or _exports_best(run)):
-        # A kill can leave another checkpoint beside the one that the metrics name.
+        # After a kill, there may be another checkpoint beside the one in the metrics file.
         chosen = _of_step(_json_field(join(best, METRICS_JSON), "step"), best)
     return chosen or newest
 
@@ -156,7 +156,7 @@ def _of_step(step: int | None, *folders: str) -> str | None:
 def _refuse_step(given: str, step: int, *folders: str) -> NoReturn:
     files = (file for folder in folders for file in glob(join(paths.escape(folder), f"*{_INDEX}")))
     steps = sorted({_number(file.removesuffix(_INDEX))[0] for file in files})
-    raise DataError(f"{given}: no checkpoint of step {step}, only of {', '.join(map(str, steps))}.")
+    raise DataError(f"{given}: no checkpoint of step {step}; steps are {', '.join(map(str, steps))}.")
 
 
 def _exports_best(run: str) -> bool:
@@ -168,7 +168,7 @@ def _exports_best(run: str) -> bool:
 
 
 def _json_field(path: str, name: str) -> int | None:
-    """Reads a whole number of a JSON file; None: there is no such file or number."""
+    """Reads an integer of a JSON file; None: there is no such file or integer."""
     content = read_json(path) if is_file(path) else None
     value = content.get(name) if isinstance(content, dict) else None
     return value if isinstance(value, int) else None
@@ -177,13 +177,13 @@ def _json_field(path: str, name: str) -> int | None:
 def _of_saved_model(folder: str) -> WeightFiles:
     prefix = join(folder, "variables", "variables")
     if not _is_checkpoint(prefix):
-        raise DataError(f"{folder}: a SavedModel without variables. Name one that was exported after training.")
+        raise DataError(f"{folder}: a SavedModel without variables. Specify one that was exported after training.")
     labels, config = (_existing(join(folder, EXTRA_FILES, name)) for name in (LABELS_JSON, CONFIG_YAML))
     return WeightFiles(prefix, labels, config, folder)
 
 
 def _newest_checkpoint(folder: str) -> str | None:
-    """Returns the checkpoint that TensorFlow's list names; without a valid list, the one of the highest number."""
+    """Returns the newest checkpoint in TensorFlow's state file; without a valid file, the one with the highest step."""
     names = list_files(folder)
     there = {name.removesuffix(_INDEX) for name in names if name.endswith(_INDEX)}
     listed = _listed_newest(join(folder, _STATE_FILE)) if there and _STATE_FILE in names else None
@@ -192,14 +192,14 @@ def _newest_checkpoint(folder: str) -> str | None:
 
 
 def _listed_newest(path: str) -> str | None:
-    """Returns the name of the checkpoint that TensorFlow's list names.
+    """Returns the name of the newest checkpoint in TensorFlow's state file.
 
-    `tf.train.latest_checkpoint` fails with a list that a kill or a full disk cut, and asks the file system of
-    any path in it.
+    `tf.train.latest_checkpoint` fails on a state file truncated by a kill or a full disk, and accesses the
+    file system of any path in it.
     """
-    if not is_file(path):  # but a pipe
+    if not is_file(path):  # such as a pipe
         return None
-    with contextlib.suppress(DataError):  # no text
+    with contextlib.suppress(DataError):  # not text
         named = _NEWEST.search(read_text(path))
         return None if named is None else name_of(named[1])
     return None
@@ -232,10 +232,10 @@ def _existing(path: str) -> str | None:
 
 
 def weights_fingerprint(*, checkpoint: str | None, backbone_weights: str | None) -> str:
-    """Computes a fingerprint of the present content of the two paths.
+    """Computes a fingerprint of the current content of the two paths.
 
     Args:
-        checkpoint: see `locate_weights`; its index is read, which has a checksum of every
+        checkpoint: path of weights; the fingerprint uses its index, which has a checksum of every
             variable.
         backbone_weights: a file, or the name of weights that never change.
 

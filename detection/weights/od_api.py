@@ -1,6 +1,6 @@
 """The TF Object Detection API's checkpoints of Faster R-CNN and Mask R-CNN with a ResNet v1, of TF2 and TF1.
 
-With an FPN, a checkpoint is imported whole, except masks; with one feature level, its ResNet alone.
+Checkpoints with an FPN are imported completely, except masks; with one feature level, only their ResNet.
 Sources: `faster_rcnn_resnet_v1_fpn_keras_feature_extractor.py`, `feature_map_generators.py`,
 `faster_rcnn_meta_arch.py`, `predictors/` and `box_coders/` of the original, and its configuration
 `faster_rcnn_resnet50_v1_fpn_640x640_coco17_tpu-8.config`.
@@ -25,20 +25,20 @@ from schemas.errors import ConfigError, DataError
 
 _RESNET_EPSILON = 1e-5  # of the batch norms of a ResNet without an FPN
 _CLASSES = "ClassPredictor_dense/bias"
-# Variables whose shapes give sizes of the network, and their numbers of axes.
+# Variables whose shapes determine sizes of the network, and their numbers of axes.
 _SIZED = {"projection_1/kernel": 4, "RPNConv/kernel": 4, "dense_0/kernel": 2, _CLASSES: 1}
 _RESNETS = ("resnet-50", "resnet-101", "resnet-152")
 
 
 def overrides(shapes: Shapes, *, where: str) -> dict[str, Any]:
-    """Returns the fields of `model.overrides` with which our network computes what the checkpoint's does.
+    """Returns the fields of `model.overrides` for a network equivalent to the checkpoint's.
 
     Args:
         shapes: shapes by the names in the checkpoint.
         where: the checkpoint, for errors.
 
     Raises:
-        DataError: there is no ResNet, or a part of the network is missing.
+        DataError: no ResNet, or a part of the network is missing.
     """
     resnet_of_variables(shapes, where=where)
     names = names_here(shapes)
@@ -54,8 +54,8 @@ def overrides(shapes: Shapes, *, where: str) -> dict[str, Any]:
     lacking = [name for name, axes in _SIZED.items() if len(shapes.get(names.get(name, ""), ())) != axes]
     if lacking:
         raise DataError(
-            f"{where}: a Faster R-CNN with an FPN, but {some(lacking)} is missing or has another number of axes. Its "
-            f"variables are named like {some(sorted(shapes))}."
+            f"{where}: a Faster R-CNN with an FPN, but {some(lacking)} is missing or has another number of axes. "
+            f"Examples of its variables: {some(sorted(shapes))}."
         )
     fpn, rpn, dense, _ = (shapes[names[name]] for name in _SIZED)
     finest, coarsest = fpn_levels(names)
@@ -91,10 +91,10 @@ def structures(config: FasterRcnnConfig) -> tuple[str]:
 
 
 def class_count(shapes: Shapes, config: FasterRcnnConfig, *, where: str) -> int | None:
-    """Returns the number of classes of a network, without background; None: a backbone alone.
+    """Returns the number of classes of a network, without background; None: only a backbone.
 
     Raises:
-        DataError: the RPN has another number of anchors per cell than the configuration.
+        DataError: the RPN and the configuration have different numbers of anchors per cell.
         ConfigError: the configuration has another layout.
     """
     names = names_here(shapes)
@@ -103,32 +103,32 @@ def class_count(shapes: Shapes, config: FasterRcnnConfig, *, where: str) -> int 
     for key in ("fpn_layout", "rpn_layout"):
         if getattr(config, key) != "od-api":
             raise ConfigError(
-                f"model.overrides.{key} = {getattr(config, key)}: the original's variables fit od-api only. Remove it."
+                f"model.overrides.{key} = {getattr(config, key)}: the original's variables require od-api. Remove it."
             )
     outputs = shapes.get(names.get("ClassPredictor_0/bias", ""), ())
     anchors = config.anchors_per_cell
     if outputs and outputs != (2 * anchors,):
         raise DataError(
-            f"{where}: the RPN has {outputs[0] // 2} anchors per cell, the configuration {anchors}. Pass anchor_scale, "
-            "scales_per_octave and aspect_ratios of its pipeline.config with --set model.overrides.anchor_scale=VALUE, "
-            "num_scales and aspect_ratios."
+            f"{where}: the RPN has {outputs[0] // 2} anchors per cell, but the configuration {anchors}. Pass "
+            "anchor_scale, scales_per_octave and aspect_ratios of its pipeline.config with "
+            "--set model.overrides.anchor_scale=VALUE, num_scales and aspect_ratios."
         )
     return shapes[names[_CLASSES]][0] - 1
 
 
 def differences(shapes: Shapes, config: FasterRcnnConfig) -> tuple[str, ...]:
-    """Returns sentences about what our network computes otherwise, and why variables are not used."""
+    """Returns sentences on differences between the networks, and on unused variables."""
     names = names_here(shapes)
     if not is_fpn_detector(names):
         return (
-            "the ResNet alone is imported: the original's RPN and heads, if it has any, read other features than those "
+            "only the ResNet is imported: the original's RPN and heads, if it has any, use other features than those "
             "of an FPN. In a detector with one feature level, conv5_x was trained on features of RoIs",
         )
     features = (
-        "features of RoIs are means of samples here, by RoIAlign; the original takes maxima of a resized crop, from "
-        "another level. Train on before using the model"
+        "RoI features are means of samples here, by RoIAlign; the original takes maxima of a resized crop, from "
+        "another level. Continue training before you use the model"
     )
-    masks = "the mask head starts from random weights: the original's reads one vector per RoI, not a map of features"
+    masks = "the mask head starts from random weights: the original's takes one vector per RoI, not a feature map"
     return (features, masks) if config.include_mask else (features,)
 
 

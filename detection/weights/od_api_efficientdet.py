@@ -4,9 +4,9 @@ Sources: `ssd_efficientnet_bifpn_feature_extractor.py`, `bidirectional_feature_p
 `bifpn_utils.py`, `predictors/` and `box_coders/` of the original, `efficientnet_model.py` of its
 official models, and its configurations `ssd_efficientdet_d0_512x512_coco17_tpu-8.config` to D7.
 
-The values differ in two things: the anchors of a cell are in another order, and encoded boxes are
-scaled.  By its configuration, a convolution or a batch norm after the backbone may have no bias or no
-scale; ours get those of no effect.
+The values differ in two ways: the anchors of a cell have another order, and encoded boxes are scaled.
+Depending on the configuration, a convolution after the backbone may have no bias and a batch norm no
+scale; ours then get neutral values.
 """
 
 import functools
@@ -33,9 +33,9 @@ from schemas.errors import ConfigError, DataError
 _STEM = "stem_conv2d/kernel"
 _CLASSES, _BOXES = "ClassPredictor/bias", "BoxPredictor/bias"
 _BOX_KERNEL = "BoxPredictor/pointwise_kernel"
-# Variables whose shapes tell a network, and their numbers of axes.
+# Variables whose shapes identify a network, and their numbers of axes.
 _SIZED = {_STEM: 4, _CLASSES: 1, _BOXES: 1, _BOX_KERNEL: 4}
-# What the names of the network's variables end in, after a scope or none.
+# Suffixes of the names of the network's variables, after an optional scope.
 _ENDS = (
     r"(stem_(?:conv2d|bn)/\w+)",
     r"(stack_\d+/block_\d+/\w+/\w+)",
@@ -43,13 +43,13 @@ _ENDS = (
     r"((?:Box|Class)PredictionTower/.+)",
     r"WeightSharedConvolutional(?:Box|Class)Head/((?:Box|Class)Predictor/\w+)",
 )
-_NEUTRAL = {"bias": 0.0, "gamma": 1.0}  # values of variables that the original may lack after the backbone
-_WEIGHT = "WSM"  # what the names of our weights of a node's inputs begin with
+_NEUTRAL = {"bias": 0.0, "gamma": 1.0}  # values of variables that may be missing after the backbone
+_WEIGHT = "WSM"  # prefix of our names of the weights of a node's inputs
 _RESAMPLE = {"conv2d": "conv", "bn": "batchnorm"}  # our layers of a resampled input, and the original's
 
 
 def _names(theirs: Shapes) -> dict[str, str]:
-    """Returns the names in a checkpoint by those without a scope.
+    """Returns the names in a checkpoint by names without scope.
 
     >>> _names({"Box/WeightSharedConvolutionalBoxHead/BoxPredictor/bias": (36,), "top_bn/beta": (1280,)})
     {'BoxPredictor/bias': 'Box/WeightSharedConvolutionalBoxHead/BoxPredictor/bias'}
@@ -67,34 +67,35 @@ def structures(config: EfficientDetConfig) -> tuple[Structure]:
     if config.fpn_graph != "bifpn" or config.fpn_fusion.startswith("channel_"):
         raise ConfigError(
             f"model.overrides: fpn_graph = {config.fpn_graph} with fpn_fusion = {config.fpn_fusion}: the Object "
-            "Detection API has bifpn alone, with one weight per input. Remove them."
+            "Detection API only has bifpn, with one weight per input. Remove them."
         )
     spec = backbone_spec(config.backbone)
     levels = level_blocks(spec, config.efficientnet_layout)[config.min_level - 1 :]
     if config.fpn_filters in {block_specs(spec)[number].out_filters for number in levels}:
         raise ConfigError(
-            f"model.overrides.fpn_filters = {config.fpn_filters}: a level of {config.backbone} has as many, to which "
-            "the Object Detection API applies a 1x1 convolution that ours has not. It cannot be imported."
+            f"model.overrides.fpn_filters = {config.fpn_filters}: equal to the filters of a level of "
+            f"{config.backbone}. The Object Detection API then "
+            "applies a 1x1 convolution that ours does not have. It cannot be imported."
         )
     return (structure_of_config(config),)
 
 
 def structure_of_variables(shapes: Shapes, *, where: str) -> Structure:
-    """Reads the structure of a network from its variables.
+    """Determines the structure of a network from its variables.
 
     Args:
         shapes: shapes by the names in the checkpoint.
         where: the checkpoint, for errors.
 
     Raises:
-        DataError: they are not those of an EfficientDet of the Object Detection API.
+        DataError: the variables are not those of an EfficientDet of the Object Detection API.
     """
     names = _names(shapes)
     lacking = [name for name, axes in _SIZED.items() if len(shapes.get(names.get(name, ""), ())) != axes]
     if lacking:
         raise DataError(
             f"{where}: not a checkpoint of the Object Detection API's EfficientDet: {some(lacking)} is missing or has "
-            f"another number of axes. Its variables are named like {some(sorted(shapes))}.{_advice(shapes)}"
+            f"another number of axes. Examples of its variables: {some(sorted(shapes))}.{_advice(shapes)}"
         )
     return Structure(
         stem_filters=shapes[names[_STEM]][-1],
@@ -109,34 +110,34 @@ def structure_of_variables(shapes: Shapes, *, where: str) -> Structure:
 
 
 def _advice(shapes: Shapes) -> str:
-    """Tells what to do with a checkpoint that has paths of objects instead of names."""
+    """Returns advice for a checkpoint with paths of objects instead of names."""
     if not any("_feature_extractor/" in name for name in shapes):
         return ""
     return (
-        " These are paths of objects: the checkpoint holds no names of variables. Export the model with the original's "
-        "exporter_main_v2.py, and import the checkpoint that this writes."
+        " These are paths of objects: the checkpoint has no variable names. Export the model with the original's "
+        "exporter_main_v2.py, and import the exported checkpoint."
     )
 
 
 def class_count(shapes: Shapes, config: EfficientDetConfig, *, where: str) -> int:
-    """Returns the number of classes of a network, by the length of its class outputs.
+    """Returns the number of classes of a network, from the length of its class outputs.
 
     Raises:
-        DataError: the network has another finest level, or another number of anchors per cell, than the
-            configuration.
+        DataError: the network and the configuration have different finest levels, or different numbers of
+            anchors per cell.
     """
     names = _names(shapes)
     finest = min(int(match[1]) for name in names if (match := re.match(r"\d+_dn_lvl_(\d+)/", name)))
     if finest != config.min_level:
         raise DataError(
-            f"{where}: the pyramid begins at level {finest}, that of the configuration at {config.min_level}. Pass "
+            f"{where}: the pyramid starts at level {finest}, that of the configuration at {config.min_level}. Pass "
             f"--set model.overrides.min_level={finest}."
         )
     [classes], [boxes] = (shapes[names[name]] for name in (_CLASSES, _BOXES))
     anchors = config.anchors_per_cell
     if boxes != 4 * anchors or classes % anchors:
         raise DataError(
-            f"{where}: {boxes} box outputs and {classes} class outputs are not those of {anchors} anchors per cell. "
+            f"{where}: {boxes} box outputs and {classes} class outputs do not match {anchors} anchors per cell. "
             "Pass scales_per_octave and aspect_ratios of its pipeline.config with --set "
             "model.overrides.num_scales=VALUE and aspect_ratios."
         )
@@ -144,19 +145,19 @@ def class_count(shapes: Shapes, config: EfficientDetConfig, *, where: str) -> in
 
 
 def differences(shapes: Shapes, config: EfficientDetConfig) -> tuple[str, ...]:
-    """Returns sentences about what our network computes otherwise."""
+    """Returns sentences on differences between the networks."""
     multiple = 2**config.max_level
     if all(side % multiple == 0 for side in config.image_size):
         return ()
     height, width = config.image_size
     return (
-        f"images of {height} x {width}: the original has other anchors, or refuses them, if a side is no multiple of "
-        f"{multiple}. Pass --set model.image_size=VALUE for the one of its image_resizer",
+        f"images of {height} x {width}: the original has other anchors for, or refuses, sides that are not multiples "
+        f"of {multiple}. Pass --set model.image_size=VALUE with the size of its image_resizer",
     )
 
 
 def sources_of(ours: Shapes, *, config: EfficientDetConfig, theirs: Shapes) -> dict[str, VariableSource]:
-    """See `detection.weights.program.SourcesOf`."""
+    """Implements `detection.weights.program.SourcesOf`."""
     names = _names(theirs)
     layers = layer_names(config)
     sources = {}
@@ -181,7 +182,7 @@ def _variable_name(layer: str, variable: str) -> str:
 
 
 def _conversion(layer: str, variable: str, config: EfficientDetConfig) -> Callable[[Values], Values]:
-    """Returns the conversion of a variable's values: only the outputs of the heads differ."""
+    """Returns the conversion of a variable's values; only the outputs of the heads differ."""
     if not layer.endswith("-predict") or variable == "depthwise_kernel":
         return lambda values: values
     reordered = functools.partial(by_scale, scales=config.num_scales, ratios=len(config.aspect_ratios))
@@ -191,7 +192,7 @@ def _conversion(layer: str, variable: str, config: EfficientDetConfig) -> Callab
 
 
 def layer_names(config: EfficientDetConfig) -> dict[str, str]:
-    """Returns the original's layers, without a scope, by the paths of ours.
+    """Returns the original's layers, without scope, by the paths of ours.
 
     >>> names = layer_names(EFFICIENTDETS["efficientdet-d1"])
     >>> names["efficientnet-b1/blocks_2/batch_normalization_1"]
@@ -220,7 +221,7 @@ def layer_names(config: EfficientDetConfig) -> dict[str, str]:
 
 
 def _backbone_layers(spec: EfficientNetSpec) -> Iterator[tuple[str, str]]:
-    """Yields our layers and the original's; ours number the convolutions and the batch norms of a block."""
+    """Yields our layers and the original's; ours number the convolutions and batch norms of a block."""
     yield "stem/conv2d", "stem_conv2d"
     yield "stem/batch_normalization", "stem_bn"
     scopes = [
@@ -244,8 +245,8 @@ def _numbered(name: str, place: int) -> str:
 def _fpn_layers(config: EfficientDetConfig) -> Iterator[tuple[str, str]]:
     """Yields our layers of the BiFPN and the original's.
 
-    The original counts cells from 1, calls the pyramid's levels cell 0, and names a node by its cell,
-    its way (down or up) and its level, and an input by the node that it comes from.
+    The original counts cells from 1 and calls the pyramid's levels cell 0; it names a node by its cell,
+    direction (down or up) and level, and an input by its source node.
     """
     nodes = fpn_nodes("bifpn", config.min_level, config.max_level)
     levels = config.levels

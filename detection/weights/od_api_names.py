@@ -1,9 +1,9 @@
 """Names of variables in the TF Object Detection API's checkpoints of Faster R-CNNs with a ResNet v1.
 
-Checkpoints of TF2 have the names of Keras layers, such as `conv2_block1_1_conv/kernel`, below a
-scope or none; those of TF1 have TF-Slim's, such as
+Checkpoints of TF2 have the names of Keras layers, such as `conv2_block1_1_conv/kernel`, with or
+without a scope; those of TF1 have TF-Slim's, such as
 `FirstStageFeatureExtractor/resnet_v1_50/block1/unit_1/bottleneck_v1/conv1/weights`.  Here, both
-have the same name, in most cases that of TF2 without a scope.
+have the same name, in most cases that of TF2 without scope.
 """
 
 import re
@@ -13,10 +13,10 @@ from detection.models.backbones.resnet import RESNETS
 from detection.weights.program import Shapes, some
 from schemas.errors import DataError
 
-FPN_EPSILON = 1e-3  # of all batch norms of a network with an FPN, by the configurations of the original
+FPN_EPSILON = 1e-3  # of all batch norms of a network with an FPN, from the original's configurations
 _BACKBONE_LEVEL = 5
 
-# What a name of TF2 ends in, and the name here.
+# Suffixes of TF2 names, and the names here.
 _KERAS = (
     (r"(conv1_(?:conv|bn)/\w+)", r"\1"),
     (r"(conv[2-5]_block\d+_[0-3]_(?:conv|bn)/\w+)", r"\1"),
@@ -25,17 +25,17 @@ _KERAS = (
     (r"Convolutional(?:Box|Class)Head_(\d+)/(BoxEncodingPredictor|ClassPredictor)/(\w+)", r"\2_\1/\3"),
     (r"((?:BoxEncodingPredictor|ClassPredictor)_(?:dense|batchnorm)/\w+)", r"\1"),
 )
-# The same of TF-Slim; a block of TF-Slim is a stage, and a unit a block.
+# The same for TF-Slim; a block of TF-Slim is a stage, and a unit a block.
 _SLIM_VARIABLE = r"(?:(BatchNorm)/)?(weights|gamma|beta|moving_mean|moving_variance)"
 _SLIM_STEM = re.compile(rf"(?:.*/)?resnet_v1_\d+/conv1/{_SLIM_VARIABLE}")
 _SLIM_BLOCK = re.compile(
     rf"(?:.*/)?resnet_v1_\d+/block([1-4])/unit_(\d+)/bottleneck_v1/(?:conv([1-3])|(shortcut))/{_SLIM_VARIABLE}"
 )
-# Layers between the RoIs' features and the outputs, which Keras numbers through the whole program.
+# Layers between the RoIs' features and the outputs; Keras numbers them across the process.
 _KINDS = ("dense", "freezable_batch_norm")
 _NUMBERED = re.compile(rf"(?:.*/)?({'|'.join(_KINDS)})(?:_(\d+))?/(\w+)")
 
-# Networks that no detector here is like: parts of their variables' names, and what they are.
+# Unsupported networks: patterns of their variables' names, and descriptions.
 _OTHERS = {
     r"InceptionResnetV2|(?:^|/)block(?:35|17|8)_\d+_": "an Inception-ResNet; no detector here has such a backbone",
     r"bifpn|stack_\d+/block_\d+/": "an EfficientDet, which --model efficientdet-d0 to efficientdet-d7 imports",
@@ -43,7 +43,7 @@ _OTHERS = {
 
 
 def names_here(theirs: Collection[str]) -> dict[str, str]:
-    """Returns the names in a checkpoint by the names here; without those that are no part of the networks.
+    """Returns the names in a checkpoint by the names here, for variables of the networks.
 
     >>> names_here(["SecondStageFeatureExtractor/resnet_v1_50/block4/unit_2/bottleneck_v1/conv3/BatchNorm/beta"])
     ... # doctest: +ELLIPSIS
@@ -76,7 +76,7 @@ def _slim_name(name: str) -> str | None:
 
 
 def _numbered(theirs: Collection[str]) -> dict[str, str]:
-    """Numbers the layers of each class from 0, in the order of the numbers that they have."""
+    """Numbers the layers of each class from 0, in the order of their numbers."""
     found = {name: match for name in theirs if (match := _NUMBERED.fullmatch(name))}
     numbers = {kind: sorted({int(one[2] or 0) for one in found.values() if one[1] == kind}) for kind in _KINDS}
     return {
@@ -86,10 +86,10 @@ def _numbered(theirs: Collection[str]) -> dict[str, str]:
 
 
 def resnet_of_variables(shapes: Shapes, *, where: str) -> str:
-    """Names the ResNet of a checkpoint, by the blocks of its stages; `where` is the checkpoint, for errors.
+    """Returns the name of a checkpoint's ResNet, from the blocks of its stages; `where` is for errors.
 
     Raises:
-        DataError: there is none; the message tells what the checkpoint looks like.
+        DataError: there is none; the message describes the checkpoint.
     """
     blocks = {
         (int(match[1]), int(match[2]))
@@ -107,22 +107,22 @@ def _no_resnet(shapes: Shapes, where: str) -> DataError:
     for expression, network in _OTHERS.items():
         if any(re.search(expression, name) for name in shapes):
             return DataError(
-                f"{where}: the network is {network}. Name a checkpoint of a Faster R-CNN with a ResNet v1."
+                f"{where}: the network is {network}. Specify a checkpoint of a Faster R-CNN with a ResNet v1."
             )
     return DataError(
         f"{where}: not a checkpoint of the Object Detection API's Faster R-CNN with a ResNet v1: variables "
         f"conv2_block1_1_conv/kernel (TF2) or resnet_v1_50/block1/unit_1/bottleneck_v1/conv1/weights (TF1) are "
-        f"missing. Its variables are named like {some(sorted(shapes))}."
+        f"missing. Examples of its variables: {some(sorted(shapes))}."
     )
 
 
 def is_fpn(names: Collection[str]) -> bool:
-    """Tells whether the network has an FPN, by names here: a Faster R-CNN's, or an SSD's (RetinaNet)."""
+    """Returns whether the network has an FPN, by names here: a Faster R-CNN, or an SSD (RetinaNet)."""
     return "projection_1/kernel" in names
 
 
 def is_fpn_detector(names: Collection[str]) -> bool:
-    """Tells whether the network is a Faster R-CNN with an FPN, by names here."""
+    """Returns whether the network is a Faster R-CNN with an FPN, by names here."""
     return is_fpn(names) and "RPNConv/kernel" in names
 
 

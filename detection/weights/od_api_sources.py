@@ -1,8 +1,8 @@
-"""Variables of our Faster R-CNN from those of the TF Object Detection API's with an FPN.
+"""Sources of our Faster R-CNN's variables in the TF Object Detection API's checkpoints with an FPN.
 
-The values differ in four things: batch norms that ours has not are folded into the layer before or
-after them, as they act at inference; the RPN has two class outputs per anchor, a softmax's, and its
-boxes are scaled; the anchors of a cell are in another order; and the background has no box.
+The values differ in four ways: batch norms that ours does not have are folded into the adjacent
+layer, with their values at inference; the RPN has two class outputs per anchor, for a softmax, and
+its boxes are scaled; the anchors of a cell have another order; and the background has no box.
 """
 
 import functools
@@ -15,11 +15,11 @@ from detection.models.faster_rcnn.config import FasterRcnnConfig
 from detection.weights.od_api_names import FPN_EPSILON, fpn_levels, names_here
 from detection.weights.program import Shape, Shapes, Values, VariableSource, copied
 
-_BOX_SCALES = np.array([10.0, 10.0, 5.0, 5.0], np.float32)  # of the box coder, (ty, tx, th, tw), for the RPN, too
+_BOX_SCALES = np.array([10.0, 10.0, 5.0, 5.0], np.float32)  # of the box coder, (ty, tx, th, tw), also for the RPN
 
 
 def by_scale(values: Values, *, scales: int, ratios: int) -> Values:
-    """Reorders the outputs of a cell's anchors from aspect ratio first, as in the original, to octave scale first.
+    """Reorders the outputs of a cell's anchors from aspect ratio first, the original's order, to octave scale first.
 
     Args:
         values: [..., ratios * scales * W], W outputs per anchor.
@@ -36,7 +36,7 @@ def without_box_scales(values: Values) -> Values:
 
 
 def sources_of(ours: Shapes, *, config: FasterRcnnConfig, theirs: Shapes) -> dict[str, VariableSource]:
-    """See `detection.weights.program.SourcesOf`."""
+    """Implements `detection.weights.program.SourcesOf`."""
     checkpoint = _Checkpoint(theirs)
     parts: dict[str, Callable[[_Checkpoint, str, Shape], VariableSource]] = {
         config.backbone: _backbone_source,
@@ -66,7 +66,7 @@ class _Checkpoint:
         return self.shapes[self.names[name]] if name in self.names else None
 
     def source(self, wanted: Mapping[str, Shape], convert: Callable[..., Values]) -> VariableSource:
-        """Returns the source with these variables; `convert` takes their values by name."""
+        """Returns the source with these variables; `convert` maps their values by name."""
         return VariableSource(
             tuple(self.names.get(name, name) for name in wanted),
             tuple(wanted.values()),
@@ -78,14 +78,14 @@ class _Checkpoint:
         return copied(self.names.get(name, name), shape)
 
     def norm(self, layer: str, width: int) -> dict[str, Shape]:
-        """Returns the shapes of a batch norm's variables; without those of scale and offset if it has none."""
+        """Returns the shapes of a batch norm's variables, without scale and offset if it has none."""
         parts = ("gamma", "beta", "moving_mean", "moving_variance")
         return {
             f"{layer}/{part}": (width,) for part in parts if part.startswith("moving") or self.has(f"{layer}/{part}")
         }
 
     def folded(self, layer: str, norm: str, kernel: Shape, variable: str) -> VariableSource:
-        """Returns the source of a layer's kernel or bias, with the batch norm after it folded into it, if there is one.
+        """Returns the source of a layer's kernel or bias, with a batch norm after it folded in, if there is one.
 
         Args:
             layer: name of the layer.
@@ -123,7 +123,7 @@ def _backbone_source(checkpoint: _Checkpoint, path: str, shape: Shape) -> Variab
 
 
 def _fpn_source(checkpoint: _Checkpoint, path: str, shape: Shape) -> VariableSource:
-    """The original counts its projections from 1 at the finest level, and the levels above the backbone's by stage."""
+    """Returns a source in the FPN; the original counts projections from the finest level, extra levels by stage."""
     layer, variable = path.split("/")
     kind, _, level = layer.rpartition("p")
     number = int(level) - fpn_levels(checkpoint.names)[0] + 1
@@ -135,7 +135,7 @@ def _fpn_source(checkpoint: _Checkpoint, path: str, shape: Shape) -> VariableSou
 
 
 def _rpn_source(checkpoint: _Checkpoint, path: str, shape: Shape, *, config: FasterRcnnConfig) -> VariableSource:
-    """The original orders the anchors of a cell by aspect ratio first, and has outputs for background and object."""
+    """Returns a source in the RPN; the original orders anchors by aspect ratio and has outputs for both classes."""
     layer, variable = path.split("/")
     if layer == "conv2d":
         kernel = (3, 3, config.fpn_filters, shape[-1])
@@ -177,7 +177,7 @@ def _box_head_source(checkpoint: _Checkpoint, path: str, shape: Shape) -> Variab
 
 
 def _second_layer(checkpoint: _Checkpoint, variable: str, shape: Shape) -> VariableSource:
-    """The second layer of the box head, with the batch norm before it folded into it, if there is one."""
+    """Returns the source of the box head's second layer, with the batch norm before it folded in, if there is one."""
     norm, kernel, bias = "freezable_batch_norm_0", "dense_1/kernel", "dense_1/bias"
     if not checkpoint.has(f"{norm}/moving_variance"):
         return checkpoint.copied(f"dense_1/{variable}", shape)
@@ -191,6 +191,6 @@ def _second_layer(checkpoint: _Checkpoint, variable: str, shape: Shape) -> Varia
 
 
 def _with_background(values: Values, width: int) -> Values:
-    """Adds the background's box, which nothing reads, before those of the classes; one box is that of all classes."""
+    """Adds an unused box of the background before the boxes of the classes; keeps a class-agnostic box."""
     boxes = np.tile(values, width // 4 - 1) if values.shape[-1] == 4 else values
     return np.concatenate([np.zeros_like(boxes[..., :4]), boxes], axis=-1)

@@ -1,4 +1,4 @@
-"""Other programs whose checkpoints can be imported: what they differ in, and what is the same for all."""
+"""Other programs whose checkpoints can be imported: their descriptions, and the common parts."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -14,15 +14,15 @@ Shape = tuple[int, ...]
 Shapes = Mapping[str, Shape]
 Values = npt.NDArray[np.float32]
 
-_LISTED = 5  # variables in a message
+_LISTED = 5  # max variables in a message
 
 
 class VariableSource(NamedTuple):
-    """Where the values of a variable come from.
+    """Source of the values of a variable.
 
     names: variables of the checkpoint.
-    shapes: their shapes, as the network needs them.
-    convert: maps their values, in order, to those of the variable.
+    shapes: their shapes, as required by the network.
+    convert: maps their values, in order, to the variable's.
     """
 
     names: tuple[str, ...]
@@ -39,35 +39,35 @@ class SourcesOf(Protocol):
     """Maps variables of a network to those of a checkpoint."""
 
     def __call__(self, ours: Shapes, *, config: Any, theirs: Shapes) -> dict[str, VariableSource]:
-        """Returns the sources by path, whether the checkpoint has them or not; without those that it never has.
+        """Returns the sources by path, even if missing in the checkpoint, without variables that it never has.
 
         Args:
             ours: shapes of the network's variables by path.
             config: configuration of the network.
-            theirs: shapes by the names in the checkpoint, which `structure_of_variables` accepts.
+            theirs: shapes by the names in the checkpoint, accepted by `structure_of_variables`.
         """
 
 
 class Program(NamedTuple):
-    """A program that wrote checkpoints, and its family of detectors.
+    """A program that writes checkpoints, with one family of detectors.
 
     title: the program in sentences.
     family: its family of detectors in sentences, with an article.
-    config_class: configuration of a detector of the family.
+    config_class: configuration class of the family.
     presets: configurations by name.
-    overrides: maps the shapes in a checkpoint, and `where`, to the fields of `model.overrides` with
-        which our network is the program's function.
+    overrides: maps the shapes in a checkpoint, and `where`, to the fields of `model.overrides` for a
+        network equivalent to the program's.
     postprocess: fields of `model.postprocess`, for the same purpose.
-    class_bias: name of the variable of class outputs, before which a checkpoint may have a scope;
+    class_bias: name of the variable of class outputs, possibly after a scope in a checkpoint;
         None: names have no common scope.
-    structures: maps a configuration to the structures that a checkpoint of it may have.
-    structure_of_variables: maps the shapes in a checkpoint to its structure, which as a string
-        describes the network; `where` is the checkpoint.  DataError: not a checkpoint of the family.
+    structures: maps a configuration to the possible structures of its checkpoints.
+    structure_of_variables: maps the shapes in a checkpoint to its structure, which describes the
+        network as a string; `where` is the checkpoint.  DataError: not a checkpoint of the family.
     class_count: maps the shapes, a configuration and `where` to the number of classes, without
-        background; None: the checkpoint holds a backbone alone.  DataError: no whole number.
-    sources_of: see `SourcesOf`.
-    differences: maps the shapes in a checkpoint and a configuration to sentences about what our network
-        computes otherwise.
+        background; None: the checkpoint is only a backbone.  DataError: not an integer.
+    sources_of: function with the signature of `SourcesOf`.
+    differences: maps the shapes in a checkpoint and a configuration to sentences on differences
+        between the networks.
     """
 
     title: str
@@ -85,7 +85,7 @@ class Program(NamedTuple):
 
 
 def require_variant(program: Program, shapes: Shapes, config: Any, *, name: str, where: str) -> None:
-    """Requires that a checkpoint holds a network like the configured one.
+    """Requires that a checkpoint's network is like the configured one.
 
     Args:
         program: the program that wrote the checkpoint.
@@ -95,7 +95,7 @@ def require_variant(program: Program, shapes: Shapes, config: Any, *, name: str,
         where: the checkpoint.
 
     Raises:
-        DataError: it does not; the message names the variant that the checkpoint looks like.
+        DataError: it is not; the message names the variant of the checkpoint.
     """
     found = program.structure_of_variables(shapes, where=where)
     wanted = program.structures(config)
@@ -104,15 +104,15 @@ def require_variant(program: Program, shapes: Shapes, config: Any, *, name: str,
     alike = [other for other, preset in program.presets.items() if found in program.structures(preset)]
     if alike:
         names = " or ".join(alike)
-        raise DataError(f"{where}: the checkpoint looks like {names}, not like {name}. Pass --model {names}.")
+        raise DataError(f"{where}: the checkpoint is of {names}, not of {name}. Pass --model {names}.")
     raise DataError(
-        f"{where}: the checkpoint looks like no known variant: it has {found}; {name} has {next(iter(wanted))}. "
+        f"{where}: the checkpoint is of no known variant: it has {found}; {name} has {next(iter(wanted))}. "
         "Pass the fields of its configuration with --set model.overrides.FIELD=VALUE."
     )
 
 
 def unused_variables(sources: Mapping[str, VariableSource], theirs: Shapes, *, where: str) -> tuple[str, ...]:
-    """Requires the variables that a network is read from, and returns the names of the others.
+    """Requires the variables that a network needs, and returns the names of the others.
 
     Args:
         sources: sources of the network's variables by path.
@@ -120,7 +120,7 @@ def unused_variables(sources: Mapping[str, VariableSource], theirs: Shapes, *, w
         where: the checkpoint.
 
     Raises:
-        DataError: a variable is missing in the checkpoint, or has another shape there; the message names
+        DataError: a variable is missing in the checkpoint, or has another shape; the message names
             variables of both sides.
     """
     wanted = {name: shape for one in sources.values() for name, shape in zip(one.names, one.shapes, strict=True)}
@@ -132,24 +132,24 @@ def unused_variables(sources: Mapping[str, VariableSource], theirs: Shapes, *, w
         if name in theirs and theirs[name] != shape
     ]
     if missing or other:
-        issues = (("missing", missing), ("of another shape", other), ("without a counterpart", unused))
+        issues = (("missing", missing), ("with another shape", other), ("without a counterpart", unused))
         listed = "; ".join(f"{len(items)} {what}: {some(items)}" for what, items in issues if items)
         raise DataError(f"{where}: the variables do not match: {listed}. Check --model and --set model.overrides.")
     return unused
 
 
 def class_categories(count: int, label_map: LabelMap | None) -> list[dict[str, Any]]:
-    """Returns the categories of the class outputs: class i is the id i + 1, the background is none.
+    """Returns the categories of the class outputs: class i is the id i + 1; background is not a class.
 
     Args:
         count: number of classes.
         label_map: names by id; None: COCO's categories for 90 classes, else the id as name.
 
     Returns:
-        A category for each class; `name` is None for an id without a category.
+        A category per class; `name` is None for an id without a category.
 
     Raises:
-        DataError: the label map has an id that is not among 1..count.
+        DataError: the label map has an id outside of 1..count.
     """
     if label_map is None:
         if count == COCO_CLASS_COUNTS[0]:
@@ -159,8 +159,8 @@ def class_categories(count: int, label_map: LabelMap | None) -> list[dict[str, A
     beyond = [number for number in entries if not 1 <= number <= count]
     if beyond:
         raise DataError(
-            f"{label_map.source}: id {beyond[0]} is not among 1 to {count}, the ids of the checkpoint's class "
-            "outputs. Pass the label map that it was trained with."
+            f"{label_map.source}: id {beyond[0]} is outside of 1 to {count}, the ids of the checkpoint's class "
+            "outputs. Pass the label map of its training."
         )
     return [entries.get(number, {"id": number, "name": None}) for number in range(1, count + 1)]
 

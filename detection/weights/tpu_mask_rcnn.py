@@ -1,7 +1,7 @@
 """TPU Mask R-CNN's checkpoints: names of variables, structure of the network, class outputs.
 
-The program is the TF1 code of tensorflow/tpu.  The layers of its backbone are numbered in
-the order of construction: `resnet50/conv2d`, `resnet50/conv2d_1`, ...; the others have names.
+The program is the TF1 code of tensorflow/tpu.  It numbers the layers of its backbone in the order of
+construction: `resnet50/conv2d`, `resnet50/conv2d_1`, ...; the others have names.
 """
 
 import re
@@ -40,9 +40,9 @@ def layer_names(config: FasterRcnnConfig) -> dict[str, str]:
 
 
 def backbone_names(spec: ResNetSpec) -> dict[str, str]:
-    """Returns the names in TPU Mask R-CNN of a ResNet's layers, both without the name of the backbone.
+    """Returns TPU Mask R-CNN's names of a ResNet's layers, both without the name of the backbone.
 
-    Each convolution is followed by its batch norm; the shortcut's come first in a block.
+    Each convolution precedes its batch norm; in a block, the shortcut's layers come first.
 
     >>> backbone_names(RESNETS["resnet-50"])["conv2_2/conv2d_1"]
     'conv2d_5'
@@ -67,7 +67,7 @@ def _convolutions(spec: ResNetSpec) -> Iterator[str]:
 
 
 def sources_of(ours: Shapes, *, config: FasterRcnnConfig, theirs: Shapes) -> dict[str, VariableSource]:
-    """See `detection.weights.program.SourcesOf`."""
+    """Implements `detection.weights.program.SourcesOf`."""
     scope = _backbone_scope(theirs)
     backbone = backbone_names(RESNETS[config.backbone])
     layers = layer_names(config) | {f"{config.backbone}/{layer}": f"{scope}{name}" for layer, name in backbone.items()}
@@ -79,10 +79,10 @@ def sources_of(ours: Shapes, *, config: FasterRcnnConfig, theirs: Shapes) -> dic
 
 
 class Structure(NamedTuple):
-    """What tells the variants apart.
+    """Properties that distinguish the variants.
 
     backbone: name of the ResNet, or a description of an unknown one.
-    heads: `boxes and masks`, `boxes`, or `no heads`: a backbone alone, as for image classification.
+    heads: `boxes and masks`, `boxes`, or `no heads`: only a backbone, as for image classification.
     """
 
     backbone: str
@@ -93,7 +93,7 @@ class Structure(NamedTuple):
 
 
 def structures(config: FasterRcnnConfig) -> tuple[Structure, Structure]:
-    """Returns the structures of a configured network and of its backbone alone.
+    """Returns the structures of a configured network, and of only its backbone.
 
     Raises:
         ConfigError: the original has no such network.
@@ -106,40 +106,40 @@ def structures(config: FasterRcnnConfig) -> tuple[Structure, Structure]:
     if config.max_level > _BACKBONE_LEVEL + 1:
         raise ConfigError(
             f"model.overrides.max_level = {config.max_level}: TPU Mask R-CNN computes levels above "
-            f"{_BACKBONE_LEVEL + 1} without the activation between them that ours have, so its weights do not fit. "
-            f"Leave it at {_BACKBONE_LEVEL + 1}."
+            f"{_BACKBONE_LEVEL + 1} without the activation between them, so its weights do not fit ours. "
+            f"Keep it at {_BACKBONE_LEVEL + 1}."
         )
     heads = "boxes and masks" if config.include_mask else "boxes"
     return Structure(config.backbone, heads), Structure(config.backbone, "no heads")
 
 
 def structure_of_variables(shapes: Shapes, *, where: str) -> Structure:
-    """Reads the structure of a network from its variables.
+    """Determines the structure of a network from its variables.
 
     Args:
         shapes: shapes by the original's names.
         where: the checkpoint, for errors.
 
     Raises:
-        DataError: they are not those of a TPU Mask R-CNN, or of one that cannot be imported.
+        DataError: the variables are not those of TPU Mask R-CNN, or of an unsupported variant.
     """
     mnasnet = next((name for name in shapes if name.startswith("mnasnet-")), None)
     if mnasnet is not None:
         raise DataError(
             f"{where}: the backbone is {mnasnet.partition('/')[0]}; of TPU Mask R-CNN's backbones, only ResNets can "
-            "be imported. Name a checkpoint with a ResNet."
+            "be imported. Specify a checkpoint with a ResNet."
         )
     scope = _backbone_scope(shapes)
     if scope is None:
         raise DataError(
             f"{where}: not a checkpoint of TPU Mask R-CNN: the first convolution of its ResNet, {_STEM} below the "
-            f"name of the backbone, is missing. Its variables are named like {some(sorted(shapes))}."
+            f"name of the backbone, is missing. Examples of its variables: {some(sorted(shapes))}."
         )
     extra = sorted(name for name in shapes if re.fullmatch(r"fpn/p\d+/kernel", name))
     if extra:
         raise DataError(
             f"{where}: {some(extra)}: it has levels above {_BACKBONE_LEVEL + 1}, which TPU Mask R-CNN computes "
-            "without the activation between them that ours have. It cannot be imported; name another checkpoint."
+            "without the activation between them, unlike ours. It cannot be imported; specify another checkpoint."
         )
     masks = any(name.startswith("mask_head/") for name in shapes)
     heads = ("boxes and masks" if masks else "boxes") if _CLASS_BIAS in shapes else "no heads"
@@ -147,13 +147,13 @@ def structure_of_variables(shapes: Shapes, *, where: str) -> Structure:
 
 
 def _backbone_scope(shapes: Shapes) -> str | None:
-    """Returns what precedes the names of the backbone's layers; None: there is no ResNet."""
+    """Returns the prefix of the names of the backbone's layers; None: there is no ResNet."""
     stems = (name for name, shape in shapes.items() if shape[2:] == _STEM_CHANNELS)
     return next((name.removesuffix(_STEM) for name in stems if f"/{name}".endswith(f"/{_STEM}")), None)
 
 
 def _resnet(shapes: Shapes, scope: str) -> str:
-    """Names the ResNet of these convolutions: their number, and the width of the first shortcut, differ."""
+    """Identifies a ResNet by its number of convolutions and the width of the first shortcut."""
     count = sum(bool(re.fullmatch(rf"{re.escape(scope)}conv2d(_\d+)?/kernel", name)) for name in shapes)
     width = shapes.get(f"{scope}conv2d_1/kernel", (0,))[-1]
     for name, spec in RESNETS.items():
@@ -163,7 +163,7 @@ def _resnet(shapes: Shapes, scope: str) -> str:
 
 
 def class_count(shapes: Shapes, config: FasterRcnnConfig, *, where: str) -> int | None:
-    """Returns the number of classes of a network, without background; None: a backbone alone."""
+    """Returns the number of classes of a network, without background; None: only a backbone."""
     outputs = shapes.get(_CLASS_BIAS)
     return None if outputs is None else outputs[0] - 1
 

@@ -1,4 +1,4 @@
-"""Reading weights from TensorFlow's checkpoint files, by variable name."""
+"""Reads weights from TensorFlow's checkpoint files, by variable name."""
 
 import contextlib
 import json
@@ -24,40 +24,40 @@ from schemas.errors import ConfigError, DataError
 from schemas.serving import WEIGHTS_PART
 
 Category = Mapping[str, Any]
-# Of TensorFlow's checkpoint reader: what its statuses become.
+# Exceptions for the statuses of TensorFlow's checkpoint reader.
 READ_ERRORS = (tf.errors.OpError, ValueError, IndexError, RuntimeError)
 
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
-_EMA_SUFFIX = "/ExponentialMovingAverage"  # TF1's EMA weights, as google/automl's releases have them
+_EMA_SUFFIX = "/ExponentialMovingAverage"  # suffix of TF1's EMA weights, as in google/automl's releases
 # Optimizer state of a variable in an object-based checkpoint.
 _SLOT = re.compile(rf"(?P<variable>.*)/\.OPTIMIZER_SLOT/.*/(?P<slot>[^/]+){re.escape(_VALUE)}")
-_EMA_SLOT = "average"  # EMA weights of TensorFlow Addons' MovingAverage, with which google/automl trains
-# Objects of a compiled Keras model, and variables of TF1's Adam, that hold no weights.
+_EMA_SLOT = "average"  # EMA weights of TensorFlow Addons' MovingAverage, used by google/automl
+# Objects of a compiled Keras model, and variables of TF1's Adam, without weights.
 _STATE = {"optimizer", "keras_api", "beta1_power", "beta2_power"}
 
 
 class WeightSource:
     """Weights of another training.
 
-    Reads three kinds of files: ours, whose names are the paths of the model's variables;
-    other object-based checkpoints, by the variables' own names if these are unique, else
-    by the path of objects; and name-based ones (TF1).  Optimizer state is left out.
+    Reads three kinds of files: ours, named by the paths of the model's variables; other object-based
+    checkpoints, by the variables' names if these are unique, else by the paths of objects; and
+    name-based ones (TF1).  Skips optimizer state.
 
     Args:
-        path: see `detection.weights.locate.locate_weights`.
+        path: path of the weights, as in `detection.weights.locate.locate_weights`.
         weights: `raw`; `averaged`: EMA weights, and raw weights of variables without; or
             `auto`: EMA weights if there are any.
-        rename: regular expressions and replacements, applied in turn to the names.
-        option: name of the option behind `weights`, for errors.
+        rename: regular expressions and replacements, applied in order to the names.
+        option: name of the option for `weights`, for errors.
 
     Attributes:
         prefix: prefix of the checkpoint's files.
         files: the located files.
         step: step of the training, if the checkpoint has it.
-        is_ours: a training of ours wrote the files.
-        ema_names: names of the variables whose EMA weights are read.
-        categories: categories that the weights were trained for, in the order of the classes; None: unknown.
+        is_ours: the files are from a training of ours.
+        ema_names: names of the variables with EMA weights.
+        categories: categories of the weights, in the order of the classes; None: unknown.
         shapes: shapes by name.
 
     Raises:
@@ -87,11 +87,11 @@ class WeightSource:
             self.step = _step(self._reader)
         if contents.exported and weights != "auto":
             raise DataError(
-                f"{self.prefix}: a SavedModel holds one set of weights, as it was exported. "
-                f"Leave {option} at auto, or name a checkpoint."
+                f"{self.prefix}: a SavedModel has one set of weights, the exported one. "
+                f"Leave {option} at auto, or specify a checkpoint."
             )
         if weights == "averaged" and not contents.ema:
-            raise DataError(f"{self.prefix}: holds no EMA weights. Set {option}=raw or auto.")
+            raise DataError(f"{self.prefix}: has no EMA weights. Set {option}=raw or auto.")
         ema = {} if weights == "raw" else contents.ema
         names = self._new_names(contents.raw.keys() | ema.keys(), rename)
         self.ema_names = frozenset(names[old] for old in ema)
@@ -109,7 +109,9 @@ class WeightSource:
         with self._reading():
             values = np.asarray(self._reader.get_tensor(self._keys[name])).astype(np.float32)
         if not np.isfinite(values).all():
-            raise DataError(f"{self.prefix}: {name} is not finite: that training had diverged. Name an earlier one.")
+            raise DataError(
+                f"{self.prefix}: {name} is not finite: the training diverged. Specify an earlier checkpoint."
+            )
         return values
 
     @contextlib.contextmanager
@@ -118,11 +120,11 @@ class WeightSource:
         try:
             yield
         except READ_ERRORS as error:
-            # That of a data file that is too short does not name it.
-            cut = f"{self.prefix}.data-* is cut off: " if isinstance(error, IndexError) else ""
+            # The error of a truncated data file does not name the file.
+            cut = f"{self.prefix}.data-* is truncated: " if isinstance(error, IndexError) else ""
             reason = str(error).strip().partition("\n")[0]
             raise DataError(
-                f"{self.prefix}: cannot be read as a checkpoint: {cut}{reason}. Copy it again, or name another."
+                f"{self.prefix}: cannot be read as a checkpoint: {cut}{reason}. Copy it again, or specify another."
             ) from error
 
     def _new_names(self, names: Collection[str], rename: Sequence[tuple[str, str]]) -> dict[str, str]:
@@ -133,7 +135,7 @@ class WeightSource:
             if changed == new:
                 raise ConfigError(
                     f"train.init.rename: {expression!r} changes no name in {self.prefix}; "
-                    f"they are like {min(new.values(), default='nothing')}."
+                    f"an example is {min(new.values(), default='nothing')}."
                 )
             new = changed
         self._require_different(new)
@@ -143,7 +145,7 @@ class WeightSource:
         firsts: dict[str, str] = {}
         for old, new in names.items():
             if firsts.setdefault(new, old) != old:
-                raise DataError(f"{self.prefix}: train.init.rename makes {new} of both {firsts[new]} and {old}.")
+                raise DataError(f"{self.prefix}: train.init.rename changes both {firsts[new]} and {old} to {new}.")
 
 
 def load_detector_weights(detector: Detector, source: WeightSource) -> None:
@@ -160,10 +162,10 @@ def load_detector_weights(detector: Detector, source: WeightSource) -> None:
         shape = source.shapes.get(variable.path)
         if shape != tuple(variable.shape):
             raise DataError(
-                f"{source.prefix}: belongs to another detector than its configuration: {variable.path} has shape "
+                f"{source.prefix}: does not match its configuration: {variable.path} has shape "
                 f"{list(variable.shape)}, in the checkpoint {'it is missing' if shape is None else list(shape)}. "
-                "Keep checkpoints and configuration of a run together. An imported model whose import.json lists "
-                "missing variables has to be trained first."
+                "Keep checkpoints and configuration of a run together. Train an imported model first if its "
+                "import.json lists missing variables."
             )
         variable.assign(source.read(variable.path))
 
@@ -192,8 +194,8 @@ class _Contents(NamedTuple):
 
     raw: keys of the raw weights, or of the weights of a SavedModel.
     ema: keys of the EMA weights.
-    exported: the checkpoint is a SavedModel's, whose weights may be raw or EMA weights.
-    ours: a training of ours, or an export, wrote it.
+    exported: the checkpoint is from a SavedModel, with raw or EMA weights.
+    ours: written by a training or an export of ours.
     """
 
     raw: dict[str, str]
@@ -203,7 +205,7 @@ class _Contents(NamedTuple):
 
 
 def _contents(reader: Any) -> _Contents:
-    """Lists the floating-point variables of a checkpoint, without steps, counters and the like.
+    """Lists the floating-point variables of a checkpoint, without steps and counters.
 
     Args:
         reader: result of `tf.train.load_checkpoint`.
@@ -227,7 +229,7 @@ def _contents_of_others(reader: Any, keys: Iterable[str]) -> _Contents:
     variables = [key for key in keys if key not in slots and key.partition("/")[0] not in _STATE]
     named = _other_names(reader, variables)
     names = set(named)
-    # TF1 names a slot `<variable>/Momentum`; nothing else lies below a variable.
+    # TF1 names a slot `<variable>/Momentum`; a variable has no other children.
     named = {name: key for name, key in named.items() if name.rpartition("/")[0] not in names or _is_ema(name)}
     ema = {name.removesuffix(_EMA_SUFFIX): key for name, key in named.items() if _is_ema(name)}
     of_key = {key: name for name, key in named.items()}
@@ -243,17 +245,17 @@ def _is_ema(name: str) -> bool:
 
 
 def _step(reader: Any) -> int | None:
-    """Reads the number of training steps: ours, or TF1's.
+    """Reads the number of training steps, ours or TF1's.
 
     Raises:
-        ValueError: it is no whole number.
+        ValueError: it is not an integer.
     """
     key = next(filter(reader.has_tensor, (f"{STEP_PART}{_VALUE}", "global_step")), None)
     if key is None:
         return None
     step = np.asarray(reader.get_tensor(key))
     if step.ndim or step.dtype.kind not in "iu":
-        raise ValueError(f"its {key} is no whole number")
+        raise ValueError(f"its {key} is not an integer")
     return int(step)
 
 
@@ -284,8 +286,8 @@ def _own_names(reader: Any, keys: Collection[str]) -> dict[str, str]:
     wanted = set(keys)
     try:
         graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(reader.get_tensor(_OBJECT_GRAPH))
-    except (DecodeError, TypeError):  # the latter of a tensor that is no text
-        raise ValueError(f"its {_OBJECT_GRAPH} is no graph of objects") from None
+    except (DecodeError, TypeError):  # TypeError: a tensor that is not text
+        raise ValueError(f"its {_OBJECT_GRAPH} is not a graph of objects") from None
     attributes = (one for node in graph.nodes for one in node.attributes)
     names = {one.checkpoint_key: one.full_name for one in attributes if one.full_name and one.checkpoint_key in wanted}
     return names if len(set(names.values())) == len(names) else {}

@@ -60,7 +60,7 @@ def train_alone(config: Config, output: str, *, verbose: bool = False) -> str:
         quiet_run(working.local / _LOG, verbose=verbose or not leads),
     ):
         from detection.training.distributed.strategy import make_strategy
-        from detection.training.distributed.workers import chief_first, lost_workers_explained
+        from detection.training.distributed.workers import chief_first, explain_lost_workers
         from detection.training.train import train
 
         if config.data.window > 1:
@@ -71,7 +71,7 @@ def train_alone(config: Config, output: str, *, verbose: bool = False) -> str:
         # First of all: once TensorFlow has done anything, machines can meet no more.
         strategy = make_strategy(config.train.strategy, tpu=config.train.tpu)
         detector = None
-        with lost_workers_explained(strategy), chief_first(strategy):
+        with explain_lost_workers(strategy), chief_first(strategy):
             if leads:
                 detector = check_train(config, splits, working.local, strategy)
             examples = _examples(splits, join(output, _EXAMPLES), config.data, makes=leads)

@@ -24,7 +24,7 @@ def parse_hparams(text: str, where: str = "hparams") -> dict[str, Any]:
     """Parses a YAML mapping, or `key=value,key=value` in which `*` separates the items of a list.
 
     Raises:
-        ConfigError: it is neither.
+        ConfigError: the text is neither.
     """
     try:
         tree = parse_yaml(text, where)
@@ -43,21 +43,21 @@ def parse_hparams(text: str, where: str = "hparams") -> dict[str, Any]:
 def tree_from_hparams(
     hparams: Mapping[str, Any], *, batch_size: int = 64, trainer: Trainer = "tf2", where: str = "hparams"
 ) -> dict[str, Any]:
-    """Returns the tree, for `parse_config`, that means the same.
+    """Returns the equivalent tree for `parse_config`.
 
-    Hparams of the training and of the post-processing that are not given have the original's defaults; those of the
-    network have the defaults of the detector `name` here.
+    Missing hparams of training and post-processing have the original's defaults; those of the network have our
+    defaults of the detector `name`.
 
     Args:
-        hparams: values by key, see `parse_hparams`.
+        hparams: values by key, as from `parse_hparams`.
         batch_size: the original's flag of that name.  Its `num_examples_per_epoch` needs no value: an epoch is
             as long as the training records.
         trainer: `tf2` for the original's `tf2/train.py`, `tf1` for its `main.py`; they differ in the warm-up's first
             learning rate, momentum, Adam, averaged variables and the constant schedule.
-        where: names the hparams in messages.
+        where: name of the hparams in error messages.
 
     Raises:
-        ConfigError: an unknown key (the nearest is named), or a value that is refused, with the reason.
+        ConfigError: an unknown key, with the nearest one, or an unsupported value, with the reason.
     """
     hparams = {_OLD_NAMES.get(name, name): value for name, value in hparams.items()}
     run = Run(hparams, trainer)
@@ -68,7 +68,7 @@ def tree_from_hparams(
     for name in hparams:
         if name not in HPARAMS:
             nearest = difflib.get_close_matches(name, HPARAMS, 1, 0.0)[0]
-            raise ConfigError(f"{where}: {name} is no key of google/automl's. The nearest is {nearest}.")
+            raise ConfigError(f"{where}: {name} is not a key of google/automl's. The nearest is {nearest}.")
     defaults = {name: rule.default for name, rule in HPARAMS.items() if rule.keys.startswith(_DEFAULTS_THERE)}
     for name, value in (defaults | hparams).items():
         try:

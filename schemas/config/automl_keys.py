@@ -1,4 +1,4 @@
-"""Every key of google/automl EfficientDet's `hparams_config.py`: what it becomes here, or why it is refused."""
+"""Keys of google/automl EfficientDet's `hparams_config.py`, with the equivalent keys here or the reason for refusal."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple
@@ -9,7 +9,7 @@ Trainer = Literal["tf1", "tf2"]
 class Run(NamedTuple):
     """A run of google/automl's.
 
-    hparams: the values that are given, by key.
+    hparams: specified values by key.
     trainer: `tf2`: `tf2/train.py`; `tf1`: `main.py`, on TensorFlow 1's estimators.
     """
 
@@ -27,10 +27,10 @@ Keys = dict[str, Any]  # values by dotted key
 class Hparam(NamedTuple):
     """A key of google/automl's.
 
-    default: its default there.
-    keys: the keys here, or "" if it needs none.
-    meaning: what is done with it, or why other values than the default are refused.
-    convert: maps a value to keys; raises `ValueError` for a value that is refused.
+    default: default in google/automl.
+    keys: equivalent keys here; "": none.
+    meaning: effect of the key, or the reason why only the default is supported.
+    convert: maps a value to keys; raises `ValueError` for unsupported values.
     """
 
     default: Any
@@ -194,9 +194,9 @@ _FUSIONS = {
 _ACTIVATIONS = {name: name for name in ("swish", "hswish", "mish", "relu", "relu6", "identity")}
 _SEGMENTATION = (
     "the segmentation head needs a class per pixel, which COCO data sets do not have; the original trains it on "
-    "Oxford-IIIT Pets only, in a script of its own"
+    "Oxford-IIIT Pets only, in a separate script"
 )
-_DATA = "the data set tells it"
+_DATA = "read from the data set"
 _OVERRIDE = "model.overrides"
 _NMS = "model.postprocess"
 
@@ -269,10 +269,10 @@ HPARAMS: dict[str, Hparam] = {
     ),
     "num_epochs": _same(300, "train.epochs"),
     "data_format": _only(
-        "channels_last", "weights are the same in both formats, and TensorFlow chooses the layout on GPUs itself"
+        "channels_last", "weights are the same in both formats, and TensorFlow selects the layout on GPUs"
     ),
-    "mean_rgb": Hparam(None, f"{_OVERRIDE}.pixel_mean", "one number stands for three", _rgb(f"{_OVERRIDE}.pixel_mean")),
-    "stddev_rgb": Hparam(None, f"{_OVERRIDE}.pixel_std", "one number stands for three", _rgb(f"{_OVERRIDE}.pixel_std")),
+    "mean_rgb": Hparam(None, f"{_OVERRIDE}.pixel_mean", "one number: all three", _rgb(f"{_OVERRIDE}.pixel_mean")),
+    "stddev_rgb": Hparam(None, f"{_OVERRIDE}.pixel_std", "one number: all three", _rgb(f"{_OVERRIDE}.pixel_std")),
     "scale_range": _only(False, "for inputs from -1 to 1, set mean_rgb and stddev_rgb to 127.5"),
     "label_smoothing": _same(0.0, f"{_OVERRIDE}.label_smoothing"),
     "alpha": _same(0.25, f"{_OVERRIDE}.focal_alpha"),

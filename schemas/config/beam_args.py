@@ -1,4 +1,4 @@
-"""Options of Apache Beam: their spelling, and those that lose data, do nothing, or contradict each other."""
+"""Options of Apache Beam: spelling, and refusal of options that lose data, have no effect or are contradictory."""
 
 import argparse
 import re
@@ -7,19 +7,19 @@ from typing import Annotated, NoReturn
 from pydantic import AfterValidator
 
 _TIMED_BUFFER = "Beam's timed buffer loses elements without an error"
-# Pattern of options, each as --name=value -> why they are refused, and what to write.
+# Pattern of options as --name=value -> reason for the refusal, and remedy.
 _REFUSED = {
     r"--runner=(apache_beam\.runners\.dask\.\S+|DaskRunner)(?!\S)": "this runner of Beam loses what finish_bundle "
-    "emits, and all results of a pipeline but one, without an error; --runner=dask runs Beam's own workers on Dask",
+    "emits, and all but one result of a pipeline, without an error; --runner=dask runs Beam's own workers on Dask",
     r"--runner=(ray_beam\.\S+|RayRunner)(?!\S)": "this runner runs nothing and reports success; remove it, or use "
     "--runner=dask",
     r"--runner=(beam_pyspark_runner\.\S+|PySparkRunner)(?!\S)": "this runner cannot run beam.Reshuffle, which all "
-    "pipelines here need; remove it, or use --runner=dask",
+    "our pipelines use; remove it, or use --runner=dask",
     r"--direct_ru\S*[= ]multi_threading(?!\S)": f"{_TIMED_BUFFER}; use multi_processing",
     r"\S*data_buffer_time_limit_ms=0*[1-9]\d*": f"{_TIMED_BUFFER}; remove it",
     r"--no_wait_until_finish(?!\S)": "the results of a pipeline are read when it ends; remove it",
 }
-# Beam takes these without a word: it would run the pipeline on this machine, or pass over them.
+# Beam accepts these silently: it would run the pipeline on this machine, or ignore them.
 _BESIDE_DASK = {r"--direct_\S+": "with --runner=dask, Beam's workers are on Dask's workers, one on each; remove it"}
 _WITHOUT_DASK = {r"--dask_\S+": "the option of another runner; write --runner=dask, too, or remove it"}
 

@@ -1,7 +1,7 @@
 """The configuration: one tree of frozen, typed sections with all defaults.
 
 `schemas.config.config_io` reads files and `--set` assignments.  Classes of the library
-never see a section: they take keyword arguments.
+take keyword arguments, not sections.
 """
 
 import re
@@ -47,7 +47,7 @@ SpanNumber = Annotated[int, BeforeValidator(_days_since_1970), Field(ge=0, lt=2*
 
 
 class SplitSource(Section):
-    """Files of one split, for layouts that are not recognised."""
+    """Files of one split, for unknown layouts."""
 
     annotations: str | None = Field(None, description="COCO JSON file")
     images: str | None = Field(None, description="image folder; `file_name` is relative to it")
@@ -58,9 +58,9 @@ class SplitSource(Section):
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
         if self.records is None and None in (self.annotations, self.images):
-            raise ValueError("annotations and images are needed, or records")
+            raise ValueError("set annotations and images, or records")
         if self.records is not None and (self.annotations, self.images) != (None, None):
-            raise ValueError("records hold images and annotations; remove annotations and images")
+            raise ValueError("records contain images and annotations; remove annotations and images")
         return self
 
     @property
@@ -83,8 +83,8 @@ class DataConfig(Section):
     window: PositiveInt = Field(
         1,
         lt=2**31,
-        description="length of the training window, in spans: the span that is read and the previous ones, as earlier "
-        "runs read them",
+        description="length of the training window, in spans: the current span and the previous ones, as read by "
+        "earlier runs",
     )
     on_fault: IssuePolicies = IssuePolicies()
     max_pixels: PositiveInt = Field(
@@ -97,22 +97,22 @@ class DataConfig(Section):
         0.1,
         gt=0.0,
         lt=1.0,
-        description="fraction of train, by hash of the image id, that becomes eval if there is no eval split",
+        description="fraction of train, by hash of the image id, used as eval if there is no eval split",
     )
     split_ratios: dict[str, PositiveFloat] = Field(
         {},
-        description="fractions for dividing a data set of one file, by hash of the image id: {train: 0.8, eval: 0.1, "
+        description="fractions for splitting a data set of one file, by hash of the image id: {train: 0.8, eval: 0.1, "
         "test: 0.1}",
     )
     sample_1_of_n: PositiveInt | dict[str, PositiveInt] = Field(
-        1, description="takes one of every n images, for quick trials; a mapping applies to the splits named"
+        1, description="use one of every n images, for quick trials; a mapping applies to its splits"
     )
 
     @field_validator("split_ratios")
     @classmethod
     def _ratios_make_one(cls, ratios: dict[str, float]) -> dict[str, float]:
         if ratios and abs(sum(ratios.values()) - 1) > 1e-6:
-            raise ValueError(f"the fractions make {sum(ratios.values()):g}, not 1")
+            raise ValueError(f"the sum of the fractions is {sum(ratios.values()):g}, not 1")
         return ratios
 
 
@@ -132,15 +132,15 @@ class ModelConfig(Section):
     weights: str = Field(
         "auto",
         description="initial weights: coco (the published detector), imagenet (the published backbone), none (random), "
-        "a path as for train.init.checkpoint or backbone_weights, or auto: the first of coco, imagenet and none that "
-        "can be had, or what those two keys set; see weights.md",
+        "a path as for train.init.checkpoint or backbone_weights, or auto: the first available of coco, imagenet and "
+        "none, or the weights of those two keys; see weights.md",
     )
     fetch_weights: bool = Field(
-        True, description="fetch published weights that are in no cache; false, or COCOFLOW_OFFLINE=1: never"
+        True, description="download published weights that are not cached; false, or COCOFLOW_OFFLINE=1: never"
     )
     weights_cache: str | None = Field(
         None,
-        description="folder of fetched detectors, local or gs://; none: $COCOFLOW_WEIGHTS, else "
+        description="folder of downloaded detectors, local or gs://; none: $COCOFLOW_WEIGHTS, else "
         "~/.cache/cocoflow/weights",
     )
     backbone_weights: str | None = Field(
@@ -157,21 +157,21 @@ class ModelConfig(Section):
     @model_validator(mode="after")
     def _input_is_one(self) -> Self:
         if self.image_size is not None and "image_size" in self.overrides:
-            raise ValueError("image_size and overrides.image_size set the same; remove the second")
+            raise ValueError("image_size and overrides.image_size are the same setting; remove the second")
         return self
 
 
-# Keys of `model` without effect on the trained weights, as `WITHOUT_EFFECT` of `train`.
+# Keys of `model` without effect on the trained weights, like `WITHOUT_EFFECT` of `train`.
 MODEL_WITHOUT_EFFECT = frozenset({"fetch_weights", "weights_cache"})
 
 
 PhonePrecision = Literal["float32", "float16", "int8"]
 
-_INT8_IMAGES = 100  # whose activations tell the ranges of 8 bits
+_INT8_IMAGES = 100  # calibration images for the 8-bit ranges
 
 
 class PushValidationConfig(Section):
-    """Validation before a version becomes visible: a fresh process with TensorFlow alone loads and runs it."""
+    """Validation before a version becomes visible: a new process with only TensorFlow loads and runs it."""
 
     images: NonNegativeInt = Field(
         8,
@@ -185,7 +185,7 @@ class PushValidationConfig(Section):
         lt=1.0,
         description="max difference of scores and of box corners, which are fractions of the image's sides",
     )
-    timeout: PositiveFloat = Field(600.0, description="seconds after which a validation counts as failed")
+    timeout: PositiveFloat = Field(600.0, description="seconds after which a validation fails")
 
     @model_validator(mode="after")
     def _every_key_acts(self) -> Self:
@@ -199,17 +199,17 @@ class PushConfig(Section):
 
     directory: str | None = Field(None, description="folder for pushed models; none: `serving` below run.root")
     keep_versions: PositiveInt | None = Field(
-        None, description="number of versions to keep, the newest; none: all; older ones are removed after a push"
+        None, description="number of newest versions to keep; none: all; older ones are removed after a push"
     )
     warmup_requests: NonNegativeInt = Field(
         2,
         le=1000,
-        description="number of images of the evaluation split that a pushed model holds as TF Serving's warm-up "
-        "requests; 0: none",
+        description="number of images of the evaluation split in the TF Serving warm-up requests of a pushed "
+        "model; 0: none",
     )
     mediapipe: PhonePrecision | None = Field(
         None,
-        description="precision of a file for MediaPipe Tasks on phones, which each version holds as "
+        description="precision of a file for MediaPipe Tasks on phones, which each version contains as "
         "assets.extra/mediapipe.tflite; int8 is calibrated on images of the evaluation split; none: no file",
     )
     validation: PushValidationConfig = PushValidationConfig()
@@ -217,12 +217,12 @@ class PushConfig(Section):
 
     @property
     def sample_images(self) -> int:
-        """Number of images that the evaluator keeps for the pusher."""
+        """Number of images that the evaluator saves for the pusher."""
         return max(self.validation.images, self.warmup_requests, _INT8_IMAGES if self.mediapipe == "int8" else 0)
 
 
 class Config(Section):
-    """The whole configuration of a run."""
+    """The complete configuration of a run."""
 
     run: RunConfig = RunConfig()
     data: DataConfig = DataConfig()
@@ -244,12 +244,12 @@ class Config(Section):
 
     @property
     def validation_metric(self) -> str:
-        """`train.validation.metric` as evaluations name it: without the prefix of the first IoU type."""
+        """`train.validation.metric` without the prefix of the first IoU type, as in evaluations."""
         return self.train.validation.metric.removeprefix(f"{self.evaluate.first_iou_type}/")
 
     @property
     def validation_iou_types(self) -> tuple[IouType, ...] | None:
-        """IoU types of `train.validation`: `evaluate.iou_types`, and that of its metric; None: as there."""
+        """IoU types of `train.validation`: `evaluate.iou_types` and the type of the metric; None: as in `evaluate`."""
         own: list[Any] = [name for name in self.train.validation.metric.rpartition("/")[:1] if name]
         return None if self.evaluate.iou_types is None else tuple(dict.fromkeys([*self.evaluate.iou_types, *own]))
 
@@ -258,8 +258,8 @@ class Config(Section):
         init = self.train.init
         if self.model.backbone_weights is not None and init.checkpoint is not None and not init.leaves_some:
             raise ValueError(
-                "train.init.checkpoint sets the whole backbone, so model.backbone_weights would be loaded in vain; "
-                "remove one, or leave a part of the backbone to it with train.init.skip"
+                "train.init.checkpoint sets the complete backbone, so model.backbone_weights would have no effect; "
+                "remove one, or exclude a part of the backbone with train.init.skip"
             )
         return self
 
@@ -272,7 +272,7 @@ class Config(Section):
         detailed = next((key for key, value in keys.items() if value is not None), None)
         if detailed is not None and self.model.weights != "auto":
             raise ValueError(
-                f"model.weights = {self.model.weights} and {detailed} both name initial weights; remove one"
+                f"model.weights = {self.model.weights} and {detailed} both set initial weights; remove one"
             )
         return self
 
@@ -284,9 +284,9 @@ class Config(Section):
         if not directory.startswith("gs://"):
             key = "run.root" if self.push.directory is None else "push.directory"
             raise ValueError(
-                f"push.vertex.model_registry: Vertex AI reads models from Cloud Storage, and {key} = {directory} is "
-                "not there; set push.directory to a gs:// folder"
+                f"push.vertex.model_registry: Vertex AI reads models from Cloud Storage, but {key} = {directory} is "
+                "elsewhere; set push.directory to a gs:// folder"
             )
-        if self.run.vertex.project is None:  # the credentials of a container on Vertex AI name another one
-            raise ValueError("push.vertex.model_registry needs a project; set run.vertex.project")
+        if self.run.vertex.project is None:  # the credentials of a container on Vertex AI belong to another project
+            raise ValueError("push.vertex.model_registry requires a project; set run.vertex.project")
         return self

@@ -18,23 +18,22 @@ from schemas.errors import ConfigError
 from schemas.limits import MAX_CONFIG
 from schemas.quoting import quoted
 
-# A part of pydantic's location that names one of several types of a value, such as a number or `auto`.
+# Part of pydantic's location for one of several types of a value, such as a number or `auto`.
 _ALTERNATIVE = re.compile(r"constrained-\w+|(literal|tuple)\[.*\]")
 
 
 def load_config(path: str | Path | None = None, assignments: Sequence[str] = (), *, text: str | None = None) -> Config:
     """Reads a configuration file and applies `key.path=value` assignments to it.
 
-    An assignment in epochs, such as `train.epochs=3`, replaces the file's key in steps, and one in
-    steps that in epochs.
+    An assignment in epochs, such as `train.epochs=3`, replaces the file's key in steps, and vice versa.
 
     Args:
-        path: YAML file; None starts from the defaults.
+        path: YAML file; None: start from the defaults.
         assignments: `--set` arguments; values are read as YAML.
-        text: content of the file if it was read already, such as a remote one.
+        text: content of the file, if already read.
 
     Raises:
-        ConfigError: an unreadable file, an unknown key (the nearest one is named)
+        ConfigError: an unreadable file, an unknown key (the message has the nearest one)
             or a value of the wrong type.
     """
     tree: dict[str, Any] = {}
@@ -48,7 +47,7 @@ def load_config(path: str | Path | None = None, assignments: Sequence[str] = (),
     try:
         return parse_config(assigned, "--set" if assignments and path is not None else where)
     except ConfigError:
-        parse_config(tree, where)  # a mistake of the file itself is reported as such
+        parse_config(tree, where)  # reports errors in the file itself
         raise
 
 
@@ -64,12 +63,12 @@ def parse_config(tree: dict[str, Any], where: str = "configuration") -> Config:
 def to_yaml(
     config: Config, sections: Collection[str] | None = None, *, exclude: Mapping[str, Collection[str]] | None = None
 ) -> str:
-    """Writes the resolved configuration as YAML; `load_config` reads the whole of it back equal.
+    """Writes the resolved configuration as YAML, which `load_config` reads back unchanged.
 
     Args:
         config: the configuration.
         sections: names of the sections to write, with sorted keys; None: all, in their order.
-        exclude: keys to leave out, by section.
+        exclude: keys to omit, by section.
     """
     without = {section: set(keys) for section, keys in (exclude or {}).items()}
     tree = config.model_dump(mode="json", include=None if sections is None else set(sections), exclude=without)
@@ -77,13 +76,13 @@ def to_yaml(
 
 
 def from_yaml(text: str, where: str = "configuration") -> Config:
-    """Reads the whole configuration back from `to_yaml`'s text; error messages start with `where`."""
+    """Reads a configuration from the text of `to_yaml`; error messages start with `where`."""
     return parse_config(_tree_of(text, where), where)
 
 
 def _read_yaml(path: str | Path) -> dict[str, Any]:
     try:
-        with Path(path).open(encoding="utf-8") as file:  # no more of it than is parsed: it may be a device
+        with Path(path).open(encoding="utf-8") as file:  # bounded, as the path may be a device
             text = file.read(MAX_CONFIG + 1)
     except OSError as error:
         raise ConfigError(f"{path}: cannot read the configuration: {error.strerror}. Check --config.") from None
@@ -93,7 +92,7 @@ def _read_yaml(path: str | Path) -> dict[str, Any]:
 
 
 def _tree_of(text: str, where: str) -> dict[str, Any]:
-    """The nested dictionary of a configuration's text."""
+    """Returns the nested dictionary of a configuration's text."""
     try:
         tree = parse_yaml(text, where)
     except yaml.YAMLError as error:
@@ -117,7 +116,7 @@ def _assign(tree: dict[str, Any], assignment: str) -> None:
         value = parse_yaml(text, f"--set {quoted(key)}")
     except yaml.constructor.ConstructorError as error:
         raise ConfigError(f"--set {quoted(key)}: {error.problem}.") from None
-    except yaml.YAMLError:  # a text with brackets or the like
+    except yaml.YAMLError:  # for example a string with brackets
         value = text
     *parents, leaf = key.split(".")
     node = tree
@@ -133,7 +132,7 @@ def _assign(tree: dict[str, Any], assignment: str) -> None:
 
 
 def _replace_other_units(tree: dict[str, Any], assigned: set[str]) -> None:
-    """Removes a file's length in steps if an assignment sets it in epochs, and the other way round."""
+    """Removes a file's length in steps if an assignment sets it in epochs, and vice versa."""
     for pair in STEPS_OF_EPOCHS.items():
         units = {f"train.{key}" for key in pair}
         if len(units & assigned) != 1:
@@ -158,13 +157,13 @@ def _explain(item: Any, where: str) -> str:
         return f"{where}: {key} = {quoted(item['input'])}: {key} is a section. Set one of its keys{example}."
     if item["type"] == "missing":
         return f"{where}: {key} is missing."
-    if item["type"] == "value_error":  # two keys that contradict each other
+    if item["type"] == "value_error":  # contradicting keys
         return f"{': '.join(filter(None, (where, key)))}: {item['ctx']['error']}."
     return f"{where}: {key} = {quoted(item['input'])}: {item['msg']}."
 
 
 def _nearest_key(key: str) -> str:
-    """Returns the known key most like `key`; keys of the same section come first."""
+    """Returns the most similar known key; keys of the same section are preferred."""
     known = list(_known_keys(Config))
     siblings = [name for name in known if name.rpartition(".")[0] == key.rpartition(".")[0]]
     return (difflib.get_close_matches(key, siblings, 1, 0.5) or difflib.get_close_matches(key, known, 1, 0.0))[0]

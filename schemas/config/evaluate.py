@@ -20,8 +20,8 @@ class ThresholdsConfig(Section):
     )
     significant: tuple[MetricName, ...] = Field(
         (),
-        description="metrics whose gain over the last blessed model has to be significant: the whole bootstrap "
-        "interval lies above 0",
+        description="metrics whose gain over the last blessed model has to be significant: the bootstrap "
+        "interval is above 0",
     )
     not_worse: Literal["auto"] | tuple[MetricName, ...] = Field(
         "auto",
@@ -84,7 +84,7 @@ class AnalysisConfig(Section):
 
 
 class ViewsConfig(Section):
-    """Test-time augmentation: views of each image beside the image as it is, whose boxes are fused with its own."""
+    """Test-time augmentation: views of each image, whose boxes are fused with those of the unchanged image."""
 
     flip: bool = Field(False, description="also detect on mirrored images")
     scales: tuple[Annotated[float, Field(ge=0.5, le=2.0)], ...] = Field(
@@ -93,7 +93,7 @@ class ViewsConfig(Section):
 
     @property
     def is_empty(self) -> bool:
-        """True without views: each image is detected on once, as it is."""
+        """True without views: each unchanged image is used once."""
         return not self.flip and set(self.scales) <= {1.0}
 
 
@@ -104,14 +104,14 @@ class EvaluateConfig(Section):
     batch_size: PositiveInt = Field(8, description="images per call of the model")
     images_per_state: PositiveInt = Field(
         200_000,
-        description="max images for one Beam worker to sum up; with more, each category and area range has its own "
+        description="max images for one Beam worker to accumulate; with more, each category and area range has its own "
         "worker",
     )
     iou_types: tuple[IouType, ...] | None = Field(
         None,
         description="IoU types to evaluate, also in `train.validation` and `follow`: bbox, segm (masks), keypoints; "
         "metrics of the first are named AP, of the others segm/AP; none: bbox, and segm and keypoints if the detector "
-        "gives them and all of the ground truth has them",
+        "and all of the ground truth have them",
     )
     eval_config: str | None = Field(
         None, description="file of a tfma.EvalConfig, JSON or text format: slices and further thresholds"
@@ -128,7 +128,7 @@ class EvaluateConfig(Section):
     @model_validator(mode="before")
     @classmethod
     def _older_files_are_read(cls, tree: Any) -> Any:
-        """Reads `iou_type: segm`, of files from before `iou_types`, as `iou_types: [segm]`."""
+        """Reads `iou_type: segm` of older files as `iou_types: [segm]`."""
         if isinstance(tree, dict) and "iou_type" in tree:
             current = {key: value for key, value in tree.items() if key != "iou_type"}
             return {"iou_types": [tree["iou_type"]]} | current
@@ -138,7 +138,7 @@ class EvaluateConfig(Section):
     @classmethod
     def _iou_types_are_several(cls, iou_types: tuple[IouType, ...] | None) -> tuple[IouType, ...] | None:
         if iou_types is not None and (not iou_types or len(set(iou_types)) < len(iou_types)):
-            raise ValueError("name each IoU type once, such as [bbox, segm]; none: what detector and ground truth have")
+            raise ValueError("list each IoU type once, such as [bbox, segm]; none: those of detector and ground truth")
         return iou_types
 
     @model_validator(mode="after")
@@ -153,7 +153,7 @@ class EvaluateConfig(Section):
 
     @property
     def first_iou_type(self) -> IouType:
-        """IoU type whose metrics have no prefix, unless an EvalConfig names another one."""
+        """IoU type whose metrics have no prefix, unless an EvalConfig sets another one."""
         return "bbox" if self.iou_types is None else self.iou_types[0]
 
     @model_validator(mode="after")
@@ -161,5 +161,5 @@ class EvaluateConfig(Section):
         explicit = {"significant": self.thresholds.significant, "not_worse": self.thresholds.not_worse}
         for key, metrics in explicit.items():
             if metrics not in ((), "auto") and not self.analysis.replicates:
-                raise ValueError(f"thresholds.{key} needs intervals; set analysis.replicates to 200, for example")
+                raise ValueError(f"thresholds.{key} requires intervals; set analysis.replicates to 200, for example")
         return self

@@ -18,20 +18,20 @@ def _number_or_pair(value: Any) -> Any:
     text = ""
     if isinstance(value, str) and [part.strip().isdigit() for part in value.lower().split("x")] == [True, True]:
         width, height = (int(part) for part in value.lower().split("x"))
-        text = f"; google/automl's text is width x height, so it means [{height}, {width}]"
-    raise ValueError(f"{value!r} is neither a positive whole number of pixels nor a list of two, [height, width]{text}")
+        text = f"; google/automl writes width x height; use [{height}, {width}]"
+    raise ValueError(f"{value!r} is neither a positive integer (pixels) nor a pair [height, width]{text}")
 
 
 ImageSize = Annotated[PositiveInt | tuple[PositiveInt, PositiveInt], BeforeValidator(_number_or_pair)]
 
 
 def height_and_width(size: int | tuple[int, int]) -> tuple[int, int]:
-    """Returns (height, width) of an `ImageSize`, in which one number stands for a square."""
+    """Returns (height, width) of an `ImageSize`; one number is a square."""
     return (size, size) if isinstance(size, int) else size
 
 
 class ResizeConfig(Section):
-    """How images are scaled into the input, in training, evaluation and export alike."""
+    """Resizing of images to the input, in training, evaluation and export."""
 
     mode: Literal["fit", "stretch", "short_side"] = Field(
         "fit",
@@ -59,7 +59,7 @@ class ResizeConfig(Section):
         return self
 
     def require_fit(self, size: tuple[int, int]) -> None:
-        """Refuses an input in which `short_side` and `long_side` would do nothing.
+        """Refuses an input in which `short_side` and `long_side` would have no effect.
 
         Args:
             size: (height, width) of the input, pixels.
@@ -70,5 +70,5 @@ class ResizeConfig(Section):
         if self.mode == "short_side" and (min(size) < self.short_side or max(size) < self.long_side):
             raise ValueError(
                 f"image_size = {list(size)} is too small for resize.short_side = {self.short_side} and "
-                f"long_side = {self.long_side}: it has to hold them along one side each"
+                f"long_side = {self.long_side}: its sides have to be at least as long"
             )

@@ -1,7 +1,7 @@
 """Kinds of issues of a data set, and the policy for each.
 
-The fields of `IssuePolicies` are the kinds.  The defaults are for training: nobody should
-train on less data, or on other data, without noticing.
+The fields of `IssuePolicies` are the kinds.  The defaults are for training: they do not
+silently remove or change data.
 """
 
 from typing import Any, Literal, get_args
@@ -10,11 +10,11 @@ from pydantic import Field, model_validator
 
 from schemas.config.section import Section
 
-# fail: stop and list the issues.  drop: leave the image or annotation out, and list it
+# fail: stop and list the issues.  drop: remove the image or annotation, and list it
 # in quarantine.jsonl.  fix: correct it.  keep: use it unchanged, and report it.
 Policy = Literal["fail", "drop", "fix", "keep"]
 
-MAX_PIXELS = 89_478_485  # of an image: Pillow's own limit, a quarter of a GiB as RGB
+MAX_PIXELS = 89_478_485  # Pillow's limit, a quarter of a GiB as RGB
 
 FailDrop = Literal["fail", "drop"]
 FailDropFix = Literal["fail", "drop", "fix"]
@@ -25,9 +25,9 @@ FailDropFixKeep = Literal["fail", "drop", "fix", "keep"]
 class IssuePolicies(Section):
     """A policy for each kind of issue.
 
-    A single word in place of the section sets every kind: `fail` stops at every kind
-    whose default is not `keep`, `drop` drops instead of stopping, `fix` corrects what can
-    be corrected and drops the rest.
+    A single policy instead of the section applies to every kind: `fail` stops at every kind
+    whose default is not `keep`, `drop` drops instead of stopping, `fix` corrects where
+    possible and drops the rest.
     """
 
     entry: FailDrop = Field(
@@ -44,7 +44,7 @@ class IssuePolicies(Section):
         "fail", description="the image has more pixels than data.max_pixels, in the file or as declared"
     )
     image_size: FailDropFix = Field(
-        "fail", description="width and height differ from the file's; fix: take the file's, if all boxes lie inside"
+        "fail", description="width and height differ from the file's; fix: use the file's, if all boxes are inside"
     )
     image_turned: FailDropFix = Field(
         "fail", description="width and height are those after the EXIF rotation; fix: store the rotated pixels as PNG"
@@ -61,7 +61,7 @@ class IssuePolicies(Section):
     box_empty: FailDrop = Field("drop", description="the box has no area; COCO itself has two such boxes")
     box_outside: FailDropFix = Field(
         "fail",
-        description="the box extends more than one pixel beyond the image; fix: clip it, drop it if nothing is left",
+        description="the box extends more than one pixel beyond the image; fix: clip it, or drop it if it is outside",
     )
     mask_broken: FailDropFix = Field(
         "fail",
@@ -70,33 +70,33 @@ class IssuePolicies(Section):
     mask_degenerate: FailDropFixKeep = Field(
         "keep", description="a polygon has fewer than three points; fix: remove that polygon"
     )
-    mask_box: FailDropFixKeep = Field("keep", description="mask and box disagree; fix: take the mask's box")
+    mask_box: FailDropFixKeep = Field("keep", description="mask and box disagree; fix: use the mask's box")
     keypoints_broken: FailDropFix = Field(
         "fail",
         description="keypoints are not x, y and visibility for each keypoint of the category; fix: remove the "
         "keypoints",
     )
     keypoints_outside: FailDropFixKeep = Field(
-        "keep", description="a labelled keypoint lies outside the image; fix: mark it as unlabelled"
+        "keep", description="a labelled keypoint is outside the image; fix: mark it as unlabelled"
     )
     category_empty: Literal["fail", "keep"] = Field("keep", description="the category has no annotations")
 
     @model_validator(mode="before")
     @classmethod
     def _one_word(cls, value: Any) -> Any:
-        """Turns a single word into a policy for each kind, the nearest that the kind allows."""
+        """Expands a single policy to the nearest allowed policy of each kind."""
         if value not in ("fail", "drop", "fix"):
             return value
         return {kind: _nearest(value, cls.allowed(kind), field.default) for kind, field in cls.model_fields.items()}
 
     def of(self, kind: str) -> Policy:
-        """The policy for a kind of issue."""
+        """Returns the policy for a kind of issue."""
         policy: Policy = getattr(self, kind)
         return policy
 
     @classmethod
     def allowed(cls, kind: str) -> tuple[Policy, ...]:
-        """The policies that a kind of issue can have."""
+        """Returns the allowed policies for a kind of issue."""
         return get_args(cls.model_fields[kind].annotation)
 
 

@@ -7,9 +7,9 @@ from pydantic import AfterValidator
 
 MAX_LABELS = 64
 _LENGTH = 63
-_LETTERS = ("Ll", "Lo")  # lower-case, and of scripts without cases
+_LETTERS = ("Ll", "Lo")  # lower case, and scripts without case
 _OTHERS = ("Nd", "Nl", "No")
-_RESERVED = ("vertex-ai-pipelines-run-billing-id",)  # Vertex sets it itself
+_RESERVED = ("vertex-ai-pipelines-run-billing-id",)  # set by Vertex AI
 
 
 def _labels(labels: dict[str, str]) -> dict[str, str]:
@@ -18,10 +18,10 @@ def _labels(labels: dict[str, str]) -> dict[str, str]:
         raise ValueError(f"{len(labels)} labels; a resource has at most {MAX_LABELS}")
     for key, value in labels.items():
         if key in _RESERVED:
-            raise ValueError(f"label {key!r} is one that Vertex AI sets itself; remove it")
+            raise ValueError(f"label {key!r} is reserved by Vertex AI; remove it")
         if not key or unicodedata.category(key[0]) not in _LETTERS or not _is_label(key):
             raise ValueError(
-                f"label {key!r}: a key begins with a lower-case letter and has at most {_LENGTH} lower-case letters, "
+                f"label {key!r}: a key starts with a lower-case letter and has at most {_LENGTH} lower-case letters, "
                 "digits, _ and -"
             )
         if not _is_label(value):

@@ -30,7 +30,7 @@ class EndpointConfig(Section):
     min_replicas: PositiveInt = Field(1, description="machines that always run")
     max_replicas: PositiveInt = Field(1, description="machines under load")
     traffic_percent: PositiveInt = Field(
-        100, le=100, description="share of requests that a new version gets; at 100, older versions are undeployed"
+        100, le=100, description="share of requests for a new version; at 100, older versions are undeployed"
     )
     service_account: str | None = Field(None, description="account of the server; none: Vertex's own")
     max_wait_minutes: PositiveInt = Field(60, description="how long a deployment may take")
@@ -50,12 +50,12 @@ class VertexPushConfig(Section):
     """Vertex AI's Model Registry, in `run.vertex.project` and `run.vertex.region`."""
 
     model_registry: bool = Field(False, description="upload each pushed version to the Model Registry")
-    display_name: str | None = Field(None, min_length=1, max_length=128, description="of the model; none: run.name")
+    display_name: str | None = Field(None, min_length=1, max_length=128, description="model name; none: run.name")
     parent_model: str | None = Field(
         None,
         coerce_numbers_to_str=True,
         pattern=rf"^(projects/[^/]+/locations/[^/]+/models/)?{_ID}$",
-        description="id or resource name of the registered model that gets the versions; none: the model of this "
+        description="id or resource name of the registered model for the versions; none: the model of this "
         "display name, or a new one",
     )
     image: str | None = Field(
@@ -67,7 +67,7 @@ class VertexPushConfig(Section):
     health_route: str | None = Field(None, pattern="^/", description="path of health checks in image; none: Vertex's")
     port: PositiveInt | None = Field(None, lt=65536, description="port of image; none: 8080")
     version_aliases: tuple[Alias, ...] = Field(
-        (), description="aliases that each new version takes over, besides `default`: [champion]"
+        (), description="aliases that move to each new version, besides `default`: [champion]"
     )
     labels: Labels = Field({}, description="labels of the versions")
     endpoint: EndpointConfig = EndpointConfig()
@@ -81,5 +81,5 @@ class VertexPushConfig(Section):
         if self.image is None:
             self.refuse(["predict_route", "health_route", "port"], "without image")
         if "default" in self.version_aliases:
-            raise ValueError("version_aliases: each new version gets `default` in any case; remove it")
+            raise ValueError("version_aliases: each new version always gets `default`; remove it")
         return self

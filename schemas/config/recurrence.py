@@ -1,4 +1,4 @@
-"""When pipelines run again: cron expressions, time zones, and the section `run.schedule`."""
+"""Recurring runs: cron expressions, time zones, and the section `run.schedule`."""
 
 import re
 from datetime import UTC, datetime
@@ -25,14 +25,14 @@ def _cron(expression: str) -> str:
     except CronSimError as error:
         raise ValueError(f"{expression!r} is not a cron expression: {error}; its fields are {_FIELDS}") from None
     except StopIteration:
-        raise ValueError(f"{expression!r} never comes: no day of the calendar has this date") from None
+        raise ValueError(f"{expression!r} never occurs: this date does not exist") from None
     return " ".join(fields)
 
 
 def _common(expression: str) -> str:
     if _DEBIANS_OWN.fullmatch(expression):
         raise ValueError(
-            f"{expression!r}: L and # are not understood by every platform; write numbers, names, *, ranges and steps"
+            f"{expression!r}: not every platform supports L and #; write numbers, names, *, ranges and steps"
         )
     return expression
 
@@ -54,11 +54,11 @@ def weekdays(expression: str) -> list[int]:
     [0, 1, 2, 3]
     """
     days = CronSim(expression, datetime(2024, 1, 1, tzinfo=UTC)).weekdays
-    return sorted({day % 7 for day in days if isinstance(day, int)})  # others are L and #
+    return sorted({day % 7 for day in days if isinstance(day, int)})  # the others are L and #
 
 
 CronExpression = Annotated[str, AfterValidator(_cron)]
-# Without the forms of Debian's cron that Vertex AI and Kubeflow do not have.
+# Without Debian's extensions, which Vertex AI and Kubeflow do not support.
 CommonCronExpression = Annotated[str, AfterValidator(_cron), AfterValidator(_common)]
 TimeZone = Annotated[str, AfterValidator(_time_zone)]
 
@@ -72,10 +72,10 @@ class ScheduleConfig(Section):
     time_zone: TimeZone = Field(
         "UTC", description="IANA time zone of cron, start and end; Kubeflow has UTC or its server's own only"
     )
-    start: str | None = Field(None, description="first moment, ISO 8601: 2027-01-31T03:00; none: at once")
-    end: str | None = Field(None, description="last moment; none: without end")
+    start: str | None = Field(None, description="start time, ISO 8601: 2027-01-31T03:00; none: now")
+    end: str | None = Field(None, description="end time; none: no end")
     max_concurrent_runs: PositiveInt = Field(1, description="max runs at the same time; Kubeflow: at most 10")
-    allow_queueing: bool = Field(False, description="runs beyond that wait instead of being left out; Vertex only")
+    allow_queueing: bool = Field(False, description="runs beyond that wait instead of being skipped; Vertex only")
     max_runs: PositiveInt | None = Field(
         None, description="runs after which the schedule ends; Vertex only; none: no end"
     )
@@ -91,12 +91,12 @@ class ScheduleConfig(Section):
 
     @property
     def start_time(self) -> datetime | None:
-        """First moment, with its time zone."""
+        """Start time, with its time zone."""
         return self._moment("start", self.start)
 
     @property
     def end_time(self) -> datetime | None:
-        """Last moment, with its time zone."""
+        """End time, with its time zone."""
         return self._moment("end", self.end)
 
     def _moment(self, key: str, text: str | None) -> datetime | None:

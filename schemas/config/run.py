@@ -1,4 +1,4 @@
-"""The section `run`: where a run writes, and what its containers and workers get."""
+"""The section `run`: folder of a run, and settings of its containers and workers."""
 
 from typing import Literal, Self
 
@@ -9,7 +9,7 @@ from schemas.config.labels import Labels
 from schemas.config.recurrence import ScheduleConfig
 from schemas.config.section import Section
 
-# Environment variable of a compiled pipeline's container: the accelerator that it was given.
+# Environment variable in the containers of a compiled pipeline: the assigned accelerator.
 ACCELERATOR_VARIABLE = "COCOFLOW_ACCELERATOR"
 
 
@@ -33,7 +33,7 @@ class ResourcesConfig(Section):
         description="taints of the nodes, Kubeflow only, as [{key: nvidia.com/gpu, operator: Exists}]: "
         "key, operator, value, effect",
     )
-    retries: NonNegativeInt = Field(0, description="how often a failed task is started again")
+    retries: NonNegativeInt = Field(0, description="max retries of a failed task")
     retry_seconds: PositiveInt = Field(60, description="pause before the first retry; it doubles with each")
 
     @model_validator(mode="after")
@@ -71,12 +71,12 @@ class TrainerJobConfig(Section):
     strategy: Literal["standard", "spot", "flex_start"] = Field(
         "standard", description="capacity: on demand, spot (may be taken away), or flex_start (queued until available)"
     )
-    max_wait_hours: PositiveFloat | None = Field(None, description="longest wait for capacity; none: Vertex's default")
+    max_wait_hours: PositiveFloat | None = Field(None, description="max wait for capacity; none: Vertex's default")
     persistent_resource: str | None = Field(None, min_length=1, description="id of a persistent resource to train on")
 
     @property
     def enabled(self) -> bool:
-        """True if the trainer's work is a custom job."""
+        """True if the trainer runs as a custom job."""
         return self.chief.machine_type is not None
 
     @model_validator(mode="after")
@@ -99,9 +99,9 @@ class PersistentResourceConfig(Section):
         description="id, in the pipeline's project and region, or projects/PROJECT/locations/REGION/"
         "persistentResources/ID; none: machines on demand",
     )
-    max_wait_minutes: NonNegativeFloat = Field(0.0, description="how long a task waits for free machines of it")
+    max_wait_minutes: NonNegativeFloat = Field(0.0, description="max wait of a task for free machines")
     on_timeout: Literal["fail", "on_demand"] = Field(
-        "fail", description="after that, the task fails, or runs on machines on demand"
+        "fail", description="after that, the task fails or runs on machines on demand"
     )
 
     @model_validator(mode="after")
@@ -112,9 +112,9 @@ class PersistentResourceConfig(Section):
 
 
 class VertexConfig(Section):
-    """Where and how `submit` and `schedule` run the compiled pipeline on Vertex AI."""
+    """Runs of the compiled pipeline on Vertex AI by `submit` and `schedule`."""
 
-    project: str | None = Field(None, description="Google Cloud project; none: that of the credentials")
+    project: str | None = Field(None, description="Google Cloud project; none: project of the credentials")
     region: str = Field("us-central1", pattern=r"^[a-z0-9-]+$", description="region of the pipeline and its tasks")
     service_account: str | None = Field(None, description="account of the tasks; none: the project's default")
     network: str | None = Field(
@@ -133,7 +133,7 @@ class VertexConfig(Section):
         "projects/PROJECT/locations/REGION/keyRings/RING/cryptoKeys/KEY; none: Google's own",
     )
     labels: Labels = Field({}, description="labels of pipeline jobs, for search and billing, such as {team: vision}")
-    caching: bool = Field(True, description="take results of equal tasks from earlier runs; false: every task runs")
+    caching: bool = Field(True, description="reuse results of equal tasks of earlier runs; false: run every task")
     failure_policy: Literal["slow", "fast"] = Field(
         "slow", description="after a failed task, start those that do not depend on it (slow) or none (fast)"
     )
@@ -152,30 +152,30 @@ class VertexConfig(Section):
         if self.network is None:
             self.refuse(["reserved_ip_ranges"], "without network")
         elif self.network_attachment is not None:
-            raise ValueError("network and network_attachment exclude each other; remove one")
+            raise ValueError("network and network_attachment are exclusive; remove one")
         return self
 
     @model_validator(mode="after")
     def _key_is_in_the_region(self) -> Self:
         if self.encryption_key is not None and self.encryption_key.split("/")[3] != self.region:
             place = self.encryption_key.split("/")[3]
-            raise ValueError(f"encryption_key lies in {place}; Vertex needs one in region = {self.region}")
+            raise ValueError(f"encryption_key is in {place}; Vertex requires a key in region = {self.region}")
         return self
 
 
 class KubeflowConfig(Section):
-    """Where and how `submit` and `schedule` run the compiled pipeline on Kubeflow Pipelines."""
+    """Runs of the compiled pipeline on Kubeflow Pipelines by `submit` and `schedule`."""
 
-    host: str | None = Field(None, description="address of Kubeflow Pipelines; none: as its own client finds it")
+    host: str | None = Field(None, description="address of Kubeflow Pipelines; none: as found by its client")
     namespace: str | None = Field(None, description="namespace of the run, with several users; none: the client's")
     experiment: str | None = Field(None, min_length=1, description="experiment of the runs; none: run.name")
     credentials: Literal["client", "token", "service_account"] = Field(
         "client",
-        description="client: as its own client finds them; token: a bearer token in the environment variable "
+        description="client: as found by its client; token: a bearer token in the environment variable "
         "KUBEFLOW_TOKEN; service_account: the token that Kubernetes mounts into a pod",
     )
     service_account: str | None = Field(None, description="Kubernetes account of the tasks; none: Kubeflow's default")
-    caching: bool = Field(True, description="take results of equal tasks from earlier runs; false: every task runs")
+    caching: bool = Field(True, description="reuse results of equal tasks of earlier runs; false: run every task")
 
 
 class MetadataConfig(Section):
@@ -192,7 +192,7 @@ class MetadataConfig(Section):
     database: str | None = Field(None, min_length=1, description="name of the database; created if missing")
     user: str | None = Field(None, min_length=1, description="user of the server")
     password_env: str | None = Field(
-        None, min_length=1, description="environment variable that holds the password; none: no password"
+        None, min_length=1, description="environment variable with the password; none: no password"
     )
 
     @model_validator(mode="after")
@@ -205,17 +205,17 @@ class MetadataConfig(Section):
         if self.socket is not None:
             self.refuse(["host", "port"], "with socket")
         elif self.host is None:
-            raise ValueError(f"kind = {self.kind} needs host")
+            raise ValueError(f"kind = {self.kind} requires host")
         for name in ("database", "user"):
             if getattr(self, name) is None:
-                raise ValueError(f"kind = {self.kind} needs {name}")
+                raise ValueError(f"kind = {self.kind} requires {name}")
         return self
 
 
 class RunConfig(Section):
     """Folder and name of a run."""
 
-    root: str = Field("runs/default", description="folder below which a run writes everything")
+    root: str = Field("runs/default", description="folder for all files of a run")
     name: str = Field("cocoflow", description="name of the pipeline")
     metadata: MetadataConfig = MetadataConfig()
     beam_args: BeamArgs = Field(

@@ -1,6 +1,6 @@
-"""Parameters of a compiled pipeline: configuration keys that each submission may set without compiling again.
+"""Parameters of a compiled pipeline: configuration keys that a submission can set without recompilation.
 
-A value travels as text or number and is validated like `--set`, by the component that first reads it.
+Values are strings or numbers and are validated like `--set` by the component that first reads them.
 """
 
 from collections.abc import Mapping
@@ -21,8 +21,8 @@ class RuntimeParameter(NamedTuple):
     """A configuration key that a submission may set.
 
     key: path in the configuration, such as "train.steps".
-    kind: type of the values; of a text, "" stands for none.
-    is_yaml: the text is YAML for a section or a mapping.
+    kind: type of the values; an empty string is none.
+    is_yaml: the string is YAML for a section or a mapping.
     replaces: keys that a number replaces, if the configuration has them.
     """
 
@@ -44,12 +44,12 @@ RUNTIME_PARAMETERS: Mapping[str, RuntimeParameter] = {
 
 
 def default_value(config: Config, name: str) -> str | int:
-    """Returns the value of a parameter that changes nothing.
+    """Returns the value of a parameter that leaves the configuration unchanged.
 
-    It is 0 if the configuration has something else than a number: epochs, or a batch size of auto.
+    It is 0 if the configuration has no number: epochs, or a batch size of auto.
 
     Args:
-        config: whole configuration.
+        config: complete configuration.
         name: key of `RUNTIME_PARAMETERS`.
     """
     parameter = RUNTIME_PARAMETERS[name]
@@ -74,14 +74,14 @@ def with_parameters(config: Config, properties: Mapping[str, Any]) -> Config:
     """Returns the configuration with the parameters of a run.
 
     Args:
-        config: whole configuration.
+        config: complete configuration.
         properties: values by name; other names are ignored.
 
     Raises:
         ConfigError: an invalid value; the message names its key.
     """
     given = {name: properties[name] for name in RUNTIME_PARAMETERS if properties.get(name) is not None}
-    # The number 0 stands for what is not a number.
+    # 0 replaces values that are not numbers.
     given = {name: value for name, value in given.items() if value != 0 or default_value(config, name) != 0}
     if not given:
         return config

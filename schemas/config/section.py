@@ -13,14 +13,14 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=(), allow_inf_nan=False)
 
     def refuse(self, keys: Iterable[str], because: str) -> None:
-        """Refuses keys that have no effect but are set to other values than their defaults.
+        """Refuses keys without effect that differ from their defaults.
 
         Args:
             keys: keys of this section.
-            because: reason, which continues "... does nothing".
+            because: reason, which follows "... does nothing" in the message.
 
         Raises:
-            ValueError: for pydantic validators to report.
+            ValueError: a key differs from its default; pydantic reports it.
         """
         for key in keys:
             value = getattr(self, key)
@@ -29,7 +29,7 @@ class Section(BaseModel):
 
 
 def section_of(annotation: Any) -> type[Section] | None:
-    """Returns the section if a key's type is one, or None if the key takes a value."""
+    """Returns the section of a key's type, or None if the type is not a section."""
     return annotation if isinstance(annotation, type) and issubclass(annotation, Section) else None
 
 
@@ -43,5 +43,5 @@ def _compiles(expression: str) -> str:
 
 RegularExpression = Annotated[str, AfterValidator(_compiles)]
 
-# Whether an expression has to match a variable's path from its start or anywhere.
+# Whether an expression has to match from the start of a variable's path, or anywhere.
 PatternMatch = Literal["start", "anywhere"]

@@ -1,4 +1,4 @@
-"""The section `watch`: when the command `watch` trains again."""
+"""The section `watch`: triggers of the command `watch`."""
 
 from typing import Self
 
@@ -30,7 +30,7 @@ class DriftConfig(Section):
 
 
 class WatchConfig(Section):
-    """Triggers of the command `watch`, and what it does about failed runs."""
+    """Triggers of the command `watch`, and retries of failed runs."""
 
     cron: CronExpression | None = Field(
         None,
@@ -47,9 +47,9 @@ class WatchConfig(Section):
         False, description="train when a span or version appears that is newer than the last one; needs data with spans"
     )
     poll_seconds: PositiveFloat = Field(
-        60.0, description="pause between looks at the data; data that changes from one look to the next is waited for"
+        60.0, description="pause between checks of the data; data that is still changing is checked again"
     )
-    max_failures: PositiveInt = Field(3, description="number of failures after which a run is given up")
+    max_failures: PositiveInt = Field(3, description="number of failures after which a run is abandoned")
     retry_seconds: PositiveFloat = Field(
         60.0, description="pause after a run's first failure; it doubles with each, up to a day"
     )
@@ -57,7 +57,7 @@ class WatchConfig(Section):
 
     @property
     def enabled(self) -> bool:
-        """True if there is a trigger."""
+        """True if a trigger is set."""
         return self.cron is not None or self.new_span
 
     @model_validator(mode="after")

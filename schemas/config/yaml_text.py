@@ -1,7 +1,7 @@
-"""Reading YAML for the configuration: of limited size, with values that the program can use.
+"""YAML parser for the configuration, with limits for sizes and values.
 
-Dates stay text, so that `run.name: 2026-11-21` is a name; numbers are finite and have
-at most 64 bits; texts are UTF-8 without NUL, as paths must be.
+Dates stay strings, so that `run.name: 2026-11-21` is a name; numbers are finite and have
+at most 64 bits; strings are UTF-8 without NUL, as required of paths.
 """
 
 import math
@@ -15,11 +15,11 @@ from schemas.limits import MAX_CONFIG, MAX_CONFIG_DEPTH, MAX_CONFIG_VALUES
 from schemas.quoting import quoted
 
 _INT64 = 2**63
-_STANDARD = "tag:yaml.org,2002:"  # what `!!` stands for
+_STANDARD = "tag:yaml.org,2002:"  # prefix abbreviated as `!!`
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML 1.1 without timestamps; a value that its tag does not allow is an error of its line."""
+    """YAML 1.1 without timestamps; an invalid value of a tag is an error with its line."""
 
     yaml_implicit_resolvers: ClassVar = {
         first: [(tag, pattern) for tag, pattern in resolvers if tag != f"{_STANDARD}timestamp"]
@@ -41,15 +41,15 @@ def parse_yaml(text: str, where: str) -> Any:
 
     Args:
         text: one document.
-        where: names it in messages.
+        where: name of the document in error messages.
 
     Raises:
-        ConfigError: it is longer, nested deeper or has more values than the limits of
-            `schemas.limits` allow, or an alias contains itself.
+        ConfigError: the text exceeds a limit of `schemas.limits` for length, nesting or number of
+            values, or an alias contains itself.
         yaml.YAMLError: the text is not YAML.
     """
     if len(text) > MAX_CONFIG:
-        raise ConfigError(f"{where}: more than {MAX_CONFIG} characters. Give a configuration file.")
+        raise ConfigError(f"{where}: more than {MAX_CONFIG} characters. Pass a configuration file.")
     size = _Size(where)
     for event in yaml.parse(text, _Loader):
         size.add(event)
@@ -57,12 +57,12 @@ def parse_yaml(text: str, where: str) -> Any:
 
 
 def check_values(tree: Any, where: str) -> None:
-    """Checks that every value of a configuration tree can be used and written again.
+    """Checks that every value of a configuration tree is supported.
 
     Raises:
-        ConfigError: an integer of more than 64 bits, NaN or infinity, a text that is not
+        ConfigError: an integer of more than 64 bits, NaN or infinity, a string that is not
             UTF-8 or has a NUL character, or deeper nesting than `MAX_CONFIG_DEPTH`; the
-            message names the key.
+            message has the key.
     """
     for key, value in _leaves(tree, where):
         reason = None
@@ -79,7 +79,7 @@ def check_values(tree: Any, where: str) -> None:
 
 
 class _Size:
-    """Counts nesting and values before anything is built; an alias counts as all that it stands for."""
+    """Counts nesting and values before construction; an alias counts like its anchor."""
 
     def __init__(self, where: str) -> None:
         self._where = where
@@ -106,9 +106,9 @@ class _Size:
                 raise self._error(event, f"*{event.anchor} contains itself. Write it out")
             self._put(None, *self._anchors.get(event.anchor, (1, 0)))
         if len(self._names) + self._open[-1][1] > MAX_CONFIG_DEPTH:
-            raise self._error(event, f"nested more than {MAX_CONFIG_DEPTH} deep. Write it flat")
+            raise self._error(event, f"nested more than {MAX_CONFIG_DEPTH} levels deep. Reduce the nesting")
         if sum(size for size, _ in self._open) > MAX_CONFIG_VALUES:
-            raise self._error(event, f"more than {MAX_CONFIG_VALUES} values, those of aliases counted. Write fewer")
+            raise self._error(event, f"more than {MAX_CONFIG_VALUES} values, including those of aliases. Use fewer")
 
     def _put(self, anchor: str | None, size: int, depth: int) -> None:
         self._anchors[anchor] = (size, depth)
@@ -122,12 +122,14 @@ class _Size:
 
 
 def _leaves(tree: Any, where: str) -> Iterator[tuple[str, Any]]:
-    """(dotted key, value) of everything in nested mappings and lists, keys of mappings included."""
+    """Yields (dotted key, value) of all values in nested mappings and lists, including keys."""
     waiting = [("", tree, 0)]
     while waiting:
         key, value, depth = waiting.pop()
         if depth > MAX_CONFIG_DEPTH:
-            raise ConfigError(f"{where}: {quoted(key)}: nested more than {MAX_CONFIG_DEPTH} deep. Write it flat.")
+            raise ConfigError(
+                f"{where}: {quoted(key)}: nested more than {MAX_CONFIG_DEPTH} levels deep. Reduce the nesting."
+            )
         if isinstance(value, dict):
             for name, inner in value.items():
                 yield key, name

@@ -73,9 +73,9 @@ def test_a_server_that_cannot_be_reached_is_named(kind: str) -> None:
     [
         ("{host: db}", r"host = db does nothing with kind = sqlite"),
         ("{password_env: X}", r"password_env = X does nothing with kind = sqlite"),
-        ("{kind: postgresql, database: d, user: u}", "kind = postgresql needs host"),
-        ("{kind: postgresql, host: h, user: u}", "kind = postgresql needs database"),
-        ("{kind: mysql, socket: s, database: d}", "kind = mysql needs user"),
+        ("{kind: postgresql, database: d, user: u}", "kind = postgresql requires host"),
+        ("{kind: postgresql, host: h, user: u}", "kind = postgresql requires database"),
+        ("{kind: mysql, socket: s, database: d}", "kind = mysql requires user"),
         ("{kind: mysql, socket: s, host: h, database: d, user: u}", "host = h does nothing with socket"),
         ("{kind: postgresql, host: h, socket: s, database: d, user: u}", "socket = s does nothing with kind = postgr"),
         ("{kind: postgresql, host: h, database: d, user: u, port: 70000}", "65535"),

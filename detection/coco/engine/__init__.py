@@ -1,7 +1,7 @@
-"""Adapter around hotcoco: the only place that knows it.
+"""Adapter for hotcoco: the only code that depends on it.
 
-hotcoco reproduces COCOeval to the last bit, with two errors of pycocotools corrected: it
-matches an annotation with id 0, and keypoints without `use_cats`; pycocotools never does.
+hotcoco reproduces COCOeval bit for bit, except for two fixed errors of pycocotools, which never
+matches an annotation with id 0, or keypoints without `use_cats`.
 """
 
 from detection.coco.engine.streaming import Arrays, MatchingEngine

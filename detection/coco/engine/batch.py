@@ -1,7 +1,7 @@
-"""Evaluates images in one batch, and answers what an analysis asks beyond the metrics.
+"""Evaluates images in one batch, and provides the results that an analysis needs beyond the metrics.
 
-An evaluator made of streamed images answers the same questions with zeros, as it has
-dropped the detections.
+An evaluator of streamed images returns zeros for these results, because it has dropped the
+detections.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,13 +23,13 @@ from detection.coco.params import FloatArray, IntArray, Params, chosen, column, 
 from detection.datasets.entries import Entry, Rows
 from schemas.errors import DataError
 
-TP, FP, IGNORED = 1, 0, -1  # of a detection; ignored: COCOeval ignores it, or it is below the best `max_dets`
-MATCHED, FN = 1, 0  # of an annotation; IGNORED: a crowd, or without keypoints
+TP, FP, IGNORED = 1, 0, -1  # status of a detection; IGNORED: by COCOeval, or below the best `max_dets`
+MATCHED, FN = 1, 0  # status of an annotation; IGNORED: a crowd, or without keypoints
 
 
 @dataclass(frozen=True)
 class TideErrors:
-    """Counts of TIDE's error types, and the AP gained by correcting each type alone, by type name."""
+    """Counts of TIDE's error types, and the AP gained by fixing each type alone, by type name."""
 
     counts: dict[str, int]
     gains: dict[str, float]
@@ -40,7 +40,7 @@ class CalibrationBins:
     """Scores compared with precision, bin by bin.
 
     expected_error: mean over the bins, weighted by count (ECE).
-    max_error: of any bin (MCE).
+    max_error: max over the bins (MCE).
     bins: low, high, mean score, precision, count.
     by_category: category id -> expected error.
     """
@@ -76,10 +76,10 @@ class Diagnosis:
 
 
 class Geometry:
-    """Shapes of the detections and annotations of one evaluation, by their position in it.
+    """Shapes of the detections and annotations of one evaluation, by position.
 
-    boxes: float64 [N, 4] of the detections, x, y, width, height in pixels.
-    areas: float64 [N] of the detections, square pixels; which area ranges they belong to follows from these.
+    boxes: float64 [N, 4], boxes of the detections, x, y, width, height in pixels.
+    areas: float64 [N], areas of the detections in square pixels, which determine their area ranges.
     """
 
     def __init__(
@@ -114,9 +114,9 @@ class Geometry:
             self._detected_points = _keypoints(self._entries, len(sigmas))
 
     def overlaps(self, detections: IntArray, annotations: IntArray) -> FloatArray:
-        """IoU of boxes or masks, or similarity of keypoints, float64 [D, G], of some detections and annotations.
+        """Returns IoU of boxes or masks, or similarity of keypoints, float64 [D, G], of detections and annotations.
 
-        With a crowd it is the fraction of the detection that lies in it.
+        For a crowd, the overlap is the fraction of the detection inside it.
         """
         if self._iou_type == "segm":
             return self._mask_overlaps(detections, annotations)
@@ -125,9 +125,9 @@ class Geometry:
         return self._box_overlaps(detections, annotations)
 
     def overlaps_across(self, detections: IntArray, annotations: IntArray) -> tuple[FloatArray, FloatArray]:
-        """The overlaps where categories are the same, and where they differ.
+        """Returns the overlaps within a category, and across categories.
 
-        Keypoints of two categories are no measure of each other, so their boxes are.
+        Keypoints of two categories are not comparable, so their boxes are compared.
         """
         overlaps = self.overlaps(detections, annotations)
         return overlaps, self._box_overlaps(detections, annotations) if self._iou_type == "keypoints" else overlaps
@@ -144,13 +144,13 @@ class Geometry:
         return np.asarray(hotcoco.mask.iou(mine, theirs, self._crowd[annotations].astype(np.uint8)))
 
     def _similarities(self, detections: IntArray, annotations: IntArray) -> FloatArray:
-        """Object keypoint similarity (OKS) [D, G]; source: `computeOks` of pycocotools' cocoeval.py."""
+        """Returns object keypoint similarity (OKS) [D, G]; source: `computeOks` of pycocotools' cocoeval.py."""
         points = self._detected_points[detections, None, :, :2]
         labels = self._points[annotations]
         labelled = labels[:, :, 2] > 0
         blank = np.count_nonzero(labelled, axis=1) == 0
         away = points - labels[:, :, :2]
-        # Without keypoints: distance of the detected ones from the annotation's box, three times as large.
+        # Without keypoints: distance of the detected keypoints from the annotation's box, three times as large.
         corner, sides = np.split(self._annotation_boxes[annotations[blank], None], 2, axis=2)
         away[:, blank] = np.maximum(0, corner - sides - points) + np.maximum(0, points - corner - 2 * sides)
         counted = labelled | blank[:, None]
@@ -160,10 +160,10 @@ class Geometry:
 
 
 def _completed(loaded: Any, count: int) -> list[Entry]:
-    """Returns all detections with `bbox` and `area`, as pycocotools' `loadRes` completes them.
+    """Returns all detections with `bbox` and `area`, as pycocotools' `loadRes` computes them.
 
-    The engine completes boxes, keypoints and compressed masks when it loads them.  Polygons
-    and uncompressed masks stay as they are there; their box is pycocotools' `toBbox`, too.
+    The engine completes boxes, keypoints and compressed masks when it loads them.  It keeps polygons
+    and uncompressed masks unchanged; their box is also pycocotools' `toBbox`.
     """
     entries: list[Entry] = loaded.load_anns(list(range(1, count + 1)))
     lacking = [position for position, entry in enumerate(entries) if not {"bbox", "area"} <= entry.keys()]
@@ -176,12 +176,12 @@ def _completed(loaded: Any, count: int) -> list[Entry]:
 
 
 def _keypoints(entries: Sequence[Entry], count: int) -> FloatArray:
-    """[N, count, 3]: x, y in pixels, visibility."""
+    """Returns [N, count, 3]: x, y in pixels, visibility."""
     return np.array([entry["keypoints"] for entry in entries], np.float64).reshape(-1, count, 3)
 
 
 class BatchEvaluation:
-    """One matching of a set of images; detections and annotations are named by their position in the input."""
+    """One matching of a set of images; detections and annotations are referenced by their position in the input."""
 
     def __init__(
         self,
@@ -191,11 +191,11 @@ class BatchEvaluation:
         detections: Sequence[Entry] | Rows,
         params: Params,
     ) -> None:
-        """Matches; the arguments are those of `MatchingEngine`, validated before, with `use_cats`.
+        """Matches detections; the arguments are those of `MatchingEngine`, validated, with `use_cats`.
 
         Raises:
-            DataError: the engine refuses a value; an image has too many detections and
-                annotations to compare.
+            DataError: the engine refuses a value; an image has too many pairs of a detection and
+                an annotation.
         """
         self._annotations = annotations
         self._detections = detections
@@ -209,14 +209,14 @@ class BatchEvaluation:
             image_ids, pairs_by_image(image_ids, annotations, detections, by_category=False), where="detections"
         )
         self._annotation_ids = column(annotations, "id")
-        # Named by their ids, as the engine takes categories of one name for one in places.
+        # Ids as names, because the engine merges categories of the same name in some results.
         names = [{"id": category["id"], "name": str(category["id"])} for category in categories]
         self._ground_truth = hotcoco.COCO(
             {"images": list(images), "annotations": list(annotations), "categories": names}
         )
         results: Any = detections if isinstance(detections, np.ndarray) else list(detections)
         try:
-            # Ids 1, 2, ... in the order given.
+            # Ids 1, 2, ... in the given order.
             self._loaded = self._ground_truth.load_res(results if len(results) else np.zeros((0, 7)))
             self._evaluation = hotcoco.COCOeval(self._ground_truth, self._loaded, params.iou_type, params.lvis)
             self._evaluation.params = engine_parameters(params)
@@ -225,11 +225,11 @@ class BatchEvaluation:
             raise DataError(f"detections: cannot be evaluated: {error}. Correct them.") from error
 
     def arrays(self) -> Arrays:
-        """Sums up as COCOeval's `accumulate` does."""
+        """Accumulates precision and recall as COCOeval's `accumulate` does."""
         return accumulated(self._evaluation, self._params)
 
     def geometry(self) -> Geometry:
-        """Shapes and overlaps of the detections and annotations."""
+        """Returns shapes and overlaps of the detections and annotations."""
         parameters = self._evaluation.params
         every: Any = self._detections if isinstance(self._detections, np.ndarray) else list(self._detections)
         complete = len(self._positions) == len(every)
@@ -243,16 +243,16 @@ class BatchEvaluation:
         )
 
     def tide_errors(self, *, match_iou: float, background_iou: float) -> TideErrors:
-        """Counts and weighs the error types of Bolya et al., ECCV 2020."""
+        """Counts the error types of Bolya et al., ECCV 2020, with the AP gained by fixing them."""
         errors = self._evaluation.tide_errors(pos_thr=match_iou, bg_thr=background_iou)
         return TideErrors(dict(errors["counts"]), dict(errors["delta_ap"]))
 
     def confusion(self, *, iou: float, score: float) -> IntArray:
-        """Counts [K + 1, K + 1]: rows are ground truth's categories by ascending id, then none; columns detections'."""
+        """Counts [K + 1, K + 1] by category of ground truth (rows) and detections, ascending ids and then none."""
         return np.asarray(self._evaluation.confusion_matrix(iou_thr=iou, min_score=score)["matrix"]).astype(np.int64)
 
     def calibration(self, *, iou: float, bins: int) -> CalibrationBins:
-        """Calibration of the scores, which must lie in [0, 1], at one of the IoU thresholds."""
+        """Computes the calibration of the scores, in [0, 1], at one of the IoU thresholds."""
         measured = self._evaluation.calibration(n_bins=bins, iou_threshold=iou)
         return CalibrationBins(
             expected_error=measured["ece"],
@@ -301,7 +301,7 @@ class BatchEvaluation:
 def _statuses(
     statuses_by_id: Mapping[int, str], good: str, positions: Callable[[IntArray], IntArray], count: int
 ) -> npt.NDArray[np.int8]:
-    """1 if an id's status is `good`, 0 if it is another, `IGNORED` if it has none; by position."""
+    """Returns 1 for ids with status `good`, 0 for other statuses, `IGNORED` for ids without status; by position."""
     statuses = np.full(count, IGNORED, np.int8)
     ids = np.fromiter(statuses_by_id, np.int64, len(statuses_by_id))
     statuses[positions(ids)] = np.fromiter((status == good for status in statuses_by_id.values()), np.int8, len(ids))

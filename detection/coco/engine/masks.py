@@ -1,4 +1,4 @@
-"""Checks of the masks of an evaluation: quickly by the engine, or one by one with the reason."""
+"""Checks the masks of an evaluation: quickly with the engine, or one by one with the reason."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,14 +11,14 @@ _MOST_PIXELS = 2**32 - 1  # run lengths have 32 bits
 
 
 def is_valid_mask(segmentation: Any, height: int, width: int) -> bool:
-    """Returns whether `segmentation` can be compared in an image of this size in pixels."""
+    """Returns whether `segmentation` is valid in an image of this size in pixels."""
     return _is_whole(segmentation, height, width) or segmentation_issue(segmentation, height, width) is None
 
 
 def segmentation_issue(segmentation: Any, height: int, width: int) -> str | None:
-    """Explains why `segmentation` cannot be compared in an image of this size in pixels; None if it can."""
+    """Explains why `segmentation` is invalid in an image of this size in pixels; None if it is valid."""
     if height * width > _MOST_PIXELS:
-        return f"its image has {width}x{height} pixels, and a mask at most {_MOST_PIXELS}"
+        return f"its image has {width}x{height} pixels, more than {_MOST_PIXELS} in total"
     if isinstance(segmentation, Mapping) and isinstance(segmentation.get("counts"), bytes):
         segmentation = {**segmentation, "counts": segmentation["counts"].decode("latin-1")}
     issue = mask_issue(segmentation, height=height, width=width)
@@ -28,9 +28,9 @@ def segmentation_issue(segmentation: Any, height: int, width: int) -> str | None
 
 
 def _is_whole(segmentation: Any, height: int, width: int) -> bool:
-    """Returns whether a segmentation is a compressed RLE as encoders write it, whose runs add up to the image's pixels.
+    """Returns whether a segmentation is a standard compressed RLE with runs that add up to the image's pixels.
 
-    20 times as fast as `segmentation_issue`.  The engine refuses most damage, but not runs that end early or
+    20 times as fast as `segmentation_issue`.  The engine refuses most damaged masks, but not runs that end early or
     characters that encoders never write: both change in a union, even with an empty mask.
     """
     if type(segmentation) is not dict or type(segmentation.get("counts")) not in (str, bytes):
@@ -45,5 +45,5 @@ def _is_whole(segmentation: Any, height: int, width: int) -> bool:
     try:
         merged = hotcoco.mask.merge([{"size": size, "counts": counts}, {"size": size, "counts": [height * width]}])
         return bool(merged["counts"] == (counts if isinstance(counts, bytes) else counts.encode()))
-    except (TypeError, ValueError):  # the former of half a character (a surrogate)
+    except (TypeError, ValueError):  # TypeError: half a character (a surrogate)
         return False

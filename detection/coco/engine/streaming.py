@@ -1,4 +1,4 @@
-"""Mergeable matching of images that come in any order and from several workers, in bounded memory."""
+"""Mergeable matching of images in any order and from several workers, in bounded memory."""
 
 import copy
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,62 +13,62 @@ from detection.coco.params import RECALLS, FloatArray, Params, chosen, column, c
 from detection.datasets.entries import Entry, Ids, Rows
 from schemas.errors import DataError
 
-MOST_BYTES = 3 << 30  # of the arrays of an evaluation or analysis
-PAIRS_AT_ONCE = 50_000_000  # of a detection and an annotation, 8 bytes each
-MOST_PAIRS = 300_000_000  # in one image
-_AT_ONCE = 5_000  # images; what the engine needs beside its state follows from them
-_CATEGORIES = 500  # whose arrays are summed up at once
-_CONFUSION_BYTES = 24  # of each pair of categories: as the engine counts them, as integers, and as a list
+MOST_BYTES = 3 << 30  # max size of the arrays of an evaluation or analysis
+PAIRS_AT_ONCE = 50_000_000  # pairs of a detection and an annotation, 8 bytes each
+MOST_PAIRS = 300_000_000  # max pairs in one image
+_AT_ONCE = 5_000  # images per call, which determines the engine's additional memory
+_CATEGORIES = 500  # categories per accumulation
+_CONFUSION_BYTES = 24  # per pair of categories: counts in the engine, as integers, and as a list
 
 
 def array_bytes(categories: int, params: Params) -> int:
-    """Returns the size of `Arrays` of that many categories."""
+    """Returns the size in bytes of `Arrays` for a number of categories."""
     cells = len(params.iou_thresholds) * len(params.area_ranges) * len(params.max_dets)
     return 8 * (2 * RECALLS + 1) * cells * (categories if params.use_cats else 1)
 
 
 def require_arrays(categories: int, params: Params, *, where: str) -> None:
-    """Checks that precision, recall and scores of all categories can be held.
+    """Checks that precision, recall and scores of all categories fit into memory.
 
     Raises:
-        DataError: they are too large.
+        DataError: the arrays are too large.
     """
     needed = array_bytes(categories, params)
     if needed > MOST_BYTES:
         most = MOST_BYTES * categories // needed
         raise DataError(
-            f"{where}: {categories} categories: their precision, recall and scores would take {needed / 2**30:.1f} GiB "
-            f"of memory; with these parameters at most {most} categories are evaluated at once. Evaluate the "
-            "categories in several files, or all as one (--no-cats, use_cats=False)."
+            f"{where}: {categories} categories: their precision, recall and scores would need {needed / 2**30:.1f} GiB "
+            f"of memory; with these parameters, at most {most} categories can be evaluated at once. Evaluate the "
+            "categories in several files, or as one category (--no-cats, use_cats=False)."
         )
 
 
 def require_analysis(categories: int, params: Params, *, models: int, replicates: int) -> None:
-    """Checks that the arrays of an analysis can be held: of each model, of the bootstrap, and the confusion matrix.
+    """Checks that the arrays of an analysis fit into memory: of each model, the bootstrap, and the confusion matrix.
 
     Raises:
-        DataError: they are too large.
+        DataError: the arrays are too large.
     """
     cells = len(params.iou_thresholds) * len(params.area_ranges) * (1 + len(params.max_dets))
     bootstrap = 8 * replicates * cells * categories
     needed = models * array_bytes(categories, params) + bootstrap + _CONFUSION_BYTES * categories**2
     if needed > MOST_BYTES:
         raise DataError(
-            f"{categories} categories: an analysis (report, comparison) would take about {needed / 2**30:.1f} GiB of "
-            f"memory, more than {MOST_BYTES >> 30}. Evaluate without it, or the categories in several files."
+            f"{categories} categories: an analysis (report, comparison) would need about {needed / 2**30:.1f} GiB of "
+            f"memory, more than {MOST_BYTES >> 30}. Evaluate without analysis, or the categories in several files."
         )
 
 
 def pairs_by_image(
     image_ids: Ids, annotations: Sequence[Entry], detections: Sequence[Entry] | Rows, *, by_category: bool
 ) -> Ids:
-    """Returns how many pairs of a detection and an annotation each image has, int64 [N], by ascending image id.
+    """Returns the number of pairs of a detection and an annotation per image, int64 [N], by ascending image id.
 
     Args:
         image_ids: int64 [N], in any order.
         annotations: COCO entries of these images.
         detections: COCO results, or rows, of these images.
-        by_category: count pairs of one category alone if there are many pairs.
+        by_category: if there are many pairs, count only pairs of one category.
     """
     ordered = np.sort(image_ids)
     annotated, detected = (
@@ -90,22 +90,22 @@ def pairs_by_image(
 
 
 def require_pairs(image_ids: Ids, pairs: Ids, *, where: str) -> None:
-    """Checks that the overlaps of each image can be held.
+    """Checks that the overlaps of each image fit into memory.
 
     Args:
         image_ids: int64 [N], in any order.
-        pairs: of the images by ascending id, from `pairs_by_image`.
-        where: names the source in the error.
+        pairs: pairs per image by ascending id, from `pairs_by_image`.
+        where: source of the data, for the error.
 
     Raises:
-        DataError: an image has too many.
+        DataError: an image has too many pairs.
     """
     if pairs.size and pairs.max() > MOST_PAIRS:
         image = np.sort(image_ids)[pairs.argmax()]
         raise DataError(
             f"{where}: image {image} has {pairs.max():,} pairs of a detection and an annotation to compare, which need "
-            f"{8 * int(pairs.max()) / 2**30:.1f} GiB of memory; at most {MOST_PAIRS:,} are compared per image. "
-            "Lower --max-dets (max_dets), or divide the image."
+            f"{8 * int(pairs.max()) / 2**30:.1f} GiB of memory; the limit is {MOST_PAIRS:,} per image. "
+            "Lower --max-dets (max_dets), or cut the image into tiles."
         )
 
 
@@ -129,8 +129,7 @@ class Arrays:
         ... 1, categories by ascending id, area ranges, `max_dets`.
     recall: float64 [T, K, A, M].
     scores: float64 [T, R, K, A, M].
-    category_ids: the K ids; those of all categories, too, where K is 1 because
-        categories were not told apart.
+    category_ids: the K ids; with `use_cats` False, all ids, although K is 1.
     """
 
     precision: FloatArray
@@ -140,10 +139,10 @@ class Arrays:
 
 
 class MatchingEngine:
-    """Mergeable state of an evaluation; what enters was checked before."""
+    """Mergeable state of an evaluation; its inputs must be valid."""
 
     def __init__(self, categories: Sequence[Entry], params: Params, *, category_id: int | None = None) -> None:
-        """Args: `categories` of the data set; `params`; `category_id`, the only one to be matched, default all."""
+        """Args: `categories` of the data set; `params`; `category_id`, the only category to match, default all."""
         parameters = engine_parameters(params)
         if category_id is not None:
             parameters.cat_ids = [category_id]
@@ -162,15 +161,15 @@ class MatchingEngine:
         """Matches the detections of some images.
 
         Args:
-            images: COCO entries of whole images, each added only once.
+            images: COCO entries, each image added only once.
             annotations: COCO entries of these images.
             detections: COCO results, or float64 [N, 7] rows (image_id, x, y, width,
                 height, score, category_id).
-            where: names the source in error messages.
+            where: source of the entries, for errors.
 
         Raises:
-            DataError: the engine refuses a value; an image has too many detections and
-                annotations to compare.
+            DataError: the engine refuses a value; an image has too many pairs of a detection and
+                an annotation.
         """
         counted = counted_detections(detections, self._params)
         if counted is not None:
@@ -182,31 +181,31 @@ class MatchingEngine:
             raise DataError(f"{where}: cannot be evaluated: {error}. Correct it in the file.") from error
 
     def merge(self, other: "MatchingEngine") -> None:
-        """Takes over the images of another engine of the same categories and params."""
+        """Merges the images of another engine with the same categories and params."""
         self._state = hotcoco.StreamingEval.merge([self._state, other._state])
 
     def to_bytes(self) -> bytes:
-        """The state, for another process."""
+        """Serializes the state, for another process."""
         return bytes(self._state.to_bytes())
 
     def restore(self, state: bytes) -> None:
-        """Replaces the state by one that `to_bytes` wrote."""
+        """Replaces the state by one from `to_bytes`."""
         self._state = hotcoco.StreamingEval.from_bytes(state)
 
     def restore_all(self, states: Iterable[bytes]) -> None:
-        """Replaces the state by that of all images of some states, at least one, read one at a time."""
+        """Replaces the state by the merged images of some states, at least one, read one at a time."""
         self._state = hotcoco.StreamingEval.merge(hotcoco.StreamingEval.from_bytes(state) for state in states)
 
     def arrays(self, *, last: bool = False) -> Arrays:
-        """Sums up what was added so far; more may be added afterwards unless `last`, which saves the copy."""
+        """Accumulates the images so far; more may be added afterwards unless `last`, which saves a copy."""
         return accumulated((self._state if last else copy.copy(self._state)).finalize(), self._params)
 
 
 def accumulated(evaluated: Any, params: Params) -> Arrays:
-    """Sums up a matched `hotcoco.COCOeval`, some categories at a time.
+    """Accumulates a matched `hotcoco.COCOeval`, some categories at a time.
 
-    The engine holds its arrays twice while it hands them over, which for all categories
-    would double the memory.
+    The engine copies its arrays when it returns them, which would double the memory for all
+    categories at once.
     """
     parameters = evaluated.params
     ids = tuple(parameters.cat_ids)
@@ -230,7 +229,7 @@ def _sums(evaluated: Any) -> dict[str, FloatArray]:
 
 
 def blank_arrays(category_ids: Sequence[int], params: Params) -> Arrays:
-    """Returns arrays of the right shapes without values."""
+    """Returns arrays of the right shapes, filled with -1."""
     thresholds = len(params.iou_thresholds)
     rows = len(category_ids) if params.use_cats else 1
     shape = (rows, len(params.area_ranges), len(params.max_dets))
@@ -245,11 +244,11 @@ def blank_arrays(category_ids: Sequence[int], params: Params) -> Arrays:
 def _groups(
     images: list[Any], annotations: list[Any], detections: Sequence[Entry] | Rows, params: Params, where: str
 ) -> Iterator[tuple[list[Any], list[Any], Any]]:
-    """Some thousand images at a time, fewer if they are crowded, with what belongs to them, in the order given."""
+    """Yields groups of some thousand images, fewer if crowded, with their entries, in the given order."""
     image_ids = column(images, "id")
     pairs = pairs_by_image(image_ids, annotations, detections, by_category=params.use_cats)
     require_pairs(image_ids, pairs, where=where)
-    groups = _numbers(pairs)  # of the images by ascending id
+    groups = _numbers(pairs)  # group of each image by ascending id
     if not groups.size or groups[-1] == 0:
         yield images, annotations, detections if isinstance(detections, np.ndarray) else list(detections)
         return
@@ -257,7 +256,7 @@ def _groups(
     starts = np.flatnonzero(np.diff(groups, prepend=-1))
 
     def divided(ids: npt.NDArray[Any]) -> list[npt.NDArray[np.int64]]:
-        """Positions of the entries of each group's images."""
+        """Returns the positions of the entries of each group's images."""
         theirs = groups[np.searchsorted(image_ids[order], ids)]
         by_group = np.argsort(theirs, kind="stable")
         return np.split(by_group, np.searchsorted(theirs[by_group], range(1, len(starts))))
@@ -274,7 +273,7 @@ def _groups(
 
 
 def _numbers(pairs: Ids) -> Ids:
-    """The group of each image, 0, 1, 2, ..., ascending, int64 [N]."""
+    """Returns the group of each image, 0, 1, 2, ..., ascending, int64 [N]."""
     by_images = np.arange(len(pairs)) // _AT_ONCE
     by_pairs = np.cumsum(pairs) // PAIRS_AT_ONCE
     changes = (np.diff(by_images, prepend=0) > 0) | (np.diff(by_pairs, prepend=0) > 0)

@@ -1,7 +1,7 @@
-"""Files of blocks: what belongs to one image each, collected by workers and merged in bounded memory.
+"""Files of blocks, one per image, which workers write and which are merged in bounded memory.
 
-A block is an image's id, the length of what follows, and its content.  Files are local or on
-Cloud Storage; those that are read as a whole are best read from a local copy.
+A block is an image's id, the length of its content, and the content.  Files are local or on Cloud
+Storage; copy them to local files to read them completely.
 """
 
 import contextlib
@@ -18,18 +18,18 @@ from detection.storage.paths import join
 from detection.storage.reading import open_stream
 
 _HEAD = struct.Struct("<qq")
-_FILES = 256  # opened at once
+_FILES = 256  # max open files
 
 
 class Block(NamedTuple):
-    """An image's id, and the bytes that belong to it."""
+    """An image's id, and its content."""
 
     image_id: int
     content: bytes
 
 
 class BlockPlace(NamedTuple):
-    """Where a block's content lies: `length` bytes from `offset` of the file at `path`."""
+    """Position of a block's content: `length` bytes from `offset` in the file at `path`."""
 
     path: str
     offset: int
@@ -37,7 +37,7 @@ class BlockPlace(NamedTuple):
 
 
 def write_blocks(path: str | Path, blocks: Iterable[Block]) -> None:
-    """Writes a file of blocks, whole or not at all; for `merge_blocks` they come by ascending image id.
+    """Writes a file of blocks atomically; `merge_blocks` requires ascending image ids.
 
     Raises:
         DataError: the file cannot be written.
@@ -51,9 +51,9 @@ def merge_blocks(paths: Sequence[str], work: str | Path) -> Iterator[Block]:
     """Yields the blocks of several files by ascending image id.
 
     Args:
-        paths: from `write_blocks`.
-        work: existing folder for further such files, if there are too many to be open
-            at once.
+        paths: files written by `write_blocks`.
+        work: existing folder for intermediate files, if there are too many files to open at
+            once.
     """
     while len(paths) > _FILES:
         groups = [paths[start : start + _FILES] for start in range(0, len(paths), _FILES)]
@@ -64,7 +64,7 @@ def merge_blocks(paths: Sequence[str], work: str | Path) -> Iterator[Block]:
 
 
 def find_blocks(path: str) -> Iterator[tuple[int, BlockPlace]]:
-    """Yields the image id and the place of each block of a file."""
+    """Yields the image id and the position of each block of a file."""
     with open_stream(path) as file:
         while head := file.read(_HEAD.size):
             image_id, length = _HEAD.unpack(head)

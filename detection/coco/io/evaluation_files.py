@@ -1,8 +1,8 @@
-"""Reads the files of an evaluation: quickly, and only what it needs of them.
+"""Reads the files of an evaluation quickly, and only the keys that it needs.
 
-msgspec decodes a large file several times faster than `json`, with the same bits, and
-validates the entries meanwhile. A file that it refuses (NaN, an invalid entry, a
-truncated file) is read again by `json`, so that the checks name what is invalid.
+msgspec decodes a large file several times faster than `json`, with the same bits, and validates
+the entries at the same time. If it refuses a file (NaN, an invalid entry, a truncated file),
+`json` reads the file again, so that the checks can name the invalid entries.
 """
 
 import itertools
@@ -23,14 +23,14 @@ from detection.storage.reading import cannot_read, open_stream, read_bytes
 
 _Annotation = TypeVar("_Annotation")
 
-_AT_ONCE = 1 << 18  # bytes; what is decoded at once stays in the processor's cache
+_AT_ONCE = 1 << 18  # bytes per decoding, which fit into the processor's cache
 _SPACE = b" \t\r\n"
-_LONGEST = 32 << 20  # bytes without a place to cut at: looking for one in ever more text takes quadratic time
-_BETWEEN = 64  # bytes, at most, between two detections
+_LONGEST = 32 << 20  # max bytes without a place to split: searching in ever more text takes quadratic time
+_BETWEEN = 64  # max bytes between two detections
 
 
 class _Image(TypedDict, total=False):
-    """An entry of `images`; it is validated later, as more is asked of it for masks and for LVIS."""
+    """An entry of `images`; validated later, because masks and LVIS require more keys."""
 
     id: Any
     file_name: Any
@@ -46,15 +46,15 @@ class _Tree(TypedDict, Generic[_Annotation], total=False):
     categories: list[Any]
 
 
-# What makes `json` read the file: RecursionError for nesting, OverflowError for an id of many digits.
+# Errors after which `json` reads the file: RecursionError for nesting, OverflowError for an id of many digits.
 _NOT_TAKEN = (msgspec.MsgspecError, RecursionError, OverflowError, UnicodeDecodeError)
 
 
 def read_ground_truth(path: str | Path, iou_type: str) -> Any:
-    """Reads an annotation file, as far as `iou_type` needs it; references between entries are not checked.
+    """Reads the keys of an annotation file that `iou_type` needs; references between entries are not checked.
 
     Raises:
-        DataError: the file cannot be read or is no JSON.
+        DataError: the file cannot be read or is not JSON.
     """
     if not is_file(path):
         return read_json(path)
@@ -81,7 +81,7 @@ def read_detections(path: str | Path, iou_type: str) -> Any:
         width, height, score, category_id; else the parsed JSON.
 
     Raises:
-        DataError: the file cannot be read or is no JSON.
+        DataError: the file cannot be read or is not JSON.
     """
     if not is_file(path):
         return read_json(path)
@@ -98,12 +98,12 @@ def read_detections(path: str | Path, iou_type: str) -> Any:
 
 
 def _portions(path: str | Path) -> Iterator[bytes]:
-    """A file with a list of JSON objects as several such lists.
+    """Splits a file with a list of JSON objects into several such lists.
 
-    It is cut where `}`, a comma and `{` follow each other.  Where that is no place
-    between two of the objects, but inside of one or of a text, the halves are not JSON.
+    It splits at `}`, a comma and `{` in sequence.  If that is inside of an object or a string, the halves
+    are not valid JSON.
     """
-    # Decoded at once, 470,000 boxes (73 MB) take 27 % more memory, and their whole evaluation 20 % more processor time.
+    # Decoded at once, 470,000 boxes (73 MB) take 27 % more memory, and the evaluation 20 % more processor time.
     opening, text = b"", b""
     with open_stream(path) as file:
         while block := file.read(_AT_ONCE):
@@ -113,12 +113,12 @@ def _portions(path: str | Path) -> Iterator[bytes]:
                 yield b"".join((opening, text[:comma], b"]"))
                 opening, text = b"[", text[comma + 1 :]
             elif len(text) > _LONGEST:
-                raise msgspec.DecodeError("no two entries that can be divided")
+                raise msgspec.DecodeError("no place to split between two entries")
     yield opening + text
 
 
 def _last_comma(text: bytes) -> int:
-    """Position of the last comma between two objects; -1: none."""
+    """Returns the position of the last comma between two objects; -1: none."""
     brace = text.rfind(b"{")
     while brace > 0:
         before = text[max(0, brace - _BETWEEN) : brace]

@@ -1,7 +1,7 @@
-"""Image ids by file name: those of the ground truth for image files, and for detections that have other ids.
+"""Finds image ids by file name: for image files, and for detections with other ids than the ground truth.
 
-`predict` without ground truth numbers images from 1 and writes their list beside the detections.  Such
-detections get the ids of the ground truth here, as their own would name other images.
+`predict` without ground truth numbers images from 1 and writes their list beside the detections.  Here,
+such detections get the ids of the ground truth, because their ids belong to other images.
 """
 
 import logging
@@ -30,21 +30,21 @@ class _NamedImage(TypedDict):
 def with_ground_truth_ids(
     detections: Any, path: str | Path, images: Sequence[Any], *, list_path: str, where: str
 ) -> list[Any] | Rows | Any:
-    """Replaces the image ids of `predict`'s own numbering by those of the ground truth.
+    """Replaces image ids numbered by `predict` by those of the ground truth.
 
     Args:
-        detections: content of the results file: COCO results, or rows (see `read_detections`).
+        detections: content of the results file: COCO results, or rows.
         path: the results file.
         images: `images` entries of the ground truth, with `file_name`.
         list_path: the list of images beside the results file.
-        where: names the ground truth in messages.
+        where: source of the ground truth, for messages.
 
     Returns:
-        Detections of the images that the ground truth lists.  Unchanged if the list of images lacks an image of
-        the detections, as that of another file would.
+        Detections of the images in the ground truth.  Unchanged if images of the detections are missing in the list
+        of images, which then belongs to another file.
 
     Raises:
-        DataError: the ground truth lists none of the images, or see `ids_by_file_name`.
+        DataError: no image is in the ground truth, or file names are ambiguous.
     """
     listed = {image["id"]: image["file_name"] for image in named_images(list_path)}
     rows = isinstance(detections, np.ndarray)
@@ -53,7 +53,7 @@ def with_ground_truth_ids(
         return detections
     ids = ids_by_file_name(list(listed.values()), images, where=where)
     _LOGGER.warning(
-        "%s: image ids are matched by the file names in %s: %d of %d images are in %s, which lists %d",
+        "%s: matching image ids by the file names in %s: %d of %d images are in %s, which has %d",
         path,
         list_path,
         len(ids),
@@ -73,7 +73,7 @@ def with_ground_truth_ids(
 
 
 def _image_id(detection: Any) -> Any:
-    """Returns the image's id; None: an invalid entry, which no list has."""
+    """Returns the image's id; None: the entry is invalid."""
     image_id = detection.get("image_id") if isinstance(detection, Mapping) else None
     return image_id if isinstance(image_id, int) else None
 
@@ -82,12 +82,12 @@ def named_images(path: str | Path) -> list[Any]:
     """Reads the `images` of a COCO file.
 
     Raises:
-        DataError: the file cannot be read, has no such list, or an image has no id or file_name.
+        DataError: the file cannot be read, has no list `images`, or an image has no id or file_name.
     """
     tree = read_json(path)
     images = tree.get("images") if isinstance(tree, dict) else None
     if not isinstance(images, list):
-        raise DataError(f"{path}: no list `images`. Give a COCO annotation file as the ground truth.")
+        raise DataError(f"{path}: no list `images`. Pass a COCO annotation file as the ground truth.")
     return _valid(images, where=str(path))
 
 
@@ -96,18 +96,18 @@ def _valid(images: Sequence[Any], *, where: str) -> list[Any]:
 
 
 def ids_by_file_name(files: Sequence[str], images: Sequence[Any], *, where: str) -> dict[str, int]:
-    """Finds the image of each file: that of the longest `file_name` in which the file's path ends.
+    """Finds the image of each file, by the longest `file_name` that the file's path ends with.
 
     Args:
         files: paths of image files.
         images: COCO `images` entries.
-        where: names the source of the images in messages.
+        where: source of the images, for messages.
 
     Returns:
-        Ids of the files that are listed.
+        Ids of the files that were found.
 
     Raises:
-        DataError: no file is listed, a file could be several images, or two files are the same image.
+        DataError: no file was found, a file matches several images, or two files match the same image.
     """
     names: dict[str, list[int]] = {}
     for image in _valid(images, where=where):
@@ -120,7 +120,7 @@ def ids_by_file_name(files: Sequence[str], images: Sequence[Any], *, where: str)
         if other != file:
             raise DataError(f"{other} and {file} are both image {image_id} of {where}. Pass only one of them.")
     if files and not ids:
-        raise DataError(f"{where}: lists none of the {len(files)} images, such as {files[0]}. Check file_name.")
+        raise DataError(f"{where}: has none of the {len(files)} images, such as {files[0]}. Check file_name.")
     return ids
 
 

@@ -1,4 +1,4 @@
-"""COCO results files: lists of detections, written at once, or block by block (see `blocks`)."""
+"""COCO results files: lists of detections, written at once or in blocks."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -12,11 +12,11 @@ from detection.coco.params import column
 from detection.datasets.entries import Entry, Rows
 from detection.storage.atomic import new_file
 
-BETWEEN = b",\n"  # of two lines
+BETWEEN = b",\n"  # separator of lines
 
 
 def results_from_rows(rows: Rows) -> list[dict[str, Any]]:
-    """COCO results of rows [N, 7] (image_id, x, y, width, height, score, category_id); floats keep every bit."""
+    """Converts rows [N, 7] (image_id, x, y, width, height, score, category_id) to COCO results, bit for bit."""
     return [
         {"image_id": int(image_id), "category_id": int(category_id), "bbox": box, "score": score}
         for image_id, *box, score, category_id in rows.tolist()
@@ -24,7 +24,7 @@ def results_from_rows(rows: Rows) -> list[dict[str, Any]]:
 
 
 def write_results(path: str | Path, detections: Rows | Sequence[Entry]) -> None:
-    """Writes a COCO results file, one detection a line, whole or not at all.
+    """Writes a COCO results file atomically, one detection per line.
 
     Args:
         path: the file.
@@ -33,17 +33,17 @@ def write_results(path: str | Path, detections: Rows | Sequence[Entry]) -> None:
 
     Raises:
         DataError: the file cannot be written.
-        ValueError: NaN or infinity, which JSON does not have.
+        ValueError: NaN or infinity, which JSON does not support.
     """
     with new_file(path) as file:
         write_list(file, result_lines(detections))
 
 
 def result_lines(detections: Rows | Sequence[Entry]) -> list[bytes]:
-    """Detections, rows or COCO results, as the lines of a results file, without what stands between them.
+    """Formats detections, rows or COCO results, as the lines of a results file, without separators.
 
     Raises:
-        ValueError: NaN or infinity, which JSON does not have.
+        ValueError: NaN or infinity, which JSON does not support.
     """
     results = results_from_rows(detections) if isinstance(detections, np.ndarray) else detections
     encode = json.JSONEncoder(allow_nan=False).encode
@@ -51,7 +51,7 @@ def result_lines(detections: Rows | Sequence[Entry]) -> list[bytes]:
 
 
 def write_list(file: BinaryIO, texts: Iterable[bytes]) -> None:
-    """Writes a results file of `result_lines`, or of several of them joined by `BETWEEN`."""
+    """Writes a results file of `result_lines`, or of several lines joined by `BETWEEN`."""
     separator = b"[\n"
     for text in texts:
         file.write(separator + text)
@@ -60,13 +60,13 @@ def write_list(file: BinaryIO, texts: Iterable[bytes]) -> None:
 
 
 def blocks_of(detections: Rows | Sequence[Entry]) -> list[Block]:
-    """Groups detections, rows or COCO results, by image; the order within an image is kept.
+    """Groups detections, rows or COCO results, by image, keeping the order within an image.
 
     Returns:
-        Blocks whose content is the lines of a results file.
+        Blocks with lines of a results file as content.
 
     Raises:
-        ValueError: NaN or infinity, which JSON does not have.
+        ValueError: NaN or infinity, which JSON does not support.
     """
     lines: dict[int, list[bytes]] = {}
     for image_id, line in zip(

@@ -1,1 +1,1 @@
-"""Validation of what enters an evaluation."""
+"""Validates the inputs of an evaluation."""

@@ -1,6 +1,6 @@
-"""Checks of what enters an evaluation; each issue names source, ids and remedy.
+"""Checks of the inputs of an evaluation; each issue has source, ids and remedy.
 
-Types are in `detection.coco.validation.entry_types`.
+`detection.coco.validation.entry_types` defines the types.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -44,12 +44,12 @@ Flags = Sequence[bool] | npt.NDArray[np.bool_]
 
 
 class Rule(NamedTuple):
-    """A condition on entries that have their type and meet the rules before.
+    """A condition on entries that have the right type and meet the previous rules.
 
-    what: the kind of issue if the condition is not met.
-    remedy: what to do then.
-    holds: entries -> for each, whether the condition is met.
-    detail: an entry that does not meet it -> what shows the issue; may be "".
+    what: kind of issue if the condition is not met.
+    remedy: what to do.
+    holds: entries -> whether each entry meets the condition.
+    detail: invalid entry -> the value in question; may be "".
     """
 
     what: str
@@ -60,30 +60,30 @@ class Rule(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class References:
-    """What entries refer to, and what they are compared by.
+    """Values that entries are checked against.
 
     image_ids: int64 [N].
     category_ids: int64 [K].
     iou_type: `bbox`, `segm` or `keypoints`.
     sizes: height and width in pixels by image id; only needed for masks.
-    keypoints: number of keypoints of an annotation.
+    keypoints: number of keypoints per annotation.
     """
 
     image_ids: Ids
     category_ids: Ids
     iou_type: str
     sizes: Mapping[int, tuple[int, int]] = field(default_factory=dict)
-    keypoints: int = 17  # COCO's person
+    keypoints: int = 17  # a person in COCO
 
 
 def category_rules() -> list[Rule]:
-    """Conditions on categories."""
+    """Returns the rules for categories."""
 
     def holds(categories: Sequence[Any]) -> Flags:
         names = [category.get("name", "") for category in categories]
         try:
             "".join(names).encode()
-        except (TypeError, UnicodeEncodeError):  # a name that is no text, or not UTF-8
+        except (TypeError, UnicodeEncodeError):  # a name that is not text, or not UTF-8
             return [unwritable(plain(name)) is None for name in names]
         return [True] * len(names)
 
@@ -91,37 +91,39 @@ def category_rules() -> list[Rule]:
 
 
 def annotation_rules(references: References) -> list[Rule]:
-    """Conditions on annotations."""
+    """Returns the rules for annotations."""
     rules = [_reference("image_id", references.image_ids), _reference("category_id", references.category_ids)]
     if references.iou_type == "segm":
-        remedy = "Masks have areas that their boxes do not tell. Add it in square pixels."
-        rules += _mask_rules(references)
-        rules.append(Rule("missing area", remedy, lambda entries: ["area" in entry for entry in entries]))
+        remedy = "The area of a mask does not follow from its box. Add it in square pixels."
+        rules += [
+            *_mask_rules(references),
+            Rule("missing area", remedy, lambda entries: ["area" in entry for entry in entries]),
+        ]
     if references.iou_type == "keypoints":
         rules.append(_keypoints_rule(references, needed=False))
     return rules
 
 
 def detection_rules(references: References, *, boxed: bool) -> list[Rule]:
-    """Conditions on detections; `boxed`: some detection of the list has a box, though none is needed."""
-    hint = " `predict` numbers images from 1: pass it --ground-truth, or keep its NAME_images.json beside."
+    """Returns the rules for detections; `boxed`: some detection has an (optional) box."""
+    hint = " `predict` numbers images from 1: pass --ground-truth to it, or keep its NAME_images.json beside."
     rules = [_reference("image_id", references.image_ids, hint), _reference("category_id", references.category_ids)]
     if references.iou_type == "bbox":
         return rules
     if boxed:
-        remedy = "Other detections have one, and its area decides what counts as small. Give all of them one, or none."
+        remedy = "Other detections have one, and its area determines the area range. Add one to all, or to none."
         rules.append(Rule("missing bbox", remedy, lambda entries: ["bbox" in entry for entry in entries]))
     if references.iou_type == "segm":
         return [*rules, *_mask_rules(references)]
     if not boxed:
-        remedy = "It is not clear which of the two tells the area. Add the bbox, or remove the segmentation."
+        remedy = "The area is ambiguous. Add the bbox, or remove the segmentation."
         what = "keypoints with segmentation, without bbox"
         rules.append(Rule(what, remedy, lambda entries: ["segmentation" not in entry for entry in entries]))
     return [*rules, _keypoints_rule(references, needed=True)]
 
 
 def _reference(key: str, ids: Ids, hint: str = "") -> Rule:
-    remedy = f"The ground truth has no such {key.removesuffix('_id')}; do both belong to one data set?{hint}"
+    remedy = f"The ground truth has no such {key.removesuffix('_id')}; are both from the same data set?{hint}"
     return Rule(
         f"unknown {key}",
         remedy,
@@ -133,7 +135,7 @@ def _reference(key: str, ids: Ids, hint: str = "") -> Rule:
 def _mask_rules(references: References) -> list[Rule]:
     from detection.coco.engine.masks import is_valid_mask, segmentation_issue
 
-    remedy = "Masks are compared, so each needs one; or evaluate with iou_type bbox."
+    remedy = "Masks are compared, so every entry needs one; or evaluate with iou_type bbox."
 
     def placed(entry: Any) -> tuple[Any, int, int]:
         return entry["segmentation"], *references.sizes[entry["image_id"]]
@@ -151,7 +153,7 @@ def _mask_rules(references: References) -> list[Rule]:
 
 def _keypoints_rule(references: References, *, needed: bool) -> Rule:
     count = references.keypoints
-    remedy = f"Each needs {count} times x, y, visibility; if there are not {count} keypoints, give oks_sigmas."
+    remedy = f"Every entry needs {count} times x, y, visibility; for another number of keypoints, set oks_sigmas."
     default = () if needed else (0,) * (3 * count)
     return Rule(
         "invalid keypoints",
@@ -161,7 +163,7 @@ def _keypoints_rule(references: References, *, needed: bool) -> Rule:
 
 
 class Typed(list[Any]):
-    """Entries that a reader has decoded as this type, so that they need no conversion.
+    """Entries that were decoded as this type, so they need no conversion.
 
     kind: the type.
     """
@@ -184,22 +186,22 @@ def valid_entries(
 ) -> list[Any]:
     """Returns the valid entries, converted to their type.
 
-    All are converted together, and each rule is checked for all at once.  Only if a type does not fit or an id is a
-    duplicate, they are converted one by one.
+    All are converted together, and each rule is checked for all at once.  They are converted one by one only if a
+    type does not fit or an id is a duplicate.
 
     Args:
         entries: parsed JSON.
         kind: type of an entry, which it is converted to.
         rules: further conditions.
-        name: names an entry in errors.
-        where: names the source in errors.
-        unique: whether each `id` may appear only once.
+        name: returns the name of an entry, for errors.
+        where: source of the entries, for errors.
+        unique: whether ids must be unique.
         positions: positions of the entries in the source, int64 [N]; default 0, 1, 2, ...
-        skipped: see `Skipped`.
+        skipped: receives invalid entries; None: invalid entries are refused.
 
     Raises:
-        DataError: there are invalid entries and none may be skipped; it names those
-            that share the first one's kind of issue.
+        DataError: there are invalid entries and none may be skipped; the message names those
+            with the same kind of issue as the first one.
     """
     issues: dict[int, Reason] = {}
     typed = convert_all(entries, kind) or []
@@ -209,7 +211,7 @@ def valid_entries(
     for rule in rules:
         holds = np.asarray(rule.holds(typed), bool)
         if not holds.all():
-            typed = plain(typed)  # numpy's values may be the reason, where a type allows anything
+            typed = plain(typed)  # NumPy values may be the reason, for a type that allows anything
             holds = np.asarray(rule.holds(typed), bool)
             for index in np.flatnonzero(~holds).tolist():
                 issues[int(kept[index])] = Reason(rule.what, rule.detail(typed[index]), rule.remedy)
@@ -226,21 +228,21 @@ def valid_entries(
 
 
 def convert_all(entries: Sequence[Any], kind: Any) -> list[Any] | None:
-    """Converts entries to their type; None if one of them is invalid."""
+    """Converts entries to their type; None if any is invalid."""
     if isinstance(entries, Typed) and entries.kind is kind:
         return entries
     try:
         return msgspec.convert(list(entries), list[kind])
-    except (msgspec.ValidationError, UnicodeEncodeError):  # the latter of a lone surrogate
+    except (msgspec.ValidationError, UnicodeEncodeError):  # UnicodeEncodeError: a lone surrogate
         pass
     try:
-        return msgspec.convert(plain(list(entries)), list[kind])  # of numpy's numbers, or other mappings than dict
-    except (msgspec.ValidationError, UnicodeEncodeError):  # the latter of a lone surrogate
+        return msgspec.convert(plain(list(entries)), list[kind])  # NumPy numbers, or mappings other than dict
+    except (msgspec.ValidationError, UnicodeEncodeError):  # UnicodeEncodeError: a lone surrogate
         return None
 
 
 class Checked(NamedTuple):
-    """Valid entries of some whole images.
+    """Valid entries of some images.
 
     images, annotations: COCO entries.
     detections: COCO results, or rows float64 [N, 7] (image_id, x, y, width, height,
@@ -253,7 +255,7 @@ class Checked(NamedTuple):
 
     @property
     def image_ids(self) -> Ids:
-        """Of the images, int64 [N]."""
+        """Image ids, int64 [N]."""
         return column(self.images, "id")
 
 
@@ -276,12 +278,12 @@ def check_whole_images(
         detections: COCO results of these images, or for boxes rows.
         category_ids: ids of all categories of the data set.
         params: parameters of the evaluation.
-        where: names the source of images and annotations in errors.
-        where_detections: names the source of the detections in errors.
-        skipped: see `Skipped`.
+        where: source of images and annotations, for errors.
+        where_detections: source of the detections, for errors.
+        skipped: receives invalid entries; None: invalid entries are refused.
 
     Raises:
-        DataError: see the check of each kind of entry.
+        DataError: an entry is invalid, and none may be skipped.
     """
     images = valid_images(images, iou_type=params.iou_type, where=where, lvis=params.lvis, skipped=skipped)
     references = references_of(images, category_ids, params)
@@ -295,11 +297,11 @@ def check_whole_images(
 def valid_images(
     images: Sequence[Any], *, iou_type: str, where: str, lvis: bool = False, skipped: Skipped = None
 ) -> list[Any]:
-    """Returns `images` entries with what an evaluation needs of them.
+    """Returns the `images` entries with the keys that an evaluation needs.
 
     Raises:
-        DataError: an id is missing, invalid or a duplicate; masks are to be compared
-            and an image has no size; LVIS' lists are needed and missing.
+        DataError: an id is missing, invalid or a duplicate; an image has no size for comparing
+            masks, or no list for LVIS.
     """
     sized = iou_type == "segm"
     kinds = (entry_types.Image, entry_types.LvisImage, entry_types.SizedImage, entry_types.SizedLvisImage)
@@ -308,7 +310,7 @@ def valid_images(
 
 
 def references_of(images: Sequence[Entry], category_ids: Ids, params: Params) -> References:
-    """Returns what annotations and detections of valid images may refer to."""
+    """Returns the values that annotations and detections of valid images may refer to."""
     sizes = {image["id"]: (image["height"], image["width"]) for image in images} if params.iou_type == "segm" else {}
     return References(column(images, "id"), category_ids, params.iou_type, sizes, len(params.oks_sigmas))
 
@@ -317,8 +319,8 @@ def check_categories(categories: Sequence[Any], *, where: str, lvis: bool = Fals
     """Returns the ids of `categories` entries, int64 [K].
 
     Raises:
-        DataError: an id is missing, invalid or a duplicate; a name is not UTF-8; LVIS'
-            frequency is needed and missing.
+        DataError: an id is missing, invalid or a duplicate; a name is not UTF-8; a category has no
+            frequency for LVIS.
     """
     kind = entry_types.LvisCategory if lvis else entry_types.Category
     return column(valid_entries(categories, kind, category_rules(), CATEGORY, where=where, unique=True), "id")
@@ -327,20 +329,20 @@ def check_categories(categories: Sequence[Any], *, where: str, lvis: bool = Fals
 def check_annotations(
     annotations: Sequence[Any], references: References, *, where: str, skipped: Skipped = None
 ) -> list[Any]:
-    """Returns the `annotations` entries as the engine takes them, with what is missing filled in.
+    """Returns the `annotations` entries for the engine, with missing values filled in.
 
-    `iscrowd` may be written `is_crowd` or left out (0), `area` left out (that of the
-    box, but not for masks); for keypoints, an annotation without any is ignored.
+    `iscrowd` may also be `is_crowd`, or missing (0); `area` may be missing except for masks
+    (the box's area); annotations without keypoints are ignored for keypoints.
 
     Args:
         annotations: the entries.
-        references: what they refer to.
-        where: names the source in error messages.
-        skipped: see `Skipped`.
+        references: values to check against.
+        where: source of the entries, for errors.
+        skipped: receives invalid entries; None: invalid entries are refused.
 
     Raises:
-        DataError: an entry without ids, box or mask; an unknown image or category; a
-            box that is not finite or has a negative side; a duplicate id; the like.
+        DataError: an entry is invalid, such as a missing id, box or mask, an unknown image or
+            category, a box that is not finite or has a negative side, or a duplicate id.
     """
     kind, rules = entry_types.ANNOTATIONS[references.iou_type], annotation_rules(references)
     typed = valid_entries(annotations, kind, rules, ANNOTATION, where=where, unique=True, skipped=skipped)
@@ -351,21 +353,21 @@ def check_annotations(
 def check_detections(
     detections: Sequence[Any] | Rows, references: References, *, where: str, skipped: Skipped = None
 ) -> list[Any] | Rows:
-    """Returns the detections as the engine takes them.
+    """Returns the detections for the engine.
 
     Args:
         detections: COCO results, or for boxes an array [N, 7] of rows (image_id, x,
             y, width, height, score, category_id), pixels.
-        references: what they refer to.
-        where: names the source in error messages.
-        skipped: see `Skipped`.
+        references: values to check against.
+        where: source of the detections, for errors.
+        skipped: receives invalid entries; None: invalid entries are refused.
 
     Returns:
         For boxes float64 [N, 7]; for masks and keypoints COCO results.
 
     Raises:
-        DataError: a key is missing; an unknown image or category; a score or box
-            that is not finite; a negative side; the like.
+        DataError: a detection is invalid, such as a missing key, an unknown image or category,
+            a score or box that is not finite, or a negative side.
     """
     if isinstance(detections, np.ndarray):
         require_rows(detections, references.iou_type, where)

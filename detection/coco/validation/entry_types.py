@@ -1,7 +1,7 @@
-"""Types of the entries that an evaluation reads: the definition of a valid image, category, annotation and detection.
+"""Types of the entries of an evaluation: define valid images, categories, annotations and detections.
 
-msgspec decodes JSON files with these types, and converts parsed JSON to them. Both leave
-out all other keys. `detection.coco.validation.checks` has what depends on other entries.
+msgspec decodes JSON files with these types, and converts parsed JSON to them. Both drop all other
+keys. `detection.coco.validation.checks` has the rules that depend on other entries.
 """
 
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
@@ -22,7 +22,7 @@ class Image(TypedDict):
 
 
 class SizedImage(Image):
-    """An image whose masks are compared."""
+    """An image for comparing masks."""
 
     height: Pixels
     width: Pixels
@@ -36,7 +36,7 @@ class LvisImage(Image):
 
 
 class SizedLvisImage(SizedImage, LvisImage):
-    """An image of LVIS whose masks are compared."""
+    """An image of LVIS for comparing masks."""
 
 
 class Category(TypedDict):
@@ -66,20 +66,20 @@ class BoxAnnotation(TypedDict):
 
 
 class MaskAnnotation(BoxAnnotation):
-    """An annotation whose mask is compared."""
+    """An annotation for comparing masks."""
 
     segmentation: NotRequired[Segmentation]
 
 
 class KeypointAnnotation(BoxAnnotation):
-    """An annotation whose keypoints are compared."""
+    """An annotation for comparing keypoints."""
 
     keypoints: NotRequired[list[Number]]
     num_keypoints: NotRequired[Id]
 
 
 class BoxDetection(msgspec.Struct, gc=False):
-    """A detection whose box is compared."""
+    """A detection for comparing boxes."""
 
     image_id: Id
     category_id: Id
@@ -88,7 +88,7 @@ class BoxDetection(msgspec.Struct, gc=False):
 
 
 class Detection(TypedDict):
-    """A detection whose mask or keypoints are compared."""
+    """A detection for comparing masks or keypoints."""
 
     image_id: Id
     category_id: Id
@@ -101,24 +101,24 @@ class Detection(TypedDict):
 ANNOTATIONS: dict[str, Any] = {"bbox": BoxAnnotation, "segm": MaskAnnotation, "keypoints": KeypointAnnotation}
 DETECTIONS: dict[str, Any] = {"bbox": BoxDetection, "segm": Detection, "keypoints": Detection}
 
-_ID = "Each needs one: an integer from 0 to 2^53."
-# What to do about a key that is missing or does not have its type.
+_ID = "Every entry needs one: an integer from 0 to 2^53."
+# Remedies for a missing or invalid key.
 REMEDIES = {
     "id": _ID,
     "image_id": _ID,
     "category_id": _ID,
-    "file_name": "Images are found by it: add it.",
-    "score": "Each needs one: a finite number.",
-    "bbox": "Each needs one: four finite numbers, x, y, width, height in pixels.",
-    "area": "Write a finite number of square pixels, not below 0.",
+    "file_name": "Images are found by file name: add it.",
+    "score": "Every detection needs one: a finite number.",
+    "bbox": "Every entry needs one: four finite numbers, x, y, width, height in pixels.",
+    "area": "Write a finite number of square pixels, at least 0.",
     "iscrowd": "Write 1 for a crowd, 0 for a single object.",
     "is_crowd": "Write 1 for a crowd, 0 for a single object.",
-    "num_keypoints": "Write the number of labelled keypoints, or leave it out.",
+    "num_keypoints": "Write the number of labelled keypoints, or omit it.",
     "keypoints": "Write x, y, visibility of each keypoint.",
     "height": "Masks need the image's size: add it in pixels.",
     "width": "Masks need the image's size: add it in pixels.",
-    "neg_category_ids": "LVIS' images have such a list of category ids. Give LVIS' file, or evaluate as COCO does.",
+    "neg_category_ids": "LVIS' images have such a list of category ids. Pass LVIS' file, or evaluate as COCO does.",
     "not_exhaustive_category_ids": "LVIS' images have such a list of category ids. "
-    "Give LVIS' file, or evaluate as COCO does.",
-    "frequency": "LVIS' categories have one, r, c or f. Add it, or evaluate as COCO does.",
+    "Pass LVIS' file, or evaluate as COCO does.",
+    "frequency": "LVIS' categories have one: r, c or f. Add it, or evaluate as COCO does.",
 }

@@ -1,4 +1,4 @@
-"""Invalid entries of COCO files: the reason of each, how errors name them, and what they say."""
+"""Invalid entries of COCO files: the reason of each, their names in errors, and the errors."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
@@ -10,7 +10,7 @@ from detection.datasets.entries import Entry, InvalidField, invalid_field, is_id
 from schemas.errors import DataError
 from schemas.quoting import quoted
 
-Naming = Callable[[int, Any], str]  # (position, entry) -> how an error names it
+Naming = Callable[[int, Any], str]  # (position, entry) -> name of the entry in errors
 
 _SHOWN = 5
 
@@ -23,17 +23,17 @@ class Reason(NamedTuple):
     remedy: str
 
 
-_DUPLICATE = Reason("duplicate id", "", "Give each entry an id of its own.")
+_DUPLICATE = Reason("duplicate id", "", "Give each entry a unique id.")
 
 
 class InvalidEntry(NamedTuple):
     """An entry of a COCO file, and why it is invalid.
 
-    source: the file, or what the entries were given as.
-    position: in its list, from 0.
-    record: as an error names it: "annotation 7", "detection 3 (image 42)".
-    what: the kind of issue.
-    detail: what of this entry shows it; may be empty.
+    source: the file, or the name of the argument.
+    position: index in its list, from 0.
+    record: name of the entry in errors: "annotation 7", "detection 3 (image 42)".
+    what: kind of issue.
+    detail: the value in question; may be empty.
     remedy: what to do.
     """
 
@@ -46,20 +46,20 @@ class InvalidEntry(NamedTuple):
 
     @property
     def named(self) -> str:
-        """The entry and what shows the issue."""
+        """Name of the entry, with the value in question."""
         return f"{self.record}: {self.detail}" if self.detail else self.record
 
 
-Skipped = list[InvalidEntry] | None  # receives invalid entries, which are then left out; None: they are refused
+Skipped = list[InvalidEntry] | None  # receives invalid entries, which are skipped; None: they are refused
 
 
 def convert_each(entries: Sequence[Any], kind: Any, *, unique: bool) -> tuple[list[Any], dict[int, Reason]]:
-    """Converts entries to their type one by one; leaves out invalid ones, each with the reason by position.
+    """Converts entries to their type one by one; drops invalid ones, and returns their reasons by position.
 
     Args:
         entries: parsed JSON.
         kind: type of an entry.
-        unique: whether each `id` may appear only once.
+        unique: whether ids must be unique.
     """
     valid: list[Any] = []
     issues: dict[int, Reason] = {}
@@ -82,11 +82,11 @@ def _convert_one(entry: Any, kind: Any) -> Any:
     """Converts an entry to its type.
 
     Raises:
-        msgspec.ValidationError: it is invalid.
+        msgspec.ValidationError: the entry is invalid.
     """
     try:
         return msgspec.convert(entry, kind)
-    except UnicodeEncodeError:  # msgspec, while it words its own message
+    except UnicodeEncodeError:  # raised by msgspec while it formats its message
         return msgspec.convert(_without_surrogates(entry), kind)
 
 
@@ -99,19 +99,19 @@ def _without_surrogates(value: Any) -> Any:
 
 
 def by_id(what: str, position: int, entry: Any) -> str:
-    """Names an entry by its `id`: "annotation 7"."""
+    """Returns the name of an entry by its `id`: "annotation 7"."""
     known = isinstance(entry, Mapping) and "id" in entry
     return f"{what} {quoted(entry['id'])}" if known else f"{what} at position {position}"
 
 
 def by_image(what: str, position: int, entry: Any) -> str:
-    """Names an entry by position and image, as detections have no id: "detection 3 (image 42)"."""
+    """Returns the name of an entry by position and image, as detections have no id: "detection 3 (image 42)"."""
     known = isinstance(entry, Mapping) and "image_id" in entry
     return f"{what} {position}" + (f" (image {quoted(entry['image_id'])})" if known else "")
 
 
 def refuse(invalid: Sequence[InvalidEntry]) -> NoReturn:
-    """Refuses entries by a message that names those of the first one's kind of issue.
+    """Raises an error for entries; the message names those with the same kind of issue as the first.
 
     Raises:
         DataError: always.
@@ -127,11 +127,9 @@ def refuse(invalid: Sequence[InvalidEntry]) -> NoReturn:
 
 def _explain(entry: Any, field: InvalidField) -> Reason:
     if field.name is None:
-        return Reason("not an object", "", "Each entry of the list is an object with keys and values.")
+        return Reason("not an object", "", "Every entry of the list is an object with keys and values.")
     if field.name == "bbox" and not field.missing and _has_negative_side(entry["bbox"]):
-        return Reason(
-            "negative width or height in bbox", "", "COCO boxes are x, y, width, height: were two corners written?"
-        )
+        return Reason("negative width or height in bbox", "", "COCO boxes are x, y, width, height; is it two corners?")
     return Reason(f"{'missing' if field.missing else 'invalid'} {field.name}", "", REMEDIES[field.name])
 
 

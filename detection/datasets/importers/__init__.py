@@ -1,5 +1,5 @@
-"""COCO TFRecords of other tools, and our own, back to images and COCO annotations.
+"""Converts COCO TFRecords of other tools, and our own, back to images and COCO annotations.
 
-Two passes over the shards, each of which can run on every shard alone: `survey` looks
-at what is there, `merging` decides for the whole set, `images` reads.
+Two passes over the shards, each independent per shard: `survey` counts the content, `merging`
+merges the counts for the data set, `images` reads the images.
 """

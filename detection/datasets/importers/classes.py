@@ -1,4 +1,4 @@
-"""Categories of the objects in records of other tools."""
+"""Resolves the categories of objects in records of other tools."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -8,19 +8,19 @@ from detection.datasets.entries import is_id, too_many_categories
 from detection.datasets.importers.label_map import LabelMap
 from schemas.errors import DataError
 
-# An object's label and text, each None if its record lacks it.
+# An object's label and text, each None if it is missing in the record.
 Named: TypeAlias = tuple[int | None, str | None]
 
-ONLY_CATEGORY = "object"  # the name where no record tells any
+ONLY_CATEGORY = "object"  # name of the category if no record has labels or texts
 
 
 @dataclass(frozen=True)
 class Classes:
     """A data set's categories.
 
-    source: where they come from, for the report.
-    categories: COCO entries, sorted by id where they come from the records.
-    ids: category id of objects, by (label, text).
+    source: origin of the categories, for the report.
+    categories: COCO entries, sorted by id if they come from the records.
+    ids: category ids by (label, text).
     """
 
     source: str
@@ -29,19 +29,18 @@ class Classes:
 
 
 def resolve_classes(pairs: Mapping[Named, str], label_map: LabelMap | None) -> Classes:
-    """Decides which category each object belongs to.
+    """Determines the category of each object.
 
-    A label is a category's id.  Where it is absent, the text is looked up: in the label
-    map, or among the records that have both; where no record has a label, texts are
-    numbered from 1 in their sorted order.
+    A label is a category id.  Without a label, the text is looked up in the label map, or among the
+    records with both; if no record has labels, texts are numbered from 1 in sorted order.
 
     Args:
-        pairs: every (label, text) of the data set's objects -> a file that holds it.
-        label_map: the categories; None: they are taken from the records.
+        pairs: every (label, text) of the data set's objects -> a file that contains it.
+        label_map: the categories; None: take them from the records.
 
     Raises:
-        DataError: contradictions, or an object whose category cannot be told; the
-            message names the file.
+        DataError: contradictory categories, or an object without a known category; the message
+            names the file.
     """
     _refuse_two_texts(pairs)
     _refuse_invalid_labels(pairs)
@@ -82,7 +81,7 @@ def _refuse_invalid_labels(pairs: Mapping[Named, str]) -> None:
     for (label, _), path in pairs.items():
         if label is not None and not is_id(label):
             raise DataError(
-                f"{path}: label {label} is no category id: an integer from 0 to 2^53. Write the records again."
+                f"{path}: label {label} is not a category id: an integer from 0 to 2^53. Write the records again."
             )
 
 
@@ -91,19 +90,21 @@ def _id_by_map(named: Named, label_map: LabelMap, path: str) -> int:
     if label is None:
         identity = None if text is None else label_map.id_of(text)
         if identity is None:
-            what = "objects have neither label nor text" if text is None else f"{text!r} is not one item"
-            raise DataError(f"{path}: {what} of {label_map.source}. Add it there, or give the label map of this data.")
+            reason = "objects without label and text" if text is None else f"{text!r} is not the name of one item"
+            raise DataError(
+                f"{path}: {reason} in {label_map.source}. Add it there, or pass the label map of this data."
+            )
         return identity
     texts = label_map.texts.get(label)
     if texts is None:
         raise DataError(
             f"{path}: label {label} ({text or 'without text'}) is not in {label_map.source}. "
-            "Add it there, or give the label map of this data."
+            "Add it there, or pass the label map of this data."
         )
     if text is not None and text not in texts:
         raise DataError(
             f"label {label} is {' or '.join(map(repr, sorted(texts)))} in {label_map.source} but {text!r} in {path}. "
-            "Give the label map of this data."
+            "Pass the label map of this data."
         )
     return label
 
@@ -114,9 +115,8 @@ def _id_by_records(label: int | None, text: str | None, by_text: Mapping[str | N
     ids = by_text.get(text, set())
     if len(ids) != 1:
         what = "no label and no text" if text is None else f"no label, and the text {text!r}"
-        rest = "that has" if not ids else "that have"
         raise DataError(
-            f"{path}: there are objects with {what}, {rest} {len(ids)} labels in other records. Give a label map."
+            f"{path}: objects with {what}, for which other records have {len(ids)} labels. Pass a label map."
         )
     return next(iter(ids))
 
@@ -128,5 +128,5 @@ def _numbered(pairs: Iterable[Named]) -> Classes:
     if (None, None) in pairs:
         ids[None, None] = len(texts) + 1
         names[len(texts) + 1] = ONLY_CATEGORY
-    source = "the records' texts, numbered in sorted order for want of labels" if texts else "none in the records"
+    source = "the records' texts, numbered in sorted order, as there are no labels" if texts else "none in the records"
     return Classes(source, [{"id": identity, "name": name} for identity, name in names.items()], ids)

@@ -1,4 +1,4 @@
-"""Boxes, keypoints and masks of records, as COCO has them."""
+"""Converts boxes, keypoints and masks of records to COCO's format."""
 
 import io
 from typing import Any, NamedTuple, TypeAlias
@@ -20,7 +20,7 @@ from detection.datasets.importers.source_format import (
 )
 
 MAX_PLACES = 6
-_LARGEST_FRACTION = 1e9  # no drawn object is that far outside; float32 ends later
+_LARGEST_FRACTION = 1e9  # limit for coordinates of drawn objects, far below the max float32
 # Compressed RLE or polygons; None: the object has no mask.
 Segmentation: TypeAlias = dict[str, Any] | list[list[float]] | None
 
@@ -28,23 +28,23 @@ _POLYGON_ENDS, _OBJECT_ENDS, _PADDING = -1.0, -2.0, -3.0
 
 
 def is_drawable(*coordinates: float) -> bool:
-    """Returns whether normalised coordinates can lie in or near an image: finite, not absurdly far."""
+    """Returns whether normalised coordinates can be in or near an image: finite and not extremely large."""
     return all(abs(coordinate) < _LARGEST_FRACTION for coordinate in coordinates)  # false for NaN
 
 
 def pixels_of_fraction(fraction: float, size: int) -> tuple[float, int]:
-    """Finds the shortest decimal number of pixels that gives a normalised coordinate.
+    """Finds the shortest decimal number of pixels that rounds to a normalised coordinate.
 
-    A decimal of two places comes back exactly wherever float32 tells such decimals
-    apart: in images of up to 80,000 pixels.
+    Decimals with two places are recovered exactly in images of up to 80,000 pixels, where float32
+    distinguishes them.
 
     Args:
         fraction: float32 value, pixels / size; drawable.
-        size: of the image along the axis, pixels; > 0.
+        size: size of the image along the axis in pixels, > 0.
 
     Returns:
-        The number with the fewest places, up to 6, whose quotient by `size` is the
-        same float32 (6 places where there is none), and its places.
+        The number with the fewest places, up to 6, whose quotient by `size` is the same float32
+        (6 places if there is none), and its number of places.
     """
     stored = np.float32(fraction)
     exact = fraction * size
@@ -56,18 +56,18 @@ def pixels_of_fraction(fraction: float, size: int) -> tuple[float, int]:
 
 
 def coco_box(xmin: float, ymin: float, xmax: float, ymax: float, *, height: int, width: int) -> list[float] | None:
-    """Computes the COCO box (x, y, width, height) in pixels of normalised float32 corners.
+    """Computes the COCO box (x, y, width, height) in pixels from normalised float32 corners.
 
     Args:
         xmin: left side / `width`.
         ymin: upper side / `height`.
         xmax: right side / `width`.
         ymax: lower side / `height`.
-        height: of the image, pixels; > 0.
-        width: of the image, pixels; > 0.
+        height: height of the image in pixels, > 0.
+        width: width of the image in pixels, > 0.
 
     Returns:
-        The box; None where a corner is not drawable.
+        The box; None if a corner is not drawable.
     """
     if not is_drawable(xmin, ymin, xmax, ymax):
         return None
@@ -87,7 +87,7 @@ class Keypoints(NamedTuple):
 
     fractions: K times (x, y), normalised.
     visibility: K times COCO's 0 (not labelled), 1 (hidden) or 2.
-    names: K names; () where the record has none.
+    names: K names; () if the record has no names.
     """
 
     fractions: list[tuple[float, float]]
@@ -101,15 +101,15 @@ class Keypoints(NamedTuple):
 
 
 def object_keypoints(record: Record, count: int) -> list[Keypoints] | None:
-    """The keypoints of a record's objects.
+    """Returns the keypoints of a record's objects.
 
     Args:
         record: the record.
-        count: its objects.
+        count: number of objects.
 
     Returns:
-        One entry per object; [] if the record has no keypoints; None if their number
-        does not fit the objects.
+        One entry per object; [] if the record has no keypoints; None if the number of keypoints
+        does not match the objects.
     """
     xs, ys = record.get(KEYPOINT_X, []), record.get(KEYPOINT_Y, [])
     if not xs and not ys:
@@ -136,7 +136,7 @@ def object_keypoints(record: Record, count: int) -> list[Keypoints] | None:
 
 
 def coco_keypoints(points: Keypoints, *, height: int, width: int) -> list[Any]:
-    """COCO's list of K times x, y (pixels), visibility; 0, 0, 0 for what is not labelled."""
+    """Converts keypoints to COCO's list of K times x, y (pixels), visibility; 0, 0, 0 if not labelled."""
     values: list[Any] = []
     for (x, y), visible in zip(points.fractions, points.visibility, strict=True):
         if visible <= 0 or not is_drawable(x, y):
@@ -149,7 +149,7 @@ def coco_keypoints(points: Keypoints, *, height: int, width: int) -> list[Any]:
 def _sizes(record: Record, total: int, count: int) -> list[int] | None:
     if count and total % count == 0:
         return [total // count] * count
-    # Writers that give objects unequally many points tell how many; others count the labelled ones here.
+    # Writers of objects with different numbers of points store the numbers; others store the labelled ones.
     sizes = [int(size) for size in record.get(KEYPOINT_NUM, [])]
     return sizes if len(sizes) == count and sum(sizes) == total and min(sizes, default=0) >= 0 else None
 
@@ -168,12 +168,12 @@ class MaskError(Exception):
 
 
 def object_masks(record: Record, count: int) -> list[Any]:
-    """Returns the masks of a record's objects as they are stored, one per object; [] if there are none.
+    """Returns the stored masks of a record's objects, one per object; [] if there are none.
 
     `segmentation_of` decodes them.
 
     Raises:
-        MaskError: their number does not fit the objects.
+        MaskError: the number of masks does not match the objects.
     """
     masks, flat = record.get(MASK, []), record.get(POLYGON, [])
     stored: list[Any] = []
@@ -191,15 +191,15 @@ def object_masks(record: Record, count: int) -> list[Any]:
 
 
 def segmentation_of(stored: Any, *, height: int, width: int) -> Segmentation:
-    """An object's mask as COCO has it: RLE of a PNG or of pixels, polygons as they are.
+    """Converts a stored mask to COCO's format: RLE for a PNG or pixels, polygons unchanged.
 
     Args:
         stored: an entry of `object_masks`.
-        height: of the image, pixels.
-        width: of the image, pixels.
+        height: height of the image in pixels.
+        width: width of the image in pixels.
 
     Raises:
-        MaskError: the mask does not decode, or has another size than the image.
+        MaskError: the mask cannot be decoded, or its size differs from the image's.
     """
     if isinstance(stored, list):
         polygons = [[short_float(value) for value in polygon] for polygon in _split(stored, _POLYGON_ENDS) if polygon]
@@ -218,8 +218,8 @@ def _decode(png: bytes, height: int, width: int) -> np.ndarray:
                 pixels = np.asarray(image)
                 return np.asarray(pixels != 0 if pixels.ndim == 2 else pixels[..., :3].any(axis=-1))
             size = image.size
-    except Exception as error:  # Pillow raises whatever its format plugins raise
-        raise MaskError(f"the mask does not decode ({error})") from None
+    except Exception as error:  # Pillow's format plugins raise errors of many types
+        raise MaskError(f"the mask cannot be decoded ({error})") from None
     raise MaskError(f"the mask has {size[0]}x{size[1]} pixels, the image {width}x{height}")
 
 

@@ -1,4 +1,4 @@
-"""Second pass over shards: records back to images and COCO entries."""
+"""Second pass over shards: converts records to images and COCO entries."""
 
 import math
 from collections.abc import Container, Iterator
@@ -42,14 +42,14 @@ from schemas.errors import DataError
 
 @dataclass(frozen=True)
 class ImportedImage:
-    """A record as COCO has it.
+    """A record converted to COCO.
 
-    where: the shard and the record's number in it, for messages.
-    encoded: the image file's bytes, b"" where there are none.
-    format: of these bytes, such as "jpeg"; "" where they are no image.
-    entry: for COCO's `images`.
-    annotations: for COCO's `annotations`.
-    issues: what could not be read as it stands; none in records of ours.
+    where: the shard and the index of the record in it, for messages.
+    encoded: bytes of the image file, b"" if missing.
+    format: format of these bytes, such as "jpeg"; "" if they are not an image.
+    entry: entry of COCO's `images`.
+    annotations: entries of COCO's `annotations`.
+    issues: unreadable or inconsistent values; empty for our records.
     """
 
     where: str
@@ -61,15 +61,15 @@ class ImportedImage:
 
 
 def read_images(path: str | Path, survey: Survey, policies: IssuePolicies | None = None) -> Iterator[ImportedImage]:
-    """Yields the images of a shard, in its order.
+    """Yields the images of a shard, in order.
 
     Args:
         path: one of the survey's shards.
-        survey: of the data set.
-        policies: what is done about each kind of issue; None: the defaults.
+        survey: survey of the data set.
+        policies: policies for issues; None: the defaults.
 
     Raises:
-        DataError: the shard is not what was surveyed, or its packed entries are damaged.
+        DataError: the shard has changed since the survey, or its packed entries are damaged.
     """
     if survey.source_format == COCOFLOW:
         yield from read_own_images(path, {category["id"] for category in survey.categories})
@@ -90,15 +90,15 @@ def read_images(path: str | Path, survey: Survey, policies: IssuePolicies | None
 
 
 def read_own_images(path: str | Path, category_ids: Container[int]) -> Iterator[ImportedImage]:
-    """Yields the images of a shard of Cocoflow's own, entries exactly as they were packed.
+    """Yields the images of one of Cocoflow's own shards, with the packed entries unchanged.
 
     Args:
         path: the shard.
-        category_ids: of the data set.
+        category_ids: category ids of the data set.
 
     Raises:
-        DataError: the shard cannot be read, or a record holds no packed entries, or
-            those of another category.
+        DataError: the shard cannot be read, or a record has no packed entries or an unknown
+            category.
     """
     for place, data in enumerate(read_shard(path)):
         where = record_name(path, place)
@@ -110,15 +110,15 @@ def read_own_images(path: str | Path, category_ids: Container[int]) -> Iterator[
         for annotation in annotations:
             if annotation["category_id"] not in category_ids:
                 raise DataError(
-                    f"{where}: annotation {annotation['id']} is of category {annotation['category_id']}, which is none "
-                    "of the data set's. Give the label map or dataset.json of this data."
+                    f"{where}: annotation {annotation['id']} has the category {annotation['category_id']}, not in the "
+                    "data set. Pass the label map or dataset.json of this data."
                 )
         image_format = as_text(first_bytes(record, features.FORMAT))
         yield ImportedImage(where, first_bytes(record, features.ENCODED), image_format, entry, annotations)
 
 
 class _Reading:
-    """Turns one record of another tool into COCO entries."""
+    """Converts one record of another tool to COCO entries."""
 
     def __init__(
         self,
@@ -159,7 +159,7 @@ class _Reading:
         return ImportedImage(self._where, encoded, header.format, entry | extras, annotations, self._issues.issues)
 
     def _header(self, encoded: bytes) -> Header:
-        """The header of the image; the record's size where there is none, or where it means the turned image."""
+        """Returns the image's header; with the record's size without a header, or if that is the rotated size."""
         height, width = (int(self._record.get(key, [0])[0]) for key in (features.HEIGHT, features.WIDTH))
         try:
             header = read_header(encoded)
@@ -171,8 +171,8 @@ class _Reading:
         if (height or header.height, width or header.width) != (header.height, header.width):
             self._add_issue(
                 "image_size",
-                f"the record says {width}x{height} pixels, the image's header {header.width}x{header.height}, "
-                "which are taken",
+                f"the record declares {width}x{height} pixels, the image's header {header.width}x{header.height}; "
+                "using the header",
             )
         return header
 
@@ -186,14 +186,14 @@ class _Reading:
         boxes = corners(self._record)
         if any(len(values) != self.count for values in boxes):
             counts = ", ".join(str(len(values)) for values in boxes)
-            self._add_issue("entry", f"unequally many corners of boxes ({counts}); its objects are left out")
+            self._add_issue("entry", f"different numbers of box corners ({counts}); its objects are dropped")
             return []
         annotations = []
         fields = [self._masks(header), self._keypoints(header), extras]
         for row, corner in enumerate(zip(*boxes, strict=True)):
             box = coco_box(*corner, height=header.height, width=header.width)
             if box is None:
-                self._add_issue("entry", f"the box {list(corner)} is not finite or far outside; it is left out", row)
+                self._add_issue("entry", f"the box {list(corner)} is not finite or far outside; it is dropped", row)
                 continue
             annotation = self._annotation(row, box)
             for each in fields:
@@ -218,13 +218,13 @@ class _Reading:
         try:
             stored = object_masks(self._record, self.count)
         except MaskError as error:
-            self._add_issue("mask_broken", f"{error}; they are left out")
+            self._add_issue("mask_broken", f"{error}; they are dropped")
             return fields
         for row, mask in enumerate(stored):
             try:
                 segmentation = segmentation_of(mask, height=header.height, width=header.width)
             except MaskError as error:
-                self._add_issue("mask_broken", f"{error}; it is left out", row)
+                self._add_issue("mask_broken", f"{error}; it is dropped", row)
                 continue
             if segmentation is not None:
                 fields[row]["segmentation"] = segmentation
@@ -234,7 +234,7 @@ class _Reading:
         fields: list[dict[str, Any]] = [{} for _ in range(self.count)]
         points = object_keypoints(self._record, self.count)
         if points is None:
-            self._add_issue("keypoints_broken", "keypoints cannot be shared out among the objects, and are left out")
+            self._add_issue("keypoints_broken", "keypoints cannot be assigned to the objects, and are dropped")
         for row, (named, each) in enumerate(zip(self._classes, points or [], strict=False)):
             if self._category(named) in self._survey.with_keypoints:
                 values = coco_keypoints(each, height=header.height, width=header.width)
@@ -246,8 +246,8 @@ class _Reading:
             return self._survey.category_ids[named]
         except KeyError:
             raise DataError(
-                f"{self._where}: an object of class {named} was not there when the records were looked at. "
-                "Leave the shards alone meanwhile, and start again."
+                f"{self._where}: an object of class {named} was not in the first pass over the records. "
+                "Do not change the shards meanwhile, and rerun."
             ) from None
 
     def _add_issue(self, kind: str, message: str, row: int | None = None) -> None:

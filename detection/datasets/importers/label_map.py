@@ -1,4 +1,4 @@
-"""Categories of records: from a label map, a COCO file, or the dataset.json of an Examples artifact."""
+"""Reads the categories of records from a label map, a COCO file, or the dataset.json of an Examples artifact."""
 
 import re
 from collections.abc import Iterator
@@ -26,11 +26,11 @@ _ESCAPED = re.compile(r"\\(.)")
 
 @dataclass(frozen=True)
 class LabelMap:
-    """Categories and the texts that records may name them by.
+    """Categories, and their texts in records.
 
     source: the file.
     categories: COCO entries, each with an int `id` and a str `name`.
-    texts: id -> all its texts.
+    texts: id -> all texts of the category.
     """
 
     source: str
@@ -38,7 +38,7 @@ class LabelMap:
     texts: dict[int, set[str]] = field(default_factory=dict)
 
     def id_of(self, text: str) -> int | None:
-        """The category that `text` names; None where there is none or more than one."""
+        """Returns the category with the text; None if there is none or more than one."""
         ids = self._ids.get(text, ())
         return ids[0] if len(ids) == 1 else None
 
@@ -55,19 +55,19 @@ def read_label_map(path: str | Path) -> LabelMap:
     """Reads a label map.
 
     Args:
-        path: `*.json`: an object with COCO's `categories`.  Else protocol buffer text,
-            `item { id: 1 name: "n01" display_name: "cat" }`: the display name, where
-            there is one, is the category's name, and records may use either.
+        path: `*.json`: an object with COCO's `categories`.  Otherwise protocol buffer text,
+            `item { id: 1 name: "n01" display_name: "cat" }`: the display name, if there is one,
+            is the category's name, and records may use either.
 
     Raises:
-        DataError: the file cannot be read, is no label map, or has a duplicate id.
+            DataError: the file cannot be read, is not a label map, or has a duplicate id.
     """
     source = str(path)
     if source.endswith(".json"):
-        tree = read_json(path)  # of any size: it may be the annotation file itself
+        tree = read_json(path)  # no size limit: it may be the annotation file itself
         items = tree.get("categories") if isinstance(tree, dict) else None
         if not isinstance(items, list):
-            raise DataError(f"{source}: no list `categories`. Give a COCO file or a label_map.pbtxt as the label map.")
+            raise DataError(f"{source}: no list `categories`. Pass a COCO file or a label_map.pbtxt as the label map.")
         categories = items
     else:
         items = [_item(block) for block in _blocks(source)]
@@ -82,7 +82,7 @@ def read_label_map(path: str | Path) -> LabelMap:
 
 
 def read_dataset_file(path: str | Path) -> dict[str, Any]:
-    """Reads a dataset.json; its `categories` are valid, other keys are not checked.
+    """Reads a dataset.json and validates its `categories`; other keys are not checked.
 
     Raises:
         DataError: the file cannot be read, or its categories are missing or invalid.
@@ -96,7 +96,7 @@ def read_dataset_file(path: str | Path) -> dict[str, Any]:
 
 
 def read_dataset_head(path: str | Path) -> dict[str, Any]:
-    """Reads `info` and `licenses` of a dataset.json; {} and [] if the file has none.
+    """Reads `info` and `licenses` of a dataset.json; {} and [] if they are missing.
 
     Raises:
         DataError: the file cannot be read, is not an object, or one of the two is invalid.
@@ -113,7 +113,7 @@ def read_dataset_head(path: str | Path) -> dict[str, Any]:
 
 
 def dataset_files_beside(shard: str | Path) -> list[str]:
-    """Finds the dataset.json of the Examples artifact that a shard lies in; [] if it lies in none."""
+    """Finds the dataset.json of the Examples artifact that contains a shard; [] if there is none."""
     folder = paths.parent(shard)
     places = dict.fromkeys((folder, paths.parent(folder)))
     return [path for path in (paths.join(place, DATASET_JSON) for place in places) if files.is_file(path)]
@@ -130,7 +130,7 @@ def _require_valid(categories: list[Any], source: str) -> None:
             raise DataError(f"{source}: item {place}: {issue}.")
         identity = category["id"]
         if identity in ids:
-            raise DataError(f"{source}: item {place}: id {identity} is a duplicate. Give each item an id of its own.")
+            raise DataError(f"{source}: item {place}: duplicate id {identity}. Give each item a unique id.")
         ids.add(identity)
 
 
@@ -140,7 +140,7 @@ def _category(item: dict[str, Any]) -> dict[str, Any]:
 
 
 def _item(block: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An item's fields; of those that are there more than once, all keypoints' labels and the last of others."""
+    """Returns an item's fields; of repeated fields, the labels of all `keypoints` and the last of others."""
     item: dict[str, Any] = {key: value for key, value in block if isinstance(value, str)}
     if re.fullmatch(r"-?[0-9]{1,19}", str(item.get("id"))):
         item["id"] = int(item["id"])
@@ -149,7 +149,7 @@ def _item(block: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _blocks(source: str) -> list[list[tuple[str, Any]]]:
-    """The `item` blocks of a file."""
+    """Reads the `item` blocks of a file."""
     try:
         text = read_bytes(source, MAX_LABEL_MAP).decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -157,15 +157,15 @@ def _blocks(source: str) -> list[list[tuple[str, Any]]]:
     try:
         fields = _fields(_tokens(text), nested=False)
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{source}: no label map: {error}. Expected item {{ id: 1 name: 'cat' }}.") from None
+        raise DataError(f"{source}: not a label map: {error}. Expected item {{ id: 1 name: 'cat' }}.") from None
     blocks = [value for key, value in fields if key == "item" and isinstance(value, list)]
     if not blocks:
-        raise DataError(f"{source}: no label map: it has no item. Expected item {{ id: 1 name: 'cat' }}.")
+        raise DataError(f"{source}: not a label map: no item. Expected item {{ id: 1 name: 'cat' }}.")
     return blocks
 
 
 def _tokens(text: str) -> Iterator[tuple[str, str]]:
-    """(kind, value) of each token: "text" (quotes taken off), "word" or "mark"."""
+    """Yields the (kind, value) of each token: "text" (without quotes), "word" or "mark"."""
     position = 0
     while position < len(text):
         match = _TOKEN.match(text, position)
@@ -179,7 +179,7 @@ def _tokens(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _fields(tokens: Iterator[tuple[str, str]], *, nested: bool) -> list[tuple[str, Any]]:
-    """(key, text or fields) up to the block's end, or the file's."""
+    """Returns (key, text or fields) up to the end of the block or file."""
     fields: list[tuple[str, Any]] = []
     for kind, key in tokens:
         if kind == "mark" and key in "}>" and nested:

@@ -1,4 +1,4 @@
-"""Merges the shards' surveys: categories, ids and field names of the whole data set, and a report for people."""
+"""Merges the surveys of shards: categories, ids and field names of the data set, and a report for users."""
 
 import re
 from collections import Counter
@@ -39,20 +39,20 @@ _EXPECTED = {
 
 @dataclass(frozen=True)
 class Survey:
-    """The whole data set as the second pass needs it.
+    """Survey of the complete data set, for the second pass.
 
     source_format: COCOFLOW, AUTOML or OD_API.
-    records, objects: how many.
-    keys: key -> records that have a value for it.
+    records, objects: total counts.
+    keys: key -> number of records with a value for it.
     categories: COCO entries.
-    category_source: where they come from.
-    category_ids: category id of objects, by (label, text); {} for our own records.
+    category_source: origin of the categories.
+    category_ids: category ids by (label, text); {} for our own records.
     with_keypoints: ids of the categories whose objects have keypoints.
-    image_ids: "source" where the source ids are numbers, one an image; else "number":
-        images are numbered from 1 in the order of the records.
-    first_image, first_annotation: shard -> number of its first, the order being that of
-        the surveys.
-    extras: key -> field name, of what COCO has no place for.
+    image_ids: "source" if the source ids are unique numbers; else "number": images are
+        numbered from 1 in the order of the records.
+    first_image, first_annotation: shard -> number of its first image or annotation, in the
+        order of the surveys.
+    extras: key -> field name, for keys without a COCO field.
     formats, claimed, issues: as in `ShardSurvey`.
     """
 
@@ -74,17 +74,17 @@ class Survey:
 
 
 def merge_surveys(surveys: Sequence[ShardSurvey], *, label_map: LabelMap | None = None) -> Survey:
-    """Decides on categories, ids and the names of extra fields.
+    """Determines the categories, ids and names of extra fields.
 
     Args:
-        surveys: of all shards of the data set, in the order in which images and
-            annotations are to be numbered.
-        label_map: the categories, from a label map, a COCO file or our dataset.json;
-            None: they are taken from the records.
+        surveys: surveys of all shards of the data set, in the order for numbering images and
+            annotations.
+        label_map: the categories, from a label map, a COCO file or our dataset.json; None:
+            take them from the records.
 
     Raises:
-        DataError: no record, or none with an image; records of ours and others
-            together; labels that contradict each other or cannot be told.
+            DataError: no records, or none with an image; records of ours and of other tools
+                together; contradictory or unknown labels.
     """
     keys = _sum(survey.keys for survey in surveys)
     records = sum(survey.records for survey in surveys)
@@ -115,15 +115,15 @@ def merge_surveys(surveys: Sequence[ShardSurvey], *, label_map: LabelMap | None 
 def _check(surveys: Sequence[ShardSurvey], keys: dict[str, int], records: int) -> None:
     paths = _named([survey.path for survey in surveys])
     if not records:
-        raise DataError(f"{paths}: no record in {len(surveys)} files. Check that these are the files you mean.")
+        raise DataError(f"{paths}: no records in {len(surveys)} files. Check the path.")
     if features.ENCODED not in keys:
         raise DataError(
-            f"{paths}: no image in {records} records: {features.ENCODED} is missing, there are "
-            f"{', '.join(sorted(keys)) or 'no keys at all'}. Give records of images with boxes."
+            f"{paths}: no images in {records} records: {features.ENCODED} is missing; keys are "
+            f"{', '.join(sorted(keys)) or 'missing altogether'}. Pass records of images with boxes."
         )
     if 0 < keys.get(features.COCO, 0) < records:
         others = [survey.path for survey in surveys if survey.keys.get(features.COCO, 0) < survey.records]
-        raise DataError(f"{_named(others)}: records of other tools beside Cocoflow's. Convert them on their own.")
+        raise DataError(f"{_named(others)}: records of other tools beside Cocoflow's. Convert them separately.")
 
 
 def _named(paths: Sequence[str]) -> str:
@@ -140,7 +140,7 @@ def _classes(surveys: Iterable[ShardSurvey]) -> dict[Named, str]:
 
 
 def _keypoint_names(surveys: Iterable[ShardSurvey], ids: dict[Named, int]) -> dict[int, list[str]]:
-    """Category id -> names of its points; numbers where the records disagree or have none."""
+    """Returns the names of the keypoints by category id; numbered names if records disagree or have none."""
     names_of: dict[int, set[tuple[str, ...]]] = {}
     sizes: Counter[int] = Counter()
     for survey in surveys:
@@ -181,20 +181,20 @@ def _starts(surveys: Sequence[ShardSurvey], counts: Sequence[int]) -> dict[str, 
 def _issues(surveys: Sequence[ShardSurvey]) -> dict[str, list[int | str]]:
     merged: dict[str, list[int | str]] = {}
     for survey in surveys:
-        for what, (count, where) in survey.issues.items():
-            entry = merged.setdefault(what, [0, where])
+        for message, (count, where) in survey.issues.items():
+            entry = merged.setdefault(message, [0, where])
             entry[0] = int(entry[0]) + int(count)
     for stem, missing in _missing_shards([survey.path for survey in surveys]).items():
-        merged["shards that are not there"] = [len(missing), f"{stem}-{missing[0]:05d}"]
+        merged["missing shards"] = [len(missing), f"{stem}-{missing[0]:05d}"]
     return merged
 
 
 def _missing_shards(paths: Iterable[str]) -> dict[str, list[int]]:
-    """Stem -> numbers that a set of `stem-00000-of-00010` lacks."""
-    there: dict[tuple[str, int], set[int]] = {}
+    """Returns stem -> missing numbers in a set of shards `stem-00000-of-00010`."""
+    present: dict[tuple[str, int], set[int]] = {}
     for match in filter(None, map(_SHARD_NUMBER.match, paths)):
-        there.setdefault((match[1], int(match[3])), set()).add(int(match[2]))
-    absent = {stem: sorted(set(range(count)) - numbers) for (stem, count), numbers in there.items()}
+        present.setdefault((match[1], int(match[3])), set()).add(int(match[2]))
+    absent = {stem: sorted(set(range(count)) - numbers) for (stem, count), numbers in present.items()}
     return {stem: missing for stem, missing in absent.items() if missing}
 
 
@@ -221,7 +221,7 @@ def survey_report(survey: Survey) -> str:
     if survey.extras:
         kept = [key if key.endswith(f"/{name}") else f"{key} as {name}" for key, name in survey.extras.items()]
         lines.append(f"kept too:   {', '.join(kept)}")
-    lines += [f"issue:      {what}: {count}, first {where}" for what, (count, where) in survey.issues.items()]
+    lines += [f"issue:      {text}: {count}, first {where}" for text, (count, where) in survey.issues.items()]
     return "\n".join(lines)
 
 
@@ -230,17 +230,17 @@ def _ids(survey: Survey) -> str:
         return "those of the COCO entries"
     if survey.image_ids == "source":
         return f"those of {features.SOURCE_ID}"
-    return f"1 to {survey.records} in the order of the records; {features.SOURCE_ID} has no number of its own for each"
+    return f"1 to {survey.records} in the order of the records; {features.SOURCE_ID} is not a unique number"
 
 
 def _formats(survey: Survey) -> str:
     readable = [f"{count} {name}" for name, count in survey.formats.items() if name]
     formats = ", ".join([*readable, *(f"{count} unreadable" for name, count in survey.formats.items() if not name)])
-    lies = [f"{count} {pair.replace(', ', ' called ')}" for pair, count in survey.claimed.items()]
-    return formats + (f"; of these {', '.join(lies)}" if lies else "")
+    mislabelled = [f"{count} {pair.replace(', ', ' called ')}" for pair, count in survey.claimed.items()]
+    return formats + (f"; of these {', '.join(mislabelled)}" if mislabelled else "")
 
 
 def _keys_with_counts(survey: Survey) -> list[str]:
-    """The keys, with how many records have them where these are not all."""
+    """Returns the keys, with the number of records if not all records have them."""
     short = {key: key.removeprefix(OBJECT_PREFIX) for key in survey.keys}
     return [f"{short[key]}" + ("" if count == survey.records else f" ({count})") for key, count in survey.keys.items()]

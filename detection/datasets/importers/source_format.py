@@ -15,18 +15,18 @@ from schemas.errors import DataError
 from schemas.limits import MAX_NUMBERS
 
 COCOFLOW = "cocoflow"  # ours: the COCO entries are in the record
-AUTOML = "automl"  # google/automl and the TPU models: always with labels
-OD_API = "od_api"  # TF Object Detection API, whose COCO writer leaves labels out
+AUTOML = "automl"  # google/automl and the TPU models: labels are required
+OD_API = "od_api"  # TF Object Detection API, whose COCO writer omits labels
 
-# Keys of COCO TFRecords that ours do not have, as the TF Object Detection API and google/automl write them.
+# Keys of COCO TFRecords that our records do not have, as in the TF Object Detection API and google/automl.
 OBJECT_PREFIX = "image/object/"
 
-CAPTION = "image/caption"  # bytes [C]: sentences
+CAPTION = "image/caption"  # bytes [C], sentences
 ATTRIBUTE_LABEL = "image/object/attribute/label"  # int64 [N x attributes]
 
-# bytes [N]: a PNG of the image's size each, not 0 inside; or float [N x H x W].
+# bytes [N]: PNGs of the image's size, nonzero inside; or float [N x H x W].
 MASK = "image/object/mask"
-# float: all polygons' x, y in pixels; -1 stands between polygons, -2 between objects, -3 pads.
+# float: x, y of all polygons in pixels; -1 separates polygons, -2 separates objects, -3 is padding.
 POLYGON = "image/object/polygon"
 
 # N objects of K points each, N x K values; x and y are normalised.
@@ -36,7 +36,7 @@ KEYPOINT_VISIBILITY = "image/object/keypoint/visibility"  # int64: COCO's 0, 1 o
 KEYPOINT_TEXT = "image/object/keypoint/text"  # bytes: the point's name
 KEYPOINT_NUM = "image/object/keypoint/num"  # int64 [N]: labelled points; some writers: points
 
-# key -> values: bytes, int, or float with a float32's value.  Keys without any value are left out.
+# key -> values: bytes, int, or float with a float32's value.  Keys without values are omitted.
 Record: TypeAlias = dict[str, list[Any]]
 
 _AUTOML_ONLY = (CAPTION, POLYGON, ATTRIBUTE_LABEL)
@@ -60,7 +60,7 @@ _BYTES = {
     KEYPOINT_TEXT,
 }
 _KINDS = ((int, _WHOLE, "whole numbers"), (float, _NUMBERS, "numbers"), (bytes, _BYTES, "bytes"))
-# Read as what they are, or made anew from the image's bytes.
+# Keys that are read, or recomputed from the image's bytes.
 _UNDERSTOOD = {value for name, value in vars(features).items() if name.isupper()} | {
     MASK,
     POLYGON,
@@ -70,7 +70,7 @@ _UNDERSTOOD = {value for name, value in vars(features).items() if name.isupper()
     KEYPOINT_TEXT,
     KEYPOINT_NUM,
 }
-# Fields of COCO's images and annotations, which nothing else may be taken for.
+# Fields of COCO's images and annotations, not available as names of extra fields.
 _TAKEN = {
     "id", "image_id", "category_id", "bbox", "area", "iscrowd", "segmentation", "keypoints", "num_keypoints",
     "file_name", "height", "width", "source_id", "license",
@@ -78,11 +78,11 @@ _TAKEN = {
 
 
 def source_format_of(keys: Container[str], *, labels: bool) -> str:
-    """Tells the source format of a data set's records by their keys.
+    """Determines the source format of a data set's records from their keys.
 
-    The formats of other tools are read alike; the name only helps people.  Records that
-    could be of either are automl's if they have labels and crowd flags: older tools of the
-    Object Detection API write labels, but no crowd flags.
+    Formats of other tools are read in the same way; the name is for users only.  Ambiguous records
+    are automl's if they have labels and crowd flags: older tools of the Object Detection API write
+    labels, but no crowd flags.
 
     Args:
         keys: the keys of the records.
@@ -102,17 +102,17 @@ def parse_record(data: bytes, where: str) -> Record:
     """Parses a record.
 
     Args:
-        data: a serialised `tf.train.Example`.
-        where: the file and the record's place in it, for messages.
+        data: a serialized `tf.train.Example`.
+        where: the file and the index of the record in it, for messages.
 
     Raises:
         DataError: not a `tf.train.Example`, or a known key has values of a wrong type;
-            whole numbers may be stored as floats.
+            integers may be stored as floats.
     """
     try:
         example = tf.train.Example.FromString(data)
     except DecodeError:
-        raise DataError(f"{where}: no tf.train.Example. Name files of image records only.") from None
+        raise DataError(f"{where}: not a tf.train.Example. Pass files of image records only.") from None
     record = {}
     for key, feature in example.features.feature.items():
         kind = feature.WhichOneof("kind")
@@ -135,29 +135,29 @@ def _typed(key: str, values: list[Any], where: str) -> list[Any]:
     for kind, known, expected in _KINDS:
         if key in known and not isinstance(first, kind):
             raise DataError(
-                f"{where}: {key} does not hold {expected}, as it must. Write the records again, or without that key."
+                f"{where}: the values of {key} are not {expected}. Write the records again, or without that key."
             )
     return values
 
 
 def first_bytes(record: Record, key: str) -> bytes:
-    """The only value of a bytes key; b"" where there is none."""
+    """Returns the first value of a bytes key; b"" if there is none."""
     value = record.get(key, [b""])[0]
     return value if isinstance(value, bytes) else b""
 
 
 def as_text(value: Any) -> str:
-    """Bytes as text, whatever they hold; numbers as they are written."""
+    """Decodes bytes, with escapes if they are not UTF-8; formats numbers."""
     return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
 
 
 def source_id(record: Record) -> str:
-    """`image/source_id` as text, whichever type it has; "" where there is none."""
+    """Returns `image/source_id` of any type as text; "" if it is missing."""
     return as_text(record.get(features.SOURCE_ID, [b""])[0]).strip()
 
 
 def numeric_source_id(record: Record) -> int | None:
-    """`image/source_id` as an image id; None where it is no valid one."""
+    """Returns `image/source_id` as an image id; None if it is not a valid one."""
     text = source_id(record)
     if not (text.isascii() and text.isdigit() and len(text) <= _ID_DIGITS):
         return None
@@ -165,17 +165,17 @@ def numeric_source_id(record: Record) -> int | None:
 
 
 def corners(record: Record) -> list[list[float]]:
-    """xmin, ymin, xmax, ymax of all objects, normalised: four lists, of different lengths in invalid records."""
+    """Returns xmin, ymin, xmax, ymax of all objects, normalised: four lists, with different lengths if invalid."""
     return [record.get(key, []) for key in _CORNERS]
 
 
 def object_count(record: Record) -> int:
-    """Returns the number of objects that a record claims."""
+    """Returns the number of objects in a record, by the longest list of corners."""
     return max(map(len, corners(record)))
 
 
 def object_classes(record: Record) -> list[tuple[int | None, str | None]]:
-    """(label, text) of each object, None for what the record does not tell."""
+    """Returns (label, text) of each object, None for missing values."""
     count = object_count(record)
     labels = [int(label) for label in record.get(features.CLASS_LABEL, [])]
     texts = [as_text(text) or None for text in record.get(features.CLASS_TEXT, [])]
@@ -185,14 +185,14 @@ def object_classes(record: Record) -> list[tuple[int | None, str | None]]:
 
 
 def short_float(value: float) -> float:
-    """The shortest decimal that is the same float32."""
+    """Returns the shortest decimal that rounds to the same float32."""
     return float(str(np.float32(value)))
 
 
 def extra_names(keys: Iterable[str]) -> dict[str, str]:
-    """Maps the keys of a data set that COCO has no place for to field names.
+    """Maps the keys of a data set without a COCO field to field names.
 
-    The name is the last part of the key, or all of its parts if that is taken.
+    The name is the last part of the key, or all its parts if that name is not available.
     """
     extras = sorted(set(keys) - _UNDERSTOOD)
     count = Counter(_last(key) for key in extras)
@@ -203,14 +203,14 @@ def extra_names(keys: Iterable[str]) -> dict[str, str]:
 
 
 def extra_fields(record: Record, count: int, names: Mapping[str, str]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Collects the fields of a record that COCO has no place for.
+    """Collects the fields of a record that have no COCO field.
 
-    Object keys whose values divide evenly among the objects go to the annotations.  Bytes
-    that are not text are left out: JSON has no place for them.
+    Object keys whose values divide evenly among the objects go to the annotations.  Bytes that
+    are not text are dropped: JSON does not support them.
 
     Args:
         record: the record.
-        count: number of its objects.
+        count: number of objects.
         names: field names, from `extra_names`.
 
     Returns:

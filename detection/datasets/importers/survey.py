@@ -27,16 +27,16 @@ class ShardSurvey:
     """Counts of one shard; plain values only, so that `ShardSurvey(**json)` restores it.
 
     path: the shard.
-    records: how many.
-    objects: how many, over all records.
-    keys: key -> records that have a value for it.
-    classes: [label, text, objects] of each pair that occurs; null for what is absent.
-    keypoints: [label, text, names, points] of each kind of object with labelled
-        keypoints; names are null where the records have none.
-    source_ids: the records' numeric source ids; null where one has none.
-    formats: image format, as found in the bytes -> records; "" where there is none.
-    claimed: "found, claimed" -> records whose `image/format` is another.
-    issues: what is wrong -> [records, the first one].
+    records: number of records.
+    objects: number of objects in all records.
+    keys: key -> number of records with a value for it.
+    classes: [label, text, objects] for each pair; null for missing values.
+    keypoints: [label, text, names, points] for each kind of object with labelled
+        keypoints; names are null if the records have none.
+    source_ids: numeric source ids of the records; null if one is missing.
+    formats: image format of the bytes -> number of records; "" if unknown.
+    claimed: "format, claimed format" -> number of records with another `image/format`.
+    issues: message -> [number of records, name of the first].
     """
 
     path: str
@@ -52,10 +52,10 @@ class ShardSurvey:
 
 
 def survey_shard(path: str | Path) -> ShardSurvey:
-    """Looks at every record of a shard; images are not decoded.
+    """Surveys every record of a shard, without decoding images.
 
     Raises:
-        DataError: the shard cannot be read whole, or holds something else than
+        DataError: the shard cannot be read completely, or has other data than
             `tf.train.Example`s.
     """
     survey = _Survey(str(path))
@@ -66,7 +66,7 @@ def survey_shard(path: str | Path) -> ShardSurvey:
 
 
 def record_name(path: str | Path, number: int) -> str:
-    """Names a record for messages; `number` counts from 0."""
+    """Returns the name of a record for messages; `number` counts from 0."""
     return f"{path}, record {number}"
 
 
@@ -90,7 +90,7 @@ class _Survey:
         self._add_format(record, where)
         self._add_keypoints(record, where)
         if len(set(map(len, corners(record)))) > 1:
-            self._add_issue("unequally many corners of boxes", where)
+            self._add_issue("different numbers of box corners", where)
 
     def result(self) -> ShardSurvey:
         return ShardSurvey(
@@ -126,12 +126,12 @@ class _Survey:
             self._claimed[f"{header.format}, {claimed}"] += 1
         declared = record.get(features.HEIGHT, [header.height])[0], record.get(features.WIDTH, [header.width])[0]
         if declared != (header.height, header.width):
-            self._add_issue("another size in the record than in the image's header", where)
+            self._add_issue("different sizes in the record and in the image's header", where)
 
     def _add_keypoints(self, record: Record, where: str) -> None:
         points = object_keypoints(record, object_count(record))
         if points is None:
-            self._add_issue("keypoints that cannot be shared out among the objects", where)
+            self._add_issue("keypoints that cannot be assigned to the objects", where)
             return
         for (label, text), each in zip(object_classes(record), points, strict=False):
             if each.labelled:

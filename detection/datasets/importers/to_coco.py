@@ -1,4 +1,4 @@
-"""`to-coco`: records, ours or of other tools, to COCO files and images."""
+"""`to-coco`: converts records, ours or of other tools, to COCO files and images."""
 
 import contextlib
 import hashlib
@@ -23,15 +23,15 @@ from schemas import features
 from schemas.artifacts import DATASET_JSON, split_dir
 from schemas.errors import ConfigError, DataError
 
-ONLY_SPLIT = ""  # the name of the split where there are no Split-<name> folders
+ONLY_SPLIT = ""  # name of the split if there are no Split-<name> folders
 
 
 class _DataSet(NamedTuple):
-    """A data set that can be read.
+    """A readable data set.
 
-    head: what stands at the start of the COCO file.
+    head: members at the start of the COCO file.
     report: lines about the records; "" for ours.
-    read: the images of a shard.
+    read: reads the images of a shard.
     """
 
     head: dict[str, Any]
@@ -48,26 +48,26 @@ def export_coco(
     label_map: str | Path | None = None,
     console: Console,
 ) -> list[str]:
-    """Writes a COCO file of each split.
+    """Writes a COCO file per split.
 
-    Entries of Cocoflow's own records are written exactly as they were packed, sorted by
-    id; those of other tools' records are made from their features.
+    Entries of Cocoflow's own records are written unchanged, sorted by id; entries for records of
+    other tools are computed from their features.
 
     Args:
         examples: folder of an Examples artifact; or a folder, file or pattern of TFRecords.
-        output: COCO file; of several splits `<stem>_<split>` each.
-        split: only this one.
+        output: COCO file; for several splits, one file `<stem>_<split>` each.
+        split: write only this split; None: all.
         images: new folder for the encoded image files, by their `file_name`.
-        label_map: label map or COCO file with the categories; None: those of
-            dataset.json, or of the records.
-        console: for progress.
+        label_map: label map or COCO file with the categories; None: take them from
+            dataset.json, or from the records.
+        console: console for the progress.
 
     Returns:
-        Lines for the user: the report about records of other tools, and what was written.
+        Lines for the user: the report about records of other tools, and the written files.
 
     Raises:
         ConfigError: no such split.
-        DataError: records that cannot be read, or files that cannot be written.
+        DataError: records cannot be read, or files cannot be written.
     """
     if images is not None:
         _check_image_folder(images, output)
@@ -77,7 +77,7 @@ def export_coco(
     outputs = _output_paths(output, list(chosen))
     with contextlib.ExitStack() as stack:
         writers = {name: stack.enter_context(CocoWriter(path)) for name, path in outputs.items()}
-        # The files that name the images appear after the images.
+        # COCO files appear after the images that they name.
         with contextlib.nullcontext() if images is None else new_directory(images) as folder:
             pictures = None if folder is None else _ImageFolder(folder)
             for name, shards in chosen.items():
@@ -105,7 +105,7 @@ def _copy(images: Iterable[ImportedImage], writer: CocoWriter, pictures: "_Image
 
 
 def _output_paths(output: str | Path, names: Sequence[str]) -> dict[str, str | Path]:
-    """Split name -> its COCO file."""
+    """Returns the COCO file of each split."""
     if len(names) == 1:
         return {names[0]: output}
     stem, suffix = paths.stem(output), paths.suffix(output)
@@ -113,19 +113,15 @@ def _output_paths(output: str | Path, names: Sequence[str]) -> dict[str, str | P
 
 
 def _check_image_folder(images: str | Path, output: str | Path) -> None:
-    if _lies_in(output, images):
-        raise ConfigError(f"--output {output} lies in --images {images}, a folder of images only. Name another place.")
+    if files.resolve(output).startswith(f"{files.resolve(images)}/"):
+        raise ConfigError(f"--output {output} is in --images {images}, a folder of images only. Choose another path.")
     folder = paths.absolute(images)
     if files.exists(folder) and (not files.is_dir(folder) or files.list_folder(folder)):
-        raise DataError(f"{images}: --images needs a new or empty folder. Name another, or remove this one.")
-
-
-def _lies_in(path: str | Path, folder: str | Path) -> bool:
-    return files.resolve(path).startswith(f"{files.resolve(folder)}/")
+        raise DataError(f"{images}: --images requires a new or empty folder. Choose another, or remove this one.")
 
 
 def _find_splits(examples: str | Path) -> dict[str, list[str]]:
-    """Split name -> shards."""
+    """Returns the shards of each split."""
     prefix = split_dir("")
     folders = [folder.rstrip("/") for folder in files.glob(paths.join(paths.escape(examples), f"{prefix}*") + "/")]
     if not folders:
@@ -137,8 +133,8 @@ def _choose(splits: dict[str, list[str]], split: str | None, examples: str | Pat
     if split is None:
         return splits
     if split not in splits or split == ONLY_SPLIT:
-        there = ", ".join(name for name in splits if name) or f"none: it has no {split_dir('<name>')} folders"
-        raise ConfigError(f"--split {split}: no such split in {examples}; there are {there}.")
+        available = ", ".join(name for name in splits if name) or f"none, as there are no {split_dir('<name>')} folders"
+        raise ConfigError(f"--split {split}: no such split in {examples}; splits: {available}.")
     return {split: splits[split]}
 
 
@@ -157,21 +153,21 @@ def _open_source(
 
 
 def _survey(shards: Sequence[str], head: dict[str, Any], labels: LabelMap | None, console: Console) -> _DataSet:
-    looked_at = _with_progress(shards, "looking at the records", console)
-    survey = merge_surveys([survey_shard(shard) for shard in looked_at], label_map=labels)
+    tracked = _with_progress(shards, "surveying the records", console)
+    survey = merge_surveys([survey_shard(shard) for shard in tracked], label_map=labels)
     report = "" if survey.source_format == COCOFLOW else survey_report(survey)
     return _DataSet(head | {"categories": survey.categories}, report, lambda shard: read_images(shard, survey))
 
 
 def _dataset_file(examples: str | Path, shards: Iterable[str]) -> str | None:
-    """The dataset.json of the artifact that the shards lie in."""
+    """Finds the dataset.json of the artifact that contains the shards."""
     root = paths.join(examples, DATASET_JSON)
     beside = chain.from_iterable(map(dataset_files_beside, shards))
     return next(chain([root] if files.is_file(root) else [], beside), None)
 
 
 def _is_ours(shards: Iterable[str]) -> bool:
-    """Returns whether the first record has our packed entries; true if there is no record at all."""
+    """Returns whether the first record has our packed entries; True if there are no records."""
     for shard in shards:
         for data in read_shard(shard):
             return features.COCO in parse_record(data, shard)
@@ -179,7 +175,7 @@ def _is_ours(shards: Iterable[str]) -> bool:
 
 
 class _ImageFolder:
-    """Writes image files by name, each once.
+    """Writes image files by name, each name once.
 
     Args:
         folder: an empty folder.
@@ -193,21 +189,21 @@ class _ImageFolder:
         """Writes an image's encoded bytes to its `file_name`.
 
         Raises:
-            DataError: the name leads out of the folder, is another image's too, or
-                cannot be written.
+            DataError: the name is outside of the folder, is the name of another image, or cannot
+                be written.
         """
         name = image.entry.get("file_name")
         if not isinstance(name, str) or not _is_safe(name):
             raise DataError(
-                f"{image.where}: file_name {name!r} leads out of the folder of images, or is no file's name. "
-                "Write no images, or correct the records."
+                f"{image.where}: file_name {name!r} is outside of the folder of images, or not a file name. "
+                "Run without --images, or correct the records."
             )
         digest = hashlib.sha256(image.encoded).digest()
         path = PurePosixPath(name)
         if self._digests.setdefault(str(path), digest) != digest:
             raise DataError(
-                f"{image.where}: file_name {name!r} is another image's, too. "
-                "Write the images of one split at a time with --split, or none."
+                f"{image.where}: file_name {name!r} is also the name of another image. "
+                "Write the images of one split at a time with --split, or run without --images."
             )
         destination = self._folder / path
         try:

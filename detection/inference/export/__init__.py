@@ -1,1 +1,1 @@
-"""Conversion of detectors to files that run elsewhere: SavedModel, LiteRT, ONNX."""
+"""Export of detectors: SavedModel, LiteRT, ONNX, MediaPipe."""

@@ -4,8 +4,8 @@
 
 Needs NumPy, Pillow, and ai-edge-litert (LiteRT) or onnxruntime (ONNX).  Writes COCO results: `bbox` is
 x, y, width, height in pixels of the stored image, `segmentation` a compressed RLE.  image_id counts the
-images from 1.  A reference for clients in other languages: each step is one function, and `model.json`
-states the same rules.
+images from 1.  A reference for clients in other languages: one function per step; `model.json`
+contains the same rules.
 """
 
 import hashlib
@@ -36,7 +36,7 @@ def load(folder: Path) -> tuple[dict[str, Any], Network]:
 
 
 def load_litert(content: bytes) -> Network:
-    """Loads a LiteRT file, whose inputs and outputs have their names in its signature only."""
+    """Loads a LiteRT file; only its signature has the names of inputs and outputs."""
     from ai_edge_litert.interpreter import Interpreter
 
     run = Interpreter(model_content=content).get_signature_runner("serving_default")
@@ -53,9 +53,9 @@ def load_onnx(content: bytes) -> Network:
 
 
 def read_image(path: str) -> Array:
-    """Returns the stored pixels, RGB uint8 [H, W, 3]: EXIF orientation is not applied, alpha is dropped.
+    """Returns the stored pixels, RGB uint8 [H, W, 3], ignoring EXIF orientation and alpha.
 
-    Of 16 bits per channel, the upper 8 remain.
+    The upper 8 of 16 bits per channel are kept.
     """
     with Image.open(path) as image:
         if image.mode.startswith("I"):  # 16 bits; Pillow would clip them
@@ -68,7 +68,7 @@ def read_image(path: str) -> Array:
 
 
 def resized_size(height: int, width: int, rule: Mapping[str, Any]) -> tuple[int, int]:
-    """Returns the (height, width) that an image has in the input; in float32, as the model was trained.
+    """Returns the (height, width) of an image in the input, computed in float32 as in training.
 
     Args:
         height: of the image, pixels.
@@ -82,7 +82,7 @@ def resized_size(height: int, width: int, rule: Mapping[str, Any]) -> tuple[int,
     if rule["mode"] == "short_side":
         short, long = np.float32(rule["short_side"]), np.float32(rule["long_side"])
         scale = min(scale, short / size.min(), long / size.max())
-        sides = np.round(size * scale)  # a half: to the even number
+        sides = np.round(size * scale)  # half to even
     else:
         sides = np.floor(size * scale + np.float32(1e-3))
     new_height, new_width = np.maximum(sides, 1).astype(int).tolist()
@@ -111,9 +111,9 @@ def resize(image: Array, height: int, width: int) -> Array:
 
 
 def network_input(image: Array, description: Mapping[str, Any]) -> tuple[Array, tuple[int, int]]:
-    """Returns the input [B, H, W, 3], filled with one image, and the (height, width) of the image in it.
+    """Returns the input [B, H, W, 3], filled with one image, and the image's (height, width) in it.
 
-    Pixels stay 0 to 255: the model normalises them.
+    Pixels stay in 0 to 255: the model normalizes them.
     """
     given = description["input"]
     batch, height, width, _ = given["shape"]
@@ -127,7 +127,7 @@ def network_input(image: Array, description: Mapping[str, Any]) -> tuple[Array, 
 
 
 def detect(image: Array, description: Mapping[str, Any], network: Network) -> list[dict[str, Any]]:
-    """Detects objects on an image [H, W, 3]; returns COCO results without image_id, best first."""
+    """Detects objects in an image [H, W, 3]; returns COCO results without image_id, best first."""
     inputs, resized = network_input(image, description)
     outputs = network(inputs)
     count = int(outputs["num_detections"][0])
@@ -137,14 +137,14 @@ def detect(image: Array, description: Mapping[str, Any], network: Network) -> li
     height, width = image.shape[:2]
     results = []
     for number, box in enumerate(boxes):
-        ymin, xmin, ymax, xmax = np.clip(box, 0, 1)  # a box may reach into the padding
+        ymin, xmin, ymax, xmax = np.clip(box, 0, 1)  # a box may extend into the padding
         result: dict[str, Any] = {
             "category_id": int(outputs["detection_classes"][0, number]),
             "bbox": [xmin * width, ymin * height, (xmax - xmin) * width, (ymax - ymin) * height],
             "score": float(outputs["detection_scores"][0, number]),
         }
         if "detection_masks" in outputs:
-            # A crop covers its whole box, also where that is padding: not clipped.
+            # Not clipped: a crop covers its complete box, including padding.
             inside = paste(outputs["detection_masks"][0, number], box * [height, width, height, width], height, width)
             result["segmentation"] = {"size": [height, width], "counts": compressed_rle(inside)}
         results.append(result)
@@ -154,8 +154,8 @@ def detect(image: Array, description: Mapping[str, Any], network: Network) -> li
 def paste(crop: Array, box: Array, height: int, width: int) -> Array:
     """Pastes the crop [m, m] of a mask into an image; returns bool [height, width].
 
-    The crop is stretched over the box, and read at the centre of each pixel by bilinear interpolation
-    between the centres of its cells, with 0 around it.  A pixel belongs to the mask from 0.5 on.
+    The crop is resized to the box by bilinear interpolation between the centers of its cells, sampled
+    at pixel centers, with 0 outside of the crop.  Pixels of at least 0.5 belong to the mask.
 
     Args:
         crop: probabilities.
@@ -183,7 +183,7 @@ def compressed_rle(mask: Array) -> str:
     characters = []
     for number, run in enumerate(runs):
         value, more = run - runs[number - 2] if number > 2 else run, True
-        while more:  # 5 bits per character, low bits first; bit 5: more follow
+        while more:  # 5 bits per character, low bits first; bit 5: more characters follow
             low, value = value & 31, value >> 5
             more = value != (-1 if low & 16 else 0)
             characters.append(chr(48 + low + 32 * more))

@@ -1,4 +1,4 @@
-"""Compares an exported file with the SavedModel of the same detector, and int8's calibration with the training."""
+"""Compares an exported file with the SavedModel of its detector, and int8 calibration images with the training's."""
 
 import io
 from collections.abc import Iterable, Sequence
@@ -16,7 +16,7 @@ from detection.models.detector import Detector
 from detection.models.layers.batch_norm import BatchNormalization, observed_inputs
 from detection.types import EncodedImage
 
-_IOU = 0.5  # of counterparts, at least
+_IOU = 0.5  # min IoU of a matched pair
 _GROWTH = 0.01  # pixels
 # Measured with detectors of digits and of raccoons: 0.07 to 0.16 on 5 to 100 of their own images, 0.12 to 0.15 on other
 # photographs for the raccoons, 0.22 to 0.32 on the other kind of images, 0.5 and more on noise and blank images.
@@ -24,14 +24,14 @@ _MAX_SHIFT = 0.2
 
 
 class Comparison(NamedTuple):
-    """Differences between the detections of a file and of its SavedModel.
+    """Differences between the detections of a file and those of its SavedModel.
 
     images: number of images.
-    detections: number of the SavedModel's detections of at least `min_score`.
-    min_score: see `compare_with_saved_model`.
-    scores: float64 [n], absolute differences of the n detections with a counterpart.
-    boxes: float64 [n], the largest differences of x, y, width and height, pixels of the image.
-    mask_ious: float64 [n], IoU of the masks; None: the model has none.
+    detections: number of the SavedModel's detections with a score of at least `min_score`.
+    min_score: threshold of `compare_with_saved_model`.
+    scores: float64 [n], absolute differences of the n matched detections.
+    boxes: float64 [n], max differences of x, y, width and height, pixels of the image.
+    mask_ious: float64 [n], IoUs of the masks; None: the model has no masks.
     """
 
     images: int

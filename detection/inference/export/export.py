@@ -1,4 +1,4 @@
-"""Exports a trained or imported model without training: as a SavedModel or a file."""
+"""Exports a trained or imported model as a SavedModel or a file."""
 
 from pathlib import Path
 
@@ -20,24 +20,24 @@ from schemas.config.config_io import load_config, to_yaml
 from schemas.errors import ConfigError
 
 _HARDWARE: dict[Delegate, str] = {"cpu": "CPUs", "gpu": "GPUs", "coral": "Coral"}
-_EXACT_FLOATS = 2**24  # float32 holds every whole number up to here
+_EXACT_FLOATS = 2**24  # all integers up to here are exact in float32
 
 
 def export_model(model: str, output: str, options: ExportOptions, open_split: OpenSplit) -> str:
-    """Exports a model to a folder that appears whole.
+    """Exports a model to a folder, which is created complete or not at all.
 
     Args:
         model: see `locate_model` and `load_trained`.
         output: folder, new or empty, local or remote.
         options: what to write.
-        open_split: opens the images of a calibration.
+        open_split: opens the images for a calibration.
 
     Returns:
-        Lines: what was exported, the differences of a file from the SavedModel, and warnings.
+        Lines: the exported model, the differences of a file from the SavedModel, and warnings.
 
     Raises:
-        ConfigError: options that do not fit each other, a key that an export does not change, or
-            a package of ONNX that is not installed.
+        ConfigError: incompatible options, a key that an export does not change, or a missing
+            package for ONNX.
         DataError: the model or the calibration data cannot be read, or the folder cannot be written.
         CocoflowError: the model cannot be converted.
     """
@@ -77,24 +77,24 @@ def export_model(model: str, output: str, options: ExportOptions, open_split: Op
 
 
 def _with_changes(trained: TrainedDetector, options: ExportOptions) -> TrainedDetector:
-    """Builds the detector anew if the options change its configuration, with the same weights."""
+    """Builds the detector again, with the same weights, if the options change its configuration."""
     files = options.format != "saved-model"
-    # The converters know no bfloat16.
+    # The converters do not support bfloat16.
     assignments = [*options.assignments, *(["train.precision=float32"] if files else [])]
     return with_config(trained, load_config("--set", assignments, text=to_yaml(trained.config)))
 
 
 def _without_resize(options: ExportOptions) -> list[str]:
-    """Returns the assignments; for MediaPipe, whose file is compared with the model as trained, without resizing."""
+    """Returns the assignments without resizing: a MediaPipe file is compared with the model as trained."""
     kept = options.format != "mediapipe"
     return [assignment for assignment in options.assignments if kept or not assignment.startswith("model.resize.")]
 
 
 def _require_od_api_outputs(trained: TrainedDetector, options: ExportOptions) -> None:
-    """Refuses `od_api_outputs` for values that are no float32 numbers.
+    """Refuses `od_api_outputs` for values that float32 cannot represent.
 
     Raises:
-        ConfigError: masks that are not crops, or category ids beyond the whole numbers of float32.
+        ConfigError: masks that are not crops, or category ids that are not exact in float32.
     """
     if not options.od_api_outputs:
         return
@@ -106,8 +106,8 @@ def _require_od_api_outputs(trained: TrainedDetector, options: ExportOptions) ->
     largest = max(category["id"] for category in trained.categories)
     if largest > _EXACT_FLOATS:
         raise ConfigError(
-            f"--od-api-outputs: the category id {largest} is not exact in float32, whose whole numbers end at "
-            f"{_EXACT_FLOATS}. Export without the flag."
+            f"--od-api-outputs: the category id {largest} is above {_EXACT_FLOATS}, up to which integers are exact "
+            f"in float32. Export without the flag."
         )
 
 

@@ -32,21 +32,21 @@ from schemas.errors import ConfigError, DataError
 from schemas.quoting import one_line
 
 _SHOWN = 0.3  # score from which applications show a detection
-_SAMPLE_IMAGES = 8  # on which a file is compared, at most
-_CHECKED_IMAGES, _BATCH = 24, 8  # of the calibration, that are compared with the training
+_SAMPLE_IMAGES = 8  # max images of the comparison
+_CHECKED_IMAGES, _BATCH = 24, 8  # calibration images that are compared with the training
 
 
 def require_format(trained: TrainedDetector, options: ExportOptions) -> None:
-    """Requires a detector that a file of the format can hold.
+    """Requires a detector that a file of this format supports.
 
     Raises:
-        ConfigError: masks in the size of the image, which a model file does not see; or see `require_mediapipe`.
+        ConfigError: full-size masks, for which a model file lacks the image size; or see `require_mediapipe`.
     """
     form = trained.detector.mask_output
     if options.format != "mediapipe" and options.nms and form != "crops":
         raise ConfigError(
-            f"--format {options.format} with model.postprocess.mask_output = {form}: a model file gets the resized "
-            "image, and does not know the size of the image whose masks these would be. Add --set "
+            f"--format {options.format} with model.postprocess.mask_output = {form}: a model file receives "
+            "the resized image and cannot return masks in the size of the original. Add --set "
             "model.postprocess.mask_output=crops, or export a SavedModel."
         )
     if options.format == "mediapipe":
@@ -67,17 +67,17 @@ def write_file(
     Args:
         trained: detector to write.
         folder: empty local folder.
-        options: options of the export, whose format is that of a file.
-        expected: detector with whose SavedModel the file is compared.
-        curves: calibration of the scores; None: they stay as they are.
-        open_split: opens the calibration's images.
+        options: options of the export, with the format of a file.
+        expected: detector whose SavedModel the file is compared with.
+        curves: calibration of the scores; None: scores are not calibrated.
+        open_split: opens the calibration images.
 
     Returns:
         Notes for the user: the differences of the file from the SavedModel, and warnings.
 
     Raises:
-        ConfigError: the detector does not fit the format, or a package of ONNX that is not installed.
-        DataError: see `export_model`.
+        ConfigError: the format does not support the detector, or a package for ONNX is not installed.
+        DataError: the calibration data cannot be read, or the folder cannot be written.
         CocoflowError: the detector cannot be converted.
     """
     assert options.format != "saved-model"
@@ -156,7 +156,7 @@ def _differences(
     curves: ScoreCurves | None,
     images: Sequence[EncodedImage],
 ) -> list[str]:
-    """Compares the written file with the SavedModel of a detector; no detections are not compared."""
+    """Compares the written file with the SavedModel of a detector; raw outputs are not compared."""
     if not options.nms:
         return []
     try:
@@ -169,18 +169,18 @@ def _differences(
     if options.format != "mediapipe":
         return [str(compare_with_saved_model(file, saved_model, images))]
     compared = compare_with_saved_model(file, saved_model, images, min_score=_SHOWN)
-    rules = "run as by MediaPipe (its resize, boxes in whole pixels)"
+    rules = "run as by MediaPipe (its resizing, integer boxes)"
     mode = expected.detector.resizing.mode
     if mode != "stretch":
-        rules += f", on images stretched instead of resized by {mode} as in the training"
+        rules += f", on stretched images instead of those of the training (resized by {mode})"
     return [f"{rules}, and {compared}"]
 
 
 def _read_images(sources: Sequence[str]) -> list[EncodedImage]:
-    """Reads the first images among files and folders of images.
+    """Reads the first images in files and folders.
 
     Raises:
-        DataError: there is no image, or one that cannot be read.
+        DataError: no image, or one that cannot be read.
     """
     images = []
     for number, path in enumerate(find_images(sources)[:_SAMPLE_IMAGES] if sources else ()):
@@ -193,5 +193,5 @@ def _read_images(sources: Sequence[str]) -> list[EncodedImage]:
 
 
 def _trains_statistics(config: Config) -> bool:
-    """Returns whether batch norm's statistics are those of the training images."""
+    """Returns whether batch norm learns its statistics from the training images."""
     return config.train.freeze_batch_norm == "none" and not config.train.freeze and not config.train.trainable

@@ -1,4 +1,4 @@
-"""Conversion of detectors to LiteRT (TensorFlow Lite) files of built-in ops alone."""
+"""Conversion of detectors to LiteRT (TensorFlow Lite) files with only built-in ops."""
 
 import functools
 import itertools
@@ -44,28 +44,28 @@ def convert_to_litert(
 ) -> bytes:
     """Converts a detector to a LiteRT file.
 
-    float16 stores the weights in half the bytes; the interpreter computes in float32 where
-    the hardware has no float16.  int8 computes the network in 8-bit integers, with the normalisation;
-    post-processing stays in float32, as 8 bits are too few for the corners of boxes.
+    float16 stores the weights in half the bytes; the interpreter computes in float32 on hardware
+    without float16.  int8 computes the normalization and the network in 8-bit integers;
+    post-processing stays in float32, as 8 bits are too coarse for box corners.
 
     Args:
         module: detector with a fixed batch size.
         precision: of the network.
-        calibration: for int8: yields batches [B, H, W, 3] of pixels, as the file will get
-            them, from which the ranges of the activations are taken.
-        custom_ops: the file may use ops that are not built in.
+        calibration: for int8: yields batches [B, H, W, 3] of pixels like the inputs of the file; they
+            determine the ranges of the activations.
+        custom_ops: allow ops that are not built in.
 
     Returns:
-        The file.  Its signature `serving_default` takes `images`, float32 or for int8 uint8,
-        see `ServingModule.fitted_function`.
+        The file.  Its signature `serving_default` takes `images`, float32, or uint8 for int8, as
+        `ServingModule.fitted_function` does.
 
     Raises:
-        CocoflowError: the detector has an op for which LiteRT has no built-in one.
+        CocoflowError: LiteRT has no built-in op for an op of the detector.
     """
     if precision != "int8":
         return convert(module, [module.fitted_function("op").get_concrete_function()], precision, custom_ops=custom_ops)
     if calibration is None:
-        raise ValueError("int8 needs images for its calibration")
+        raise ValueError("int8 requires calibration images")
     return convert(module, module.fitted_stages("op"), precision, calibration(), custom_ops=custom_ops)
 
 
@@ -77,24 +77,24 @@ def convert(
     *,
     custom_ops: bool = False,
 ) -> bytes:
-    """Converts a module in a process of its own: the converter of TensorFlow 2.20 and newer does not free its memory.
+    """Converts a module in a separate process: the converter of TensorFlow 2.20 and newer does not free its memory.
 
     Args:
         module: owns the variables.
-        stages: concrete functions; each takes the outputs of the one before, by name.
-        precision: see `convert_to_litert`; int8 is for the first stage, which takes uint8.
+        stages: concrete functions; each takes the outputs of the previous one by name.
+        precision: as for `convert_to_litert`; int8 applies to the first stage, which takes uint8.
         calibration: for int8: inputs of the first stage.
-        custom_ops: the file may use ops that are not built in.
+        custom_ops: allow ops that are not built in.
 
     Raises:
-        CocoflowError: see `convert_to_litert`.
+        CocoflowError: an op cannot be converted; see `convert_to_litert`.
     """
     names = ["serving_default", *(f"stage_{number}" for number in range(1, len(stages)))]
     with tempfile.TemporaryDirectory(prefix="cocoflow-litert-") as folder:
         tf.saved_model.save(module, folder, signatures=dict(zip(names, stages, strict=True)))
         for number, batch in enumerate(calibration):
             images = batch.copy()
-            # A black and a white pixel: the input's 8 bits are 0 to 255 then, whatever the images show.
+            # A black and a white pixel, so that the 8-bit input range is always 0 to 255.
             images[:, 0, 0], images[:, 0, 1] = 0, 255
             np.save(Path(folder, f"{number:09}.npy"), images)
         with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
@@ -102,23 +102,23 @@ def convert(
                 return pool.submit(_convert_saved_model, folder, names, precision, custom_ops).result()
             except BrokenProcessPool:
                 raise CocoflowError(
-                    "the process that converts to LiteRT was killed. Free memory, or export a smaller model."
+                    "the conversion process of LiteRT was killed. Free memory, or export a smaller model."
                 ) from None
 
 
 def _convert_saved_model(folder: str, stages: Sequence[str], precision: Precision, custom_ops: bool) -> bytes:
-    """Converts signatures of a SavedModel, joined into one model; `folder` holds the calibration's images, too."""
-    tf.config.set_visible_devices([], "GPU")  # the parent process has taken their memory
+    """Converts signatures of a SavedModel and joins them into one model; `folder` also has the calibration images."""
+    tf.config.set_visible_devices([], "GPU")  # their memory belongs to the parent process
 
     def inputs() -> Iterable[list[npt.NDArray[np.float32]]]:
         for path in sorted(Path(folder).glob("*.npy")):
             yield [np.load(path).astype(np.float32)]
 
     converted = []
-    # One by one: only the first is quantised, and the converter's calibration cannot run custom ops and loops.
+    # One by one: only the first is quantized, and the converter's calibration does not support custom ops and loops.
     for stage in stages:
         converter = tf.lite.TFLiteConverter.from_saved_model(folder, signature_keys=[stage])
-        # Without this, Keras' own exporter would take TensorFlow's ops, which most interpreters lack.
+        # Without this, Keras' exporter uses TensorFlow ops, which most interpreters do not have.
         converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
         converter.allow_custom_ops = custom_ops
         if precision == "float16":
@@ -135,18 +135,18 @@ def _convert_saved_model(folder: str, stages: Sequence[str], precision: Precisio
 def _run(converter: Any) -> bytes:
     try:
         return bytes(converter.convert())
-    except Exception as error:  # the converter's own, of a module that is not public
+    except Exception as error:  # the converter's exception class is not public
         if type(error).__name__ != "ConverterError":
             raise
         lines = [line.strip() for line in str(error).splitlines() if "Ops:" in line] or str(error).splitlines()[:1]
         raise CocoflowError(
-            f"the detector cannot be converted to LiteRT with built-in ops alone: {'; '.join(lines)[:_REASON]}. "
+            f"the detector cannot be converted to LiteRT with only built-in ops: {'; '.join(lines)[:_REASON]}. "
             "Export it without non-maximum suppression (--no-nms), or as a SavedModel."
         ) from error
 
 
 def _chain(models: Sequence[bytes]) -> bytes:
-    """Joins models into one, in which each takes the outputs of the one before by their signatures' names.
+    """Joins models into one; each takes the outputs of the previous one by their signature names.
 
     Args:
         models: files with one signature each.
@@ -164,7 +164,7 @@ def _chain(models: Sequence[bytes]) -> bytes:
 
 
 def _append(joined: Any, model: Any, sources: dict[bytes, int]) -> None:
-    """Appends a model to `joined`; all indices in it become those of the joined model.
+    """Appends a model to `joined` and renumbers its indices.
 
     Args:
         joined: model, changed in place.
@@ -201,20 +201,20 @@ def _append(joined: Any, model: Any, sources: dict[bytes, int]) -> None:
 def calibration_batches(
     shards: Sequence[str], *, detector: Detector, count: int, batch_size: int
 ) -> Callable[[], Iterable[npt.NDArray[np.uint8]]]:
-    """Returns what yields images of a data set as a LiteRT file gets them, evenly chosen among all records.
+    """Returns a function that yields images as the inputs of a LiteRT file, evenly spaced among the records.
 
     Args:
         shards: TFRecord files of the data set.
-        detector: tells the input size and the color of padding.
+        detector: provides the input size and the padding color.
         count: max number of images.
         batch_size: B.
 
     Returns:
         A function that yields uint8 [B, H, W, 3] with values 0 to 255; the last images are
-        repeated where a batch has too few.
+        repeated to fill a batch.
 
     Raises:
-        DataError: no record; while yielding: a record that cannot be read.
+        DataError: no records; while yielding: a record that cannot be read.
     """
     reader = RecordReader(shards)
     chosen = _evenly_chosen(len(reader), count)
@@ -227,7 +227,7 @@ def calibration_batches(
 
 
 def input_batches(images: Iterable[bytes], *, detector: Detector, batch_size: int) -> Iterator[npt.NDArray[np.uint8]]:
-    """Yields encoded images as a LiteRT file gets them; see `calibration_batches`."""
+    """Yields encoded images as inputs of a LiteRT file; see `calibration_batches`."""
     fit = functools.partial(
         fit_pixels, image_size=detector.image_size, resizing=detector.resizing, padding=detector.pixel_mean
     )
@@ -239,10 +239,10 @@ def input_batches(images: Iterable[bytes], *, detector: Detector, batch_size: in
 
 
 def sample_images(shards: Sequence[str], count: int) -> list[EncodedImage]:
-    """Returns at most `count` images of a data set, evenly chosen among all records.
+    """Returns at most `count` images of a data set, evenly spaced among the records.
 
     Raises:
-        DataError: no record, or one that cannot be read.
+        DataError: no records, or one that cannot be read.
     """
     reader = RecordReader(shards)
     return [parse_record(reader.read(int(at))).image for at in _evenly_chosen(len(reader), count)]

@@ -1,8 +1,8 @@
-"""Graphs for MediaPipe Tasks' ObjectDetector, for the hardware of phones.
+"""Graphs for MediaPipe Tasks' ObjectDetector, for phone hardware.
 
-MediaPipe stretches an image to the input and gives its pixels to the model, one image at a time.  It takes two
-kinds of models: those that suppress boxes, with four float32 outputs, and those that give the boxes of all
-anchors, which it decodes and suppresses by rules of its own.
+MediaPipe stretches an image to the input size and runs the model on one image at a time.  It supports two kinds of
+models: those with non-maximum suppression and four float32 outputs, and those that return the boxes of all anchors,
+which MediaPipe decodes and suppresses itself.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,28 +25,28 @@ from detection.ops.boxes import centre_and_size, clip_yxyx
 from schemas import serving
 from schemas.errors import ConfigError
 
-_OUTPUTS: dict[Delegate, tuple[str, ...]] = {  # by their names in the signature, in the order of the file
+_OUTPUTS: dict[Delegate, tuple[str, ...]] = {  # signature names, in the order of the file
     "cpu": (serving.BOXES, serving.CLASSES, serving.SCORES, serving.COUNT),
     "gpu": (serving.BOX_DELTAS, serving.CLASS_LOGITS),
     "coral": (serving.BOXES, serving.CLASSES, serving.SCORES, serving.COUNT),
 }
 
-_MAX_LOG_SIZE = 10.0  # as of `decode_yxyx`
+_MAX_LOG_SIZE = 10.0  # as in `decode_yxyx`
 
 
 class MediaPipeModule(ServingModule):
-    """A detector with the outputs that MediaPipe takes; classes count the categories that have a name, from 0.
+    """A detector with MediaPipe's outputs; class indices count only the named categories, from 0.
 
     cpu: `detection_boxes` [1, N, 4], `detection_classes` [1, N], `detection_scores` [1, N] and
-        `num_detections` [1], all float32, by built-in ops alone.
-    gpu: `box_deltas` float32 [1, A, 4] and `class_logits` [1, A, C], without the suppression, which GPUs
-        cannot run.
-    coral: the outputs of `cpu`, by the op `TFLite_Detection_PostProcess`, which Coral's compiler knows.
+        `num_detections` [1], all float32, with only built-in ops.
+    gpu: `box_deltas` float32 [1, A, 4] and `class_logits` [1, A, C], without non-maximum suppression, which
+        GPUs cannot run.
+    coral: the outputs of `cpu`, by the op `TFLite_Detection_PostProcess`, which Coral's compiler supports.
 
     Args:
-        detector: see `ServingModule`.
-        categories: see `ServingModule`.
-        delegate: the hardware.
+        detector: as for `ServingModule`.
+        categories: as for `ServingModule`.
+        delegate: hardware.
 
     """
 
@@ -88,21 +88,21 @@ def convert_to_mediapipe(
     """Converts a detector to a file that MediaPipe Tasks' ObjectDetector loads: a LiteRT model with metadata.
 
     Args:
-        detector: detector whose images are stretched.
-        categories: see `ServingModule`.
-        delegate: the hardware.
-        precision: see `convert_to_litert`.
-        calibration: see `convert_to_litert`; batches of one image.
-        curves: score curves in the order of the categories, which MediaPipe applies; not for the GPU.
-        description: of the model, in words.
+        detector: detector trained with stretched images.
+        categories: as for `ServingModule`.
+        delegate: hardware.
+        precision: as for `convert_to_litert`.
+        calibration: as for `convert_to_litert`, in batches of one image.
+        curves: score curves in the order of the categories, applied by MediaPipe; not for the GPU.
+        description: description of the model.
 
     Returns:
-        The file.  Its input is float32 [1, H, W, 3], for int8 uint8: 0 to 255.
+        The file.  Its input is [1, H, W, 3], float32, or uint8 for int8, with values 0 to 255.
 
     Raises:
-        ConfigError: see `require_mediapipe`; or the detector has no anchors, for a GPU or Coral.
-        DataError: a category's name that a label file cannot hold.
-        CocoflowError: see `convert_to_litert`.
+        ConfigError: MediaPipe does not support the detector, or it has no anchors for a GPU or Coral.
+        DataError: the name of a category is invalid in a label file.
+        CocoflowError: an op cannot be converted; see `convert_to_litert`.
     """
     labelled = labelled_categories(categories)
     labels = tuple(label for _, label in labelled)
@@ -113,7 +113,7 @@ def convert_to_mediapipe(
         name=detector.name,
         description=description,
         labels=labels,
-        normalization=None if precision == "int8" else (0.0, 1.0),  # the graph normalises
+        normalization=None if precision == "int8" else (0.0, 1.0),  # the graph normalizes
         anchors_yxhw=module.anchors() if delegate == "gpu" else None,
         calibration=None if curves is None else score_calibration([curves[at] for at, _ in labelled]),
     )
@@ -122,33 +122,34 @@ def convert_to_mediapipe(
 
 
 def score_calibration(curves: Sequence[ScoreCurve]) -> metadata.ScoreCalibration:
-    """Returns the curves in the form of MediaPipe's metadata."""
+    """Returns the curves in MediaPipe's format."""
     own = tuple(metadata.ScoreCurve(scale=1.0, slope=curve.slope, offset=curve.offset) for curve in curves)
     return metadata.ScoreCalibration(curves=own, transformation="inverse_logistic")
 
 
 def require_mediapipe(detector: Detector, delegate: Delegate, *, what: str) -> None:
-    """Requires a detector that MediaPipe can run as it was trained.
+    """Requires a detector that MediaPipe runs as it was trained.
 
     Args:
         detector: the detector.
-        delegate: the hardware.
-        what: flag or key that requests the file, for messages.
+        delegate: hardware.
+        what: flag or key in the message.
 
     Raises:
-        ConfigError: images keep their aspect ratio, or the graph cannot suppress boxes as the detector does.
+        ConfigError: images keep their aspect ratio, or the graph does not support the detector's suppression.
     """
     options, mode = detector.config.postprocess, detector.resizing.mode
     if mode != "stretch":
         raise ConfigError(
             f"{what} with model.resize.mode = {mode}: MediaPipe stretches images to the input. Train with "
-            "--set model.resize.mode=stretch, as the configuration `phone` does. `export` takes that for a model that "
-            "is trained already, and tells, from --sample-images, what it loses on stretched images."
+            "--set model.resize.mode=stretch, as the configuration `phone` does. For a trained model, pass it to "
+            "`export`, which measures the loss on stretched --sample-images."
         )
     if options.nms == "linear" and delegate != "gpu":
         raise ConfigError(
             f"{what} with model.postprocess.nms = linear: LiteRT has no built-in op for linear soft suppression, and "
-            "MediaPipe takes no graph with loops. Add --set model.postprocess.nms=hard, or gaussian, and evaluate it."
+            "MediaPipe does not support graphs with loops. Add --set model.postprocess.nms=hard, or gaussian, and "
+            "evaluate it."
         )
     if delegate == "coral" and (options.nms != "hard" or options.class_agnostic or options.one_class_per_anchor):
         raise ConfigError(
@@ -158,7 +159,7 @@ def require_mediapipe(detector: Detector, delegate: Delegate, *, what: str) -> N
         )
     if delegate == "coral" and options.iou_threshold == 0.0:
         raise ConfigError(
-            "--delegate coral: its op takes no model.postprocess.iou_threshold of 0. Add --set "
+            "--delegate coral: its op does not support model.postprocess.iou_threshold = 0. Add --set "
             "model.postprocess.iou_threshold=0.001, or another value."
         )
 
@@ -166,9 +167,9 @@ def require_mediapipe(detector: Detector, delegate: Delegate, *, what: str) -> N
 def _suppressed_by_custom_op(
     deltas: tf.Tensor, scores: tf.Tensor, anchors: npt.NDArray[np.float32], options: BoxPostprocess
 ) -> dict[str, tf.Tensor]:
-    """Decodes and suppresses boxes by the op `TFLite_Detection_PostProcess`, of which TensorFlow has no kernel.
+    """Decodes and suppresses boxes with the op `TFLite_Detection_PostProcess`, for which TensorFlow has no kernel.
 
-    Its boxes reach beyond the image, where MediaPipe would move them, so they are clipped here.
+    Its boxes may extend beyond the image, which MediaPipe would correct by moving them, so they are clipped here.
 
     Args:
         deltas: float32 [1, A, 4].

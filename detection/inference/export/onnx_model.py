@@ -4,28 +4,28 @@ from detection.inference.export.serving_module import ServingModule
 from schemas.errors import CocoflowError
 from schemas.program import require_module
 
-OPSET = 18  # of ONNX 1.13, 2022: runtimes of all vendors have it
+OPSET = 18  # ONNX 1.13 of 2022, supported by all vendors' runtimes
 
 
 def convert_to_onnx(module: ServingModule) -> bytes:
-    """Converts a detector to an ONNX file with standard ops of opset 18 alone.
+    """Converts a detector to an ONNX file with only standard ops of opset 18.
 
     Args:
-        module: detector with a fixed batch size, or any.
+        module: detector with any or a fixed batch size.
 
     Returns:
-        The file: `images` float32 [B, H, W, 3], see `ServingModule.fitted_function`, to the
-        same outputs by name.
+        The file: from `images`, float32 [B, H, W, 3], as in `ServingModule.fitted_function`, to
+        the same outputs by name.
 
     Raises:
         ConfigError: tf2onnx is not installed.
-        CocoflowError: the detector has an op for which ONNX has none.
+        CocoflowError: ONNX has no op for an op of the detector.
     """
     require_module("tf2onnx")
     import onnx
     import tf2onnx
 
-    function = module.fitted_function("loop")  # tf2onnx loses the shapes inside of branches
+    function = module.fitted_function("loop")  # tf2onnx loses the shapes in branches
     model, _ = tf2onnx.convert.from_function(function, input_signature=(), opset=OPSET)
     try:
         onnx.checker.check_model(model)

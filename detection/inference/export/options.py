@@ -1,4 +1,4 @@
-"""Options of an export, and which fit each other."""
+"""Options of an export and their compatibility."""
 
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
@@ -12,15 +12,15 @@ from schemas.errors import ConfigError
 
 Format = Literal["saved-model", "litert", "onnx", "mediapipe"]  # all but the first are `FileFormat`s
 
-# Keys whose change leaves the meaning of the weights as it is.
+# Keys that can change without retraining.
 _CHANGEABLE = ("model.postprocess", "model.image_size", "model.resize", "train.precision")
 
 
 class Calibration(NamedTuple):
-    """Images that an int8 model is calibrated on.
+    """Calibration images for int8.
 
     data: folder of Examples, or of another data set.
-    split: name of its split.
+    split: name of the split.
     images: max number of images.
     """
 
@@ -33,18 +33,18 @@ class ExportOptions(NamedTuple):
     """Options of an export.
 
     format: kind of model to write.
-    weights: see `load_trained`.
+    weights: as for `load_trained`.
     batch_size: images per call; None: any for a SavedModel and ONNX, 1 for LiteRT and MediaPipe.
     nms: False: boxes and scores of all anchors instead of detections.
-    od_api_outputs: see `ServingModule`.
-    precision: of the network of a LiteRT or MediaPipe file.
-    delegate: hardware that a file for MediaPipe is for.
-    calibration: images for int8.
+    od_api_outputs: as for `ServingModule`.
+    precision: precision of the network in a LiteRT or MediaPipe file.
+    delegate: hardware for a MediaPipe file.
+    calibration: calibration images for int8.
     assignments: `--set` assignments on top of the model's configuration.
-    checkpoint: checkpoint of a training to export; see `checkpoint_of_training`.
-    sample_images: image files and folders of images, on which a file is compared with the SavedModel;
-        none: some of the calibration's, or drawn ones.
-    score_calibration: images that scores are calibrated on; None: scores as they are.
+    checkpoint: checkpoint of a training to export, as for `checkpoint_of_training`.
+    sample_images: image files and folders for the comparison of a file with the SavedModel; empty: calibration
+        images, or drawn images.
+    score_calibration: images for the calibration of scores; None: scores are not calibrated.
     """
 
     format: Format = "saved-model"
@@ -62,10 +62,10 @@ class ExportOptions(NamedTuple):
 
 
 def check_options(options: ExportOptions) -> None:
-    """Refuses flags that do not fit the format or each other.
+    """Refuses flags that are incompatible with the format or with each other.
 
     Raises:
-        ConfigError: the first such flag.
+        ConfigError: an incompatible flag.
     """
     for is_wrong, message in _refusals(options):
         if is_wrong:
@@ -73,11 +73,11 @@ def check_options(options: ExportOptions) -> None:
     for assignment in options.assignments:
         key = assignment.partition("=")[0]
         if not any(key == known or key.startswith(f"{known}.") for known in _CHANGEABLE):
-            raise ConfigError(f"--set {key}: an export does not change it, but only {', '.join(_CHANGEABLE)}.")
+            raise ConfigError(f"--set {key}: an export cannot change it; it can change {', '.join(_CHANGEABLE)}.")
 
 
 def _refusals(options: ExportOptions) -> Iterator[tuple[bool, str]]:
-    """Yields pairs: whether the options are wrong, and what to say then."""
+    """Yields pairs (whether the options are invalid, message)."""
     saved_model, mediapipe = options.format == "saved-model", options.format == "mediapipe"
     batch_size, calibration, int8 = options.batch_size, options.calibration, options.precision == "int8"
     yield batch_size is not None and batch_size < 1, f"--batch-size {batch_size}: pass at least 1."
@@ -96,16 +96,16 @@ def _refusals(options: ExportOptions) -> Iterator[tuple[bool, str]]:
     )
     yield (
         mediapipe and not options.nms,
-        "--no-nms with --format mediapipe: use --delegate gpu, for which MediaPipe suppresses boxes.",
+        "--no-nms with --format mediapipe: use --delegate gpu; MediaPipe then suppresses the boxes.",
     )
     yield (
         mediapipe and batch_size not in (None, 1),
-        f"--batch-size {batch_size}: MediaPipe gives a model one image per call; remove it.",
+        f"--batch-size {batch_size}: MediaPipe runs one image per call; remove it.",
     )
     yield (
         int8 and calibration is None,
-        "--precision int8 needs --calibration-data DIR: Examples or a data set, on whose images the ranges of the "
-        "activations are measured.",
+        "--precision int8 requires --calibration-data DIR: Examples or a data set with images to measure the ranges of "
+        "the activations.",
     )
     yield not int8 and calibration is not None, "--calibration-data: for --precision int8; remove it."
     yield (
@@ -116,7 +116,7 @@ def _refusals(options: ExportOptions) -> Iterator[tuple[bool, str]]:
     yield (
         options.score_calibration is not None and not options.nms,
         "--calibrate with --no-nms: the scores of detections are calibrated, and without non-maximum suppression there "
-        "are none. Remove one of the two flags.",
+        "are no detections. Remove one of the two flags.",
     )
     yield (
         options.score_calibration is not None and options.delegate == "gpu",

@@ -1,4 +1,4 @@
-"""Exports detectors as SavedModels that load and run with TensorFlow alone."""
+"""Exports detectors as SavedModels that need only TensorFlow."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -18,11 +18,11 @@ from schemas.errors import disk_refusals_explained
 
 
 class ChosenOn(NamedTuple):
-    """Images that chose the best checkpoint of a training.
+    """Images that the best checkpoint of a training was selected on.
 
-    split: name of their split; `train`: a part of it that was not trained on.
+    split: name of the split; `train`: a part of it excluded from training.
     images: number of images.
-    metric: metric that decided.
+    metric: metric of the selection.
     """
 
     split: str
@@ -35,7 +35,7 @@ class ChosenOn(NamedTuple):
 
     @classmethod
     def from_json(cls, content: Any) -> Self | None:
-        """Reads the result of `_asdict` from a JSON file; None: it is none."""
+        """Reads the result of `_asdict` from a JSON file; None: the content is invalid."""
         values = content if isinstance(content, dict) else {}
         split, images, metric = (values.get(name) for name in cls._fields)
         if isinstance(split, str) and isinstance(images, int) and isinstance(metric, str):
@@ -44,11 +44,11 @@ class ChosenOn(NamedTuple):
 
 
 class ExportedFrom(NamedTuple):
-    """The checkpoint that a SavedModel was exported from.
+    """The checkpoint of an exported SavedModel.
 
     step: number of training steps.
     weights: `ema`: the EMA weights; `raw`: the weights that the optimizer updated.
-    chosen_on: images that chose the checkpoint; None: it is no best checkpoint.
+    chosen_on: images that the checkpoint was selected on; None: not a best checkpoint.
     """
 
     step: int
@@ -84,11 +84,11 @@ def export_saved_model(
         folder: empty folder.
         categories: categories of the data set, in the order of the network's classes.
         config_yaml: configuration of the run.
-        exported_from: checkpoint of these weights; None: no checkpoint.
-        batch_size: see `ServingModule`.
-        nms: see `ServingModule`.
-        od_api_outputs: see `ServingModule`.
-        score_curves: calibration of the scores; None: scores as they are.
+        exported_from: checkpoint of these weights; None: unknown.
+        batch_size: as for `ServingModule`.
+        nms: as for `ServingModule`.
+        od_api_outputs: as for `ServingModule`.
+        score_curves: calibration of the scores; None: scores are not calibrated.
 
     Raises:
         CocoflowError: the disk is full or read-only.
@@ -125,14 +125,14 @@ def write_extra_files(
     exported_from: ExportedFrom | None,
     score_curves: ScoreCurves | None = None,
 ) -> None:
-    """Writes what describes a model to `assets.extra/`, so that every copy has it.
+    """Writes the description of a model to `assets.extra/`, so that every copy contains it.
 
     Args:
         folder: folder of an exported model.
-        categories: see `export_saved_model`.
-        config_yaml: see `export_saved_model`.
-        exported_from: see `export_saved_model`.
-        score_curves: see `export_saved_model`.
+        categories: as for `export_saved_model`.
+        config_yaml: as for `export_saved_model`.
+        exported_from: as for `export_saved_model`.
+        score_curves: as for `export_saved_model`.
     """
     write_text(folder / EXTRA_FILES / CONFIG_YAML, config_yaml)
     write_text(folder / EXTRA_FILES / LABELS_JSON, json.dumps(list(categories), indent=2) + "\n")

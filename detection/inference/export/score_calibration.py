@@ -1,4 +1,4 @@
-"""Fits score curves of a model on a split: `export --calibrate`."""
+"""Fits score curves of a model on a split (`export --calibrate`)."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -33,10 +33,10 @@ _IOU = 0.5  # of a true positive
 
 
 class ScoreCalibration(NamedTuple):
-    """Images that scores are calibrated on.
+    """Images for the calibration of scores.
 
     data: folder of Examples, or of another data set.
-    split: name of its split.
+    split: name of the split.
     """
 
     data: str
@@ -46,20 +46,20 @@ class ScoreCalibration(NamedTuple):
 def fit_score_curves(
     trained: TrainedDetector, calibration: ScoreCalibration, *, model: str, open_split: OpenSplit
 ) -> tuple[ScoreCurves, list[str]]:
-    """Detects on the images of a split, and fits curves to the detections that match its ground truth.
+    """Detects objects in the images of a split and fits curves to the detections that match its ground truth.
 
     Args:
-        trained: the detector, as it is exported.
-        calibration: the images.
-        model: name of the model in errors.
+        trained: the exported detector.
+        calibration: images.
+        model: name of the model in error messages.
         open_split: opens the split.
 
     Returns:
-        The curves, and notes for the user: calibration error and APs before and after.
+        Curves, and notes for the user: calibration error and APs before and after.
 
     Raises:
-        DataError: the data cannot be read, lacks categories of the model or has no annotations in the split, or the
-            model detects nothing.
+        DataError: the data cannot be read, lacks categories of the model or has no annotations in the split, or
+            the model has no detections.
     """
     data, split = calibration
 
@@ -76,7 +76,7 @@ def fit_score_curves(
 def _evaluate(
     trained: TrainedDetector, shards: list[str], categories: list[dict[str, Any]], calibration: ScoreCalibration
 ) -> Evaluated:
-    """Matches the detections on all images with their ground truth."""
+    """Matches the detections of all images with their ground truth."""
     reader = RecordReader(shards)
     detector = SignatureDetector(ServingModule(trained.detector, trained.categories).serve_encoded, batch_size=_BATCH)
     images, annotations, results = [], [], []
@@ -88,11 +88,13 @@ def _evaluate(
     rows = joined(results).rows
     where = f"{calibration.data}, split {calibration.split}"
     if not annotations:
-        raise DataError(f"{where}: no annotations to calibrate scores with. Name another split with --calibrate-split.")
+        raise DataError(
+            f"{where}: no annotations for the calibration of scores. Pass another split with --calibrate-split."
+        )
     if not len(rows):
         raise DataError(
-            f"{where}: the model detects nothing on its {len(images)} images, so there are no scores to calibrate. "
-            "Name images like those of the training, or lower model.postprocess.score_threshold."
+            f"{where}: the model has no detections on its {len(images)} images, so there are no scores to "
+            "calibrate. Pass images like those of the training, or lower model.postprocess.score_threshold."
         )
     ground_truth = {"images": images, "annotations": annotations, "categories": categories}
     return evaluate_models(ground_truth, [(where, rows)], make_params(), _options(len(images)))[0].sampled
@@ -103,13 +105,13 @@ def _options(images: int) -> AnalysisConfig:
 
 
 def fit_and_measure(evaluated: Evaluated, category_ids: Sequence[int], split: str) -> ScoreCurves:
-    """Fits curves to evaluated detections; crowds and what else COCO ignores are left out.
+    """Fits curves to evaluated detections, excluding those that COCO ignores, such as crowds.
 
-    The error after the calibration is cross-fitted: each half of the images has the curves of the other half.
+    The error after calibration is cross-fitted: the curves of each half of the images calibrate the other half.
 
     Args:
         evaluated: detections as rows, at least one.
-        category_ids: in the order of the network's classes.
+        category_ids: category ids in the order of the network's classes.
         split: name of the split.
     """
     detections, images = evaluated.detections, len(evaluated.ground_truth.images)
@@ -148,12 +150,12 @@ def _calibration_error(evaluated: Evaluated) -> float:
 
 
 def _notes(curves: ScoreCurves, evaluated: Evaluated, categories: Sequence[dict[str, Any]]) -> list[str]:
-    """Returns what the curves change, with the APs as measured."""
+    """Returns the effect of the curves, with the measured APs."""
     classes = _classes(evaluated, [category["id"] for category in categories])
     calibrated = evaluated.with_scores(calibrate_scores(curves.curves, evaluated.detections.scores, classes))
     change = float(np.abs(_category_aps(calibrated) - _category_aps(evaluated)).max())
     aps = "the AP of each category is unchanged"
-    if change > 0.0:  # scores that were nearly equal are equal in float32
+    if change > 0.0:  # nearly equal scores become equal in float32
         aps = f"APs of categories change by {change:.1g} at most"
     notes = [
         f"scores calibrated on {curves.images} images of {curves.split}: expected calibration error "
@@ -164,10 +166,10 @@ def _notes(curves: ScoreCurves, evaluated: Evaluated, categories: Sequence[dict[
     named = [curve for curve, category in pairs if category.get("name", "") is not None]
     few = [curve for curve in named if curve.fitted_on != "category"]
     if few:
-        instead = "scores as they are" if few[0].fitted_on == "nothing" else "the curve of all categories"
+        instead = "uncalibrated scores" if few[0].fitted_on == "nothing" else "the curve of all categories"
         notes.append(
             f"{len(few)} of {len(named)} categories have fewer than {MIN_SAMPLES} true or false positives on these "
-            f"images, and get {instead}"
+            f"images and use {instead}"
         )
     return notes
 

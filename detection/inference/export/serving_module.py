@@ -1,4 +1,4 @@
-"""A detector as the functions of an exported model: from images to detections, or to the boxes of all anchors."""
+"""The functions of an exported model: from images to detections, or to the boxes of all anchors."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -38,27 +38,27 @@ class ServingModule(tf.Module):
     """A detector with its signatures.
 
     Args:
-        detector: built; its variables are saved as they are at that moment.
+        detector: built detector; its current variables are saved.
         categories: categories of the data set, in the order of the network's classes.  Detections of a
-            class whose `name` is None, a class output without a category, are left out.
+            class without a category (`name` is None) are dropped.
         batch_size: number of images per call of every signature; None: any.
-        nms: False: the signatures return the boxes and scores of all anchors, see
-            `Detector.raw_detections`.
-        od_api_outputs: outputs as those of the TF Object Detection API's `exporter_lib_v2.py`: all are
-            float32, an image that cannot be decoded is an error, without `valid`, and the loaded object
-            can be called as `serve_images`.
-        curves: score curve of each class, in the order of `categories`, which is applied after non-maximum
-            suppression; None: scores as they are.
+        nms: False: the signatures return the boxes and scores of all anchors, as
+            `Detector.raw_detections` does.
+        od_api_outputs: use the outputs of the TF Object Detection API's `exporter_lib_v2.py`: all are
+            float32, undecodable images raise errors, there is no `valid`, and the loaded object can be
+            called like `serve_images`.
+        curves: score curve of each class, in the order of `categories`, applied after non-maximum
+            suppression; None: scores are not calibrated.
 
     Attributes:
         serve_encoded: signature `serving_default`: string [B], encoded images of any size.
-            An image that cannot be decoded is False in `valid` and has no detections; it does
-            not change those of the others.
+            An undecodable image is False in `valid`, has no detections and does not affect the
+            other images.
         serve_examples: signature `serving_examples`: string [B], serialized
-            `tf.train.Example`s with `image/encoded`; outputs as those of `serve_encoded`.
+            `tf.train.Example`s with `image/encoded`; same outputs as `serve_encoded`.
         serve_images: signature `serving_images`: a uint8 batch [B, H, W, 3], RGB.
-        detect: from normalised input and `ImageInfo` to `Detections` or `RawDetections`: the
-            part of static shapes, which compiles under XLA.
+        detect: from normalized inputs and `ImageInfo` to `Detections` or `RawDetections`: the
+            part with static shapes, which compiles with XLA.
     """
 
     def __init__(
@@ -73,16 +73,16 @@ class ServingModule(tf.Module):
     ) -> None:
         super().__init__(name="detector")
         self._detector = detector
-        # Lists, as tensors would be inputs to converters.
+        # Lists, as converters would treat tensors as inputs.
         self._category_ids = [category["id"] for category in categories]
         self._is_named = [category.get("name", "") is not None for category in categories]
         self._batch_size = batch_size
         self._nms = nms
         self._od_api_outputs = od_api_outputs
         self._curves = None if curves is None else tuple(curves)
-        # Tracks the variables alone: Keras' own saving would trace every layer.
+        # Tracks only the variables: Keras' saving would trace every layer.
         setattr(self, WEIGHTS_PART, variables_by_path(detector.variables))
-        # What the signatures call: if it depends on the device, it is faster on the CPU that traces it.
+        # Called by the signatures; a device-dependent implementation is the one of the CPU that traces it.
         self._detect_here = self.detect = self._detect_function(self._detect)
         if detector.detects_by_device:
             self.detect = self._detect_function(self._detect_portably)
@@ -95,7 +95,7 @@ class ServingModule(tf.Module):
 
     @property
     def signatures(self) -> dict[str, Any]:
-        """The functions of the SavedModel by the names of their signatures."""
+        """The functions of the SavedModel by signature name."""
         return {
             ENCODED_SIGNATURE: self.serve_encoded,
             PIXEL_SIGNATURE: self.serve_images,
@@ -106,14 +106,14 @@ class ServingModule(tf.Module):
         """Returns the function of model files that do not decode images: LiteRT and ONNX.
 
         It takes `images`, [B, H, W, 3] in the detector's input size, RGB, 0 to 255, resized
-        as by `fit_to_input` and padded with the detector's `pixel_mean`.  Boxes are normalised
-        to that input, padding included.
+        as by `fit_to_input` and padded with the detector's `pixel_mean`.  Boxes are normalized
+        to this input, including the padding.
 
         Args:
-            nms_graph: see `Detector`.
+            nms_graph: as for `Detector`.
 
         Returns:
-            A `tf.function` with the outputs of the other signatures but `valid`.
+            A `tf.function` with the outputs of the other signatures except `valid`.
         """
         detector = self._detector
 
@@ -125,15 +125,15 @@ class ServingModule(tf.Module):
         return _function(serve, self._fitted_spec(tf.float32))
 
     def fitted_stages(self, nms_graph: NmsGraph) -> list[Any]:
-        """Returns `fitted_function` as two concrete functions: normalisation with the network, and post-processing.
+        """Returns `fitted_function` as two concrete functions: normalization with the network, and post-processing.
 
-        The second takes the outputs of the first, by name: quantisation is for the first alone.
+        The second takes the outputs of the first by name: only the first is quantized.
         """
         structure: list[Any] = []
         detector = self._detector
 
         def network(images: tf.Tensor) -> dict[str, tf.Tensor]:
-            # Without a division, which has no kernel of 8 bits.  Scaled first, no value of a channel needs rounding.
+            # No division: it has no 8-bit kernel.  Scaling first needs no rounding of channel values.
             mean, std = self._pixel_statistics()
             outputs = detector(images * (1.0 / std) - mean / std, training=False)
             structure.append(outputs)
@@ -177,9 +177,9 @@ class ServingModule(tf.Module):
             detector.portable, detector.nms_graph = before
 
     def _detect_function(self, python_function: Callable[..., Detections | RawDetections]) -> Any:
-        """Returns a function of `_detect`'s arguments that is traced once.
+        """Returns a function of the arguments of `_detect` that is traced once.
 
-        Without an input signature, saving would trace it again for the names of its arguments.
+        Without an input signature, saving would trace it again for its argument names.
         """
         pair = tf.TensorSpec([self._batch_size, 2], tf.float32)
         specs = [self._fitted_spec(tf.float32, name=_INPUTS), ImageInfo(pair, pair)]
@@ -201,7 +201,7 @@ class ServingModule(tf.Module):
         return outputs | {name: _zero_invalid(valid, outputs[name]) for name in emptied} | {VALID: valid}
 
     def _serve_examples(self, examples: tf.Tensor) -> dict[str, tf.Tensor]:
-        # An example without an image gets the outputs of an image that does not decode.
+        # An example without an image has the outputs of an undecodable image.
         spec = {ENCODED: tf.io.FixedLenFeature([], tf.string, default_value="")}
         images = tf.io.parse_example(examples, spec)[ENCODED]
         return self._serve_encoded(tf.ensure_shape(images, [self._batch_size]))
@@ -258,7 +258,7 @@ class ServingModule(tf.Module):
         return outputs
 
     def _masks(self, detections: Detections, sizes: tf.Tensor) -> tf.Tensor:
-        """Returns the masks in the form of `mask_output`, see `schemas.serving`."""
+        """Returns the masks in the format of `mask_output`, as defined in `schemas.serving`."""
         if self._detector.mask_output == "crops":
             return detections.masks
         boxes = detections.boxes * tf.concat([sizes, sizes], axis=1)[:, tf.newaxis]
@@ -269,11 +269,11 @@ class ServingModule(tf.Module):
 
 
 def keep_classes(detections: Detections, kept: Sequence[bool]) -> Detections:
-    """Leaves out the detections of some classes; the others move up in their order.
+    """Drops the detections of some classes and moves up the others in order.
 
     Args:
         detections: detections of a batch, best first.
-        kept: for each class, whether its detections stay.
+        kept: for each class, whether to keep its detections.
 
     Returns:
         Detections of the same shapes, padded with zeros.
@@ -285,7 +285,7 @@ def keep_classes(detections: Detections, kept: Sequence[bool]) -> Detections:
 
 
 def calibrate(detections: Detections, curves: Sequence[ScoreCurve]) -> Detections:
-    """Applies score curves and sorts the detections again; those of equal scores stay in their order.
+    """Applies score curves and sorts the detections again; ties keep their order.
 
     Args:
         detections: detections of a batch.
@@ -303,7 +303,7 @@ def calibrate(detections: Detections, curves: Sequence[ScoreCurve]) -> Detection
     calibrated = tf.sigmoid(slopes * logits + offsets)
     count = scores.shape[1]
     filled = tf.range(count) < detections.num[:, tf.newaxis]
-    _, order = tf.math.top_k(tf.where(filled, calibrated, -1.0), k=count)  # of equal values the first comes first
+    _, order = tf.math.top_k(tf.where(filled, calibrated, -1.0), k=count)  # stable
     return _reordered(detections._replace(scores=calibrated), order, detections.num)
 
 
@@ -326,7 +326,7 @@ def _reordered(detections: Detections, order: tf.Tensor, num: tf.Tensor) -> Dete
 
 
 def _rle(crops: tf.Tensor, boxes: tf.Tensor, num: tf.Tensor, sizes: tf.Tensor) -> tf.Tensor:
-    """Returns the masks [B, N] of boxes in pixels as RLE, image by image, each in its own size."""
+    """Returns the masks [B, N] of boxes in pixels as RLE, each in the size of its image."""
     slots = crops.shape[1]
 
     def encode(image: tuple[tf.Tensor, ...]) -> tf.Tensor:

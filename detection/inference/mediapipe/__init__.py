@@ -1,1 +1,1 @@
-"""Metadata that MediaPipe Tasks reads in a LiteRT file: written, read and described without TensorFlow."""
+"""MediaPipe Tasks' metadata in LiteRT files: written, read and described without TensorFlow."""

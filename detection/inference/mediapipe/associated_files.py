@@ -1,4 +1,4 @@
-"""Files inside a LiteRT file: a zip archive appended to it, with the labels and the score calibration."""
+"""Files inside a LiteRT file: an appended zip archive with the labels and the score calibration."""
 
 import io
 import re
@@ -13,7 +13,7 @@ from detection.inference.mediapipe.metadata import ScoreCurve
 LABELS_FILE = "labels.txt"
 CALIBRATION_FILE = "score_calibration.txt"
 
-# Errors of `zipfile` for bytes that are no archive, or one with features that it lacks.
+# Exceptions of `zipfile` for bytes that are not an archive, or use unsupported features.
 _ZIP_ERRORS = (
     zipfile.BadZipFile,
     EOFError,
@@ -24,16 +24,16 @@ _ZIP_ERRORS = (
     ValueError,
     struct.error,
 )
-_TIME = (1980, 1, 1, 0, 0, 0)  # equal files have equal bytes
+_TIME = (1980, 1, 1, 0, 0, 0)  # constant, so that equal files have equal bytes
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
 class AssociatedFileError(Exception):
-    """A file that is missing or not what it should be; the message is the reason."""
+    """A file that is missing or invalid; the message is the reason."""
 
 
 def append_files(model: bytes, files: Mapping[str, bytes]) -> bytes:
-    """Appends files to a model without any.
+    """Appends files to a model without appended files.
 
     Args:
         model: flatbuffer of the model.
@@ -48,7 +48,7 @@ def append_files(model: bytes, files: Mapping[str, bytes]) -> bytes:
 
 
 def without_files(content: bytes) -> bytes:
-    """Returns a model without the files that are appended to it."""
+    """Removes the appended files from a model."""
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             return content[: min((file.header_offset for file in archive.infolist()), default=archive.start_dir)]
@@ -57,10 +57,10 @@ def without_files(content: bytes) -> bytes:
 
 
 def read_file(content: bytes, name: str) -> bytes:
-    """Reads a file that is appended to a model of unknown origin.
+    """Reads a file that is appended to an untrusted model.
 
     Raises:
-        AssociatedFileError: there is none, it is damaged, or it is compressed.
+        AssociatedFileError: the file is missing, damaged or compressed.
     """
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
@@ -69,7 +69,7 @@ def read_file(content: bytes, name: str) -> bytes:
                 raise AssociatedFileError(f"{name!r} is {names.count(name)} times in the archive at its end")
             info = archive.getinfo(name)
             if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1:
-                raise AssociatedFileError(f"{name!r} is compressed or encrypted, which MediaPipe refuses")
+                raise AssociatedFileError(f"{name!r} is compressed or encrypted, which MediaPipe does not support")
             if info.file_size != info.compress_size:
                 raise AssociatedFileError(f"{name!r} has two sizes in the archive at its end")
             return archive.read(info)
@@ -81,7 +81,7 @@ def labels_text(labels: Sequence[str]) -> bytes:
     """Returns the content of a label file.
 
     Args:
-        labels: names that `require_labels` accepts.
+        labels: names accepted by `require_labels`.
     """
     return "".join(f"{label}\n" for label in labels).encode()
 
@@ -90,7 +90,7 @@ def parse_labels(content: bytes) -> tuple[str, ...]:
     """Reads a label file as MediaPipe does.
 
     Raises:
-        AssociatedFileError: no line, an empty one, or not UTF-8.
+        AssociatedFileError: no lines, an empty line, or not UTF-8.
     """
     labels = tuple(line.removesuffix("\r") for line in _lines(content))
     if not labels:
@@ -101,7 +101,7 @@ def parse_labels(content: bytes) -> tuple[str, ...]:
 
 
 def calibration_text(curves: Sequence[ScoreCurve | None]) -> bytes:
-    """Returns the content of a score calibration file: numbers that float32 reads back exactly."""
+    """Returns the content of a score calibration file; float32 reads the numbers back exactly."""
     lines = (",".join(str(np.float32(number)) for number in curve or () if number is not None) for curve in curves)
     return "".join(f"{line}\n" for line in lines).encode()
 
@@ -110,11 +110,11 @@ def parse_calibration(content: bytes, classes: int) -> tuple[ScoreCurve | None, 
     """Reads a score calibration file.
 
     Args:
-        content: of the file.
+        content: content of the file.
         classes: number of classes.
 
     Raises:
-        AssociatedFileError: another number of lines, or a line that is no curve.
+        AssociatedFileError: another number of lines, or a line that is not a curve.
     """
     lines = _lines(content)
     if len(lines) != classes:

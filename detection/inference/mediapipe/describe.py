@@ -1,4 +1,4 @@
-"""Describes a LiteRT file with MediaPipe's metadata in words."""
+"""Describes a LiteRT file with MediaPipe's metadata as text."""
 
 from collections.abc import Sequence
 
@@ -7,22 +7,22 @@ from detection.inference.mediapipe.metadata import DetectorMetadata, ScoreCalibr
 from detection.inference.mediapipe.reader import read_detector_file
 from schemas.quoting import LENGTH, one_line
 
-_SHOWN = 10  # labels
+_SHOWN = 10  # max labels
 _COLUMN = 13  # characters
 
 
 def describe(content: bytes, where: str) -> str:
-    """Describes a file, after the checks of `read_detector_file`.
+    """Describes a file that passes the checks of `read_detector_file`.
 
     Args:
-        content: of the file.
+        content: content of the file.
         where: name of the file.
 
     Returns:
-        A line per fact, without control characters.
+        One line per property, without control characters.
 
     Raises:
-        DataError: see `read_detector_file`.
+        DataError: the file is invalid; see `read_detector_file`.
     """
     model, names, metadata = read_detector_file(content, where)
     (image,) = model.inputs
@@ -46,7 +46,7 @@ def _kind(metadata: DetectorMetadata, custom_ops: Sequence[str]) -> str:
         kind += f"raw boxes and scores of {len(metadata.anchors_yxhw)} anchors, which MediaPipe decodes and suppresses"
     else:
         kind += "non-maximum suppression in the file"
-    return kind + (f"; custom ops: {', '.join(custom_ops)}" if custom_ops else "; built-in ops alone")
+    return kind + (f"; custom ops: {', '.join(custom_ops)}" if custom_ops else "; only built-in ops")
 
 
 def _type(tensor: Tensor) -> str:
@@ -57,7 +57,7 @@ def _values(normalization: tuple[float, float] | None) -> str:
     if normalization is None:
         return "0 to 255"
     mean, std = normalization
-    return "0 to 255, which the model normalizes" if (mean, std) == (0, 1) else f"(pixel - {mean:g}) / {std:g}"
+    return "0 to 255, normalized by the model" if (mean, std) == (0, 1) else f"(pixel - {mean:g}) / {std:g}"
 
 
 def _labels(labels: Sequence[str]) -> str:

@@ -1,6 +1,6 @@
-"""Flatbuffers by tables that are data: the fields of a table with their types, in the order of the schema.
+"""Flatbuffers from schemas that are data: the fields of each table with their types, in the order of the schema.
 
-A table is a dictionary of values by field name; a field that is None is absent.
+A table is a dictionary of values by field name; None is an absent field.
 
 | type | value |
 |---|---|
@@ -8,9 +8,9 @@ A table is a dictionary of values by field name; a field that is None is absent.
 | `string` | str |
 | `TABLE` | dictionary |
 | `UNION` | (name of the member, dictionary); takes two slots |
-| `[ubyte]` | bytes, aligned to 16 as data of tensors is; read: a view |
+| `[ubyte]` | bytes, aligned to 16 like tensor data; read: a view |
 | `[TYPE]` | list of values |
-| `raw` | as it stands in the flatbuffer: `Placed` to write, position to read |
+| `raw` | a reference: `Placed` to write, position to read |
 
 Source of the format: https://flatbuffers.dev/internals.
 """
@@ -23,19 +23,19 @@ import flatbuffers
 
 RAW = "raw"
 _SCALARS = {"bool": "?", "byte": "b", "ubyte": "B", "int": "i", "uint": "I", "float": "f"}
-_ABSENT = {"bool": False, "float": 0.0}  # of other scalars 0
+_ABSENT = {"bool": False, "float": 0.0}  # other scalars: 0
 _BYTES = "[ubyte]"
 _BYTES_ALIGNMENT = 16
 _IDENTIFIER = slice(4, 8)
-_SIZE = 4  # bytes of an offset, and of a vector's length
+_SIZE = 4  # bytes of an offset, and of the length of a vector
 _OVERHEAD = 1 << 16
-_MOST = 3_000_000  # fields and elements: the 442,000 anchors of the largest EfficientDet are 2,210,000
+_MOST = 3_000_000  # fields and elements; the 442,000 anchors of the largest EfficientDet take 2,210,000
 
 Table = dict[str, Any]
 
 
 class FlatbufferError(Exception):
-    """Bytes that are not the flatbuffer they should be; the message is the reason."""
+    """Bytes that are not the expected flatbuffer; the message is the reason."""
 
 
 class Schema(NamedTuple):
@@ -44,7 +44,7 @@ class Schema(NamedTuple):
     root: name of the root table.
     identifier: four bytes after the root's offset.
     tables: {table: {field: type}}; types in the order of the schema.
-    unions: {union: members}; a member's number is its place, from 1 on.
+    unions: {union: members}; a member's number is its position, from 1.
     """
 
     root: str
@@ -53,7 +53,7 @@ class Schema(NamedTuple):
     unions: Mapping[str, Sequence[str]] = {}
 
     def slots(self, table: str) -> Iterator[tuple[int, str, str]]:
-        """Yields (slot, field, type); of a union the slot of its type, before that of its value."""
+        """Yields (slot, field, type); for a union, the slot of its type, which precedes that of its value."""
         slot = 0
         for field, kind in self.tables[table].items():
             yield slot, field, kind
@@ -65,7 +65,7 @@ class Schema(NamedTuple):
 
 
 class Placed(NamedTuple):
-    """An object that is in the builder already; `offset` as the builder's own methods return it."""
+    """An object that the builder already has; `offset` as returned by the builder's methods."""
 
     offset: int
 
@@ -78,16 +78,16 @@ def encode(schema: Schema, values: Mapping[str, Any]) -> bytes:
 
 
 def add_table(builder: flatbuffers.Builder, schema: Schema, name: str, values: Mapping[str, Any]) -> int:
-    """Adds a table, after all that it refers to.
+    """Adds a table, after all objects that it refers to.
 
     Args:
-        builder: not within another object.
-        schema: names and types.
-        name: of the table.
-        values: by field.
+        builder: builder outside of any object.
+        schema: schema of the flatbuffer.
+        name: name of the table.
+        values: values by field.
 
     Returns:
-        Its offset.
+        Offset of the table.
     """
     if unknown := values.keys() - schema.tables[name].keys():
         raise ValueError(f"{name} has no fields {unknown}")
@@ -122,7 +122,7 @@ _PREPEND = {
 
 
 def _add(builder: flatbuffers.Builder, schema: Schema, kind: str, value: Any) -> int:
-    """Adds what a table refers to; returns its offset."""
+    """Adds an object that a table refers to; returns its offset."""
     if isinstance(value, Placed):
         return value.offset
     if kind == "string":
@@ -144,7 +144,7 @@ def _add(builder: flatbuffers.Builder, schema: Schema, kind: str, value: Any) ->
 
 
 def add_bytes(builder: flatbuffers.Builder, content: bytes) -> int:
-    """Adds a vector of bytes, aligned to 16; returns its offset, that of its length."""
+    """Adds a vector of bytes, aligned to 16; returns the offset of its length."""
     return _add_vector(builder, content, size=1, alignment=_BYTES_ALIGNMENT)
 
 
@@ -156,31 +156,31 @@ def _add_vector(builder: flatbuffers.Builder, content: bytes, *, size: int, alig
 
 
 class Reader:
-    """Reads a flatbuffer of unknown origin: each position is checked, and work and memory have a limit.
+    """Reads an untrusted flatbuffer: checks each position and limits work and memory.
 
     Args:
         content: flatbuffer, from its first byte on.
-        schema: names and types.
+        schema: schema of the flatbuffer.
 
     Raises:
-        FlatbufferError: in all methods, too: the identifier is another one, or an offset points outside.
+        FlatbufferError: also in all methods: the identifier differs, or an offset points outside.
     """
 
     def __init__(self, content: bytes | memoryview, schema: Schema) -> None:
         self._content = memoryview(content)
         self._schema = schema
-        # Vectors may share elements, so that small content could expand to any size.
+        # Vectors may share elements, so that a small file could expand to any size.
         self._left = min(4 * len(content) + _OVERHEAD, _MOST)
         identifier = bytes(self._content[_IDENTIFIER])
         if identifier != schema.identifier:
             raise FlatbufferError(f"its identifier is {identifier!r}, not {schema.identifier!r}")
 
     def root(self) -> Table:
-        """Reads the root table and all that it refers to."""
+        """Reads the root table and all tables that it refers to."""
         return self.table(self._schema.root, self._target(0))
 
     def table(self, name: str, position: int) -> Table:
-        """Reads a table, at a position read as `raw`, and all that it refers to."""
+        """Reads a table at a position read as `raw`, and all tables that it refers to."""
         found = self._slots(position)
         values: Table = {}
         for slot, field, kind in self._schema.slots(name):
@@ -193,7 +193,7 @@ class Reader:
         return values
 
     def _slots(self, table: int) -> dict[int, int]:
-        """Returns the positions of a table's fields by slot, absent ones left out."""
+        """Returns the positions of a table's present fields by slot."""
         vtable = table - self._number("i", table)
         count = self._number("H", vtable) // 2 - 2
         self._spend(max(count, 1))
@@ -205,7 +205,7 @@ class Reader:
         if number == 0:
             return None
         if number > len(members) or slot + 1 not in found:
-            raise FlatbufferError(f"a union of type {number} has no value, or one of an unknown type")
+            raise FlatbufferError(f"a union of type {number} has no value, or a value of an unknown type")
         return members[number - 1], self.table(members[number - 1], self._target(found[slot + 1]))
 
     def _value(self, kind: str, place: int) -> Any:
@@ -234,7 +234,7 @@ class Reader:
         try:
             return bytes(content).decode()
         except UnicodeDecodeError:
-            raise FlatbufferError("a text is not UTF-8") from None
+            raise FlatbufferError("a string is not UTF-8") from None
 
     def _bytes(self, position: int, size: int) -> memoryview:
         """Returns the content of a vector with elements of `size` bytes."""

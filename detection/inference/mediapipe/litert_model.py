@@ -1,4 +1,4 @@
-"""LiteRT files: their tensors, and adding metadata to them, without TensorFlow."""
+"""Tensors of LiteRT files, and adding metadata to the files, without TensorFlow."""
 
 import dataclasses
 import struct
@@ -22,18 +22,18 @@ from schemas.errors import DataError
 from schemas.quoting import one_line
 
 _TYPES = {0: "float32", 1: "float16", 2: "int32", 3: "uint8", 4: "int64", 6: "bool", 7: "int16", 9: "int8"}
-_ALIGNMENT = 16  # of constant tensors
-_LENGTH = 4  # bytes in front of a vector
+_ALIGNMENT = 16  # bytes, of constant tensors
+_LENGTH = 4  # bytes before a vector
 
 
 class Tensor(NamedTuple):
     """An input or output.
 
-    number: among the tensors of the graph.
-    name: of the tensor.
-    signature_name: in the file's signature; None: it has none.
-    dtype: NumPy's name; of types that detectors have no use for, the number in the schema.
-    shape: of the tensor.
+    number: index among the tensors of the graph.
+    name: name of the tensor.
+    signature_name: name in the file's signature; None: no name.
+    dtype: NumPy's name; for types not used in detectors, the number in the schema.
+    shape: shape of the tensor.
     """
 
     number: int
@@ -48,10 +48,10 @@ class LitertModel:
     """A LiteRT file with one graph.
 
     Attributes:
-        inputs: in the order of the file.
-        outputs: in the order of the file.
-        custom_ops: names of the ops that not every interpreter has.
-        metadata: MediaPipe's metadata; None: there is none.
+        inputs: inputs in the order of the file.
+        outputs: outputs in the order of the file.
+        custom_ops: names of custom ops.
+        metadata: MediaPipe's metadata; None: no metadata.
     """
 
     inputs: tuple[Tensor, ...]
@@ -61,21 +61,21 @@ class LitertModel:
 
 
 def read_model(content: bytes, where: str) -> LitertModel:
-    """Reads a LiteRT file of unknown origin.
+    """Reads an untrusted LiteRT file.
 
     Args:
-        content: of the file.
-        where: name of the file, for messages.
+        content: content of the file.
+        where: name of the file in error messages.
 
     Raises:
-        DataError: not a LiteRT file, a damaged one, or one with several graphs.
+        DataError: not a LiteRT file, a damaged one, or several graphs.
     """
     try:
         model = Reader(content, MODEL).root()
         graphs = model["subgraphs"] or []
         if len(graphs) != 1:
             raise DataError(
-                f"{one_line(where)}: has {len(graphs)} graphs, and MediaPipe runs files with one, without loops. "
+                f"{one_line(where)}: has {len(graphs)} graphs, but MediaPipe runs only files with one, without loops. "
                 "Export the model with --format mediapipe."
             )
         return LitertModel(
@@ -89,7 +89,7 @@ def read_model(content: bytes, where: str) -> LitertModel:
 
 
 def damaged(where: str, reason: object) -> DataError:
-    """Returns the error for a file that is no LiteRT file, or a damaged one."""
+    """Returns the error for a damaged file, or one that is not a LiteRT file."""
     return DataError(
         f"{one_line(where)}: not a LiteRT file, or a damaged one: {reason}. Copy or export the model again."
     )
@@ -106,7 +106,7 @@ def _tensors(model: Table, which: str) -> tuple[Tensor, ...]:
     found = []
     for index in graph[which] or ():
         if not 0 <= index < len(tensors):
-            raise FlatbufferError(f"tensor {index} of its {which} is not one of its {len(tensors)} tensors")
+            raise FlatbufferError(f"tensor {index} of its {which} is outside of its {len(tensors)} tensors")
         tensor = tensors[index]
         dtype = _TYPES.get(tensor["type"], f"type {tensor['type']}")
         found.append(Tensor(index, tensor["name"] or "", names.get(index), dtype, tuple(tensor["shape"] or ())))
@@ -124,20 +124,20 @@ def _metadata(model: Table) -> bytes | None:
 
 
 def with_metadata(content: bytes, metadata: bytes, *, outputs: Sequence[str] | None = None) -> bytes:
-    """Adds metadata to a model, or replaces it; removes the files that are appended to the model.
+    """Adds metadata to a model, or replaces it; removes appended files.
 
-    The graph keeps its bytes.  A flatbuffer's offsets are relative and its objects may lie anywhere, so a new root
-    table with the longer lists of buffers and metadata is put in front of the old one, which no reader reaches any
-    more.  LiteRT's generated classes would unpack and pack the complete model, and move its constants off alignment.
+    The bytes of the graph are unchanged.  Flatbuffer offsets are relative and objects may be anywhere, so a new root
+    table with the longer lists of buffers and metadata is put in front of the old one, which is no longer
+    referenced.  LiteRT's generated classes would unpack and pack the complete model and misalign its constants.
 
     Args:
         content: LiteRT file with one graph.
         metadata: flatbuffer.
-        outputs: all outputs in their new order, by their names in the file's signature or as tensors; None: the
-            order stays.
+        outputs: all outputs in their new order, by signature name or tensor name; None: keep
+            the order.
 
     Raises:
-        DataError: `content` is not such a file.
+        DataError: `content` is not a LiteRT file with one graph.
         ValueError: `outputs` are not the names of all outputs.
     """
     model = bytearray(without_files(content))
@@ -170,7 +170,7 @@ def with_metadata(content: bytes, metadata: bytes, *, outputs: Sequence[str] | N
 
 
 def _indices(outputs: Sequence[Tensor], order: Sequence[str]) -> list[int]:
-    """Returns the outputs' tensors in an order given by names."""
+    """Returns the tensors of the outputs in the order of names."""
     by_name = {tensor.name: tensor.number for tensor in outputs}
     by_name |= {tensor.signature_name: tensor.number for tensor in outputs if tensor.signature_name is not None}
     indices = [by_name.get(name, -1) for name in order]

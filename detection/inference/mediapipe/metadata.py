@@ -1,4 +1,4 @@
-"""What a LiteRT file says about a detector to MediaPipe Tasks."""
+"""Metadata of a detector in a LiteRT file for MediaPipe Tasks."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from schemas.quoting import quoted
 
 ScoreTransformation = Literal["identity", "log", "inverse_logistic"]
 
-# MediaPipe's names of the outputs, by which it finds them.
+# MediaPipe's names of the outputs.
 LOCATION = "location"  # [1, N, 4]: ymin, xmin, ymax, xmax, fractions of the input; raw: box deltas [1, A, 4]
 CATEGORY = "category"  # [1, N]: 0-based lines of the label file
 SCORE = "score"  # [1, N]; raw: logits [1, A, C]
@@ -27,10 +27,10 @@ _IN_NO_LABEL = {"\n": "a line break", "\r": "a carriage return", "\0": "a NUL ch
 class ScoreCurve(NamedTuple):
     """Calibrated score of one class: scale / (1 + exp(-(slope * t(score) + offset))).
 
-    scale: at least 0.
+    scale: scale, at least 0.
     slope: factor of the transformed score.
-    offset: added to it.
-    min_score: scores up to this one become the default score; None: no score does.
+    offset: offset of the transformed score.
+    min_score: scores up to this one become the default score; None: no scores do.
     """
 
     scale: float
@@ -41,12 +41,12 @@ class ScoreCurve(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ScoreCalibration:
-    """Calibration that MediaPipe applies to the scores; finite numbers.
+    """Score calibration applied by MediaPipe; all numbers are finite.
 
     Attributes:
         curves: one per class; None: every score of the class becomes `default_score`.
         transformation: t of the curves: score, log(score), or log(score) - log(1 - score).
-        default_score: see `curves` and `ScoreCurve.min_score`.
+        default_score: score of detections without a calibrated score.
     """
 
     curves: tuple[ScoreCurve | None, ...]
@@ -56,18 +56,18 @@ class ScoreCalibration:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DetectorMetadata:
-    """Metadata of a detector: all that MediaPipe knows about the file beside the types and shapes of its tensors.
+    """Metadata of a detector: all that MediaPipe knows about the file besides types and shapes of its tensors.
 
     Attributes:
-        name: of the model.
-        description: of the model, in words.
+        name: name of the model.
+        description: description of the model.
         labels: name of each class, in the order of the classes; see `require_labels`.
         normalization: (mean, std), for a float32 input: MediaPipe computes (pixel - mean) / std of 0..255 pixels;
             None: the input is uint8.
-        version: of the model; None: not stated.
-        calibration: of the scores; None: they are as the model computes them.  Without `anchors_yxhw` only.
-        anchors_yxhw: float32 [A, 4], (y center, x center, height, width) as fractions of the input, of a model whose
-            outputs are `RAW_OUTPUTS`: MediaPipe decodes and suppresses its boxes.  None: the outputs are
+        version: version of the model; None: not stated.
+        calibration: calibration of the scores; None: scores are not calibrated.  Only without `anchors_yxhw`.
+        anchors_yxhw: float32 [A, 4], (y center, x center, height, width) as fractions of the input, of a model with
+            the outputs `RAW_OUTPUTS`: MediaPipe decodes and suppresses its boxes.  None: the outputs are
             `DETECTION_OUTPUTS`.
     """
 
@@ -86,16 +86,16 @@ class DetectorMetadata:
 
 
 def require_labels(labels: Sequence[str], ids: Sequence[int] | None = None) -> None:
-    """Requires names that MediaPipe's label file, a line per class in UTF-8, can hold and its users can see.
+    """Requires names that MediaPipe's label file (one line per class in UTF-8) supports and that users can see.
 
-    MediaPipe returns the name of a detection's class and not its index, so equal names are one class to its users.
+    MediaPipe returns the name of a detection's class, not its index: equal names are one class to users.
 
     Args:
         labels: names of the classes.
-        ids: category ids for the message; None: the message has the class's index.
+        ids: category ids for the message; None: use class indices.
 
     Raises:
-        DataError: no class, or a name is empty, or has a line break, a NUL or a lone surrogate.
+        DataError: no classes, or a name that is empty or has a line break, a NUL or a lone surrogate.
     """
     if not labels:
         raise DataError(
@@ -112,10 +112,10 @@ def require_labels(labels: Sequence[str], ids: Sequence[int] | None = None) -> N
 
 def _label_issue(label: str) -> str | None:
     if not label:
-        return "is empty, and MediaPipe returns nothing but the name of a detection's class"
+        return "is empty, but MediaPipe returns only the name of a detection's class"
     if any("\ud800" <= character <= "\udfff" for character in label):
-        return "has half of a surrogate pair, which UTF-8 cannot hold"
+        return "has a lone surrogate, which UTF-8 cannot encode"
     for character, name in _IN_NO_LABEL.items():
         if character in label:
-            return f"has {name}, which MediaPipe's label file, a line per class, cannot hold"
+            return f"has {name}, but MediaPipe's label file has one line per class"
     return None

@@ -1,4 +1,4 @@
-"""Tables of MediaPipe's metadata, and those of a LiteRT model that hold it.
+"""Tables of MediaPipe's metadata, and the tables of a LiteRT model that contain it.
 
 Sources: `mediapipe/tasks/metadata/metadata_schema.fbs` (version 1.5.0) and `object_detector_metadata_schema.fbs` of
 MediaPipe; `tflite/converter/schema/schema.fbs` of LiteRT.
@@ -8,9 +8,9 @@ from typing import Any
 
 from detection.inference.mediapipe.flatbuffer_tables import RAW, Schema
 
-PARSER_VERSION = (1, 5, 0)  # of MediaPipe's reader, which refuses files that ask for a newer one
-MIN_PARSER_VERSION = "1.0.0"  # that knows what detectors with suppression in the file need
-MIN_PARSER_VERSION_CUSTOM = "1.5.0"  # that knows custom metadata
+PARSER_VERSION = (1, 5, 0)  # of MediaPipe's reader, which refuses files that require a newer one
+MIN_PARSER_VERSION = "1.0.0"  # supports detectors with suppression in the file
+MIN_PARSER_VERSION_CUSTOM = "1.5.0"  # supports custom metadata
 
 METADATA_NAME = "TFLITE_METADATA"  # of the model's buffer
 DETECTOR_METADATA_NAME = "DETECTOR_METADATA"  # of the custom metadata
@@ -23,7 +23,7 @@ TENSOR_AXIS_SCORE_CALIBRATION = 4
 RGB = 1  # ColorSpaceType
 BOUNDARIES = 1  # BoundingBoxType
 RATIO = 0  # CoordinateType
-BOX_INDEX = [1, 0, 3, 2]  # places of left, top, right and bottom in a box: ours are ymin, xmin, ymax, xmax
+BOX_INDEX = [1, 0, 3, 2]  # indices of left, top, right and bottom in our boxes (ymin, xmin, ymax, xmax)
 
 METADATA = Schema(
     root="ModelMetadata",
@@ -156,7 +156,7 @@ MODEL = Schema(
     },
 )
 
-# The same model as parts that stay where they are when metadata is added.
+# The same model, with parts that are unchanged when metadata is added.
 MODEL_PARTS = Schema(
     root="Model",
     identifier=b"TFL3",

@@ -39,22 +39,22 @@ _OUTPUT_TYPES = ("float32", "uint8")
 
 
 class _MetadataError(Exception):
-    """Metadata that MediaPipe refuses or misunderstands; the message is the reason."""
+    """Invalid metadata; the message is the reason."""
 
 
 class _Output(NamedTuple):
-    """An output of the model, and its table in the metadata."""
+    """An output of the model and its table in the metadata."""
 
     described: Table
     tensor: Tensor
 
 
 class DetectorFile(NamedTuple):
-    """A LiteRT file that MediaPipe's ObjectDetector runs.
+    """A LiteRT file that MediaPipe's ObjectDetector can run.
 
-    model: its tensors.
+    model: tensors of the model.
     output_names: MediaPipe's names of the outputs, in the order of the file.
-    metadata: of the detector.
+    metadata: metadata of the detector.
     """
 
     model: LitertModel
@@ -63,23 +63,23 @@ class DetectorFile(NamedTuple):
 
 
 def read_metadata(content: bytes, where: str) -> DetectorMetadata:
-    """Returns the metadata alone, see `read_detector_file`."""
+    """Returns only the metadata; see `read_detector_file`."""
     return read_detector_file(content, where).metadata
 
 
 def read_detector_file(content: bytes, where: str) -> DetectorFile:
-    """Reads tensors and metadata of a detector from a file of unknown origin.
+    """Reads tensors and metadata of a detector from an untrusted file.
 
-    Checks what MediaPipe's ObjectDetector requires of the file, and what it does not check but needs: names of
-    outputs, without which it crashes or mixes them up, the order of box coordinates, as many labels, calibration
-    lines and anchors as there are classes and boxes.
+    Checks MediaPipe's requirements, and those that it needs but does not check: the names of the outputs, without
+    which it crashes or confuses them, the order of box coordinates, and equal numbers of labels, calibration lines
+    and classes, and of anchors and boxes.
 
     Args:
-        content: of the file.
-        where: name of the file, for messages.
+        content: content of the file.
+        where: name of the file in error messages.
 
     Raises:
-        DataError: not a LiteRT file, no metadata, or metadata that is wrong, incomplete or damaged.
+        DataError: not a LiteRT file, no metadata, or metadata that is invalid, incomplete or damaged.
     """
     model = read_model(content, where)
     if model.metadata is None:
@@ -95,7 +95,7 @@ def _read(model: LitertModel, metadata: bytes, content: bytes) -> DetectorFile:
     _check_version(root["min_parser_version"])
     graphs = root["subgraph_metadata"] or []
     if len(graphs) != 1:
-        raise _MetadataError(f"it describes {len(graphs)} graphs, and the model has 1")
+        raise _MetadataError(f"it describes {len(graphs)} graphs, but the model has 1")
     (graph,) = graphs
     normalization = _normalization(graph["input_tensor_metadata"] or [], model.inputs)
     outputs = _outputs(graph["output_tensor_metadata"] or [], model.outputs)
@@ -142,7 +142,7 @@ def _normalization(described: Sequence[Table], inputs: Sequence[Tensor]) -> tupl
         return None
     options = _unit(entry, "NormalizationOptions")
     if options is None:
-        raise _MetadataError("the input is float32, and its normalization is missing")
+        raise _MetadataError("the input is float32, but its normalization is missing")
     means, stds = options["mean"] or [], options["std"] or []
     if len(means) != len(stds) or len(means) not in (1, 3) or len({*means}) > 1 or len({*stds}) > 1:
         raise _MetadataError(
@@ -166,7 +166,7 @@ def _outputs(described: Sequence[Table], outputs: Sequence[Tensor]) -> dict[str,
         raise _MetadataError(f"the model has {len(outputs)} outputs, of which {len(described)} are described")
     names = [entry["name"] for entry in described]
     if None in names:
-        raise _MetadataError(f"output {names.index(None)} has no name, with which MediaPipe crashes")
+        raise _MetadataError(f"output {names.index(None)} has no name, which crashes MediaPipe")
     if sorted(names) not in (sorted(DETECTION_OUTPUTS), sorted(RAW_OUTPUTS)):
         raise _MetadataError(
             f"the outputs are named {quoted(names)}, not {', '.join(DETECTION_OUTPUTS)}, or {' and '.join(RAW_OUTPUTS)}"
@@ -255,7 +255,7 @@ def _union(table: Table | None, field: str) -> tuple[str, Table] | None:
 
 
 def _unit(entry: Table, name: str) -> Table | None:
-    """Returns the process unit of a type; None: there is none."""
+    """Returns the process unit of a type; None: no such unit."""
     options = [unit["options"] for unit in entry["process_units"] or ()]
     found: list[Table] = [union[1] for union in options if union is not None and union[0] == name]
     if len(found) > 1:
@@ -264,6 +264,6 @@ def _unit(entry: Table, name: str) -> Table | None:
 
 
 def _file(output: _Output, kind: int) -> str | None:
-    """Returns the name of the output's first file of a type, as MediaPipe chooses it; None: there is none."""
+    """Returns the name of the output's first file of a type, as MediaPipe selects it; None: no such file."""
     files = output.described["associated_files"] or ()
     return next((file["name"] for file in files if file["type"] == kind and file["name"] is not None), None)

@@ -42,20 +42,20 @@ _RAW_DESCRIPTIONS = {
 
 
 def add_metadata(model: bytes, metadata: DetectorMetadata, *, outputs: Sequence[str] | None = None) -> bytes:
-    """Adds metadata to a model, or replaces it, such that MediaPipe Tasks' ObjectDetector loads the file.
+    """Adds metadata to a LiteRT file, or replaces it, so that MediaPipe Tasks' ObjectDetector loads the file.
 
     Args:
         model: LiteRT file with one graph, one input [1, H, W, 3], float32 or uint8, and the outputs of
             `metadata.outputs`.
-        metadata: of the detector.
+        metadata: metadata of the detector.
         outputs: names of the outputs in the file's signature, or of their tensors, in the order of
-            `metadata.outputs`; None: the file has this order.
+            `metadata.outputs`; None: the file already has this order.
 
     Returns:
-        The file, with the labels and the score calibration in a zip archive at its end.  The graph is unchanged.
+        The file, with labels and score calibration in an appended zip archive.  The graph is unchanged.
 
     Raises:
-        DataError: a label that a label file cannot hold; or the model and the metadata do not fit each other.
+        DataError: a label that is invalid in a label file, or the model does not match the metadata.
         ValueError: `outputs` are not the names of all outputs.
     """
     require_labels(metadata.labels)

@@ -1,1 +1,1 @@
-"""Training-time augmentation: pure functions on a `Sample`, each a function of its seed alone."""
+"""Training-time augmentation: pure functions of a `Sample` and a seed."""

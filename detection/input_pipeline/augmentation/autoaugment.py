@@ -1,8 +1,8 @@
-"""AutoAugment and RandAugment for detection: policies, and the chain of operations drawn for each image.
+"""AutoAugment and RandAugment for detection: policies, and the chain of operations drawn per image.
 
 Source of the policies, tables of (operation, probability, level): Zoph et al., "Learning Data
 Augmentation Strategies for Object Detection" (arXiv 1906.11172), as used by google/automl and
-tensorflow/tpu.  v0 is the one of the paper's results; v1 to v3 were found in the same search.
+tensorflow/tpu.  v0 gave the paper's results; v1 to v3 were found in the same search.
 """
 
 from collections.abc import Sequence
@@ -31,9 +31,9 @@ class Step(NamedTuple):
     """One operation of a sub-policy.
 
     operation: a key of `autoaugment_operations.OPERATIONS`.
-    probability: how often it acts; operations on single boxes act on each box with a
-        third of it.
-    level: its strength, nominally 0 to 10.
+    probability: probability of the operation; operations on single boxes use a third of it
+        for each box.
+    level: strength, nominally 0 to 10.
     """
 
     operation: str
@@ -41,7 +41,7 @@ class Step(NamedTuple):
     level: float
 
 
-# Sub-policies, of which one is drawn for each image; its steps follow each other.
+# Sub-policies; one is drawn per image, and its steps run in order.
 Policy = tuple[tuple[Step, ...], ...]
 
 
@@ -116,14 +116,14 @@ POLICIES: dict[str, Policy] = {
 
 
 def autoaugment(sample: Sample, *, policy: Policy, seed: tf.Tensor) -> Sample:
-    """Applies one sub-policy, drawn uniformly; each of its steps acts with its own probability.
+    """Applies one sub-policy, drawn uniformly; each of its steps has a separate probability.
 
     Source: Zoph et al., "Learning Data Augmentation Strategies for Object Detection"
-    (arXiv 1906.11172).  Objects that a step moves out of the image are dropped.
+    (arXiv 1906.11172).  Objects that leave the image are dropped.
 
     Args:
-        sample: as decoded: sizes in pixels (translation, cutout) refer to its image.
-        policy: an entry of `autoaugment_policies.POLICIES`, or one like it.
+        sample: decoded sample; sizes in pixels (translation, cutout) refer to its image.
+        policy: a value of `POLICIES`, or another policy.
         seed: int32 [2].
 
     Returns:
@@ -138,15 +138,15 @@ def autoaugment(sample: Sample, *, policy: Policy, seed: tf.Tensor) -> Sample:
 
 
 def randaugment(sample: Sample, *, layers: int = 1, magnitude: float = 15.0, seed: tf.Tensor) -> Sample:
-    """Applies `layers` operations one after the other, each drawn uniformly from ten.
+    """Applies `layers` operations in order, each drawn uniformly from ten.
 
     Source: Cubuk et al., "RandAugment" (arXiv 1909.13719), with the operations and the
     defaults of google/automl EfficientDet.
 
     Args:
-        sample: as decoded.
-        layers: how many operations.
-        magnitude: level of all; the scale nominally ends at 10.
+        sample: decoded sample.
+        layers: number of operations.
+        magnitude: level of all operations; the nominal maximum is 10.
         seed: int32 [2].
 
     Returns:
@@ -160,13 +160,13 @@ def randaugment(sample: Sample, *, layers: int = 1, magnitude: float = 15.0, see
     return sample
 
 
-# Nothing here needs AutoGraph, which would make tracing several times slower.
+# This code does not need AutoGraph, which makes tracing several times slower.
 @tf.autograph.experimental.do_not_convert
 def _one_of(sample: Sample, steps: Sequence[Step | None], choice: tf.Tensor, seed: tf.Tensor) -> Sample:
-    """Runs step number `choice`, where None and steps of probability 0 do nothing.
+    """Runs step number `choice`; None and steps with probability 0 change nothing.
 
-    The graph holds each operation once, however many steps share it, and runs only
-    the chosen one.
+    The graph contains each operation once, even if several steps use it, and runs only the
+    chosen one.
     """
     gate_seed, operation_seed = tf.unstack(tf.random.split(seed, 2))
     names = sorted({step.operation for step in steps if step is not None and step.probability > 0.0})
@@ -179,7 +179,7 @@ def _one_of(sample: Sample, steps: Sequence[Step | None], choice: tf.Tensor, see
 
 
 def _row(step: Step | None, names: Sequence[str]) -> tuple[float, float, float, float]:
-    # Which branch, how often it is taken, and what its operation is told.
+    # Branch, probability of the branch, argument of the operation, probability of the step.
     if step is None or step.operation not in names:
         return 0.0, 0.0, 0.0, 0.0
     operation = OPERATIONS[step.operation]

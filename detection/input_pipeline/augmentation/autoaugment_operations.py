@@ -1,9 +1,8 @@
-"""The operations of AutoAugment for detection, by the names its policies use.
+"""The operations of AutoAugment for detection, by their names in the policies.
 
 Source: google/automl EfficientDet's aug/autoaugment.py, constants included.
-"..._BBox" moves the whole image with its objects, "..._Only_BBoxes" changes the
-content of single boxes and leaves the boxes.  Places that no pixel reaches become
-mid-grey.
+"..._BBox" moves the image with its objects, "..._Only_BBoxes" changes the content of single
+boxes and keeps the boxes.  Areas without source pixels become mid-grey.
 """
 
 from collections.abc import Callable
@@ -30,11 +29,11 @@ from detection.input_pipeline.sample import Sample
 
 
 class Draw(NamedTuple):
-    """The random draw for an operation.
+    """The random draw of an operation.
 
-    argument: float32 scalar, its strength in its own unit (`Operation.argument`).
-    probability: float32 scalar, the step's; operations on single boxes act on each box
-        with a third of it, the others do not look at it.
+    argument: float32 scalar, strength in the operation's unit (`Operation.argument`).
+    probability: float32 scalar, probability of the step; operations on single boxes use a third
+        of it for each box, the others ignore it.
     seed: int32 [2].
     """
 
@@ -47,9 +46,9 @@ class Operation(NamedTuple):
     """One operation.
 
     run: changes a sample.
-    argument: level, nominally 0 to 10, to strength: degrees, pixels, values of 0 to
-        255, bits, fractions or factors.
-    per_box: draws for each box whether it acts.
+    argument: converts the level, nominally 0 to 10, to a strength: degrees, pixels, values of
+        0 to 255, bits, fractions or factors.
+    per_box: the operation is drawn separately for each box.
     """
 
     run: Callable[[Sample, Draw], Sample]
@@ -57,9 +56,9 @@ class Operation(NamedTuple):
     per_box: bool = False
 
 
-# (image, argument, seed) to image.
+# (image, argument, seed) -> image.
 _Recolor = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor]
-# (argument, float32 (height, width)) to the map.
+# (argument, float32 (height, width)) -> affine map.
 _Motion = Callable[[tf.Tensor, tf.Tensor], Affine]
 _ToArgument = Callable[[float], float]
 
@@ -118,7 +117,7 @@ def _recolor_boxes(change: _Recolor, argument: _ToArgument) -> Operation:
 
 def _move_in_boxes(motion: _Motion, argument: _ToArgument) -> Operation:
     def run(sample: Sample, draw: Draw) -> Sample:
-        # One direction for all boxes of an image, as in the original.
+        # All boxes of an image use the same direction, as in the original.
         amount = _either_way(draw)
 
         def moved(content: Content, _seed: tf.Tensor) -> Content:
@@ -144,7 +143,7 @@ def _cut_out_of_box(sample: Sample, draw: Draw) -> Sample:
 
 
 def _either_way(draw: Draw) -> tf.Tensor:
-    # Folded, so that this draw stands apart from those of `change_boxes`.
+    # Folded, so that this draw is independent of the draws in `change_boxes`.
     forth = tf.random.stateless_uniform([], tf.random.fold_in(draw.seed, 1)) < 0.5
     return tf.where(forth, draw.argument, -draw.argument)
 

@@ -1,10 +1,10 @@
 """Colour augmentations: random jitter, and the colour operations of AutoAugment.
 
-The operations map uint8 [H, W, 3] to uint8 [H, W, 3]; pixels keep their places.  Each gives,
-bit for bit, what Pillow's ImageOps or ImageEnhance gives (tested against it), as AutoAugment
-meant them to.  Where the TensorFlow code of AutoAugment departs from Pillow, Pillow is
-followed: `contrast` there blends with the number of pixels / 256, which is white for any
-image of more than 65,280 pixels, not with the mean grey.
+The operations map uint8 [H, W, 3] to uint8 [H, W, 3]; pixels keep their positions.  The results
+equal those of Pillow's ImageOps or ImageEnhance bit for bit (tested against Pillow), as
+AutoAugment intended.  AutoAugment's TensorFlow code differs in `contrast`: it blends with the
+number of pixels / 256, which is white for any image of more than 65,280 pixels, instead of the
+mean grey.
 """
 
 import tensorflow as tf
@@ -13,7 +13,7 @@ from detection.input_pipeline.sample import Sample
 
 
 def autocontrast(image: tf.Tensor) -> tf.Tensor:
-    """Stretches each channel to 0 to 255; a channel of one value stays."""
+    """Stretches each channel to 0 to 255; constant channels do not change."""
     low, high = (tf.cast(reduce(image, axis=[0, 1]), tf.float64) for reduce in (tf.reduce_min, tf.reduce_max))
     scale = 255.0 / tf.maximum(high - low, 1.0)
     values = tf.range(256, dtype=tf.float64)[tf.newaxis]
@@ -22,7 +22,7 @@ def autocontrast(image: tf.Tensor) -> tf.Tensor:
 
 
 def equalize(image: tf.Tensor) -> tf.Tensor:
-    """Spreads each channel's values evenly; a channel that fills no 255 steps stays."""
+    """Equalizes each channel's histogram; channels with too few values do not change."""
     histogram = tf.math.bincount(_channel_values(image), minlength=768, maxlength=768)
     histogram = tf.reshape(histogram, [3, 256])
     last = tf.reduce_max(tf.cast(image, tf.int32), axis=[0, 1])
@@ -35,14 +35,14 @@ def equalize(image: tf.Tensor) -> tf.Tensor:
 
 
 def posterize(image: tf.Tensor, bits: tf.Tensor) -> tf.Tensor:
-    """Keeps the `bits` highest bits of every value; 0 acts as 1, as in the original."""
+    """Keeps the `bits` highest bits of every value; 0 means 1, as in the original."""
     dropped = 8 - tf.clip_by_value(tf.cast(bits, tf.int32), 1, 8)
     mask = 256 - tf.bitwise.left_shift(1, dropped)
     return tf.bitwise.bitwise_and(image, tf.cast(mask, tf.uint8))
 
 
 def solarize(image: tf.Tensor, threshold: tf.Tensor) -> tf.Tensor:
-    """Inverts the values at or above `threshold`; above 255 nothing is."""
+    """Inverts the values at or above `threshold`; none if it is above 255."""
     return tf.where(tf.cast(image, tf.int32) < tf.cast(threshold, tf.int32), image, 255 - image)
 
 
@@ -54,12 +54,12 @@ def solarize_add(image: tf.Tensor, addition: tf.Tensor) -> tf.Tensor:
 
 
 def color(image: tf.Tensor, factor: tf.Tensor) -> tf.Tensor:
-    """0 gives grey, 1 the image, more makes it gaudy."""
+    """Changes the saturation: 0 is grey, 1 the image, larger factors more saturated."""
     return _blend(_gray(image), image, factor)
 
 
 def contrast(image: tf.Tensor, factor: tf.Tensor) -> tf.Tensor:
-    """0 gives the image's mean grey everywhere, 1 the image."""
+    """Changes the contrast: 0 is the image's mean grey, 1 the image."""
     gray = _gray(image)
     count = tf.size(gray, out_type=tf.int64)
     rounded_mean = (2 * tf.reduce_sum(tf.cast(gray, tf.int64)) + count) // (2 * count)
@@ -67,12 +67,12 @@ def contrast(image: tf.Tensor, factor: tf.Tensor) -> tf.Tensor:
 
 
 def brightness(image: tf.Tensor, factor: tf.Tensor) -> tf.Tensor:
-    """0 gives black, 1 the image."""
+    """Changes the brightness: 0 is black, 1 the image."""
     return _blend(tf.constant(0), image, factor)
 
 
 def sharpness(image: tf.Tensor, factor: tf.Tensor) -> tf.Tensor:
-    """0 gives the image smoothed with [[1, 1, 1], [1, 5, 1], [1, 1, 1]] / 13, 1 the image; its border stays."""
+    """Sharpens: 0 is the image smoothed with [[1, 1, 1], [1, 5, 1], [1, 1, 1]] / 13, 1 the image; keeps the border."""
     values = tf.cast(image, tf.int32)
     padded = tf.pad(values, [[1, 1], [1, 1], [0, 0]], mode="SYMMETRIC")
     rows = padded[:-2] + padded[1:-1] + padded[2:]
@@ -87,7 +87,7 @@ def sharpness(image: tf.Tensor, factor: tf.Tensor) -> tf.Tensor:
 
 def _gray(image: tf.Tensor) -> tf.Tensor:
     # ITU-R 601-2 luma in 16-bit fixed point, Pillow's convert("L"): float32 [H, W, 1].
-    # Every value is a whole number below 2^24, so float32, which is faster, is exact.
+    # All values are integers below 2^24, so float32, which is faster, is exact.
     weighted = tf.linalg.matvec(tf.cast(image, tf.float32), tf.constant([19595.0, 38470.0, 7471.0]))
     return tf.floor((weighted[..., tf.newaxis] + 32768.0) / 65536.0)
 
@@ -99,7 +99,7 @@ def _blend(degenerate: tf.Tensor, image: tf.Tensor, factor: tf.Tensor) -> tf.Ten
 
 
 def _channel_values(image: tf.Tensor) -> tf.Tensor:
-    # int32 [H, W, 3]: the three channels' values in ranges of their own.
+    # int32 [H, W, 3]: a separate range of values for each channel.
     return tf.cast(image, tf.int32) + tf.constant([0, 256, 512])
 
 
@@ -118,7 +118,7 @@ def random_color_jitter(
     gray_probability: float = 0.1,
     seed: tf.Tensor,
 ) -> Sample:
-    """Changes the image's colours; each amount is drawn uniformly from its range, by itself.
+    """Changes the image's colours; each amount is drawn uniformly and independently.
 
     Source: the TF Object Detection API's random_adjust_* and random_rgb_to_gray with
     their defaults, in the order of its random_distort_color: brightness, saturation,
@@ -127,11 +127,11 @@ def random_color_jitter(
 
     Args:
         sample: only its image changes.
-        brightness: largest amount, as a part of 255, that is added or taken; 0 for none.
-        contrast: range of the factor on the distance to each channel's mean; (1, 1) for none.
-        saturation: range of the factor on the saturation (HSV); (1, 1) for none.
-        hue: largest turn, as a part of the colour circle, 0 to 0.5; 0 for none.
-        gray_probability: how often the colours are taken away; 0 for never.
+        brightness: max change, as a fraction of 255; 0: none.
+        contrast: range of the factor on the distance to each channel's mean; (1, 1): none.
+        saturation: range of the factor on the saturation (HSV); (1, 1): none.
+        hue: max rotation, as a fraction of the colour circle, 0 to 0.5; 0: none.
+        gray_probability: probability of a greyscale image; 0: never.
         seed: int32 [2].
 
     Returns:

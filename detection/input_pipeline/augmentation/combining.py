@@ -8,15 +8,15 @@ from detection.input_pipeline.sample import Sample, join
 def mosaic(
     *samples: Sample, image_size: tuple[int, int] = (680, 680), min_share: float = 0.25, seed: tf.Tensor
 ) -> Sample:
-    """Puts four images into the quarters around a random point; each fills its own, whatever its aspect.
+    """Puts four images into the quarters around a random point, each resized to fill its quarter.
 
-    Source: google/automl EfficientDet's `aug/mosaic.py` and its constants; there, nothing
-    calls it, and rows and columns are mixed up.
+    Source: google/automl EfficientDet's `aug/mosaic.py`, with its constants; its code is unused, and
+    confuses rows and columns.
 
     Args:
-        *samples: four: upper left, upper right, lower left, lower right.
+        *samples: four samples: upper left, upper right, lower left, lower right.
         image_size: (height, width) of the result in pixels.
-        min_share: least part of height and width that an image gets, above 0 up to 0.5.
+        min_share: min fraction of height and width per image, 0 < min_share <= 0.5.
         seed: int32 [2].
     """
     size = tf.constant(image_size, tf.float32)
@@ -33,7 +33,7 @@ def mosaic(
 
 
 def _placed(sample: Sample, corner: tf.Tensor, size: tf.Tensor, image_size: tuple[int, int]) -> Sample:
-    """The image alone stretched to `size`; its objects where they are in an image of `image_size` pixels."""
+    """Resizes the image to `size`; its objects move to their positions in an image of `image_size` pixels."""
     pixels = tf.cast(size, tf.int32)
     whole = tf.constant(image_size, tf.float32)
     image = tf.round(tf.image.resize(sample.image, pixels))
@@ -55,10 +55,10 @@ def _placed(sample: Sample, corner: tf.Tensor, size: tf.Tensor, image_size: tupl
 
 
 def mixup(first: Sample, second: Sample, *, alpha: float = 1.5, seed: tf.Tensor) -> Sample:
-    """Adds up two images, weighted r and 1 - r; the objects of both count.
+    """Blends two images with the weights r and 1 - r; keeps the objects of both.
 
-    r follows the beta distribution (alpha, alpha).  The images keep their size and lie
-    at the upper left corner; where there is only one, black stands for the other.
+    r follows the beta distribution (alpha, alpha).  The images keep their size and are aligned at
+    the upper left corner; the smaller one is padded with black.
 
     Source: Zhang et al., "Bag of Freebies for Training Object Detection Neural
     Networks", 2019, which found alpha 1.5 best.
@@ -66,7 +66,7 @@ def mixup(first: Sample, second: Sample, *, alpha: float = 1.5, seed: tf.Tensor)
     Args:
         first: image and objects.
         second: image and objects.
-        alpha: above 0; the larger, the more often r is near one half.
+        alpha: > 0; the larger, the closer r is to one half.
         seed: int32 [2].
     """
     gammas = tf.random.stateless_gamma([2], seed, alpha)
@@ -78,7 +78,7 @@ def mixup(first: Sample, second: Sample, *, alpha: float = 1.5, seed: tf.Tensor)
 
 
 def _on_canvas(sample: Sample, height: tf.Tensor, width: tf.Tensor) -> Sample:
-    """The sample at the upper left of a black image of that size."""
+    """Pads a sample with black at the bottom and the right to a size."""
     size = tf.cast(tf.shape(sample.image)[:2], tf.float32)
     fractions = size / tf.cast(tf.stack([height, width]), tf.float32)
     wider = sample._replace(

@@ -1,8 +1,7 @@
-"""Moving an image's content: affine maps of the whole image, and changes within single boxes.
+"""Moving an image's content: affine maps of the image, and changes within single boxes.
 
-An affine map, in continuous pixel coordinates (y, x) with pixel i covering [i, i + 1],
-moves image, boxes, masks and keypoints; pixels and masks are read at the nearest source
-pixel's centre.
+An affine map, in continuous pixel coordinates (y, x) with pixel i covering [i, i + 1], moves
+image, boxes, masks and keypoints; pixels and masks take the value of the nearest source pixel.
 """
 
 import math
@@ -13,12 +12,12 @@ import tensorflow as tf
 
 from detection.input_pipeline.sample import Sample, inside, keep_labelled, select
 
-# What fills the places that no source pixel reaches; mid-grey, as in AutoAugment.
+# Fills areas without source pixels; mid-grey, as in AutoAugment.
 FILL = 128
 
 
 class Content(NamedTuple):
-    """Content of a whole image, or of a part of it: everything that moves with the pixels.
+    """Content of an image, or of a part of it: everything that moves with the pixels.
 
     image: uint8 [H, W, 3].
     masks: uint8 [N, H, W], or None.
@@ -30,15 +29,15 @@ class Content(NamedTuple):
     keypoints: tf.Tensor | None
 
 
-# Content of one box and int32 [2] seed to new content of the same size.
+# Maps the content of a box and a seed, int32 [2], to new content of the same size.
 Change = Callable[[Content, tf.Tensor], Content]
 
 
 class Affine(NamedTuple):
     """An affine map of points, in pixels: new y = yy * y + yx * x + y0, new x = xy * y + xx * x + x0.
 
-    All are float32 scalars or numbers, yy * xx - yx * xy is not 0.  (Single numbers, not
-    a matrix: slicing one is most of the graph otherwise.)
+    All are float32 scalars or numbers; yy * xx - yx * xy is not 0.  (Separate numbers, because
+    slicing a matrix would take most of the graph.)
     """
 
     yy: tf.Tensor | float = 1.0
@@ -50,11 +49,11 @@ class Affine(NamedTuple):
 
 
 def rotation(degrees: tf.Tensor, extent: tf.Tensor) -> Affine:
-    """A turn about the middle of `extent`, float32 (height, width); anticlockwise as one sees it."""
+    """Rotates about the centre of `extent`, float32 (height, width), anticlockwise as displayed."""
     radians = degrees * (math.pi / 180.0)
     cosine, sine = tf.cos(radians), tf.sin(radians)
     y, x = tf.unstack(extent / 2.0)
-    # y points down: what goes to the right goes up, to smaller y.
+    # y points down: points to the right move up, to smaller y.
     return Affine(cosine, -sine, y - cosine * y + sine * x, sine, cosine, x - sine * y - cosine * x)
 
 
@@ -81,17 +80,16 @@ def translation_y(pixels: tf.Tensor) -> Affine:
 def warp(sample: Sample, affine: Affine) -> Sample:
     """Moves a sample's content and boxes.
 
-    A box becomes the upright box around its moved corners, cut at the image's border.
-    AutoAugment's code keeps an object that has left the image, as a strip of a
-    twentieth of the image at the border it crossed: a box around nothing of the
-    object.  Here such objects are dropped, like those that a crop leaves out.
+    A box becomes the bounding box of its moved corners, clipped to the image.  AutoAugment's code
+    keeps objects that have left the image, as a strip of a twentieth of the image at the border.
+    Here such objects are dropped, as in crops.
 
     Args:
-        sample: image, normalised boxes and what else there is.
-        affine: in pixels of the image.
+        sample: image, normalised boxes and optional fields.
+        affine: affine map in pixels of the image.
 
     Returns:
-        A sample of the same image size; the objects left keep their order.
+        A sample of the same image size; the remaining objects keep their order.
     """
     content = warp_content(Content(sample.image, sample.masks, sample.keypoints), affine)
     corners = tf.reshape(tf.gather(sample.boxes_yxyx, [0, 1, 0, 3, 2, 1, 2, 3], axis=-1), [-1, 4, 2])
@@ -104,8 +102,8 @@ def warp(sample: Sample, affine: Affine) -> Sample:
 def warp_content(content: Content, affine: Affine) -> Content:
     """Moves pixels, masks and keypoints.
 
-    Bare places become mid-grey in the image and 0 in the masks.  Keypoints that
-    leave the image become unlabelled: (0, 0, 0).
+    Areas without source become mid-grey in the image and 0 in the masks.  Keypoints that leave the
+    image become unlabelled: (0, 0, 0).
     """
     transform = _pixel_transform(affine)
     image = _warp_pixels(content.image[tf.newaxis], transform, fill=FILL)[0]
@@ -120,12 +118,12 @@ def warp_content(content: Content, affine: Affine) -> Content:
 
 
 def image_extent(image: tf.Tensor) -> tf.Tensor:
-    """Height and width of [H, W, C] in pixels: float32 [2]."""
+    """Returns the height and width of [H, W, C] in pixels: float32 [2]."""
     return tf.cast(tf.shape(image)[:2], tf.float32)
 
 
 def _pixel_transform(affine: Affine) -> tf.Tensor:
-    """Computes the inverse map for the op below: from a new pixel's index (x, y) to the old one's."""
+    """Computes the inverse map for the op below: from the index (x, y) of a new pixel to that of its source."""
     determinant = affine.yy * affine.xx - affine.yx * affine.xy
     yy, yx = affine.xx / determinant, -affine.yx / determinant
     xy, xx = -affine.xy / determinant, affine.yy / determinant
@@ -153,7 +151,7 @@ def _moved_points(points: tf.Tensor, affine: Affine, extent: tf.Tensor) -> tf.Te
 
 
 def pixel_box(box_yxyx: tf.Tensor, image: tf.Tensor) -> tf.Tensor:
-    """The pixels that a normalised box touches, at least one.
+    """Returns the pixels that a normalised box touches, at least one.
 
     Args:
         box_yxyx: float32 [..., 4].
@@ -163,22 +161,22 @@ def pixel_box(box_yxyx: tf.Tensor, image: tf.Tensor) -> tf.Tensor:
         int32 [..., 4]: first row, first column, one past the last row and column.
     """
     size = image_extent(image)
-    # The thousandth of a pixel takes up the rounding of normalised coordinates.
+    # A thousandth of a pixel covers the rounding of normalised coordinates.
     first = tf.minimum(tf.floor(box_yxyx[..., :2] * size + 1e-3), size - 1.0)
     end = tf.clip_by_value(tf.math.ceil(box_yxyx[..., 2:] * size - 1e-3), first + 1.0, size)
     return tf.cast(tf.concat([first, end], axis=-1), tf.int32)
 
 
 def change_boxes(sample: Sample, change: Change, *, probability: tf.Tensor, seed: tf.Tensor) -> Sample:
-    """Changes the content of each box with a probability of its own, one after the other in random order.
+    """Changes the content of random boxes, one after the other in random order.
 
-    The boxes stay.  All masks, and all keypoints that lie in a changed box, follow its
-    pixels, whichever object they belong to.
+    The boxes do not change.  All masks, and all keypoints in a changed box, move with its pixels,
+    even if they belong to other objects.
 
     Args:
-        sample: image, normalised boxes and what else there is.
-        change: gets a box's content with keypoints normalised to the box, those outside
-            unlabelled, and a seed.
+        sample: image, normalised boxes and optional fields.
+        change: maps a box's content and a seed to new content; keypoints are normalised to the
+            box, and unlabelled outside of it.
         probability: float32 scalar, per box.
         seed: int32 [2].
 
@@ -188,7 +186,7 @@ def change_boxes(sample: Sample, change: Change, *, probability: tf.Tensor, seed
     draw_seed, change_seed = tf.unstack(tf.random.split(seed, 2))
     draws = tf.random.stateless_uniform([tf.shape(sample.boxes_yxyx)[0]], draw_seed)
     count = tf.math.count_nonzero(draws < probability, dtype=tf.int32)
-    # The smallest draws are those below the probability; their order is random.
+    # The smallest draws are below the probability; their order is random.
     boxes = pixel_box(tf.gather(sample.boxes_yxyx, tf.argsort(draws)[:count]), sample.image)
 
     def step(number: tf.Tensor, *tensors: tf.Tensor) -> tuple[tf.Tensor, ...]:
@@ -221,7 +219,7 @@ def paste(whole: tf.Tensor, part: tf.Tensor, box: tf.Tensor) -> tf.Tensor:
 
 
 def _parts(whole: tf.Tensor, box: tf.Tensor) -> tuple[tf.Tensor, ...]:
-    # [..., H, W, C]: above the box, its rows, below; of its rows, to its left, the box, to its right.
+    # [..., H, W, C]: above the box, its rows, below; within its rows: left of the box, the box, right of it.
     top, left, bottom, right = tf.unstack(box)
     height, width = tf.shape(whole)[-3], tf.shape(whole)[-2]
     above, rows, below = tf.split(whole, tf.stack([top, bottom - top, height - bottom]), axis=-3)
@@ -250,7 +248,7 @@ def _change_box(content: Content, box: tf.Tensor, change: Callable[[Content], Co
 
 
 def _placed(keypoints: tf.Tensor, scale: tf.Tensor, offset: tf.Tensor) -> tf.Tensor:
-    # Scaled and moved, visibility left as it is.
+    # Scales and moves points, keeps the visibility.
     points, visibility = tf.split(keypoints, [2, 1], axis=-1)
     return tf.concat([points * scale + offset, visibility], axis=-1)
 
@@ -260,7 +258,7 @@ def _tensors(content: Content) -> tuple[tf.Tensor, ...]:
 
 
 def _content(sample: Sample, tensors: tuple[tf.Tensor, ...]) -> Content:
-    # The reverse of `_tensors`; `sample` tells which are there, and their static shapes.
+    # The reverse of `_tensors`; `sample` determines the fields and their static shapes.
     left = list(tensors)
     fields = (sample.image, sample.masks, sample.keypoints)
     return Content(*(None if field is None else tf.ensure_shape(left.pop(0), field.shape) for field in fields))

@@ -1,4 +1,4 @@
-"""Random crops: scale jitter with a window of the input's size, and SSD's crop."""
+"""Random crops: scale jitter with a window of the input's size, and SSD's random crop."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -14,7 +14,7 @@ KeepRule = Literal["overlap", "centre"]
 
 # The TF Object Detection API's seven operations.
 MIN_OVERLAPS = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
-_MIN_SIDE = 1e-3  # pixels of an object in the window
+_MIN_SIDE = 1e-3  # min pixels of an object in the window
 
 
 def random_scale_crop(
@@ -29,15 +29,15 @@ def random_scale_crop(
 ) -> InputSample:
     """Resizes to a random multiple of the input's scale and crops a random window of the input's size.
 
-    Source: google/automl EfficientDet's scale jitter.  For objects see `in_window`.
+    Source: google/automl EfficientDet's scale jitter.  `in_window` moves the objects.
 
     Args:
         sample: image and objects.
         image_size: (height, width) of the input in pixels.
-        resizing: gives the scale of 1; None: fits images into `image_size`.
-        scale_min: smallest multiple.
-        scale_max: largest multiple, >= scale_min.
-        mask_size: side of the mask crops, pixels.
+        resizing: defines the scale of 1; None: fit images into `image_size`.
+        scale_min: min multiple.
+        scale_max: max multiple, >= scale_min.
+        mask_size: side of the mask crops in pixels.
         seed: int32 [2].
 
     Returns:
@@ -66,22 +66,22 @@ def ssd_random_crop(
     keep: KeepRule = "overlap",
     seed: tf.Tensor,
 ) -> Sample:
-    """Cuts out a random window that covers an object well enough.
+    """Crops a random window that covers an object sufficiently.
 
-    One of `min_overlaps` is drawn; the window covers at least that part of at least one
-    object.  After 100 vain attempts the image stays whole.  Objects that are kept are cut
-    at the window's border.
+    Draws one of `min_overlaps`; the window covers at least this fraction of at least one object.
+    After 100 attempts without success, the image is not cropped.  The remaining objects are
+    clipped to the window.
 
-    Source: the TF Object Detection API's `ssd_random_crop` (which leaves 15 % of the
-    images as they are), after Liu et al., "SSD: Single Shot MultiBox Detector", 2016.
+    Source: the TF Object Detection API's `ssd_random_crop` (which does not crop 15 % of the
+    images), after Liu et al., "SSD: Single Shot MultiBox Detector", 2016.
 
     Args:
         sample: image and objects.
-        min_overlaps: parts of an object's area, each 0 to 1.
-        aspect_ratio_range: of the window, width / height.
-        area_range: of the window's area, as parts of the image's.
-        keep: which objects are kept: `overlap`, those of which the part that was drawn
-            lies in the window (the API's rule); `centre`, those whose centre does (SSD's).
+        min_overlaps: fractions of an object's area, each 0 to 1.
+        aspect_ratio_range: range of the window's width / height.
+        area_range: range of the window's area, as a fraction of the image's.
+        keep: rule for keeping objects: `overlap`: the drawn fraction of the object is in the
+            window (the API's rule); `centre`: its centre is (SSD's rule).
         seed: int32 [2].
     """
     choice_seed, window_seed = tf.unstack(tf.random.split(seed, 2))
@@ -110,10 +110,10 @@ def crop(
     Args:
         sample: image and objects.
         begin: int32 [2], (y, x) of the window's first pixel.
-        size: int32 [2], its (height, width).
-        min_overlap: least part of an object's area that is kept by the rule `overlap`;
-            nothing at all never is.
-        keep: see `ssd_random_crop`.
+        size: int32 [2], (height, width) of the window.
+        min_overlap: min fraction of an object's area in the window for the rule `overlap`; objects
+            outside are always dropped.
+        keep: rule for keeping objects, `overlap` or `centre`.
     """
     image_size = tf.cast(tf.shape(sample.image)[:2], tf.float32)
     low, extent = tf.cast(begin, tf.float32) / image_size, tf.cast(size, tf.float32) / image_size
@@ -124,7 +124,7 @@ def crop(
         centre = (boxes[:, :2] + boxes[:, 2:]) / 2.0
         kept = tf.reduce_all((centre > window[:2]) & (centre < window[2:]), axis=-1)
     else:
-        # The smallest overlap may be that of a window that ends where the object does.
+        # The tolerance is for windows that end where the object does.
         kept = tf.math.divide_no_nan(inside, area_yxyx(boxes)) >= min_overlap - 1e-6
     rows, columns = slice(begin[0], begin[0] + size[0]), slice(begin[1], begin[1] + size[1])
     cut = sample._replace(
@@ -136,6 +136,6 @@ def crop(
     if cut.keypoints is not None:
         points = (cut.keypoints[..., :2] - low) / extent
         cut = cut._replace(keypoints=keep_labelled(tf.concat([points, cut.keypoints[..., 2:]], axis=-1)))
-    # Rounding gives a box that only touches the window a sliver of it, in which no pixel lies.
+    # Rounding leaves a sliver, without a pixel, of boxes that only touch the window.
     sides = (tf.minimum(boxes[:, 2:], window[2:]) - tf.maximum(boxes[:, :2], window[:2])) * image_size
     return select(cut, kept & tf.reduce_all(sides > _MIN_SIDE, axis=-1))

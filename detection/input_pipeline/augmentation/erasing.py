@@ -1,4 +1,4 @@
-"""Augmentations that erase pixels: cutout and GridMask.  The ground truth stays as it is.
+"""Augmentations that erase pixels: cutout and GridMask.  The ground truth does not change.
 
 Source of cutout: DeVries and Taylor (arXiv 1708.04552), with AutoAugment's sizes.
 """
@@ -12,11 +12,11 @@ from detection.input_pipeline.sample import Sample
 
 
 def cutout(image: tf.Tensor, half_side: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-    """Greys a square about a random pixel, cut at the image's border.
+    """Greys a square around a random pixel, clipped to the image.
 
     Args:
         image: uint8 [H, W, 3].
-        half_side: half the square's side in pixels, rounded down; scalar.
+        half_side: scalar, half the square's side in pixels, rounded down.
         seed: int32 [2].
 
     Returns:
@@ -29,12 +29,12 @@ def cutout(image: tf.Tensor, half_side: tf.Tensor, seed: tf.Tensor) -> tf.Tensor
 
 
 def box_cutout(image: tf.Tensor, boxes_yxyx: tf.Tensor, fraction: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-    """Greys a rectangle about a random pixel of one box, drawn from all; nothing where there is none.
+    """Greys a rectangle around a random pixel of a random box; does nothing without boxes.
 
     Args:
         image: uint8 [H, W, 3].
         boxes_yxyx: float32 [N, 4], normalised.
-        fraction: the rectangle's sides as parts of the box's; scalar.
+        fraction: scalar, sides of the rectangle as fractions of the box's.
         seed: int32 [2].
 
     Returns:
@@ -53,7 +53,7 @@ def box_cutout(image: tf.Tensor, boxes_yxyx: tf.Tensor, fraction: tf.Tensor, see
 
 
 def _gray_around(image: tf.Tensor, box: tf.Tensor, half_sides: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-    # box: int32 [4], first row, first column, one past the last row and column: where the centre may be.
+    # box: int32 [4], first row, first column, one past the last row and column: the range of the centre.
     extent = tf.cast(box[2:] - box[:2], tf.float32)
     centre = box[:2] + tf.cast(tf.floor(tf.random.stateless_uniform([2], seed) * extent), tf.int32)
     size = tf.shape(image)[:2]
@@ -64,19 +64,18 @@ def _gray_around(image: tf.Tensor, box: tf.Tensor, half_sides: tf.Tensor, seed: 
 
 
 def random_grid_mask(sample: Sample, *, ratio: float = 0.6, rotation: float = 10.0, seed: tf.Tensor) -> Sample:
-    """Blackens the squares of a randomly placed and turned grid.
+    """Blackens the squares of a randomly placed and rotated grid.
 
-    Source: Chen et al., "GridMask Data Augmentation" (arXiv 2001.04086), with
-    google/automl EfficientDet's sizes: the grid's period in pixels is drawn between
-    0.5 * height and 0.3 * width, whichever is smaller to whichever is larger.  The turn
-    is drawn uniformly; there, the 10 degrees are multiplied with a normal draw about
-    -1 (and the probability 0.5 is compared with a normal draw, which makes it 0.69).
+    Source: Chen et al., "GridMask Data Augmentation" (arXiv 2001.04086), with google/automl
+    EfficientDet's sizes: the grid's period in pixels is drawn between 0.5 * height and 0.3 * width
+    (in ascending order).  The rotation is drawn uniformly; google/automl multiplies 10 degrees by a
+    normal draw with mean -1, and compares the probability 0.5 with a normal draw, which makes it 0.69.
 
     Args:
         sample: only its image changes; objects under a square stay in the ground truth.
-        ratio: part of the period that is kept, along each axis; (1 - ratio)^2 of the
-            area turns black.
-        rotation: largest turn of the grid in degrees, either way.
+        ratio: fraction of the period that is kept, per axis; (1 - ratio)^2 of the area
+            becomes black.
+        rotation: max rotation of the grid in degrees, in both directions.
         seed: int32 [2].
 
     Returns:
@@ -87,7 +86,7 @@ def random_grid_mask(sample: Sample, *, ratio: float = 0.6, rotation: float = 10
 
 
 def _holes(shape: tf.Tensor, *, ratio: float, rotation: float, seed: tf.Tensor) -> tf.Tensor:
-    # bool [H, W]: the squares of a grid turned about the image's centre.
+    # bool [H, W]: the squares of a grid rotated about the image's centre.
     height, width = tf.cast(shape[0], tf.float32), tf.cast(shape[1], tf.float32)
     draws = tf.random.stateless_uniform([4], seed)
     low, high = tf.minimum(0.5 * height, 0.3 * width), tf.maximum(0.5 * height, 0.3 * width)

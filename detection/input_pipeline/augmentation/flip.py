@@ -1,4 +1,4 @@
-"""Horizontal flips: of images with their objects, and of keypoints by their names."""
+"""Horizontal flips of images with their objects, and of keypoints by their names."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -17,12 +17,12 @@ _OTHER_SIDE = {"left": "right", "right": "left", "l": "r", "r": "l"}
 def random_horizontal_flip(
     sample: Sample, *, keypoint_flips: Sequence[Sequence[int]] | None = None, seed: tf.Tensor
 ) -> Sample:
-    """Mirrors image and objects left to right, with probability one half.
+    """Mirrors image and objects left to right, with a probability of 0.5.
 
     Args:
         sample: image and objects.
-        keypoint_flips: int [C, K], for each class the keypoint that each becomes: what
-            was a left eye looks like a right one; None: they keep their numbers.
+        keypoint_flips: int [C, K], for each class the keypoint that each keypoint becomes, such as
+            left eye -> right eye; None: keypoints keep their indices.
         seed: int32 [2].
 
     Returns:
@@ -56,19 +56,19 @@ def _mirrored_keypoints(
 
 
 def keypoint_flips(categories: Sequence[Mapping[str, Any]]) -> list[list[int]]:
-    """Maps each keypoint to the one that it becomes in a mirrored image, by their names.
+    """Maps each keypoint to its counterpart in a mirrored image, by name.
 
-    A name with the word left, right, l or r ("left_eye", "Eye Right", "l-eye") becomes
-    that with the other side's word; others stay what they are.
+    The word left, right, l or r in a name ("left_eye", "Eye Right", "l-eye") is replaced by the
+    other side's word; other keypoints map to themselves.
 
     Args:
-        categories: COCO's entries, in the order of the classes; `keypoints` holds the names.
+        categories: COCO categories, in the order of the classes; `keypoints` lists the names.
 
     Returns:
-        int [C, K], K being the most keypoints of any category; further ones stay.
+        int [C, K], with K the max number of keypoints per category; missing keypoints map to themselves.
 
     Raises:
-        ConfigError: the point of a side has none on the other.
+        ConfigError: the keypoint of one side has no counterpart.
     """
     most = num_keypoints(categories)
     return [_flips_of(category, most) for category in categories]
@@ -81,8 +81,8 @@ def _flips_of(category: Mapping[str, Any], most: int) -> list[int]:
         other = _SIDE.sub(_with_other_side, name)
         if other not in names:
             raise ConfigError(
-                f"train.augment.horizontal_flip: category {category['name']!r} has a keypoint {name!r} but none "
-                f"{other!r}, which it is in a mirrored image. Set it to false, or name the keypoints in pairs."
+                f"train.augment.horizontal_flip: category {category['name']!r} has a keypoint {name!r} but no "
+                f"{other!r}, its counterpart in a mirrored image. Set it to false, or name the keypoints in pairs."
             )
         flips[number] = names.index(other)
     return flips

@@ -30,11 +30,11 @@ class EfficientNet(keras.layers.Layer):
 
     Args:
         spec: network to build.
-        layout: which block's output, see `level_blocks`; blocks after that of level L are not built.
+        layout: selects the blocks whose outputs are levels, as in `level_blocks`; blocks after level L are not built.
         survival: survival probability of the last block in stochastic depth; None: off.
         momentum: momentum of batch norm.
         epsilon: epsilon of batch norm.
-        recompute: compute each block again for its gradient, see `recomputed`.
+        recompute: recompute each block in the backward pass, to save memory.
         name: layer name.
         dtype: Keras dtype policy.
     """
@@ -78,7 +78,7 @@ class EfficientNet(keras.layers.Layer):
 
     @property
     def stages(self) -> list[list[keras.layers.Layer]]:
-        """Layers between the levels: the first stage begins at the image, each other one with a stride."""
+        """Layers between the levels: the first stage starts at the image, each later one at a strided block."""
         stages: list[list[keras.layers.Layer]] = [[self.stem]]
         for block in self.blocks:
             if block.spec.stride == 2:
@@ -129,7 +129,7 @@ class Block(keras.layers.Layer):
 
     Args:
         spec: kernel, stride, channels and branches.
-        index: position in the network, which seeds its drop-connect.
+        index: position in the network; it seeds the block's drop-connect.
         survival: probability of keeping the branch in training; None: always kept.
         activation: name of the activation.
         batch_norm: arguments of `BatchNormalization`.

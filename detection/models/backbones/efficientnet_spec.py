@@ -1,4 +1,4 @@
-"""Specifications of the EfficientNets, and of the MnasNets, which have the same blocks: stages, scaling, blocks.
+"""Specifications of EfficientNet and MnasNet, which share their blocks: stages, scaling, blocks.
 
 Tan and Le, "EfficientNet", 2019, table 1; the lite variants as in google/automl.  Tan et al.,
 "MnasNet", 2019, figure 7 (A1); B1 and small as in tensorflow/tpu.
@@ -14,10 +14,10 @@ EfficientNetLayout = Literal["automl", "od-api"]
 
 
 class Stage(NamedTuple):
-    """Blocks of the same shape, of which only the first has the stride.
+    """Blocks of the same shape; only the first is strided.
 
-    squeeze_excite: False: without squeeze-and-excitation, whatever the network has.
-    adds: False: no block adds its input, not even one that keeps the shape.
+    squeeze_excite: False: no squeeze-and-excitation, even if the network has it.
+    adds: False: no block adds its input, even if the shapes match.
     """
 
     repeats: int
@@ -125,7 +125,7 @@ def backbone_spec(name: str) -> EfficientNetSpec:
     """Returns the specification of an EfficientDet's backbone.
 
     Raises:
-        ConfigError: there is none of this name.
+        ConfigError: unknown name.
     """
     if name not in BACKBONES:
         raise ConfigError(f"model.overrides.backbone = {name!r}: no such backbone. Choose from {', '.join(BACKBONES)}.")
@@ -133,10 +133,10 @@ def backbone_spec(name: str) -> EfficientNetSpec:
 
 
 class BlockSpec(NamedTuple):
-    """One block: kernel side, stride, expansion factor, input and output channels, and its branches.
+    """One block: kernel side, stride, expansion factor, input and output channels, and branches.
 
-    squeeze_excite: with a squeeze-and-excite branch.
-    adds: adds its input, if that has the shape of the output.
+    squeeze_excite: the block has a squeeze-and-excite branch.
+    adds: the block adds its input if the shapes match.
     """
 
     kernel: int
@@ -172,13 +172,13 @@ def block_specs(spec: EfficientNetSpec) -> list[BlockSpec]:
 
 
 def level_blocks(spec: EfficientNetSpec, layout: EfficientNetLayout) -> list[int]:
-    """Returns the numbers of the blocks whose outputs are levels, finest first; the stem may be a level before them.
+    """Returns the indices of the blocks whose outputs are levels, finest first, not counting the stem's level.
 
     Args:
         spec: the network.
-        layout: `automl`: the last block before each stride, and the last one of all.  `od-api`, as
-            in the TF Object Detection API: the same blocks of their stages as without depth
-            scaling, so that a level of a deeper network lies before the last blocks of its stage.
+        layout: `automl`: the last block before each stride, and the last block of the network.
+            `od-api`, as in the TF Object Detection API: the same index within a stage as without
+            depth scaling, so a deeper network's level comes before the last blocks of its stage.
     """
     lasts = [*(place for place, stage in enumerate(spec.stages[1:]) if stage.stride == 2), len(spec.stages) - 1]
     repeats = stage_repeats(spec)

@@ -16,7 +16,7 @@ from detection.models.layers.recompute import recomputed
 ResNetLayout = Literal["keras", "tpu", "od-api"]
 Relu = Literal["relu", "relu6"]
 
-# What keras.applications' ResNets subtract from 0..255 pixels, as RGB; they take BGR, and do not divide.
+# Mean that keras.applications' ResNets subtract from 0..255 pixels, here in RGB; they take BGR and do not divide.
 RESNET_PIXEL_MEAN = (123.68, 116.779, 103.939)
 
 _STEM_FILTERS = 64
@@ -49,17 +49,17 @@ class ResNet(keras.layers.Layer):
 
     Args:
         spec: network to build.
-        layout: where the strides lie.  `keras`, as in keras.applications: in the first 1x1
-            convolution of a bottleneck, and the first max-pooling pads one pixel on every
-            side.  `tpu`, as in TPU Mask R-CNN: in the 3x3 convolution, and the max-pooling
-            pads at the bottom and the right only, if the size is even.  `od-api`, as in the TF
-            Object Detection API and in TF-Slim: the strides of `keras`, the max-pooling of
-            `tpu`.  The variables are the same, but weights trained with one layout do not fit
-            another.
-        activation: after each convolution and each addition.
+        layout: position of the strides.  `keras`, as in keras.applications: the first 1x1
+            convolution of a bottleneck has the stride, and the first max-pooling pads one pixel
+            on every side.  `tpu`, as in TPU Mask R-CNN: the 3x3 convolution has the stride, and
+            the max-pooling pads at the bottom and the right only, if the size is even.
+            `od-api`, as in the TF Object Detection API and in TF-Slim: the strides of `keras`,
+            the max-pooling of `tpu`.  The variables are the same, but weights trained with one
+            layout do not fit another.
+        activation: activation after each convolution and each addition.
         momentum: momentum of batch norm.
         epsilon: epsilon of batch norm.
-        recompute: compute each block again for its gradient, see `recomputed`.
+        recompute: recompute each block in the backward pass, to save memory.
         name: layer name.
         dtype: Keras dtype policy.
     """
@@ -107,7 +107,7 @@ class ResNet(keras.layers.Layer):
 
     @property
     def stages(self) -> list[list[keras.layers.Layer]]:
-        """Layers between the levels: those of the stem, conv2_x, ..., conv5_x."""
+        """Layers between the levels: stem, conv2_x, ..., conv5_x."""
         stages: list[list[keras.layers.Layer]] = [[self.stem]]
         start = 0
         for repeats in self.spec.repeats:
@@ -127,7 +127,7 @@ class ResNet(keras.layers.Layer):
         Args:
             images: float [B, H, W, 3].
             training: use batch statistics.
-            seed: ignored, there is nothing random; other backbones take one.
+            seed: ignored; for compatibility with backbones that use random numbers.
         """
         levels = [self.stem(images, training=training)]
         features = _max_pool(levels[0], centred=self.layout == "keras")
@@ -162,7 +162,7 @@ class Stem(keras.layers.Layer):
 class Block(keras.layers.Layer):
     """Residual block: convolutions with batch norm, added to the input or its projection, relu or relu6.
 
-    The last batch norm starts with a scale of 0, so that the block starts as its shortcut
+    The initial scale of the last batch norm is 0, so the block starts as its shortcut
     (Goyal et al., "Accurate, Large Minibatch SGD", 2017).
 
     Args:
@@ -170,9 +170,9 @@ class Block(keras.layers.Layer):
         filters: inner channels.
         stride: stride of the block.
         projects: the shortcut is a 1x1 convolution with batch norm; False: the input itself.
-        bottleneck: see `ResNetSpec`.
+        bottleneck: convolutions are 1x1, 3x3, 1x1; False: 3x3, 3x3.
         stride_in_first: the first convolution has the stride; False: the second one.
-        activation: see `ResNet`.
+        activation: activation after each convolution and the addition.
         batch_norm: arguments of `BatchNormalization`.
         name: layer name.
         dtype: Keras dtype policy.
@@ -246,7 +246,7 @@ def _conv(filters: int, kernel: int, stride: int, *, name: str, dtype: Any) -> A
         filters,
         kernel,
         strides=stride,
-        # Strided ones get explicit padding, see `_padded_conv`.
+        # `_padded_conv` pads strided convolutions explicitly.
         padding="same" if stride == 1 else "valid",
         use_bias=False,
         kernel_initializer=he_normal(),
@@ -256,7 +256,7 @@ def _conv(filters: int, kernel: int, stride: int, *, name: str, dtype: Any) -> A
 
 
 def _padded_conv(conv: Any, inputs: tf.Tensor) -> tf.Tensor:
-    """Applies a convolution, a strided one with the same padding on every side, whatever the input's size."""
+    """Applies a convolution; strided ones pad all sides equally, for any input size."""
     padding = conv.kernel_size[0] // 2
     if conv.strides[0] > 1 and padding:
         inputs = tf.pad(inputs, [[0, 0], [padding, padding], [padding, padding], [0, 0]])
@@ -271,7 +271,7 @@ def _max_pool(inputs: tf.Tensor, *, centred: bool) -> tf.Tensor:
 
 
 def application_layer(layer: str) -> str:
-    """Returns the name in keras.applications of a layer of our ResNet, by its path below the backbone.
+    """Returns the keras.applications name of a ResNet layer, given its path below the backbone.
 
     >>> application_layer("stem/batch_normalization")
     'conv1_bn'

@@ -40,15 +40,15 @@ class EfficientDetConfig(PyramidConfig):
     backbone: str = Field("efficientnet-b0", description="name in efficientnet_spec.BACKBONES")
     efficientnet_layout: EfficientNetLayout = Field(
         "automl",
-        description="blocks whose outputs are the levels: automl: the last one before each stride; od-api: as in the "
-        "TF Object Detection API, whose weights need it: those that are the last ones in EfficientNet-B0; blocks after "
-        "the deepest level's are left out",
+        description="blocks whose outputs are the levels: automl: the last block before each stride; od-api: as in the "
+        "TF Object Detection API, required by its weights: the blocks that are the last ones in EfficientNet-B0; "
+        "blocks after the deepest level are not built",
     )
     image_size: ImageSize = (512, 512)
     min_level: MinLevel = 3
     max_level: MaxLevel = 7
     fpn_filters: PositiveInt = Field(64, description="channels of neck and heads")
-    fpn_cells: PositiveInt = Field(3, description="cells of the neck, one after the other")
+    fpn_cells: PositiveInt = Field(3, description="number of cells in the neck")
     fpn_graph: Literal["bifpn", "qufpn"] | tuple[FpnNode, ...] = Field(
         "bifpn",
         description="nodes of a cell: a name, or a list of [level, [inputs]]; inputs are numbers of the cell's levels, "
@@ -65,7 +65,7 @@ class EfficientDetConfig(PyramidConfig):
     resample_batch_norm: bool = Field(
         True, description="batch norm after the 1x1 convolutions that change channels in the neck"
     )
-    conv_after_pooling: bool = Field(False, description="those convolutions come after pooling, where there is any")
+    conv_after_pooling: bool = Field(False, description="those convolutions come after pooling, not before")
     head_layers: PositiveInt = Field(3, description="inner layers of each head")
     separable_conv: bool = Field(
         True, description="3x3 convolutions of neck and heads are separable; false: plain ones"
@@ -79,22 +79,22 @@ class EfficientDetConfig(PyramidConfig):
         gt=0.0,
         le=1.0,
         description="inner layers of the heads, from the second on, are residual branches with this survival; none: "
-        "they are no branches",
+        "no residual branches",
     )
     gradient_checkpointing: bool = Field(
         False,
-        description="compute backbone blocks, cells of the neck and layers of the heads again for their gradients: "
+        description="recompute backbone blocks, cells of the neck and layers of the heads in the backward pass: "
         "less memory, more time",
     )
     batch_norm_epsilon: PositiveFloat = 1e-3
-    pixel_mean: Rgb = Field(IMAGENET_MEAN, description="RGB, of 0..255 pixels")
-    pixel_std: Rgb = Field(IMAGENET_STD, description="RGB, of 0..255 pixels")
+    pixel_mean: Rgb = Field(IMAGENET_MEAN, description="RGB mean of 0..255 pixels")
+    pixel_std: Rgb = Field(IMAGENET_STD, description="RGB standard deviation of 0..255 pixels")
     anchor_scale: AnchorScale = 4.0
     num_scales: NumScales = 3
     aspect_ratios: AspectRatios = (1.0, 2.0, 0.5)
     match_threshold: float = Field(0.5, gt=0.0, le=1.0, description="min IoU of a positive anchor")
     unmatched_threshold: float | None = Field(
-        None, gt=0.0, le=1.0, description="anchors of an IoU from here to match_threshold are ignored; none: no band"
+        None, gt=0.0, le=1.0, description="anchors with an IoU from here to match_threshold are ignored; none: no band"
     )
     force_match: bool = Field(True, description="each object also gets the anchor that it overlaps most")
     focal_alpha: float = Field(0.25, ge=0.0, le=1.0)
@@ -109,7 +109,7 @@ class EfficientDetConfig(PyramidConfig):
         "positives_plus_one", description="divisor of the losses; positives: positive anchors, at least 1"
     )
     positives_momentum: float = Field(
-        0.0, ge=0.0, lt=1.0, description="momentum of the divisor's moving average; 0: each batch's own divisor"
+        0.0, ge=0.0, lt=1.0, description="momentum of the divisor's moving average; 0: a divisor per batch"
     )
     postprocess: BoxPostprocess = BoxPostprocess()
 
@@ -170,7 +170,7 @@ EFFICIENTDETS: dict[str, EfficientDetConfig] = {
     "efficientdet-lite3": _lite("efficientnet-lite3", 512, 160, 6, 4, scale=4.0),
     "efficientdet-lite3x": _lite("efficientnet-lite3", 640, 200, 6, 4, scale=3.0),
     "efficientdet-lite4": _lite("efficientnet-lite4", 640, 224, 7, 4, scale=4.0),
-    # Our own, for CPUs and tests: objects of about an eighth to a half of a small image.
+    # Not from the paper; for CPUs and tests: objects of about an eighth to a half of a small image.
     "efficientdet-nano": EfficientDetConfig(
         backbone="efficientnet-nano",
         image_size=(128, 128),

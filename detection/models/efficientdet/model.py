@@ -25,14 +25,14 @@ from detection.types import AnchorOutputs, Detections, ImageInfo, Labels, RawDet
 from schemas.errors import ConfigError
 
 _PRIOR = 0.01  # probability of every class before training
-_FIRST_BRANCHES = {"class": 1000, "box": 2000}  # numbers of the heads' drop-connect branches, above those of blocks
+_FIRST_BRANCHES = {"class": 1000, "box": 2000}  # indices of the heads' drop-connect branches, above the blocks' indices
 
 
 class RawOutputs(NamedTuple):
     """Outputs per pyramid level, finest first.
 
     class_logits: float32 [B, h, w, K * C], K anchors per cell; anchor by anchor.
-    box_deltas: float32 [B, h, w, K * 4], see `detection.ops.boxes`.
+    box_deltas: float32 [B, h, w, K * 4], (ty, tx, th, tw) of each anchor.
     """
 
     class_logits: list[tf.Tensor]
@@ -49,7 +49,7 @@ class EfficientDet(Detector):
         dtype: Keras dtype policy; None: the global one.
 
     Raises:
-        ConfigError: a backbone that does not exist, or levels it cannot feed.
+        ConfigError: unknown backbone, or pyramid levels that do not fit it.
     """
 
     takes_crowds = True
@@ -87,7 +87,7 @@ class EfficientDet(Detector):
         if not (config.min_level < config.max_level and config.min_level <= deepest <= config.max_level):
             raise ConfigError(
                 f"model.overrides: levels {config.min_level} to {config.max_level} do not fit {config.backbone}: "
-                f"its deepest level, {deepest}, must be one of at least two."
+                f"specify at least two levels, including the deepest level of the backbone, {deepest}."
             )
         self.extra_levels = [
             Resample(
@@ -161,7 +161,7 @@ class EfficientDet(Detector):
 
     def call(self, images: tf.Tensor, training: bool = False, seed: tf.Tensor | None = None) -> RawOutputs:
         """See `Detector.call`; [B, H, W, 3] to class logits and box deltas per level."""
-        # The images' own size: `load_detector` calls the network on others than the input size.
+        # From the images, not the config: `load_detector` calls the network with other image sizes.
         sizes = feature_sizes((images.shape[1], images.shape[2]), self.config.max_level)
         levels = self.backbone(images, training=training, seed=seed)
         for layer in self.extra_levels:

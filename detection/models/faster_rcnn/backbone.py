@@ -1,4 +1,4 @@
-"""The backbone of a two-stage detector: which, and what of it does not train."""
+"""Builds the backbone of a two-stage detector, and freezes parts of it."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ def make_backbone(config: FasterRcnnConfig, *, dtype: Any) -> EfficientNet | Res
     """Returns the backbone of a configuration.
 
     Raises:
-        ConfigError: a backbone that does not exist, levels or frozen stages that it does not have.
+        ConfigError: unknown backbone, or pyramid levels or frozen stages that do not fit it.
     """
     common = {
         "momentum": config.momentum,
@@ -38,8 +38,8 @@ def make_backbone(config: FasterRcnnConfig, *, dtype: Any) -> EfficientNet | Res
     deepest = len(backbone.level_filters)
     if not config.min_level <= deepest <= config.max_level:
         raise ConfigError(
-            f"model.overrides: levels {config.min_level} to {config.max_level} do not fit {config.backbone}: its "
-            f"deepest level, {deepest}, must be one of them."
+            f"model.overrides: levels {config.min_level} to {config.max_level} do not fit {config.backbone}: include "
+            f"its deepest level, {deepest}."
         )
     if config.frozen_stages > deepest:
         raise ConfigError(
@@ -49,7 +49,7 @@ def make_backbone(config: FasterRcnnConfig, *, dtype: Any) -> EfficientNet | Res
 
 
 def freeze_backbone(backbone: EfficientNet | ResNet, config: FasterRcnnConfig) -> None:
-    """Freezes the first stages, and the statistics of batch norm."""
+    """Freezes the first `frozen_stages` stages and, unless `train_batch_norm`, the batch norm statistics."""
     for stage in backbone.stages[: config.frozen_stages]:
         for layer in stage:
             layer.trainable = False

@@ -1,6 +1,6 @@
 """Configuration of the two-stage family, Faster R-CNN and Mask R-CNN, and its presets.
 
-Defaults are those of TPU Mask R-CNN.
+The defaults follow TPU Mask R-CNN.
 """
 
 import math
@@ -41,9 +41,9 @@ class FasterRcnnConfig(PyramidConfig):
     include_mask: bool = Field(True, description="with the mask head: Mask R-CNN; false: Faster R-CNN")
     image_size: ImageSize = (1024, 1024)
     pixel_mean: Rgb = Field(
-        RESNET_PIXEL_MEAN, description="RGB, of 0..255 pixels; the default is that of keras.applications' ResNets"
+        RESNET_PIXEL_MEAN, description="RGB mean of 0..255 pixels; default: as in keras.applications' ResNets"
     )
-    pixel_std: Rgb = Field(IMAGENET_STD, description="RGB, of 0..255 pixels")
+    pixel_std: Rgb = Field(IMAGENET_STD, description="RGB standard deviation of 0..255 pixels")
 
     backbone: str = Field(
         "resnet-50",
@@ -51,38 +51,37 @@ class FasterRcnnConfig(PyramidConfig):
     )
     resnet_layout: ResNetLayout = Field(
         "keras",
-        description="where a ResNet's strides lie: keras: as in keras.applications, whose weights need it; tpu: as in "
-        "TPU Mask R-CNN, whose weights need it; od-api: as in the TF Object Detection API and TF-Slim, whose weights "
-        "need it",
+        description="position of a ResNet's strides, which must match the pretrained weights: keras: as in "
+        "keras.applications; tpu: as in TPU Mask R-CNN; od-api: as in the TF Object Detection API and TF-Slim",
     )
-    activation: Relu = Field("relu", description="of a ResNet, and of the FPN if its layout is od-api")
+    activation: Relu = Field("relu", description="activation of a ResNet, and of the FPN if its layout is od-api")
     frozen_stages: NonNegativeInt = Field(
         2,
-        description="backbone stages that do not train, batch norm included: stage l is what is between levels l - 1 "
-        "and l; 2: stem and conv2_x of a ResNet; 0: all train, as they should without pretrained weights",
+        description="number of frozen backbone stages, batch norm included; stage l ends at level l; 2: stem and "
+        "conv2_x of a ResNet; 0: all stages train, recommended without pretrained weights",
     )
     train_batch_norm: bool = Field(
         False,
-        description="batch norm uses and updates batch statistics in training; false: the statistics are fixed, scale "
-        "and offset train outside of the frozen stages",
+        description="batch norm uses batch statistics in training and updates its moving ones; false: the statistics "
+        "are fixed, and only scale and offset train, outside of the frozen stages",
     )
     batch_norm_epsilon: PositiveFloat = 1e-4
     gradient_checkpointing: bool = Field(
-        False, description="compute backbone blocks again for their gradients: less memory, more time"
+        False, description="recompute backbone blocks in the backward pass: less memory, more time"
     )
     min_level: MinLevel = 2
     max_level: MaxLevel = 6
     fpn_filters: PositiveInt = Field(256, description="channels of the pyramid")
     fpn_layout: FpnLayout = Field(
         "standard",
-        description="od-api: as in the TF Object Detection API, whose weights need it: a level gets the output of the "
-        "one above it, an activation follows each 3x3 convolution, and levels above the backbone's are convolutions",
+        description="od-api: as in the TF Object Detection API, required by its weights: a level gets the output of "
+        "the level above, an activation follows each 3x3 convolution, and levels above the backbone are convolutions",
     )
     rpn_filters: PositiveInt | None = Field(None, description="channels of the RPN head; none: fpn_filters")
     rpn_layout: RpnLayout = Field(
         "standard",
-        description="od-api: as in the TF Object Detection API, whose weights need it: outputs of its own for each "
-        "level, and relu6; standard: the same for all levels, and relu",
+        description="od-api: as in the TF Object Detection API, required by its weights: separate output layers per "
+        "level, and relu6; standard: output layers shared by all levels, and relu",
     )
 
     anchor_scale: AnchorScale = 8.0
@@ -90,26 +89,28 @@ class FasterRcnnConfig(PyramidConfig):
     aspect_ratios: AspectRatios = ((1.0, 1.0), (1.4, 0.7), (0.7, 1.4))
     tpu_coordinates: bool = Field(
         False,
-        description="TPU Mask R-CNN's coordinates, which its weights need: box corners are indices of pixels, size = "
-        "max - min + 1, except in the RPN's targets, and a feature lies at its cell's start; false: corners are "
-        "edges, and a feature lies at its cell's centre",
+        description="TPU Mask R-CNN's coordinates, required by its weights: box corners are pixel indices, size = "
+        "max - min + 1, except in the RPN's targets, and a feature is located at the start of its cell; false: "
+        "corners are edges, and a feature is located at the centre of its cell",
     )
     max_log_size: PositiveFloat = Field(
-        math.log(1000.0 / 16.0), description="upper limit of the size deltas, log(size / size before), in decoding"
+        math.log(1000.0 / 16.0), description="upper limit of the size deltas, log(size / anchor size), in decoding"
     )
 
     rpn_positive_iou: float = Field(0.7, gt=0.0, le=1.0, description="min IoU of an anchor with an object")
     rpn_negative_iou: float = Field(
-        0.3, gt=0.0, le=1.0, description="anchors below this IoU are background; those between are ignored"
+        0.3, gt=0.0, le=1.0, description="anchors below this IoU are background; between the two, they are ignored"
     )
     rpn_samples: PositiveInt = Field(256, description="anchors per image in the RPN's losses")
-    rpn_positive_fraction: float = Field(0.5, gt=0.0, le=1.0, description="max fraction of positives among them")
+    rpn_positive_fraction: float = Field(0.5, gt=0.0, le=1.0, description="max fraction of positives in rpn_samples")
     rpn_box_loss: Literal["mean", "level_means"] = Field(
         "mean",
-        description="mean: over the sampled positives of all levels; level_means: sum over the levels of the mean over "
-        "all positives of each, as in TPU Mask R-CNN; several times larger, if several levels have positives",
+        description="mean: over the sampled positives of all levels; level_means: sum over levels of the mean over the "
+        "level's positives, as in TPU Mask R-CNN; several times larger, if several levels have positives",
     )
-    rpn_huber_delta: PositiveFloat = Field(1.0 / 9.0, description="of the RPN's box loss, in units of the deltas")
+    rpn_huber_delta: PositiveFloat = Field(
+        1.0 / 9.0, description="Huber delta of the RPN's box loss, in units of the deltas"
+    )
 
     train_pre_nms_top_k: PositiveInt = Field(2000, description="best anchors of each level before NMS, in training")
     train_post_nms_top_k: PositiveInt = Field(1000, description="max proposals per image, in training")
@@ -118,36 +119,38 @@ class FasterRcnnConfig(PyramidConfig):
     test_post_nms_top_k: PositiveInt = Field(1000, description="max proposals per image, in detection")
     test_proposal_iou: float = Field(0.7, ge=0.0, le=1.0, description="IoU threshold of the NMS, in detection")
     proposal_min_size: NonNegativeFloat = Field(
-        1.0, description="proposals with a shorter side are left out; pixels of the network input"
+        1.0, description="proposals with a shorter side are dropped; pixels of the network input"
     )
 
     roi_samples: PositiveInt = Field(512, description="RoIs per image in the losses of the heads")
-    roi_positive_fraction: float = Field(0.25, gt=0.0, le=1.0, description="max fraction of positives among them")
+    roi_positive_fraction: float = Field(0.25, gt=0.0, le=1.0, description="max fraction of positives in roi_samples")
     roi_positive_iou: float = Field(0.5, gt=0.0, le=1.0, description="RoIs above this IoU with an object are positive")
     roi_background_iou: tuple[float, float] = Field(
-        (0.0, 0.5), description="(low, high): RoIs of low <= IoU < high are background; others are left out"
+        (0.0, 0.5), description="(low, high): RoIs with low <= IoU < high are background; others are ignored"
     )
     cascade_ious: tuple[float, ...] = Field(
         (),
-        description="IoU thresholds of the box heads of a Cascade R-CNN, such as [0.5, 0.6, 0.7]: RoIs of each are the "
-        "boxes of the one before, and boxes do not depend on the class; the first takes the place of "
+        description="IoU thresholds of the box heads of a Cascade R-CNN, such as [0.5, 0.6, 0.7]: each head refines "
+        "the boxes of the previous one, and boxes are class-agnostic; the first threshold replaces "
         "roi_positive_iou; empty: one box head",
     )
     roi_align_samples: PositiveInt = Field(1, description="bilinear samples per side of a RoIAlign bin")
-    box_roi_size: PositiveInt = Field(7, description="RoIAlign bins per side, of the box head")
+    box_roi_size: PositiveInt = Field(7, description="RoIAlign bins per side in the box head")
     fc_layers: PositiveInt = Field(2, description="inner layers of the box head")
-    fc_units: PositiveInt = Field(1024, description="outputs of each of them")
+    fc_units: PositiveInt = Field(1024, description="units of each inner layer of the box head")
     box_code_factors: FourFactors = Field(
         (10.0, 10.0, 5.0, 5.0), description="factors of the box head's deltas (ty, tx, th, tw)"
     )
-    box_huber_delta: PositiveFloat = Field(1.0, description="of the box head's loss, in units of the scaled deltas")
+    box_huber_delta: PositiveFloat = Field(
+        1.0, description="Huber delta of the box head's loss, in units of the scaled deltas"
+    )
     mask_roi_size: PositiveInt = Field(
-        14, description="RoIAlign bins per side, of the mask head; masks have twice as many"
+        14, description="RoIAlign bins per side in the mask head; masks have twice the size"
     )
     mask_layers: PositiveInt = Field(4, description="3x3 convolutions of the mask head")
-    mask_filters: PositiveInt = Field(256, description="channels of each of them")
+    mask_filters: PositiveInt = Field(256, description="channels of the mask head's convolutions")
     object_mask_size: PositiveInt = Field(
-        112, description="side of the mask within each object's box, from which the mask head's targets are cut"
+        112, description="side of the mask within each object's box; the mask head's targets are cropped from it"
     )
 
     rpn_score_loss_weight: NonNegativeFloat = 1.0
@@ -159,12 +162,12 @@ class FasterRcnnConfig(PyramidConfig):
 
     @property
     def learning_rate(self) -> float:
-        """Default peak for AdamW; with fixed statistics as published for Mask R-CNN (Liu et al., Swin, 2021)."""
+        """Default peak for AdamW; with fixed statistics, the value for Mask R-CNN in Liu et al., Swin, 2021."""
         return ADAM_LEARNING_RATE if self.train_batch_norm else 1e-4
 
     @property
     def pixel_offset(self) -> float:
-        """What boxes are larger by than the difference of their corners; see `encode_yxyx`."""
+        """Pixels added to `max - min` for the size of a box: 1 if corners are pixel indices, else 0."""
         return 1.0 if self.tpu_coordinates else 0.0
 
     @model_validator(mode="after")
@@ -182,11 +185,9 @@ class FasterRcnnConfig(PyramidConfig):
     def _cascade_rises(self) -> Self:
         ious = self.cascade_ious
         if ious and (len(ious) < 2 or list(ious) != sorted(set(ious)) or not 0.0 < ious[0] <= ious[-1] < 1.0):
-            raise ValueError(
-                f"cascade_ious = {list(ious)}: pass two or more thresholds between 0 and 1, each above the one before"
-            )
+            raise ValueError(f"cascade_ious = {list(ious)}: specify two or more ascending thresholds between 0 and 1")
         if ious:
-            self.refuse(["roi_positive_iou"], "with cascade_ious, whose first threshold takes its place")
+            self.refuse(["roi_positive_iou"], "with cascade_ious, whose first threshold replaces it")
         return self
 
     @model_validator(mode="after")
@@ -200,11 +201,13 @@ class FasterRcnnConfig(PyramidConfig):
         for stage in ("rpn", "roi"):
             samples, fraction = getattr(self, f"{stage}_samples"), getattr(self, f"{stage}_positive_fraction")
             if not max_positives(samples, fraction):
-                raise ValueError(f"{stage}_samples = {samples} of which {fraction} may be positive leave room for none")
+                raise ValueError(
+                    f"{stage}_samples = {samples} and {stage}_positive_fraction = {fraction} allow no positive sample"
+                )
         return self
 
 
-# Our own, for CPUs and tests: objects of about an eighth to a half of a small image, trained from random weights.
+# Not from a paper; for CPUs and tests: objects of about an eighth to a half of a small image, no pretrained weights.
 _NANO = {
     "backbone": "efficientnet-nano",
     "image_size": (128, 128),

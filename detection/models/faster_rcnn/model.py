@@ -42,7 +42,7 @@ class RawOutputs(NamedTuple):
     """Outputs of the first stage; the second one depends on labels in training, and on proposals in detection.
 
     features: [B, h, w, F] per pyramid level, finest first, in the compute dtype.
-    rpn: float32, see `RpnOutputs`.
+    rpn: float32 scores and box deltas per level.
     seed: int32 [2], seed of this training step; 0 without one.
     """
 
@@ -61,8 +61,8 @@ class FasterRcnn(Detector):
         dtype: Keras dtype policy; None: the global one.
 
     Raises:
-        ConfigError: a backbone that does not exist, levels or frozen stages that it does not
-            have, or an option of masks without masks.
+        ConfigError: unknown backbone, pyramid levels or frozen stages that do not fit it, or a mask
+            option without masks.
     """
 
     detects_by_device = True
@@ -166,19 +166,19 @@ class FasterRcnn(Detector):
     def losses(
         self, outputs: RawOutputs, labels: Labels, positives: tf.Tensor | None = None, training: bool = False
     ) -> dict[str, tf.Tensor]:
-        """See `Detector.losses`: of sampled anchors, and of sampled proposals and objects' own boxes.
+        """See `Detector.losses`: losses of sampled anchors, and of sampled proposals and ground-truth boxes.
 
-        Terms are means over what was sampled in all replicas' images; `rpn_score_loss` is
-        divided by the number of slots.  Under gradient accumulation the RPN's terms are those of
-        the update's whole batch; in the other ones each micro-batch counts by its number of images,
-        as the number of RoIs depends on the outputs.
+        Terms are means over the samples of all replicas; `rpn_score_loss` is divided by the number
+        of slots.  Under gradient accumulation, the RPN's terms are normalized over the complete
+        batch of the update; the other terms weight each micro-batch by its number of images,
+        because the number of RoIs depends on the outputs.
 
         Returns:
-            `rpn_score_loss`, `rpn_box_loss`, `class_loss`, `box_loss`, with masks `mask_loss`, and
-            in a cascade `class_loss_2`, `box_loss_2` and so on of the later stages.
+            `rpn_score_loss`, `rpn_box_loss`, `class_loss`, `box_loss`, `mask_loss` if there are masks,
+            and `class_loss_2`, `box_loss_2` etc. for the later stages of a cascade.
         """
         config = self.config
-        # Labels do not tell how much of the input an image fills.
+        # Labels do not contain the size of the image within the input.
         proposals = self._propose(outputs, tf.constant(config.image_size, tf.float32), training=True)
         rois = roi_targets(config, proposals, labels, seed=outputs.seed)
         terms = self._rpn_losses(outputs, labels, positives)
@@ -198,7 +198,7 @@ class FasterRcnn(Detector):
         return terms
 
     def _rpn_losses(self, outputs: RawOutputs, labels: Labels, positives: tf.Tensor | None) -> dict[str, tf.Tensor]:
-        """Returns the terms of the first stage; arguments as those of `losses`."""
+        """Returns the loss terms of the first stage; arguments as in `losses`."""
         config = self.config
         assignment = anchor_assignment(config, self.anchors, labels)
         sampled = anchor_targets(config, self.anchors, labels, assignment, seed=outputs.seed)
@@ -223,18 +223,18 @@ class FasterRcnn(Detector):
         }
 
     def _totals(self, labels: Labels, positives: tf.Tensor | None, *samples: tf.Tensor) -> list[tf.Tensor]:
-        """Returns the normalisers of the heads' loss terms, float32 scalars of at least 1 in all replicas together.
+        """Returns the normalizers of the heads' loss terms over all replicas, float32 scalars >= 1.
 
-        Under gradient accumulation they are those of the update's whole batch, estimated from this
-        micro-batch by its share of the images.
+        Under gradient accumulation, they are normalizers of the update's complete batch, estimated
+        from this micro-batch by its share of the images.
 
         Args:
             labels: labels of the micro-batch.
-            positives: see `losses`.
-            samples: bool tensors of this replica; the number of True in each is a normaliser.
+            positives: sum of `count_positives` over the update's batch; None: no accumulation.
+            samples: bool tensors of this replica; the number of True in each is a normalizer.
         """
         images = tf.cast(tf.shape(labels.boxes)[0], tf.float32)
-        counts = [images, *(tf.reduce_sum(tf.cast(one, tf.float32)) for one in samples)]
+        counts = [images, *(tf.reduce_sum(tf.cast(sample, tf.float32)) for sample in samples)]
         totals = sum_over_replicas(tf.stack(counts))
         share = 1.0 if positives is None else totals[0] / positives[0]
         return tf.unstack(tf.maximum(totals[1:], 1.0) / share)
@@ -243,7 +243,7 @@ class FasterRcnn(Detector):
         """Returns the loss of the positive RoIs' masks; only the first slots can be positive."""
         config = self.config
         if labels.masks is None:
-            raise ValueError(f"{self.name}: the labels have no masks, which its losses need; see `mask_size`")
+            raise ValueError(f"{self.name}: the labels have no masks. Its losses need masks with side `mask_size`.")
         slots = max_positives(config.roi_samples, config.roi_positive_fraction)
         slots = used_slots(rois.positive, slots, portable=self.portable)
         boxes, columns, objects, positive = (
@@ -255,7 +255,7 @@ class FasterRcnn(Detector):
         return mask_loss(logits, targets, positive, normalizer=normalizer, weights=weights)
 
     def detect(self, outputs: RawOutputs, image_info: ImageInfo) -> Detections:
-        """See `Detector.detect`: proposals, their classes and boxes, NMS, and the masks of what is left."""
+        """See `Detector.detect`: proposals, their classes and boxes, NMS, and the masks of the remaining boxes."""
         config = self.config
         image_sizes = image_info.original_size * image_info.scale  # in pixels of the network input
         proposals = self._propose(outputs, image_sizes, training=False)
@@ -297,7 +297,7 @@ class FasterRcnn(Detector):
         return tf.where(valid[..., tf.newaxis, tf.newaxis], masks, 0.0)
 
     def _propose(self, outputs: RawOutputs, image_sizes: tf.Tensor, *, training: bool) -> Proposals:
-        """Runs `propose` with the options of training or of detection; `image_sizes` as there."""
+        """Runs `propose` with the options of training or of detection."""
         config = self.config
         pre_nms_top_k, post_nms_top_k, iou_threshold = (
             (config.train_pre_nms_top_k, config.train_post_nms_top_k, config.train_proposal_iou)
@@ -318,7 +318,7 @@ class FasterRcnn(Detector):
         return self._roi_features(outputs, boxes, self.config.box_roi_size)
 
     def _box_outputs(self, features: tf.Tensor, stage: int) -> BoxHeadOutputs:
-        """Runs the box head of a stage, counted from 0, on features of RoIs; float32."""
+        """Runs the box head of a stage, counted from 0, on RoI features; float32."""
         head = self.box_heads[stage](features)
         return BoxHeadOutputs(*(tf.cast(values, tf.float32) for values in head))
 
@@ -346,7 +346,7 @@ class FasterRcnn(Detector):
         return list(self.backbone.variables)
 
     def output_classes(self, num_classes: int) -> dict[str, np.ndarray]:
-        """See `Detector.output_classes`: the last layers of the heads, whose first output is the background."""
+        """See `Detector.output_classes`: the heads' last layers, with the background as their first output."""
         columns = np.arange(-1, num_classes)
         classes = {variable.path: columns for head in self.box_heads for variable in head.classes.variables}
         if not self.config.cascade_ious:  # whose boxes do not depend on the class

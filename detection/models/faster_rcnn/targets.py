@@ -44,7 +44,7 @@ def anchor_targets(
 
     Args:
         config: configuration of the detector.
-        anchors: see `anchor_assignment`.
+        anchors: float32 [A, 4], (ymin, xmin, ymax, xmax) in pixels of the network input.
         labels: labels of the batch.
         assignment: the anchors' objects.
         seed: int32 [2], seed of the step.
@@ -62,7 +62,7 @@ def anchor_targets(
 def level_targets(
     config: FasterRcnnConfig, anchors: np.ndarray, labels: Labels, assignment: Assignment
 ) -> list[AnchorTargets]:
-    """Returns the targets of all positive anchors of each level; arguments as those of `anchor_targets`."""
+    """Returns the targets of all positive anchors of each level; arguments as in `anchor_targets`."""
     sizes = config.anchors_per_level
     positives, indices = (tf.split(values, sizes, axis=1) for values in (assignment.positive, assignment.index))
     return [
@@ -72,26 +72,26 @@ def level_targets(
 
 
 def count_box_anchors(config: FasterRcnnConfig, positive: tf.Tensor) -> tf.Tensor:
-    """Counts the anchors of the RPN's box loss, as far as labels tell.
+    """Counts the anchors of the RPN's box loss.
 
     Args:
         config: configuration of the detector.
-        positive: bool [B, A], see `Assignment`.
+        positive: bool [B, A], True for anchors that are assigned to an object.
 
     Returns:
-        float32 [K]: positives of each level under `rpn_box_loss` = level_means; otherwise the
-        number of positives that are sampled, K = 1.
+        float32 [K]: number of positives per level if `rpn_box_loss` is level_means; otherwise the
+        number of sampled positives, K = 1.
     """
     if config.rpn_box_loss == "level_means":
         levels = tf.split(positive, config.anchors_per_level, axis=1)
         return tf.stack([tf.reduce_sum(tf.cast(level, tf.float32)) for level in levels])
-    of_images = tf.reduce_sum(tf.cast(positive, tf.float32), axis=1)
+    counts = tf.reduce_sum(tf.cast(positive, tf.float32), axis=1)
     limit = max_positives(config.rpn_samples, config.rpn_positive_fraction)
-    return tf.reduce_sum(tf.minimum(of_images, float(limit)), keepdims=True)
+    return tf.reduce_sum(tf.minimum(counts, float(limit)), keepdims=True)
 
 
 def roi_targets(config: FasterRcnnConfig, proposals: Proposals, labels: Labels, *, seed: tf.Tensor) -> RoiTargets:
-    """Samples the RoIs of the first box head from proposals and objects; see `anchor_targets` for the arguments."""
+    """Samples the RoIs of the first box head from proposals and objects; arguments as in `anchor_targets`."""
     return sample_rois(
         proposals.boxes,
         proposals.valid,
@@ -114,9 +114,9 @@ def next_roi_targets(
     Args:
         config: configuration of the detector.
         rois: RoIs of the stage.
-        head: float32 outputs of its box head.
+        head: float32 outputs of the stage's box head.
         labels: labels of the batch.
-        stage: counted from 0.
+        stage: index of the stage, from 0.
     """
     refine = refinement(config, tf.constant([config.image_size], tf.float32))
     return relabel_rois(
@@ -130,5 +130,5 @@ def next_roi_targets(
 
 
 def refinement(config: FasterRcnnConfig, limits: tf.Tensor) -> BoxRefinement:
-    """Returns what turns boxes of a stage into RoIs of the next; `limits` as those of `BoxRefinement`."""
+    """Returns the `BoxRefinement` of the configuration, which turns boxes of a stage into RoIs of the next."""
     return BoxRefinement(limits, config.pixel_offset, config.max_log_size)

@@ -1,4 +1,4 @@
-"""Cascade of box heads: each one works on the boxes of the one before, with a higher IoU for its positives.
+"""Cascade of box heads: each head refines the boxes of the previous one, with a higher IoU for positives.
 
 Cai and Vasconcelos, "Cascade R-CNN: Delving into High Quality Object Detection", 2018.
 """
@@ -14,11 +14,11 @@ from detection.ops.boxes import ScaleFactors, clip_yxyx, decode_yxyx
 
 
 class BoxRefinement(NamedTuple):
-    """How the boxes of a stage become the RoIs of the next one.
+    """Turns the boxes of a stage into the RoIs of the next one.
 
     limits: float32 [B, 2] or [1, 2], (height, width) that boxes are clipped to, in pixels of the network input.
-    pixel_offset: see `encode_yxyx`.
-    max_log_size: see `decode_yxyx`.
+    pixel_offset: 1 if box corners are pixel indices, 0 if they are edges.
+    max_log_size: upper limit of the size deltas.
     """
 
     limits: tf.Tensor
@@ -39,7 +39,7 @@ class BoxRefinement(NamedTuple):
 
 
 def stage_factors(factors: ScaleFactors, stage: int) -> ScaleFactors:
-    """Returns the factors of the deltas of a stage, counted from 0: errors become smaller from stage to stage.
+    """Scales the factors of the box deltas for a stage, counted from 0: errors become smaller in each stage.
 
     (10, 10, 5, 5), (20, 20, 10, 10), (30, 30, 15, 15) in the paper's code.
     """
@@ -56,11 +56,11 @@ def run_cascade(
 ) -> tuple[BoxHeadOutputs, Proposals]:
     """Runs all stages on proposals, for detection.
 
-    All heads classify the RoIs of the last stage, and their probabilities are averaged, as in the paper.
+    All heads classify the RoIs of the last stage; their probabilities are averaged, as in the paper.
 
     Args:
-        heads: the box heads, from features to float32 outputs.
-        pool: from RoIs [B, R, 4] to their features.
+        heads: the box heads; map features to float32 outputs.
+        pool: maps RoIs [B, R, 4] to features.
         proposals: RoIs of the first stage.
         refine: decodes and clips boxes.
         factors: factors of the first stage's deltas.
@@ -75,7 +75,7 @@ def run_cascade(
     outputs = [head(features) for head in heads]
     if len(heads) == 1:
         return outputs[0], proposals
-    mean = tf.add_n([tf.nn.softmax(one.class_logits) for one in outputs]) / len(heads)
-    # Their softmax are the probabilities; 0 has no logarithm.
+    mean = tf.add_n([tf.nn.softmax(output.class_logits) for output in outputs]) / len(heads)
+    # The softmax of these logits is `mean`; the lower bound avoids log(0).
     logits = tf.math.log(tf.maximum(mean, tf.float32.min))
     return BoxHeadOutputs(logits, outputs[-1].box_deltas), proposals._replace(boxes=boxes)

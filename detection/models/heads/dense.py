@@ -14,9 +14,9 @@ from detection.models.layers.initializers import lecun_normal, normal
 from detection.models.layers.recompute import recomputed
 
 
-@dataclass(frozen=True)  # no tuple, which a layer would track
+@dataclass(frozen=True)  # not a tuple: Keras layers track the elements of tuples
 class HeadOptions:
-    """What the class and the box head have in common.
+    """Options shared by the class and the box head.
 
     filters: channels of the inner layers, and of the inputs.
     num_layers: number of inner layers.
@@ -25,8 +25,8 @@ class HeadOptions:
     batch_norm: arguments of `BatchNormalization`.
     separable_conv: False: plain convolutions.
     survival: all inner layers but the first are residual branches, kept with this
-        probability in training; None: they are no branches.
-    recompute: compute each inner layer again for its gradient, see `recomputed`.
+        probability in training; None: no residual branches.
+    recompute: recompute each inner layer in the backward pass, to save memory.
     dtype: Keras dtype policy.
     """
 
@@ -42,15 +42,14 @@ class HeadOptions:
 
 
 class DenseHead(keras.layers.Layer):
-    """Class or box head: 3x3 convolutions and a predicting one; its name is `class_net` or `box_net`.
+    """Class or box head: inner 3x3 convolutions and one that predicts; named `class_net` or `box_net`.
 
     Args:
-        options: of both heads.
+        options: options of both heads.
         prefix: prefix of the layers' names, `class` or `box`.
         outputs: channels of the prediction.
         output_bias: initial bias of the prediction.
-        first_branch: number of the first branch for `drop_connect`; each layer of each level
-            has its own.
+        first_branch: `drop_connect` index of the first branch; there is one branch per layer and level.
     """
 
     def __init__(self, options: HeadOptions, *, prefix: str, outputs: int, output_bias: float, first_branch: int):
@@ -60,7 +59,7 @@ class DenseHead(keras.layers.Layer):
         conv = functools.partial(_separable_conv if options.separable_conv else _plain_conv, dtype=self.dtype_policy)
         layers = range(options.num_layers)
         self.convs = [conv(options.filters, bias=0.0, name=f"{prefix}-{number}") for number in layers]
-        # A flat list, level by level within each layer, as Keras does not save nested lists.
+        # A flat list, level by level within each layer, because Keras does not save nested lists.
         self.norms = [
             BatchNormalization(name=f"{prefix}-{number}-bn-{level}", dtype=self.dtype_policy, **options.batch_norm)
             for number in layers

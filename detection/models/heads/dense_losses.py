@@ -1,8 +1,7 @@
 """Targets and losses of dense detectors, which predict classes and box deltas for every anchor.
 
-Normalisation and moving average of the positive anchors, IoU loss beside the Huber loss:
-google/automl's EfficientDet.  Ignored anchors, forced matches, code weights and weights of
-objects: the TF Object Detection API.
+The normalizer, its moving average and the IoU loss follow google/automl's EfficientDet; ignored
+anchors, forced matches, code weights and object weights follow the TF Object Detection API.
 """
 
 from typing import Literal, NamedTuple
@@ -41,16 +40,16 @@ class DenseTargets(NamedTuple):
 
 
 class PositivesNormalizer:
-    """Number by which the loss terms are divided, from the number of positive anchors of the update's batch.
+    """Divisor of the loss terms, from the number of positive anchors in the update's batch.
 
     Args:
         kind: `positives_plus_one`, as in google/automl; `positives`: at least 1, as in the
-            TF Object Detection API, which divides each replica's losses by its own.
-        momentum: fraction of its value that a moving average of the number keeps in each
-            training step, which replaces the number; 0: no moving average.
+            TF Object Detection API, which divides each replica's losses by its own count.
+        momentum: momentum of the moving average that replaces the divisor in training; 0: no
+            moving average.
 
     Attributes:
-        average: the moving average; 0 before the first step; None without one.
+        average: the moving average, 0 before the first step; None: no moving average.
     """
 
     def __init__(self, *, kind: Normalizer, momentum: float) -> None:
@@ -61,7 +60,7 @@ class PositivesNormalizer:
             self.average = keras.Variable(0.0, trainable=False, dtype="float32", name="average_positives")
 
     def __call__(self, positives: tf.Tensor, *, training: bool) -> tf.Tensor:
-        """Returns the number, float32 scalar >= 1.
+        """Returns the divisor, float32 scalar >= 1.
 
         Args:
             positives: float32 scalar, number of positive anchors of all replicas.
@@ -80,16 +79,16 @@ class PositivesNormalizer:
 class DenseLossOptions(NamedTuple):
     """Options of `DenseLosses`.
 
-    match_threshold: see `assign_anchors`; also the min fraction of an ignored anchor that
-        lies in a crowd.
-    unmatched_threshold, force_match: see `assign_anchors`.
-    focal_alpha, focal_gamma, label_smoothing: see `focal_loss`.
-    huber_delta: see `huber_loss`, in units of the weighted box deltas.
+    match_threshold: min IoU of a positive anchor, and min fraction inside a crowd of an ignored one.
+    unmatched_threshold: min IoU of an ignored anchor; None: no IoU is ignored.
+    force_match: each object also gets the anchor with the best IoU.
+    focal_alpha, focal_gamma, label_smoothing: parameters of `focal_loss`.
+    huber_delta: error at which the Huber loss becomes linear, in units of the weighted box deltas.
     code_weights: factors of the errors of (ty, tx, th, tw) in the Huber loss.
     box_loss_weight: weight of the Huber loss.
     iou_loss_type: formula of the IoU loss; None: no IoU loss.
     iou_loss_weight: weight of the IoU loss.
-    normalizer, positives_momentum: see `PositivesNormalizer`.
+    normalizer, positives_momentum: `kind` and `momentum` of `PositivesNormalizer`.
     """
 
     match_threshold: float
@@ -111,7 +110,7 @@ class DenseLosses:
     """Focal loss of the classes, Huber loss of the box deltas, and IoU loss of the decoded boxes.
 
     Args:
-        options: targets, formulas and weights.
+        options: thresholds, formulas and weights.
         anchors: float32 [A, 4], (ymin, xmin, ymax, xmax) in pixels of the network input.
         num_classes: C.
     """
@@ -142,15 +141,15 @@ class DenseLosses:
     ) -> dict[str, tf.Tensor]:
         """Returns `class_loss`, `box_loss` and, if there is an IoU loss, `box_iou_loss`.
 
-        Each is divided by the normaliser; `box_loss` also by the 4 deltas per box.  Box
-        deltas without error count like all others (google/automl leaves them out).
+        Each is divided by the normalizer; `box_loss` also by the 4 deltas per box.  Box
+        deltas with an error of 0 are included (google/automl excludes them).
 
         Args:
             class_logits: float32 [B, A, C].
-            box_deltas: float32 [B, A, 4], see `detection.ops.boxes`.
+            box_deltas: float32 [B, A, 4], (ty, tx, th, tw).
             labels: ground truth.
-            positives: see `Detector.losses`.
-            training: see `PositivesNormalizer`.
+            positives: number of positive anchors in the update's batch; None: count those of `labels`.
+            training: update the moving average of the normalizer.
         """
         targets = self.assign(labels)
         if positives is None:
@@ -170,8 +169,8 @@ class DenseLosses:
     def assign(self, labels: Labels) -> DenseTargets:
         """Assigns the anchors to the objects.
 
-        Anchors without an object are background, except those whose IoU lies between the
-        two thresholds, and those with a fraction of `match_threshold` inside a crowd.
+        Anchors without an object are background.  They are ignored if their IoU is between the two
+        thresholds, or if at least a fraction `match_threshold` of them is inside a crowd.
         """
         anchors = tf.constant(self._anchors)
         assignment = assign_anchors(
@@ -225,7 +224,7 @@ class DenseLosses:
         """Returns [B, A, 1]."""
         positive = targets.positive[..., tf.newaxis]
         anchors = tf.constant(self._anchors)
-        # Before the formula, not after it: the gradient of what `where` leaves out must be finite, too.
+        # `where` comes before the formula: the gradient of its unused branch must be finite, too.
         boxes = decode_yxyx(tf.where(positive, box_deltas, 0.0), anchors)
         losses = iou_loss(boxes, tf.where(positive, targets.boxes, anchors), kind=kind)
         return _weighted(tf.where(positive, losses[..., tf.newaxis], 0.0), targets)

@@ -1,4 +1,4 @@
-"""Post-processing that anchor-based detectors share: options, best candidates, non-maximum suppression."""
+"""Post-processing of anchor-based detectors: options, best candidates, non-maximum suppression."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -15,14 +15,14 @@ from schemas.config.section import Section
 
 
 class BoxPostprocess(Section):
-    """Options from raw outputs to boxes: the keys below `model.postprocess` of a detector of boxes."""
+    """Options from raw outputs to boxes: the keys of `model.postprocess`."""
 
     nms: Literal["hard", "linear", "gaussian"] = Field(
         "hard",
-        description="what an overlap with a better box does: `hard` removes the box, `linear` multiplies its score by "
+        description="effect of an overlap with a better box: `hard` removes the box, `linear` multiplies its score by "
         "1 - IoU, `gaussian` by exp(-IoU^2 / sigma)",
     )
-    class_agnostic: bool = Field(False, description="boxes compete whatever their class, not only within their class")
+    class_agnostic: bool = Field(False, description="suppress boxes across classes, not only within their class")
     one_class_per_anchor: bool = Field(
         False, description="only the best class of each anchor enters NMS, not all (anchor, class) pairs"
     )
@@ -30,7 +30,7 @@ class BoxPostprocess(Section):
     iou_threshold: float = Field(
         0.5, ge=0.0, le=1.0, description="IoU above which hard and linear NMS act; Gaussian NMS has no threshold"
     )
-    sigma: PositiveFloat = Field(0.5, description="of Gaussian NMS")
+    sigma: PositiveFloat = Field(0.5, description="sigma of Gaussian NMS")
     max_detections: PositiveInt = Field(100, le=100_000, description="max detections per image")
     pre_nms_top_k: PositiveInt = Field(5000, description="best candidates, (anchor, class) pairs, that enter NMS")
 
@@ -41,7 +41,7 @@ class BoxPostprocess(Section):
 
 
 class MaskPostprocess(BoxPostprocess):
-    """The options of a detector with masks."""
+    """Options of a detector with masks: the keys of `model.postprocess`."""
 
     mask_output: MaskOutput = Field(
         "crops",
@@ -51,8 +51,8 @@ class MaskPostprocess(BoxPostprocess):
     )
 
 
-# NMS mostly needs few of the candidates: it gets the best ones first, and more only if these do not settle it.
-# Gaussian NMS lowers the score of every box that another one touches, so that 256 rarely do.
+# NMS usually needs few candidates: it gets the best ones first, and more only if the result could still change.
+# Gaussian NMS lowers the score of every box that overlaps another, so 256 candidates are rarely enough.
 _WINDOWS = {"hard": (256, 1024, 2048), "linear": (256, 1024, 2048), "gaussian": (1024, 2048)}
 
 
@@ -80,18 +80,18 @@ def detect_boxes(
 ) -> Detections:
     """Turns the outputs of a detector into detections: candidates, decoded boxes, NMS.
 
-    The result is that of all `pre_nms_top_k` candidates, although the best few hundred are
-    tried first: no other can change it if they fill all outputs with scores that are not
-    below any of the others.
+    The result is the same as with all `pre_nms_top_k` candidates, although the best few hundred
+    are tried first: the others cannot change it if these fill all outputs with scores that are
+    at least as high.
 
     Args:
         class_logits: float32 [B, A_l, C] per pyramid level.
-        box_deltas: float32 [B, A_l, 4] per level, see `detection.ops.boxes`.
-        anchors: float32 [A, 4], (ymin, xmin, ymax, xmax) in pixels of the network input;
-            those of all levels, A is the sum of A_l.
+        box_deltas: float32 [B, A_l, 4] per level, (ty, tx, th, tw).
+        anchors: float32 [A, 4], (ymin, xmin, ymax, xmax) in pixels of the network input, of all
+            levels; A is the sum of A_l.
         image_info: sizes and scales of the images.
         options: options of post-processing.
-        graph: see `Detector.nms_graph`.
+        graph: form of the NMS graph, as in `Detector.nms_graph`.
     """
     best = tf.concat([tf.reduce_max(level, axis=2) for level in class_logits], axis=1)
     num_classes = class_logits[0].shape[2]
@@ -116,24 +116,24 @@ def detect_boxes(
 
 
 def _is_settled(picked: Picked, next_best: tf.Tensor, options: BoxPostprocess) -> tf.Tensor:
-    """Marks images whose result more candidates, with scores of at most `next_best`, cannot change; bool [B]."""
+    """Marks images whose result cannot change with more candidates of scores <= `next_best`; bool [B]."""
     filled = (picked.num == options.max_detections) & (picked.scores[:, -1] >= next_best)
     return filled | (next_best <= options.score_threshold)
 
 
 def best_pairs(levels: Sequence[tf.Tensor], best: tf.Tensor, count: int) -> Candidates:
-    """Returns the `count` best (anchor, class) pairs of each image; of equal ones, the first anchor's first class.
+    """Returns the `count` best (anchor, class) pairs per image; ties go to the lower anchor, then the lower class.
 
-    Only anchors whose best class is among the `count` best can hold such a pair, so most
+    Only anchors whose best class is among the `count` best can have such a pair, so most
     anchors are dropped before pairs are compared.
 
     Args:
         levels: class logits, float32 [B, A_l, C] per pyramid level.
-        best: float32 [B, A], the logit of each anchor's best class.
-        count: K, not above the number of pairs.
+        best: float32 [B, A], logit of each anchor's best class.
+        count: K, at most the number of pairs.
     """
     _, anchors = tf.math.top_k(best, min(count, best.shape[1]))
-    anchors = tf.sort(anchors)  # so that equal pairs are in the order of their anchors
+    anchors = tf.sort(anchors)  # so that ties are in the order of their anchors
     classes = levels[0].shape[2]
     pairs = tf.reshape(rows_of_levels(levels, anchors), [-1, anchors.shape[1] * classes])
     values, places = tf.math.top_k(pairs, count)
@@ -141,13 +141,13 @@ def best_pairs(levels: Sequence[tf.Tensor], best: tf.Tensor, count: int) -> Cand
 
 
 def best_classes(levels: Sequence[tf.Tensor], best: tf.Tensor, count: int) -> Candidates:
-    """Returns the `count` best anchors of each image with their best class; arguments as those of `best_pairs`."""
+    """Returns the `count` best anchors per image with their best class; arguments as in `best_pairs`."""
     values, anchors = tf.math.top_k(best, count)
     return Candidates(values, anchors, tf.argmax(rows_of_levels(levels, anchors), axis=2, output_type=tf.int32))
 
 
 def rows_of_levels(levels: Sequence[tf.Tensor], anchors: tf.Tensor) -> tf.Tensor:
-    """Gathers the rows [B, K, C] of some anchors, as from the levels' concatenation, which would copy all of them.
+    """Gathers the rows [B, K, C] of anchors from all levels, without concatenating (copying) the levels.
 
     Args:
         levels: [B, A_l, C] per pyramid level.
@@ -181,7 +181,7 @@ def suppress(
         image_info: sizes and scales of the images.
         options: options of post-processing.
         num_classes: C.
-        graph: see `Detector.nms_graph`.
+        graph: form of the NMS graph, as in `Detector.nms_graph`.
     """
     groups = None if options.class_agnostic else classes
     floor, most = options.score_threshold, options.max_detections
@@ -209,7 +209,7 @@ def suppress(
 
 
 def picked_detections(picked: Picked, boxes: tf.Tensor, classes: tf.Tensor, image_info: ImageInfo) -> Detections:
-    """Gathers the picked boxes, and normalises them to the original image.
+    """Gathers the picked boxes and normalizes them to the original image.
 
     Args:
         picked: result of NMS.

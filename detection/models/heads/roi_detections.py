@@ -1,4 +1,4 @@
-"""From the box head's outputs to detections: the best (RoI, class) pairs, decoded boxes, NMS."""
+"""Post-processing of the box head's outputs: the best (RoI, class) pairs, decoded boxes, NMS."""
 
 import tensorflow as tf
 
@@ -26,19 +26,19 @@ def detect_in_rois(
     Each class has its own box in each RoI; boxes are clipped to the image before NMS.
 
     Args:
-        outputs: outputs of the box head, float32.
-        proposals: the RoIs, R of each image.
+        outputs: float32 outputs of the box head.
+        proposals: the RoIs, R per image.
         image_info: sizes and scales of the images.
-        options: options of post-processing; an anchor is a RoI here.
-        scale_factors: see `encode_yxyx`.
-        pixel_offset: see `encode_yxyx`.
-        max_log_size: see `decode_yxyx`.
-        graph: see `Detector.nms_graph`; all pairs are tried at once.
+        options: options of post-processing; RoIs take the role of anchors.
+        scale_factors: factors of the deltas (ty, tx, th, tw).
+        pixel_offset: 1 if box corners are pixel indices, 0 if they are edges.
+        max_log_size: upper limit of the size deltas.
+        graph: form of the NMS graph, as in `Detector.nms_graph`; all pairs are tried at once.
 
     Returns:
         The detections, and their boxes in pixels of the network input: float32 [B, N, 4], 0 for padding.
     """
-    # Padding gets a score of 0, which no threshold lets pass.
+    # Padding gets a score of 0, which is never above the threshold.
     valid = tf.cast(proposals.valid, tf.float32)[..., tf.newaxis]
     scores = tf.nn.softmax(outputs.class_logits)[..., 1:] * valid
     best = tf.reduce_max(scores, axis=2)
@@ -55,7 +55,7 @@ def detect_in_rois(
     )
     limits = image_info.original_size * image_info.scale - pixel_offset
     boxes = clip_yxyx(boxes, limits[:, :1], limits[:, 1:])
-    # By indices, a box below one pixel ends before it starts.
+    # With corners as pixel indices, the max of a box smaller than a pixel is below its min.
     boxes = tf.concat([boxes[..., :2], tf.maximum(boxes[..., :2], boxes[..., 2:])], axis=-1)
     picked = suppress(
         boxes,
@@ -72,7 +72,7 @@ def detect_in_rois(
 
 
 def _deltas_of_class(deltas: tf.Tensor, rois: tf.Tensor, classes: tf.Tensor) -> tf.Tensor:
-    """Gathers the deltas [B, K, 4] of RoIs and classes [B, K] from those of all, [B, R, C + 1 or 1, 4]."""
+    """Gathers the deltas [B, K, 4] of RoIs and classes [B, K] from all deltas, [B, R, C + 1 or 1, 4]."""
     count, columns = deltas.shape[1:3]
     rows = rois if columns == 1 else rois * columns + classes + 1
     return tf.gather(tf.reshape(deltas, [-1, count * columns, 4]), rows, batch_dims=1)

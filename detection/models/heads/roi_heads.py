@@ -1,7 +1,7 @@
 """Heads on the features of regions of interest (RoIs): classes and boxes, and masks.
 
-Their outputs have a column or channel for the background, the first one, and one for each
-class.  Girshick, "Fast R-CNN", 2015; He et al., "Mask R-CNN", 2017.
+The first column or channel of their outputs is the background, followed by one per class.
+Girshick, "Fast R-CNN", 2015; He et al., "Mask R-CNN", 2017.
 """
 
 from typing import Any, NamedTuple
@@ -16,9 +16,8 @@ from detection.ops.roi_align import on_accelerator
 class BoxHeadOutputs(NamedTuple):
     """Outputs per RoI, column 0 for the background.
 
-    class_logits: float [B, R, C + 1], of a softmax.
-    box_deltas: float [B, R, C + 1, 4], see `detection.ops.boxes`; [B, R, 1, 4] if the boxes do
-        not depend on the class.
+    class_logits: float [B, R, C + 1], logits of a softmax.
+    box_deltas: float [B, R, C + 1, 4], (ty, tx, th, tw); [B, R, 1, 4] if boxes are class-agnostic.
     """
 
     class_logits: tf.Tensor
@@ -26,7 +25,7 @@ class BoxHeadOutputs(NamedTuple):
 
 
 class BoxHead(keras.layers.Layer):
-    """Two fully connected layers with relu, then one for the classes and one for the boxes.
+    """Fully connected layers with relu, followed by one for the classes and one for the boxes.
 
     Args:
         num_classes: C.
@@ -67,7 +66,7 @@ class BoxHead(keras.layers.Layer):
         return keras.layers.Dense(units, kernel_initializer=normal(stddev), name=name, dtype=self.dtype_policy)
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
-        """Creates the variables; `input_shape` is that of the RoIs' features, [B, R, s, s, F]."""
+        """Creates the variables; `input_shape` is the shape of the RoI features, [B, R, s, s, F]."""
         side, _, channels = input_shape[2:]
         assert side is not None
         assert channels is not None
@@ -91,9 +90,9 @@ class BoxHead(keras.layers.Layer):
 
 
 class MaskHead(keras.layers.Layer):
-    """3x3 convolutions, a transposed one that doubles the size, each with relu, and a 1x1 one.
+    """3x3 convolutions and a transposed convolution of stride 2, each with relu, and a 1x1 convolution.
 
-    Only the mask of one class per RoI is computed: no loss and no detection needs the others.
+    Computes the mask of one class per RoI: losses and detections do not need the others.
 
     Args:
         num_classes: C.
@@ -121,7 +120,7 @@ class MaskHead(keras.layers.Layer):
         return {"kernel_initializer": he_normal(), "dtype": self.dtype_policy}
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
-        """Creates the variables; `input_shape` is that of the RoIs' features, [B, R, s, s, F]."""
+        """Creates the variables; `input_shape` is the shape of the RoI features, [B, R, s, s, F]."""
         shape = (None, *input_shape[2:])
         for layer in (*self.inner, self.upsample):
             layer.build(shape)
@@ -140,7 +139,7 @@ class MaskHead(keras.layers.Layer):
             outputs = layer(outputs)
         side = outputs.shape[1]
         pixels = tf.reshape(outputs, [-1, side * side, self._filters])
-        # A product, not `gather`: its gradient is a product, too, instead of a sum at random places.
+        # A product, not `gather`: the gradient of a product is a product, that of `gather` a scattered sum.
         chosen = tf.one_hot(tf.reshape(columns, [-1]), self.masks.filters, dtype=pixels.dtype)
         kernels = tf.matmul(chosen, tf.cast(self.masks.kernel, pixels.dtype)[0, 0], transpose_b=True)
         biases = tf.linalg.matvec(chosen, tf.cast(self.masks.bias, pixels.dtype))
@@ -150,15 +149,15 @@ class MaskHead(keras.layers.Layer):
 
 
 def used_slots(used: tf.Tensor, most: int, *, portable: bool) -> tf.Tensor | int:
-    """Returns how many slots the mask head runs on: on CPUs as many as an image of the batch uses.
+    """Returns the number of slots for the mask head: on CPUs, the max number that an image of the batch uses.
 
-    The head is the largest part of a step.  Accelerators, XLA and model files get all, as their
-    shapes must not depend on values.
+    The head takes most of a step's time.  Accelerators, XLA and model files get all slots, because
+    their shapes must not depend on values.
 
     Args:
         used: bool [B, S], the used slots come first.
-        most: number of slots that can be used.
-        portable: see `Detector`.
+        most: max number of used slots.
+        portable: the graph is for XLA, LiteRT or ONNX.
     """
     if portable or on_accelerator():
         return most

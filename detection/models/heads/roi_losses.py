@@ -1,10 +1,10 @@
-"""Losses of two-stage detectors: of sampled anchors, RoIs, and masks of positive RoIs.
+"""Losses of two-stage detectors: losses of sampled anchors, of RoIs, and of positive RoIs' masks.
 
-Losses are sums over this replica's samples, divided by a number that the caller has summed
+Losses are sums over this replica's samples, divided by a normalizer that the caller has summed
 over all replicas.
 
-Source of the formulas: TPU Mask R-CNN.  Its box loss of the first stage leaves out deltas that
-are exactly 0; here all deltas of an anchor count.
+Source of the formulas: TPU Mask R-CNN.  Its first-stage box loss excludes deltas that are
+exactly 0; here all deltas of an anchor are included.
 """
 
 import tensorflow as tf
@@ -17,7 +17,7 @@ def rpn_score_loss(logits: tf.Tensor, targets: AnchorTargets, *, normalizer: tf.
     """Returns the sum of the sigmoid cross-entropies of the sampled anchors, divided by the normaliser.
 
     Args:
-        logits: float32 [B, A], of all anchors.
+        logits: float32 [B, A], objectness of all anchors.
         targets: sampled anchors.
         normalizer: scalar, the number of sampled anchors in TPU Mask R-CNN.
     """
@@ -32,10 +32,10 @@ def rpn_box_loss(
     """Returns the sum of the Huber losses of the positive anchors, divided by the normaliser.
 
     Args:
-        deltas: float32 [B, S, 4], of the anchors of the targets.
+        deltas: float32 [B, S, 4], predicted for the anchors of the targets.
         targets: sampled anchors, or all.
-        normalizer: scalar, the number of positives; TPU Mask R-CNN adds such means of all positives of each level.
-        delta: see `huber_loss`.
+        normalizer: scalar, the number of positives; TPU Mask R-CNN sums such means over the levels.
+        delta: error at which the loss becomes linear.
 
     Returns:
         float32 scalar; each anchor's loss is the mean over its four deltas.
@@ -62,10 +62,10 @@ def roi_box_loss(
     """Returns the sum of the Huber losses of the sampled positive RoIs, divided by the normaliser.
 
     Args:
-        deltas: float32 [B, S, C + 1, 4], of each class; or [B, S, 1, 4], those of all classes.
-        targets: sampled RoIs; the deltas of their class count.
+        deltas: float32 [B, S, C + 1, 4], per class; or [B, S, 1, 4], class-agnostic.
+        targets: sampled RoIs; the loss uses the deltas of their class.
         normalizer: scalar, the number of sampled positives in TPU Mask R-CNN.
-        delta: see `huber_loss`.
+        delta: error at which the loss becomes linear.
 
     Returns:
         float32 scalar; each RoI's loss is the mean over its four deltas.
@@ -89,8 +89,8 @@ def mask_loss(
     """Returns the sum of the sigmoid cross-entropies of the positive RoIs' masks, divided by the normaliser.
 
     Args:
-        logits: float32 [B, S, h, w], of each RoI's own class.
-        masks: float32 [B, S, h, w], 0..1, see `crop_masks`.
+        logits: float32 [B, S, h, w], of the class of each RoI.
+        masks: float32 [B, S, h, w], 0..1.
         positive: bool [B, S].
         normalizer: scalar, the number of positive RoIs in TPU Mask R-CNN.
         weights: float32 [B, S], weights of the RoIs; None: all are 1.

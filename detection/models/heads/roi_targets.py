@@ -1,7 +1,7 @@
 """Targets of two-stage detectors: sampled anchors, and sampled or refined RoIs, with their objects.
 
-Class 0 of the heads is background; class c of the labels is c + 1 here.  Source of thresholds
-and numbers: TPU Mask R-CNN.
+Class 0 of the heads is background; class c of the labels is c + 1 here.  The default thresholds
+and counts are those of TPU Mask R-CNN.
 """
 
 from typing import NamedTuple
@@ -13,12 +13,12 @@ from detection.ops.boxes import ScaleFactors, encode_yxyx, pairwise_iou_yxyx
 from detection.ops.sampling import sample_balanced
 from detection.types import Labels
 
-_CROWD_FRACTION = 0.5  # of a box inside a crowd makes it ignored: where COCO's evaluation begins
-_ANCHOR_DRAW, _ROI_DRAW = 2**20, 2**20 + 1  # see `own_random_bits`; layers of the network have small numbers
+_CROWD_FRACTION = 0.5  # boxes with this fraction inside a crowd are ignored: COCO's lowest IoU threshold
+_ANCHOR_DRAW, _ROI_DRAW = 2**20, 2**20 + 1  # indices for `own_random_bits`, above those of the network's layers
 
 
 class AnchorTargets(NamedTuple):
-    """Targets of S anchors per image: of sampled ones, positives first and unused slots last, or of all.
+    """Targets of S anchors per image: all anchors, or samples with positives first and unused slots last.
 
     indices: int32 [B, S], indices of the anchors; 0 for unused slots.
     positive: bool [B, S], the anchor is assigned to an object.
@@ -64,7 +64,7 @@ def sample_anchors(
     count: int = 256,
     positive_fraction: float = 0.5,
 ) -> AnchorTargets:
-    """Samples positives and negatives among assigned anchors; what lies inside crowds is neither.
+    """Samples positive and negative anchors; unassigned anchors inside crowds are neither.
 
     Args:
         anchors: float32 [A, 4], (ymin, xmin, ymax, xmax) in pixels of the network input.
@@ -103,7 +103,7 @@ def all_anchors(anchors: tf.Tensor, labels: Labels, assignment: Assignment) -> A
     """
     positive = assignment.positive
     objects = tf.where(positive, assignment.index, 0)
-    # Corners as edges even with `tpu_coordinates`: so the original encodes the targets of its first stage.
+    # Corners are edges even with `tpu_coordinates`: TPU Mask R-CNN encodes its first-stage targets like this.
     deltas = encode_yxyx(tf.gather(labels.boxes, objects, batch_dims=1), anchors)
     return AnchorTargets(
         indices=tf.broadcast_to(tf.range(tf.shape(positive)[1]), tf.shape(positive)),
@@ -129,9 +129,9 @@ def sample_rois(
 ) -> RoiTargets:
     """Assigns proposals and the objects' own boxes to objects, and samples positives and background.
 
-    A box is positive if its best IoU is above `positive_threshold`, and background if that is
-    in low <= IoU < high of `background_thresholds`, except inside crowds.  Without objects
-    the best IoU is 0.
+    A box is positive if its best IoU is above `positive_threshold`, and background if its best
+    IoU is in [low, high) of `background_thresholds`, except inside crowds.  Without objects, the
+    best IoU is 0.
 
     Args:
         proposals: float32 [B, P, 4], (ymin, xmin, ymax, xmax) in pixels of the network input.
@@ -142,8 +142,8 @@ def sample_rois(
         positive_fraction: max fraction of positives among the S.
         positive_threshold: 0 <= threshold < 1.
         background_thresholds: (low, high), 0 <= low < high <= 1.
-        scale_factors: see `encode_yxyx`.
-        pixel_offset: see `encode_yxyx`.
+        scale_factors: factors of the deltas (ty, tx, th, tw); None: 1.
+        pixel_offset: 1 if box corners are pixel indices, 0 if they are edges.
     """
     boxes = tf.stop_gradient(tf.concat([proposals, labels.boxes], axis=1))
     candidate = tf.concat([valid, labels.valid], axis=1)
@@ -172,18 +172,18 @@ def relabel_rois(
     scale_factors: ScaleFactors | None,
     pixel_offset: float = 0.0,
 ) -> RoiTargets:
-    """Assigns the boxes of a stage of a cascade to objects, for the next stage; nothing is sampled again.
+    """Assigns the boxes of a cascade stage to objects, for the next stage, without new sampling.
 
     A box is positive if its best IoU is above `positive_threshold`, and otherwise background,
-    except inside crowds.  Positives do not come first.
+    except inside crowds.  The boxes keep their order.
 
     Args:
         boxes: float32 [B, S, 4], (ymin, xmin, ymax, xmax) in pixels of the network input.
         valid: bool [B, S], False for unused slots.
         labels: ground truth.
         positive_threshold: 0 <= threshold < 1.
-        scale_factors: see `encode_yxyx`.
-        pixel_offset: see `encode_yxyx`.
+        scale_factors: factors of the deltas (ty, tx, th, tw); None: 1.
+        pixel_offset: 1 if box corners are pixel indices, 0 if they are edges.
     """
     boxes = tf.stop_gradient(boxes)
     matches = _match(boxes, valid, labels, positive_threshold, (0.0, 1.0))
@@ -195,7 +195,7 @@ def relabel_rois(
 
 
 class _Matches(NamedTuple):
-    """positive, background: bool [B, P]; objects: int32 [B, P], index of the object of the best IoU."""
+    """positive, background: bool [B, P]; objects: int32 [B, P], index of the object with the best IoU."""
 
     positive: tf.Tensor
     background: tf.Tensor
@@ -205,14 +205,14 @@ class _Matches(NamedTuple):
 def _match(
     boxes: tf.Tensor, candidate: tf.Tensor, labels: Labels, threshold: float, background_thresholds: tuple[float, float]
 ) -> _Matches:
-    """Assigns boxes [B, P, 4] to objects; those that are no candidates, bool [B, P], are neither."""
+    """Assigns boxes [B, P, 4] to objects; boxes with `candidate` False, bool [B, P], are neither."""
     ious = tf.where(labels.valid[:, tf.newaxis], pairwise_iou_yxyx(boxes, labels.boxes), -1.0)
     best = tf.maximum(tf.reduce_max(ious, axis=2), 0.0)
     low, high = background_thresholds
     positive = candidate & (best > threshold)
     background = candidate & (best >= low) & (best < high) & ~positive
     if labels.crowds is not None:
-        # Boxes [B, 1, P, 4] of each image where anchors are those of all images.
+        # `anchors_inside` takes anchors of all images [A, 4]; boxes [B, 1, P, 4] broadcast per image.
         background &= ~anchors_inside(boxes[:, tf.newaxis], labels.boxes, labels.crowds, min_fraction=_CROWD_FRACTION)
     return _Matches(positive, background, tf.argmax(ious, axis=2, output_type=tf.int32))
 

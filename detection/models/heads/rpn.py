@@ -19,14 +19,14 @@ from detection.ops.nms import hard_nms, op_nms
 
 RpnLayout = Literal["standard", "od-api"]
 
-_LEFT_OUT = -1.0  # score of boxes that are too small: below those of all others
+_DROPPED = -1.0  # score of boxes that are too small, below all other scores
 
 
 class RpnOutputs(NamedTuple):
     """Outputs per pyramid level, finest first, anchor by anchor within a cell.
 
-    logits: float [B, h, w, K] per level, K anchors per cell: is there an object?
-    deltas: float [B, h, w, K * 4] per level, see `detection.ops.boxes`.
+    logits: float [B, h, w, K] per level, objectness of the K anchors per cell.
+    deltas: float [B, h, w, K * 4] per level, (ty, tx, th, tw) of each anchor.
     """
 
     logits: list[tf.Tensor]
@@ -37,13 +37,13 @@ class RpnHead(keras.layers.Layer):
     """3x3 convolution and relu, then a 1x1 convolution for scores and one for boxes; shared by all levels.
 
     The layout `od-api` is that of the TF Object Detection API: relu6 follows the 3x3 convolution,
-    which all levels share, but each level has 1x1 convolutions of its own.
+    which all levels share; the 1x1 convolutions are separate for each level.
 
     Args:
         filters: channels of the 3x3 convolution.
         anchors_per_cell: K.
-        levels: pyramid levels, finest first; only the layout `od-api` needs them.
-        layout: see above.
+        levels: pyramid levels, finest first; only used by the layout `od-api`.
+        layout: `standard` or `od-api`.
         name: layer name.
         dtype: Keras dtype policy.
     """
@@ -88,12 +88,12 @@ class RpnHead(keras.layers.Layer):
 
 
 class ProposalOptions(NamedTuple):
-    """How proposals are chosen.
+    """Options of `propose`.
 
     pre_nms_top_k: best anchors of each level that enter NMS.
-    post_nms_top_k: P, max proposals of an image, over all levels.
-    iou_threshold: IoU with a better box of the same level above which a box is left out.
-    min_size: boxes with a shorter side, in pixels of the network input, are left out.
+    post_nms_top_k: P, max proposals per image, over all levels.
+    iou_threshold: IoU with a better box of the same level above which a box is dropped.
+    min_size: boxes with a shorter side, in pixels of the network input, are dropped.
     """
 
     pre_nms_top_k: int
@@ -125,21 +125,21 @@ def propose(
     max_log_size: float,
     graph: NmsGraph = "windows",
 ) -> Proposals:
-    """Chooses the proposals: the best anchors of each level, decoded, clipped to the image, without overlaps.
+    """Selects the proposals: decodes the best anchors of each level, clips them to the image and applies NMS.
 
-    Boxes compete within their level only; then the best of all levels remain.  No gradient
-    flows through proposals.
+    NMS runs within each level; then the best boxes of all levels are kept.  No gradient flows
+    through proposals.
 
     Args:
         outputs: outputs of `RpnHead`.
-        anchors: float32 [A, 4], (ymin, xmin, ymax, xmax) in pixels of the network input;
-            those of all levels, in the order of the outputs.
-        image_sizes: float32 [B, 2] or [2], (height, width) in pixels of the network input that the
-            images fill, from its top left corner on.
-        options: how many, and which.
-        pixel_offset: see `encode_yxyx`; with 1, the image ends at the index of its last pixel.
-        max_log_size: see `decode_yxyx`.
-        graph: see `Detector.nms_graph`; all boxes are tried at once.
+        anchors: float32 [A, 4], (ymin, xmin, ymax, xmax) in pixels of the network input, of all
+            levels in the order of the outputs.
+        image_sizes: float32 [B, 2] or [2], (height, width) of the images within the network input,
+            in its pixels; images start at the top left corner.
+        options: numbers and thresholds.
+        pixel_offset: 1 if box corners are pixel indices, 0 if they are edges.
+        max_log_size: upper limit of the size deltas.
+        graph: form of the NMS graph, as in `Detector.nms_graph`; all boxes are tried at once.
     """
     boxes, logits, levels = _candidates(
         outputs, anchors, options.pre_nms_top_k, pixel_offset=pixel_offset, max_log_size=max_log_size
@@ -147,17 +147,17 @@ def propose(
     limits = tf.reshape(image_sizes, [-1, 2]) - pixel_offset
     boxes = clip_yxyx(boxes, limits[:, :1], limits[:, 1:])
     large = tf.reduce_min(boxes[..., 2:] - boxes[..., :2], axis=-1) + pixel_offset >= options.min_size
-    # Logits tell boxes apart whose float32 probabilities are equal.
+    # Different logits may have equal float32 probabilities.
     _, order = tf.math.top_k(tf.where(large, logits, logits.dtype.min), logits.shape[1])
     boxes, levels = tf.gather(boxes, order, batch_dims=1), tf.gather(levels, order, batch_dims=1)
-    scores = tf.gather(tf.where(large, tf.sigmoid(logits), _LEFT_OUT), order, batch_dims=1)
+    scores = tf.gather(tf.where(large, tf.sigmoid(logits), _DROPPED), order, batch_dims=1)
     by_op = partial(op_nms, num_classes=len(outputs.logits), side=tf.reduce_max(image_sizes), sigma=None)
     picked = (by_op if graph == "op" else hard_nms)(
         boxes,
         scores,
         levels,
         iou_threshold=options.iou_threshold,
-        score_threshold=_LEFT_OUT / 2.0,
+        score_threshold=_DROPPED / 2.0,
         max_outputs=options.post_nms_top_k,
     )
     valid = tf.range(options.post_nms_top_k) < picked.num[:, tf.newaxis]
@@ -171,7 +171,7 @@ def _candidates(
     """Decodes the `top_k` anchors with the best scores of each level, without a gradient.
 
     Returns:
-        boxes: float32 [B, K, 4], not clipped, level by level and within each the best first.
+        boxes: float32 [B, K, 4], not clipped, level by level, best first within a level.
         logits: float32 [B, K].
         levels: int32 [B, K], 0 for the finest.
     """

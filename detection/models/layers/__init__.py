@@ -1,1 +1,1 @@
-"""Layers of several detectors."""
+"""Layers shared by the detectors."""

@@ -10,28 +10,28 @@ import tensorflow as tf
 
 from detection.ops.replicas import replica_count, sum_over_replicas
 
-_updates_statistics = ContextVar("updates_statistics", default=True)  # of this thread: each replica has its own
+_updates_statistics = ContextVar("updates_statistics", default=True)  # per thread, and so per replica
 _observed: ContextVar[list[tuple["BatchNormalization", tf.Tensor]] | None] = ContextVar("observed", default=None)
 
 
 class BatchNormalization(keras.layers.Layer):
     """Normalises [B, H, W, C] over batch and space, with float32 statistics.
 
-    Training uses the fused op on one replica, and on several the moments of the global
-    batch from one all-reduce, so that the result does not depend on the number of replicas.
+    Training uses the fused op on one replica, and the moments of the global batch from one
+    all-reduce on several, so that the result does not depend on the number of replicas.
     Both estimate the moving variance with Bessel's correction.  A layer that is not
-    trainable, or with `fixed_statistics` True, runs as in inference; with the latter, scale
-    and offset still train.
+    trainable, or with `fixed_statistics` True, runs as in inference; with `fixed_statistics`,
+    scale and offset still train.
 
     With `synchronized` False (default: True), each replica normalises with the statistics of
-    its own examples; the moving statistics take the mean over replicas, and so stay equal.
+    its local examples; the moving statistics use the mean over replicas, so they stay equal.
 
     Args:
         momentum: moving = momentum * moving + (1 - momentum) * batch.
         epsilon: added to the variance.
         initial_scale: initial value of all scales.
         name: layer name.
-        dtype: Keras dtype policy; variables and statistics are float32 under any.
+        dtype: Keras dtype policy; variables and statistics are always float32.
     """
 
     def __init__(
@@ -113,9 +113,9 @@ class BatchNormalization(keras.layers.Layer):
 
 
 def batch_norms(model: keras.Model) -> list[BatchNormalization]:
-    """Returns the model's `BatchNormalization` layers, those inside other layers too, in the order of their creation.
+    """Returns the model's `BatchNormalization` layers, nested ones included, in the order of their creation.
 
-    Layers of other classes, such as Keras' own, are left out.
+    Keras' own batch norm layers are not included.
     """
     # Keras has no public list of the layers inside layers.
     return [layer for layer in model._flatten_layers() if isinstance(layer, BatchNormalization)]
@@ -129,7 +129,7 @@ def synchronize_batch_norm(model: keras.Model, synchronized: bool) -> None:
 
 @contextlib.contextmanager
 def statistics_updates(enabled: bool) -> Iterator[None]:
-    """Sets whether layers called inside update their moving statistics in training; their outputs stay the same."""
+    """Sets whether layers called in the context update their moving statistics; outputs are not affected."""
     token = _updates_statistics.set(enabled)
     try:
         yield
@@ -139,7 +139,7 @@ def statistics_updates(enabled: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def observed_inputs() -> Iterator[list[tuple[BatchNormalization, tf.Tensor]]]:
-    """Collects the inputs [B, H, W, C] of the layers that are called inside, in the order of the calls."""
+    """Collects the inputs [B, H, W, C] of batch norm layers called in the context, in the order of the calls."""
     observed: list[tuple[BatchNormalization, tf.Tensor]] = []
     token = _observed.set(observed)
     try:

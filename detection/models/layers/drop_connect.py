@@ -1,4 +1,4 @@
-"""Drop-connect: whole examples of a residual branch are left out at random in training."""
+"""Drop-connect: in training, residual branches are dropped at random per example."""
 
 import tensorflow as tf
 
@@ -6,7 +6,7 @@ from detection.ops.replicas import own_random_bits
 
 
 def drop_connect(inputs: tf.Tensor, *, survival: float, seed: tf.Tensor, index: int) -> tf.Tensor:
-    """Zeroes whole examples of a residual branch, and scales the others up to keep the mean.
+    """Zeroes a residual branch for random examples, and scales the other examples to keep the mean.
 
     The choice depends on the positions in the update's batch, not on the number of replicas or micro-batches.
 
@@ -14,7 +14,7 @@ def drop_connect(inputs: tf.Tensor, *, survival: float, seed: tf.Tensor, index: 
         inputs: float [B, ...].
         survival: probability of keeping an example, 0 < survival <= 1.
         seed: int32 [2], seed of this training step.
-        index: number of the branch, by which branches of one network draw differently.
+        index: index of the branch; branches of a network draw independently.
     """
     bits = own_random_bits(tf.shape(inputs)[0], [1] * (inputs.shape.rank - 1), seed=seed, index=index)
     kept = bits <= round(survival * (2**32 - 1)) - 2**31

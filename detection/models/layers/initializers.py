@@ -1,4 +1,4 @@
-"""Initializers of random weights, whose seeds come from one place: kernels of all detectors take theirs from here."""
+"""Initializers of random weights with seeds from one generator; all detectors use them."""
 
 import contextlib
 import random
@@ -13,13 +13,13 @@ _seeds: ContextVar[random.Random | None] = ContextVar("seeds", default=None)
 
 @contextlib.contextmanager
 def seeded_initializers(seed: int) -> Iterator[None]:
-    """Makes the initial weights of networks that are built inside, in this thread, depend on `seed` alone.
+    """Makes the initial weights of networks built in this context and thread depend on `seed` alone.
 
     `keras.utils.set_random_seed` is not enough: Keras' initializers take their seeds from Python's
-    global generator, from which other threads draw, too. Cloud Storage's client draws a number with
-    each upload and each retry, and the thread that renews a lease uploads every ten seconds.
+    global generator, which other threads use, too.  Cloud Storage's client draws a number for each
+    upload and each retry, and the thread that renews a lease uploads every ten seconds.
 
-    Outside, weights are those of Keras: they depend on the global generator.
+    Outside of the context, weights depend on the global generator, as in Keras.
     """
     token = _seeds.set(random.Random(seed))
     try:
@@ -29,11 +29,11 @@ def seeded_initializers(seed: int) -> Iterator[None]:
 
 
 def _seed() -> int:
-    # As Keras' `make_default_seed`, so that others who seed the global generator get the same weights.
+    # The same draw as in Keras' `make_default_seed`: a seeded global generator gives Keras' weights.
     return (_seeds.get() or random).randint(1, 10**9)
 
 
-# Each returns the same values whenever it is called: a kernel needs one of its own.
+# An initializer returns the same values in every call, so each kernel needs a separate one.
 
 
 def normal(stddev: float) -> Any:

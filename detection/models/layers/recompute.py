@@ -1,4 +1,4 @@
-"""Gradient checkpointing: parts of a network are computed again for their gradients instead of kept in memory."""
+"""Gradient checkpointing: recomputes activations in the backward pass instead of keeping them in memory."""
 
 from collections.abc import Callable
 from contextvars import copy_context
@@ -10,22 +10,22 @@ from detection.models.layers.batch_norm import statistics_updates
 
 
 def recomputed(function: Callable[[Any], Any], inputs: Any, *, enabled: bool = True) -> Any:
-    """Returns `function(inputs)`, of whose inner values none is kept for the gradient.
+    """Returns `function(inputs)` without keeping intermediate activations for the gradient.
 
-    The gradient's pass computes the function once more, so a step takes about a third more
-    work and much less memory (Chen et al., "Training Deep Nets with Sublinear Memory Cost",
-    2016).  Batch norms update their moving statistics in the first pass only, so that the
-    result of a training step is the same.
+    The backward pass computes the function again, so a step takes about a third more work and
+    much less memory (Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016).  Batch
+    norms update their moving statistics in the first pass only, so the result of a training step
+    is the same.
 
     Args:
         function: maps tensors to tensors; draws random numbers from seeds only.
         inputs: a tensor, or a list of tensors.
-        enabled: False: calls the function as it is.
+        enabled: False: call the function directly.
     """
     if not enabled:
         return function(inputs)
     passes = 0
-    context = copy_context()  # the gradient may be asked for outside of the contexts that surround this call
+    context = copy_context()  # the gradient may be computed outside of the contexts of this call
 
     def one_pass(*tensors: tf.Tensor) -> Any:
         nonlocal passes

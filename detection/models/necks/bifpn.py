@@ -29,7 +29,7 @@ def fuse(features: Sequence[tf.Tensor], weights: Sequence[tf.Tensor], method: Fu
         weights: float32, one per feature: scalars, or [C] for the channel methods; ignored
             for `sum`.
         method: `fast_attention`: relu(w) / (sum of relu(w) + 1e-4); `attention`:
-            softmax(w); the same with `channel_`: for each channel on its own; `sum`: all 1.
+            softmax(w); `channel_...`: the same per channel; `sum`: all weights are 1.
     """
     if method == "sum":
         return _sum(features)
@@ -43,22 +43,22 @@ def fuse(features: Sequence[tf.Tensor], weights: Sequence[tf.Tensor], method: Fu
 
 
 def _sum(features: Sequence[tf.Tensor]) -> tf.Tensor:
-    # tf.add_n has no 8-bit kernel in LiteRT: what surrounds it would run in float32, on Coral on the CPU.
+    # tf.add_n has no 8-bit kernel in LiteRT: neighbouring ops would run in float32, and on the CPU of a Coral device.
     return functools.reduce(tf.add, features)
 
 
 class NodeOptions(NamedTuple):
-    """What all nodes of a `BiFpn` have in common.
+    """Options of the nodes of a `BiFpn`.
 
     filters: channels of all outputs.
-    fusion: method of weighting inputs, see `fuse`.
+    fusion: method of `fuse`.
     activation: name of the activation.
     batch_norm: arguments of `BatchNormalization`.
     separable_conv: False: plain 3x3 convolutions.
     conv_bn_act: the order after fusion is convolution (without bias), batch norm,
         activation; False: activation, convolution, batch norm.
     resample_batch_norm: False: the 1x1 convolutions that change channels have no batch norm.
-    conv_after_pooling: see `Resample`.
+    conv_after_pooling: the 1x1 convolutions come after pooling, not before.
     dtype: Keras dtype policy.
     """
 
@@ -74,15 +74,15 @@ class NodeOptions(NamedTuple):
 
 
 class BiFpn(keras.layers.Layer):
-    """A stack of cells.
+    """A stack of BiFPN cells.
 
     Args:
-        nodes: of a cell, in order; see `fpn_nodes`.
+        nodes: nodes of a cell, in order.
         min_level: finest level.
         max_level: coarsest level.
         num_cells: number of cells.
-        options: of all nodes.
-        recompute: compute each cell again for its gradient, see `recomputed`.
+        options: options of all nodes.
+        recompute: recompute each cell in the backward pass, to save memory.
         name: layer name.
     """
 

@@ -1,4 +1,4 @@
-"""FPN: every level gets the coarser levels' features from above.
+"""FPN: adds the features of coarser levels to each finer level.
 
 Lin et al., "Feature Pyramid Networks for Object Detection", 2017.
 """
@@ -18,23 +18,23 @@ FpnLayout = Literal["standard", "od-api"]
 
 
 class Fpn(keras.layers.Layer):
-    """1x1 laterals, nearest upsampling from the top down, 3x3 output convolutions, and coarser levels above.
+    """1x1 laterals, top-down nearest upsampling, 3x3 output convolutions, and extra coarser levels.
 
-    One level above the backbone's is every second pixel of the level below; of several, each
-    is a 3x3 convolution with stride 2, with relu between them.  There is no batch norm.
+    A single extra level takes every second pixel of the level below; several extra levels are 3x3
+    convolutions with stride 2, with relu between them.  There is no batch norm.
 
-    The layout `od-api` is that of the TF Object Detection API's Faster R-CNN, whose batch norm
-    its convolutions can take in: the backbone's coarsest level has no 3x3 convolution; the others
-    get the output of the level above, not its sum; all levels above the backbone's are
-    convolutions; and each 3x3 convolution is followed by the activation.
+    The layout `od-api` is that of the TF Object Detection API's Faster R-CNN, whose batch norms
+    can be folded into the convolutions: the backbone's coarsest level has no 3x3 convolution; the
+    others get the output of the level above, not its sum; all extra levels are convolutions; and
+    the activation follows each 3x3 convolution.
 
     Args:
         min_level: finest level.
         backbone_level: coarsest level of the backbone, min_level <= backbone_level.
         max_level: coarsest level, backbone_level <= max_level.
         filters: channels of all outputs.
-        layout: see above.
-        activation: of the layout `od-api`.
+        layout: `standard` or `od-api`.
+        activation: activation in the layout `od-api`.
         name: layer name.
         dtype: Keras dtype policy.
     """
@@ -88,7 +88,7 @@ class Fpn(keras.layers.Layer):
 
         Args:
             features: float [B, h, w, C_l] of the levels min_level..backbone_level, static
-                sizes, each half the one before, rounded up.
+                sizes, each half of the finer one, rounded up.
         """
         merged = [lateral(feature) for lateral, feature in zip(self.laterals, features, strict=True)]
         if self._hands_outputs_down:
@@ -113,6 +113,6 @@ class Fpn(keras.layers.Layer):
 
 
 def _with_coarser(finer: tf.Tensor, coarser: tf.Tensor) -> tf.Tensor:
-    """Adds a level's features to those of the finer one."""
+    """Upsamples a level and adds it to the finer one."""
     height, width = finer.shape[1:3]
     return finer + upsample_nearest(coarser, (height, width))

@@ -1,4 +1,4 @@
-"""Graphs of one cell of a fused pyramid: which features each node fuses, in order.
+"""Graphs of a BiFPN cell: the inputs of each fusion node, in order.
 
 Ids count the cell's input levels first, finest first, then its nodes in order.
 """
@@ -10,7 +10,7 @@ FpnGraph = Literal["bifpn", "qufpn"]
 
 
 class Node(NamedTuple):
-    """A fusion node: its level, and the ids of its inputs, which come before it."""
+    """A fusion node: its level, and the ids of its inputs, all lower than its own id."""
 
     level: int
     inputs: tuple[int, ...]
@@ -40,8 +40,8 @@ def fpn_nodes(graph: FpnGraph | Sequence[tuple[int, tuple[int, ...]]], min_level
         max_level: coarsest level, above `min_level`.
 
     Raises:
-        ValueError: a node that is on no level, or fuses what does not come before it; a level
-            without a node, which would have no output; an input or node without use.
+        ValueError: a node outside of the levels, or with an input that does not come before it; a
+            level without a node, and so without an output; an unused input or node.
     """
     if graph == "bifpn":
         return _bifpn(min_level, max_level)
@@ -52,9 +52,9 @@ def fpn_nodes(graph: FpnGraph | Sequence[tuple[int, tuple[int, ...]]], min_level
     for number, node in enumerate(nodes):
         own_id = len(levels) + number
         if node.level not in levels:
-            raise ValueError(f"node {number} is on level {node.level}, not on one of {min_level} to {max_level}")
+            raise ValueError(f"node {number} is on level {node.level}; levels are {min_level} to {max_level}")
         if not node.inputs or not all(0 <= given < own_id for given in node.inputs):
-            raise ValueError(f"node {number} fuses {list(node.inputs)}, not ids from 0 to {own_id - 1}")
+            raise ValueError(f"node {number} has inputs {list(node.inputs)}; valid ids are 0 to {own_id - 1}")
     missing = sorted(set(levels) - {node.level for node in nodes})
     if missing:
         raise ValueError(f"level {missing[0]} has no node, so it has no output")
@@ -82,7 +82,7 @@ def _bifpn(min_level: int, max_level: int) -> list[Node]:
 
 
 def _qufpn(min_level: int, max_level: int) -> list[Node]:
-    """BiFPN, the same with up and down exchanged, and a node per level that fuses the results of both.
+    """A BiFPN, another one with up and down exchanged, and a node per level that fuses both results.
 
     Source: google/automl's pull request 580, "QuFPN", made for low precisions.
     """

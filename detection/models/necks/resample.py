@@ -1,4 +1,4 @@
-"""Resampling between pyramid levels: other channels, max-pooling, nearest upsampling.
+"""Resampling between pyramid levels: 1x1 convolution, max-pooling, nearest upsampling.
 
 Layer names follow google/automl, see `detection.weights.automl.automl_name`.
 """
@@ -19,8 +19,8 @@ class Resample(keras.layers.Layer):
 
     Args:
         filters: output channels.
-        batch_norm: arguments of `BatchNormalization`; None: the convolution has none.
-        conv_after_pooling: where it pools, the convolution comes after it, not before.
+        batch_norm: arguments of `BatchNormalization`; None: no batch norm.
+        conv_after_pooling: the convolution comes after pooling, not before.
         name: layer name.
         dtype: Keras dtype policy.
     """
@@ -104,5 +104,5 @@ def _nearest(length: int, target: int) -> npt.NDArray[np.int64]:
 
 
 def _repeats(length: int, target: int) -> bool:
-    """Tells whether the nearest pixels are every pixel the same number of times, but for the last."""
+    """Returns whether nearest upsampling repeats every pixel, except the last, the same number of times."""
     return bool((_nearest(length, target) == np.arange(target) // -(-target // length)).all())

@@ -1,1 +1,1 @@
-"""The data report: one HTML page of what a data set holds and what is wrong with it."""
+"""The data report: one HTML page with the content of a data set and its issues."""

@@ -9,10 +9,10 @@ import numpy as np
 from detection.datasets.statistics import Counts
 from detection.reports.html.plot import Bar, Tick, bar_between
 
-_LEAST_BINS = 10  # shown of a histogram, so that a single bar is not a wall
-_TICK_SPACE = 0.099  # of the axis: room for a label on a phone
+_LEAST_BINS = 10  # min bins shown, so that a single bar does not fill the chart
+_TICK_SPACE = 0.099  # fraction of the axis: space for a label on a phone
 _PERCENT_STEPS = (0.5, 1, 2, 5, 10, 20)  # between ticks
-_BETWEEN = 0.05  # of a bin: space on either side of its bars
+_BETWEEN = 0.05  # fraction of a bin: space on either side of its bars
 
 
 class Histogram(NamedTuple):
@@ -20,12 +20,12 @@ class Histogram(NamedTuple):
 
     counts: name of the split -> int64 [N + 1].
     edges: the N inner edges of the bins, ascending.
-    ticks: value -> its label on the axis.
-    xlabel: what is counted, with its unit.
-    fraction_of: what the counts add up to, such as "images".
-    marks: value -> label of a line that is drawn there.
-    single: each bin is a whole number, not a range: bin i holds i, the last all from
-        there on, and there are no ticks to name.
+    ticks: value -> label on the axis.
+    xlabel: the counted quantity, with its unit.
+    fraction_of: the total of the counts, such as "images".
+    marks: value -> label of a vertical line.
+    single: each bin is an integer, not a range: bin i counts i, the last one also all larger
+        numbers, and `ticks` is empty.
     """
 
     counts: Mapping[str, Counts]
@@ -38,7 +38,7 @@ class Histogram(NamedTuple):
 
 
 class Plot(NamedTuple):
-    """A histogram as the page draws it: the bars of each split side by side; the y axis is in percent of the split."""
+    """A histogram for the page: bars of each split side by side; the y axis is in percent of the split."""
 
     bars: Mapping[str, Sequence[Bar]]
     x_ticks: Sequence[Tick]
@@ -49,7 +49,7 @@ class Plot(NamedTuple):
 
 
 def plot_of(histogram: Histogram) -> Plot:
-    """Lays out the fractions of each split, for the bins between the first and the last that are not empty."""
+    """Computes the fractions of each split, for the bins from the first to the last that is not empty."""
     first, last = _shown_bins(histogram)
     percents = {split: 100 * counts / max(int(counts.sum()), 1) for split, counts in histogram.counts.items()}
     most = max(float(column.max()) for column in percents.values())
@@ -84,12 +84,12 @@ def plot_of(histogram: Histogram) -> Plot:
 
 
 def _bin_position(value: float, edges: Sequence[float]) -> float:
-    """Maps a value to an axis on which bin i reaches from i to i + 1; between edges by its logarithm."""
+    """Maps a value to an axis with bin i from i to i + 1; logarithmic between edges."""
     return float(np.interp(np.log2(value), np.log2(edges), np.arange(1, len(edges) + 1)))
 
 
 def _shown_bins(histogram: Histogram) -> tuple[int, int]:
-    """First bin that is shown, and the one after the last."""
+    """Returns the first bin to show, and one past the last."""
     bins = len(histogram.edges) + 1
     used = np.flatnonzero(np.sum(list(histogram.counts.values()), axis=0))
     first, last = (int(used[0]), int(used[-1]) + 1) if used.size else (0, 1)
@@ -99,7 +99,7 @@ def _shown_bins(histogram: Histogram) -> tuple[int, int]:
 
 
 def _spaced(ticks: Sequence[Tick]) -> list[Tick]:
-    """Drops ticks whose labels would touch the one before."""
+    """Drops ticks whose labels would touch the previous one."""
     kept: list[Tick] = []
     for tick in ticks:
         if not kept or tick.at - kept[-1].at >= _TICK_SPACE:

@@ -1,4 +1,4 @@
-"""The page itself: everything put into the template, and written."""
+"""Renders the data report from its template, and writes it."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ LISTED_ISSUES = 200
 PICTURES_OF_A_KIND = 4
 
 _TEMPLATE = "report.html.j2"
-_ORDER = {"train": 0, "eval": 1, "test": 2}  # of the splits
+_ORDER = {"train": 0, "eval": 1, "test": 2}  # order of the splits
 
 
 def write_report(
@@ -34,19 +34,19 @@ def write_report(
     concerned: Mapping[int, int] | None = None,
     samples: Sequence[SamplePicture] = (),
 ) -> None:
-    """Writes the report: one HTML file that needs nothing else, whole or not at all.
+    """Writes the report: one self-contained HTML file, written atomically.
 
     Args:
-        path: of the file.
+        path: path of the file.
         title: heading, such as the data set's folder.
-        splits: name -> its summary; may be empty.  Columns are in the order train, eval, test, others.
-        categories: COCO's of the whole data set, with `id` and `name`.
+        splits: summaries by split name; may be empty.  Columns are in the order train, eval, test, others.
+        categories: COCO categories of the data set, with `id` and `name`.
         issues: the issues; the first LISTED_ISSUES are listed.
-        examples: pictures; PICTURES_OF_A_KIND of each kind are shown.
-        omitted: (kind, policy) -> number of issues that are not in `issues`, if a
-            caller does not keep all; they are counted, too.
-        concerned: category id -> number of annotations that have an issue, or whose
-            image has one.
+        examples: pictures; PICTURES_OF_A_KIND per kind are shown.
+        omitted: (kind, policy) -> number of issues that are missing in `issues`; they are
+            counted, too.
+        concerned: category id -> number of annotations with an issue, or with an issue of
+            their image.
         samples: pictures of valid ground truth.
 
     Raises:
@@ -79,7 +79,7 @@ def write_report(
 
 
 def _tiles(splits: Splits, categories: Sequence[Mapping[str, Any]], counts: IssueCounts) -> dict[str, int]:
-    """The numbers of the first screen, by name."""
+    """Returns the numbers of the first screen, by name."""
     return {
         "valid images": sum(part.images for part in splits.values()),
         "valid annotations": sum(part.annotations for part in splits.values()),
@@ -89,12 +89,12 @@ def _tiles(splits: Splits, categories: Sequence[Mapping[str, Any]], counts: Issu
 
 
 def _anchor(kind: str, number: int) -> str:
-    """The id of a picture on the page."""
+    """Returns the id of a picture on the page."""
     return f"picture-{kind}-{number}"
 
 
 def _gallery(examples: Sequence[IssuePicture]) -> list[tuple[str, list[IssuePicture]]]:
-    """Kind -> the first pictures of it, in the order of `IssuePolicies`."""
+    """Returns the first pictures per kind, in the order of `IssuePolicies`."""
     by_kind: dict[str, list[IssuePicture]] = defaultdict(list)
     for example in examples:
         if len(by_kind[example.issue.kind]) < PICTURES_OF_A_KIND:

@@ -17,10 +17,10 @@ from detection.images.drawing import draw_detections, eight_bit_rgb
 LONGEST_SIDE = 320  # pixels
 SAMPLES = 12  # pictures of ground truth on a page
 
-_COLOR_ID = 0  # red, of drawing's colours
-_MARGIN = 0.5  # of the image's sides: how far beyond the image a box is shown
-_GROUND = (128, 128, 128)  # beyond the image
-_COLORS = 256  # of the palette: a quarter of the bytes of full colour
+_COLOR_ID = 0  # index of red in `category_color`
+_MARGIN = 0.5  # of the image's sides: max distance beyond the image at which a box is shown
+_GROUND = (128, 128, 128)  # background beyond the image
+_COLORS = 256  # size of the palette, which needs a quarter of the bytes of full colour
 _JPEG_QUALITY = 80
 
 Rectangle = tuple[float, float, float, float]  # x, y, width, height
@@ -30,7 +30,7 @@ Rectangle = tuple[float, float, float, float]  # x, y, width, height
 class IssuePicture:
     """An image with an issue, as a small PNG.
 
-    issue: of the image.
+    issue: issue of the image.
     png: the encoded picture, neither side longer than LONGEST_SIDE.
     """
 
@@ -46,14 +46,14 @@ class SamplePicture(NamedTuple):
 
 
 def picture_of(encoded: bytes, issue: Issue, bbox: Sequence[float] | None, *, max_pixels: int) -> IssuePicture | None:
-    """Renders an image with an issue.  Never raises, whatever the bytes are.
+    """Renders an image with an issue.  Never raises, for any bytes.
 
     Args:
         encoded: the image file's content.
-        issue: of the image.
-        bbox: box to draw, (x, y, width, height) in pixels of the image as stored; a
-            box that reaches beyond the image is shown on grey around it.
-        max_pixels: images with more, by their header, are not decoded.
+        issue: issue of the image.
+        bbox: box to draw, (x, y, width, height) in pixels of the stored image; a box that
+            exceeds the image is shown on a grey background.
+        max_pixels: images with more pixels in their header are not decoded.
 
     Returns:
         None if the image cannot be decoded or is too large.
@@ -64,7 +64,7 @@ def picture_of(encoded: bytes, issue: Issue, bbox: Sequence[float] | None, *, ma
             if not 0 < width * height <= max_pixels:
                 return None
             return IssuePicture(issue, _png(image, _usable(bbox)))
-    except Exception:  # Pillow raises whatever its format plugins raise
+    except Exception:  # Pillow's format plugins raise errors of many types
         return None
 
 
@@ -95,7 +95,7 @@ def _png(image: Image.Image, bbox: Rectangle | None) -> bytes:
 
 
 def _reach(interval: tuple[float, float] | None, side: int) -> tuple[float, float]:
-    """Computes the range shown along one side: the image and, within the margin, an interval (start, length)."""
+    """Returns the range shown along one side: the image and, within the margin, an interval (start, length)."""
     start, length = interval or (0.0, 0.0)
     low, high = -_MARGIN * side, (1 + _MARGIN) * side
     return min(0.0, max(start, low)), max(float(side), min(start + length, high))
@@ -106,10 +106,10 @@ def _scaled(side: float, scale: float) -> int:
 
 
 def spread_over_categories(images: Sequence[tuple[int, Sequence[int]]]) -> list[int]:
-    """Chooses images so that each category is shown before any is shown again, as far as the images allow.
+    """Chooses images so that each category is shown before any is shown twice, as far as possible.
 
     Args:
-        images: image id and category ids of each, in random order.
+        images: image id and category ids of each image, in random order.
 
     Returns:
         Ids of up to SAMPLES of the images.
@@ -155,6 +155,6 @@ def sample_picture(
 def _resized(image: Image.Image, scale: float) -> Image.Image:
     """Returns an opened image in RGB, resized."""
     width, height = image.size
-    # JPEGs decode at a fraction of the size where that is enough.
+    # JPEGs decode faster at a fraction of their size.
     image.draft("RGB", (math.ceil(width * scale), math.ceil(height * scale)))
     return eight_bit_rgb(image).resize((_scaled(width, scale), _scaled(height, scale)), Image.Resampling.LANCZOS)

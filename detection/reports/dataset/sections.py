@@ -1,4 +1,4 @@
-"""The report's sections about what the splits hold: text, charts and tables."""
+"""The report's sections on the content of the splits: text, charts and tables."""
 
 from collections.abc import Mapping, Sequence
 from statistics import median
@@ -18,7 +18,7 @@ from detection.reports.dataset.tables import (
     text_table,
 )
 
-_WIDE_RANGE = 50  # times as many annotations of the most frequent as of the median category
+_WIDE_RANGE = 50  # min ratio of the most frequent to the median category for logarithmic bars
 _ASPECTS = {2.0**power: f"{2 ** max(power, 0)}:{2 ** max(-power, 0)}" for power in range(-4, 5)}
 _ROUND_SIDES = [
     head * 10**power for power in range(1, 5) for head in (1, 1.5, 2, 3, 4, 5, 6, 8) if power < 4 or head == 1
@@ -26,11 +26,11 @@ _ROUND_SIDES = [
 
 
 class Chart(NamedTuple):
-    """A chart as the page shows it.
+    """A chart of the page.
 
     plot: the histogram.
-    alt: what it shows, for those who do not see it.
-    numbers: the same as a table.
+    alt: alternative text.
+    numbers: the same data as a table.
     """
 
     plot: Plot
@@ -39,7 +39,7 @@ class Chart(NamedTuple):
 
 
 class Section(NamedTuple):
-    """A part of the page below a heading."""
+    """A section of the page, with a heading."""
 
     title: str
     text: str
@@ -48,11 +48,11 @@ class Section(NamedTuple):
 
 
 def summary_sections(splits: Splits, categories: Sequence[Mapping[str, Any]]) -> list[Section]:
-    """The statistics, from the categories to the colour modes.
+    """Returns the sections of statistics, from the categories to the colour modes.
 
     Args:
-        splits: name -> summary; at least one has an image.
-        categories: COCO's, with `id` and `name`.
+        splits: summaries by split name; at least one has an image.
+        categories: COCO categories, with `id` and `name`.
     """
     return [
         *_category_sections(splits, categories),
@@ -75,7 +75,7 @@ def _category_sections(splits: Splits, categories: Sequence[Mapping[str, Any]]) 
     instances = total(splits.values()).instances
     ordered = sorted(categories, key=lambda category: (-instances[category["id"]], category["id"]))
     missing = missing_table(splits, categories)
-    # Linear bars of rare categories would have no length.
+    # On a linear scale, bars of rare categories would be invisible.
     logarithmic = bool(instances) and max(instances.values()) > _WIDE_RANGE * median(instances.values())
     text = "The most frequent first. An image counts once for each of its categories."
     return [

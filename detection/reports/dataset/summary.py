@@ -1,4 +1,4 @@
-"""The start of the page and of the terminal output: verdict, images, categories, and what to do per kind of issue."""
+"""The start of the page and of the terminal output: verdict, images, categories, and remedies per kind of issue."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -9,10 +9,10 @@ from detection.reports.dataset.tables import HANDLING, IssueCounts, Splits
 from detection.reports.html.table import Cell, Link, Table, shown_name
 from schemas.config.issues import IssuePolicies, Policy
 
-# In the data set's own files, by kind.
+# Remedies in the data set's files, by kind.
 IN_THE_FILES: Mapping[str, str] = {
     "entry": "Complete or correct the entry, or remove it.",
-    "duplicate_id": "Give one of the two another id, or remove it.",
+    "duplicate_id": "Change one of the two ids, or remove one entry.",
     "image_missing": "Copy the file into the image folder, or correct file_name.",
     "image_unsafe": "Copy the file into the image folder, and make file_name relative to it.",
     "image_broken": "Copy or export the file again, or remove the image.",
@@ -28,14 +28,14 @@ IN_THE_FILES: Mapping[str, str] = {
     "mask_broken": "Draw the mask again, or remove `segmentation`.",
     "mask_degenerate": "Draw the polygon with three or more points, or remove it.",
     "mask_box": "Set the box to that of the mask, or draw the mask again.",
-    "keypoints_broken": "Give x, y and visibility for each keypoint of the category, or remove `keypoints`.",
+    "keypoints_broken": "Write x, y and visibility for each keypoint of the category, or remove `keypoints`.",
     "keypoints_outside": "Move the keypoint into the image, or set x, y and visibility to 0.",
     "category_empty": "Add annotations of the category, or remove it.",
 }
 
-_DROP, _KEEP = "leave out the {subject}", "use as it is"
-LISTED = 5  # images, categories, and issues of a kind
-_LISTED_IDS = 3  # annotations of an image
+_DROP, _KEEP = "drop the {subject}", "use it unchanged"
+LISTED = 5  # max listed images, categories, and issues per kind
+_LISTED_IDS = 3  # max listed annotations per image
 
 
 class Choice(NamedTuple):
@@ -46,13 +46,13 @@ class Choice(NamedTuple):
 
 
 _ALL_AT_ONCE = (
-    Choice("--set data.on_fault=fix", "correct what can be corrected, leave out the rest"),
-    Choice("--set data.on_fault=drop", "leave out all that stops a run"),
+    Choice("--set data.on_fault=fix", "fix what can be fixed, drop the rest"),
+    Choice("--set data.on_fault=drop", "drop everything that stops a run"),
 )
 
 
 class Verdict(NamedTuple):
-    """Verdict on a data set for training: `tone` is "good", "warn" or "bad"; `choices` let a run go on."""
+    """Verdict on a data set for training: `tone` is "good", "warn" or "bad"; `choices` let a run continue."""
 
     tone: str
     text: str
@@ -62,11 +62,11 @@ class Verdict(NamedTuple):
 class Kind(NamedTuple):
     """Issues of one kind with one policy.
 
-    issues: how many there are.
-    handling: their number, and what is done about them.
-    first: the first of them.
-    in_the_files: what to correct.
-    choices: policies with which a run goes on.
+    issues: their number.
+    handling: their number, and how they are handled.
+    first: the first issues.
+    in_the_files: remedy in the data set's files.
+    choices: policies with which a run continues.
     """
 
     name: str
@@ -80,12 +80,12 @@ class Kind(NamedTuple):
 
 
 def verdict(splits: Splits, counts: IssueCounts) -> Verdict:
-    """Tells whether a run would train, and how many issues there are.
+    """Determines whether a run would train, and the number of issues.
 
     A run stops at issues with the policy `fail`, and at a split without a valid image.
 
     Args:
-        splits: name -> summary, of what the policies leave.
+        splits: summaries by split name, after applying the policies.
         counts: (kind, policy) -> number of issues.
     """
     together = sum(counts.values())
@@ -109,7 +109,7 @@ def verdict(splits: Splits, counts: IssueCounts) -> Verdict:
 
 
 def kinds_of(issues: Sequence[Issue], counts: IssueCounts) -> list[Kind]:
-    """Lists the kinds of issues with what to do about each; those that stop a run first, then the most frequent."""
+    """Lists the kinds of issues with their remedies; kinds that stop a run first, then the most frequent."""
     first: dict[tuple[str, Policy], list[Issue]] = defaultdict(list)
     for issue in issues:
         listed = first[issue.kind, issue.policy]
@@ -132,10 +132,10 @@ def kinds_of(issues: Sequence[Issue], counts: IssueCounts) -> list[Kind]:
 
 
 def image_table(issues: Sequence[Issue], anchors: Mapping[Issue, str]) -> Table:
-    """The images with most issues.
+    """Returns the images with the most issues.
 
     Args:
-        issues: all of them.
+        issues: all issues.
         anchors: issue -> id of its picture on the page.
     """
     by_image: dict[tuple[str, int], list[Issue]] = defaultdict(list)
@@ -153,11 +153,11 @@ def image_table(issues: Sequence[Issue], anchors: Mapping[Issue, str]) -> Table:
 
 
 def category_table(concerned: Mapping[int, int], categories: Sequence[Mapping[str, Any]]) -> Table:
-    """The categories with most annotations that have an issue, or whose image has one.
+    """Returns the categories with the most annotations that have an issue, or an issue of their image.
 
     Args:
         concerned: category id -> number of such annotations.
-        categories: COCO's, with `id` and `name`.
+        categories: COCO categories, with `id` and `name`.
     """
     names = {category["id"]: shown_name(category["name"]) for category in categories}
     ordered = sorted(concerned.items(), key=lambda item: (-item[1], item[0]))
@@ -182,16 +182,16 @@ def _ids(issues: Sequence[Issue]) -> str:
 
 
 def meaning(kind: str) -> str:
-    """Describes a kind of issue, without what the policies do."""
+    """Describes a kind of issue, without the effects of policies."""
     return _description(kind)[0]
 
 
 def choices(kind: str, policy: Policy) -> list[Choice]:
-    """Lists the other policies with which a run goes on.
+    """Lists the other policies with which a run continues.
 
     Args:
         kind: a field of `IssuePolicies`.
-        policy: the present one.
+        policy: the current policy.
     """
     others = [other for other in ("fix", "drop", "keep") if other in IssuePolicies.allowed(kind) and other != policy]
     return [Choice(f"--set data.on_fault.{kind}={other}", _effect(kind, other)) for other in others]
@@ -210,6 +210,6 @@ def _effect(kind: str, policy: str) -> str:
 
 
 def _description(kind: str) -> tuple[str, str]:
-    """Splits the kind's description: the issue, and the effect of `fix` or `drop` if it is told."""
+    """Splits the kind's description: the issue, and the effect of `fix` or `drop` if described."""
     what, _, details = (IssuePolicies.model_fields[kind].description or "").partition("; ")
     return what, details

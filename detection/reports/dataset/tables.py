@@ -11,7 +11,7 @@ from detection.datasets.statistics import COCO_SIZES, SplitSummary, total
 from detection.reports.html.table import Cell, Number, Table
 from schemas.config.issues import IssuePolicies, Policy
 
-# How an issue is handled, by its policy, the gravest first.
+# Handling of an issue, by its policy, the most severe first.
 HANDLING: Mapping[Policy, str] = {"fail": "stops a run", "drop": "dropped", "fix": "fixed", "keep": "kept"}
 
 Splits = Mapping[str, SplitSummary]
@@ -19,7 +19,7 @@ IssueCounts = Mapping[tuple[str, Policy], int]
 
 
 def split_table(splits: Splits, categories: Sequence[Mapping[str, Any]]) -> Table:
-    """Images, annotations and categories of each split, and of all."""
+    """Returns images, annotations and categories of each split, and in total."""
     header = ("split", "images", "annotations", "categories", "crowds", "with mask", "with keypoints")
     named = [*splits.items(), *([("all", total(splits.values()))] if len(splits) > 1 else [])]
     rows = [
@@ -30,7 +30,7 @@ def split_table(splits: Splits, categories: Sequence[Mapping[str, Any]]) -> Tabl
 
 
 def issue_counts(issues: Iterable[Issue], omitted: IssueCounts) -> dict[tuple[str, Policy], int]:
-    """(kind, policy) -> number, in the order of `IssuePolicies`, worst policy first."""
+    """Counts issues by (kind, policy), in the order of `IssuePolicies`, most severe policy first."""
     counts = Counter((issue.kind, issue.policy) for issue in issues)
     counts.update(omitted)
     kinds, policies = list(IssuePolicies.model_fields), list(HANDLING)
@@ -38,7 +38,7 @@ def issue_counts(issues: Iterable[Issue], omitted: IssueCounts) -> dict[tuple[st
 
 
 def issue_table(issues: Iterable[Issue]) -> Table:
-    """One row per issue."""
+    """Returns one row per issue."""
     rows = [
         (issue.kind, HANDLING[issue.policy], issue.where, _id(issue.image_id), _id(issue.annotation_id), issue.message)
         for issue in issues
@@ -47,16 +47,16 @@ def issue_table(issues: Iterable[Issue]) -> Table:
 
 
 def category_table(splits: Splits, categories: Sequence[Mapping[str, Any]], *, logarithmic: bool) -> Table:
-    """Annotations and images of each category in each split, with bars: the longest is the largest number of a split.
+    """Returns annotations and images per category and split, with bars relative to the largest number of a split.
 
     Args:
-        splits: name -> summary.
-        categories: COCO's, with `id` and `name`, in the order of the rows.
+        splits: summaries by split name.
+        categories: COCO categories, with `id` and `name`, in the order of the rows.
         logarithmic: draw the logarithm of a count plus one.
     """
     header = ["category", "id", *(f"{split}: {what}" for split in splits for what in ("annotations", "images"))]
     columns = [counts for part in splits.values() for counts in (part.instances, part.images_with)]
-    # Annotations and images have a scale each, the same for all splits.
+    # Annotations and images have separate scales, which are the same for all splits.
     longest = [max((max(counts.values(), default=1) for counts in columns[at::2]), default=1) for at in (0, 1)]
 
     def cell(count: int, most: int) -> Number:
@@ -75,7 +75,7 @@ def category_table(splits: Splits, categories: Sequence[Mapping[str, Any]], *, l
 
 
 def missing_table(splits: Splits, categories: Sequence[Mapping[str, Any]]) -> Table:
-    """Categories without annotations, in all splits and in single ones; no rows if every category has some."""
+    """Returns categories without annotations, in all splits and in single ones; no rows if there are none."""
     anywhere = set().union(*(part.instances for part in splits.values()))
     single = len(splits) == 1
     rows = [_missing_row(next(iter(splits)) if single else "all splits", categories, anywhere)]
@@ -86,7 +86,7 @@ def missing_table(splits: Splits, categories: Sequence[Mapping[str, Any]]) -> Ta
 
 
 def histogram_table(counts: Mapping[str, Sequence[int]], labels: Sequence[str], what: str) -> Table:
-    """Counts of every bin between the first and the last that is not empty."""
+    """Returns the counts of every bin from the first to the last that is not empty."""
     used = [index for index in range(len(labels)) if any(column[index] for column in counts.values())]
     bins = range(used[0], used[-1] + 1) if used else range(0)
     rows: list[list[Cell]] = [[labels[index], *(column[index] for column in counts.values())] for index in bins]
@@ -94,7 +94,7 @@ def histogram_table(counts: Mapping[str, Sequence[int]], labels: Sequence[str], 
 
 
 def bin_labels(edges: Sequence[float], *, single: bool) -> list[str]:
-    """The range of each bin, as text."""
+    """Formats the range of each bin."""
     if single:
         return ["0", *(f"{edge:.0f}" for edge in edges[:-1]), f"{edges[-1]:.0f} and more"]
     texts = [f"{edge:.0f}" if edge >= 100 else f"{edge:.3g}" for edge in edges]
@@ -103,7 +103,7 @@ def bin_labels(edges: Sequence[float], *, single: bool) -> list[str]:
 
 
 def coco_size_table(splits: Splits) -> Table:
-    """COCO's small, medium and large annotations of each split."""
+    """Returns COCO's small, medium and large annotations per split."""
     bounds = {"small": "below 32² px", "medium": "32² to 96² px", "large": "96² px and more"}
     header = ("split", *(f"{size}: {bounds[size]}" for size in COCO_SIZES))
     rows: list[list[Cell]] = [
@@ -113,14 +113,14 @@ def coco_size_table(splits: Splits) -> Table:
 
 
 def side_table(splits: Splits) -> Table:
-    """Smallest and largest width and height of each split's images."""
+    """Returns the smallest and largest width and height of each split's images."""
     header = ("split", "min width", "max width", "min height", "max height")
     rows = [(split, part.min_width, part.max_width, part.min_height, part.max_height) for split, part in splits.items()]
     return Table("Pixels:", header, rows)
 
 
 def text_table(what: str, counts: Mapping[str, Counter[str]]) -> Table:
-    """Counts by text of each split, the most frequent first."""
+    """Returns the counts of each text per split, the most frequent first."""
     together: Counter[str] = Counter()
     for column in counts.values():
         together.update(column)

@@ -1,1 +1,1 @@
-"""The evaluation report: one HTML page of how good a model is, whether it is better, and where it fails."""
+"""The evaluation report: one HTML page on a model's quality, its change, and its errors."""

@@ -1,4 +1,4 @@
-"""The categories that a model gained and lost against the baseline, as a table and as sentences."""
+"""The categories with a gain or loss against the baseline, as a table and as sentences."""
 
 from typing import NamedTuple
 
@@ -15,13 +15,13 @@ from detection.reports.evaluation.metric_tables import (
 )
 from detection.reports.html.table import Cell, Table, shown_name
 
-_NAMED = 5  # categories that a sentence names
+_NAMED = 5  # max categories in a sentence
 
 
 class CategoryGain(NamedTuple):
     """Change of a category's AP against the baseline's.
 
-    interval: of the difference; None without replicates.
+    interval: interval of the difference; None without replicates.
     ground_truth: number of annotated instances.
     """
 
@@ -34,7 +34,7 @@ class CategoryGain(NamedTuple):
 
 
 def category_gains(analysis: Analysis) -> list[CategoryGain]:
-    """Returns the categories whose AP is defined for both models, the largest loss first; none without a baseline."""
+    """Returns the categories with a defined AP for both models, the largest loss first; empty without a baseline."""
     gains = []
     for one in analysis.categories:
         after, before = one.metrics.get(FIRST), one.baseline_metrics.get(FIRST)
@@ -45,7 +45,7 @@ def category_gains(analysis: Analysis) -> list[CategoryGain]:
 
 
 def gain_sentences(gains: list[CategoryGain]) -> list[str]:
-    """Returns what the update gained and what it forgot, a sentence each; none without a comparison."""
+    """Returns a sentence each on gains and losses; empty without a comparison."""
     if not gains:
         return []
     gained = [one for one in reversed(gains) if one.difference > 0]
@@ -69,7 +69,7 @@ def _sentence(what: str, changed: list[CategoryGain], of: int) -> str:
 
 
 def gain_table(analysis: Analysis) -> Table:
-    """One row per category, the largest loss first."""
+    """Returns one row per category, the largest loss first."""
     gains = category_gains(analysis)
     with_intervals = any(one.interval for one in gains)
     header = ["category", f"{FIRST}, baseline", FIRST, "difference"]

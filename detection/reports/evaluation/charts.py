@@ -12,7 +12,7 @@ from detection.reports.evaluation.metric_tables import fraction_cell, is_defined
 from detection.reports.html.plot import HEIGHT, WIDTH, Bar, bar_between
 from detection.reports.html.table import Cell, Table, shown_name
 
-MOST_CATEGORIES = 20  # of the heat map
+MOST_CATEGORIES = 20  # max categories of the heat map
 MOST_PAIRS = 30
 
 NO_OBJECT, NOT_FOUND = "background (FP)", "missed (FN)"
@@ -26,12 +26,12 @@ class Curve(NamedTuple):
 
 
 def mean_curves(analysis: Analysis) -> list[Curve]:
-    """Precision over recall, mean over categories, one curve a name of IoU thresholds."""
+    """Returns precision over recall, as mean over categories, one curve per name of IoU thresholds."""
     return [Curve(f"IoU {name}", _points(analysis.recall, values)) for name, values in _defined(analysis).items()]
 
 
 def curves_text(analysis: Analysis) -> str:
-    """The mean curves in words: the area below each."""
+    """Describes the mean curves: the area below each."""
     means = [
         f"IoU {name}: mean precision {sum(values) / len(values):.3f}" for name, values in _defined(analysis).items()
     ]
@@ -39,7 +39,7 @@ def curves_text(analysis: Analysis) -> str:
 
 
 def category_curves(analysis: Analysis) -> list[tuple[str, list[int]]]:
-    """(name, precision in thousandths at each recall) of the categories that have a curve, by name."""
+    """Returns (name, precision in thousandths at each recall) of the categories with a curve, by name."""
     curves = [
         (_choice(category), [round(1000 * value) for value in category.precision])
         for category in ordered_categories(analysis)
@@ -49,12 +49,12 @@ def category_curves(analysis: Analysis) -> list[tuple[str, list[int]]]:
 
 
 def reliability_bars(calibration: Calibration) -> list[Bar]:
-    """The precision of each bin that has detections."""
+    """Returns the precision of each bin with detections."""
     return [bar_between(part.low, part.high, part.precision) for part in calibration.bins if part.count]
 
 
 def count_bars(calibration: Calibration) -> list[Bar]:
-    """The number of detections of each bin; the max has the height of the chart."""
+    """Returns the number of detections of each bin; the max has the height of the chart."""
     most = max((part.count for part in calibration.bins), default=0)
     return [bar_between(part.low, part.high, part.count / most) for part in calibration.bins if part.count]
 
@@ -80,10 +80,10 @@ class HeatCell(NamedTuple):
 
 
 class HeatMap(NamedTuple):
-    """The matrix of some categories.
+    """The confusion matrix of some categories.
 
     columns: names; the last is NOT_FOUND.
-    rows: (name, a cell a column); the last is NO_OBJECT.
+    rows: (name, one cell per column); the last is NO_OBJECT.
     left_out: number of categories not shown.
     """
 
@@ -93,7 +93,7 @@ class HeatMap(NamedTuple):
 
 
 def heat_map(confusion: Confusion, names: Mapping[int, str]) -> HeatMap:
-    """The categories that are confused most, in their own order; fractions are of whole rows."""
+    """Returns the categories with the most confusions, in their original order; fractions are of complete rows."""
     matrix = np.asarray(confusion.matrix, np.int64)
     categories = len(confusion.category_ids)
     shown = [*_most_confused(matrix, categories), categories]
@@ -106,7 +106,7 @@ def heat_map(confusion: Confusion, names: Mapping[int, str]) -> HeatMap:
 
 
 class Pair(NamedTuple):
-    """A pair of categories: ground truth of one, detected as the other `times` times, of `of` instances."""
+    """A pair of categories: ground truth of one, detected as the other `times` times, out of `of` instances."""
 
     ground_truth: str
     detected: str
@@ -115,17 +115,17 @@ class Pair(NamedTuple):
 
     @property
     def fraction(self) -> float:
-        """Of the ground truth, 0..1."""
+        """Fraction of the ground truth, 0..1."""
         return self.times / self.of
 
 
 def most_confused_pair(confusion: Confusion, names: Mapping[int, str]) -> Pair | None:
-    """The pair that is confused most often; None without confusion of categories."""
+    """Returns the most frequently confused pair; None without confusion of categories."""
     return next(iter(_pairs(confusion, names, most=1)), None)
 
 
 def pair_table(confusion: Confusion, names: Mapping[int, str]) -> Table:
-    """Pairs of categories by how often the first is detected as the second, then by the fraction."""
+    """Returns pairs of categories by how often the first is detected as the second, then by the fraction."""
     rows: list[list[Cell]] = [
         [pair.ground_truth, pair.detected, pair.times, fraction_cell(pair.times, pair.of, bar=True)]
         for pair in _pairs(confusion, names, most=MOST_PAIRS)

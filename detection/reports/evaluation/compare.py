@@ -1,4 +1,4 @@
-"""Compares two models from results files or folders of evaluations, and reports on one from its results file."""
+"""Compares two models from results files or folders of evaluations, and writes a report on one results file."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -22,7 +22,7 @@ from detection.storage.json_files import read_json
 from detection.storage.paths import name_of
 from schemas.errors import ConfigError
 
-_MOST_CATEGORIES = 10  # on the terminal
+_MOST_CATEGORIES = 10  # max categories in the terminal
 
 
 def check_flags(
@@ -31,8 +31,8 @@ def check_flags(
     """Refuses contradictory flags.
 
     Raises:
-        ConfigError: a file and a folder; files without ground truth; folders with an
-            IoU type; images where no page shows them.
+        ConfigError: a file and a folder; files without ground truth; folders with an IoU type;
+            images without a page that shows them.
     """
     folders = is_dir(a), is_dir(b)
     if folders[0] != folders[1]:
@@ -41,11 +41,11 @@ def check_flags(
             f"{folder} is a folder, {file} is not. Compare two results files, or two folders of evaluations."
         )
     if not folders[0] and ground_truth is None:
-        raise ConfigError("results files are compared on their ground truth: give its file with --ground-truth.")
+        raise ConfigError("results files are compared on their ground truth: pass it with --ground-truth.")
     if folders[0] and iou_type is not None:
-        raise ConfigError("--iou-type is for results files; folders of evaluations say it themselves. Leave it out.")
+        raise ConfigError("--iou-type is for results files; folders of evaluations contain it. Remove it.")
     if images is not None and (output is None or ground_truth is None):
-        raise ConfigError("--images is for the page's pictures: give --output and --ground-truth, too.")
+        raise ConfigError("--images is for the page's pictures: pass --output and --ground-truth, too.")
 
 
 def load_ground_truth(path: str) -> Any:
@@ -60,12 +60,12 @@ def load_ground_truth(path: str) -> Any:
 
 
 def compare(a: str, b: str, *, ground_truth: Any, iou_type: str | None) -> list[Comparison]:
-    """Compares two results files, or two folders of evaluations by each IoU type that both have.
+    """Compares two results files, or two folders of evaluations by each common IoU type.
 
     Args:
         a: file or folder.
         b: file or folder of the other model.
-        ground_truth: COCO tree of both; None: only metrics are compared, from folders.
+        ground_truth: COCO tree of both; None: compare only the metrics of folders.
         iou_type: IoU type of results files; default `bbox`.
 
     Raises:
@@ -110,7 +110,7 @@ def write_file_report(
         images: folder of the images; None: no pictures.
 
     Raises:
-        ConfigError: params that no analysis has.
+        ConfigError: invalid params.
         DataError: a file or folder that cannot be read, or written.
     """
     chosen = make_params(**params)

@@ -1,4 +1,4 @@
-"""The page of a comparison of two models: its tables, and the file."""
+"""The comparison page of two models: its tables, and the file."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -26,7 +26,7 @@ _BETTER, _WORSE = "better", "worse"  # ids of the sections
 
 
 def change_table(comparison: Comparison) -> Table:
-    """One row per metric."""
+    """Returns one row per metric."""
     header = ["metric", "A", "B", "difference"]
     with_intervals = has_intervals(comparison)
     if with_intervals:
@@ -41,7 +41,7 @@ def change_table(comparison: Comparison) -> Table:
 
 
 def error_change_table(comparison: Comparison) -> Table:
-    """One row per error type."""
+    """Returns one row per error type."""
     rows: list[list[Cell]] = [
         [
             ERROR_TYPES.get(change.a.name, change.a.name),
@@ -57,7 +57,7 @@ def error_change_table(comparison: Comparison) -> Table:
 
 
 def category_change_table(comparison: Comparison) -> Table:
-    """One row per category, the largest loss of AP first, those without a difference last."""
+    """Returns one row per category, the largest loss of AP first, categories without a difference last."""
     metrics = list(dict.fromkeys(name for category in comparison.categories for name in category.metrics))
     others = [name for name in metrics if name != FIRST]
     with_intervals = has_intervals(comparison)
@@ -68,7 +68,7 @@ def category_change_table(comparison: Comparison) -> Table:
 
 
 def image_change_table(changes: Sequence[ImageChange]) -> Table:
-    """One row per image."""
+    """Returns one row per image."""
     rows: list[list[Cell]] = [
         [
             shown_name(change.b.file_name),
@@ -122,14 +122,14 @@ def write_comparison_page(
     facts: Mapping[str, str] | None = None,
     pictures: PictureSource | None = None,
 ) -> None:
-    """Writes the page: one HTML file that needs nothing else, at most 5 MB, whole or not at all.
+    """Writes the page: one self-contained HTML file of at most 5 MB, written atomically.
 
     Args:
         path: path of the HTML file.
-        comparisons: comparison by each IoU type; further types have sections of their own.
+        comparisons: comparison by each IoU type; further types have separate sections.
         title: heading.
         facts: name -> text, beside the models' names.
-        pictures: source of the images; None: no image files.
+        pictures: source of the images; None: no pictures.
 
     Raises:
         DataError: the file cannot be written.
@@ -157,7 +157,7 @@ def write_comparison_page(
 
 
 def _view(comparison: Comparison, prefix: str) -> dict[str, Any]:
-    """Returns the content of the sections of one IoU type; `prefix`: what their ids start with."""
+    """Returns the content of the sections of one IoU type; `prefix`: prefix of their ids."""
     return {
         "comparison": comparison,
         "prefix": prefix,
@@ -198,7 +198,7 @@ def _remarks(comparison: Comparison) -> list[str]:
 
 
 def _sections(comparison: Comparison, prefix: str) -> dict[str, str]:
-    """Id -> heading of the sections with content, in their order."""
+    """Returns id -> heading of the sections with content, in order."""
     told = {
         "metrics": ("Metrics", True),
         "errors": ("Error types (TIDE)", bool(comparison.errors)),

@@ -21,7 +21,7 @@ NO_LABEL = "no annotation"
 
 _OVERLAPS = ("matched masks", "mean mask IoU", "mean boundary IoU", "good mask, poor boundary")
 
-# As Bolya et al. (ECCV 2020, section 2.2) define them; {iou} is the threshold.
+# Definitions of Bolya et al. (ECCV 2020, section 2.2); {iou} is the threshold.
 _DEFINITIONS = {
     "Cls": "detection with an IoU of at least {iou} with ground truth of another category",
     "Loc": "detection with an IoU of 0.1 to {iou} with ground truth of its category",
@@ -33,7 +33,7 @@ _DEFINITIONS = {
 
 
 def error_table(analysis: Analysis) -> Table:
-    """One row per error type: its count at any score and at the other tables' scores, and the AP50 gained by a fix."""
+    """Returns one row per error type: counts at any and at the tables' score, and the AP50 gain of a fix."""
     most = max((error.ap_gain for error in analysis.errors), default=0.0)
     rows: list[list[Cell]] = [
         [
@@ -55,7 +55,7 @@ def errors_at_score(analysis: Analysis, name: str) -> int:
 
 
 def size_table(analysis: Analysis) -> Table:
-    """One row per range of sizes, the smallest first."""
+    """Returns one row per size range, the smallest first."""
     present = [at for at, bucket in enumerate(analysis.sizes) if bucket.ground_truth]
     shown = analysis.sizes[present[0] : present[-1] + 1] if present else []
     metrics = list(dict.fromkeys(name for bucket in analysis.sizes for name in bucket.metrics))
@@ -71,7 +71,7 @@ def size_table(analysis: Analysis) -> Table:
 
 
 def boundary_text(iou: float) -> str:
-    """Tells what the tables of boundaries measure; `iou` is the threshold of true positives."""
+    """Explains the tables of boundaries; `iou` is the threshold of true positives."""
     return (
         f"True positives at IoU {iou:g}, of any score, with the ground truth that they match. Boundary IoU "
         f"compares only the pixels of both masks near their contours, within {100 * DILATION_RATIO:g} % of the "
@@ -81,13 +81,13 @@ def boundary_text(iou: float) -> str:
 
 
 def boundary_area_table(boundaries: Boundaries) -> Table:
-    """One row per area range."""
+    """Returns one row per area range."""
     rows = [[name, *_overlap_cells(overlap)] for name, overlap in boundaries.areas.items()]
     return Table("", ("size", *_OVERLAPS), rows)
 
 
 def boundary_category_table(boundaries: Boundaries, names: Mapping[int, str]) -> Table:
-    """One row per category with matched masks, the lowest mean Boundary IoU first."""
+    """Returns one row per category with matched masks, the lowest mean Boundary IoU first."""
     ordered = sorted(boundaries.categories.items(), key=lambda item: (item[1].boundary_iou or 0.0, item[0]))
     rows = [[category_name(category_id, names), *_overlap_cells(overlap)] for category_id, overlap in ordered]
     return Table("", ("category", *_OVERLAPS), rows)
@@ -103,7 +103,7 @@ def _overlap_cells(overlap: MaskOverlap) -> list[Cell]:
 
 
 def mask_match_table(boundaries: Boundaries, names: Mapping[int, str]) -> Table:
-    """One row per matched mask with a low Boundary IoU."""
+    """Returns one row per matched mask with a low Boundary IoU."""
     rows: list[list[Cell]] = [
         [
             shown_name(match.file_name),
@@ -119,13 +119,13 @@ def mask_match_table(boundaries: Boundaries, names: Mapping[int, str]) -> Table:
 
 
 def mask_match_text(match: MaskMatch, names: Mapping[int, str]) -> str:
-    """A matched mask in one line."""
+    """Describes a matched mask in one line."""
     name = category_name(match.detection.category_id, names)
     return f"{name} {match.detection.score:.2f}, mask IoU {match.mask_iou:.2f}, boundary IoU {match.boundary_iou:.2f}"
 
 
 def calibration_table(calibration: Calibration) -> Table:
-    """One row per bin of scores."""
+    """Returns one row per bin of scores."""
     rows: list[list[Cell]] = [
         [
             f"{part.low:.2f} to {part.high:.2f}",
@@ -139,7 +139,7 @@ def calibration_table(calibration: Calibration) -> Table:
 
 
 def calibration_text(calibration: Calibration) -> str:
-    """Calibration errors, and whether scores are too high or too low, as text."""
+    """Describes the calibration errors, and whether scores are too high or too low."""
     gap = score_gap(calibration)
     leaning = "higher" if gap > 0 else "lower"
     return (
@@ -150,13 +150,13 @@ def calibration_text(calibration: Calibration) -> str:
 
 
 def score_gap(calibration: Calibration) -> float:
-    """Mean score minus precision over all detections."""
+    """Returns mean score minus precision over all detections."""
     count = sum(part.count for part in calibration.bins)
     return sum(part.count * (part.score - part.precision) for part in calibration.bins) / max(count, 1)
 
 
 def label_error_table(analysis: Analysis, names: Mapping[int, str]) -> Table:
-    """One row per label-error candidate."""
+    """Returns one row per label-error candidate."""
     rows: list[list[Cell]] = [
         [
             shown_name(error.file_name),
@@ -172,14 +172,14 @@ def label_error_table(analysis: Analysis, names: Mapping[int, str]) -> Table:
 
 
 def label_error_text(error: LabelError, names: Mapping[int, str]) -> str:
-    """A label-error candidate in one line."""
+    """Describes a label-error candidate in one line."""
     detected = f"{category_name(error.category_id, names)} {error.score:.2f}"
     labelled = NO_LABEL if error.annotated_category_id is None else f"annotated as {_labelled(error, names)}"
     return f"{labelled}, detected {detected}"
 
 
 def image_table(analysis: Analysis) -> Table:
-    """One row per image with most errors."""
+    """Returns one row per image with the most errors."""
     rows: list[list[Cell]] = [
         [shown_name(image.file_name), str(image.image_id), image.fp, image.fn, image.tp] for image in analysis.worst
     ]
@@ -187,13 +187,13 @@ def image_table(analysis: Analysis) -> Table:
 
 
 def loss_table(analysis: Analysis) -> Table:
-    """One row per term of the loss."""
+    """Returns one row per loss term."""
     rows: list[list[Cell]] = [[name, Number(f"{value:.4g}", value)] for name, value in analysis.losses.items()]
     return Table("", ("term", "mean"), rows)
 
 
 def size_text(bucket: SizeBucket) -> str:
-    """Such as "32 to 96"."""
+    """Formats a size range, such as "32 to 96"."""
     return f"{bucket.low:g} and more" if not bucket.high else f"{bucket.low:g} to {bucket.high:g}"
 
 

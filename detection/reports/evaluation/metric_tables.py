@@ -1,4 +1,4 @@
-"""Tables of metrics, overall and per category, and numbers as the pages write them; a dash where undefined."""
+"""Tables of metrics, overall and per category, and the formats of numbers; a dash for undefined values."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from detection.coco.metrics import UNDEFINED
 from detection.reports.html.table import DASH, Cell, Number, Table, shown_name
 from schemas.metrics import main_metrics, metrics_by_name
 
-FIRST = "AP"  # the metric that is shown first
+FIRST = "AP"  # the main metric, shown first
 
 UNCLEAR = "not significant"
 
@@ -22,12 +22,12 @@ def is_defined(value: float | None) -> bool:
 
 
 def metric_text(value: float | None) -> str:
-    """Such as "0.412"."""
+    """Formats a metric, such as "0.412"."""
     return DASH if value is None or not is_defined(value) else f"{value:.3f}"
 
 
 def change_text(change: float | None) -> str:
-    """Such as "+0.012", with a true minus sign below zero, and no sign where it rounds to nothing."""
+    """Formats a change, such as "+0.012", with a true minus sign, and no sign if it rounds to zero."""
     if change is None or not math.isfinite(change):
         return DASH
     text = f"{abs(change):.3f}"
@@ -36,38 +36,38 @@ def change_text(change: float | None) -> str:
 
 
 def fraction_text(fraction: float | None) -> str:
-    """Such as "12.5 %"."""
+    """Formats a fraction, such as "12.5 %"."""
     return DASH if fraction is None or not math.isfinite(fraction) else f"{100 * fraction:.1f} %"
 
 
 def metric_cell(value: float | None, *, bar: bool = False) -> Number:
-    """A metric in 0..1, with a bar of its length."""
+    """Returns a cell for a metric in 0..1, optionally with a bar of its length."""
     if value is None or not is_defined(value):
         return Number(DASH, None)
     return Number(metric_text(value), value, min(max(value, 0.0), 1.0) if bar else None)
 
 
 def difference(value: float | None, before: float | None) -> float | None:
-    """Change of a metric; None if either is undefined."""
+    """Returns the change of a metric; None if either is undefined."""
     if value is None or before is None or not (is_defined(value) and is_defined(before)):
         return None
     return value - before
 
 
 def change_cell(change: float | None, *, significant: bool = False) -> Number:
-    """A change; if significant, its colour tells a gain from a loss."""
+    """Returns a cell for a change; if significant, its colour marks a gain or a loss."""
     if change is None:
         return Number(DASH, None)
     return Number(change_text(change), change, tone=("good" if change > 0 else "bad") if significant else "")
 
 
 def count_change_cell(change: int) -> Number:
-    """A change of a count, such as "+1,200"."""
+    """Returns a cell for a change of a count, such as "+1,200"."""
     return Number(f"{'+' if change > 0 else _MINUS if change else ''}{abs(change):,}", change)
 
 
 def interval_text(interval: Interval | None, *, signed: bool = False) -> str:
-    """Such as "0.401 to 0.423", or with signs "+0.001 to +0.020"."""
+    """Formats an interval, such as "0.401 to 0.423", or signed "+0.001 to +0.020"."""
     if interval is None or not (math.isfinite(interval.low) and math.isfinite(interval.high)):
         return DASH
     text = change_text if signed else metric_text
@@ -75,23 +75,23 @@ def interval_text(interval: Interval | None, *, signed: bool = False) -> str:
 
 
 def interval_cell(interval: Interval | None, *, signed: bool = False) -> Number:
-    """An interval, sorted by its lower bound."""
+    """Returns a cell for an interval, sorted by its lower bound."""
     return Number(interval_text(interval, signed=signed), interval.low if interval else None)
 
 
 def is_significant(interval: Interval | None) -> bool:
-    """Returns whether the whole interval of a change lies on one side of zero."""
+    """Returns whether the interval of a change does not contain zero."""
     return interval is not None and (interval.low > 0 or interval.high < 0)
 
 
 def fraction_cell(part: int, of: int, *, bar: bool = False) -> Number:
-    """A part of a whole."""
+    """Returns a cell for the fraction `part` / `of`."""
     fraction = part / of if of else None
     return Number(fraction_text(fraction), fraction, fraction if bar else None)
 
 
 def judgement(change: Interval | None) -> str:
-    """Returns "better", "worse" or UNCLEAR by the interval of a change; "" without one."""
+    """Returns "better", "worse" or UNCLEAR from the interval of a change; "" without one."""
     if change is None:
         return ""
     if not is_significant(change):
@@ -100,7 +100,7 @@ def judgement(change: Interval | None) -> str:
 
 
 def metric_table(analysis: Analysis) -> Table:
-    """One row per metric: value, interval and, with a baseline, the difference and its significance."""
+    """Returns one row per metric: value, interval and, with a baseline, the difference and its significance."""
     percent = f"{100 * analysis.confidence:g} %"
     header = ["metric", "value", f"{percent} interval"]
     if analysis.baseline_metrics:
@@ -119,7 +119,7 @@ def _metric_row(analysis: Analysis, name: str) -> list[Cell]:
 
 
 def slice_table(slices: Sequence[Mapping[str, Any]]) -> Table:
-    """One row per slice: number of images, and the main metrics.
+    """Returns one row per slice: number of images, and the main metrics.
 
     Args:
         slices: entries `slice`, `images` and `metrics` of a metrics file, at least one.
@@ -134,9 +134,9 @@ def slice_table(slices: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def category_table(analysis: Analysis) -> Table:
-    """One row per category, the lowest AP first, categories without ground truth last.
+    """Returns one row per category, the lowest AP first, categories without ground truth last.
 
-    What a narrow window cuts off, on the right, are the other metrics and counts.
+    The other metrics and counts come last, on the right, where a narrow window hides them.
     """
     metrics = list(dict.fromkeys(name for category in analysis.categories for name in category.metrics))
     compared = any(category.baseline_metrics for category in analysis.categories)
@@ -160,7 +160,7 @@ def category_table(analysis: Analysis) -> Table:
 
 
 def ordered_categories(analysis: Analysis) -> list[Category]:
-    """The categories, the lowest AP first, undefined ones last."""
+    """Returns the categories, the lowest AP first, undefined ones last."""
 
     def rank(category: Category) -> tuple[float, int]:
         value = metric_cell(category.metrics.get(FIRST)).value
@@ -170,14 +170,14 @@ def ordered_categories(analysis: Analysis) -> list[Category]:
 
 
 def main_error(category: Category) -> tuple[str, int] | None:
-    """The most frequent error type of a category and its count, the first of equals; None without an error."""
+    """Returns the most frequent error type of a category and its count, the first in a tie; None without errors."""
     name = max(ERROR_TYPES, key=lambda name: category.errors.get(name, 0))
     count = category.errors.get(name, 0)
     return (name, count) if count else None
 
 
 def main_error_text(category: Category) -> str | None:
-    """Such as "missed ground truth (5 of 8)"; None without an error."""
+    """Describes the main error, such as "missed ground truth (5 of 8)"; None without errors."""
     error = main_error(category)
     return f"{ERROR_TYPES[error[0]]} ({error[1]:,} of {sum(category.errors.values()):,})" if error else None
 

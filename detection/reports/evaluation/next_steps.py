@@ -1,7 +1,7 @@
-"""Next steps: what the numbers of an analysis ask for, one documented rule per step.
+"""Next steps: recommendations from an analysis, one documented rule per step.
 
-Each rule reads numbers of the analysis, and gives no step if its condition does not hold.
-Names of configuration keys are Cocoflow's.
+Each rule reads values of the analysis, and returns no step if its condition is not met.
+Configuration keys are Cocoflow's.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,16 +24,16 @@ from detection.reports.evaluation.metric_tables import (
 )
 from detection.reports.html.table import shown_name
 
-FEW_IMAGES = 50  # below which bootstrap intervals are too narrow, see docs/evaluation.md
-FEW_INSTANCES = 10  # of a category, below which its AP is decided by single detections
+FEW_IMAGES = 50  # min images for reliable bootstrap intervals; docs/evaluation.md has measurements
+FEW_INSTANCES = 10  # min instances of a category, below which single detections decide its AP
 POOR_CALIBRATION = 0.05  # expected calibration error
-SIZE_GAP = 0.1  # of AP, between a size range and all sizes
+SIZE_GAP = 0.1  # difference of AP between a size range and all sizes
 LABEL_ERRORS = "label-errors"  # name of a rule
-_NAMED = 3  # categories that a sentence names
+_NAMED = 3  # max categories in a sentence
 
 
 class Step(NamedTuple):
-    """A step: the rule's name, the numbers that ask for it, what to do, and the id of the section that shows it."""
+    """A step: name of the rule, evidence, action, and id of the section with the details."""
 
     rule: str
     evidence: str
@@ -42,7 +42,7 @@ class Step(NamedTuple):
 
 
 def next_steps(analysis: Analysis) -> list[Step]:
-    """The steps of all rules whose condition holds, the most urgent first."""
+    """Returns the steps of all rules whose condition is met, the most urgent first."""
     return [step for rule in _RULES if (step := rule(analysis))]
 
 
@@ -203,7 +203,7 @@ def _calibration(analysis: Analysis) -> Step | None:
 
 
 def _sizes(analysis: Analysis) -> Step | None:
-    """The AP of a size range with at least FEW_INSTANCES instances is SIZE_GAP or more below that of all sizes."""
+    """The AP of a size range with at least FEW_INSTANCES instances is SIZE_GAP or more below the AP of all sizes."""
     weakest, overall = _weakest(analysis.sizes, _precision), analysis.metrics.get(FIRST)
     if weakest is None or overall is None or not is_defined(overall) or overall - _precision(weakest) < SIZE_GAP:
         return None
@@ -254,7 +254,7 @@ def _no_instances(analysis: Analysis) -> Step | None:
     return Step("no-instances", evidence, action, "categories")
 
 
-# The most urgent first.
+# Most urgent first.
 _RULES: Sequence[Callable[[Analysis], Step | None]] = (
     _no_match,
     _baseline,
@@ -270,7 +270,7 @@ _RULES: Sequence[Callable[[Analysis], Step | None]] = (
 
 
 def _losses(categories: Sequence[Category]) -> list[tuple[str, float]]:
-    """Name and change of AP of the categories that lost AP, the largest loss first."""
+    """Returns name and change of AP of the categories with a loss, the largest first."""
     changes = [
         (shown_name(one.name), difference(one.metrics.get(FIRST), one.baseline_metrics.get(FIRST)))
         for one in categories
@@ -282,7 +282,7 @@ def _losses(categories: Sequence[Category]) -> list[tuple[str, float]]:
 
 
 def _listed(names: Sequence[str]) -> str:
-    """The first names, and how many more there are."""
+    """Lists the first names, and the number of the others."""
     rest = len(names) - _NAMED
     return ", ".join(names[:_NAMED]) + (f" and {rest:,} more" if rest > 0 else "")
 
@@ -292,7 +292,7 @@ def _names(analysis: Analysis) -> dict[int, str]:
 
 
 def _weakest(sizes: Sequence[SizeBucket], value: Callable[[SizeBucket], float]) -> SizeBucket | None:
-    """The size range with the lowest value among those with at least FEW_INSTANCES instances."""
+    """Returns the size range with the lowest value among those with at least FEW_INSTANCES instances."""
     counted = [bucket for bucket in sizes if bucket.ground_truth >= FEW_INSTANCES and is_defined(value(bucket))]
     return min(counted, key=value, default=None)
 
@@ -302,12 +302,12 @@ def _precision(bucket: SizeBucket) -> float:
 
 
 def _recall(bucket: SizeBucket) -> float:
-    """AR with the most detections, whatever its name."""
+    """Returns the AR with the most detections, under any name."""
     return next((value for name, value in bucket.metrics.items() if name.startswith("AR")), -1.0)
 
 
 def _is_small(bucket: SizeBucket, sizes: Sequence[SizeBucket]) -> bool:
-    """Whether more than half of the instances are larger."""
+    """Returns whether more than half of the instances are larger."""
     instances = np.array([one.ground_truth for one in sizes])
     larger = np.array([one.low > bucket.low for one in sizes])
     return bool(instances[larger].sum() * 2 > instances.sum())

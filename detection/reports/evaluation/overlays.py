@@ -1,4 +1,4 @@
-"""Masks as small transparent pictures to lay over an image: filled, or their outlines."""
+"""Masks as small transparent pictures on top of an image: filled, or outlines."""
 
 import io
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ _OUTLINE: Color = (255, 255, 255)
 
 
 class Overlay(NamedTuple):
-    """A PNG and the rectangle that it fills, in pixels of the image."""
+    """A PNG, and its rectangle in pixels of the image."""
 
     png: bytes
     frame: Rectangle
@@ -26,7 +26,7 @@ def mask_overlay(rle: Mapping[str, Any], color: Color, *, scale: float) -> Overl
     """Returns a mask filled with a colour; None if it is empty.
 
     Args:
-        rle: compressed RLE in the size of the image.
+        rle: compressed RLE of the image's size.
         color: (red, green, blue), 0..255.
         scale: size of the picture's pixels on the screen, as a fraction of the image's.
     """

@@ -1,4 +1,4 @@
-"""The evaluation report: content for the template, and the file."""
+"""The evaluation report: content of the template, and the file."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -37,7 +37,7 @@ from detection.reports.evaluation.summary import (
     tiles,
 )
 
-_LABELS, _MASKS = "labels", "masks"  # names of galleries beside WORST; the others' are error types
+_LABELS, _MASKS = "labels", "masks"  # names of galleries, besides WORST and the error types
 
 
 class Judged(Protocol):
@@ -70,9 +70,9 @@ def write_evaluation_report(
     verdict: Judged | None = None,
     pictures: PictureSource | None = None,
 ) -> None:
-    """Writes the report: one HTML file that needs nothing else, whole or not at all.
+    """Writes the report: one self-contained HTML file, written atomically.
 
-    It is no larger than 5 MB: pictures that are too many are left out, and the page says how many.
+    The file has at most 5 MB: excess pictures are dropped, and the page states their number.
 
     Args:
         path: path of the HTML file.

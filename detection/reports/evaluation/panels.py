@@ -21,22 +21,22 @@ _SHOWN_WIDTH, _SHOWN_HEIGHT = 385, 344
 _FONT = 11  # CSS pixels
 _LINE = 1.35  # heights of the font
 _LETTER, _WIDE_LETTER, _TAG_EDGE = 0.58, 1.0, 0.6  # heights of the font
-_LONGEST_TAG = 28  # characters
-_CROWD = 12  # boxes; with more, only errors have tags
+_LONGEST_TAG = 28  # max characters
+_CROWD = 12  # boxes; above, only errors have tags
 _LONGEST_OVERLAY = 512  # pixels
-_NAMED = 3  # boxes of a status that an alternative text names
+_NAMED = 3  # max boxes per status in an alternative text
 
 LOOK = "look"  # status of a label-error candidate's box
 
 _LABEL_MARGIN, _MASK_MARGIN = 0.75, 0.1  # of the longer side of a label error's box, and of the boxes of matched masks
 _LEAST_LABEL_MARGIN, _LEAST_MASK_MARGIN = 24, 6  # pixels
 
-# Bytes of the markup of a figure and of one of its boxes, its texts left out, generously.
+# Approximate bytes of the markup of a figure and of one of its boxes, without texts; upper bounds.
 _FIGURE_BYTES, _SHAPE_BYTES = 1500, 350
 
 
 class Region(NamedTuple):
-    """A part of an image: left, top, width, height in whole pixels."""
+    """A part of an image: left, top, width, height in integer pixels."""
 
     left: int
     top: int
@@ -45,12 +45,12 @@ class Region(NamedTuple):
 
     @property
     def corners(self) -> tuple[int, int, int, int]:
-        """Left, top, right, bottom; the last two just outside."""
+        """Left, top, right, bottom; the last two are exclusive."""
         return self.left, self.top, self.left + self.width, self.top + self.height
 
 
 class Shape(NamedTuple):
-    """A box in pixels of the image: its frame, status, full text and, where there is room, the place of its tag."""
+    """A box in pixels of the image: its frame, status, full text and, if there is space, the position of its tag."""
 
     frame: Rectangle
     status: str
@@ -72,7 +72,7 @@ class Figure(NamedTuple):
     """Panels of one image below each other or side by side.
 
     key: key of the picture; equal for the same region of the same image.
-    region: region of the image shown; None: all of it.
+    region: region of the image; None: the complete image.
     view: region shown, in pixels of the image.
     font: font size of the tags, pixels of the image.
     caption: counts of TP, FP and FN, or the label-error candidate.
@@ -88,12 +88,12 @@ class Figure(NamedTuple):
     caption: str
 
     def anchor(self, gallery: str) -> str:
-        """The id of the figure in a gallery, to which links lead."""
+        """Returns the id of the figure in a gallery, for links."""
         return f"{gallery}-{self.key}"
 
     @property
     def markup(self) -> int:
-        """Approximate bytes in the page, without the picture."""
+        """Returns the approximate bytes in the page, without the picture."""
         shapes = [shape for panel in self.panels for shape in panel.shapes]
         texts = [text for shape in shapes for text in (shape.text, shape.tag_text)]
         texts += [self.file_name, self.caption, *(panel.alt for panel in self.panels)]
@@ -103,13 +103,13 @@ class Figure(NamedTuple):
 
 
 def side_by_side(image: ImageResult, names: Mapping[int, str]) -> Figure:
-    """Ground truth on the left, detections on the right."""
+    """Returns a figure with ground truth on the left and detections on the right."""
     boxes = {"Ground truth": ground_truth_boxes(image, names), "Detections": detection_boxes(image, names)}
     return _whole_image(image, boxes, f"{_counts(image)}, {image.tp:,} TP")
 
 
 def compared(change: ImageChange, names: Mapping[int, str]) -> Figure:
-    """Detections and false negatives of models A and B."""
+    """Returns a figure with the detections and false negatives of models A and B."""
     boxes = {
         model: [box for box in ground_truth_boxes(image, names) if box.status == "Miss"] + detection_boxes(image, names)
         for model, image in (("A", change.a), ("B", change.b))
@@ -142,7 +142,7 @@ def _counts(image: ImageResult) -> str:
 
 
 def label_crop(error: LabelError, number: int, names: Mapping[int, str]) -> Figure:
-    """The surroundings of a label-error candidate; `number` is its position in the list."""
+    """Returns a figure of a label-error candidate with its surroundings; `number` is its position in the list."""
     region = _surroundings(error.bbox, _LABEL_MARGIN, _LEAST_LABEL_MARGIN)
     text = label_error_text(error, names)
     x, y, width, height = error.bbox
@@ -152,7 +152,7 @@ def label_crop(error: LabelError, number: int, names: Mapping[int, str]) -> Figu
 
 
 def mask_crop(match: MaskMatch, number: int, names: Mapping[int, str]) -> Figure:
-    """The detection's mask filled, the ground truth's as an outline; `number` is the match's position in the list."""
+    """Returns a figure with the detection's mask filled and the ground truth's outline; `number` is its position."""
     truth, detection = match.ground_truth, match.detection
     region = _surroundings(_around(truth.bbox, detection.bbox), _MASK_MARGIN, _LEAST_MASK_MARGIN)
     scale = _overlay_scale(region)
@@ -164,14 +164,14 @@ def mask_crop(match: MaskMatch, number: int, names: Mapping[int, str]) -> Figure
 
 
 def _around(*boxes: Sequence[float]) -> list[float]:
-    """The box around boxes, x, y, width, height."""
+    """Returns the bounding box of boxes, x, y, width, height."""
     left, top = (min(box[axis] for box in boxes) for axis in (0, 1))
     right, bottom = (max(box[axis] + box[axis + 2] for box in boxes) for axis in (0, 1))
     return [left, top, right - left, bottom - top]
 
 
 def _surroundings(bbox: Sequence[float], fraction: float, pixels: int) -> Region:
-    """A box and a margin of a fraction of its longer side, or of some pixels; clipped to the image's left and top."""
+    """Adds a margin to a box, a fraction of its longer side or some pixels; clips to the image's left and top."""
     x, y, width, height = bbox
     margin = max(pixels, fraction * max(width, height))
     left, top = max(0, math.floor(x - margin)), max(0, math.floor(y - margin))
@@ -179,7 +179,7 @@ def _surroundings(bbox: Sequence[float], fraction: float, pixels: int) -> Region
 
 
 def _font_size(view: Region) -> float:
-    """In pixels of the image, so that letters have _FONT pixels on the screen."""
+    """Returns the font size in pixels of the image for letters of _FONT pixels on the screen."""
     return _FONT / min(_SHOWN_WIDTH / view.width, _SHOWN_HEIGHT / view.height)
 
 
@@ -196,7 +196,7 @@ def _shapes(boxes: Sequence[StyledBox], view: Region, font: float) -> list[Shape
 
 
 def _overlays(image: ImageResult, boxes: Sequence[StyledBox], view: Region) -> list[Overlay]:
-    """The masks of the boxes, the first on top, and outlines of the ground truth, to show errors at boundaries."""
+    """Returns the masks of the boxes, the first on top, and outlines of the ground truth."""
     scale = _overlay_scale(view)
     masks = [
         mask_overlay(box.mask, STATUSES[box.status].style.color, scale=scale)
@@ -217,13 +217,13 @@ def _tag_text(text: str) -> str:
 
 
 def _text_width(text: str) -> float:
-    """About how wide a text is in the reader's font, in heights of it."""
+    """Estimates the width of a text in the reader's font, in font heights."""
     wide = sum(unicodedata.east_asian_width(letter) in {"W", "F"} for letter in text)
     return _TAG_EDGE + _LETTER * (len(text) - wide) + _WIDE_LETTER * wide
 
 
 def _alt(heading: str, boxes: Sequence[StyledBox]) -> str:
-    """Alternative text: counts by status, with some errors named."""
+    """Returns an alternative text: counts by status, with some errors named."""
     counts = Counter(box.status for box in boxes)
     parts = []
     for status, count in sorted(counts.items(), key=lambda item: list(STATUSES).index(item[0])):

@@ -1,4 +1,4 @@
-"""Pages with pictures: where the images come from, and as many of them, encoded small, as the file has bytes for."""
+"""Pages with pictures: sources of images, and as many small encoded pictures as fit into the file."""
 
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -28,10 +28,10 @@ MEDIA_TYPE = "image/webp"
 
 _QUALITY = 68
 
-# Image id -> the decoded image as stored (no EXIF rotation); None where it cannot be had.
+# Image id -> the decoded image as stored (no EXIF rotation); None if not available.
 PictureSource = Callable[[int], Image.Image | None]
 
-# What Pillow decodes by itself: for EPS and the like it starts other programs.
+# Formats that Pillow decodes by itself: for EPS and others it starts other programs.
 _FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TGA", "TIFF", "WEBP")
 
 MOST_BYTES = 5_000_000
@@ -46,8 +46,8 @@ class Wanted(NamedTuple):
     """A picture for the page.
 
     key: equal for equal pictures.
-    image_id: of the image.
-    region: part of it, pixels; None: all of it.
+    image_id: id of the image.
+    region: part of the image in pixels; None: the complete image.
     markup: bytes of the page's markup for it, without the picture itself.
     """
 
@@ -58,7 +58,7 @@ class Wanted(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """An encoded picture, and the region of its image that it shows, in pixels."""
+    """An encoded picture, and its region of the image in pixels."""
 
     webp: bytes
     region: Region
@@ -67,9 +67,9 @@ class Picture(NamedTuple):
 class Encoded(NamedTuple):
     """Pictures to show, and numbers of the others.
 
-    pictures: by key.
+    pictures: pictures by key.
     shown: positions in `wanted`.
-    unreadable: number of pictures that the source lacks.
+    unreadable: number of pictures missing in the source.
     left_out: number of pictures beyond the budget.
     """
 
@@ -106,7 +106,7 @@ def encode_pictures(wanted: Sequence[Wanted], source: PictureSource, *, budget: 
 
 
 def measured(image: ImageResult, source: PictureSource | None) -> ImageResult:
-    """Returns the result with the image's own size if the ground truth lacks it."""
+    """Returns the result with the image's size if the ground truth does not have it."""
     if not source or (image.width > 0 and image.height > 0):
         return image
     picture = source(image.image_id)
@@ -133,20 +133,20 @@ def _inside(region: Region, width: int, height: int) -> Region:
 
 
 def _page_bytes(encoded: bytes) -> int:
-    """In base 64."""
+    """Returns the bytes in base 64."""
     return len(encoded) * 4 // 3 + 4
 
 
 def pictures_in(folder: str | Path, images: Iterable[Mapping[str, Any]]) -> PictureSource:
-    """The image files below a folder.
+    """Reads the image files below a folder.
 
     Args:
         folder: folder that the file names are relative to.
         images: COCO `images`, with `id` and `file_name`.
 
     Returns:
-        A source that returns None if a file is missing, lies outside the folder, cannot be
-        decoded, or has more than MAX_PIXELS; it raises DataError if Cloud Storage cannot be asked.
+        A source that returns None if a file is missing, is outside of the folder, cannot be
+        decoded, or has more than MAX_PIXELS; raises DataError if Cloud Storage does not respond.
 
     Raises:
         DataError: there is no such folder.
@@ -171,17 +171,17 @@ def _decoded(data: bytes) -> Image.Image | None:
         if image.width * image.height > MAX_PIXELS:
             return None
         image.load()
-    except Exception:  # Pillow raises whatever its format plugins raise
+    except Exception:  # Pillow's format plugins raise errors of many types
         return None
     return image
 
 
 class Shown(NamedTuple):
-    """Figures and pictures shown.
+    """Figures and pictures on the page.
 
     galleries: name -> figures.
-    pictures: by the figures' keys.
-    note: a sentence on the pictures that are not shown; "" if all are.
+    pictures: pictures by the figures' keys.
+    note: a sentence on pictures that are not shown; "" if all are.
     """
 
     galleries: Galleries
@@ -198,15 +198,15 @@ def write_illustrated_page(
     source: PictureSource | None,
     content: Callable[[Shown], Mapping[str, Any]],
 ) -> None:
-    """Writes a page, whole or not at all.
+    """Writes a page atomically.
 
-    The file has at most MOST_BYTES: the least interesting pictures are left out.  The first of
-    each gallery come before the second ones, and so on.
+    The file has at most MOST_BYTES: the least interesting pictures are dropped.  The first pictures
+    of all galleries come before the second ones, and so on.
 
     Args:
         path: path of the HTML file.
         template: file name in this package; it gets `shown`, `statuses` and the content.
-        scripts: see `render_page`.
+        scripts: names of JavaScript files, as in `render_page`.
         galleries: name -> figures, the most interesting first.
         source: source of the images; None: no image files.
         content: returns the content of the template for the figures shown.
@@ -214,7 +214,7 @@ def write_illustrated_page(
     Raises:
         DataError: the file cannot be written.
     """
-    # Without pictures first: pictures get the bytes that the rest leaves.
+    # Without pictures first: pictures get the remaining bytes.
     shown = Shown({name: [] for name in galleries}, {}, _NONE)
     page = _render(template, scripts, shown, content)
     if source:
@@ -248,7 +248,7 @@ def _encode(figures: Sequence[Figure], source: PictureSource, budget: int) -> En
 
 
 def _stored(figures: Iterable[Figure], encoded: Encoded) -> dict[str, Picture]:
-    """Pictures by key: whole images fill their figures' view, crops keep their region."""
+    """Returns pictures by key: complete images fill their figures' view, crops keep their region."""
     pictures = encoded.pictures
     return {
         figure.key: pictures[figure.key] if figure.region else pictures[figure.key]._replace(region=figure.view)
@@ -277,5 +277,5 @@ def _rectangle(rectangle: Rectangle) -> Markup:
 
 
 def _dashes(dash: Sequence[float]) -> str:
-    """In pixels: lines are two wide."""
+    """Returns a dash pattern in pixels: lines are two pixels wide."""
     return " ".join(f"{2 * length:g}" for length in dash)

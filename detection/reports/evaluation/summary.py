@@ -1,4 +1,4 @@
-"""The page's first screen, its headline and notes: the main metrics, and what to look at first."""
+"""The page's first screen, its headline and notes: the main metrics, and the main problems."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -27,15 +27,15 @@ from detection.reports.html.table import Cell, Link, Number, Table, shown_name
 
 _UNDEFINED = f"{FIRST} is undefined: the images have no ground truth."
 
-LISTED = 5  # categories, and images
-WORST = "worst"  # gallery of the images with most errors
+LISTED = 5  # max categories, and max images
+WORST = "worst"  # gallery of the images with the most errors
 
 _TILES = ("AP", "AP50", "AP75")
 COMPARED = {"bbox": "boxes", "segm": "masks", "keypoints": "keypoints"}
 
 
 def headline(analysis: Analysis) -> str:
-    """The main metric and its change, as a sentence."""
+    """Returns the main metric and its change as a sentence."""
     value = analysis.metrics.get(FIRST)
     if not is_defined(value):
         return _UNDEFINED
@@ -52,12 +52,12 @@ def headline(analysis: Analysis) -> str:
 
 
 def _named(metric: str, iou_type: str) -> str:
-    """Such as "AP of masks": a reader takes AP for that of boxes."""
+    """Returns a metric's name, such as "AP of masks", because AP alone is understood as AP of boxes."""
     return metric if iou_type == "bbox" else f"{metric} of {COMPARED[iou_type]}"
 
 
 def change_headline(comparison: Comparison) -> str:
-    """The main metric of both models, as a sentence."""
+    """Returns the main metric of both models as a sentence."""
     change = comparison.metrics.get(FIRST)
     if change is None or change.difference is None:
         return _UNDEFINED
@@ -66,7 +66,7 @@ def change_headline(comparison: Comparison) -> str:
 
 
 def _change(change: float, before: float | None, interval: Interval | None, confidence: float) -> str:
-    """Such as "+0.020 against {other}'s 0.380"; with an interval, also whether it is significant."""
+    """Describes a change, such as "+0.020 against {other}'s 0.380", with its significance if there is an interval."""
     text = f"{change_text(change)} against {{other}}'s {metric_text(before)}"
     if interval is None:
         return text
@@ -80,7 +80,7 @@ def _percent(fraction: float) -> str:
 
 
 def sample_note(sample: ImageSample) -> str:
-    """Says that a sample was analysed; "" if all images were."""
+    """Returns a note that a sample was analysed; "" if all images were."""
     if sample.images >= sample.of:
         return ""
     return (
@@ -90,7 +90,7 @@ def sample_note(sample: ImageSample) -> str:
 
 
 def method(analysis: Analysis) -> list[str]:
-    """Definitions of the metrics, intervals and errors."""
+    """Returns the definitions of the metrics, intervals and errors."""
     what = COMPARED.get(analysis.iou_type, analysis.iou_type)
     lines = [f"COCO's metrics for {what}, as pycocotools computes them, on {analysis.sample.of:,} images."]
     lines.append(
@@ -121,8 +121,8 @@ class Tile(NamedTuple):
 
 
 def tiles(analysis: Analysis) -> list[Tile]:
-    """AP, AP50, AP75, the AR of all sizes with the most detections, and the best F1, as far as they are defined."""
-    # Named AR alone for keypoints, whose AR50 is of one IoU threshold; otherwise by max detections, as AR100.
+    """Returns AP, AP50, AP75, the AR of all sizes with the most detections, and the best F1, if defined."""
+    # For keypoints, AR is named AR, and AR50 is AR at one IoU threshold; otherwise AR has max detections, as AR100.
     recalls = [name for name in analysis.metrics if name.startswith("AR") and name[2:].lstrip("@").isdigit()]
     names = [*_TILES, "AR" if "AR" in analysis.metrics else recalls[-1] if recalls else ""]
     shown = [_metric_tile(analysis, name) for name in names if is_defined(analysis.metrics.get(name))]
@@ -143,14 +143,14 @@ def _metric_tile(analysis: Analysis, name: str) -> Tile:
 
 
 def category_summary(analysis: Analysis, shown: Galleries) -> Table:
-    """The categories with the lowest AP, and why.
+    """Returns the categories with the lowest AP, with their main errors.
 
-    Categories with fewer than FEW_INSTANCES instances come after the others: single
-    detections decide their AP.  The mean AP weights categories equally: a category
-    costs it (1 - AP) / K, with K categories that have ground truth.
+    Categories with fewer than FEW_INSTANCES instances come last: single detections decide their
+    AP.  The mean AP weights categories equally: a category reduces it by (1 - AP) / K, with K
+    categories with ground truth.
 
     Args:
-        analysis: of the evaluation.
+        analysis: analysis of the evaluation.
         shown: figures of the page, for links.
     """
     measured = [one for one in ordered_categories(analysis) if is_defined(one.metrics.get(FIRST))]
@@ -162,7 +162,7 @@ def category_summary(analysis: Analysis, shown: Galleries) -> Table:
 
 
 def image_summary(analysis: Analysis, shown: Galleries) -> Table:
-    """The images with most errors."""
+    """Returns the images with the most errors."""
     anchors = _anchors(WORST, shown)
     rows: list[list[Cell]] = [
         [_image_link(image, anchors), str(image.image_id), image.fp, image.fn, image.tp]
@@ -189,7 +189,7 @@ def _category_row(
 
 
 def _picture_of(category: Category, analysis: Analysis, shown: Galleries) -> Link | str | None:
-    """An image that shows the category's main error: a link to its picture, or without one its name."""
+    """Returns an image with the category's main error: a link to its picture, or its name if it has none."""
     error = main_error(category)
     if error is None:
         return None
@@ -210,7 +210,7 @@ def _shows(image: ImageResult, category_id: int, error: str) -> bool:
 
 
 def _anchors(gallery: str, shown: Galleries) -> dict[int, str]:
-    """Image id -> id of its figure in the gallery."""
+    """Returns image id -> id of its figure in the gallery."""
     return {figure.image_id: figure.anchor(gallery) for figure in shown.get(gallery, ())}
 
 

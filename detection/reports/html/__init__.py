@@ -1,1 +1,1 @@
-"""Self-contained HTML pages: one file each, for screens of any width, light or dark, and paper."""
+"""Self-contained HTML pages in one file, for screens of any width, light or dark, and for print."""

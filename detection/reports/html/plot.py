@@ -1,12 +1,12 @@
 """Charts of pages, as coordinates for the SVG of `charts.html.j2`.
 
-The page draws its charts itself: they take its colours in the dark and on paper, its text stays
-readable on phones, and scripts can add a curve.
+The page draws its charts itself, so they follow its dark and print colours, their text is readable on
+phones, and scripts can add a curve.
 """
 
 from typing import NamedTuple
 
-# Of the plotting area, in the SVG's units.
+# Size of the plotting area in the SVG's units.
 WIDTH, HEIGHT = 440, 320
 
 SERIES = 5  # number of fill colours in style.css
@@ -19,7 +19,7 @@ class Tick(NamedTuple):
     label: str
 
 
-# Of an axis from zero to one.
+# Ticks of an axis from zero to one.
 UNIT_TICKS = [Tick(tick / 5, f"{tick / 5:.1f}") for tick in range(6)]
 
 

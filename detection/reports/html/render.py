@@ -1,4 +1,4 @@
-"""Renders templates to the text of a page."""
+"""Renders templates to HTML text."""
 
 import base64
 import functools
@@ -27,15 +27,15 @@ def render_page(
     """Renders a template that extends `pages/base.html.j2`.
 
     Args:
-        package: dotted name of the package that holds the template, as `own/...`.
-        template: its file name.
-        scripts: names of JavaScript files beside this module, or `package`'s own; the
-            page's security policy lets these run and nothing else, whatever the data hold.
+        package: dotted name of the package with the template, as `own/...`.
+        template: file name of the template.
+        scripts: names of JavaScript files in this folder, or in `package`; the page's
+            security policy allows only these scripts, whatever the data contain.
         filters: name -> function, for the template.
         content: variables of the template.
 
     Returns:
-        Text that UTF-8 can encode: lone surrogates, which names in JSON can hold, are question
+        Text in valid UTF-8: lone surrogates, which names in JSON may contain, become question
         marks.
     """
     environment = _environment(package, frozenset((filters or {}).items()))
@@ -48,7 +48,7 @@ def render_page(
 
 @functools.cache
 def _environment(package: str, filters: frozenset[tuple[str, Callable[..., Any]]]) -> Environment:
-    """Keeps the compiled templates: compiling them takes longer than rendering most pages."""
+    """Caches compiled templates: compiling takes longer than rendering most pages."""
     loaders = {"pages": PackageLoader(_HERE, "."), "own": PackageLoader(package, ".")}
     environment = Environment(
         loader=PrefixLoader(loaders), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
@@ -69,5 +69,5 @@ def _script(package: str, name: str) -> str:
 
 
 def _policy_hash(script: str) -> str:
-    """As a Content-Security-Policy names an inline script."""
+    """Returns the hash of an inline script for a Content-Security-Policy."""
     return f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}"

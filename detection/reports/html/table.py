@@ -1,4 +1,4 @@
-"""Tables of numbers and text, as pages and the terminal show them; names from the data made showable."""
+"""Tables of numbers and text for pages and the terminal; sanitizes names from the data."""
 
 import unicodedata
 from collections.abc import Sequence
@@ -11,23 +11,23 @@ if TYPE_CHECKING:
 
 LONGEST_NAME = 100  # characters
 
-DASH = "\u2013"  # where there is nothing to show
+DASH = "\u2013"  # for missing values
 
 
 def shown_name(name: str) -> str:
-    """A name from the data as pages show it: no control characters, and not endless."""
-    # Joiners and marks of direction stay: emoji and right-to-left scripts need them.
+    """Returns a name from the data for display: without control characters, and not too long."""
+    # Keeps joiners and directional marks: emoji and right-to-left scripts need them.
     clean = "".join("\ufffd" if unicodedata.category(letter) in {"Cc", "Cs"} else letter for letter in name)
     return clean if len(clean) <= LONGEST_NAME else f"{clean[: LONGEST_NAME - 1]}…"
 
 
 class Number(NamedTuple):
-    """A number as a cell shows it.
+    """A cell with a number.
 
     text: text of the cell.
     value: sort key; None: undefined, sorted last.
     bar: length of the bar behind the text, 0..1; None: no bar.
-    tone: colour: a gain or a loss.
+    tone: colour, for a gain or a loss.
     """
 
     text: str
@@ -48,7 +48,7 @@ Cell = str | int | Number | Link | None
 
 
 class Table(NamedTuple):
-    """A table as the page shows it.
+    """A table of the page.
 
     caption: caption; "" if the section's heading is enough.
     header: one text per column.
@@ -61,7 +61,7 @@ class Table(NamedTuple):
 
     @property
     def numeric(self) -> list[bool]:
-        """Which columns hold numbers only."""
+        """Whether each column has numbers only."""
         columns = range(len(self.header))
         return [all(not isinstance(row[column], str | Link) for row in self.rows) for column in columns]
 
@@ -76,7 +76,7 @@ def cell_text(cell: Cell) -> str:
 
 
 def cell_attributes(cell: Cell, numeric: bool, sortable: bool) -> Markup:
-    """Classes of a cell's tag, the length of its bar and, where tables.js sorts, its value."""
+    """Returns the classes of a cell's tag, the length of its bar and, for tables.js, its sort value."""
     number = cell if isinstance(cell, Number) else None
     classes = ["number"] * numeric + ["bar"] * bool(number and number.bar is not None)
     if number and number.tone:
@@ -93,7 +93,7 @@ def cell_attributes(cell: Cell, numeric: bool, sortable: bool) -> Markup:
 
 
 def rich_table(table: Table, *, title: str) -> "rich.table.Table":
-    """A table for `rich.console.Console.print`; what it holds is text, not markup."""
+    """Returns a table for `rich.console.Console.print`; its content is text, not markup."""
     import rich.table
     from rich.text import Text
 

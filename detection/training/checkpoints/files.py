@@ -1,4 +1,4 @@
-"""TensorFlow's checkpoint files in a folder: names, the list of them, damaged ones, leftovers of killed saves."""
+"""TensorFlow's checkpoint files in a folder: names, state file, damaged checkpoints, leftovers of killed saves."""
 
 import contextlib
 import re
@@ -15,14 +15,14 @@ from detection.weights.weight_source import READ_ERRORS
 from schemas.errors import DataError
 
 PREFIX = "ckpt"  # a checkpoint is ckpt-<step>.index and ckpt-<step>.data-<shard>-of-<shards>
-STATE_FILE = "checkpoint"  # TensorFlow's list of the newest ones
-INDEX_FILES = f"{PREFIX}-*.index"  # pattern of the files without which there is no checkpoint
+STATE_FILE = "checkpoint"  # TensorFlow's list of the managed checkpoints
+INDEX_FILES = f"{PREFIX}-*.index"  # pattern of the index files; each checkpoint has one
 _FILE = re.compile(rf"{PREFIX}-(\d+)\.(index|data-\d+-of-\d+)")
 _LEFTOVER = re.compile(rf"{PREFIX}-\d+_temp|{STATE_FILE}\.tmp\w+")
 
 
 def checkpoint_path(folder: str | Path, step: int) -> str:
-    """Returns TensorFlow's name of the checkpoint after `step` steps; no file has this name."""
+    """Returns TensorFlow's prefix of the checkpoint after `step` steps; no file has this name."""
     return join(folder, f"{PREFIX}-{step}")
 
 
@@ -32,20 +32,15 @@ def step_of(path: str | Path) -> int:
 
 
 def checkpoint_steps(folder: str | Path) -> list[int]:
-    """Lists the steps of the checkpoints in a folder, ascending: those with an index, which is written last.
+    """Lists the steps of the checkpoints in a local or remote folder, ascending.
 
-    Args:
-        folder: local or remote.
+    A checkpoint needs an index file, which is written last.
     """
     return sorted(step for step, kind in _files(folder) if kind == "index")
 
 
 def checkpoint_versions(folder: str | Path) -> dict[int, int]:
-    """Returns what changes when a checkpoint is written again, by step.
-
-    Args:
-        folder: local or remote.
-    """
+    """Returns the versions of the checkpoints' index files by step; a rewritten file has another version."""
     matches = ((_FILE.fullmatch(name), state.version) for name, state in walk_states(folder).items())
     return {int(match[1]): version for match, version in matches if match and match[2] == "index"}
 
@@ -62,10 +57,10 @@ def _names_of(folder: str | Path, step: int) -> list[str]:
 def link_checkpoint(folder: str | Path, step: int, destination: Path) -> None:
     """Links a checkpoint into a local folder, or copies it if it is remote or the file system has no hard links.
 
-    TensorFlow never changes a checkpoint's files, it replaces them.
+    A link is safe because TensorFlow never changes a checkpoint's files, only replaces them.
 
     Raises:
-        FileNotFoundError: it does not exist, or was removed meanwhile.
+        FileNotFoundError: the checkpoint does not exist, or was removed meanwhile.
     """
     destination.mkdir(parents=True, exist_ok=True)
     names = _names_of(folder, step)
@@ -76,24 +71,20 @@ def link_checkpoint(folder: str | Path, step: int, destination: Path) -> None:
 
 
 def remove_checkpoint(folder: Path, step: int) -> None:
-    """Removes the files of one checkpoint, the index first: without an index there is no checkpoint."""
+    """Removes the files of one checkpoint, the index first, so that a kill leaves no incomplete checkpoint."""
     for path in reversed(files_of(folder, step)):
         path.unlink(missing_ok=True)
 
 
 def remove_leftovers(folder: Path) -> None:
     """Removes leftovers of killed saves and removals: temporary files, and data without an index."""
-    for path in _entries(folder):
+    for path in sorted(folder.iterdir()) if folder.is_dir() else []:
         if _LEFTOVER.fullmatch(path.name):
             shutil.rmtree(path, ignore_errors=True)
             with contextlib.suppress(OSError):
                 path.unlink()
     for step in {step for step, _ in _files(folder)} - set(checkpoint_steps(folder)):
         remove_checkpoint(folder, step)
-
-
-def _entries(folder: Path) -> list[Path]:
-    return sorted(folder.iterdir()) if folder.is_dir() else []
 
 
 def _files(folder: str | Path) -> list[tuple[int, str]]:
@@ -103,20 +94,20 @@ def _files(folder: str | Path) -> list[tuple[int, str]]:
 
 
 def listed_steps(folder: Path) -> list[int]:
-    """Lists the steps of the checkpoints in TensorFlow's state file; none if it cannot be read."""
+    """Lists the steps in TensorFlow's state file; empty if the file cannot be read."""
     state = _read_state(folder)
     return [] if state is None else [step_of(path) for path in state.all_model_checkpoint_paths]
 
 
 def write_state(folder: Path, damaged: Collection[int]) -> None:
-    """Makes TensorFlow's state file list the checkpoints in the folder, whatever a kill has left in it.
+    """Rewrites TensorFlow's state file to list the checkpoints in the folder, for example after a kill.
 
-    A checkpoint that it does not list is newer than those listed, because its save was
-    killed before the list was written; or it was kept for its hours and is no longer managed.
+    An unlisted checkpoint is either newer than the listed ones, because its save was killed
+    before the list was written, or it was kept by `keep_every_hours` and is no longer managed.
 
     Args:
         folder: folder of the checkpoints.
-        damaged: steps of checkpoints that are going to be removed.
+        damaged: steps of checkpoints that will be removed.
     """
     state = _read_state(folder)
     listed = listed_steps(folder)
@@ -126,9 +117,9 @@ def write_state(folder: Path, damaged: Collection[int]) -> None:
     if not managed:
         (folder / STATE_FILE).unlink(missing_ok=True)
         return
-    stamps = [times.get(step) or _written_at(folder, step) for step in managed]
+    stamps = [times.get(step) or files_of(folder, step)[-1].stat().st_mtime for step in managed]
     tf.compat.v1.train.update_checkpoint_state(
-        str(folder.absolute()),  # what is relative to a relative folder TensorFlow rewrites
+        str(folder.absolute()),  # TensorFlow rewrites paths relative to a relative folder
         f"{PREFIX}-{managed[-1]}",
         all_model_checkpoint_paths=[f"{PREFIX}-{step}" for step in managed],
         all_model_checkpoint_timestamps=stamps,
@@ -136,15 +127,11 @@ def write_state(folder: Path, damaged: Collection[int]) -> None:
     )
 
 
-def _written_at(folder: Path, step: int) -> float:
-    return files_of(folder, step)[-1].stat().st_mtime
-
-
 def _read_state(folder: Path) -> Any:
     try:
         state = tf.train.get_checkpoint_state(str(folder))
         _ = [step_of(path) for path in state.all_model_checkpoint_paths] if state else []
-    except ValueError:  # also what is not text; other garbage is None already
+    except ValueError:  # includes binary files; for other garbage the state is None
         return None
     return state
 
@@ -152,8 +139,8 @@ def _read_state(folder: Path) -> Any:
 class NewestCheckpoint(NamedTuple):
     """The checkpoint to resume from.
 
-    step: step of the newest valid checkpoint; None: there is no checkpoint at all.
-    damaged: step -> read error of the newer checkpoints, which are damaged.
+    step: step of the newest valid checkpoint; None: no checkpoint.
+    damaged: read errors of the damaged, newer checkpoints, by step.
     """
 
     step: int | None
@@ -161,7 +148,7 @@ class NewestCheckpoint(NamedTuple):
 
 
 def find_damage(path: str | Path) -> str | None:
-    """Reads all of a checkpoint, with TensorFlow's checksums; returns the read error, or None."""
+    """Reads a checkpoint completely, with TensorFlow's checksums; returns the read error, or None."""
     try:
         reader = tf.train.load_checkpoint(literal_path(path))
         for name in reader.get_variable_to_shape_map():
@@ -175,7 +162,7 @@ def find_newest_valid(folder: Path) -> NewestCheckpoint:
     """Finds the checkpoint to resume from.
 
     Raises:
-        DataError: there are checkpoints, but all are damaged.
+        DataError: all checkpoints are damaged.
     """
     steps = sorted({*checkpoint_steps(folder), *listed_steps(folder)}, reverse=True)
     damaged: dict[int, str] = {}
@@ -187,7 +174,7 @@ def find_newest_valid(folder: Path) -> NewestCheckpoint:
     if damaged:
         listed = "; ".join(f"{PREFIX}-{step}: {error}" for step, error in damaged.items())
         raise DataError(
-            f"{folder}: none of its checkpoints can be read ({listed}). Copy one back from elsewhere, "
+            f"{folder}: no checkpoint can be read ({listed}). Restore one from a backup, "
             "or remove the folder to train from the start."
         )
     return NewestCheckpoint(None, damaged)

@@ -31,15 +31,15 @@ _LOGGER = logging.getLogger("cocoflow.trainer")
 class Checkpoints:
     """The checkpoints of one run, `ckpt-<step>` in a folder.
 
-    A kill at any moment leaves the newest one valid: TensorFlow writes temporary files and
-    renames them, the index last; they are flushed to the disk before older ones are removed.
+    A kill at any moment leaves a valid checkpoint: TensorFlow writes temporary files and renames
+    them, the index last; they are flushed to the disk before older checkpoints are removed.
 
     Args:
         state: the state to save and restore.
         folder: folder of the checkpoints; is created.
         writes: this process saves and cleans up; the other processes of a run only read.
         keep: number of newest checkpoints to keep.
-        keep_every_hours: of the older ones, keep one per this many hours; None: none.
+        keep_every_hours: interval in hours of the older checkpoints to keep; None: keep no older ones.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Checkpoints:
         """Saves the state after `step` steps; call `restore_latest` before.
 
         Raises:
-            CocoflowError: it cannot be written.  A partial checkpoint is removed.
+            CocoflowError: the checkpoint cannot be written; an incomplete one is removed.
         """
         if not self._writes:
             return
@@ -77,11 +77,11 @@ class Checkpoints:
             self._clean_up_failed(step)
             raise CocoflowError(
                 f"{checkpoint_path(self._folder, step)}: the checkpoint cannot be written: {refusal}. "
-                f"{self._kept()} Make room, or see that the disk may be written, and start the training again."
+                f"{self._kept()} Free disk space, or check the disk's write permission, and start the training again."
             ) from error
 
     def _clean_up_failed(self, step: int) -> None:
-        """Leaves valid checkpoints only, and a list of them or none."""
+        """Removes an incomplete checkpoint, and updates or removes the state file."""
         if find_damage(checkpoint_path(self._folder, step)) is not None:
             remove_checkpoint(self._folder, step)
         try:
@@ -92,21 +92,22 @@ class Checkpoints:
 
     def _kept(self) -> str:
         steps = checkpoint_steps(self._folder)
-        return f"Training will resume from step {steps[-1]}." if steps else "There is none before it."
+        return f"Training will resume from step {steps[-1]}." if steps else "There is no earlier checkpoint."
 
     def restore_latest(self) -> int:
-        """Restores the newest valid checkpoint if there is one; returns the steps done.
+        """Restores the newest valid checkpoint, if there is one; returns the number of completed steps.
 
-        A process that writes also removes damaged checkpoints and leftovers of killed saves.
+        If this process writes, it also removes damaged checkpoints and leftovers of killed saves.
 
         Raises:
-            DataError: it belongs to another detector or optimizer; or all checkpoints are damaged.
+            DataError: the checkpoint belongs to another detector or optimizer; or all checkpoints are
+                damaged.
         """
         folder = self._folder
         newest = find_newest_valid(folder)
         for damaged, error in newest.damaged.items():
             _LOGGER.warning(
-                "%s cannot be read (%s): going back to the one before", checkpoint_path(folder, damaged), error
+                "%s cannot be read (%s): using the previous checkpoint", checkpoint_path(folder, damaged), error
             )
         step = 0
         if newest.step is not None:
@@ -130,7 +131,7 @@ class Checkpoints:
         except (AssertionError, ValueError, tf.errors.OpError) as error:
             raise DataError(
                 f"{path}: does not fit this configuration ({str(error).splitlines()[0]}). "
-                "Train into another folder, or with the model and optimizer that it was made with."
+                "Train into another folder, or use the model and optimizer of the checkpoint."
             ) from error
         step = int(self._state.step.numpy())  # int() alone refuses a mirrored variable
         _LOGGER.info("resuming from step %d (%s)", step, path)
@@ -138,7 +139,7 @@ class Checkpoints:
 
 
 def _flush(path: str) -> None:
-    """Waits until a checkpoint's files and their names are on the disk."""
+    """Flushes a checkpoint's files and their folder to the disk."""
     folder = Path(path).parent
     for file in files_of(folder, step_of(path)):
         fsync_path(file)
@@ -150,7 +151,7 @@ def load_weights(detector: Detector, path: str | Path, *, weights: WeightsKind) 
 
     Args:
         detector: detector of the run's configuration.
-        path: checkpoint of the run, see `checkpoint_path`.
+        path: checkpoint of the run, as returned by `checkpoint_path`.
         weights: `ema`: the EMA weights, and the raw weights of variables without one;
             `raw`: all raw weights.
 

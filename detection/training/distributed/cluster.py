@@ -1,4 +1,4 @@
-"""The cluster of machines that train together, from TF_CONFIG or Vertex AI's CLUSTER_SPEC."""
+"""The training cluster, from TF_CONFIG or Vertex AI's CLUSTER_SPEC."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,7 @@ from schemas.errors import ConfigError
 
 CLUSTER_VARIABLES = ("TF_CONFIG", "CLUSTER_SPEC")
 
-# TensorFlow's own names (`master` is its older one for `chief`), and Vertex AI's pools in their documented order.
+# TensorFlow's names (`master` is an older name of `chief`), and Vertex AI's pools in their documented order.
 _ROLES = {
     "chief": "chief",
     "master": "chief",
@@ -25,11 +25,11 @@ _EXAMPLE = '{"cluster": {"worker": ["host1:2222", "host2:2222"]}, "task": {"type
 
 
 class Cluster(NamedTuple):
-    """The processes that train together.
+    """The processes of distributed training.
 
-    addresses: `host:port` of each, by TensorFlow's task type: `chief` (at most one) and `worker`.
+    addresses: `host:port` of each process, by TensorFlow's task type: `chief` (at most one) and `worker`.
     task_type: task type of this process.
-    task_index: index of this process among those of its type.
+    task_index: index of this process within its task type.
     """
 
     addresses: Mapping[str, Sequence[str]]
@@ -43,7 +43,7 @@ class Cluster(NamedTuple):
 
     @property
     def is_chief(self) -> bool:
-        """True for the process that writes: the chief, else the first worker."""
+        """Whether this process writes: the chief, or the first worker if there is no chief."""
         return self.task_type == "chief" or (self.task_index == 0 and "chief" not in self.addresses)
 
     @property
@@ -54,19 +54,18 @@ class Cluster(NamedTuple):
 
 
 def cluster_from_environment(environment: Mapping[str, str]) -> Cluster | None:
-    """Reads the cluster from the first of `CLUSTER_VARIABLES` that has one.
+    """Reads the cluster from the first of `CLUSTER_VARIABLES` that specifies one.
 
-    Both hold JSON with `cluster`, lists of addresses by role, and `task`, this
-    process' role (`type`) and index in its list (`index`).  Other keys (Vertex AI's
-    `environment`, `job`, `trial`, `open_ports`) are ignored.  Parameter servers and
-    evaluators take no part in synchronous training: they are left out, and a process
-    with such a role is refused.
+    Both contain JSON with `cluster`, lists of addresses by role, and `task`, the role (`type`)
+    of this process and its index in the list (`index`).  Other keys (Vertex AI's `environment`,
+    `job`, `trial`, `open_ports`) are ignored.  Synchronous training has no parameter servers and
+    evaluators: their addresses are ignored, and a process with such a role is refused.
 
     Args:
         environment: environment variables, such as `os.environ`.
 
     Returns:
-        The cluster; None: no variable has one.
+        The cluster; None: no variable specifies one.
 
     Raises:
         ConfigError: a variable is invalid; the message names it.
@@ -94,8 +93,8 @@ def _cluster(variable: str, tree: Mapping[str, Any]) -> Cluster:
     task_type, index = _task(variable, tree.get("task"))
     if task_type not in _TRAINING_ROLES:
         raise ConfigError(
-            f"{variable}: this process is a {task_type!r} task, which takes no part in training. Start training only "
-            "on chief and workers (Vertex AI: the first two worker pools); the command `follow` evaluates beside it."
+            f"{variable}: this process is a {task_type!r} task, which does not train. Start training only on chief "
+            "and workers (Vertex AI: the first two worker pools); the command `follow` evaluates during training."
         )
     addresses = _addresses(variable, tree["cluster"])
     known = addresses.get(task_type, ())
@@ -106,7 +105,7 @@ def _cluster(variable: str, tree: Mapping[str, Any]) -> Cluster:
 
 def _task(variable: str, task: Any) -> tuple[str, int]:
     if not isinstance(task, dict) or not {"type", "index"} <= task.keys():
-        raise _error(variable, "there is a cluster, but no task with the type and index of this process")
+        raise _error(variable, "cluster without a task with the type and index of this process")
     try:
         return _role(variable, task["type"]), int(task["index"])
     except (TypeError, ValueError):
@@ -126,15 +125,15 @@ def _addresses(variable: str, cluster: Any) -> dict[str, list[str]]:
     everyone = [address for listed in addresses.values() for address in listed]
     duplicates = sorted({address for address in everyone if everyone.count(address) > 1})
     if duplicates:
-        raise _error(variable, f"{', '.join(duplicates)} is a duplicate address; every process needs its own")
+        raise _error(variable, f"duplicate address {', '.join(duplicates)}; every process needs a separate one")
     if len(addresses["chief"]) > 1:
-        raise _error(variable, f"there are {len(addresses['chief'])} chiefs; one process leads")
+        raise _error(variable, f"{len(addresses['chief'])} chiefs; specify one")
     return {role: listed for role, listed in addresses.items() if listed}
 
 
 def _role(variable: str, name: Any) -> str:
     if name not in _ROLES:
-        raise _error(variable, f"{name!r} is not a role; known are {', '.join(_ROLES)}")
+        raise _error(variable, f"unknown role {name!r}; roles are {', '.join(_ROLES)}")
     return _ROLES[name]
 
 
@@ -143,4 +142,4 @@ def _is_address(address: Any) -> bool:
 
 
 def _error(variable: str, issue: str) -> ConfigError:
-    return ConfigError(f"{variable}: {issue}. A valid one looks like {_EXAMPLE}; unset it to train on one machine.")
+    return ConfigError(f"{variable}: {issue}. A valid example is {_EXAMPLE}; unset it to train on one machine.")

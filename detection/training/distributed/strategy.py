@@ -1,4 +1,4 @@
-"""Distribution strategies (one device, several, several machines, a TPU) and op determinism."""
+"""Distribution strategies (one device, several devices, several machines, TPU) and op determinism."""
 
 import contextlib
 import logging
@@ -21,9 +21,9 @@ def make_strategy(kind: str, *, tpu: str | None = None) -> tf.distribute.Strateg
     """Builds the distribution strategy.
 
     Args:
-        kind: `one_device`, `mirrored` (all GPUs of this machine; without one, its
+        kind: `one_device`, `mirrored` (all GPUs of this machine; without GPUs, its
             logical CPUs if the process has configured several), `multi_worker` (the
-            machines that TF_CONFIG or CLUSTER_SPEC names), `tpu`, or `auto`: the first
+            machines in TF_CONFIG or CLUSTER_SPEC), `tpu`, or `auto`: the first
             available of TPU, several machines, several GPUs, one device.
         tpu: `local` (on the TPU's own machine), a TPU's name or a `grpc://` address;
             None: TPU_NAME, else `local`.
@@ -31,7 +31,7 @@ def make_strategy(kind: str, *, tpu: str | None = None) -> tf.distribute.Strateg
     Raises:
         ConfigError: the kind, or the accelerator of this container, is not available; or
             TF_CONFIG or CLUSTER_SPEC is invalid or contradicts it.
-        CocoflowError: the other machines did not answer.
+        CocoflowError: the other machines did not respond.
     """
     if kind == "auto" and has_tpu(tpu):
         kind = "tpu"
@@ -46,19 +46,19 @@ def make_strategy(kind: str, *, tpu: str | None = None) -> tf.distribute.Strateg
 
 
 def is_chief(strategy: tf.distribute.Strategy) -> bool:
-    """Tells whether this process writes checkpoints, summaries and the model."""
+    """Returns whether this process writes checkpoints, summaries and the model."""
     return bool(strategy.extended.should_checkpoint)
 
 
 def worker_count(strategy: tf.distribute.Strategy) -> int:
-    """Returns the number of processes that train together, >= 1."""
+    """Returns the number of training processes, >= 1."""
     if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         return 1
     return sum(map(len, strategy.cluster_resolver.cluster_spec().as_dict().values()))
 
 
 def worker_index(strategy: tf.distribute.Strategy) -> int:
-    """Returns the number of this process among those that train together; 0 is the chief."""
+    """Returns the index of this process among the training processes; 0 is the chief."""
     if worker_count(strategy) == 1:
         return 0
     resolver = strategy.cluster_resolver
@@ -67,12 +67,12 @@ def worker_index(strategy: tf.distribute.Strategy) -> int:
 
 
 def on_cpu(strategy: tf.distribute.Strategy) -> bool:
-    """Tells whether every replica is a CPU."""
+    """Returns whether every replica is a CPU."""
     return not isinstance(strategy, tf.distribute.TPUStrategy) and not tf.config.list_logical_devices("GPU")
 
 
 def has_tpu(tpu: str | None) -> bool:
-    """Tells whether `auto` means a TPU: `train.tpu` or TPU_NAME names one, or this machine has one."""
+    """Returns whether `auto` selects a TPU: `train.tpu` or TPU_NAME is set, or this machine has a TPU."""
     return bool(tpu or os.environ.get("TPU_NAME") or tf.config.list_physical_devices("TPU"))
 
 
@@ -90,7 +90,7 @@ def _build(kind: str, tpu: str, cluster: Cluster | None) -> tf.distribute.Strate
     if cluster is not None and cluster.size > 1:
         raise ConfigError(
             f"train.strategy={kind} trains on one machine, but {' or '.join(CLUSTER_VARIABLES)} names {cluster.size}, "
-            "which would each write the same files. Choose multi_worker, or unset the variable."
+            "and all would write the same files. Choose multi_worker, or unset the variable."
         )
     if kind == "mirrored":
         return tf.distribute.MirroredStrategy([device.name for device in _mirrored_devices()])
@@ -109,7 +109,7 @@ def _multi_worker(cluster: Cluster | None) -> tf.distribute.Strategy:
     if cluster is None:
         raise ConfigError(
             f"train.strategy=multi_worker: neither {' nor '.join(CLUSTER_VARIABLES)} names the machines. "
-            "Set TF_CONFIG on every one of them; docs/distributed.md has an example."
+            "Set TF_CONFIG on every machine; docs/distributed.md has an example."
         )
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
         tf.train.ClusterSpec({role: list(addresses) for role, addresses in cluster.addresses.items()}),
@@ -120,19 +120,19 @@ def _multi_worker(cluster: Cluster | None) -> tf.distribute.Strategy:
     )
     _LOGGER.info("%s %d; waiting for %s", cluster.task_type, cluster.task_index, ", ".join(cluster.others) or "nobody")
     try:
-        with _sigterm_kept():
+        with _keep_sigterm():
             return tf.distribute.MultiWorkerMirroredStrategy(resolver)
     except tf.errors.OpError as error:
         reason = str(error).partition("\n")[0]
         raise CocoflowError(
-            f"{cluster.task_type} {cluster.task_index} of the cluster could not meet the others ({reason}). Start "
-            f"training on all machines ({', '.join(cluster.others)}), and see that they reach each other's ports."
+            f"{cluster.task_type} {cluster.task_index} of the cluster could not connect to the others ({reason}). "
+            f"Start training on all machines ({', '.join(cluster.others)}), and check that they can reach each other."
         ) from error
 
 
 @contextlib.contextmanager
-def _sigterm_kept() -> Iterator[None]:
-    """Lets SIGTERM end the process as before; TensorFlow would pass it to a checkpoint handler not used here."""
+def _keep_sigterm() -> Iterator[None]:
+    """Restores the SIGTERM handler, which TensorFlow replaces by one of a checkpoint handler not used here."""
     before = signal.getsignal(signal.SIGTERM)
     yield
     if threading.current_thread() is threading.main_thread():
@@ -145,24 +145,24 @@ def _tpu(name: str) -> tf.distribute.Strategy:
         if name != "local":
             tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
-    # Asking the cloud for a name fails in as many ways as its client libraries have.
+    # The errors of name lookup depend on the client libraries.
     except (ValueError, RuntimeError, OSError, ImportError, tf.errors.OpError) as error:
         reason = str(error).partition("\n")[0]
         raise ConfigError(
-            f"train.strategy=tpu: no TPU answers as {name!r} ({reason}). "
+            f"train.strategy=tpu: no TPU responds as {name!r} ({reason}). "
             "Set train.tpu or TPU_NAME to local, a name or a grpc:// address, or choose another strategy."
         ) from error
     return tf.distribute.TPUStrategy(resolver)
 
 
 def is_op_deterministic() -> bool:
-    """Tells whether this process allows only operations that give the same bits every time."""
-    return bool(config.is_op_determinism_enabled())  # there is no public way to ask, or to switch it off
+    """Returns whether op determinism is enabled in this process."""
+    return bool(config.is_op_determinism_enabled())  # TensorFlow has no public API for this, or to disable it
 
 
 @contextlib.contextmanager
 def op_determinism(*, needed: bool) -> Iterator[None]:
-    """Switches op determinism on for the block if it is needed, and afterwards off if it was off."""
+    """Enables op determinism in the context if needed, and restores the previous setting on exit."""
     before = is_op_deterministic()
     if needed:
         tf.config.experimental.enable_op_determinism()

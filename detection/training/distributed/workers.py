@@ -19,11 +19,11 @@ _TASK = re.compile(r"/job:(\w+)(?:/replica:\d+)?/task:(\d+)")
 
 
 def gather_from_workers(strategy: tf.distribute.Strategy, values: Sequence[int]) -> list[list[int]]:
-    """Gathers every process's integers, chief first; returns when all have called it.
+    """Gathers every process's integers, chief first; waits until all processes have called it.
 
     Args:
-        strategy: strategy that connects the processes; a single one waits for nothing.
-        values: integers below 2^53 in size, the same number in every process.
+        strategy: strategy that connects the processes; a single process does not wait.
+        values: integers with absolute values below 2^53, the same number in every process.
     """
     workers = worker_count(strategy)
     if workers == 1:
@@ -42,7 +42,7 @@ def gather_from_workers(strategy: tf.distribute.Strategy, values: Sequence[int])
 
 
 def gather_bytes(strategy: tf.distribute.Strategy, data: bytes) -> list[bytes]:
-    """Gathers every process's bytes, chief first; see `gather_from_workers`."""
+    """Gathers every process's bytes, chief first; waits until all processes have called it."""
     sizes = [size for (size,) in gather_from_workers(strategy, [len(data)])]
     parts = [b""] * len(sizes)
     for start in range(0, max(sizes), _WIDTH * _CHUNK):
@@ -57,13 +57,13 @@ def gather_bytes(strategy: tf.distribute.Strategy, data: bytes) -> list[bytes]:
 
 
 def wait_for_workers(strategy: tf.distribute.Strategy) -> None:
-    """Returns when all processes have called it."""
+    """Waits until all processes have called it."""
     gather_from_workers(strategy, [0])
 
 
 @contextlib.contextmanager
 def chief_first(strategy: tf.distribute.Strategy) -> Iterator[None]:
-    """Runs the block in the chief before the others: it cleans up what they then read."""
+    """Runs the context in the chief before the others, so that it can clean up files that they read."""
     if not is_chief(strategy):
         wait_for_workers(strategy)
     yield
@@ -77,32 +77,32 @@ def chief_value(strategy: tf.distribute.Strategy, value: int) -> int:
 
 
 def require_agreement(strategy: tf.distribute.Strategy, facts: Mapping[str, int]) -> None:
-    """Checks that all processes are about to do the same: otherwise they would wait for each other forever.
+    """Checks that values are equal in all processes; otherwise the processes would wait for each other forever.
 
     Args:
         strategy: strategy that connects the processes.
         facts: values by their name in the message.
 
     Raises:
-        ConfigError: values differ; it names the first fact that does, and each process' value.
+        ConfigError: values differ; the message has the first name that differs and each process's value.
     """
     rows = gather_from_workers(strategy, list(facts.values()))
     for name, values in zip(facts, zip(*rows, strict=True), strict=True):
         if len(set(values)) > 1:
             raise ConfigError(
-                f"the machines that train together differ in {name}: {', '.join(map(str, values))} (chief first). "
-                "Start all with the same configuration, data and output folder, one that all of them see."
+                f"the machines of the cluster differ in {name}: {', '.join(map(str, values))} (chief first). "
+                "Start all with the same configuration, data and output folder on shared storage."
             )
 
 
 @contextlib.contextmanager
-def lost_workers_explained(strategy: tf.distribute.Strategy) -> Iterator[None]:
-    """Replaces the error that follows the loss of another process by one that explains it.
+def explain_lost_workers(strategy: tf.distribute.Strategy) -> Iterator[None]:
+    """Turns TensorFlow's error after the loss of another process into a message with a remedy.
 
-    TensorFlow detects it within seconds, by a heartbeat, and aborts what waits for that process.
+    TensorFlow detects the loss within seconds, by a heartbeat, and aborts collectives with that process.
 
     Raises:
-        CocoflowError: another process was lost within the block.
+        CocoflowError: another process was lost.
     """
     try:
         yield
@@ -112,7 +112,7 @@ def lost_workers_explained(strategy: tf.distribute.Strategy) -> Iterator[None]:
         task = _TASK.search(error.message)
         who = f"{task[1]} {task[2]}" if task else "another machine"
         raise CocoflowError(
-            f"training stopped: {who} of the cluster no longer answers; its own log says why. "
+            f"training stopped: {who} of the cluster no longer responds; see its log for the cause. "
             "Start training again on all machines: it resumes from the newest checkpoint."
         ) from error
 
@@ -125,28 +125,28 @@ def _is_loss(error: tf.errors.OpError) -> bool:
 def require_same_start(
     strategy: tf.distribute.Strategy, state: TrainState, *, start_step: int, records: int, texts: Sequence[str]
 ) -> None:
-    """Checks that the machines that train together start from the same state and input.
+    """Checks that all machines of the cluster start from the same state and input.
 
-    Otherwise they would wait for each other forever, or drift apart unnoticed.
+    Otherwise they would wait for each other forever, or silently diverge.
 
     Args:
         strategy: strategy that connects the processes.
         state: restored or initialized state; its weights are compared.
-        start_step: steps done.
+        start_step: number of completed steps.
         records: number of training records.
-        texts: texts that have to be equal, such as the configuration.
+        texts: texts that must be equal, such as the configuration.
 
     Raises:
-        ConfigError: see `require_agreement`.
+        ConfigError: the machines differ.
     """
     if worker_count(strategy) == 1:
         return
     weights = variables_by_path(state.model.variables)
     facts = {
-        "the steps they have done": start_step,
+        "the number of completed steps": start_step,
         "the number of training records": records,
         "the configuration or the categories": _checksum(text.encode() for text in texts),
-        "the weights they start from": _checksum(weights[path].numpy().tobytes() for path in sorted(weights)),
+        "the initial weights": _checksum(weights[path].numpy().tobytes() for path in sorted(weights)),
     }
     require_agreement(strategy, facts)
 

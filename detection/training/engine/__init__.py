@@ -1,1 +1,1 @@
-"""The training step and loop, and everything that a step consists of."""
+"""The training step, its parts, and the training loop."""

@@ -1,4 +1,4 @@
-"""Gradient accumulation: an update whose batch goes through the network in several micro-batches."""
+"""Gradient accumulation: runs the batch of an update through the network in several micro-batches."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,15 +13,15 @@ from schemas.scalars import TRUNCATED
 
 
 class AccumulatedStep:
-    """A training step whose activations need the memory of one micro-batch.
+    """A training step with activations for one micro-batch at a time.
 
-    Losses are divided by the positives of the update's whole batch, which are counted first, and
-    gradients are summed over its micro-batches before they are clipped and applied once.  So the
-    update is that of the whole batch at once, apart from batch norm, and from loss terms whose
-    normalisers depend on the outputs (see `FasterRcnn.losses`).  Each micro-batch is normalised by
-    its own statistics, of all replicas, and the moving statistics take the mean over micro-batches.
+    Losses are divided by the positives of the update's complete batch, which are counted first, and
+    gradients are summed over the micro-batches before they are clipped and applied once.  So the
+    update equals that of the complete batch, except for batch norm, and for loss terms with
+    normalizers that depend on the outputs (see `FasterRcnn.losses`).  Batch norm uses the statistics
+    of a micro-batch over all replicas; the moving statistics use the mean over micro-batches.
 
-    The sums live in variables that a checkpoint does not hold: no update is ever left half done.
+    The sums are variables that are not in checkpoints: a checkpoint never contains half an update.
 
     Args:
         step: the passes over a micro-batch, and the update.
@@ -46,10 +46,10 @@ class AccumulatedStep:
     def on_replicas(
         self, strategy: tf.distribute.Strategy, compiled: Callable[[Callable[..., Any]], Any]
     ) -> Callable[[Batch], StepReport]:
-        """Returns the step as a function of all replicas' slices; see `TrainStep.on_replicas`."""
+        """Returns the step as a function of the batches of all replicas, like `TrainStep.on_replicas`."""
         begin, add, finish = compiled(self._begin), compiled(self._add), compiled(self._finish)
 
-        # The loop stands outside of the replicas: under MirroredStrategy, they cannot meet inside a loop of their own.
+        # The loop is outside of the replicas: under MirroredStrategy, they cannot synchronize inside a loop.
         def one_more(index: tf.Tensor, rows: tf.TensorArray, batch: Batch) -> tuple[tf.Tensor, tf.TensorArray]:
             totals = strategy.experimental_local_results(strategy.run(add, args=(batch, index)))[0]
             return index + 1, rows.write(index, totals)
@@ -72,7 +72,7 @@ class AccumulatedStep:
         """Resets the sums, and counts the positives of the update's batch."""
         for variable in (*self._gradients, *self._moves):
             variable.assign(tf.zeros_like(variable))
-        # One micro-batch after another, as matching anchors with objects takes memory, too.
+        # One micro-batch at a time, because matching anchors with objects takes memory, too.
         positives = tf.while_loop(
             lambda index, total: index < self._count,
             lambda index, total: (
@@ -111,7 +111,7 @@ class AccumulatedStep:
         return self._step.update(terms, gradients, statistics)
 
     def _part(self, nest: Any, index: tf.Tensor) -> Any:
-        """Returns the rows of a micro-batch, of each tensor of a replica's slice."""
+        """Returns the rows of a micro-batch from each tensor of a replica's slice."""
 
         def part(value: tf.Tensor | None) -> tf.Tensor | None:
             if value is None:

@@ -10,7 +10,7 @@ import tensorflow as tf
 from schemas.config.train.optimization import BiasVariables
 from schemas.scalars import GRADIENT_HISTOGRAM, GRADIENT_NORM
 
-HISTOGRAM_BUCKETS = 30  # as many as tf.summary.histogram has
+HISTOGRAM_BUCKETS = 30  # the default of tf.summary.histogram
 
 
 def l2_loss(variables: Sequence[keras.Variable], weight: float) -> tf.Tensor:
@@ -37,26 +37,26 @@ def transform_gradients(
     norm_ratio: float | None = None,
     multiply_after_clipping: bool = False,
 ) -> list[tf.Tensor]:
-    """Multiplies and clips gradients, in the order of the arguments; None and 1 turn a rule off.
+    """Multiplies and clips gradients, in the order of the arguments; None and 1 disable a rule.
 
     Args:
-        gradients: dense gradients of the global batch, that is after the sum over
-            replicas, without a loss scale.
+        gradients: dense gradients of the global batch, after the sum over replicas and without a
+            loss scale.
         variables: the variables of these gradients, in the same order.
-        bias_multiplier: factor of the gradients of the variables that `bias_variables` names.
-        bias_variables: see `is_bias`.
+        bias_multiplier: factor of the gradients of biases.
+        bias_variables: rule that decides which variables are biases, as in `is_bias`.
         value: every element is clipped to [-value, value].
-        per_variable_norm: bound of each gradient's L2 norm.  Source: google/automl, 10.
-        global_norm: bound of the L2 norm of all gradients together.  Source: google/automl
-            (10, after `per_variable_norm`), the TF Object Detection API.
-        norm_ratio: a global norm of this times the square root of the number of weights
-            that train.  Source: TPU Mask R-CNN, 0.02.
-        multiply_after_clipping: the bias multiplier acts last and may break the bounds,
-            as TPU Mask R-CNN had it.
+        per_variable_norm: max L2 norm of each gradient.  Source: google/automl, 10.
+        global_norm: max L2 norm of all gradients together.  Source: google/automl (10, after
+            `per_variable_norm`), the TF Object Detection API.
+        norm_ratio: max global norm divided by the square root of the number of trainable weights.
+            Source: TPU Mask R-CNN, 0.02.
+        multiply_after_clipping: apply the bias multiplier last, so that gradients may exceed the
+            limits, as in TPU Mask R-CNN.
 
     Returns:
-        The new gradients.  If a gradient was not finite, do not apply them: clipping
-        makes zeros of infinities.
+        The new gradients.  Do not apply them if a gradient was not finite: clipping turns
+        infinities into zeros.
     """
     changed = list(gradients)
     if not multiply_after_clipping:
@@ -87,7 +87,7 @@ def _multiply_biases(
 
 
 def is_bias(variable: keras.Variable, rule: BiasVariables) -> bool:
-    """Tells whether a rule names a variable, by the variable's own name: a layer's name may contain anything.
+    """Returns whether a variable is a bias, by its own name: a layer's name may contain anything.
 
     Args:
         variable: a variable of the model.
@@ -100,7 +100,7 @@ def is_bias(variable: keras.Variable, rule: BiasVariables) -> bool:
 
 
 class GradientSummaries:
-    """Summarises gradients of the global batch, before any rule multiplies or clips them.
+    """Computes norms and histograms of the gradients of the global batch, before multiplying and clipping.
 
     The TF Object Detection API's `summarize_gradients` writes them after clipping.
 
@@ -125,12 +125,12 @@ class GradientSummaries:
     def histograms(
         self, gradients: Sequence[tf.Tensor], variables: Sequence[keras.Variable], step: tf.Tensor
     ) -> dict[str, tf.Tensor]:
-        """Computes histograms as `histogram` does, by name; zeros in steps without one.
+        """Computes a `histogram` per variable, by name; zeros in steps without histograms.
 
         Args:
             gradients: dense gradients.
             variables: the variables of these gradients, in the same order.
-            step: int64 scalar, steps done before this one.
+            step: int64 scalar, number of completed steps before this one.
         """
         if not self._histograms_every:
             return {}
@@ -148,8 +148,8 @@ def histogram(values: tf.Tensor) -> tf.Tensor:
     """Counts values in buckets of equal width between the smallest and the largest value.
 
     Returns:
-        float32 [2 + HISTOGRAM_BUCKETS]: the smallest value, the largest, and the counts.  Equal
-        values are all counted in the first bucket.
+        float32 [2 + HISTOGRAM_BUCKETS]: the smallest value, the largest, and the counts.  If all
+        values are equal, the first bucket contains them.
     """
     flat = tf.cast(tf.reshape(values, [-1]), tf.float32)
     low, high = tf.reduce_min(flat), tf.reduce_max(flat)
@@ -160,7 +160,7 @@ def histogram(values: tf.Tensor) -> tf.Tensor:
 
 
 def write_histogram(name: str, values: npt.NDArray[np.float32], *, step: int) -> None:
-    """Writes one `histogram` to TensorBoard; skips one without values, or with non-finite ones."""
+    """Writes a `histogram` to TensorBoard; skips empty and non-finite ones."""
     from tensorboard.plugins.histogram import metadata
 
     low, high = values[:2].astype(np.float64)

@@ -1,4 +1,4 @@
-"""The training loop: many steps in one call of a compiled function, and the report of each window of steps."""
+"""The training loop: runs many steps per call of a compiled function, and reports each window of steps."""
 
 import contextlib
 import functools
@@ -19,21 +19,21 @@ from detection.training.engine.step import StepReport
 class LoopReport(NamedTuple):
     """Results of a window of steps.
 
-    steps: number of steps that counted: neither skipped nor after the run's end.
-    sums: sum of each scalar over those steps; non-finite values are left out, such as the
-        gradient norm of a step that overflowed under a loss scale.
+    steps: number of applied steps: neither skipped nor after the run's end.
+    sums: sum of each scalar over those steps, without non-finite values, such as the gradient
+        norm of a step that overflowed under a loss scale.
     counts: number of values in each sum.
-    last: each scalar at the last of those steps; empty if there was none.
+    last: each scalar at the last applied step; empty: no step was applied.
     skipped: number of non-finite steps, including the one that ended the run.
-    bad_step: number of the first of these, counted from 0; None: there was none.
+    bad_step: index of the first non-finite step, from 0; None: all steps were finite.
     bad: scalars of that step.
-    halted: the run has ended: one non-finite step too many.
+    halted: the run has ended because of too many non-finite steps.
     seconds: duration of the window.
-    waited: seconds of it in which there was no batch although the step before was done;
-        waiting that prefetching hides is not counted.
-    ended_at: `time.monotonic` when the last step was done.
-    histograms: histograms of the last step that counted, float32 [2 + HISTOGRAM_BUCKETS]
-        each; see `detection.training.engine.gradients`.
+    waited: seconds spent waiting for a batch after the previous step was done; waiting that
+        prefetching hides is not included.
+    ended_at: `time.monotonic` at the end of the last step.
+    histograms: gradient histograms of the last applied step, float32 [2 + HISTOGRAM_BUCKETS]
+        each, as computed by `detection.training.engine.gradients.histogram`.
     """
 
     steps: int
@@ -79,15 +79,15 @@ class ReplicatedStep(Protocol):
 
 
 class TrainLoop:
-    """Runs steps on all replicas together.
+    """Runs steps on all replicas.
 
     Args:
         strategy: strategy that the step's variables were created under.
-        train_step: the step of all replicas.
+        train_step: the step to run on all replicas.
         jit_compile: compile the step under XLA; batches need static shapes.
-        deterministic: op determinism is on, under which TensorFlow refuses to tell the time; sums
-            keep the order of their terms, too.
-        eager: compile nothing: Python runs line by line, for debugging.
+        deterministic: op determinism is on.  TensorFlow then has no clock op, and sums keep the
+            order of their terms.
+        eager: do not compile anything, for debugging.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class TrainLoop:
         self._deterministic = deterministic
         self._names: Sequence[str] = ()
         self._histogram_names: Sequence[str] = ()
-        # There is no Python control flow on tensors in a step; converting it costs seconds.
+        # Steps have no Python control flow on tensors, and converting it takes seconds.
         compiled = functools.partial(tf.function, jit_compile=jit_compile, autograph=False)
         self._replicas_step = train_step.on_replicas(strategy, (lambda function: function) if eager else compiled)
         self._step: Any = self._one_step if eager else tf.function(self._one_step, autograph=False)
@@ -111,7 +111,7 @@ class TrainLoop:
         self._eager = eager
 
     def __call__(self, batches: tf.data.Iterator, steps: int) -> LoopReport:
-        """Runs `steps` >= 1 steps; fewer are applied if one of them is not finite."""
+        """Runs `steps` >= 1 steps; applies fewer if a step is not finite."""
         ((_, report),) = self.windows(batches, start=0, stop=steps, every=steps)
         return report
 
@@ -122,22 +122,22 @@ class TrainLoop:
 
         Args:
             batches: one batch per step.
-            start: steps done before.
-            stop: steps done afterwards, above `start`.
-            every: a window ends after each multiple of this; the last one ends at `stop`.
+            start: number of completed steps.
+            stop: number of completed steps afterwards, > `start`.
+            every: a window ends at each multiple of this; the last one ends at `stop`.
 
         Yields:
-            For each window the steps done at its end, and the report of its steps.  The
-            reports of one call and of one call per window differ in times only.
+            For each window, the number of completed steps at its end, and its report.  Only the
+            times depend on the number of windows per call.
         """
         began = time.monotonic()
-        # Scalars: a function is traced again for another shape.
+        # Tensors: the function is traced again for other Python values.
         arguments = (start % every, stop - start // every * every, every)
         with ordered_sums() if self._deterministic else contextlib.nullcontext():
             columns = [value.numpy() for value in self._run(batches, *map(tf.constant, arguments))]
         ended = time.monotonic()
         tallies = [_Tally(*values) for values in zip(*columns, strict=True)]
-        # What the call itself costs, such as compiling, comes before its first step.
+        # The overhead of the call, such as compiling, is before its first step.
         done_before = tallies[-1].done_at - (ended - began)
         for number, tally in enumerate(tallies, start // every + 1):
             ended_at = ended - float(tallies[-1].done_at - tally.done_at)
@@ -164,7 +164,7 @@ class TrainLoop:
         return dict(zip(self._names, values.tolist(), strict=True))
 
     def _run_windows(self, batches: tf.data.Iterator, begin: tf.Tensor, end: tf.Tensor, every: tf.Tensor) -> _Tally:
-        """Runs steps `begin` to `end`, counted from the first window's beginning; returns a row per window."""
+        """Runs steps `begin` to `end`, counted from the start of the first window; returns a row per window."""
         tally = self._empty_tally(batches)
         empty = tally
         windows = (end - 1) // every + 1
@@ -182,7 +182,7 @@ class TrainLoop:
                 batch = next(batches)
             with tf.control_dependencies(self._strategy.experimental_local_results(batch.images)):
                 ready_at = self._now()
-            with tf.control_dependencies([ready_at]):  # the step would keep all threads from reading the clock
+            with tf.control_dependencies([ready_at]):  # or the step would occupy all threads before the clock is read
                 number, scalars, histograms, finite, halted, updates = self._step(batch)
             tally = _counted(tally, number=number, scalars=scalars, histograms=histograms, finite=finite, halted=halted)
             waited = tf.maximum(ready_at - tf.maximum(asked_at, tally.done_at), 0.0)
@@ -190,7 +190,7 @@ class TrainLoop:
         return tally
 
     def _empty_tally(self, batches: tf.data.Iterator) -> _Tally:
-        # The graph holds the step once: a first step outside the loop would double the start-up.
+        # The step is in the graph once: a separate first step outside of the loop would double the start-up time.
         scalars = histograms = tf.zeros([])
         if not self._eager:
             outputs = self._step.get_concrete_function(batches.element_spec).structured_outputs
@@ -223,7 +223,7 @@ class TrainLoop:
         return number, tf.stack([scalars[name] for name in self._names]), stacked, *flags
 
     def _now(self, *after: tf.Tensor) -> tf.Tensor:
-        """Reads the clock once some tensors are computed: seconds, float64 scalar."""
+        """Returns the time when all given tensors are computed: seconds, float64 scalar."""
         if self._deterministic:
             return tf.ensure_shape(tf.numpy_function(lambda *_: np.float64(time.monotonic()), after, tf.float64), [])
         with tf.device("CPU:0"), tf.control_dependencies([tf.identity(value) for value in after]):
@@ -239,7 +239,7 @@ def _counted(
     finite: tf.Tensor,
     halted: tf.Tensor,
 ) -> _Tally:
-    """Returns the tally after a step; steps after the end of the run do not count."""
+    """Adds a step to the tally; steps after the end of the run are not included."""
     counts, skips = ~tally.halted & finite, ~tally.halted & ~finite
     first = skips & (tally.skipped == 0)
     summed = counts & tf.math.is_finite(scalars)

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 
 class _SummedGradients:
-    """Leaves out Keras' own sum over replicas: it would send all gradients a second time."""
+    """Skips Keras' own sum over replicas, which would send all gradients a second time."""
 
     def _all_reduce_sum_gradients(self, grads_and_vars: Any) -> Any:
         return grads_and_vars
@@ -21,12 +21,12 @@ class _Sgd(_SummedGradients, keras.optimizers.SGD):
 class _LegacyMomentum(_Sgd):
     """Momentum of TF1's `MomentumOptimizer`: v = m v + g, w = w - rate v.
 
-    Nesterov: w = w - rate (g + m v).  Keras' v holds the rate of each gradient's time, so
-    the two differ after the rate has changed.
+    Nesterov: w = w - rate (g + m v).  Keras' v includes the learning rate of each step, so the
+    two differ after the rate has changed.
     """
 
     def update_step(self, gradient: tf.Tensor, variable: Any, learning_rate: Any) -> None:
-        """Updates one weight, as Keras' method of this name."""
+        """Updates one weight; overrides the method of Keras."""
         if not self.momentum:
             super().update_step(gradient, variable, learning_rate)
             return
@@ -39,11 +39,11 @@ class _LegacyMomentum(_Sgd):
 
 
 class _RmsProp(_SummedGradients, keras.optimizers.RMSprop):
-    """RMSProp whose mean square may start above 0.
+    """RMSProp with an initial mean square above 0.
 
-    Source: TF1's `RMSPropOptimizer` starts it at 1, Keras at 0.  If gradients are small,
-    the initial value decides the first updates: with epsilon 1e-10, rho 0.9 and a gradient
-    of 0.05, the first of Keras is 60 times that of TF1.
+    Source: TF1's `RMSPropOptimizer` starts at 1, Keras at 0.  If gradients are small, the initial
+    value dominates the first updates: with epsilon 1e-10, rho 0.9 and a gradient of 0.05, Keras'
+    first update is 60 times that of TF1.
     """
 
     def __init__(self, *args: Any, initial_accumulator_value: float = 0.0, **options: Any) -> None:
@@ -51,7 +51,7 @@ class _RmsProp(_SummedGradients, keras.optimizers.RMSprop):
         self._start = initial_accumulator_value
 
     def add_optimizer_variables(self, trainable_variables: Any, name: Any, initializer: Any = "zeros") -> Any:
-        """Adds slots, as Keras' method of this name; `velocity` is Keras' name of the mean square."""
+        """Adds slots; overrides the method of Keras, which calls the mean square `velocity`."""
         if name == "velocity":
             initializer = keras.initializers.Constant(self._start)
         return super().add_optimizer_variables(trainable_variables, name, initializer)
@@ -76,9 +76,8 @@ class _AdamW(_SummedGradients, keras.optimizers.AdamW):
 class _Lars(_Sgd):
     """LARS: the learning rate of each variable is scaled by its trust ratio.
 
-    The ratio is coefficient * |w| / (|g| + weight_decay * |w| + epsilon), and 1 where |w|
-    or |g| is 0.  A variable that is not adapted keeps the learning rate.  Momentum gathers
-    scaled steps.
+    The ratio is coefficient * |w| / (|g| + weight_decay * |w| + epsilon), or 1 if |w| or |g| is 0.
+    Variables that are not adapted keep the learning rate.  Momentum accumulates scaled steps.
 
     With `lars_decays_weights`, g becomes g + weight_decay * w after the ratio, for adapted
     variables.  Source: You, Gitman and Ginsburg, Large Batch Training of Convolutional
@@ -103,7 +102,7 @@ class _Lars(_Sgd):
         self._adapted = frozenset(self._var_key(variable) for variable in adapted)
 
     def update_step(self, gradient: tf.Tensor, variable: Any, learning_rate: Any) -> None:
-        """Updates one weight, as Keras' method of this name."""
+        """Updates one weight; overrides the method of Keras."""
         if self._var_key(variable) in self._adapted:
             learning_rate = tf.cast(learning_rate, tf.float32) * self._trust_ratio(gradient, variable)
             if self._gradient_decay:
@@ -119,7 +118,7 @@ class _Lars(_Sgd):
 
 
 class _LegacyLars(_Lars, _LegacyMomentum):
-    """LARS whose momentum gathers gradients, as in the first version of TF1's `contrib.opt.LARSOptimizer`."""
+    """LARS with momentum of gradients, as in the first version of TF1's `contrib.opt.LARSOptimizer`."""
 
 
 _CLASSES: dict[str, Any] = {
@@ -147,30 +146,30 @@ def make_optimizer(
 ) -> keras.optimizers.Optimizer:
     """Builds an optimizer for `variables`, slots included.
 
-    It takes gradients of the global batch, the same on all replicas, and does not sum
-    them over replicas as Keras' own optimizers do.
+    It takes gradients of the global batch, equal on all replicas, and does not sum them over
+    replicas as Keras' own optimizers do.
 
     Args:
         name: `sgd`, `rmsprop`, `adam`, `adamw`, `adadelta`, `adagrad` or `lars`.
-        learning_rate: returns the present learning rate, float32 scalar.
+        learning_rate: returns the current learning rate, float32 scalar.
         variables: the variables to update.
-        hyperparameters: Keras' own arguments: `momentum` and `nesterov` of sgd and lars;
-            `rho`, `momentum`, `epsilon` and `centered` of rmsprop; `beta_1`, `beta_2` and
-            `epsilon` of adam and adamw; `rho` and `epsilon` of adadelta;
-            `initial_accumulator_value` and `epsilon` of adagrad.  Besides these
-            `initial_accumulator_value` of rmsprop (see `_RmsProp`), and `lars_coefficient`,
-            `lars_weight_decay`, `lars_decays_weights` and `epsilon` of lars (see `_Lars`).
-        legacy_momentum: momentum of sgd and lars gathers gradients instead of steps.
+        hyperparameters: Keras' arguments: `momentum` and `nesterov` for sgd and lars; `rho`,
+            `momentum`, `epsilon` and `centered` for rmsprop; `beta_1`, `beta_2` and `epsilon` for
+            adam and adamw; `rho` and `epsilon` for adadelta; `initial_accumulator_value` and
+            `epsilon` for adagrad.  In addition, `initial_accumulator_value` of the mean square for
+            rmsprop, and `lars_coefficient`, `lars_weight_decay`, `lars_decays_weights` and
+            `epsilon` for lars.
+        legacy_momentum: momentum of sgd and lars accumulates gradients instead of steps.
         weight_decay: AdamW's decoupled decay: weights shrink by this times the learning rate.
         decayed: variables that decay under adamw.
-        adapted: variables whose learning rate lars adapts.
+        adapted: variables with a learning rate adapted by lars.
     """
     options: dict[str, Any] = dict(hyperparameters)
     if name == "adamw":
         options["weight_decay"] = weight_decay
     if name == "lars":
         options["adapted"] = adapted
-    # With a name: Keras would count the optimizers of the process, and checkpoints use paths.
+    # Without a name, Keras would number the optimizers of the process, and checkpoints use paths.
     make = (_LEGACY_CLASSES if legacy_momentum else _CLASSES)[name]
     optimizer = make(learning_rate, name=name, **options)
     if name == "adamw":

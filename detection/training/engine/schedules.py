@@ -1,8 +1,7 @@
 """Learning-rate schedules: pure functions of the step.
 
-All begin with a warm-up, optionally hold the peak for `hold_steps`, and measure their phase
-from there.  Steps are counted from 0; the arithmetic is float32, with exact differences of
-steps.
+All start with a warm-up, optionally hold the peak for `hold_steps`, and measure their phase
+from there.  Steps are counted from 0; arithmetic is float32, with exact step differences.
 """
 
 import math
@@ -15,10 +14,10 @@ import tensorflow as tf
 class Warmup(NamedTuple):
     """Warm-up at the start of training.
 
-    steps: steps of warm-up; 0: none.
+    steps: steps of warm-up; 0: no warm-up.
     start: learning rate at step 0.
-    rises: true: the rate rises linearly to the peak; false: it stays at `start`, or at the peak
-        if `start` is 0, and then jumps to the peak: the burn-in of the TF Object Detection
+    rises: True: the rate rises linearly to the peak; False: it stays at `start`, or at the peak
+        if `start` is 0, and then jumps to the peak, like the burn-in of the TF Object Detection
         API's exponential decay.
     """
 
@@ -44,17 +43,17 @@ def constant(step: tf.Tensor, *, peak: float, warmup: Warmup) -> tf.Tensor:
 def stepwise(
     step: tf.Tensor, *, peak: float, boundaries: Sequence[int], rates: Sequence[float], warmup: Warmup
 ) -> tf.Tensor:
-    """Computes `peak`, and from each boundary on another rate.
+    """Computes a piecewise constant rate: `peak`, then one rate from each boundary on.
 
-    Source: TPU Mask R-CNN, google/automl (drops at 2/3 and 5/6 of the steps to a tenth
-    and a hundredth), and the TF Object Detection API's manual steps, whose warm-up
-    rises from the first rate to the second until the first boundary: that is a warm-up
-    of that many steps from the first rate, with the second as the peak.
+    Source: TPU Mask R-CNN, google/automl (drops at 2/3 and 5/6 of the steps to a tenth and a
+    hundredth), and the TF Object Detection API's manual steps.  Its warm-up rises from the first
+    rate to the second until the first boundary; this equals a warm-up of that many steps from the
+    first rate, with the second rate as the peak.
 
     Args:
         step: integer scalar, >= 0.
         peak: learning rate between warm-up and the first boundary.
-        boundaries: first steps of the rates, counted from step 0, increasing.
+        boundaries: first step of each rate, counted from step 0, increasing.
         rates: one learning rate per boundary.
         warmup: warm-up before the schedule.
 
@@ -77,19 +76,19 @@ def cosine(
 ) -> tf.Tensor:
     """Computes half a cosine from `peak` to `end` at `total_steps`, and `end` from there on.
 
-    Source: Loshchilov and Hutter, SGDR; with the phase measured from the end of warm-up
-    TPU Mask R-CNN's, with `hold_steps` the TF Object Detection API's, where `end` is 0.
+    Source: Loshchilov and Hutter, SGDR; TPU Mask R-CNN, with the phase measured from the end of
+    warm-up; the TF Object Detection API, with `hold_steps` and `end` 0.
 
     Args:
         step: integer scalar, >= 0.
         peak: learning rate at the end of warm-up.
-        total_steps: length of the schedule, > warmup.steps + hold_steps; a run may do fewer or more.
+        total_steps: length of the schedule, > warmup.steps + hold_steps; a run may be shorter or longer.
         warmup: warm-up before the schedule.
         end: learning rate at the end.
         hold_steps: steps at the peak, after warm-up.
-        from_start: as google/automl has it, the phase is step / (total_steps -
-            warmup.steps): the rate falls a little where warm-up ends, reaches `end`
-            early and rises again.  For `hold_steps` = 0.
+        from_start: the phase is step / (total_steps - warmup.steps), as in google/automl: the
+            rate drops slightly at the end of warm-up, reaches `end` early and rises again.  For
+            `hold_steps` = 0.
 
     Returns:
         float32 scalar.
@@ -113,20 +112,20 @@ def polynomial(
     hold_steps: int = 0,
     from_start: bool = False,
 ) -> tf.Tensor:
-    """Computes a decay from `peak` to `end` at `total_steps`, with the fraction of steps left to the power of `power`.
+    """Computes a decay from `peak` to `end` at `total_steps`: the fraction of remaining steps, to the power `power`.
 
     Source: google/automl (power 0.9), which counts the fraction from step 0.
 
     Args:
         step: integer scalar, >= 0.
         peak: learning rate at the end of warm-up.
-        total_steps: length of the schedule, > warmup.steps + hold_steps; a run may do fewer or more.
+        total_steps: length of the schedule, > warmup.steps + hold_steps; a run may be shorter or longer.
         warmup: warm-up before the schedule.
         power: 1 is linear.
         end: learning rate at the end.
         hold_steps: steps at the peak, after warm-up.
-        from_start: as google/automl has it, the steps left are a fraction of all: the rate
-            falls a little where warm-up ends.  For `hold_steps` = 0.
+        from_start: the fraction is relative to all steps, as in google/automl: the rate drops
+            slightly at the end of warm-up.  For `hold_steps` = 0.
 
     Returns:
         float32 scalar.
@@ -156,7 +155,7 @@ def exponential(
         peak: learning rate at the end of warm-up.
         decay_steps: > 0.
         factor: 0 < factor <= 1.
-        staircase: decay in whole multiples of `decay_steps`.
+        staircase: decay at multiples of `decay_steps` only.
         warmup: warm-up before the schedule.
         end: min learning rate.
         hold_steps: steps at the peak, after warm-up.
@@ -170,7 +169,7 @@ def exponential(
 
 
 def _since(begin: int, step: tf.Tensor) -> tf.Tensor:
-    """Returns the steps since `begin`, float32: exact up to 2 ** 24 of them."""
+    """Returns the steps since `begin`, float32: exact up to 2 ** 24 steps."""
     return tf.cast(tf.cast(step, tf.int64) - begin, tf.float32)
 
 

@@ -1,4 +1,4 @@
-"""Everything that a checkpoint holds: step, weights, optimizer, EMA weights and loss scale."""
+"""The training state, as saved in checkpoints: step, weights, optimizer, EMA weights and loss scale."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from schemas.artifacts import EMA_PART, LOSSES_PART, MODEL_PART, STEP_PART
 
 
 def dynamic_decay(decay: float, step: tf.Tensor) -> tf.Tensor:
-    """Computes min(decay, (1 + step) / (10 + step)): the average spans few steps early in training.
+    """Computes min(decay, (1 + step) / (10 + step)): early in training, the average covers few steps.
 
     Source: TensorFlow's ExponentialMovingAverage with `num_updates`.
 
@@ -27,11 +27,11 @@ def dynamic_decay(decay: float, step: tf.Tensor) -> tf.Tensor:
 
 
 class ExponentialMovingAverage(tf.Module):
-    """EMA weights: float32 moving averages of variables, which start at the variables' values.
+    """EMA weights: float32 moving averages of variables, initialized with the variables' values.
 
     Args:
-        variables: variables by name, created under the strategy that trains them.
-        decay: fraction of the EMA weight that each update keeps.
+        variables: variables by name, created under the strategy of the training.
+        decay: fraction of the EMA weight that an update keeps.
         dynamic: use `dynamic_decay`.
 
     Attributes:
@@ -43,7 +43,7 @@ class ExponentialMovingAverage(tf.Module):
         self._decay = decay
         self._dynamic = dynamic
         self._variables = dict(variables)
-        # Every replica computes the same update of its own copy: nothing is aggregated, nothing sent.
+        # Every replica computes the same update of its copy, so nothing is aggregated or sent.
         self.weights = {
             name: tf.Variable(tf.cast(variable, tf.float32), trainable=False) for name, variable in variables.items()
         }
@@ -56,7 +56,7 @@ class ExponentialMovingAverage(tf.Module):
             weight.assign_sub((weight - tf.cast(variable, tf.float32)) * (1.0 - decay))
 
     def restart(self) -> None:
-        """Sets the EMA weights to the variables' present values."""
+        """Sets the EMA weights to the variables' current values."""
         for name, variable in self._variables.items():
             self.weights[name].assign(tf.cast(variable, tf.float32))
 
@@ -64,15 +64,14 @@ class ExponentialMovingAverage(tf.Module):
 class LossScale(tf.Module):
     """Factor on the loss that keeps float16 gradients from vanishing; gradients are divided by it.
 
-    A dynamic scale is halved by each step whose gradients overflow, which is skipped, and
-    doubled after `growth_steps` steps in a row without overflow.  Source: Micikevicius et
-    al., Mixed Precision Training, with the rules and defaults of Keras' LossScaleOptimizer.
-    Unlike there, the scale never falls below 1, where it cannot cause an overflow, nor
-    rises to infinity.
+    A dynamic scale is halved by each step with overflowing gradients, which is skipped, and doubled
+    after `growth_steps` steps in a row without overflow.  Source: Micikevicius et al., Mixed
+    Precision Training, with the rules and defaults of Keras' LossScaleOptimizer.  Unlike in Keras,
+    the scale never falls below 1, where it cannot cause an overflow, nor rises to infinity.
 
     Args:
         initial: initial scale, > 0.
-        growth_steps: steps without overflow before the scale doubles; None: the scale is fixed.
+        growth_steps: steps without overflow before the scale doubles; None: fixed scale.
     """
 
     def __init__(self, initial: float, *, growth_steps: int | None) -> None:
@@ -84,9 +83,9 @@ class LossScale(tf.Module):
         self._growth_steps = growth_steps
 
     def may_overflow(self) -> tf.Tensor:
-        """Tells whether a smaller scale may cure non-finite gradients: bool scalar.
+        """Returns whether a smaller scale may fix non-finite gradients: bool scalar.
 
-        False for a fixed scale, under which such gradients are an error, as without a scale.
+        False for a fixed scale: non-finite gradients are then an error, as without a scale.
         """
         return (tf.convert_to_tensor(self.scale) > 1.0) & (self._growth_steps is not None)
 
@@ -111,9 +110,9 @@ class LossScale(tf.Module):
 class TrainState(NamedTuple):
     """The state of a training run.
 
-    step: int64 scalar variable, steps done.
+    step: int64 scalar variable, number of completed steps.
     model: the detector with its raw weights.
-    trainable: variables that train, without frozen ones.
+    trainable: trainable variables, without frozen ones.
     optimizer: the optimizer with its slots.
     ema: EMA weights, or None.
     loss_scale: float16's loss scale, or None.
@@ -132,7 +131,7 @@ class TrainState(NamedTuple):
         return [*self.model.non_trainable_variables, *self.model.loss_statistics]
 
     def checkpoint(self) -> tf.train.Checkpoint:
-        """Makes a checkpoint of the state by variable path, independent of how the objects are nested."""
+        """Builds a checkpoint of the state by variable path, independent of the nesting of the objects."""
         parts = {
             STEP_PART: self.step,
             MODEL_PART: variables_by_path(self.model.variables),

@@ -16,14 +16,14 @@ from schemas.scalars import GRADIENT_NORM, TOTAL_LOSS, TRUNCATED
 class StepReport(NamedTuple):
     """Results of a step on the global batch, the same on all replicas.
 
-    step: int64 scalar, steps done before.
+    step: int64 scalar, number of completed steps before this one.
     scalars: float32 scalars: every loss term, `loss`, `learning_rate`, `gradient_norm`
         (before any transformation), `instances_cut_off`; with a loss scale also
         `loss_scale` and `skipped_steps`, the number of the run's steps that overflowed
-        under it; and those of `GradientSummaries.norms`.
-    histograms: see `GradientSummaries.histograms`.
+        under it; and `GradientSummaries.norms`.
+    histograms: result of `GradientSummaries.histograms`.
     finite: bool scalar, whether loss and gradients are finite.
-    halted: bool scalar, whether the run has ended; see `NanGuard`.
+    halted: bool scalar, whether `NanGuard` has ended the run.
     updates: int64 scalar, number of the run's updates; available once this step's update is complete.
     """
 
@@ -38,10 +38,10 @@ class StepReport(NamedTuple):
 class Derivatives(NamedTuple):
     """Results of a forward and backward pass over one replica's images.
 
-    terms: float32 scalars: every loss term, and their sum `loss`.  Their sums over replicas and
-        micro-batches are those of the update's batch.
-    gradients: gradients of `loss` times the loss scale, of the variables that train, in their order.
-    statistics: new values of batch-norm statistics and the like, by path, equal on all replicas.
+    terms: float32 scalars: every loss term, and their sum `loss`.  Summed over replicas and
+        micro-batches, they are the losses of the update's batch.
+    gradients: gradients of `loss` times the loss scale, in the order of the trainable variables.
+    statistics: new values of the statistics of batch norm and losses, by path, equal on all replicas.
     """
 
     terms: dict[str, tf.Tensor]
@@ -50,19 +50,19 @@ class Derivatives(NamedTuple):
 
 
 class NanGuard(tf.Module):
-    """Decides whether a step's update is applied: neither a non-finite one nor any after the run has halted.
+    """Decides whether a step's update is applied: skips non-finite steps, and all steps after the run has halted.
 
-    It decides on the device, so a loop of many steps does not wait for the host.
+    The decision is made on the device, so a loop of many steps does not wait for the host.
 
     Args:
-        skips: non-finite steps in a row whose update is skipped; one more halts the run.
-            0: the first non-finite step does.
+        skips: max number of consecutive non-finite steps to skip; one more halts the run.
+            0: the first non-finite step halts it.
     """
 
     def __init__(self, *, skips: int) -> None:
         super().__init__(name="guard")
         self._skips = skips
-        # int64: int32 variables would live in the host's memory.
+        # int64: int32 variables would be in the host's memory.
         self._left = tf.Variable(
             skips, dtype=tf.int64, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA
         )
@@ -85,23 +85,23 @@ class NanGuard(tf.Module):
 
 
 class TrainStep:
-    """The computation that every replica runs.
+    """The computation of a step on one replica.
 
-    Loss terms are parts of the global batch's loss: their sum over replicas is that
-    loss.  Gradients are summed over replicas likewise, then clipped.  So N replicas equal
-    one replica with the same global batch.
+    The loss terms are parts of the global batch's loss: summed over replicas, they are that
+    loss.  Gradients are also summed over replicas, then clipped.  So N replicas are equivalent
+    to one replica with the same global batch.
 
-    A step with a non-finite loss or gradient norm changes no weight, slot, EMA weight or
-    statistic of batch norms and losses.  Gradients that overflow under a dynamic loss scale are normal:
-    that step changes the scale only, and the NaN guard ignores it.
+    A step with a non-finite loss or gradient norm changes no weight, slot, EMA weight or statistic
+    of batch norms and losses.  Gradients that overflow under a dynamic loss scale are normal: the
+    step then only changes the scale, and the NaN guard ignores it.
 
     Args:
         state: the state to update.
         guard: decides whether the update is applied.
         seed: seed of drop-connect, folded with the step.
         l2: L2 loss of the global batch; None: no L2 loss.
-        transform_gradients: from gradients of the global batch and their variables to the
-            gradients to apply; see `detection.training.engine.gradients.transform_gradients`.
+        transform_gradients: maps gradients of the global batch and their variables to the gradients
+            to apply, like `detection.training.engine.gradients.transform_gradients`.
         gradient_summaries: norms and histograms of the gradients before they are transformed.
     """
 
@@ -133,11 +133,11 @@ class TrainStep:
     def on_replicas(
         self, strategy: tf.distribute.Strategy, compiled: Callable[[Callable[..., Any]], Any]
     ) -> Callable[[Batch], StepReport]:
-        """Returns the step as a function of all replicas' slices of a batch, which returns all their reports.
+        """Returns the step as a function of the batches of all replicas, which returns the reports of all replicas.
 
         Args:
             strategy: strategy that the state's variables were created under.
-            compiled: compiles what one replica runs.
+            compiled: compiles the function of one replica.
         """
         replica_step = compiled(self)
         return lambda batch: strategy.run(replica_step, args=(batch,))
@@ -146,9 +146,9 @@ class TrainStep:
         """Runs the network forward and backward.
 
         Args:
-            batch: this replica's slice of a batch; of a micro-batch in the scope of
+            batch: this replica's slice of a batch, or of a micro-batch within
                 `detection.ops.replicas.micro_batch`.
-            positives: see `Detector.losses`.
+            positives: sum of `count_positives` over the update's batch; None: computed from the labels.
         """
         state = self._state
         seed = tf.random.fold_in(self._seed, tf.cast(tf.convert_to_tensor(state.step) % 2**31, tf.int32))
@@ -168,12 +168,12 @@ class TrainStep:
     def update(
         self, totals: Mapping[str, tf.Tensor], gradients: Sequence[tf.Tensor], statistics: Mapping[str, tf.Tensor]
     ) -> StepReport:
-        """Updates the state after the passes over an update's batch.
+        """Updates the state with the results of the passes over an update's batch.
 
         Args:
-            totals: `Derivatives.terms` and TRUNCATED of the whole batch.
-            gradients: `Derivatives.gradients` of the whole batch.
-            statistics: see `Derivatives`.
+            totals: `Derivatives.terms` and TRUNCATED, summed over the update's batch.
+            gradients: `Derivatives.gradients`, summed over the update's batch.
+            statistics: `Derivatives.statistics`.
         """
         state = self._state
         step = tf.convert_to_tensor(state.step)
@@ -192,7 +192,7 @@ class TrainStep:
             update_if(apply, state.loss_scale.update, finite_gradients)
             skipped = tf.cast(state.loss_scale.skipped_steps, tf.float32)
             scalars |= {"loss_scale": scale, "skipped_steps": skipped}
-        # A run that halts stays at the step that halted it.
+        # A halted run stays at the step that halted it.
         state.step.assign_add(tf.cast(~halted, tf.int64))
         return StepReport(step, scalars, histograms, finite, halted, tf.convert_to_tensor(state.optimizer.iterations))
 
@@ -211,20 +211,20 @@ class TrainStep:
 
 
 def update_if(condition: tf.Tensor, update: Callable[..., None], *arguments: Any) -> None:
-    """Calls `update(*arguments)` on every replica if `condition` holds.
+    """Calls `update(*arguments)` on every replica if `condition` is True.
 
     Args:
         condition: bool scalar, the same on all replicas.
-        update: assigns to variables; may use optimizers, but must not close over anything
-            that differs by replica.
+        update: assigns to variables; may use optimizers, but must not close over values that
+            differ by replica.
         arguments: this replica's tensors, nested.
     """
     if tf.__internal__.distribute.strategy_supports_no_merge_call():
         _call_if(condition, lambda: update(*arguments))
         return
 
-    # Optimizers under MirroredStrategy meet across replicas, which they cannot inside a condition of a single
-    # replica; so the condition stands outside.  Keras' LossScaleOptimizer does the same.
+    # Optimizers under MirroredStrategy synchronize the replicas, which is impossible inside a condition of one
+    # replica, so the condition is outside, as in Keras' LossScaleOptimizer.
     def on_all_replicas(strategy: tf.distribute.Strategy, conditions: Any, values: Any) -> None:
         condition = strategy.experimental_local_results(conditions)[0]
         _call_if(condition, lambda: strategy.extended.call_for_each_replica(update, args=values))
@@ -234,19 +234,19 @@ def update_if(condition: tf.Tensor, update: Callable[..., None], *arguments: Any
 
 def _call_if(condition: tf.Tensor, function: Callable[[], Any]) -> None:
     def call() -> None:
-        # Both branches have to return nothing.
+        # Both branches must return None.
         function()
 
     tf.cond(condition, call, lambda: None)
 
 
 def sum_scalars(partials: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-    """Sums scalars over replicas, in one exchange."""
+    """Sums scalars over replicas, with one all-reduce."""
     return dict(zip(partials, tf.unstack(sum_over_replicas(tf.stack(list(partials.values())))), strict=True))
 
 
 def _collected(scope: keras.StatelessScope, variables: Sequence[keras.Variable]) -> dict[str, tf.Tensor]:
-    """Returns the new values, by path, of the variables that were assigned to."""
+    """Returns the new values of the variables assigned in the scope, by path."""
     values = {variable.path: scope.get_current_value(variable) for variable in variables}
     return {path: value for path, value in values.items() if value is not None}
 

@@ -1,4 +1,4 @@
-"""Choosing variables by regular expressions on their paths: which train, which decay, which LARS adapts."""
+"""Selects variables by regular expressions on their paths: to train, to decay, to adapt with LARS."""
 
 import logging
 import re
@@ -37,29 +37,29 @@ def freeze_variables(
     batch_norm: Literal["none", "statistics", "all"] = "none",
     match: PatternMatch = "start",
 ) -> ChangingVariables:
-    """Freezes some of a model's variables, and logs how many each expression matches.
+    """Freezes some of a model's variables, and logs the number of matches of each expression.
 
-    An expression applies to weights and batch-norm statistics alike.  A layer with frozen
-    statistics normalises by them in training, too, so that a part that is frozen as a
-    whole computes what it did before.  In google/automl and the TF Object Detection API
-    the statistics went on moving; `(?!.*moving_)backbone` does that.
+    Expressions apply to weights and batch-norm statistics alike.  A layer with frozen statistics
+    uses them for normalization in training, too, so the output of a completely frozen part does not
+    change.  In google/automl and the TF Object Detection API, the statistics are still updated;
+    `(?!.*moving_)backbone` has the same effect.
 
-    What the model itself has frozen stays so.
+    Variables that the model itself has frozen stay frozen.
 
     Args:
         model: built model; its batch-norm layers with frozen statistics are changed.
-        trainable: regular expressions; all other variables are frozen.  Empty: none is.
+        trainable: regular expressions; all other variables are frozen.  Empty: no restriction.
             Source: the TF Object Detection API's `update_trainable_variables`.
-        freeze: regular expressions; matching variables are frozen, whatever `trainable`
-            says.  Source: google/automl's `var_freeze_expr`, the TF Object Detection API's
+        freeze: regular expressions; matching variables are frozen, even if `trainable` matches
+            them.  Source: google/automl's `var_freeze_expr`, the TF Object Detection API's
             `freeze_variables`.
-        batch_norm: `statistics` freezes those of every batch norm, as in TPU Mask R-CNN,
-            `all` scale and offset as well.
-        match: see `matching_paths`.
+        batch_norm: `statistics` freezes the statistics of every batch norm, as in TPU Mask R-CNN,
+            `all` also scale and offset.
+        match: whether expressions match at the start of a path or anywhere in it.
 
     Raises:
-        ConfigError: an expression matches nothing, there is no batch norm to freeze, or
-            nothing is left to train.
+        ConfigError: an expression matches nothing, the model has no batch norm to freeze, or no
+            variable is left to train.
     """
     layers = batch_norms(model)
     if batch_norm != "none" and not layers:
@@ -74,7 +74,7 @@ def freeze_variables(
             layer.fixed_statistics = True
     left = tuple(variable for variable in model.trainable_variables if variable.path not in frozen)
     if not left:
-        raise ConfigError("train.trainable and train.freeze leave nothing to train. Freeze less.")
+        raise ConfigError("train.trainable and train.freeze leave no variable to train. Freeze fewer.")
     statistics = [variable for layer in layers for variable in (layer.moving_mean, layer.moving_variance)]
     return ChangingVariables(left, tuple(variable for variable in statistics if variable.path not in frozen))
 
@@ -94,16 +94,16 @@ def _frozen_by_expression(
 def decayed_variables(
     variables: Sequence[keras.Variable], exclude: Sequence[str] = (), *, match: PatternMatch = "start"
 ) -> tuple[keras.Variable, ...]:
-    """Chooses the variables that decay: kernels, without biases, batch norm and fusion weights.
+    """Selects the variables that decay: kernels, without biases, batch norm and fusion weights.
 
-    Source: google/automl's rule (names ending in kernel or weight), which on other
-    networks gives TPU Mask R-CNN's (neither batch norm nor bias).  Which kernels decay in the
-    TF Object Detection API depends on the layer: see `docs/update_rules.md` for its EfficientDet.
+    Source: google/automl's rule (names ending in kernel or weight), which on other networks equals
+    TPU Mask R-CNN's (neither batch norm nor bias).  In the TF Object Detection API, decay depends on
+    the layer: `docs/update_rules.md` describes its EfficientDet.
 
     Args:
-        variables: the variables that train, without frozen ones.
-        exclude: regular expressions; kernels whose path matches do not decay.
-        match: see `matching_paths`.
+        variables: trainable variables, without frozen ones.
+        exclude: regular expressions; matching kernels do not decay.
+        match: whether expressions match at the start of a path or anywhere in it.
 
     Raises:
         ConfigError: an expression matches no kernel.
@@ -114,9 +114,9 @@ def decayed_variables(
 def kernels_without(
     variables: Sequence[keras.Variable], exclude: Sequence[str], *, key: str, match: PatternMatch = "start"
 ) -> tuple[keras.Variable, ...]:
-    """Chooses the kernels of convolutions and dense layers, except those that an expression matches.
+    """Selects the kernels of convolutions and dense layers, except matches of `exclude`.
 
-    Args: see `matching_paths`; `exclude` holds the expressions.
+    Arguments as in `matching_paths`.
 
     Raises:
         ConfigError: an expression matches no kernel.
@@ -127,7 +127,7 @@ def kernels_without(
 
 
 def all_kernels(variables: Sequence[keras.Variable]) -> tuple[keras.Variable, ...]:
-    """Chooses the kernels of convolutions and dense layers, depthwise ones included, by their names."""
+    """Selects the kernels of convolutions and dense layers, depthwise ones included, by their names."""
     return tuple(variable for variable in variables if variable.path.endswith("kernel"))
 
 
@@ -136,15 +136,14 @@ def matching_paths(
 ) -> set[str]:
     """Finds the paths that at least one expression matches.
 
-    Source of matching from the start: google/automl's `var_freeze_expr`; of matching
-    anywhere: the TF Object Detection API, whose `freeze_variables` and
-    `update_trainable_variables` went through `slim.filter_variables`.
+    Source: google/automl's `var_freeze_expr` matches from the start; the TF Object Detection API's
+    `freeze_variables` and `update_trainable_variables` match anywhere, by `slim.filter_variables`.
 
     Args:
         variables: at least one variable.
         expressions: valid regular expressions.
         key: configuration key, for messages.
-        match: whether an expression has to match from the start of a path or anywhere in it.
+        match: whether expressions match at the start of a path or anywhere in it.
 
     Raises:
         ConfigError: an expression matches no variable.
@@ -161,12 +160,10 @@ def matching_paths(
 def log_matches(
     variables: Sequence[keras.Variable], expressions: Sequence[str], *, key: str, match: PatternMatch = "start"
 ) -> None:
-    """Logs how many variables each expression matches.
+    """Logs the number of variables that each expression matches.
 
     The line is a warning if the expression matches all variables, or would match more of
-    them anywhere in their paths than from the start.
-
-    Args: see `matching_paths`.
+    them anywhere in their paths than from the start.  Arguments as in `matching_paths`.
     """
     for expression in expressions:
         count, anywhere = (len(_matches(variables, expression, kind)) for kind in (match, "anywhere"))
@@ -174,7 +171,7 @@ def log_matches(
         if count < anywhere:
             _LOGGER.warning("%s from the start of their paths, and %d anywhere in them; %s", line, anywhere, _WIDEN)
         elif count == len(variables):
-            _LOGGER.warning("%s, which is all", line)
+            _LOGGER.warning("%s: all of them", line)
         else:
             _LOGGER.info("%s", line)
 
@@ -187,7 +184,7 @@ def _no_match(variables: Sequence[keras.Variable], expression: str, *, key: str,
     elsewhere = sorted(_matches(variables, expression, "anywhere"))
     if match == "start" and elsewhere:
         return (
-            f"{key}: {expression!r} matches no variable from the start of its path, but {len(elsewhere)} further on, "
-            f"such as {elsewhere[0]}; {_WIDEN}."
+            f"{key}: {expression!r} matches no variable from the start of its path, but {len(elsewhere)} anywhere in "
+            f"it, such as {elsewhere[0]}; {_WIDEN}."
         )
-    return f"{key}: {expression!r} matches no variable; they are named like {variables[0].path}."
+    return f"{key}: {expression!r} matches no variable; an example of a path is {variables[0].path}."

@@ -1,4 +1,4 @@
-"""Matching the class outputs of another training to ours, by category."""
+"""Maps the class outputs of a source checkpoint to the model's, by category."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -10,14 +10,14 @@ Category = Mapping[str, Any]
 
 
 def same_categories(ours: Sequence[Category], theirs: Sequence[Category]) -> np.ndarray:
-    """Finds for each of our categories the index of the same one among theirs.
+    """Finds the index of the same category in `theirs` for each category in `ours`.
 
-    Two are the same if id and name are equal, or else the name, if it is unique on both
-    sides.  An equal id alone means nothing, since most data sets count from 1.
+    Categories are the same if id and name are equal, or else the name, if it is unique on both
+    sides.  An equal id alone means nothing, because most data sets count from 1.
 
     Args:
-        ours: categories with `id` and `name`.
-        theirs: categories with `id` and `name`.
+        ours: the model's categories with `id` and `name`.
+        theirs: the source's categories with `id` and `name`.
 
     Returns:
         int64 [len(ours)]; -1: no such category.
@@ -37,14 +37,14 @@ def same_categories(ours: Sequence[Category], theirs: Sequence[Category]) -> np.
 
 
 def source_outputs(ours: np.ndarray, theirs: np.ndarray, same: np.ndarray) -> np.ndarray:
-    """Finds for each of our outputs the index of their output that predicts the same.
+    """Finds the index of the source output that predicts the same class for each of the model's outputs.
 
-    Outputs of one class, such as those of several anchors, correspond in their order.
+    Outputs of one class, such as those of several anchors, correspond in order.
 
     Args:
-        ours: int [N], class of each of our outputs, or -1: none (`Detector.output_classes`).
-        theirs: int [M], class of each of their outputs, or -1: none.
-        same: int [number of our classes], the corresponding class of theirs, or -1: none.
+        ours: int [N], class of each of the model's outputs (`Detector.output_classes`), or -1: none.
+        theirs: int [M], class of each of the source's outputs, or -1: none.
+        same: int [number of the model's classes], corresponding class of the source, or -1: none.
 
     Returns:
         int64 [N]; -1: no such output.
@@ -57,8 +57,8 @@ def source_outputs(ours: np.ndarray, theirs: np.ndarray, same: np.ndarray) -> np
     seen.clear()
     matched = []
     for kind in ours.tolist():
-        wanted = int(same[kind]) if kind >= 0 else -1
-        known = kind < 0 or wanted >= 0
-        matched.append(indices.get((wanted, seen[kind]), -1) if known else -1)
+        source_kind = int(same[kind]) if kind >= 0 else -1
+        known = kind < 0 or source_kind >= 0
+        matched.append(indices.get((source_kind, seen[kind]), -1) if known else -1)
         seen[kind] += 1
     return np.array(matched, np.int64)

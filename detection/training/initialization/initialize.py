@@ -1,4 +1,4 @@
-"""Setting the initial weights of a run: pretrained backbone weights, a warm start, or both."""
+"""Sets the initial weights of a run: pretrained backbone weights, a warm start, or both."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -24,8 +24,8 @@ class InitReport(NamedTuple):
 
     backbone: ImageNet weights of the backbone.
     warm_start: weights from an earlier training.
-    fresh: paths of the variables that neither set: they have random values from the seed.
-    published: name, origin and licence of published weights; None: the weights are the user's own.
+    fresh: paths of the variables that keep random values from the seed.
+    published: name, origin and licence of published weights; None: the user's own weights.
     """
 
     backbone: ImagenetReport | None
@@ -41,12 +41,12 @@ class InitReport(NamedTuple):
 
     def as_json(self) -> dict[str, Any]:
         """Returns the content of `schemas.artifacts.INIT_REPORT_JSON`."""
-        whole: dict[str, Any] = {"published": self.published} if self.published else {}
+        report: dict[str, Any] = {"published": self.published} if self.published else {}
         if self.backbone:
-            whole["backbone_weights"] = self.backbone._asdict()
+            report["backbone_weights"] = self.backbone._asdict()
         if self.warm_start:
-            whole["warm_start"] = _warm_start_lists(self.warm_start)
-        return whole | {"fresh": self.fresh}
+            report["warm_start"] = _warm_start_lists(self.warm_start)
+        return report | {"fresh": self.fresh}
 
 
 def initialize(
@@ -64,30 +64,31 @@ def initialize(
     match: PatternMatch = "start",
     fetches: bool = True,
 ) -> InitReport | None:
-    """Sets the initial weights of a new run, and its EMA weights; step and optimizer stay as they are.
+    """Sets the initial weights of a new run, and its EMA weights; step and optimizer do not change.
 
-    A base model replaces the checkpoint.  Backbone weights are loaded only if neither sets
-    the whole backbone.
+    A base model replaces the checkpoint.  Backbone weights are loaded only if the base model or
+    checkpoint does not set the complete backbone.
 
     Args:
         state: state of a new run.
-        categories: see `warm_start`.
-        backbone_weights: see `load_imagenet_weights`; None: no backbone weights.
-        checkpoint: see `WeightSource`; None: no checkpoint.
+        categories: the data set's COCO categories, in the order of the model's classes.
+        backbone_weights: `imagenet`, or a file of ImageNet weights; None: no backbone weights.
+        checkpoint: checkpoint, training output or SavedModel to start from; None: no checkpoint.
         base_model: SavedModel of the previous model; None: no previous model.
-        weights: weights of the checkpoint to read; see `WeightSource`.
-        rename: new names of the checkpoint's variables; see `WeightSource`.
-        fine_tune_type: see `warm_start`.
-        skip: regular expressions of variables to leave out; see `warm_start`.
-        skip_mismatch: leave out variables that do not fit; see `warm_start`.
-        match: how `skip` matches; see `matching_paths`.
-        fetches: see `load_imagenet_weights`.
+        weights: weights of the checkpoint to read, EMA or raw.
+        rename: (regular expression, replacement) pairs for the checkpoint's variable names.
+        fine_tune_type: variables to load, as in `warm_start`.
+        skip: regular expressions of variables not to load.
+        skip_mismatch: skip variables that are missing in the checkpoint or have another shape.
+        match: whether `skip` matches at the start of a path or anywhere in it.
+        fetches: published weights may be downloaded.
 
     Returns:
         The report; None: no initial weights were configured.
 
     Raises:
-        ConfigError, DataError: see `load_imagenet_weights`, `WeightSource`, `warm_start`.
+            ConfigError: an expression matches nothing, or no weights fit the backbone.
+            DataError: the weights cannot be read or do not fit the model.
     """
     source = _source(base_model, checkpoint, weights, rename)
     backbone = started = None
@@ -114,13 +115,13 @@ def initialize(
 
 
 def _fresh_paths(model: Detector, backbone: ImagenetReport | None, started: WarmStart | None) -> tuple[str, ...]:
-    """Returns the paths of the variables that neither report lists as loaded."""
+    """Returns the paths of the variables that were not loaded."""
     loaded = {*(backbone.loaded if backbone else ()), *(started.plan.load if started else ())}
     return tuple(variable.path for variable in model.variables if variable.path not in loaded)
 
 
 def _published(backbone: ImagenetReport | None, started: WarmStart | None) -> Mapping[str, Any] | None:
-    """Returns the origin of published weights, those of the whole detector first."""
+    """Returns the origin of published weights; weights of the complete detector come first."""
     if started is not None:
         return read_origin(started.source)
     if backbone is None or backbone.source != IMAGENET:
@@ -139,16 +140,16 @@ def _source(
 def _warm_start_text(report: WarmStart) -> str:
     plan = report.plan
     counts = {
-        "in part": sum(_is_partial(positions) for positions in plan.load.values()),
+        "partly": sum(_is_partial(positions) for positions in plan.load.values()),
         "skipped": len(plan.skipped),
-        "of another shape": len(plan.mismatched),
-        "not there": len(plan.missing),
-        "unused there": len(plan.unused),
+        "with another shape": len(plan.mismatched),
+        "missing in the source": len(plan.missing),
+        "unused in the source": len(plan.unused),
     }
     others = "".join(f", {count} {what}" for what, count in counts.items() if count)
     ema = f" ({report.ema} EMA weights)" if report.ema else ""
-    assumed = "; its class outputs taken for COCO's ids" if report.coco_ids else ""
-    fresh = f"; class outputs fresh for {', '.join(report.new_categories)}" if report.new_categories else ""
+    assumed = "; class outputs assumed to be COCO's ids" if report.coco_ids else ""
+    fresh = f"; fresh class outputs for {', '.join(report.new_categories)}" if report.new_categories else ""
     return f"warm start from {report.source}: {len(plan.load)} variables loaded{ema}{others}{assumed}{fresh}"
 
 

@@ -1,4 +1,4 @@
-"""Warm start: weights of an earlier training for a new one."""
+"""Warm start: initializes a model with the weights of an earlier training."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -18,13 +18,15 @@ Shape = tuple[int, ...]
 
 
 class Plan(NamedTuple):
-    """What a warm start reads; each variable of the model is in one of `load`, `skipped`, `mismatched` and `missing`.
+    """The variables to read in a warm start.
 
-    load: path to None, or, if the last axis holds class outputs, to the position in the
-        source of each of them, int64; -1: that output keeps its value.
-    skipped: path to the rule that excludes it.
-    mismatched: path to the model's shape and the source's.
-    missing: paths that the source lacks.
+    Each variable of the model is in one of `load`, `skipped`, `mismatched` and `missing`.
+
+    load: path -> None, or, if the last axis has class outputs, the position of each output in
+        the source, int64; -1: the output keeps its value.
+    skipped: path -> rule that excludes the variable.
+    mismatched: path -> shapes in the model and in the source.
+    missing: paths that are missing in the source.
     unused: names in the source that are not read.
     """
 
@@ -38,10 +40,10 @@ class Plan(NamedTuple):
 class WarmStart(NamedTuple):
     """Report of a warm start.
 
-    source: the checkpoint that was read.
-    plan: what became of each variable.
-    ema: number of variables that got EMA weights.
-    new_categories: names of the categories whose class outputs keep their random values.
+    source: the loaded checkpoint.
+    plan: treatment of each variable.
+    ema: number of variables loaded from EMA weights.
+    new_categories: names of the categories with random class outputs.
     coco_ids: the source has no categories, and its class outputs are assumed to be COCO's ids.
     """
 
@@ -53,7 +55,7 @@ class WarmStart(NamedTuple):
 
 
 class _Outputs(NamedTuple):
-    """Variables of class outputs: those to leave out, and the positions of the others' outputs in the source."""
+    """Variables with class outputs: those to skip, and the positions of the other variables' outputs in the source."""
 
     left_out: Mapping[str, str]
     positions: Mapping[str, np.ndarray]
@@ -72,26 +74,25 @@ def warm_start(
     skip_mismatch: bool = False,
     match: PatternMatch = "start",
 ) -> WarmStart:
-    """Sets the model's variables from `source`; variables that it does not set keep their values.
+    """Sets the model's variables from `source`; other variables keep their values.
 
     Args:
         model: built detector.
         source: weights to read.
         categories: categories of `model`, in the order of its classes.
-        fine_tune_type: as the TF Object Detection API names them.  `classification`: the
-            backbone.  `detection`: all variables, but class outputs only for categories
-            that both sides have.  `full`: all variables; the source's categories have to
-            be the model's, and are assumed to be if the source has none.
-            A source without categories, but with an output for each of COCO's ids, like
-            google/automl's releases, has COCO's categories.
-        skip: regular expressions of the model's variables to leave out.
-        skip_mismatch: leave out variables that the source lacks or has in another shape,
+        fine_tune_type: as in the TF Object Detection API.  `classification`: the backbone.
+            `detection`: all variables, but class outputs only for common categories.  `full`: all
+            variables; the source must have the model's categories, and is assumed to if it has no
+            categories.  A source without categories, but with an output for each of COCO's ids,
+            like google/automl's releases, has COCO's categories.
+        skip: regular expressions of the model's variables to skip.
+        skip_mismatch: skip variables that are missing in the source or have another shape,
             and accept different categories.
-        match: how `skip` matches; see `matching_paths`.
+        match: whether `skip` matches at the start of a path or anywhere in it.
 
     Raises:
-        DataError: one of these without `skip_mismatch`; nothing would be loaded; or a value
-            cannot be read or is not finite.
+        DataError: one of these mismatches without `skip_mismatch`; no variable would be loaded;
+            or a value cannot be read or is not finite.
         ConfigError: an expression matches nothing.
     """
     ours = {variable.path: tuple(variable.shape) for variable in model.variables}
@@ -128,14 +129,14 @@ def _plan(
     outputs: Mapping[str, np.ndarray],
     widths: Mapping[str, int],
 ) -> Plan:
-    """Decides for every variable, from names and shapes alone.
+    """Plans the treatment of every variable from names and shapes alone.
 
     Args:
         ours: shapes of the model's variables, by path.
         theirs: shapes in the source, by name.
-        left_out: paths not to load, with the rule that excludes them.
-        outputs: for variables whose last axis holds class outputs, the position in the
-            source of each; -1: none (`source_outputs`).
+        left_out: rules that exclude variables, by path.
+        outputs: for variables with class outputs on the last axis, the position of each output in
+            the source; -1: none (result of `source_outputs`).
         widths: length of that axis in the source.
     """
     plan = Plan({}, dict(left_out), {}, (), ())
@@ -177,7 +178,7 @@ def _class_outputs(
     same = same_categories(categories, theirs)
     if full and _differ(same, theirs):
         if source.categories is None and len(theirs) == len(categories):
-            return _Outputs({}, {}, {}, ())  # as many categories of its own
+            return _Outputs({}, {}, {}, ())  # the source has another data set's categories, equally many
         if strict:
             raise _different_categories(source, theirs, categories, same)
     if (same < 0).all():
@@ -195,7 +196,7 @@ def _class_outputs(
 def _coco_classes_of(
     source: WeightSource, model: Detector, here: Mapping[str, np.ndarray]
 ) -> Sequence[Category] | None:
-    """Returns COCO's ids as categories if the source has class outputs for exactly these; else None."""
+    """Returns COCO's ids as categories if the source has class outputs for exactly these ids; else None."""
     for count in COCO_CLASS_COUNTS:
         there = model.output_classes(count)
         if all(source.shapes.get(path, (0,))[-1] == len(there[path]) for path in here):
@@ -208,7 +209,7 @@ def _differ(same: np.ndarray, theirs: Sequence[Category]) -> bool:
 
 
 def _unmatched(same: np.ndarray, theirs: Sequence[Category]) -> list[str]:
-    """Lists the names of the source's categories that the model lacks."""
+    """Lists the names of the source's categories that are not in the model."""
     matched = set(same.tolist())
     return [
         str(category["name"])
@@ -223,9 +224,9 @@ def _different_categories(
     here = [str(category["name"]) for category, place in zip(ours, same, strict=True) if place < 0]
     there = _unmatched(same, theirs)
     return DataError(
-        f"{source.prefix}: train.init.fine_tune_type=full needs the same categories; "
+        f"{source.prefix}: train.init.fine_tune_type=full requires equal categories; "
         f"only in the data set: {_some(here)}; only in the checkpoint: {_some(there)}. "
-        "Set train.init.fine_tune_type=detection, which loads the class outputs of common categories."
+        "Set train.init.fine_tune_type=detection to load the class outputs of common categories only."
     )
 
 
@@ -233,34 +234,34 @@ def _require_some(plan: Plan, source: WeightSource, ours: Mapping[str, object]) 
     if plan.load:
         return
     raise DataError(
-        f"{source.prefix}: no weights would be loaded: of {len(ours)} variables {len(plan.skipped)} are skipped, "
-        f"{len(plan.mismatched)} have another shape there and {len(plan.missing)} are missing. The model's are named "
-        f"like {min(ours)}, the checkpoint's like {min(source.shapes, default='nothing')}. "
+        f"{source.prefix}: no weights would be loaded: of {len(ours)} variables, {len(plan.skipped)} are skipped, "
+        f"{len(plan.mismatched)} have another shape and {len(plan.missing)} are missing. The model's paths are like "
+        f"{min(ours)}, the checkpoint's like {min(source.shapes, default='nothing')}. "
         "Check train.init.checkpoint, rename and skip."
     )
 
 
 def _require_all(plan: Plan, source: WeightSource) -> None:
-    way_out = "leave them out with train.init.skip, or set train.init.skip_mismatch=true"
+    remedy = "skip them with train.init.skip, or set train.init.skip_mismatch=true"
     if plan.mismatched:
         path, (here, there) = next(iter(plan.mismatched.items()))
         raise DataError(
-            f"{source.prefix}: {len(plan.mismatched)} variable(s) have another shape, first {path}: "
-            f"{list(here)} is needed, {list(there)} is there. Train the same detector, {way_out}."
+            f"{source.prefix}: {len(plan.mismatched)} variable(s) have another shape, the first is {path}: "
+            f"{list(here)} in the model, {list(there)} in the checkpoint. Train the same detector, {remedy}."
         )
     if plan.missing:
         raise DataError(
-            f"{source.prefix}: {len(plan.missing)} variable(s) are missing, first {plan.missing[0]}; "
-            f"unused are {_some(plan.unused)}. Match the names with train.init.rename, {way_out}."
+            f"{source.prefix}: {len(plan.missing)} variable(s) are missing, the first is {plan.missing[0]}; "
+            f"unused are {_some(plan.unused)}. Match the names with train.init.rename, {remedy}."
         )
 
 
 def _value(fresh: np.ndarray, theirs: np.ndarray, positions: np.ndarray | None) -> np.ndarray:
-    """Returns `theirs`, or its last axis at `positions`, with `fresh` for positions below 0."""
+    """Returns `theirs`, or the `positions` of its last axis, with `fresh` for positions below 0."""
     if positions is None:
         return theirs
-    taken: np.ndarray = np.where(positions >= 0, theirs[..., positions], fresh)
-    return taken
+    merged: np.ndarray = np.where(positions >= 0, theirs[..., positions], fresh)
+    return merged
 
 
 def _rule(fine_tune_type: FineTuneType) -> str:

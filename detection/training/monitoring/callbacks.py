@@ -1,4 +1,4 @@
-"""Training callbacks: progress, TensorBoard, profiles, and errors of non-finite steps."""
+"""Training callbacks: progress, TensorBoard, profiles, and errors on non-finite steps."""
 
 import time
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ class TrainingPictures:
     """Writes training images with their boxes to TensorBoard.
 
     Args:
-        batches: recreates batches.
+        batches: recreates the batches of steps.
         names: class names.
         every: steps between pictures.
         count: images per picture.
@@ -40,11 +40,11 @@ class TrainingPictures:
 
 
 class ProfilerWindow:
-    """Profiles some steps; as a context, it writes the profile of a run that ends within the window, too.
+    """Profiles some steps; as a context, also writes the profile of a run that ends within the window.
 
     Args:
-        start_step: steps done when the profiler starts.
-        stop_step: steps done when it stops.
+        start_step: number of completed steps when the profiler starts.
+        stop_step: number of completed steps when it stops.
         logs: TensorBoard's folder.
     """
 
@@ -54,7 +54,7 @@ class ProfilerWindow:
         self._running = False
 
     def after_step(self, step: int) -> None:
-        """Starts or stops the profiler if that is due after `step` steps; a run that begins later never starts it."""
+        """Starts or stops the profiler if due after `step` steps; a run resumed within the window never starts it."""
         start, stop = self.stops
         if step == start:
             tf.profiler.experimental.start(str(self._logs))
@@ -77,16 +77,16 @@ class ProfilerWindow:
 
 
 class Callbacks:
-    """Runs between the calls of the training loop.
+    """Callbacks between calls of the training loop.
 
     Args:
         total_steps: steps of the run.
         log_every: steps between progress lines and scalars.
         histograms_every: steps between histograms of gradients; 0: no histograms.
-        window: gathers the scalars in between.
+        window: collects the scalars between progress lines.
         nonfinite: checks every report.
-        pictures: None: no pictures.
-        profiler: None: no profile.
+        pictures: draws training images; None: no pictures.
+        profiler: profiles steps; None: no profile.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class Callbacks:
         self._warned_of_truncation = False
 
     def begin(self, step: int) -> None:
-        """Draws the batch of this process' first step, counted from 0."""
+        """Draws the batch of the first step of this process, counted from 0."""
         if step == self._total_steps:
             return
         if self._pictures is not None:
@@ -119,10 +119,10 @@ class Callbacks:
         LOGGER.info("compiling the training step, which takes a while")
 
     def after_window(self, report: LoopReport, step: int) -> None:
-        """Handles the report of a window of steps, after which `step` steps are done.
+        """Handles the report of a window of steps that ends after `step` steps.
 
         Raises:
-            CocoflowError: a step was not finite and ended the run.
+            CocoflowError: a non-finite step ended the run.
         """
         self._nonfinite.check(report)
         self._window.add(report)
@@ -151,7 +151,7 @@ class Callbacks:
         if truncated and not self._warned_of_truncation:
             self._warned_of_truncation = True
             LOGGER.warning(
-                "%d instances of the last steps' images were left out: an image has more than model.max_instances. "
-                "Raise it if that is not intended; TensorBoard's instances_cut_off has the numbers.",
+                "%d instances were dropped in the last steps: images with more than model.max_instances. "
+                "Raise it if this is not intended; TensorBoard's instances_cut_off has the counts.",
                 truncated,
             )

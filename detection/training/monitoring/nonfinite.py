@@ -1,4 +1,4 @@
-"""Non-finite steps: their error message, and their batch on the disk."""
+"""Non-finite steps: their error message, and their batch saved to disk."""
 
 import io
 import math
@@ -23,18 +23,18 @@ from schemas.artifacts import CHECKPOINTS, NONFINITE
 from schemas.errors import CocoflowError
 from schemas.scalars import TOTAL_LOSS, is_variable_norm
 
-_MAX_SAVED = 5  # batches of a run; a run may skip many
+_MAX_SAVED = 5  # batches per run
 _MAX_NAMED = 8  # images in a message
-_MAX_DRAWN = 64
+_MAX_DRAWN = 64  # images in a picture
 
 
 class NonFiniteSteps:
     """Explains non-finite steps, and saves their batches as arrays and as a picture.
 
     Args:
-        batches: recreates batches.
+        batches: recreates the batches of steps.
         names: class names.
-        output: output folder of the run, with checkpoints/; batches go to its nonfinite/step-N/.
+        output: output folder of the run, with checkpoints/; batches are saved to nonfinite/step-N/ in it.
         writes: this process writes the batches.
     """
 
@@ -46,10 +46,10 @@ class NonFiniteSteps:
         self._saved = 0
 
     def check(self, report: LoopReport) -> None:
-        """Warns of skipped steps.
+        """Logs a warning about skipped steps.
 
         Raises:
-            CocoflowError: a step was not finite and ended the run.
+            CocoflowError: a non-finite step ended the run.
         """
         if report.bad_step is None:
             return
@@ -60,7 +60,7 @@ class NonFiniteSteps:
         raise CocoflowError(
             f"training diverged: {description} {_last_good(self._output / CHECKPOINTS)} Check the boxes in the "
             "picture; lower train.schedule.learning_rate, lengthen train.schedule.warmup_steps or tighten "
-            "train.clip; --set train.nonfinite.policy=skip leaves single batches out."
+            "train.clip; --set train.nonfinite.policy=skip skips single batches."
         )
 
     def _describe(self, step: int, scalars: Mapping[str, float]) -> str:
@@ -92,22 +92,22 @@ class NonFiniteSteps:
 
 
 def _last_good(checkpoints: Path) -> str:
-    """Describes the checkpoint that the run can resume from, and what has to be removed before."""
+    """Describes the checkpoint to resume from, and the checkpoints to remove before."""
     steps = checkpoint_steps(checkpoints)
     good = next((step for step in reversed(steps) if _is_finite(checkpoint_path(checkpoints, step))), None)
     if good is None:
         return "No weight was changed from this step on; there is no good checkpoint yet."
-    spoilt = [f"{PREFIX}-{step}" for step in steps if step > good]
-    remedy = f" Remove {', '.join(spoilt)} first: weights in it are not finite." if spoilt else ""
+    damaged = [f"{PREFIX}-{step}" for step in steps if step > good]
+    remedy = f" Remove {', '.join(damaged)} first: it has non-finite weights." if damaged else ""
     path = checkpoint_path(checkpoints, good)
     return f"No weight was changed from this step on; the last good checkpoint is {path}.{remedy}"
 
 
 def _is_finite(path: str) -> bool:
-    """Tells whether all values of a checkpoint are finite."""
+    """Returns whether all values of a checkpoint are finite."""
     try:
         reader = tf.train.load_checkpoint(literal_path(path))
-        # The object graph comes as bytes.
+        # The object graph is read as bytes.
         values = (np.asarray(reader.get_tensor(name)) for name in reader.get_variable_to_shape_map())
         return all(value.dtype.kind != "f" or bool(np.isfinite(value).all()) for value in values)
     except READ_ERRORS:

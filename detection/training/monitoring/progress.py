@@ -1,4 +1,4 @@
-"""Progress of a run: the scalars of many steps as one, and the line that reports them."""
+"""Progress of a run: aggregates the scalars of many steps, and logs them as one line."""
 
 import logging
 import math
@@ -10,18 +10,18 @@ from schemas.progress import PROGRESS_ATTRIBUTE, WorkProgress
 from schemas.scalars import TOTAL_LOSS
 
 if TYPE_CHECKING:
-    from detection.training.engine.loop import LoopReport  # imports TensorFlow, which a display of progress need not
+    from detection.training.engine.loop import LoopReport  # imports TensorFlow, not needed to display progress
 
 LOGGER = logging.getLogger("cocoflow.trainer")
 _NOTABLE_WAITING = 0.1
 
-# Scalars of which the last step's value counts, and those that are counts.  Of all others the mean counts.
+# Scalars aggregated by their last value, and by their sum.  All others are aggregated by their mean.
 _LAST = ("learning_rate", "loss_scale", "skipped_steps")
 _SUMMED = ("instances_cut_off",)
 
 
 class Window:
-    """Gathers the reports between two log points.
+    """Collects the reports between two log points.
 
     Args:
         batch_size: images per step.
@@ -43,15 +43,15 @@ class Window:
         self._reports.append(report)
         if self._warm:
             self._timed.append(report)
-        self._warm = True  # the very first call compiles: its time means nothing
+        self._warm = True  # the first call includes compiling: its time is not representative
 
     def take(self) -> dict[str, float]:
-        """Returns the scalars since the last call, by name, and forgets them.
+        """Returns the scalars since the last call, by name, and resets them.
 
-        Loss terms and the gradient norm are means over the steps, `learning_rate` is the
-        last step's, `instances_cut_off` and `nonfinite_steps` are counts.
-        `steps_per_sec`, `images_per_second` and `input_bound`, the fraction of time in
-        which a step waited for its batch, are there once they can be measured.
+        Loss terms and the gradient norm are means over the steps, `learning_rate` is the last value,
+        `instances_cut_off` and `nonfinite_steps` are counts.  `steps_per_sec`, `images_per_second`
+        and `input_bound`, the fraction of time that steps waited for batches, are included once
+        they can be measured.
         """
         scalars = self._means() | {"nonfinite_steps": float(sum(report.skipped for report in self._reports))}
         seconds = sum(report.seconds for report in self._timed)
@@ -81,7 +81,7 @@ def _value(name: str, reports: "list[LoopReport]") -> float:
 
 
 class ProgressMeter:
-    """Estimates the remaining time, including everything that happens between steps, and reports it."""
+    """Estimates the remaining time, including everything between steps, and logs it."""
 
     def __init__(self, *, total_steps: int) -> None:
         self._total_steps = total_steps
@@ -91,9 +91,9 @@ class ProgressMeter:
         """Logs the progress after `step` steps.
 
         Args:
-            step: steps done.
-            scalars: see `Window.take`; missing speeds count as 0.
-            at: `time.monotonic` when these steps were done; None: now.
+            step: number of completed steps.
+            scalars: result of `Window.take`; missing speeds mean 0.
+            at: `time.monotonic` at the end of these steps; None: now.
         """
         now = time.monotonic() if at is None else at
         speed = 0.0

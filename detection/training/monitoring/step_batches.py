@@ -1,4 +1,4 @@
-"""The batch of any step, recreated on the host."""
+"""Recreates the batch of any step on the host."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -12,18 +12,18 @@ from detection.input_pipeline.record_reader import RecordReader
 from detection.input_pipeline.training_batches import Batch, InputOptions, training_batches
 from schemas import features
 
-_READABLE = 256  # pixels; smaller images are drawn larger, for their tags
+_READABLE = 256  # min pixels for readable tags; smaller images are enlarged
 
 
 class StepBatches:
-    """Recreates the global batch of a step, whatever the number of replicas and workers.
+    """Recreates the global batch of a step, for any number of replicas and workers.
 
     Args:
         reader: reader of the training records.
         options: options that turn records into examples.
         seed: seed of the run.
         batch_size: global batch size.
-        repeat_factors: see `RecordOrder`.
+        repeat_factors: float64 [N], expected repeats of each record per epoch; None: each record once.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class StepBatches:
         return tf.nest.map_structure(lambda value: None if value is None else value.numpy(), next(iter(batches)))
 
     def sources(self, step: int) -> list["BatchImage"]:
-        """Lists the sources of the batch's images, in order, without the partners that mosaic and mixup draw."""
+        """Lists the sources of the batch's images, in order, without the partners of mosaic and mixup."""
         order = RecordOrder(self._seed, len(self._reader), self._repeat_factors)
         positions = range(step * self._batch_size, (step + 1) * self._batch_size)
         return [self._source(order.record(position)) for position in positions]
@@ -68,7 +68,7 @@ class StepBatches:
 
 
 class BatchImage(NamedTuple):
-    """One image of a batch: COCO's image id and file name ("" where the record has none), and its record."""
+    """One image of a batch: COCO's image id and file name, "" if the record has none, and its record."""
 
     image_id: str
     file_name: str
@@ -81,12 +81,12 @@ class BatchImage(NamedTuple):
 
 
 def pictures_of(batch: Batch, options: InputOptions, names: Sequence[str], count: int) -> list[np.ndarray]:
-    """Draws a batch's first images with their boxes, as the network sees them.
+    """Draws the first images of a batch with their boxes, in the network's input size.
 
     Args:
         batch: NumPy arrays of a batch.
-        options: options that the batch was made with.
-        names: of the classes.
+        options: options of the batch.
+        names: class names.
         count: max number of images.
 
     Returns:

@@ -1,1 +1,1 @@
-"""Evaluating checkpoints, while a run trains or beside it: the best one, early stopping."""
+"""Evaluates checkpoints during or beside a training run: the best one, early stopping."""

@@ -1,4 +1,4 @@
-"""Evaluating checkpoints: their metrics, losses and pictures; the history and the best checkpoint are updated."""
+"""Evaluates checkpoints: metrics, losses and pictures; updates the history and the best checkpoint."""
 
 import functools
 import logging
@@ -32,9 +32,9 @@ _LOGGER = logging.getLogger("cocoflow.trainer")
 class CheckpointEvaluation(NamedTuple):
     """Results of evaluating a checkpoint.
 
-    metrics: metrics over all images of the split by each IoU type.
-    losses: see `MeanLosses`; empty: not computed.
-    pictures: see `ValidationSplit.pictures`.
+    metrics: metrics over all images of the split, per IoU type.
+    losses: mean losses by name; empty: not computed.
+    pictures: pictures of detections beside ground truth.
     """
 
     metrics: Sequence[CocoMetrics]
@@ -43,18 +43,18 @@ class CheckpointEvaluation(NamedTuple):
 
 
 class DetectorEvaluator:
-    """Computes the metrics that a checkpoint's exported model would have, to the bit.
+    """Computes the metrics of the model that would be exported from a checkpoint, bit for bit.
 
     Args:
-        detector: detector of the run's configuration; it gets each checkpoint's weights.
+        detector: detector of the run's configuration; its weights are replaced by each checkpoint's.
         split: split to evaluate on.
         categories: COCO categories, in the order of the detector's classes.
         batch_size: images per call.
         weights: the checkpoint's weights to evaluate.
-        losses: mean losses of this detector; None: no losses.
+        losses: computes the mean losses of this detector; None: no losses.
         options: options of the pictures; its `visualizations` may be 0.
-        copies: detectors equal to `detector` on other devices, with which it shares the images.
-        load: loads the weights of the checkpoint at a path into `detector`; None: from the checkpoint.
+        copies: copies of `detector` on other devices, which share the images.
+        load: loads the weights of the checkpoint at a path into `detector`; None: read the checkpoint.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class DetectorEvaluator:
         self._load = load or functools.partial(load_weights, detector, weights=weights)
         self._detector = detector
         self._copies = copies
-        # Modules own the functions of their signatures, so they are kept.
+        # Modules own the functions of their signatures, so keep a reference.
         self._modules = [ServingModule(one, categories) for one in (detector, *copies)]
         first, *others = (module.serve_encoded for module in self._modules)
         on_devices = [on_device_of(copy, signature) for copy, signature in zip(copies, others, strict=True)]
@@ -88,10 +88,10 @@ class DetectorEvaluator:
         return len(self._split)
 
     def __call__(self, path: str) -> CheckpointEvaluation:
-        """Evaluates the checkpoint at `path`, together with the machines that share the split.
+        """Evaluates the checkpoint at `path`, together with the other machines of the split's `share`.
 
         Raises:
-            DataError: see `load_weights` and `ValidationSplit.evaluate`.
+            DataError: the checkpoint or a record cannot be read or evaluated.
         """
         self._load(path)
         copy_weights(self._detector, self._copies)
@@ -103,14 +103,13 @@ class DetectorEvaluator:
 
 
 class CheckpointEvaluator:
-    """Evaluates checkpoints, and keeps their metrics and the best checkpoint in a folder.
+    """Evaluates checkpoints, and saves their metrics and the best checkpoint to a folder.
 
     Args:
         evaluate: evaluates the checkpoint at a path.
         folder: folder for the history of metrics and the best checkpoint.
         logs: TensorBoard's folder.
-        chosen_on: images that `evaluate` measures on, and the metric that decides which checkpoint is best; more is
-            better.
+        chosen_on: the evaluated images, and the metric for choosing the best checkpoint; higher is better.
 
     Attributes:
         best: the best checkpoint so far.
@@ -130,10 +129,10 @@ class CheckpointEvaluator:
         return read_history(self._history)
 
     def forget_after(self, step: int) -> None:
-        """Drops the metrics of later steps, whose checkpoints the run will write again; for step 0 also the best one.
+        """Drops the metrics of later steps, which the run will repeat; for step 0 also the best checkpoint.
 
-        The copy of a lost checkpoint that was the best so far stays: the run may not reach
-        as good a one again.
+        The copy of the best checkpoint is kept even if it is from a later step: the run may not reach
+        as good a result again.
         """
         history = self.history()
         kept = [entry for entry in history if entry.step <= step]
@@ -145,15 +144,15 @@ class CheckpointEvaluator:
     def evaluate(self, checkpoints: Path, step: int) -> HistoryEntry:
         """Evaluates a checkpoint.
 
-        A kill on the way leaves no entry, so that the evaluation is repeated.
+        A kill during the evaluation leaves no entry, so the evaluation is repeated.
 
         Args:
             checkpoints: folder of the checkpoint.
-            step: its step.
+            step: step of the checkpoint.
 
         Raises:
             FileNotFoundError: the checkpoint was removed meanwhile.
-            DataError: it cannot be evaluated, or the results cannot be written.
+            DataError: the checkpoint cannot be evaluated, or the results cannot be written.
         """
         metrics, losses, pictures = self._evaluate(checkpoint_path(checkpoints, step))
         write_evaluation(self._logs, step=step, metrics=metrics, losses=losses, pictures=pictures)
@@ -161,7 +160,7 @@ class CheckpointEvaluator:
         is_best = self.best.offer(checkpoints, step, report=report, chosen_on=self._chosen_on)
         entry = HistoryEntry(step, metrics_of_report(report))
         write_history(self._history, [*(other for other in self.history() if other.step != step), entry])
-        comparison = "the best so far" if is_best else f"the best is that of step {self.best.step}"
+        comparison = "the best so far" if is_best else f"the best is step {self.best.step}"
         metric = self._chosen_on.metric
         _LOGGER.info("step %d: %s %.4f on validation, %s", step, metric, entry.metrics[metric], comparison)
         return entry

@@ -1,4 +1,4 @@
-"""Evaluating the checkpoints of a run from another process, as they are written."""
+"""Evaluates the checkpoints of a run from another process, as they are written."""
 
 import logging
 import shutil
@@ -17,7 +17,7 @@ from detection.training.checkpoints.files import (
 from detection.training.validation.checkpoint_evaluator import CheckpointEvaluator
 
 _LOGGER = logging.getLogger("cocoflow.follow")
-COPIES = ".reading"  # folder for the checkpoint that is evaluated
+COPIES = ".reading"  # folder for the checkpoint being evaluated
 
 
 class Patience:
@@ -25,7 +25,7 @@ class Patience:
 
     Args:
         seconds: max seconds without a new checkpoint.
-        poll_interval: seconds between two looks for one.
+        poll_interval: seconds between checks for one.
         clock: returns the time in seconds.
         sleep: waits for a number of seconds.
     """
@@ -45,11 +45,11 @@ class Patience:
         self._since = clock()
 
     def renew(self) -> None:
-        """Restarts the time, when there is a new checkpoint."""
+        """Restarts the time after a new checkpoint."""
         self._since = self._clock()
 
     def wait(self) -> bool:
-        """Waits until the next look; returns False, at once, if the time is over."""
+        """Waits until the next check; returns False immediately if the time is over."""
         left = self._since + self._seconds - self._clock()
         if left <= 0:
             return False
@@ -69,24 +69,24 @@ def follow_checkpoints(
 ) -> bool:
     """Evaluates checkpoints as they are written.
 
-    A checkpoint may be removed at any time: a copy is evaluated, made of links if the file
-    system has them.
+    A checkpoint may be removed at any time, so a copy is evaluated, made of hard links if the file
+    system supports them.
 
     Args:
         checkpoints: local or remote folder of a run's checkpoints.
-        evaluator: evaluator of the checkpoints; it does not repeat evaluations in its history.
+        evaluator: evaluator of the checkpoints; evaluations in its history are not repeated.
         folder: local folder for copies.
-        is_last: tells whether the run has ended with the checkpoint of a step.
+        is_last: returns whether the run has ended with the checkpoint of a step.
         patience: limit of the time without a new checkpoint.
-        every_one: evaluate all checkpoints in their order, not only the newest.
-        after_evaluation: is called after each evaluation.
+        every_one: evaluate all checkpoints in order, not only the newest.
+        after_evaluation: called after each evaluation.
 
     Returns:
-        Whether the run has ended, and its last checkpoint is evaluated; False if the time
-        is over, or the folder was removed.
+        Whether the run has ended and its last checkpoint is evaluated; False if the time is over,
+        or the folder was removed.
 
     Raises:
-        DataError: see `CheckpointEvaluator.evaluate`.
+        DataError: a checkpoint cannot be evaluated, or the results cannot be written.
     """
     evaluated = {entry.step for entry in evaluator.history()}
     seen = {step: stamp for step, stamp in checkpoint_versions(checkpoints).items() if step in evaluated}
@@ -115,7 +115,7 @@ def _evaluate_copy(checkpoints: str | Path, step: int, evaluator: CheckpointEval
             return
         error = find_damage(checkpoint_path(copy, step))
         if error is not None:
-            _LOGGER.warning("%s is left out, it cannot be read: %s", path, error)
+            _LOGGER.warning("%s is skipped because it cannot be read: %s", path, error)
             return
         evaluator.evaluate(copy, step)
 

@@ -1,4 +1,4 @@
-"""Results of a run's evaluations on the disk: metrics of each checkpoint, and the best checkpoint."""
+"""Results of a run's evaluations on disk: metrics of each checkpoint, and the best checkpoint."""
 
 import shutil
 from collections.abc import Sequence
@@ -14,8 +14,8 @@ from schemas.artifacts import METRICS_JSON
 from schemas.errors import DataError
 from schemas.metrics import metrics_of_report
 
-MIN_EVALUATIONS = 3  # of a training, to tell whether its metric was still rising
-RISING_GAIN = 0.01  # of the metric in the last third of the steps: more than chance moves AP on small splits
+MIN_EVALUATIONS = 3  # min evaluations in a run for `is_rising`
+RISING_GAIN = 0.01  # min gain in the last third of the steps: above the noise of AP on small splits
 
 
 class HistoryEntry(NamedTuple):
@@ -26,7 +26,7 @@ class HistoryEntry(NamedTuple):
 
 
 def read_history(path: str | Path) -> list[HistoryEntry]:
-    """Reads the evaluations so far, by ascending step; none if there is no file.
+    """Reads the evaluations so far, by ascending step; empty if there is no file.
 
     Raises:
         DataError: the file is not a history.
@@ -36,25 +36,25 @@ def read_history(path: str | Path) -> list[HistoryEntry]:
     try:
         return [HistoryEntry(int(entry["step"]), dict(entry["metrics"])) for entry in read_json(path)]
     except (KeyError, TypeError, ValueError) as error:
-        raise DataError(f"{path}: not a list of evaluations ({error!r}). Remove it to begin a new one.") from None
+        raise DataError(f"{path}: not a list of evaluations ({error!r}). Remove it to start a new one.") from None
 
 
 def write_history(path: Path, entries: Sequence[HistoryEntry]) -> None:
-    """Replaces the file, completely or not at all.
+    """Replaces the file atomically.
 
     Raises:
-        DataError: it cannot be written.
+        DataError: the file cannot be written.
     """
     write_json(path, [entry._asdict() for entry in sorted(entries)])
 
 
 def has_stalled(values: Sequence[float], *, patience: int, min_delta: float) -> bool:
-    """Tells whether the last `patience` values brought no improvement.
+    """Returns whether the last `patience` values brought no improvement.
 
     Args:
-        values: values of a metric, in the order of the steps; more is better.
+        values: values of a metric, in the order of the steps; higher is better.
         patience: P >= 1.
-        min_delta: a value improves if it is above the last improvement by more than this.
+        min_delta: a value is an improvement if it exceeds the last improvement by more than this.
 
     Source: Keras' EarlyStopping.
     """
@@ -66,13 +66,13 @@ def has_stalled(values: Sequence[float], *, patience: int, min_delta: float) -> 
 
 
 def is_rising(values: Sequence[tuple[int, float]]) -> bool | None:
-    """Tells whether a metric was still rising at the end of a training.
+    """Returns whether a metric was still rising at the end of a training run.
 
-    It was if the last evaluation is the best, and above the best of the first two thirds of the steps by more than
-    RISING_GAIN.
+    That is, whether the last evaluation is the best, and exceeds the best of the first two thirds of the steps by more
+    than RISING_GAIN.
 
     Args:
-        values: step and metric of each evaluation, by ascending step; more is better.
+        values: step and metric of each evaluation, by ascending step; higher is better.
 
     Returns:
         None: fewer than MIN_EVALUATIONS evaluations, or none in the first two thirds.
@@ -85,12 +85,12 @@ def is_rising(values: Sequence[tuple[int, float]]) -> bool | None:
 
 
 class BestCheckpoint:
-    """A folder with the best checkpoint and its metrics, which the run's removal of old checkpoints does not touch.
+    """A folder with the best checkpoint and its metrics, not affected by the removal of old checkpoints.
 
-    The metrics are written last: a kill at any moment leaves the earlier best or the new one.
+    The metrics are written last: after a kill, the folder has the earlier best checkpoint or the new one.
 
     Args:
-        folder: folder for this alone.
+        folder: folder for this checkpoint only.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -98,22 +98,22 @@ class BestCheckpoint:
 
     @property
     def step(self) -> int | None:
-        """Step of the best checkpoint; None: there is none yet."""
+        """Step of the best checkpoint; None: no best checkpoint yet."""
         report = self._read()
         return None if report is None else int(report["step"])
 
     @property
     def metrics(self) -> dict[str, float]:
-        """COCO metrics of the best checkpoint, by name; empty: there is none yet."""
+        """COCO metrics of the best checkpoint, by name; empty: no best checkpoint yet."""
         report = self._read()
         return {} if report is None else metrics_of_report(report)
 
     @property
     def path(self) -> str:
-        """Path of the best checkpoint, as TensorFlow names it.
+        """Path of the best checkpoint, as a TensorFlow prefix.
 
         Raises:
-            DataError: there is none.
+            DataError: there is no best checkpoint.
         """
         step = self.step
         if step is None or step not in checkpoint_steps(self._folder):
@@ -125,17 +125,17 @@ class BestCheckpoint:
 
     @property
     def chosen_on(self) -> ChosenOn | None:
-        """Images that chose it; None: there is none yet, or an earlier version wrote it."""
+        """Images and metric that chose the checkpoint; None: no checkpoint yet, or written by an earlier version."""
         return ChosenOn.from_json((self._read() or {}).get("chosen_on"))
 
     def offer(self, checkpoints: Path, step: int, *, report: dict[str, Any], chosen_on: ChosenOn) -> bool:
-        """Links a checkpoint here if it is better than the best so far; returns whether it is the best now.
+        """Links a checkpoint here if it is the best so far; returns whether it is.
 
         Args:
             checkpoints: folder of the checkpoint.
-            step: its step.
+            step: step of the checkpoint.
             report: its evaluation, from `detection.coco.summary.metrics_to_json`.
-            chosen_on: evaluated images and the metric that decides; more is better, the earlier of equal ones is kept.
+            chosen_on: evaluated images and the metric to compare; higher is better; ties keep the earlier one.
 
         Raises:
             FileNotFoundError: the checkpoint was removed meanwhile.

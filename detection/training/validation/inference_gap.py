@@ -1,8 +1,8 @@
-"""Finds the cause of inference losses far above those of training: lagging batch-norm statistics or EMA weights.
+"""Finds the cause of inference losses far above training losses: lagging batch-norm statistics or EMA weights.
 
-Training normalises with the statistics of each batch, inference with batch norm's moving
-statistics, and usually with EMA weights.  Both follow the weights with a delay, which
-training losses do not show.
+Training normalizes with the statistics of each batch, inference with batch norm's moving
+statistics, and usually with EMA weights.  Both lag behind the weights, which training losses do
+not show.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from detection.models.detector import Detector
 from detection.models.layers.batch_norm import batch_norms, statistics_updates
 from detection.training.checkpoints.manager import load_weights
 
-# A loss this many times another one is far above it: docs/update_rules.md has the measurements.
+# A loss this many times another is far above it; docs/update_rules.md has measurements.
 FAR_ABOVE = 1.2
 
 
@@ -34,19 +34,19 @@ class ModeLosses(NamedTuple):
 
 
 def mode_losses(detector: Detector, path: str, batches: Sequence[Batch], *, trained: Detector, ema: bool) -> ModeLosses:
-    """Computes the losses of a checkpoint in training and in inference.
+    """Computes the losses of a checkpoint in training and in inference mode.
 
     Runs eagerly: tracing would take longer than the few passes.
 
     Args:
         detector: detector of the run's configuration, outside of the run's strategy; its weights are replaced.
-        path: checkpoint of the run, see `checkpoint_path`.
+        path: checkpoint of the run, as returned by `checkpoint_path`.
         batches: training batches, at least one.
-        trained: detector of the run, which knows the statistics that are fixed in training, too.
+        trained: detector of the run; its layers with fixed statistics are fixed in `detector`, too.
         ema: the checkpoint has EMA weights.
 
     Raises:
-        DataError: see `load_weights`.
+        DataError: the checkpoint cannot be read.
     """
     for layer, trained_layer in zip(batch_norms(detector), batch_norms(trained), strict=True):
         layer.fixed_statistics = trained_layer.fixed_statistics
@@ -69,7 +69,7 @@ def _mean_loss(detector: Detector, batches: Sequence[Batch], *, training: bool) 
 
 
 def explain_gap(losses: ModeLosses) -> str | None:
-    """Names the cause of a loss in inference far above that in training, and a remedy; None: there is no gap.
+    """Explains an inference loss far above the training loss, with a remedy; None: no such gap.
 
     Args:
         losses: result of `mode_losses`.
@@ -78,7 +78,7 @@ def explain_gap(losses: ModeLosses) -> str | None:
         return (
             f"batch norm's moving statistics lag behind the weights: the loss is {losses.training:.3g} with the "
             f"statistics of each batch, as in training, but {losses.raw:.3g} with the moving ones, as in inference. "
-            "The model detects less than it has learned. Lower model.overrides.batch_norm_momentum, such as to 0.9, "
+            "The model performs worse than in training. Lower model.overrides.batch_norm_momentum, for example to 0.9, "
             "or train longer."
         )
     if losses.ema is not None and not losses.ema <= FAR_ABOVE * losses.raw:

@@ -1,4 +1,4 @@
-"""The split that checkpoints are evaluated on."""
+"""The split for evaluating checkpoints."""
 
 import functools
 from collections import Counter
@@ -28,11 +28,11 @@ from schemas.metrics import IouType, metrics_of_report
 
 @dataclass(frozen=True)
 class Share:
-    """The part of an evaluation that this machine does: of every `count` batches, that with number `index`.
+    """This machine's share of an evaluation: batches `index`, `index + count`, `index + 2 count`, ...
 
-    index: 0 for the chief.
+    index: index of the machine; 0 for the chief.
     count: number of machines.
-    gather: exchanges bytes with the other machines; returns those of all, by index.
+    gather: exchanges bytes with the other machines; returns the bytes of all, by index.
     """
 
     index: int = 0
@@ -49,11 +49,11 @@ class ValidationSplit:
     Args:
         reader: reader of records with the keys of `schemas.features`.
         categories: COCO categories of the data set.
-        batch_size: records in memory at once.
+        batch_size: max records in memory.
         max_images: max number of records, always the same sample; None: all.
-        iou_types: requested IoU types; None: what detector and ground truth have, see `choose_iou_types`.
-        given: IoU types by which the detector's detections can be evaluated.
-        share: part of the evaluation that this machine does.
+        iou_types: requested IoU types; None: those of both the detector and the ground truth.
+        given: IoU types that the detector supports.
+        share: share of the evaluation for this machine.
 
     Raises:
         DataError: a record that cannot be evaluated.
@@ -74,7 +74,7 @@ class ValidationSplit:
         self._reader = reader
         self._categories = list(categories)
         self._batch_size = batch_size
-        # The same order whatever `max_images`, so that a larger sample holds the smaller one.
+        # The order does not depend on `max_images`, so a larger sample contains the smaller one.
         order = np.random.Generator(np.random.Philox(0)).permutation(len(self._reader))
         self._chosen: list[int] = order[:max_images].tolist()
         self._indices = sorted(self._chosen)
@@ -84,24 +84,24 @@ class ValidationSplit:
         return len(self._indices)
 
     def require_defined(self, metric: str) -> None:
-        """Checks that a metric can be measured here, and that every record can be read.
+        """Checks that a metric is defined on this split, and that every record can be read.
 
         Raises:
-            DataError: the metric cannot be measured, or a record cannot be evaluated.
+            DataError: the metric is undefined, or a record cannot be evaluated.
         """
         accumulators = self._accumulated((records, []) for records in self._batches())
         report = metrics_to_json(*(accumulator.result(last=True) for accumulator in accumulators))
         if metrics_of_report(report).get(metric, UNDEFINED) == UNDEFINED:
             raise DataError(
-                f"train.validation.metric={metric}: cannot be measured, as none of the {len(self)} images to evaluate "
-                "on has an annotation that counts for it. Choose another metric, or give the split more images."
+                f"train.validation.metric={metric}: undefined, because none of the {len(self)} images to evaluate on "
+                "has an annotation for it. Choose another metric, or add images to the split."
             )
 
     def evaluate(self, *detectors: SignatureDetector) -> list[CocoMetrics]:
-        """Computes a detector's COCO metrics by each IoU type, together with the machines that share the evaluation.
+        """Computes a detector's COCO metrics per IoU type, together with the machines that share the evaluation.
 
         Args:
-            detectors: the detector, and copies on other devices, with which it shares the batches.
+            detectors: the detector, and copies on other devices that share the batches.
 
         Raises:
             DataError: a record that cannot be evaluated, or an image that the detector cannot read.
@@ -115,7 +115,7 @@ class ValidationSplit:
         return [self._joined(*pair).result(last=True) for pair in zip(accumulators, self.iou_types, strict=True)]
 
     def _joined(self, accumulator: MetricsAccumulator, iou_type: IouType) -> MetricsAccumulator:
-        """Adds what the other machines have accumulated."""
+        """Merges the accumulated results of the other machines."""
         if self.share.count > 1:
             for number, state in enumerate(self.share.gather(accumulator.to_bytes())):
                 if number != self.share.index:
@@ -127,14 +127,14 @@ class ValidationSplit:
         return (self._reader.read(index) for indices in self._index_batches(self.share) for index in indices)
 
     def pictures(self, detector: SignatureDetector, options: AnalysisConfig) -> list[Picture]:
-        """Draws ground truth beside detections on some images, the same ones in the same order at every call.
+        """Draws ground truth beside detections on some images, the same ones in the same order in every call.
 
         Args:
             detector: detector to run on these images.
             options: number of images, score threshold and number of boxes.
 
         Raises:
-            DataError: see `evaluate`.
+            DataError: a record cannot be evaluated, or the detector cannot read an image.
         """
         indices = sorted(self._chosen[: options.visualizations])
         records = {record.image.image_id: record for record in map(self._record, indices)}
@@ -169,7 +169,7 @@ class ValidationSplit:
         return joined(detector.detect(images, with_masks="segm" in iou_types)).compared_by(iou_types)
 
     def _accumulated(self, batches: Iterable[tuple[list[EvaluationRecord], Any]]) -> list[MetricsAccumulator]:
-        """Accumulates records with their detections, by each IoU type."""
+        """Accumulates records with their detections, per IoU type."""
         accumulators = [MetricsAccumulator(self._categories, make_params(iou_type)) for iou_type in self.iou_types]
         for records, detections in batches:
             images = [record.entry for record in records]

@@ -1,4 +1,4 @@
-"""Evaluation inside the training process: when it happens, and when it stops the run early."""
+"""Validation inside the training process: its schedule, and early stopping."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -12,21 +12,21 @@ _LOGGER = logging.getLogger("cocoflow.trainer")
 
 
 class Validation:
-    """Evaluates checkpoints of the training loop, and decides about early stopping.
+    """Evaluates checkpoints of the training loop, and decides on early stopping.
 
-    Decisions follow from the history of metrics on the disk: a run that was killed and
-    resumed stops at the same step.
+    Decisions depend on the history of metrics on disk only: a run that was killed and resumed stops
+    at the same step.
 
     Args:
-        evaluator: evaluator of checkpoints; None in workers that follow the chief's decision.
-        help_evaluate: in these workers, does the worker's share of the evaluation of the checkpoint at a path.
+        evaluator: evaluator of checkpoints; None in workers, which follow the chief's decision.
+        help_evaluate: computes a worker's share of the evaluation of the checkpoint at a path.
         checkpoints: folder of the run's checkpoints.
         every: steps between evaluations; None: no evaluation.
-        last_step: last step of the run, which is evaluated, too.
-        metric: metric that decides about stopping; more is better.
-        patience: see `has_stalled`; None: no early stopping.
-        min_delta: see `has_stalled`.
-        agree: tells all workers the chief's decision; all of them call it at the same steps.
+        last_step: last step of the run, always evaluated.
+        metric: metric for early stopping; higher is better.
+        patience: evaluations without improvement before stopping; None: no early stopping.
+        min_delta: min improvement of the metric.
+        agree: broadcasts the chief's decision; all workers call it at the same steps.
     """
 
     def __init__(
@@ -57,25 +57,24 @@ class Validation:
         return self._last_step if self._every is None else min((step // self._every + 1) * self._every, self._last_step)
 
     def is_due(self, step: int) -> bool:
-        """Tells whether the checkpoint after `step` steps is evaluated, so that it has to be saved."""
+        """Returns whether the checkpoint after `step` steps is evaluated, and so must be saved."""
         return self._every is not None and (step % self._every == 0 or step == self._last_step)
 
     def resume(self, step: int) -> bool:
-        """Prepares for a process' first step; returns whether training has to stop.
+        """Prepares for the first step of a process; returns whether training has to stop.
 
         Args:
-            step: step of the restored checkpoint, 0 for none.  Metrics of later ones are
-                dropped.
+            step: step of the restored checkpoint, 0 without one.  Drops the metrics of later steps.
         """
         if self._evaluator is not None:
             self._evaluator.forget_after(step)
         return step > 0 and self.after(step)
 
     def after(self, step: int) -> bool:
-        """Evaluates the checkpoint after `step` steps if that is due; returns whether training has to stop.
+        """Evaluates the checkpoint after `step` steps if due; returns whether training has to stop.
 
         Raises:
-            DataError: see `CheckpointEvaluator.evaluate`.
+            DataError: the checkpoint cannot be evaluated, or the results cannot be written.
         """
         if not self.is_due(step):
             return False
@@ -95,7 +94,7 @@ class Validation:
         stalled = has_stalled(values, patience=self._patience, min_delta=self._min_delta)
         if stalled:
             _LOGGER.info(
-                "step %d: training stops early, as %s has not improved for %d evaluations",
+                "step %d: stopping early: %s has not improved for %d evaluations",
                 step,
                 self._metric,
                 self._patience,

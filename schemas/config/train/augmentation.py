@@ -1,6 +1,6 @@
 """The section `train.augment`: augmentation of training images.
 
-Everything but flip and scale jitter is off by default.  The order is
+Only flip and scale jitter are on by default.  The order is
 fixed: mosaic, mixup, grid mask, AutoAugment or RandAugment, colour jitter, SSD crop,
 flip, scale jitter.
 """
@@ -24,7 +24,7 @@ Part = Annotated[float, Field(ge=0.0, le=1.0)]
 
 def _ascending(values: tuple[float, float]) -> tuple[float, float]:
     if values[0] > values[1]:
-        raise ValueError(f"a range goes from low to high, not from {values[0]:g} to {values[1]:g}")
+        raise ValueError(f"range [{values[0]:g}, {values[1]:g}] is not ascending; swap the values")
     return values
 
 
@@ -33,7 +33,7 @@ PartRange = Annotated[tuple[Part, Part], AfterValidator(_ascending)]
 
 
 class SwitchedSection(Section):
-    """An augmentation that its first key switches on; otherwise the others may not be set."""
+    """An augmentation whose first key switches it on; if off, the other keys may not be set."""
 
     @model_validator(mode="after")
     def _every_key_acts(self) -> Self:
@@ -54,7 +54,7 @@ class MosaicConfig(SwitchedSection):
 
 
 class MixupConfig(SwitchedSection):
-    """Two images blended; the instances of both count (Zhang et al., 2019)."""
+    """Two blended images with the instances of both (Zhang et al., 2019)."""
 
     probability: Part = Field(0.0, description="probability per image; 0: off")
     alpha: PositiveFloat = Field(
@@ -71,7 +71,7 @@ class GridMaskConfig(SwitchedSection):
 
 
 class RandAugmentConfig(SwitchedSection):
-    """Random operations of AutoAugment's (google/automl's `randaug`)."""
+    """Random operations of AutoAugment (google/automl's `randaug`)."""
 
     layers: NonNegativeInt = Field(0, description="number of operations per image; 0: off; google/automl: 1")
     magnitude: NonNegativeFloat = Field(15.0, description="strength of the operations; the max of AutoAugment is 10")
@@ -108,7 +108,7 @@ class SsdCropConfig(SwitchedSection):
     def _windows_exist(self) -> Self:
         for key in ("aspect_ratio_range", "area_range"):
             if getattr(self, key)[0] <= 0:
-                raise ValueError(f"{key} begins at 0; a window has a size, so begin above")
+                raise ValueError(f"{key} starts at 0, but a window cannot be empty; set a positive minimum")
         return self
 
 
@@ -137,7 +137,7 @@ class AugmentConfig(Section):
     @model_validator(mode="after")
     def _no_two_of_a_kind(self) -> Self:
         if self.autoaugment is not None and self.randaugment.layers:
-            raise ValueError("autoaugment and randaugment are two ways to choose the same operations; set one")
+            raise ValueError("autoaugment and randaugment select the same operations; set one")
         if self.ssd_crop.probability and self.scale_max > 1.0:
             raise ValueError(
                 f"ssd_crop and scale_max = {self.scale_max:g} would both crop the image; "

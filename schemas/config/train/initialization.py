@@ -11,9 +11,9 @@ SourceWeights = Literal["auto", "raw", "averaged"]
 
 
 class InitConfig(Section):
-    """Warm start: weights of an earlier training, never its optimizer or step.
+    """Warm start: weights of an earlier training, without its optimizer and step.
 
-    It happens once: a run with checkpoints of its own resumes from these.
+    It happens once: a run that has checkpoints resumes from them.
     """
 
     checkpoint: str | None = Field(
@@ -64,7 +64,7 @@ class InitConfig(Section):
 
     @property
     def has_source(self) -> bool:
-        """True if there is a warm start."""
+        """True if the section has a warm start."""
         return self.checkpoint is not None or self.from_previous_model
 
     @property

@@ -12,21 +12,21 @@ AUTO_SPLIT = "auto"
 
 
 class ValidationConfig(Section):
-    """Evaluation during training, of the weights that `train.ema` exports, which chooses the best checkpoint."""
+    """Evaluation during training of the weights that `train.ema` exports; selects the best checkpoint."""
 
     every: PositiveInt | Literal["auto"] | None = Field(
         None,
         description="steps between evaluations; each evaluation writes a checkpoint; the last step is always "
-        "evaluated; auto: a quarter of the run, or none if fewer than 10 training images would be kept for it",
+        "evaluated; auto: a quarter of the run, or none if it would use fewer than 10 training images",
     )
     every_epochs: PositiveFloat | None = Field(None, description="epochs between evaluations, instead of every")
     split: str = Field(
         AUTO_SPLIT,
         description="split to evaluate on; auto: eval if `evaluate.split` is another split, else a part of the "
-        "training images, by hash of the image id, which are not trained on: images that choose the checkpoint do not "
+        "training images, by hash of the image id, excluded from training: images that select the checkpoint do not "
         "judge it",
     )
-    fraction: float = Field(0.1, gt=0.0, lt=1.0, description="fraction of the training images to keep for split: auto")
+    fraction: float = Field(0.1, gt=0.0, lt=1.0, description="fraction of the training images to use for split: auto")
     metric: MetricName = Field(
         "AP",
         description="metric for the best checkpoint; higher is better; AP is that of the first of "
@@ -52,7 +52,7 @@ class ValidationConfig(Section):
 
     @property
     def fixed_every(self) -> int | None:
-        """Steps between evaluations of a configuration in which they are a number, or none."""
+        """Steps between evaluations, for a configuration without `auto`."""
         assert self.every != "auto"
         return self.every
 
@@ -64,30 +64,32 @@ class ValidationConfig(Section):
     @model_validator(mode="before")
     @classmethod
     def _older_files_are_read(cls, tree: Any) -> Any:
-        """Reads `iou_type: segm, metric: AP50`, of files from before `evaluate.iou_types`, as `metric: segm/AP50`."""
+        """Reads `iou_type: segm, metric: AP50` of older files as `metric: segm/AP50`."""
         if not isinstance(tree, dict) or "iou_type" not in tree:
             return tree
         current = {key: value for key, value in tree.items() if key != "iou_type"}
         if tree["iou_type"] == "bbox" and (tree.get("every"), tree.get("every_epochs")) == (None, None):
-            return current  # the default, in files of runs without validation
+            return current  # default in files of runs without validation
         return current | {"metric": f"{tree['iou_type']}/{tree.get('metric', 'AP')}"}
 
     @model_validator(mode="after")
     def _every_key_acts(self) -> Self:
         if self.every is not None and self.every_epochs is not None:
-            raise ValueError("every and every_epochs both say how often; remove one of them")
+            raise ValueError("every and every_epochs are exclusive; remove one of them")
         if self.split == TRAIN_SPLIT:
-            raise ValueError("split = train: images that are trained on cannot choose; auto keeps a part of them")
+            raise ValueError(
+                "split = train: training images cannot select a checkpoint; auto excludes a part of them from training"
+            )
         if self.split != AUTO_SPLIT and self.fraction != type(self).model_fields["fraction"].default:
-            raise ValueError(f"fraction is for split: auto, and split = {self.split}; remove one")
+            raise ValueError(f"fraction requires split: auto, but split = {self.split}; remove one")
         if not self.enabled:
             for key in ("split", "fraction", "metric", "max_images", "patience", "min_delta"):
                 if getattr(self, key) != type(self).model_fields[key].default:
-                    raise ValueError(f"{key} needs evaluations while training; set every, or every_epochs")
+                    raise ValueError(f"{key} requires evaluations during training; set every, or every_epochs")
             if self.export == "best":
                 raise ValueError("export = best, but nothing selects the best; set every, or every_epochs")
         if self.min_delta and self.patience is None:
-            raise ValueError("min_delta is for early stopping, which is off; set patience")
+            raise ValueError("min_delta requires early stopping; set patience")
         return self
 
 
@@ -133,7 +135,7 @@ class ProfileConfig(Section):
 
     @property
     def edges(self) -> tuple[int, ...]:
-        """Steps done when the profiler starts and stops; () without a profile."""
+        """Numbers of completed steps at the start and stop of the profiler; () without a profile."""
         return () if self.start_step is None else (self.start_step, self.start_step + self.steps)
 
 

@@ -11,7 +11,7 @@ WeightsChoice = Literal["auto", "ema", "raw"]
 
 # Variables whose gradients `clip.bias_multiplier` multiplies.
 BiasVariables = Literal["bias_and_beta", "bias"]
-# Keys that each optimizer has, under their names in Keras, except legacy_momentum and lars_*.
+# Keys of each optimizer, by their names in Keras, except legacy_momentum and lars_*.
 _KEYS_OF = {
     "sgd": ("momentum", "nesterov", "legacy_momentum"),
     "rmsprop": ("momentum", "rho", "epsilon", "centered", "initial_accumulator_value"),
@@ -115,7 +115,7 @@ class OptimizerConfig(Section):
     @model_validator(mode="before")
     @classmethod
     def _older_files_are_read(cls, tree: Any) -> Any:
-        """Drops `rho: 0.9` for optimizers without it: its default in files from before Adadelta was added."""
+        """Drops `rho: 0.9`, the default in older files, for optimizers without it."""
         if (
             isinstance(tree, dict)
             and tree.get("rho") == 0.9
@@ -142,12 +142,12 @@ class OptimizerConfig(Section):
         sums_from_more = self.name == "adagrad" and values["initial_accumulator_value"]
         if values.get("epsilon") == 0 and not (sums_from_more or self.name == "lars"):
             fix = "set epsilon, or initial_accumulator_value" if self.name == "adagrad" else "set epsilon"
-            raise ValueError(f"name = {self.name} divides by zero if a gradient is 0 and epsilon = 0; {fix}")
+            raise ValueError(f"name = {self.name} divides by zero if epsilon and a gradient are 0; {fix}")
         return self
 
     @property
     def hyperparameters(self) -> dict[str, float | bool]:
-        """Arguments of the optimizer besides weight decay; see `make_optimizer`."""
+        """Arguments of the optimizer except weight decay, as for `make_optimizer`."""
         chosen = {key: getattr(self, key) for key in _KEYS_OF[self.name] if key not in _NOT_HYPERPARAMETERS}
         return {key: _DEFAULTS[key][self.name] if value is None else value for key, value in chosen.items()}
 
@@ -211,7 +211,7 @@ class ClipConfig(Section):
     @model_validator(mode="after")
     def _one_global_norm(self) -> Self:
         if self.global_norm is not None and self.norm_ratio is not None:
-            raise ValueError("global_norm and norm_ratio both bound the same norm; set one of them to null")
+            raise ValueError("global_norm and norm_ratio bound the same norm; set one of them to null")
         return self
 
     @model_validator(mode="after")

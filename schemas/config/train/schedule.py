@@ -9,7 +9,7 @@ from schemas.config.section import Section
 # Default peak for Adam and AdamW; measured, see docs/recipes.md.
 ADAM_LEARNING_RATE = 0.002
 
-# Keys that only some schedules have.
+# Keys of some schedules.
 _TOTAL, _HOLD = {"total_steps", "total_epochs"}, {"hold_steps", "hold_epochs"}
 _KEYS_OF = {
     "constant": set(),
@@ -29,7 +29,7 @@ _UNITS = (
 
 
 class ScheduleConfig(Section):
-    """Learning rate: a warm-up, then the schedule `name` from its end."""
+    """Learning rate: a warm-up, followed by the schedule `name`."""
 
     name: Literal["cosine", "constant", "step", "polynomial", "exponential"] = Field(
         "cosine", description="schedule after warm-up"
@@ -41,7 +41,7 @@ class ScheduleConfig(Section):
     )
     reference_batch_size: PositiveInt | None = Field(
         None,
-        description="all learning rates are multiplied by batch_size / reference_batch_size, as usual for sgd (64 in "
+        description="multiply all learning rates by batch_size / reference_batch_size, as usual for sgd (64 in "
         "google/automl); none: no scaling",
     )
     total_steps: PositiveInt | None = Field(
@@ -130,7 +130,7 @@ class ScheduleConfig(Section):
 
     @property
     def peak(self) -> float:
-        """The peak learning rate of a configuration in which it is a number; see `detection.training.resolve`."""
+        """The peak learning rate of a resolved configuration; see `detection.training.resolve`."""
         assert self.learning_rate is not None
         return self.learning_rate
 
@@ -140,7 +140,7 @@ class ScheduleConfig(Section):
         return any(getattr(self, epochs) not in (None, ()) for _, epochs in _UNITS)
 
     def require_fit_in_epochs(self, epochs: float | None) -> None:
-        """Refuses lengths in epochs that the schedule is too short for, as far as its own length is in epochs, too.
+        """Refuses lengths in epochs beyond the end of the schedule, if its length is also in epochs.
 
         Args:
             epochs: epochs of the run; None: the run has a number of steps.
@@ -159,7 +159,7 @@ class ScheduleConfig(Section):
                 raise ValueError(f"schedule.{key} does not end before {length}")
 
     def require_fit(self, *, steps: int, warmup_steps: int) -> None:
-        """Refuses parts without effect in a schedule of `total_steps`, or else of `steps`, steps.
+        """Refuses parts without effect in a schedule of `total_steps` steps, or `steps` if unset.
 
         Args:
             steps: steps of the run.
@@ -171,10 +171,10 @@ class ScheduleConfig(Section):
         total = self.total_steps or steps
         length = f"steps = {steps}" if self.total_steps is None else f"schedule.total_steps = {total}"
         if warmup_steps >= total:
-            raise ValueError(f"schedule.warmup_steps = {warmup_steps} leaves nothing of {length}")
+            raise ValueError(f"schedule.warmup_steps = {warmup_steps} is not below {length}")
         if warmup_steps + self.hold_steps >= total:
             raise ValueError(
-                f"schedule.hold_steps = {self.hold_steps} and a warm-up of {warmup_steps} leave nothing of {length}"
+                f"schedule.hold_steps = {self.hold_steps} and warm-up = {warmup_steps} are together not below {length}"
             )
         for boundary in self.boundaries:
             if not warmup_steps < boundary < total:
@@ -183,6 +183,6 @@ class ScheduleConfig(Section):
                 )
         if total < steps and self.phase == "from_start":
             raise ValueError(
-                f"schedule.total_steps = {total} ends before steps = {steps}, which phase = from_start cannot: its "
-                "cosine would rise to the peak again; use phase = after_warmup, or as many steps"
+                f"schedule.total_steps = {total} ends before steps = {steps}, which phase = from_start does not "
+                "support: its cosine would rise again; use phase = after_warmup, or as many steps"
             )

@@ -11,7 +11,7 @@ from schemas.config.train.monitoring import NonFiniteConfig, ProfileConfig, Summ
 from schemas.config.train.optimization import ClipConfig, EmaConfig, OptimizerConfig
 from schemas.config.train.schedule import ScheduleConfig
 
-# The length of a run of `steps: auto`.
+# Length of a run with `steps: auto`.
 AUTO_EPOCHS = 15
 AUTO_MIN_STEPS = 300
 
@@ -19,12 +19,12 @@ ClassWeights = Literal["inverse_frequency", "inverse_sqrt_frequency"] | dict[str
 
 
 class SamplingConfig(Section):
-    """How often an epoch reads each image."""
+    """Sampling of the images of an epoch."""
 
     name: Literal["uniform", "repeat_factor"] = Field(
         "uniform",
         description="uniform: once; repeat_factor: images of a rare class several times, as LVIS does: "
-        "max(1, sqrt(threshold / f)) times on average, f being the fraction of images with its rarest class",
+        "max(1, sqrt(threshold / f)) times on average, where f is the fraction of images with its rarest class",
     )
     threshold: float = Field(
         0.001, gt=0.0, le=1.0, description="for repeat_factor: classes in a smaller fraction of the images are rare"
@@ -52,16 +52,16 @@ class TrainConfig(Section):
     batch_size: PositiveInt | Literal["auto"] = Field(
         8,
         description="global batch size, over all replicas; auto: the largest that memory_limit, or the GPUs' memory, "
-        "can hold, found by trial steps before training",
+        "allows, determined by trial steps before training",
     )
     memory_limit: PositiveFloat | None = Field(
         None,
         description="for batch_size = auto: memory for training in GB (10^9 bytes), of each GPU or, on CPUs, of the "
-        "process; none: what TensorFlow may use of the GPU; needed on CPUs",
+        "process; none: TensorFlow's limit on the GPU; required on CPUs",
     )
     accumulate_steps: PositiveInt = Field(
         1,
-        description="batches per step, whose gradients are summed for one update, as of one batch of batch_size * "
+        description="batches per step, whose gradients are summed for one update, as for one batch of batch_size * "
         "accumulate_steps images except batch norm, and class, box and mask losses of Faster and Mask R-CNN (see "
         "update_rules.md); learning rates scale with that number",
     )
@@ -147,7 +147,7 @@ class TrainConfig(Section):
     class_weights: ClassWeights | None = Field(
         None,
         description="factor of the loss of each object, by the name of its category, 1 for others; or derived from the "
-        "training records: inverse_frequency: each class weighs as much as any other in total; "
+        "training records: inverse_frequency: each class has the same total weight; "
         "inverse_sqrt_frequency: the square roots of these factors; both scaled to a mean of 1 over all objects",
     )
     augment: AugmentConfig = AugmentConfig()
@@ -158,13 +158,13 @@ class TrainConfig(Section):
 
     @property
     def fixed_batch_size(self) -> int:
-        """The global batch size of a configuration in which it is a number; see `detection.training.resolve`."""
+        """The global batch size of a resolved configuration; see `detection.training.resolve`."""
         assert self.batch_size != "auto"
         return self.batch_size
 
     @property
     def fixed_steps(self) -> int:
-        """The number of steps of a configuration in which it is a number; see `detection.training.resolve`."""
+        """The number of steps of a resolved configuration; see `detection.training.resolve`."""
         assert self.steps != "auto"
         return self.steps
 
@@ -180,7 +180,7 @@ class TrainConfig(Section):
 
     @property
     def schedule_steps(self) -> int:
-        """Steps of the whole schedule, of which the run may do a part, or more."""
+        """Steps of the schedule, which may differ from those of the run."""
         return self.schedule.total_steps or self.fixed_steps
 
     @property
@@ -192,21 +192,25 @@ class TrainConfig(Section):
     @model_validator(mode="after")
     def _strategy_is_one(self) -> Self:
         if self.tpu is not None and self.strategy not in ("auto", "tpu"):
-            raise ValueError(f"tpu = {self.tpu!r} and strategy = {self.strategy} exclude each other")
+            raise ValueError(f"tpu = {self.tpu!r} and strategy = {self.strategy} are exclusive; remove one")
         if self.strategy == "one_device" and not self.sync_batch_norm:
-            raise ValueError("sync_batch_norm = false needs several replicas, but strategy = one_device has one")
+            raise ValueError("sync_batch_norm = false requires several replicas, but strategy = one_device has one")
         return self
 
     @model_validator(mode="after")
     def _xla_is_not_deterministic(self) -> Self:
         if self.jit_compile is True and self.deterministic is True:
-            raise ValueError("jit_compile and deterministic exclude each other: XLA lacks a deterministic max-pooling")
+            raise ValueError(
+                "jit_compile and deterministic are exclusive: XLA has no deterministic max-pooling; remove one"
+            )
         return self
 
     @model_validator(mode="after")
     def _nothing_compiles_eagerly(self) -> Self:
         if self.run_eagerly and self.jit_compile is True:
-            raise ValueError("run_eagerly and jit_compile exclude each other: XLA compiles what would run eagerly")
+            raise ValueError(
+                "run_eagerly and jit_compile are exclusive: XLA cannot compile eager execution; remove one"
+            )
         if self.run_eagerly:
             self.refuse(("steps_per_loop",), "with run_eagerly, where no loop is compiled")
         return self
@@ -275,7 +279,7 @@ class TrainConfig(Section):
 
 
 # Keys of `train` without effect on the trained weights: after a change of these, a killed training
-# resumes, and the result of a finished one is reused.
+# resumes, and a finished one is reused.
 WITHOUT_EFFECT = frozenset(
     {
         "checkpoint_every",
@@ -288,7 +292,7 @@ WITHOUT_EFFECT = frozenset(
     }
 )
 
-# Keys in epochs, and the keys in steps that they stand for.
+# Keys in epochs -> the equivalent keys in steps.
 STEPS_OF_EPOCHS = {
     "epochs": "steps",
     "checkpoint_every_epochs": "checkpoint_every",

@@ -510,16 +510,16 @@ def test_errors(
     assert "ground truth of the examples: duplicate id: image 500" in message_of("twice", twice)
     with monkeypatch.context() as patched:
         patched.setattr(beam_evaluate, "_CHUNK", 1)
-        assert "image 500 comes more than once" in message_of("apart", twice, batch_size=1)
+        assert "image 500 was added more than once" in message_of("apart", twice, batch_size=1)
     none = write_examples(tmp_path / "none", {**ground_truth, "images": []})
     assert "no record. Evaluate on a split that has images." in message_of("none", none)
-    assert "no SavedModel here" in message_of("model", examples, tmp_path / "no model")
+    assert "not a SavedModel" in message_of("model", examples, tmp_path / "no model")
     imported = write_examples(tmp_path / "foreign", {**ground_truth, "images": []}, shards=1)
     for path in (imported / "Split-eval").iterdir():
         path.unlink()
     (imported / "Split-eval").rmdir()
     write_shards(imported, [tf.train.Example().SerializeToString()], 1)
-    assert "record without a name: the record lacks image/encoded, coco/annotations" in message_of("foreign", imported)
+    assert "record without a name: the record has no image/encoded, coco/annotations" in message_of("foreign", imported)
     (none / DATASET_JSON).write_text("{}")
     assert "no list `categories`" in message_of("dataset", none)
 

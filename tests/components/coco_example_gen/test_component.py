@@ -161,8 +161,8 @@ def test_issues_are_listed_and_nothing_is_left(tmp_path: Path, runner: str) -> N
     assert lines[0] == "2 issues in the data set:"
     assert sorted(lines[1:3]) == [
         "  train: train/0/2.png (image 2): cannot read the image file: No such file or directory. "
-        "Put it there or correct file_name.",
-        "  train: train/1/1.png (image 1, annotation 2): bbox [70, 0, 50, 5] (x, y, width, height) lies outside "
+        "Copy it there or correct file_name.",
+        "  train: train/1/1.png (image 1, annotation 2): bbox [70, 0, 50, 5] (x, y, width, height) is outside "
         "the 80x40 image. Correct the box, or remove the annotation.",
     ]
     assert "--set data.on_fault=drop" in lines[3]

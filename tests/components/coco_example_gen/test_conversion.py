@@ -144,7 +144,7 @@ def test_the_report_shows_what_has_issues(tmp_path: Path) -> None:
     _convert(root, tmp_path / "out", box_outside="drop")
     page = (tmp_path / "out/data_report.html").read_text()
     assert "train: train2.png" in page
-    assert "lies outside the 20x10 image" in page
+    assert "is outside the 20x10 image" in page
     assert page.count("data:image/png") == 1
 
 

@@ -267,7 +267,7 @@ def test_bombs_are_refused_before_they_are_decoded(root: Path, monkeypatch: pyte
     assert _issues(out) == [("image_huge", number, None) for number in (2, 3, 4)]
     assert _ids(out)[0] == [1]
     with pytest.raises(
-        DataError, match=r"train: 2\.png \(image 2\): declared as 4000x3000 pixels; data\.max_pixels is"
+        DataError, match=r"train: 2\.png \(image 2\): declared as 4000x3000 pixels, more than data\.max_pixels"
     ):
         _convert(root, IssuePolicies(), max_pixels=1_000_000)
     assert decoded
@@ -409,8 +409,8 @@ def test_a_hostile_image_entry_is_dropped_by_name(pictures: Path, change: dict[s
     [
         ({"name": 5}, r"categories\[1\] \(id 2\): name is 5"),
         ({"name": None}, r"categories\[1\] \(id 2\): name is null"),
-        ({"name": "half \ud83d"}, r"categories\[1\] \(id 2\): holds half a character"),
-        ({"supercategory": NAN}, r"categories\[1\] \(id 2\): holds NaN or Infinity"),
+        ({"name": "half \ud83d"}, r"categories\[1\] \(id 2\): contains half a character"),
+        ({"supercategory": NAN}, r"categories\[1\] \(id 2\): contains NaN or Infinity"),
         ({"keypoints": 5}, r"categories\[1\] \(id 2\): keypoints is 5\. Write a list of names"),
         ({"keypoints": [1, 2]}, r"categories\[1\] \(id 2\): keypoints is \[1, 2\]"),
         ({"skeleton": {"a": 1}}, r"categories\[1\] \(id 2\): skeleton is"),
@@ -476,7 +476,7 @@ def test_odd_info_and_licences_are_told(pictures: Path, head: dict[str, Any], le
 
 def test_odd_info_stops_or_is_left_out(root: Path) -> None:
     _write(root, _tree() | {"info": [1]})
-    with pytest.raises(DataError, match=r"instances_train\.json: info: \[1\]: no object\. Write one, or remove it"):
+    with pytest.raises(DataError, match=r"instances_train\.json: info: \[1\]: not an object\. Write one, or remove it"):
         _convert(root, IssuePolicies())
     out = _convert(root)
     assert json.loads((out / "dataset.json").read_text())["info"] == {}
@@ -501,7 +501,7 @@ def _replaced(old: str, new: str) -> str:
         (b"\xef\xbb\xbf", "not a COCO file: expected an object"),
         (b"[]", "not a COCO file: expected an object"),
         (b"null", "not a COCO file: expected an object"),
-        (b"{}", "needs a list `images`; this one has no keys"),
+        (b"{}", "expected a list `images`; no keys"),
         (b"\x89PNG\r\n\x1a\n", "not a COCO file: expected an object"),
         (_text().encode("utf-16"), "it is not UTF-8. Convert it to UTF-8"),
         (_text().encode("utf-16-le"), "it is not UTF-8. Convert it to UTF-8"),
@@ -510,9 +510,9 @@ def _replaced(old: str, new: str) -> str:
         (json.dumps(_tree()).replace("1.png", "caf\xe9").encode("latin-1"), r"images\[0\].*it is not UTF-8"),
         (_text()[:-1].encode(), f"the file, line 1, column {len(_text())}: expected"),
         (_text()[:400].encode(), r"annotations\[0\], line 1, column \d+: Unterminated string"),
-        ((_text() + "{}").encode(), "there is more after the end"),
-        (_text(images={"1": {}}).encode(), "it needs a list `images`; this one images is no list"),
-        (_text(annotations=None).encode(), "annotations is no list"),
+        ((_text() + "{}").encode(), "more data after the end"),
+        (_text(images={"1": {}}).encode(), "expected a list `images`; images is not a list"),
+        (_text(annotations=None).encode(), "annotations is not a list"),
         (_replaced('"info"', '"images": [], "info"').encode(), 'duplicate key "images"'),
         (_replaced('"info"', '"annotations": [], "info"').encode(), 'duplicate key "annotations"'),
         (_replaced('"info"', '"info": {}, "info"').encode(), 'duplicate key "info"'),

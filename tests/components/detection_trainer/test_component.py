@@ -201,7 +201,7 @@ def test_records_that_are_not_whole_are_refused(tmp_path: Path) -> None:
     call = _Call(tmp_path, tiny_config())
     shard = min((tmp_path / "examples" / split_dir(TRAIN_SPLIT)).iterdir())
     shard.write_bytes(shard.read_bytes()[:-3])
-    with pytest.raises(DataError, match="not a whole uncompressed TFRecord"):
+    with pytest.raises(DataError, match="not a complete uncompressed TFRecord"):
         call.do()
 
 

@@ -169,7 +169,7 @@ def test_large_ids() -> None:
 
 def test_what_cannot_be_analysed() -> None:
     ground_truth, detections = generate(0)
-    with pytest.raises(ConfigError, match="use_cats: an analysis tells categories apart"):
+    with pytest.raises(ConfigError, match="use_cats: an analysis needs categories"):
         analyse(ground_truth, detections, params=make_params(use_cats=False))
     with pytest.raises(ConfigError, match=r"iou 0\.5: the evaluation's IoU thresholds are 0\.6, 0\.75; choose one"):
         analyse(ground_truth, detections, params=make_params(iou_thresholds=(0.6, 0.75)))

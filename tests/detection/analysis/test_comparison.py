@@ -138,8 +138,8 @@ def test_evaluations_without_the_ground_truth(tmp_path: Path) -> None:
     assert comparison.sample is None
     assert comparison.better == comparison.worse == []
     assert comparison.remarks == [
-        "There are no intervals and no images: they need the ground truth, to evaluate both on the same "
-        "resampled images. Give it, too."
+        "Intervals and images are missing: they require the ground truth, to evaluate both models on the same "
+        "resampled images. Pass it, too."
     ]
     assert comparison.errors == paired.errors
     without = {name: replace(change, interval=None) for name, change in paired.metrics.items()}
@@ -179,7 +179,7 @@ def test_differing_ground_truth_is_told(tmp_path: Path) -> None:
     fewer = {**ground_truth, "categories": [one for one in ground_truth["categories"] if one["id"] != 31]}
     c = write_evaluation(tmp_path / "c", fewer, detections)
     [comparison] = compare_evaluations(a, c)
-    assert comparison.remarks[1:] == ["The ground truths differ: category 31 is in one of them only."]
+    assert comparison.remarks[1:] == ["The ground truths differ: category 31 is in only one of them."]
     assert [row.id for row in comparison.categories] == [2, 7, 31, 90]
     assert comparison.categories[2].metrics["AP"] == Change(-1.0, -1.0, None, None)
 
@@ -189,7 +189,7 @@ def test_what_cannot_be_compared(tmp_path: Path) -> None:
     a = write_evaluation(tmp_path / "a", ground_truth, detections)
     b = write_evaluation(tmp_path / "b", ground_truth, detections)
     write_metrics(b / METRICS_JSON, evaluate(ground_truth, detections, "segm"))
-    with pytest.raises(DataError, match=f"{a} evaluated bbox, {b} segm. Compare evaluations of one kind."):
+    with pytest.raises(DataError, match=f"{a} evaluated bbox, {b} segm. Compare the same IoU type."):
         compare_evaluations(a, b)
     (b / METRICS_JSON).write_text('{"AP": 1}')
     with pytest.raises(DataError, match=r"metrics\.json: not a metrics file .*: iou_type: Field required\. "):
@@ -229,7 +229,7 @@ _DAMAGED: list[tuple[str, tuple[Any, ...], Any, str]] = [
     (ANALYSIS_JSON, ("errors",), [], r"errors: \[\], expected Cls, Loc"),
     (ANALYSIS_JSON, ("errors", 0, "ap_gain"), float("inf"), r"errors\.0\.ap_gain: not a finite number"),
     (ANALYSIS_JSON, ("categories", 0, "metrics"), 1, r"categories\.0\.metrics: "),
-    (ANALYSIS_JSON, ("categories", 1, "id"), 2, "categories: an id is there more than once"),
+    (ANALYSIS_JSON, ("categories", 1, "id"), 2, "categories: duplicate id"),
 ]
 
 

@@ -55,10 +55,10 @@ def test_an_image_counts_once() -> None:
     accumulator = MetricsAccumulator(ground_truth["categories"])
     _add(accumulator, ground_truth["images"][:1], ground_truth, detections)
     first = ground_truth["images"][0]["id"]
-    with pytest.raises(DataError, match=rf"ground truth: image {first} comes more than once \(1 such ids"):
+    with pytest.raises(DataError, match=rf"ground truth: image {first} was added more than once \(1 such ids"):
         _add(accumulator, ground_truth["images"][:1], ground_truth, detections)
-    with pytest.raises(DataError, match=r"merged evaluation: image .* comes more than once"):
+    with pytest.raises(DataError, match=r"merged evaluation: image .* was added more than once"):
         accumulator.merge(MetricsAccumulator.from_bytes(accumulator.to_bytes(), ground_truth["categories"]))
     states = [accumulator.to_bytes()] * 2
-    with pytest.raises(DataError, match=r"merged evaluation: image .* comes more than once \(1 such ids"):
+    with pytest.raises(DataError, match=r"merged evaluation: image .* was added more than once \(1 such ids"):
         MetricsAccumulator.arrays_of_states(states, ground_truth["categories"])

@@ -78,7 +78,7 @@ def test_shards_and_parts_make_the_whole() -> None:
             "images",
             "neg_category_ids",
             ...,
-            "missing neg_category_ids: image .*Give LVIS' file, or evaluate as COCO does",
+            "missing neg_category_ids: image .*Pass LVIS' file, or evaluate as COCO does",
         ),
         ("images", "not_exhaustive_category_ids", [1, "two"], "invalid not_exhaustive_category_ids: image"),
         ("categories", "frequency", ..., "missing frequency: category 7. LVIS' categories have one, r, c or f"),

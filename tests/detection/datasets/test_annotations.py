@@ -70,12 +70,12 @@ def test_a_byte_order_mark_is_read_over(tmp_path: Path) -> None:
         ('{\n "images": [}', r"not JSON: images\[0\], line 2, column 13: Expecting value"),
         ("", "not a COCO file: expected an object with `images`"),
         ("[1]", "not a COCO file: expected an object with `images`"),
-        ("{}", "it needs a list `images`; this one has no keys"),
-        ('{"images": {}}', "it needs a list `images`; this one images is no list"),
-        ('{"images": [], "type": 1}', "it needs a list `annotations`; this one has keys images, type"),
-        ('{"images": [], "categories": []}', "it needs a list `annotations`"),
+        ("{}", "expected a list `images`; no keys"),
+        ('{"images": {}}', "expected a list `images`; images is not a list"),
+        ('{"images": [], "type": 1}', "expected a list `annotations`; keys are images, type"),
+        ('{"images": [], "categories": []}', "expected a list `annotations`"),
         ('{"images": ' + "[" * 100_000, r"not JSON: images\[0\], line 1, column 13: .*recursion"),
-        ('{"images": [], "annotations": [], "categories": []} x', "there is more after the end of the object"),
+        ('{"images": [], "annotations": [], "categories": []} x', "more data after the end of the object"),
         ('{"images": [1 2]}', r"images\[0\], line 1, column 15: expected ',' or '\]'"),
         ('{"images": [{"id": 3, "a": }]}', r"images\[0\] \(id 3\), line 1, column 28: Expecting value"),
         ("{images: []}", "the file, line 1, column 2: expected a key in double quotes"),
@@ -114,11 +114,11 @@ def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
         ("images[1]", {"id": "x"}, "entry", 'images[1]: id is "x". Write an integer from 0 to 2^53.'),
         ("images[1]", {"id": True}, "entry", "images[1]: id is true. Write an integer from 0 to 2^53."),
         ("images[1]", {"id": 2**63}, "entry", f"images[1]: id is {2**63}. Write an integer from 0 to 2^53."),
-        ("images[1]", {"id": 7}, "duplicate_id", "images[1]: duplicate id. Give each image an id of its own."),
+        ("images[1]", {"id": 7}, "duplicate_id", "images[1]: duplicate id. Give each image a unique id."),
         ("images[1]", {"file_name": None}, "entry", "images[1]: file_name is null. Write a text."),
         ("images[1]", {"width": -4}, "entry", "images[1]: width is -4. Write the size in whole pixels."),
         ("images[1]", {"height": 2.5}, "entry", "images[1]: height is 2.5. Write the size in whole pixels."),
-        ("annotations[1]", {"id": 3}, "duplicate_id", "duplicate id. Give each annotation an id of its own."),
+        ("annotations[1]", {"id": 3}, "duplicate_id", "duplicate id. Give each annotation a unique id."),
         ("annotations[1]", {"image_id": 70}, "entry", "there is no image with id 70. Correct image_id, add the image"),
         (
             "annotations[1]",
@@ -126,7 +126,7 @@ def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
             "entry",
             'annotations[1]: image_id is "7". Write an integer from 0 to 2^53.',
         ),
-        ("annotations[0]", {"image_id": "\ud800"}, "entry", "annotations[0]: holds half a character (one surrogate"),
+        ("annotations[0]", {"image_id": "\ud800"}, "entry", "annotations[0]: contains half a character (one surrogate"),
         (
             "annotations[0]",
             {"category_id": 90},
@@ -167,7 +167,7 @@ def test_annotations_of_an_invalid_image_point_to_it(tmp_path: Path) -> None:
         (7, 3, "drop"),
         (7, 1, "drop"),
     ]
-    assert "the entry of its image is invalid" in read.issues[1].message
+    assert "its image's entry is invalid" in read.issues[1].message
 
 
 @pytest.mark.parametrize(

@@ -64,11 +64,11 @@ def test_counts(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("images", "message"),
     [
-        ([({"id": 1}, []), ({"id": 1}, [])], "out.json: images: id 1 is a duplicate"),
-        ([({"id": 1}, [{"id": 8}]), ({"id": 2}, [{"id": 8}])], "out.json: annotations: id 8 is a duplicate"),
-        ([({"id": "1"}, [])], "here: an entry for images has the id '1'"),
-        ([({"id": 1}, [{}])], "here: an entry for annotations has the id None"),
-        ([({"id": 2**63}, [])], "no whole number of 64 bits"),
+        ([({"id": 1}, []), ({"id": 1}, [])], "out.json: images: duplicate id 1"),
+        ([({"id": 1}, [{"id": 8}]), ({"id": 2}, [{"id": 8}])], "out.json: annotations: duplicate id 8"),
+        ([({"id": "1"}, [])], "here: an entry of images has the id '1'"),
+        ([({"id": 1}, [{}])], "here: an entry of annotations has the id None"),
+        ([({"id": 2**63}, [])], "not a 64-bit integer"),
         ([({"id": 1, "x": float("nan")}, [])], "here: images, id 1: Out of range float values"),
     ],
 )

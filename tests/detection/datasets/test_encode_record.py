@@ -124,7 +124,7 @@ def test_invalid_annotations_are_left_out_and_told(folder: Path) -> None:
             "where": "train: a.png",
             "image_id": 7,
             "annotation_id": 3,
-            "message": "bbox [50, 0, 50, 5] (x, y, width, height) lies outside the 80x40 image. "
+            "message": "bbox [50, 0, 50, 5] (x, y, width, height) is outside the 80x40 image. "
             "Correct the box, or remove the annotation.",
         },
     ]
@@ -144,7 +144,7 @@ def test_another_size_is_refused_or_taken_from_the_file(folder: Path) -> None:
     [issue] = _make(folder, resized, boxes).issues
     assert (issue.kind, issue.message) == (
         "image_size",
-        "declared as 40x80 pixels, the file has 80x40. Correct the entry, or put the right file there.",
+        "declared as 40x80 pixels, the file has 80x40. Correct the entry or the file.",
     )
     fixed = _make(folder, resized, boxes, image_size="fix")
     assert fixed.example is not None
@@ -169,7 +169,7 @@ def test_the_declared_size_decides_which_pixels_a_turned_image_means(tmp_path: P
         assert kept.file.data == (tmp_path / "b.png").read_bytes()
     [issue] = _make(tmp_path, shown, []).issues
     assert issue.kind == "image_turned"
-    assert "An EXIF tag turns the picture" in issue.message
+    assert "the rotation in its EXIF tag" in issue.message
     fixed = _make(tmp_path, shown, [_annotation(1, [0, 60, 40, 20])], image_turned="fix")
     assert fixed.example is not None
     lists = _lists(fixed.example)

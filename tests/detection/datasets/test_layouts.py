@@ -168,7 +168,7 @@ def test_specified_splits(tmp_path: Path) -> None:
     [
         ("train", "absent.json", ".", "absent.json: no such annotation file. Check data.splits.train.annotations"),
         ("train", "my.json", "absent", "absent: no such image folder. Check data.splits.train.images"),
-        ("a/b", "my.json", ".", "data.splits.a/b: a split's name is made of letters"),
+        ("a/b", "my.json", ".", "data.splits.a/b: the name of a split may have letters"),
     ],
 )
 def test_invalid_specified_splits_are_named(
@@ -201,7 +201,7 @@ def test_divisions_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         ConfigError, match=r"data\.split_ratios divides a data set of one file; this one has eval, train"
     ):
         find_splits(tmp_path, Division(ratios={"train": 1.0}))
-    with pytest.raises(ConfigError, match=r"data\.sample_1_of_n names the split 'test'; there are eval, train"):
+    with pytest.raises(ConfigError, match=r"data\.sample_1_of_n names the split 'test'; splits are eval, train"):
         find_splits(tmp_path, Division(sample_1_of_n={"test": 3}))
     assert {name: files.every for name, files in find_splits(tmp_path, Division(sample_1_of_n=5)).items()} == {
         "train": 5,

@@ -46,7 +46,7 @@ def test_what_is_inside_is_plain_compressed_json() -> None:
 
 @pytest.mark.parametrize("data", [b"", b"{}", zlib.compress(b"{}"), zlib.compress(b"[1]"), zlib.compress(b"{")])
 def test_other_bytes_are_refused(data: bytes) -> None:
-    with pytest.raises(DataError, match=f"{len(data)} bytes that do not hold an image's COCO entries"):
+    with pytest.raises(DataError, match=f"{len(data)} bytes that are not an image's COCO entries"):
         unpack_entries(data)
 
 
@@ -61,11 +61,11 @@ def _packed(image: Any, annotations: Any) -> bytes:
         (_IMAGE | {"id": "7"}, [], 'image: id is "7"'),
         (_IMAGE | {"id": -1}, [], "image: id is -1. Write an integer from 0 to 2.53"),
         (_IMAGE | {"file_name": 5}, [], "image: file_name is 5. Write a text"),
-        (_IMAGE | {"file_name": "\ud800"}, [], "image: holds half a character"),
+        (_IMAGE | {"file_name": "\ud800"}, [], "image: contains half a character"),
         (_IMAGE | {"width": "80"}, [], 'image: width is "80"'),
         (_IMAGE | {"height": [40]}, [], r"image: height is \[40\]"),
         (_IMAGE | {"height": math.nan}, [], "image: height is NaN"),
-        (_IMAGE, {}, "annotations is no list"),
+        (_IMAGE, {}, "annotations is not a list"),
         (_IMAGE, [None], r"annotations\[0\]: null is no object"),
         (_IMAGE, [_BOX, _BOX | {"id": 2, "bbox": [1, 2, 3]}], r"annotations\[1\]: bbox is \[1, 2, 3\]"),
         (_IMAGE, [_BOX | {"category_id": 2**53 + 1}], r"annotations\[0\]: category_id is 9007199254740993"),

@@ -62,14 +62,14 @@ def test_issues_are_told_apart(tmp_path: Path) -> None:
     assert issues["absent.jpg"][1].startswith("cannot read the image file: No such file or directory.")
     assert issues["empty.jpg"][1] == "the image file has 0 bytes. Copy it again."
     assert "no known format" in issues["text.jpg"][1]
-    assert "does not decode: image file is truncated" in issues["cut.jpg"][1]
-    assert issues["picture.webp"][1].startswith("WEBP is not decoded by TensorFlow. Convert the file to JPEG or PNG")
+    assert "cannot be decoded: image file is truncated" in issues["cut.jpg"][1]
+    assert issues["picture.webp"][1].startswith("TensorFlow does not decode WEBP. Convert the file to JPEG or PNG")
 
 
 def test_a_size_that_the_pixels_deny_is_an_issue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = _picture(tmp_path, "picture.png", "PNG")
     monkeypatch.setattr(image_files, "decode_rgb_eagerly", lambda data, jpeg: np.zeros([4, 5, 3], np.uint8))
-    with pytest.raises(ImageFileError, match="the header says 5x3 pixels, decoded are 5x4"):
+    with pytest.raises(ImageFileError, match="the header declares 5x3 pixels, but 5x4 are decoded"):
         _read(path)
 
 
@@ -119,7 +119,7 @@ def test_what_pillow_alone_reads_is_converted(shared_data: Path) -> None:
 def test_what_would_be_clipped_is_not_converted(tmp_path: Path) -> None:
     path = tmp_path / "deep.tiff"
     Image.fromarray(np.array([[0, 60_000]], np.uint16)).save(path)
-    with pytest.raises(ImageFileError, match="colours of type I;16 are not converted to 8 bits") as caught:
+    with pytest.raises(ImageFileError, match="colours of type I;16 cannot be converted to 8 bits") as caught:
         converted(path.read_bytes())
     assert caught.value.kind == "image_broken"
 
@@ -175,13 +175,13 @@ def test_too_many_pixels_are_refused_before_decoding(tmp_path: Path, monkeypatch
     assert _read(path, 600).width == 20
     monkeypatch.setattr(image_files, "decode_rgb_eagerly", lambda data, jpeg: pytest.fail("decoded"))
     with pytest.raises(
-        ImageFileError, match=r"the image has 20x30 pixels, 600 with all frames; at most 599 .*raise data\.max_pixels"
+        ImageFileError, match=r"the image has 20x30 pixels, 600 with all frames, more than 599.*raise data\.max_pixels"
     ):
         _read(path, 599)
     with pytest.raises(ImageFileError, match="1800 with all frames"):
         _read(tmp_path / "frames.gif", 1799)
     (tmp_path / "large.png").write_bytes(path.read_bytes() + bytes(3 << 20))
-    with pytest.raises(ImageFileError, match="more than 600 pixels take") as caught:
+    with pytest.raises(ImageFileError, match="more than 600 pixels need") as caught:
         _read(tmp_path / "large.png", 600)
     assert caught.value.kind == "image_huge"
 
@@ -202,5 +202,5 @@ def test_a_folder_may_be_reached_by_a_link(tmp_path: Path) -> None:
     path = _picture(tmp_path, "one.png", "PNG")
     (tmp_path / "link").symlink_to(tmp_path)
     assert read_file(str(tmp_path / "link"), "one.png", max_pixels=LIMIT) == path.read_bytes()
-    with pytest.raises(ImageFileError, match="leads out of the image folder"):
+    with pytest.raises(ImageFileError, match="is outside of the image folder"):
         read_file(str(tmp_path / "link"), "../one.png", max_pixels=LIMIT)

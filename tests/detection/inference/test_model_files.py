@@ -51,7 +51,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
     (tmp_path / "model.json").write_text('{"format": "litert"}')
     with pytest.raises(DataError, match=r"model\.json: not the description"):
         open_detector(tmp_path / "model.tflite", batch_size=1)
-    with pytest.raises(DataError, match="no SavedModel here"):
+    with pytest.raises(DataError, match="not a SavedModel"):
         open_detector(tmp_path / "nothing", batch_size=1)
 
 

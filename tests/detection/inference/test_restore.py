@@ -65,7 +65,7 @@ def test_auto_means_the_weights_that_the_training_exports(tmp_path: Path) -> Non
     without = _write_output(tmp_path / "without", with_ema=False)
     trained = load_trained(without)
     assert (_stem(trained.detector), trained.exported_from) == (RAW_STEM, ExportedFrom(STEP, "raw"))
-    with pytest.raises(DataError, match=r"ckpt-7: holds no EMA weights"):
+    with pytest.raises(DataError, match=r"ckpt-7: has no EMA weights"):
         load_trained(without, weights="ema")
 
 
@@ -86,7 +86,7 @@ def test_every_place_means_the_same_detector(output: Path, tmp_path: Path, gcs: 
             assert one.path == same.path
             np.testing.assert_array_equal(one.numpy(), same.numpy())
     assert _stem(load_trained(model, weights="ema").detector) == EMA_STEM
-    with pytest.raises(DataError, match=r"the raw weights are wanted, but a SavedModel holds .* the ema weights"):
+    with pytest.raises(DataError, match=r"requested the raw weights, but a SavedModel has .* the ema weights"):
         load_trained(model, weights="raw")
 
 
@@ -98,7 +98,7 @@ def test_weights_without_descriptions_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"no categories\.json beside its weights"):
         load_trained(tmp_path)
     (tmp_path / LABELS_JSON).write_text(json.dumps(CATEGORIES[:1]))
-    with pytest.raises(DataError, match="belongs to another detector than its configuration: class_net"):
+    with pytest.raises(DataError, match="does not match its configuration: class_net"):
         load_trained(tmp_path)
     (tmp_path / CONFIG_YAML).write_text("train: [")
     with pytest.raises(DataError, match=r"config\.yaml: not a YAML file: .*export or copy the model again"):

@@ -204,10 +204,13 @@ def test_what_a_model_gives_is_known_without_loading_it(tmp_path: Path, crops: P
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"detection_masks": np.zeros((1, 2, 28))}, r"gives no detections: .* detection_masks \[1, 2, 28\]"),
+        (
+            {"detection_masks": np.zeros((1, 2, 28))},
+            r"outputs of the model are not detections: .* detection_masks \[1, 2, 28\]",
+        ),
         ({"detection_masks": np.full((1, 2, 28, 28), np.nan)}, "NaN or infinity"),
-        ({"detection_masks": np.full((1, 2, 28), b"04", object)}, "gives no detections"),
-        ({"detection_keypoints": np.zeros((1, 2, 17, 2))}, "gives no detections"),
+        ({"detection_masks": np.full((1, 2, 28), b"04", object)}, "outputs of the model are not detections"),
+        ({"detection_keypoints": np.zeros((1, 2, 17, 2))}, "outputs of the model are not detections"),
         ({"detection_keypoints": np.full((1, 2, 17, 3), np.inf)}, "NaN or infinity"),
     ],
 )

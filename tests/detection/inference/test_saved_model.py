@@ -70,7 +70,7 @@ def test_an_unreadable_image_is_named(model: Path, images: list[EncodedImage]) -
 
 
 def test_a_folder_without_a_model(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"no SavedModel here"):
+    with pytest.raises(DataError, match=r"not a SavedModel"):
         SavedModelDetector(folder=tmp_path, batch_size=1)
 
 
@@ -104,7 +104,7 @@ def test_a_signature_without_the_outputs(tmp_path: Path) -> None:
 
     module = Wrong()
     tf.saved_model.save(module, str(tmp_path), signatures={"serving_default": module.serve})
-    with pytest.raises(DataError, match=r"lacks the output detection_classes, detection_scores, num_detections"):
+    with pytest.raises(DataError, match=r"has no output detection_classes, detection_scores, num_detections"):
         SavedModelDetector(folder=tmp_path, batch_size=1)
 
 
@@ -136,11 +136,14 @@ def test_damaged_models_are_named(tmp_path: Path, model: Path, images: list[Enco
     [
         ({"detection_boxes": np.full((1, 2, 4), np.nan)}, "NaN or infinity"),
         ({"detection_scores": np.full((1, 2), np.inf)}, "NaN or infinity"),
-        ({"num_detections": np.array([3])}, "an impossible number"),
-        ({"num_detections": np.array([-1])}, "an impossible number"),
-        ({"detection_boxes": np.zeros((1, 2, 5))}, r"gives no detections: detection_boxes \[1, 2, 5\]"),
-        ({"detection_classes": np.zeros((1, 9))}, "gives no detections"),
-        ({"num_detections": np.zeros((1, 1), int)}, "gives no detections"),
+        ({"num_detections": np.array([3])}, "an invalid number"),
+        ({"num_detections": np.array([-1])}, "an invalid number"),
+        (
+            {"detection_boxes": np.zeros((1, 2, 5))},
+            r"outputs of the model are not detections: detection_boxes \[1, 2, 5\]",
+        ),
+        ({"detection_classes": np.zeros((1, 9))}, "outputs of the model are not detections"),
+        ({"num_detections": np.zeros((1, 1), int)}, "outputs of the model are not detections"),
     ],
 )
 def test_outputs_that_are_no_detections_are_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:

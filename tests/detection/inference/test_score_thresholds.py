@@ -60,5 +60,5 @@ def test_a_model_without_thresholds_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("change", [{"categories": [{}]}, {"overall": 3}, {"images": None}, {"iou": "x"}])
 def test_damaged_thresholds_are_refused(tmp_path: Path, change: dict[str, object]) -> None:
     content = json.dumps(json.loads(THRESHOLDS.as_bytes()) | change).encode()
-    with pytest.raises(DataError, match=r"score_thresholds\.json: no score thresholds of this version"):
+    with pytest.raises(DataError, match=r"score_thresholds\.json: not score thresholds of this version"):
         read_score_thresholds(write(tmp_path, content))

@@ -61,8 +61,8 @@ def test_the_same_images_give_the_same_bytes() -> None:
 
 def test_another_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "sample.npz").write_bytes(b"PK nonsense")
-    with pytest.raises(DataError, match=r"sample\.npz: no sample of served images"):
+    with pytest.raises(DataError, match=r"sample\.npz: not a sample of served images"):
         read_serving_sample(tmp_path / "sample.npz")
     np.savez(tmp_path / "sample.npz", a=np.zeros(3))
-    with pytest.raises(DataError, match=r"sample\.npz: no sample of served images"):
+    with pytest.raises(DataError, match=r"sample\.npz: not a sample of served images"):
         read_serving_sample(tmp_path / "sample.npz")

@@ -130,7 +130,7 @@ def test_the_calls_are_filled_with_parts() -> None:
 
 def test_masks_are_refused_before_any_image() -> None:
     finder = Finder(**{serving.MASKS: np.zeros((4, SLOTS, 2, 2), np.float32)})
-    with pytest.raises(DataError, match=r"^test-time augmentation fuses boxes only, .* detection_masks"):
+    with pytest.raises(DataError, match=r"^test-time augmentation only fuses boxes, .* detection_masks"):
         augmented(SignatureDetector(finder, batch_size=4), ViewsConfig(flip=True), batch_size=4)
 
 

@@ -216,20 +216,20 @@ def test_what_cannot_be_read_is_named() -> None:
     assert "2 masks" not in message
     assert "1 annotations for 2 boxes" in _refused(_packed({}))
     assert "3 masks for 2 objects" in _refused(_record(mask=[b"a", b"b", b"c"]))
-    assert "the mask does not decode" in _refused(_record(mask=[b"a", b"b"]))
+    assert "the mask cannot be decoded" in _refused(_record(mask=[b"a", b"b"]))
     unequal = _record(keypoint_x=[0.1, 0.2, 0.3], keypoint_y=[0.1, 0.2, 0.3])
-    assert "keypoints cannot be shared out" in _refused(unequal, with_masks=False, num_keypoints=2)
+    assert "keypoints cannot be assigned" in _refused(unequal, with_masks=False, num_keypoints=2)
     many = _packed({"keypoints": [1, 1, 2] * 3}, {})
-    assert "object 0 has 3 keypoints, the categories at most 2" in _refused(many, with_masks=False, num_keypoints=2)
+    assert "object 0 has 3 keypoints, but categories have at most 2" in _refused(
+        many, with_masks=False, num_keypoints=2
+    )
 
 
 def test_an_unknown_category_is_an_error_and_no_class_0() -> None:
     record = tf.train.Example.FromString(_record(source_id=[b"15"]))
     record.features.feature[features.CLASS_LABEL].int64_list.value[:] = [7, 9]
     message = _refused(record.SerializeToString(), category_ids=[3, 7], with_masks=False)
-    assert message.startswith(
-        "the record of image '15': object 1 is of category 9, which is none of the data set's (3, 7)"
-    )
+    assert message.startswith("the record of image '15': object 1 has the unknown category 9; the data set has 3, 7")
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ def test_many_records_are_read_in_their_order(tmp_path: Path) -> None:
 def test_an_unknown_category_is_refused_by_image(tmp_path: Path) -> None:
     record = tf.train.Example.FromString(example(IMAGE, [BOX, BOX], [3, 9]))
     record.features.feature["image/source_id"].bytes_list.value.append(b"123")
-    with pytest.raises(DataError, match=r"the record of image '123': object 1 is of category 9, which is none of"):
+    with pytest.raises(DataError, match=r"the record of image '123': object 1 has the unknown category 9"):
         _read(tmp_path, [example(IMAGE, [BOX], [7]), record.SerializeToString()], [3, 7])
 
 

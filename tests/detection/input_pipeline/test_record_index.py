@@ -55,5 +55,5 @@ def test_gzipped_shards_count_by_their_bytes(tmp_path: Path) -> None:
 def test_a_truncated_shard_is_refused(shards: list[str]) -> None:
     path = Path(shards[0])
     path.write_bytes(path.read_bytes()[:-3])
-    with pytest.raises(DataError, match="not a whole"):
+    with pytest.raises(DataError, match="not a complete"):
         fingerprint_records(shards)

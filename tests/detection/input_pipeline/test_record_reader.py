@@ -42,7 +42,7 @@ def test_a_cut_file_is_refused_by_name(tmp_path: Path, cut: int) -> None:
 def test_a_text_file_is_no_tfrecord(tmp_path: Path) -> None:
     path = tmp_path / "pointer.tfrecord"
     path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:00\n")
-    with pytest.raises(DataError, match=r"pointer\.tfrecord: not a whole uncompressed TFRecord"):
+    with pytest.raises(DataError, match=r"pointer\.tfrecord: not a complete uncompressed TFRecord"):
         RecordReader([str(path)])
 
 
@@ -106,7 +106,7 @@ def test_a_damaged_length_is_named(tmp_path: Path) -> None:
     data = bytearray(Path(path).read_bytes())
     data[16 + len(RECORDS[0])] ^= 1
     Path(path).write_bytes(data)
-    with pytest.raises(DataError, match=r"data-00000-of-00001: not a whole .*the length of record 1, at byte 17"):
+    with pytest.raises(DataError, match=r"data-00000-of-00001: not a complete .*the length of record 1, at byte 17"):
         RecordReader([path])
 
 
@@ -114,7 +114,7 @@ def test_a_shard_that_vanishes_or_never_was_is_named(tmp_path: Path) -> None:
     paths = write_shards(tmp_path, RECORDS, shards=2)
     reader = RecordReader(paths)
     Path(paths[0]).unlink()
-    with pytest.raises(DataError, match=r"data-00000-of-00002: record 1: cannot be read any more"):
+    with pytest.raises(DataError, match=r"data-00000-of-00002: record 1: can no longer be read"):
         reader.read(1)
     with pytest.raises(DataError, match=r"data-00000-of-00002: cannot read"):
         RecordReader(paths)

@@ -149,7 +149,7 @@ def test_batch_norm_trains_outside_of_the_frozen_stages() -> None:
     ("overrides", "message"),
     [
         ({"backbone": "resnet"}, r"backbone = 'resnet': no such backbone\. Choose from resnet-18"),
-        ({"max_level": 4}, "levels 2 to 4 do not fit resnet-50: its deepest level, 5, must be one of them"),
+        ({"max_level": 4}, "levels 2 to 4 do not fit resnet-50: include its deepest level, 5"),
         ({"min_level": 6}, "levels 6 to 6 do not fit"),
         ({"frozen_stages": 6}, "frozen_stages = 6: resnet-50 has 5 stages"),
         ({"anchor_scale": (8.0, 8.0)}, "anchor_scale has 2 values for the 5 levels 2 to 6"),

@@ -51,7 +51,9 @@ def test_an_unknown_backbone_is_refused() -> None:
     "levels", [{"min_level": 5, "max_level": 5}, {"min_level": 6, "max_level": 8}, {"max_level": 4}]
 )
 def test_levels_that_do_not_fit_are_refused(levels: dict[str, int]) -> None:
-    with pytest.raises(ConfigError, match="its deepest level, 5, must be one of at least two"):
+    with pytest.raises(
+        ConfigError, match="specify at least two levels, including the deepest level of the backbone, 5"
+    ):
         build_detector("efficientdet-nano", num_classes=3, overrides=levels)
 
 

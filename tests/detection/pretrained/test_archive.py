@@ -28,14 +28,14 @@ def test_damage_is_found(publisher: Publisher, tmp_path: Path) -> None:
     publisher.files["/damaged"] = publisher.files["/cut"] = bytes(3_000_000)
     publisher.damaged.add("/damaged")
     publisher.cut.add("/cut")
-    with pytest.raises(DataError, match=r"/damaged: damaged on the way: its MD5 is not the server's"):
+    with pytest.raises(DataError, match=r"/damaged: damaged in transfer: its MD5 differs from the server's"):
         fetch(f"{publisher.url}/damaged", tmp_path / "file")
     with pytest.raises(UnreachableError, match=r"/cut: the connection ended after 1500000 of 3000000 bytes"):
         fetch(f"{publisher.url}/cut", tmp_path / "file")
 
 
 def test_a_refusal_is_not_a_missing_connection(publisher: Publisher, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"/none: the server answers 404") as refused:
+    with pytest.raises(DataError, match=r"/none: the server responded 404") as refused:
         fetch(f"{publisher.url}/none", tmp_path / "file")
     assert not isinstance(refused.value, UnreachableError)
 
@@ -67,9 +67,9 @@ def _member(name: str, kind: bytes, target: str = "") -> tarfile.TarInfo:
 @pytest.mark.parametrize(
     ("name", "member", "reason"),
     [
-        ("../outside", b"content", "leaves the folder"),
-        ("d0/../../outside", b"content", "leaves the folder"),
-        ("/absolute", b"content", "leaves the folder"),
+        ("../outside", b"content", "is outside of the destination folder"),
+        ("d0/../../outside", b"content", "is outside of the destination folder"),
+        ("/absolute", b"content", "is outside of the destination folder"),
         ("link", _member("link", tarfile.SYMTYPE, "/etc/passwd"), "is neither a file nor a folder"),
         ("link", _member("link", tarfile.SYMTYPE, "d0"), "is neither a file nor a folder"),
         ("hard", _member("hard", tarfile.LNKTYPE, "d0/model"), "is neither a file nor a folder"),

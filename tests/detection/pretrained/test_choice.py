@@ -61,7 +61,7 @@ def test_a_detector_without_published_weights_asks_no_network(
     chosen, line = _chosen(caplog, f"model.name={NANO}")
     assert chosen == "none"
     assert line == (
-        "model.weights = auto: none, random weights (not coco: no weights of efficientdet-nano are published; "
+        "model.weights = auto: none, random weights (not coco: efficientdet-nano has no published weights; "
         "not imagenet: efficientnet-nano has no ImageNet weights)"
     )
 
@@ -77,14 +77,14 @@ def test_coco_is_better_than_imagenet_once_it_can_be_had(
     chosen, line = _chosen(caplog, name, cache)
     assert chosen == "imagenet"
     assert line.startswith(f"model.weights = auto: imagenet, {lite_package} (not coco: ")
-    assert "/efficientdet-lite0: the server answers 404" in line
+    assert "/efficientdet-lite0: the server responded 404" in line
     index = tmp_path / "cache" / "efficientdet-lite0" / "checkpoints" / "ckpt-0.index"
     index.parent.mkdir(parents=True)
     index.touch()
     assert _chosen(caplog, name, cache)[0] == "coco"
     chosen, line = _chosen(caplog, name, cache, "model.overrides={fpn_filters: 32}")
     assert chosen == "imagenet"
-    assert "model.overrides changes fpn_filters, and the published efficientdet-lite0 is another network" in line
+    assert "model.overrides changes fpn_filters, so the published efficientdet-lite0 is another network" in line
 
 
 def test_without_a_connection_one_server_is_asked_once(
@@ -129,9 +129,9 @@ def test_values_name_what_the_detailed_keys_name(tmp_path: Path) -> None:
 
 
 def test_coco_is_refused_for_a_network_that_is_not_published() -> None:
-    with pytest.raises(ConfigError, match=r"no weights of efficientdet-nano are published\. Detectors that have: effi"):
+    with pytest.raises(ConfigError, match=r"efficientdet-nano has no published weights\. Detectors with weights: effi"):
         initial_weights(_config(f"model.name={NANO}", "model.weights=coco"))
-    with pytest.raises(ConfigError, match=r"overrides changes fpn_filters, fpn_cells, head_layers, and the published"):
+    with pytest.raises(ConfigError, match=r"overrides changes fpn_filters, fpn_cells, head_layers, so the published"):
         initial_weights(_config("model.name=efficientdet-d0", "model.weights=coco", SMALL))
 
 
@@ -139,5 +139,5 @@ def test_coco_is_refused_for_a_network_that_is_not_published() -> None:
 @pytest.mark.parametrize("value", ["coco", "imagenet", "none", "folder"])
 def test_two_keys_that_name_weights_are_refused(key: str, value: str) -> None:
     name = key.partition("=")[0]
-    with pytest.raises(ConfigError, match=rf"model\.weights = {value} and {name} both name initial weights"):
+    with pytest.raises(ConfigError, match=rf"model\.weights = {value} and {name} both set initial weights"):
         _config(key, f"model.weights={value}")

@@ -150,7 +150,7 @@ def test_the_hash_in_a_name_is_checked(tensors: Arrays, detector: EfficientDet, 
     whole.write_bytes(content)
     assert len(load_imagenet_weights(detector, str(whole)).loaded) == 240
     whole.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    with pytest.raises(DataError, match=rf"{whole.name}: damaged: its SHA-256 begins with"):
+    with pytest.raises(DataError, match=rf"{whole.name}: damaged: its SHA-256 starts with"):
         load_imagenet_weights(detector, str(whole))
 
 
@@ -165,7 +165,7 @@ def test_a_missing_package_is_named(
     (folder.parent / "__init__.py").write_text("raise AssertionError('imported')")
     (folder / LITE_PACKAGES["efficientnet-lite0"][1]).write_bytes(state_dict(tensors))
     importlib.invalidate_caches()
-    with pytest.raises(DataError, match="its name says 57934424"):
+    with pytest.raises(DataError, match="its name has 57934424"):
         load_imagenet_weights(detector, "imagenet")
 
 

@@ -77,5 +77,5 @@ def test_a_detector_that_cannot_weight_is_refused() -> None:
         pixel_std=detector.pixel_std,
         name="other",
     )
-    with pytest.raises(ConfigError, match=r"train\.class_weights: efficientdet-nano cannot weight its losses"):
+    with pytest.raises(ConfigError, match=r"train\.class_weights: efficientdet-nano does not support weighted losses"):
         input_options_from_config(config, other, CATEGORIES)

@@ -143,7 +143,7 @@ def test_what_a_detector_cannot_do_is_refused(detector: Detector) -> None:
     with pytest.raises(ConfigError, match=r"learns keypoints, but no category has any"):
         input_options_from_config(tiny_config(), points, CATEGORIES)
     categories = [CATEGORIES[0] | {"keypoints": ["a"]}]
-    with pytest.raises(ConfigError, match=r"train\.crowds = ignore: .* cannot leave crowds out.*Set it to drop"):
+    with pytest.raises(ConfigError, match=r"train\.crowds = ignore: .* does not support ignored crowds.*crowds=drop"):
         input_options_from_config(tiny_config("train.crowds=ignore"), points, categories)
 
 

@@ -110,7 +110,7 @@ def test_where_a_process_is_ended_the_other_says_so_and_ends(two_workers: Path, 
     worker.terminate()
     assert worker.wait(60) == -signal.SIGTERM
     assert chief.wait(120) == 1
-    assert "error: training stopped: worker 0 of the cluster no longer answers" in log_of(two_workers, 0)
+    assert "error: training stopped: worker 0 of the cluster no longer responds" in log_of(two_workers, 0)
     assert "Traceback" not in log_of(two_workers, 0)
     for number in (0, 1):
         assert "resuming from step 20 " in log_of(two_workers, number)
@@ -126,5 +126,5 @@ def _wait_for(path: Path, *processes: subprocess.Popen[str]) -> None:
 
 
 def test_a_batch_that_does_not_divide_is_refused(shards: list[str], tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"train.batch_size = 5 does not divide among 2 replicas. It is the global"):
+    with pytest.raises(ConfigError, match=r"train.batch_size = 5 does not divide evenly among 2 replicas. It is"):
         run_small(tmp_path, shards, "train.strategy=mirrored", "train.batch_size=5")

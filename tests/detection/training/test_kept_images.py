@@ -82,7 +82,7 @@ def test_validation_decides_what_is_kept(shards: list[str], caplog: pytest.LogCa
     assert parts("train.validation={every: 9, fraction: 0.6}")[1] > 2 * kept
     for assignments in (["train.validation={every: 9, split: eval}"], ["train.validation.every=9", "evaluate.split=x"]):
         assert parts(*assignments, validation_shards=shards[:1]) == [IMAGES, len(RecordReader(shards[:1]))]
-        with pytest.raises(ConfigError, match="no records of the split 'eval' to evaluate on"):
+        with pytest.raises(ConfigError, match="the split 'eval' has no records"):
             parts(*assignments)
 
 
@@ -111,9 +111,9 @@ def test_too_few_images_choose_nothing_unless_asked_for(
 @pytest.mark.parametrize(
     ("section", "message"),
     [
-        ("{every: 1, split: train}", "images that are trained on cannot choose"),
-        ("{every: 1, split: eval, fraction: 0.2}", "fraction is for split: auto"),
-        ("{split: eval}", "split needs evaluations while training"),
+        ("{every: 1, split: train}", "training images cannot select a checkpoint"),
+        ("{every: 1, split: eval, fraction: 0.2}", "fraction requires split: auto"),
+        ("{split: eval}", "split requires evaluations during training"),
     ],
 )
 def test_keys_that_cannot_act_are_refused(section: str, message: str) -> None:

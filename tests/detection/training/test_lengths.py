@@ -58,7 +58,7 @@ def test_a_run_in_epochs_with_accumulation_resumes_with_larger_batches(
         _run(tmp_path / "parts", shards, *lengths, *parts, "train.epochs=1.2")
     assert search.call_count == 1
     assert "resuming from step 2" in caplog.text
-    assert "train.batch_size = auto: 2, as when this run began" in caplog.text
+    assert "train.batch_size = auto: 2, as at the start of this run" in caplog.text
     _run(tmp_path / "parts", shards, *lengths, "train.batch_size=4", "train.epochs=1.6")
     _run(tmp_path / "whole", shards, "train.steps=4", "train.batch_size=4", "train.schedule.warmup_steps=1")
     assert (tmp_path / "parts" / CHECKPOINTS / "ckpt-3.index").is_file()

@@ -11,7 +11,7 @@ import tensorflow as tf
 from detection.devices import host_memory
 from detection.training import memory
 from detection.training.build_step import state_from_config
-from detection.training.memory import find_batch_size, largest_batch_size, out_of_memory_explained, require_measurable
+from detection.training.memory import explain_out_of_memory, find_batch_size, largest_batch_size, require_measurable
 from detection.training.resolve import assumed
 from schemas.config.config_io import load_config
 from schemas.errors import CocoflowError, ConfigError
@@ -83,7 +83,7 @@ def test_an_exhausted_memory_names_both_keys() -> None:
     error = tf.errors.ResourceExhaustedError(None, None, "failed to allocate\nmore")
     with (
         pytest.raises(CocoflowError, match=r"train.batch_size = 6 and train.accumulate_steps = 2 .* failed to alloc"),
-        out_of_memory_explained(train_config),
+        explain_out_of_memory(train_config),
     ):
         raise error
 

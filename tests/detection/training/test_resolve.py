@@ -182,19 +182,19 @@ def test_a_batch_size_is_measured_once(tmp_path: Path, caplog: pytest.LogCapture
     assert (found.train.batch_size, found.train.memory_limit, found.train.steps) == (6, None, 5)
     _checkpoint(tmp_path, found)
     assert _resolved(tmp_path, *keys) == found
-    assert "train.batch_size = auto: 6, as when this run began" in caplog.text
+    assert "train.batch_size = auto: 6, as at the start of this run" in caplog.text
     assert "the run now has" not in caplog.text
 
 
 def test_other_records_of_a_resumed_run_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     _checkpoint(tmp_path, _resolved(tmp_path, *EPOCHS))
     assert _resolved(tmp_path, *EPOCHS, records=20).train.steps == 15
-    assert "the run now has 15 steps and began with 8" in caplog.text
+    assert "the run now has 15 steps instead of 8" in caplog.text
 
 
 def test_a_resumed_run_without_its_batch_size_is_refused(tmp_path: Path) -> None:
     _checkpoint(tmp_path, None)
-    with pytest.raises(DataError, match=r"config.yaml: missing, and with it the batch size"):
+    with pytest.raises(DataError, match=r"config.yaml: missing, so the batch size"):
         _resolved(tmp_path, "train.batch_size=auto")
 
 

@@ -31,7 +31,7 @@ def test_the_original_s_variables_tell_its_variant_and_its_classes(oracle_dir: P
     require_variant(AUTOML, shapes, d0, name="efficientdet-d0", where="it")
     assert class_count(shapes, d0, where="it") == 90
     wider = d0.model_copy(update={"num_scales": 7})
-    with pytest.raises(DataError, match="810 class outputs do not divide among 21 anchors per cell"):
+    with pytest.raises(DataError, match="810 class outputs do not divide evenly among 21 anchors per cell"):
         class_count(shapes, wider, where="it")
 
 
@@ -52,7 +52,7 @@ def test_only_d6_and_d7_have_the_same_structure() -> None:
 
 @pytest.mark.parametrize("name", [name for name in EFFICIENTDETS if name != "efficientdet-d0"])
 def test_another_variant_is_refused_by_the_name_of_the_right_one(oracle_dir: Path, name: str) -> None:
-    with pytest.raises(DataError, match=f"looks like efficientdet-d0, not like {name}. Pass --model efficientdet-d0"):
+    with pytest.raises(DataError, match=f"is of efficientdet-d0, not of {name}. Pass --model efficientdet-d0"):
         require_variant(AUTOML, _oracle_shapes(oracle_dir), EFFICIENTDETS[name], name=name, where="it")
 
 
@@ -82,5 +82,5 @@ def test_other_class_outputs_have_the_names_of_the_label_map() -> None:
         {"id": 2, "name": None},
         {"id": 3, "name": "cat"},
     ]
-    with pytest.raises(DataError, match=r"labels\.pbtxt: id 3 is not among 1 to 2, the ids of the checkpoint's class"):
+    with pytest.raises(DataError, match=r"labels\.pbtxt: id 3 is outside of 1 to 2, the ids of the checkpoint's class"):
         class_categories(2, label_map)

@@ -64,7 +64,7 @@ def test_a_checkpoint_of_tf2_with_the_state_of_its_optimizer(tmp_path: Path, raw
     assert model.unused == ()
     plain = save_objects(tmp_path / "plain", raw, {}, ["momentum"])
     assert import_model(AUTOML, plain, small_config()).ema == {}
-    with pytest.raises(DataError, match=r"plain: holds no EMA weights\. Set --weights=raw or auto"):
+    with pytest.raises(DataError, match=r"plain: has no EMA weights\. Set --weights=raw or auto"):
         import_model(AUTOML, plain, small_config(), weights="ema")
 
 
@@ -83,7 +83,7 @@ def test_variables_that_do_not_match_are_named(tmp_path: Path, raw: Weights) -> 
     changed = {name: value for name, value in more.items() if name != lost} | {other: np.zeros(5, np.float32)}
     with pytest.raises(
         DataError,
-        match=rf"do not match: 1 missing: {lost}; 1 of another shape: {other} \[5\] instead of \[16\]; "
+        match=rf"do not match: 1 missing: {lost}; 1 with another shape: {other} \[5\] instead of \[16\]; "
         r"1 without a counterpart: seg_head/conv/kernel",
     ):
         import_model(AUTOML, save_named(tmp_path / "changed", changed), small_config())

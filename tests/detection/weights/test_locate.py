@@ -152,7 +152,7 @@ def test_without_validation_the_best_is_the_newest(tmp_path: Path) -> None:
     for model in (newest, tmp_path / "elsewhere"):
         assert checkpoint_of_training(model) is None
         assert locate_model(model) == str(model)
-        with pytest.raises(DataError, match="no output of a training, so --checkpoint best has no meaning"):
+        with pytest.raises(DataError, match="not the output of a training, so --checkpoint best does not apply"):
             locate_model(model, "best")
 
 
@@ -181,16 +181,16 @@ def test_a_saved_model_is_found_where_it_lies_and_one_folder_below(tmp_path: Pat
     labels = _labels(model / EXTRA_FILES / LABELS_JSON)
     assert _located(model) == _located(tmp_path) == (model / "variables" / "variables", labels)
     _saved_model(tmp_path / "other")
-    with pytest.raises(DataError, match=r"holds several models: Format-Serving, other\. Name one"):
+    with pytest.raises(DataError, match=r"has several models: Format-Serving, other\. Specify one"):
         locate_weights(tmp_path)
 
 
 def test_what_holds_no_weights_is_refused(tmp_path: Path) -> None:
     (tmp_path / "weights.h5").touch()
     for path in (tmp_path, tmp_path / "weights.h5"):
-        with pytest.raises(DataError, match=r"it holds no weights\. Name a checkpoint \(\.\.\./ckpt-500\)"):
+        with pytest.raises(DataError, match=r"no weights\. Specify a checkpoint \(\.\.\./ckpt-500\)"):
             locate_weights(path)
-    with pytest.raises(DataError, match=r"nowhere: no such file or folder\. Name a checkpoint"):
+    with pytest.raises(DataError, match=r"nowhere: no such file or folder\. Specify a checkpoint"):
         locate_weights(tmp_path / "nowhere")
     (tmp_path / "saved_model.pb").touch()
     with pytest.raises(DataError, match="a SavedModel without variables"):
@@ -211,7 +211,7 @@ def test_remote_paths_mean_what_local_ones_mean(tmp_path: Path, gcs: Bucket) -> 
         assert files.labels == str(local.labels).replace(str(tmp_path), remote)
         fingerprint = weights_fingerprint(checkpoint=f"{remote}/{name}", backbone_weights=None)
         assert fingerprint == weights_fingerprint(checkpoint=str(tmp_path / name), backbone_weights=None)
-    with pytest.raises(DataError, match=r"nowhere: no such file or folder\. Name a checkpoint"):
+    with pytest.raises(DataError, match=r"nowhere: no such file or folder\. Specify a checkpoint"):
         locate_weights(f"{remote}/nowhere")
 
 

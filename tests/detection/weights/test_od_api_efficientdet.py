@@ -188,8 +188,8 @@ def test_each_layer_has_a_counterpart_of_its_own(name: str) -> None:
 def test_other_sides_are_told(prefix: str) -> None:
     model = import_model(OD_API_EFFICIENTDET, prefix, config_of("model.image_size=[250, 128]"))
     assert model.differences == (
-        "images of 250 x 128: the original has other anchors, or refuses them, if a side is no multiple of 128. Pass "
-        "--set model.image_size=VALUE for the one of its image_resizer",
+        "images of 250 x 128: the original has other anchors for, or refuses, sides that are not multiples of 128. "
+        "Pass --set model.image_size=VALUE with the size of its image_resizer",
     )
 
 
@@ -238,7 +238,7 @@ def test_another_variant_is_refused_by_the_name_of_the_right_one(variant: int) -
             require_variant(OD_API_EFFICIENTDET, shapes, config, name=name, where="it")
             assert OD_API_EFFICIENTDET.class_count(shapes, config, where="it") == 90
         else:
-            message = f"it: the checkpoint looks like {' or '.join(alike)}, not like {name}. Pass --model"
+            message = f"it: the checkpoint is of {' or '.join(alike)}, not of {name}. Pass --model"
             with pytest.raises(DataError, match=message):
                 require_variant(OD_API_EFFICIENTDET, shapes, config, name=name, where="it")
 
@@ -253,7 +253,7 @@ def test_another_variant_is_refused_by_the_name_of_the_right_one(variant: int) -
         ),
         (
             ["model/_feature_extractor/_efficientnet/layer_with_weights-0/kernel"],
-            r"These are paths of objects: the checkpoint holds no names.* Export the model with .*exporter_main_v2\.py",
+            r"These are paths of objects: the checkpoint has no variable names.* Export .* with .*exporter_main_v2\.py",
         ),
         (
             ["stem_conv2d/kernel"],
@@ -270,17 +270,17 @@ def test_networks_that_are_no_efficientdet(tmp_path: Path, names: list[str], mes
 @pytest.mark.parametrize(
     ("assignment", "error", "message"),
     [
-        ("fpn_graph=qufpn", ConfigError, "fpn_graph = qufpn with .*: the Object Detection API has bifpn alone"),
+        ("fpn_graph=qufpn", ConfigError, "fpn_graph = qufpn with .*: the Object Detection API only has bifpn"),
         ("fpn_fusion=channel_attention", ConfigError, "with fpn_fusion = channel_attention: .* one weight per input"),
         (
             "fpn_filters=40",
             ConfigError,
-            r"fpn_filters = 40: a level of efficientnet-b1 has as many, .* 1x1 convolution",
+            r"fpn_filters = 40: equal to the filters of a level of efficientnet-b1, .* 1x1 convolution",
         ),
         ("backbone=resnet-50", ConfigError, r"backbone = 'resnet-50': no such backbone\. Choose from efficientnet-b0"),
         ("num_scales=2", DataError, r"36 box outputs and 27 class outputs are not those of 6 anchors per cell\. Pass"),
         ("separable_conv=false", DataError, r"missing: .*1_dn_lvl_6/post_combine/separable_conv/kernel"),
-        ("min_level=4", DataError, r"begins at level 3, that of the configuration at 4\. Pass --set .*min_level=3"),
+        ("min_level=4", DataError, r"starts at level 3, that of the configuration at 4\. Pass --set .*min_level=3"),
     ],
 )
 def test_overrides_that_do_not_fit(prefix: str, assignment: str, error: type[Exception], message: str) -> None:
@@ -293,7 +293,7 @@ def test_variables_that_do_not_match_are_named(tmp_path: Path, original: OdApiEf
     bias, other = "stack_1/block_0/se_expand_conv2d/bias", "stem_bn/beta"
     weights = {name: value for name, value in original.variables.items() if name not in (f"{scope}/{norm}", bias)}
     message = (
-        rf"2 missing: {bias}, {norm}; 1 of another shape: {other} "
+        rf"2 missing: {bias}, {norm}; 1 with another shape: {other} "
         r"\[5\] instead of \[32\]; 25 without a counterpart: "
     )
     prefix = save(tmp_path / "ckpt", weights | {other: np.zeros(5, np.float32)})

@@ -152,9 +152,7 @@ def test_another_variant_is_refused_by_the_name_of_the_right_one(depth: int, *, 
         if name == right:
             require_variant(TPU_MASK_RCNN, shapes, config, name=name, where="it")
         else:
-            with pytest.raises(
-                DataError, match=f"it: the checkpoint looks like {right}, not like {name}. Pass --model"
-            ):
+            with pytest.raises(DataError, match=f"it: the checkpoint is of {right}, not of {name}. Pass --model"):
                 require_variant(TPU_MASK_RCNN, shapes, config, name=name, where="it")
 
 
@@ -192,7 +190,7 @@ def test_classes_have_the_names_of_a_label_map(tmp_path: Path, checkpoint: str) 
     categories = import_model(TPU_MASK_RCNN, checkpoint, small_config(), label_map=labels).categories
     assert categories == [{"id": 1, "name": None}, {"id": 2, "name": "cat"}]
     labels.write_text("item { id: 3 name: 'cat' }")
-    with pytest.raises(DataError, match="id 3 is not among 1 to 2"):
+    with pytest.raises(DataError, match="id 3 is outside of 1 to 2"):
         import_model(TPU_MASK_RCNN, checkpoint, small_config(), label_map=labels)
 
 
@@ -202,11 +200,11 @@ def test_variables_that_do_not_match_are_named(tmp_path: Path, original: Origina
     changed |= {other: np.zeros(5, np.float32), more: np.zeros(3, np.float32)}
     with pytest.raises(
         DataError,
-        match=rf"do not match: 1 missing: {lost}; 1 of another shape: {other} \[5\] instead of \[512\]; "
+        match=rf"do not match: 1 missing: {lost}; 1 with another shape: {other} \[5\] instead of \[512\]; "
         rf"1 without a counterpart: {more}",
     ):
         import_model(TPU_MASK_RCNN, save(tmp_path / "changed", changed), small_config())
-    with pytest.raises(DataError, match=r"holds no EMA weights\. Set --weights=raw or auto"):
+    with pytest.raises(DataError, match=r"has no EMA weights\. Set --weights=raw or auto"):
         import_model(TPU_MASK_RCNN, save(tmp_path / "whole", original.variables), small_config(), weights="ema")
 
 

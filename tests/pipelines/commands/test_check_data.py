@@ -131,7 +131,7 @@ def category_without_annotations(root: Path, tree: dict[str, Any]) -> None:
             "{data}/annotations/instances_train.json (image 2, annotation 4): category_id 77 does not exist",
         ),
         (file_missing, ("image_missing", "fail"), "train: train/0/2.png (image 2): cannot read the image file"),
-        (file_cut_off, ("image_broken", "fail"), "train: train/0/2.png (image 2): the image file does not decode"),
+        (file_cut_off, ("image_broken", "fail"), "train: train/0/2.png (image 2): the image file cannot be decoded"),
         (
             same_pixels,
             ("image_duplicate", "keep"),
@@ -172,7 +172,7 @@ def test_policies_are_shown_and_of_many_issues_the_first(data: Path, capfd: pyte
     assert call("--data", data, "--set", "data.on_fault.box_outside=fix") == 3
     lines = capfd.readouterr().out.splitlines()
     (number,) = [n for n, line in enumerate(lines) if line.startswith("box_outside (10 issues, data.on_fault: fix): ")]
-    assert sum("lies outside the 80x40 image" in line for line in lines) == 5
+    assert sum("is outside the 80x40 image" in line for line in lines) == 5
     assert lines[number + 6] == "  ... and 5 more"
     assert lines[0] == "Yes, you can train on this: 10 issues of 1 kind, 10 fixed."
     at = lines.index("Images with most issues:")
@@ -221,7 +221,7 @@ def test_a_report_is_one_page_that_needs_nothing_else(
     assert all(link.startswith(("data:image/", "#")) for link in page.links)
     assert "@import" not in page.text
     assert "url(" not in page.text
-    assert "bbox [70, 0, 50, 5] (x, y, width, height) lies outside the 80x40 image" in page.text
+    assert "bbox [70, 0, 50, 5] (x, y, width, height) is outside the 80x40 image" in page.text
     pictures = [base64.b64decode(link.split(",")[1]) for link in page.links if link.startswith("data:image/png")]
     assert len(pictures) == 1  # of the one issue
 

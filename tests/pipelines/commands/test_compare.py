@@ -111,8 +111,8 @@ def test_two_evaluations(
     assert call(*folders) == 0
     printed = capsys.readouterr().out
     assert "against A's" in printed
-    assert "interval" not in printed.split("There are no intervals")[0]
-    assert "Give it, too." in printed
+    assert "interval" not in printed.split("Intervals and images are missing")[0]
+    assert "Pass it, too." in printed
     assert call(*folders, "--ground-truth", tmp_path / "gt.json") == 0
     assert "95 % interval" in capsys.readouterr().out
 
@@ -145,10 +145,10 @@ def test_flags_that_do_not_fit(tmp_path: Path, case: tuple[dict[str, Any], list[
     for arguments, message in [
         ((folder, b), "old is a folder, .*b.json is not"),
         ((a, folder), "old is a folder, .*a.json is not"),
-        ((a, b), "give its file with --ground-truth"),
+        ((a, b), "pass it with --ground-truth"),
         ((folder, folder, "--iou-type", "bbox"), "folders of evaluations say it themselves"),
-        ((a, b, "--ground-truth", gt, "--images", tmp_path), "give --output and --ground-truth"),
-        ((folder, folder, "--output", tmp_path / "x.html", "--images", tmp_path), "give --output and --ground-truth"),
+        ((a, b, "--ground-truth", gt, "--images", tmp_path), "pass --output and --ground-truth"),
+        ((folder, folder, "--output", tmp_path / "x.html", "--images", tmp_path), "pass --output and --ground-truth"),
     ]:
         with pytest.raises(ConfigError, match=message):
             call(*arguments)

@@ -163,7 +163,7 @@ def test_categories_are_compared_before_the_data_is_converted(
         monkeypatch.setattr(to_examples, "convert", lambda *_args, **_named: pytest.fail("converted"))
     assert evaluate("--model", model, "--examples", place, "--output", tmp_path / "out") == 1
     message = capfd.readouterr().err
-    assert f"{place}: it lacks categories that the model {model} detects: {known[0]['id']} 'sofa\\n'. " in message
+    assert f"{place}: categories of the model {model} are missing: {known[0]['id']} 'sofa\\n'. " in message
     assert not (tmp_path / "out").exists()
 
 

@@ -274,7 +274,7 @@ def broken_litert_files_are_refused(folder: Path, images: Path) -> None:
     with pytest.raises(DataError, match=rf"{LITERT_FILE}: the model cannot be run: .* not a valid"):
         open_detector(file, batch_size=1)
     (folder / MODEL_JSON).unlink()
-    with pytest.raises(DataError, match=rf"no {MODEL_JSON}, which describes a model file"):
+    with pytest.raises(DataError, match=rf"no {MODEL_JSON}, the description of a model file"):
         open_detector(file, batch_size=1)
 
 
@@ -319,10 +319,10 @@ def predicted(model: Path, images: Path, output: Path) -> list[dict[str, Any]]:
         ("--precision int8", 2, "--precision int8: for --format litert and mediapipe"),
         ("--delegate gpu", 2, "--delegate gpu: for --format mediapipe"),
         ("--format mediapipe --no-nms", 2, "use --delegate gpu"),
-        ("--format mediapipe --batch-size 2", 2, "MediaPipe gives a model one image per call"),
+        ("--format mediapipe --batch-size 2", 2, "MediaPipe runs one image per call"),
         ("--format mediapipe --od-api-outputs", 2, "--od-api-outputs: for --format saved-model"),
         ("--format mediapipe", 2, "--format mediapipe with model.resize.mode = fit: MediaPipe stretches"),
-        ("--format litert --precision int8", 2, "needs --calibration-data"),
+        ("--format litert --precision int8", 2, "requires --calibration-data"),
         ("--format litert --calibration-data x", 2, "--calibration-data: for --precision int8"),
         (
             "--sample-images .",
@@ -331,7 +331,7 @@ def predicted(model: Path, images: Path, output: Path) -> list[dict[str, Any]]:
         ),
         ("--batch-size 0", 2, "pass at least 1"),
         ("--format onnx --od-api-outputs", 2, "--od-api-outputs: for --format saved-model"),
-        ("--set train.steps=3", 2, "--set train.steps: an export does not change it, but only model.postprocess"),
+        ("--set train.steps=3", 2, "--set train.steps: an export cannot change it; it can change model.postprocess"),
         ("--set model.postprocess.top=3", 2, "model.postprocess.top: no such field"),
         ("--output full", 1, "--output needs a new or empty folder"),
         ("--model nothing", 1, "no such file or folder"),
@@ -350,7 +350,7 @@ def test_masks_of_whole_images_are_refused_for_a_file(
     model = save_model(tmp_path / "model", mask_output="rle")
     assert main(["export", "--model", str(model), "--output", str(tmp_path / "out"), "--format", file]) == 2
     said = capfd.readouterr().err
-    assert f"--format {file} with model.postprocess.mask_output = rle: a model file gets the resized" in said
+    assert f"--format {file} with model.postprocess.mask_output = rle: a model file receives the resized" in said
     assert "mask_output=crops" in said
     assert not (tmp_path / "out").exists()
 
@@ -373,7 +373,7 @@ def test_outputs_of_the_object_detection_api(tmp_path: Path, capfd: pytest.Captu
     categories[1]["id"] = 2**24 + 1
     labels.write_text(json.dumps(categories))
     assert main([*command[:-2], str(tmp_path / "none"), "--od-api-outputs", *crops]) == 2
-    assert "the category id 16777217 is not exact in float32" in capfd.readouterr().err
+    assert "the category id 16777217 is above 16777216, up to which integers are exact" in capfd.readouterr().err
     assert not (tmp_path / "none").exists()
 
 
@@ -404,7 +404,10 @@ def test_a_mediapipe_file_predicts_as_the_saved_model(
     folder = export(training, tmp_path / "phone", *given, *stretch)
     told = capfd.readouterr().out
     assert "float16, for CPUs, 1 image per call" in told
-    assert "on images stretched instead of resized by fit as in the training, and compared with the SavedModel" in told
+    assert (
+        "on stretched images instead of those of the training (resized by fit), and compared with the SavedModel"
+        in told
+    )
     assert main(["export", "--describe", str(folder)]) == 0
     assert "kind 40" in capfd.readouterr().out
 

@@ -152,12 +152,12 @@ def test_the_exported_scores_are_calibrated(
         ("--calibrate-split test", 2, "--calibrate-split: for --calibrate DIR, which is missing"),
         ("--calibrate none", 1, "none: no such file or folder"),
         ("--calibrate DATA --calibrate-split test", 1, "no annotations of the split 'test'"),
-        ("--calibrate EMPTY", 1, "EMPTY, split eval: no annotations to calibrate scores with. Name another split"),
-        ("--calibrate OTHER", 1, "OTHER: it lacks categories that the model"),
+        ("--calibrate EMPTY", 1, "EMPTY, split eval: no annotations for the calibration of scores. Pass another split"),
+        ("--calibrate OTHER", 1, "OTHER: categories of the model"),
         (
             "--calibrate DATA --set model.postprocess.score_threshold=1.0",
             1,
-            "DATA, split eval: the model detects nothing on its 16 images, so there are no scores to calibrate",
+            "DATA, split eval: the model has no detections on its 16 images, so there are no scores to calibrate",
         ),
     ],
 )

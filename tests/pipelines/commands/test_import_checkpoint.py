@@ -65,9 +65,9 @@ def test_the_model_folder(tmp_path: Path, checkpoint: Path, capfd: pytest.Captur
     assert printed.out.splitlines() == [str(output)]
     for part in (
         rf"checkpoint {re.escape(str(checkpoint))}/model, step 700",
-        r"EMA weights of \d+ of \d+ variables; the EMA weights are used",
+        r"EMA weights of \d+ of \d+ variables; using the EMA weights",
         "3 classes, 2 of them in the label map",
-        "classes without a category: 1; their detections are not reported",
+        "1 classes have no category; their detections are not reported",
     ):
         assert re.search(part, printed.err), part
 
@@ -96,14 +96,14 @@ def test_a_faster_rcnn_of_coco(tmp_path: Path, capfd: pytest.CaptureFixture[str]
     flags = ["--from", "tpu-mask-rcnn", "--checkpoint", str(tmp_path / "tf1"), "--output", str(output)]
     flags += ["--set", "model.image_size=64", "--set", f"model.overrides={json.dumps(SMALL_HEADS)}"]
     assert main(["import-checkpoint", *flags, "--model", "mask-rcnn-r50"]) == 1
-    assert "looks like faster-rcnn-r18, not like mask-rcnn-r50. Pass --model faster-rcnn-r18" in capfd.readouterr().err
+    assert "is of faster-rcnn-r18, not of mask-rcnn-r50. Pass --model faster-rcnn-r18" in capfd.readouterr().err
     assert main(["import-checkpoint", *flags, "--model", "faster-rcnn-r18"]) == 0
     messages = capfd.readouterr().err
     for part in (
         "model.ckpt-22500, step 22500",
         f"raw weights of {len(network.variables)} variables, no EMA weights",
         "90 classes: COCO's 80 categories by id",
-        "classes without a category: 10; their detections are not reported",
+        "10 classes have no category; their detections are not reported",
         "1 variables of the checkpoint are not in the network: more/kernel",
     ):
         assert part in messages
@@ -127,7 +127,7 @@ def test_a_backbone_alone(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> 
     flags += ["--set", f"model.overrides={json.dumps(SMALL_HEADS)}", "--output", str(tmp_path / "model")]
     assert main(["import-checkpoint", *flags]) == 0
     layers = {"fpn": 8, "rpn": 3, "box_head": 4, "mask_head": 6}  # each with a kernel and a bias
-    assert "a backbone alone: 42 variables of the network are not in the checkpoint. Start" in capfd.readouterr().err
+    assert "only a backbone: 42 variables of the network are not in the checkpoint. Start" in capfd.readouterr().err
     assert not (tmp_path / "model" / LABELS_JSON).exists()
     missing = json.loads((tmp_path / "model" / IMPORT_JSON).read_text())["missing"]
     assert Counter(path.partition("/")[0] for path in missing) == {part: 2 * count for part, count in layers.items()}
@@ -143,7 +143,7 @@ def test_a_faster_rcnn_of_the_object_detection_api(tmp_path: Path, capfd: pytest
     network = OdApi(classes=90)
     network.construct()
     assert main(od_api_flags(network, tmp_path, "--model", "mask-rcnn-r101")) == 1
-    assert "looks like faster-rcnn-r50 or mask-rcnn-r50, not like mask-rcnn-r101. Pass" in capfd.readouterr().err
+    assert "is of faster-rcnn-r50 or mask-rcnn-r50, not of mask-rcnn-r101. Pass" in capfd.readouterr().err
     assert main(od_api_flags(network, tmp_path, "--model", "mask-rcnn-r50")) == 0
     messages = capfd.readouterr().err
     for part in (
@@ -151,7 +151,7 @@ def test_a_faster_rcnn_of_the_object_detection_api(tmp_path: Path, capfd: pytest
         "90 classes: COCO's 80 categories by id",
         "12 variables of the network are not in the checkpoint: mask_head/conv2d_1/kernel, ",
         "Start a training from it with train.init.skip_mismatch=true",
-        "features of RoIs are means of samples here, by RoIAlign; the original takes maxima",
+        "RoI features are means of samples here, by RoIAlign; the original takes maxima",
         "the mask head starts from random weights: ",
     ):
         assert part in messages
@@ -165,8 +165,8 @@ def test_one_feature_level_of_the_object_detection_api(tmp_path: Path, capfd: py
     assert main(od_api_flags(network, tmp_path)) == 0
     messages = capfd.readouterr().err
     for part in (
-        "a backbone alone: 30 variables of the network are not in the checkpoint. Start a training",
-        "the ResNet alone is imported: the original's RPN and heads, if it has any, read other features",
+        "only a backbone: 30 variables of the network are not in the checkpoint. Start a training",
+        "only the ResNet is imported: the original's RPN and heads, if it has any, use other features",
         "5 variables of the checkpoint are not in the network: FirstStageBoxPredictor/",
     ):
         assert part in messages
@@ -179,7 +179,7 @@ def test_an_efficientdet_of_the_object_detection_api(tmp_path: Path, capfd: pyte
     sizes = f"{{fpn_filters: {FILTERS}, fpn_cells: {CELLS}, head_layers: {LAYERS}}}"
     flags = od_api_flags(network, tmp_path, "--set", "model.image_size=128", "--set", f"model.overrides={sizes}")
     assert main([*flags, "--model", "efficientdet-d3"]) == 1
-    assert "looks like no known variant: it has 23 backbone blocks" in capfd.readouterr().err
+    assert "is of no known variant: it has 23 backbone blocks" in capfd.readouterr().err
     assert main([*flags, "--model", "efficientdet-d1"]) == 0
     messages = capfd.readouterr().err
     for part in (
@@ -231,7 +231,7 @@ def test_trainings_start_from_the_object_detection_api(tmp_path: Path, capfd: py
         (["--model", "efficientdet-d99"], 2, "no such detector. The nearest is efficientdet-d"),
         (["--checkpoint", "s3://bucket/model"], 2, "--checkpoint"),
         (["--checkpoint", "nowhere"], 1, "nowhere: no such file or folder"),
-        (["--model", "efficientdet-d1", "--set", "model.overrides={}"], 1, "looks like no known variant: it has 6"),
+        (["--model", "efficientdet-d1", "--set", "model.overrides={}"], 1, "is of no known variant: it has 6"),
         (["--label-map", "none.pbtxt"], 1, "none.pbtxt"),
     ],
 )

@@ -72,7 +72,7 @@ def test_augmentation_of_a_model_with_masks_is_refused_before_any_image(
     (tmp_path / "broken.png").write_bytes(b"no image")
     output = ("--output", tmp_path / "out", "--tta", "flip")
     assert call("predict", "--model", models["crops"], "--images", tmp_path, *output) == 1
-    reason = "error: test-time augmentation fuses boxes only, and the model also gives detection_masks, detection_key"
+    reason = "error: test-time augmentation only fuses boxes, but the model also returns detection_masks, detection_key"
     assert reason in capsys.readouterr().err
     assert call("evaluate", "--model", models["crops"], "--examples", data, *output) == 1
     assert reason in capsys.readouterr().err

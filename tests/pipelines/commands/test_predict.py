@@ -71,7 +71,7 @@ def test_ids_of_the_ground_truth(tmp_path: Path, model: Path, capfd: pytest.Capt
     assert ids == sorted(ids)
     assert not (tmp_path / "detections_images.json").exists()
     notes = capfd.readouterr().err
-    assert "1 images are not in" in notes
+    assert "skipping 1 images that are not in" in notes
     assert "1 images of" in notes
 
 
@@ -171,10 +171,10 @@ def test_errors(tmp_path: Path, model: Path) -> None:
     with pytest.raises(DataError, match=r"absent: no such file or folder"):
         call(*given, "--images", tmp_path / "absent")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match=r"no image in .*empty: looked for \.bmp"):
+    with pytest.raises(DataError, match=r"no image in .*empty; accepted: \.bmp"):
         call(*given, "--images", tmp_path / "empty")
     other = write_ground_truth(tmp_path / "other.json", [{"id": 1, "file_name": "other.png"}])
-    with pytest.raises(DataError, match=r"other.json: lists none of the 1 images"):
+    with pytest.raises(DataError, match=r"other.json: has none of the 1 images"):
         call(*given, "--images", tmp_path / "in", "--ground-truth", other)
     nameless = write_ground_truth(tmp_path / "nameless.json", [{"id": 1}])
     with pytest.raises(DataError, match=r"nameless.json: missing file_name: image 1"):
@@ -187,7 +187,7 @@ def test_errors(tmp_path: Path, model: Path) -> None:
     with pytest.raises(DataError, match=r"are both image 500 of .*gt.json"):
         call(*given, "--images", tmp_path / "in", tmp_path / "again", "--ground-truth", ground_truth)
     (tmp_path / "in" / "broken.png").write_bytes(b"no image")
-    with pytest.raises(DataError, match=r"broken.png: not an image that can be read"):
+    with pytest.raises(DataError, match=r"broken.png: not a readable image"):
         call(*given, "--images", tmp_path / "in")
     assert not (tmp_path / "detections.json").exists()
 
@@ -199,7 +199,7 @@ def test_a_name_that_is_not_utf8_is_refused_before_detecting(
     name = tmp_path / "images" / os.fsdecode(b"caf\xe9.png")
     next((tmp_path / "images").iterdir()).rename(name)
     monkeypatch.setattr(prediction, "open_detector", None)  # not even loaded
-    with pytest.raises(DataError, match=r"images/caf\\udce9\.png': the file's name is not UTF-8"):
+    with pytest.raises(DataError, match=r"images/caf\\udce9\.png': the file name is not UTF-8"):
         call("--model", model, "--images", tmp_path / "images", "--output", tmp_path / "f.json")
     assert not (tmp_path / "f.json").exists()
 
@@ -233,7 +233,7 @@ def test_names_are_shown_without_control_characters(
     arguments = ["predict", "--model", model, "--images", tmp_path / "in", "--output", tmp_path / "f\x1b.json"]
     assert main([str(argument) for argument in arguments]) == 1
     told = capfd.readouterr().err
-    assert "a\\x1b[2J\\nerror: [red]b.png: not an image that can be read" in told
+    assert "a\\x1b[2J\\nerror: [red]b.png: not a readable image" in told
     assert len(told.splitlines()) <= 2  # the progress leaves an empty one
     bad.unlink()
     assert main([str(argument) for argument in arguments]) == 0
@@ -242,7 +242,7 @@ def test_names_are_shown_without_control_characters(
 
 def test_advice_is_about_the_file_as_there_is_no_configuration(tmp_path: Path, model: Path) -> None:
     Image.new("RGB", (8, 8)).save(tmp_path / "a.jpg", format="TIFF")
-    with pytest.raises(DataError, match=r"TIFF is not decoded by TensorFlow\. Convert the file to JPEG or PNG\.$"):
+    with pytest.raises(DataError, match=r"TensorFlow does not decode TIFF\. Convert the file to JPEG or PNG\.$"):
         call("--model", model, "--images", tmp_path / "a.jpg", "--output", tmp_path / "f.json")
 
 
@@ -292,6 +292,6 @@ def test_a_model_without_score_thresholds_is_refused_with_them(tmp_path: Path, m
     flags = ("--images", tmp_path / "in", "--output", tmp_path / "out.json", "--score-thresholds", "best-f1")
     with pytest.raises(DataError, match="this model has no score thresholds"):
         call("--model", model, *flags)
-    with pytest.raises(ConfigError, match="--score-thresholds and --tta exclude each other"):
+    with pytest.raises(ConfigError, match="--score-thresholds and --tta are exclusive"):
         call("--model", model, *flags, "--tta", "flip")
     assert not (tmp_path / "out.json").exists()

@@ -154,10 +154,10 @@ def test_says_so_if_no_detection_is_drawn(
         (["--score", "1.5"], "--score 1.5: pass a number from 0 to 1"),
         (["--score", "-0.1"], "--score -0.1: pass a number from 0 to 1"),
         (["--score", "nan"], "--score nan: pass a number from 0 to 1"),
-        (["--score", "0.5", "--score-thresholds", "best-f1"], "--score and --score-thresholds exclude each other"),
+        (["--score", "0.5", "--score-thresholds", "best-f1"], "--score and --score-thresholds are exclusive"),
         (["--draw", "sheet.webp"], "sheet.webp: a picture of the first images is PNG or JPEG"),
-        (["--draw", "IMAGES"], "images: the images are there, and stay. Pass another path"),
-        (["--draw", "LINK"], "link: the images are there, and stay. Pass another path"),
+        (["--draw", "IMAGES"], "images: this folder has all --images. Pass another path"),
+        (["--draw", "LINK"], "link: this folder has all --images. Pass another path"),
         (["--draw", "FILE"], "notes: this is a file. Pass a folder"),
     ],
 )
@@ -185,7 +185,7 @@ def test_pictures_of_an_earlier_run_are_no_images(
         written.append((tmp_path / "f.json").read_bytes())
     assert written[0] == written[1]
     left_out = 6 if name == "drawn" else 1
-    assert f"{left_out} images in {images / name}, where the pictures will be, are left out" in capfd.readouterr().err
+    assert f"skipping {left_out} images in {images / name}, the destination of the pictures" in capfd.readouterr().err
 
 
 def test_two_images_of_one_picture_are_refused(

@@ -196,7 +196,7 @@ def test_splits_of_other_tools_share_ids_and_categories(tmp_path: Path) -> None:
 def test_names_that_leave_the_folder_are_refused(tmp_path: Path, name: Any) -> None:
     shard = write_shard(tmp_path / "shards" / "s", [own_record({"id": 1, "file_name": name}, [])])
     (tmp_path / "shards" / DATASET_JSON).write_text(json.dumps(DATASET))
-    with pytest.raises(DataError, match=r"s, record 0: file_name .* leads out of the folder"):
+    with pytest.raises(DataError, match=r"s, record 0: file_name .* is outside of the folder"):
         call("--examples", shard, "--output", tmp_path / "out" / "x.json", "--images", tmp_path / "out" / "images")
     assert list((tmp_path / "out").iterdir()) == []
 
@@ -205,7 +205,7 @@ def test_a_name_of_two_images_is_refused(tmp_path: Path) -> None:
     records = [own_record({"id": number, "file_name": name}, []) for number, name in ((1, "a.png"), (2, "./a.png"))]
     write_shard(tmp_path / "shards" / "s", records)
     (tmp_path / "shards" / DATASET_JSON).write_text(json.dumps(DATASET))
-    with pytest.raises(DataError, match=r"s, record 1: file_name './a.png' is another image's, too"):
+    with pytest.raises(DataError, match=r"s, record 1: file_name './a.png' is also the name of another"):
         call("--examples", tmp_path / "shards", "--output", tmp_path / "x.json", "--images", tmp_path / "images")
     assert not (tmp_path / "images").exists()
 
@@ -220,14 +220,14 @@ def test_a_name_that_cannot_be_written_is_told(tmp_path: Path) -> None:
 def test_an_image_folder_with_content_is_refused_at_once(
     own: tuple[Path, dict[str, Any], dict[str, Any]], tmp_path: Path
 ) -> None:
-    with pytest.raises(DataError, match="--images needs a new or empty folder"):
+    with pytest.raises(DataError, match="--images requires a new or empty folder"):
         call("--examples", own[0], "--output", tmp_path / "x.json", "--images", own[0])
-    with pytest.raises(ConfigError, match=r"x.json lies in --images"):
+    with pytest.raises(ConfigError, match=r"x.json is in --images"):
         call("--examples", own[0], "--output", tmp_path / "new" / "x.json", "--images", tmp_path / "new")
 
 
 def test_splits_that_are_not_there(own: tuple[Path, dict[str, Any], dict[str, Any]], tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"--split test: no such split in .*there are eval, train"):
+    with pytest.raises(ConfigError, match=r"--split test: no such split in .*splits: eval, train"):
         call("--examples", own[0], "--output", tmp_path / "x.json", "--split", "test")
     shard = write_shard(tmp_path / "s", [automl_record()])
     for split in ("test", ""):

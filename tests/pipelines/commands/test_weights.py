@@ -69,6 +69,6 @@ def test_a_detector_is_fetched_into_a_cache(
 
 def test_mistakes_are_explained(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert pipeline_runner.main(["weights", "fetch", "efficientdet-b0"]) == 2
-    assert "no published weights of the name 'efficientdet-b0'. The nearest is effic" in capsys.readouterr().err
+    assert "no published weights named 'efficientdet-b0'. The nearest is effic" in capsys.readouterr().err
     assert pipeline_runner.main(["weights", "fetch", "efficientdet-d0", "--cache", str(tmp_path)]) == 1
     assert "not in the cache of weights, and COCOFLOW_OFFLINE is set" in capsys.readouterr().err

@@ -511,7 +511,7 @@ def test_a_bucket_that_the_account_may_not_see_is_no_obstacle(vertex: LoopbackVe
         (["--parameter", "train_steps"], "expected NAME=VALUE"),
         (["--parameter", "train_steps=many"], "--parameter train_steps='many': a whole number is needed."),
         (["--parameter", "train_steps=-1"], "parameters of this run: train.steps = -1: Input should be greater than 0"),
-        (_sets("run.vertex.labels={Team: x}"), "label 'Team': a key begins with a lower-case letter"),
+        (_sets("run.vertex.labels={Team: x}"), "label 'Team': a key starts with a lower-case letter"),
         (_sets("run.vertex.labels={team: X y}"), "label team: 'X y': a value has at most 63"),
         (_sets("run.vertex.encryption_key=projects/p/locations/us/keyRings/r/cryptoKeys/k"), "region = us-central1"),
         (_sets("run.image=null"), "--runner vertex needs the image of the containers"),

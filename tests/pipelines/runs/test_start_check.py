@@ -88,17 +88,17 @@ MISTAKES = {
     "levels that do not fit": (
         ["model.name=efficientdet-nano", "model.overrides={min_level: 5}"],
         2,
-        "its deepest level, 5, must be one of at least two",
+        "including the deepest level of the backbone, 5",
     ),
     "frozen by no name": (["train.freeze=[bone]"], 2, "train.freeze: 'bone' matches no variable"),
     "trained by no name": (["train.trainable=[bone]"], 2, "train.trainable: 'bone' matches no variable"),
-    "nothing left": (["train.freeze=['.*']"], 2, "leave nothing to train"),
+    "nothing left": (["train.freeze=['.*']"], 2, "leave no variable to train"),
     "decay left out by no name": (
         ["train.optimizer.weight_decay=1e-4", "train.optimizer.weight_decay_exclude=[bone]"],
         2,
         "train.optimizer.weight_decay_exclude: 'bone' matches no variable",
     ),
-    "crowds that cannot be left out": (["train.crowds=ignore"], 2, "tiny cannot leave crowds out"),
+    "crowds that cannot be left out": (["train.crowds=ignore"], 2, "tiny does not support ignored crowds"),
     "masks that validation would need": (
         ["train.validation={every: 5, metric: segm/AP}"],
         2,
@@ -122,14 +122,14 @@ MISTAKES = {
     "other categories": (
         ["train.init={checkpoint: OTHERS, fine_tune_type: full}"],
         1,
-        "full needs the same categories; only in the data set: 9; only in the checkpoint: ten",
+        "full requires equal categories; only in the data set: 9; only in the checkpoint: ten",
     ),
     "skipped by no name": (["train.init={checkpoint: GOOD, skip: [bone]}"], 2, "train.init.skip: 'bone' matches no"),
     "renamed by no name": (["train.init={checkpoint: GOOD, rename: [[x, y]]}"], 2, "'x' changes no name"),
     "no EMA weights": (
         ["train.init={checkpoint: PLAIN, weights: averaged}"],
         1,
-        "holds no EMA weights. Set train.init.weights=raw or auto",
+        "has no EMA weights. Set train.init.weights=raw or auto",
     ),
     "weights of no backbone": (["model.backbone_weights=imagenet"], 2, "tiny has no ImageNet weights"),
     "no weights file": (
@@ -222,7 +222,7 @@ def test_more_categories_than_an_evaluation_has_memory_for(
         path = tmp_path / "data" / "annotations" / f"instances_{name}.json"
         path.write_text(json.dumps({"images": [], "annotations": [], "categories": categories}))
     assert _call(command, tmp_path / "data", tmp_path / "out", *assignments) == 1
-    assert "6000 categories: an analysis (report, comparison) would take about" in capfd.readouterr().err
+    assert "6000 categories: an analysis (report, comparison) would need about" in capfd.readouterr().err
 
 
 def test_a_root_that_tfx_would_take_for_a_pattern_is_refused(

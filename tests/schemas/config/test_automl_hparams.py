@@ -213,7 +213,7 @@ def _part_of(tree: Any, expected: Any) -> Any:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("anchor_scales=4", "anchor_scales is no key of google/automl's. The nearest is anchor_scale."),
+        ("anchor_scales=4", "anchor_scales is not a key of google/automl's. The nearest is anchor_scale."),
         ("heads=object_detection*segmentation", "the segmentation head needs a class per pixel"),
         ("seg_num_classes=5", "the segmentation head needs a class per pixel"),
         ("data_format=channels_first", "data_format = 'channels_first': weights are the same in both formats"),

@@ -49,7 +49,7 @@ def test_assignments_override_the_file(tmp_path: Path) -> None:
             ["train: schedule.warmup_steps = 1000", "steps = 1000"],
         ),
         ("train.augment.scale_min=3", ["train.augment: scale_min = 3.0 is above scale_max = 1.5"]),
-        ("train={jit_compile: true, deterministic: true}", ["train: jit_compile and deterministic exclude each other"]),
+        ("train={jit_compile: true, deterministic: true}", ["train: jit_compile and deterministic are exclusive"]),
         ("train.precision=float8", ["train.precision", "'float8'", "mixed_bfloat16"]),
         ("evaluate.thresholds.absolute.mAP=0.5", ["evaluate.thresholds.absolute.mAP", "AP50"]),
         (
@@ -58,16 +58,16 @@ def test_assignments_override_the_file(tmp_path: Path) -> None:
         ),
         (
             "evaluate={thresholds: {significant: [AP]}, analysis: {replicates: 0}}",
-            ["evaluate: thresholds.significant needs intervals; set analysis.replicates"],
+            ["evaluate: thresholds.significant requires intervals; set analysis.replicates"],
         ),
         (
             "evaluate={thresholds: {not_worse: [AP]}, analysis: {replicates: 0}}",
-            ["evaluate: thresholds.not_worse needs intervals; set analysis.replicates"],
+            ["evaluate: thresholds.not_worse requires intervals; set analysis.replicates"],
         ),
         ("evaluate.thresholds.not_worse=[mAP]", ["evaluate.thresholds.not_worse.0: 'mAP' is not", "AP50"]),
         (
             "evaluate={iou_types: [bbox, bbox]}",
-            ["evaluate.iou_types: name each IoU type once, such as [bbox, segm]"],
+            ["evaluate.iou_types: list each IoU type once, such as [bbox, segm]"],
         ),
         (
             "evaluate={iou_types: [bbox], thresholds: {absolute: {segm/AP: 0.1}}}",
@@ -75,10 +75,10 @@ def test_assignments_override_the_file(tmp_path: Path) -> None:
         ),
         (
             "data.splits.train.annotations=a.json",
-            ["data.splits.train", "annotations and images are needed, or records"],
+            ["data.splits.train", "set annotations and images, or records"],
         ),
         ("data.splits.train={records: a, images: b}", ["data.splits.train", "remove annotations and images"]),
-        ("data.split_ratios={train: 0.8, eval: 0.1}", ["data.split_ratios", "the fractions make 0.9, not 1"]),
+        ("data.split_ratios={train: 0.8, eval: 0.1}", ["data.split_ratios", "the sum of the fractions is 0.9, not 1"]),
         ("data.on_fault=skip", ["data.on_fault"]),
         ("data.on_fault.image_broken=keep", ["data.on_fault.image_broken", "'keep'", "'fail' or 'drop'"]),
         ("train.steps", ["expected key=value"]),
@@ -190,9 +190,9 @@ _HOSTILE = {
     "train: {schedule: {learning_rate: .inf}}": "train.schedule.learning_rate: inf is not finite",
     "train: {schedule: {learning_rate: 1e400}}": "train.schedule.learning_rate = '1e400'",
     "model: {overrides: {deep: [1, -.inf]}}": "model.overrides.deep[1]: -inf is not finite",
-    f"model: {'[' * 5000}": "nested more than 32 deep",
-    f"model: {'[' * 5000}{']' * 5000}": "nested more than 32 deep",
-    f"model: {'{a: ' * 5000}1{'}' * 5000}": "nested more than 32 deep",
+    f"model: {'[' * 5000}": "nested more than 32 levels deep",
+    f"model: {'[' * 5000}{']' * 5000}": "nested more than 32 levels deep",
+    f"model: {'{a: ' * 5000}1{'}' * 5000}": "nested more than 32 levels deep",
     "model: {overrides: {a: &x [*x]}}": "*x contains itself",
     f"model: [{'1, ' * 20_000}]": "more than 10000 values",
     'run: {root: "a\\0b"}': "run.root: 'a\\x00b' has a NUL character",
@@ -223,7 +223,7 @@ def test_hostile_text_is_refused_in_a_few_words(tmp_path: Path, text: str, part:
 
 def test_an_assignment_makes_no_deep_tree() -> None:
     for key in ("a." * 5000 + "b", "model.overrides." + "a." * 40 + "b"):
-        with pytest.raises(ConfigError, match="nested more than 32 deep"):
+        with pytest.raises(ConfigError, match="nested more than 32 levels deep"):
             load_config(None, [f"{key}=1"])
 
 

@@ -19,12 +19,12 @@ def test_a_side_or_height_and_width(text: str, expected: tuple[int, int]) -> Non
 
 @pytest.mark.parametrize("text", ["0", "-3", "12.5", "true", "[1, 2, 3]", "[3]", "[4, 0]", "wide", "{a: 1}"])
 def test_other_values_are_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"model\.image_size: .* is neither a positive whole number of pixels nor"):
+    with pytest.raises(ConfigError, match=r"model\.image_size: .* is neither a positive integer \(pixels\) nor"):
         load_config(None, [f"model.image_size={text}"])
 
 
 def test_the_text_of_the_original_is_width_by_height() -> None:
-    with pytest.raises(ConfigError, match=re.escape("google/automl's text is width x height, so it means [384, 640]")):
+    with pytest.raises(ConfigError, match=re.escape("google/automl writes width x height; use [384, 640]")):
         load_config(None, ["model.image_size=640x384"])
 
 
@@ -43,5 +43,7 @@ def test_keys_of_resize_act_or_are_refused(resize: str, message: str) -> None:
 
 
 def test_the_input_is_set_once() -> None:
-    with pytest.raises(ConfigError, match=r"image_size and overrides\.image_size set the same; remove the second"):
+    with pytest.raises(
+        ConfigError, match=r"image_size and overrides\.image_size are the same setting; remove the second"
+    ):
         load_config(None, ["model.image_size=64", "model.overrides={image_size: [64, 64]}"])

@@ -78,5 +78,5 @@ def test_images_of_more_pixels_than_run_lengths_count_are_refused() -> None:
         assert (
             issue is None
             if valid
-            else issue == f"its image has {size[1]}x{size[0]} pixels, and a mask at most 4294967295"
+            else issue == f"its image has {size[1]}x{size[0]} pixels, more than 4294967295 in total"
         )

@@ -105,7 +105,7 @@ def test_too_many_categories_are_refused_before_anything_is_made() -> None:
     tracemalloc.start()
     with pytest.raises(DataError, match=r"100000 categories: .* 18\.1 GiB .* at most 16529 categories .*--no-cats"):
         evaluate(ground_truth, [])
-    with pytest.raises(DataError, match=r"100000 categories: an analysis .* more than 3\. Evaluate without it"):
+    with pytest.raises(DataError, match=r"100000 categories: an analysis .* more than 3\. Evaluate without analysis"):
         analyse(ground_truth, [], params=make_params())
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()

@@ -54,16 +54,20 @@ def test_a_label_map_knows_also_what_does_not_occur() -> None:
     ("named", "label_map", "message"),
     [
         ([(1, "cat"), (1, "dog")], None, "label 1 is 'cat' in shard-0 but 'dog' in shard-1"),
-        ([(1, "cat"), (2, "cat"), (None, "cat")], None, "shard-2: .*no label, and the text 'cat', that have 2 labels"),
-        ([(1, "cat"), (None, "dog")], None, "shard-1: .*no label, and the text 'dog', that has 0 labels.*label map"),
+        ([(1, "cat"), (2, "cat"), (None, "cat")], None, "shard-2: .*no label, and the text 'cat', .* have 2 labels"),
+        (
+            [(1, "cat"), (None, "dog")],
+            None,
+            "shard-1: .*no label, and the text 'dog', .* have 0 labels.*label map",
+        ),
         ([(1, "cat"), (None, None)], None, "shard-1: .*no label and no text"),
         ([(2, "dog"), (5, "dog")], MAP, "label 5 is '/m/cat' or 'cat' in labels.pbtxt but 'dog' in shard-1"),
         ([(7, "cow")], MAP, r"shard-0: label 7 \(cow\) is not in labels.pbtxt"),
         ([(7, None)], MAP, r"label 7 \(without text\)"),
-        ([(None, "pig")], MAP, "shard-0: 'pig' is not one item of labels.pbtxt"),
-        ([(-1, "cat")], None, r"shard-0: label -1 is no category id: an integer from 0 to 2\^53"),
-        ([(2**53 + 1, None)], None, "shard-0: label 9007199254740993 is no category id"),
-        ([(None, None)], MAP, "shard-0: objects have neither label nor text"),
+        ([(None, "pig")], MAP, "shard-0: 'pig' is not the name of one item in labels.pbtxt"),
+        ([(-1, "cat")], None, r"shard-0: label -1 is not a category id: an integer from 0 to 2\^53"),
+        ([(2**53 + 1, None)], None, "shard-0: label 9007199254740993 is not a category id"),
+        ([(None, None)], MAP, "shard-0: objects without label and text"),
     ],
 )
 def test_contradictions_name_the_file(named: list[Named], label_map: LabelMap | None, message: str) -> None:

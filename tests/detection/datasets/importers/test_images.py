@@ -122,7 +122,7 @@ def test_another_size_is_the_header_s_and_told(tmp_path: Path) -> None:
     image = read_one(tmp_path, image__height=400, image__width=600)
     assert (image.entry["height"], image.entry["width"]) == (40, 60)
     assert image.annotations[0]["bbox"] == [3.25, 4.5, 10, 20.75]
-    message = "the record says 600x400 pixels, the image's header 60x40, which are taken"
+    message = "the record declares 600x400 pixels, the image's header 60x40; using the header"
     assert image.issues == [Issue("image_size", "fail", image.where, image.entry["id"], None, message)]
 
 
@@ -174,7 +174,7 @@ def test_what_is_absent_is_filled_in_validly(tmp_path: Path) -> None:
 def test_unequal_corners_leave_the_image_without_objects(tmp_path: Path) -> None:
     image = read_one(tmp_path, image__object__bbox__xmax=[0.5])
     assert image.annotations == []
-    message = "unequally many corners of boxes (2, 2, 1, 2); its objects are left out"
+    message = "different numbers of box corners (2, 2, 1, 2); its objects are dropped"
     assert image.issues == [Issue("entry", "fail", image.where, image.entry["id"], None, message)]
 
 
@@ -217,7 +217,7 @@ def test_masks_of_numbers(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("stored", "message", "whose"),
     [
-        ([mask_png(masks()[0]), b"\x89PNG broken"], "the mask does not decode", 2),
+        ([mask_png(masks()[0]), b"\x89PNG broken"], "the mask cannot be decoded", 2),
         ([mask_png(masks()[0]), mask_png(masks(41, 60)[0])], "the mask has 60x41 pixels, the image 60x40", 2),
         ([mask_png(masks()[0])], "1 masks for 2 objects", None),
         ([0.0] * 4799, "1 masks for 2 objects", None),
@@ -365,7 +365,7 @@ def test_our_own_records_without_entries_are_told(tmp_path: Path) -> None:
 
 def test_what_is_no_example_is_told(tmp_path: Path) -> None:
     shard = write_shard(tmp_path / "other", [example({"image/encoded": b""}), b"\xff\xff\xff"])
-    with pytest.raises(DataError, match=r"other, record 1: no tf.train.Example"):
+    with pytest.raises(DataError, match=r"other, record 1: not a tf.train.Example"):
         survey_shard(shard)
 
 
@@ -381,7 +381,7 @@ def test_what_is_no_example_is_told(tmp_path: Path) -> None:
 )
 def test_an_invalid_type_is_told_with_its_key(tmp_path: Path, key: str, value: Any, expected: str) -> None:
     shard = write_shard(tmp_path / "s", [automl_record(**{key: value})])
-    with pytest.raises(DataError, match=rf"s, record 0: {key} does not hold {expected}"):
+    with pytest.raises(DataError, match=rf"s, record 0: the values of {key} are not {expected}"):
         survey_shard(shard)
 
 
@@ -394,7 +394,7 @@ def test_a_shard_that_changed_between_the_passes_is_told(tmp_path: Path) -> None
     shard = write_shard(tmp_path / "s", [automl_record()])
     survey = survey_of(shard)
     write_shard(Path(shard), [automl_record(image__object__class__label=[18, 3])])
-    with pytest.raises(DataError, match=r"s, record 0: an object of class \(18, 'cat'\) was not there"):
+    with pytest.raises(DataError, match=r"s, record 0: an object of class \(18, 'cat'\) was not in the first pass"):
         list(read_images(shard, survey))
 
 
@@ -470,7 +470,7 @@ def test_our_own_records_of_another_category_are_told(tmp_path: Path) -> None:
     annotation = {"id": 8, "image_id": 1, "category_id": 5, "bbox": [1, 1, 2, 2]}
     packed = pack_entries({"id": 1, "file_name": "a"}, [annotation])
     shard = write_shard(tmp_path / "own.record", [automl_record(coco__annotations=packed)])
-    with pytest.raises(DataError, match=r"record 0: annotation 8 is of category 5, which is none of the data set's"):
+    with pytest.raises(DataError, match=r"record 0: annotation 8 has the category 5, not in the data set"):
         list(read_images(shard, survey_of(shard)))
     [image] = read_own_images(shard, {5})
     assert image.annotations == [annotation]

@@ -67,14 +67,14 @@ def test_a_text_of_two_categories_names_none(tmp_path: Path) -> None:
         ("item { id: 1 name: 'cat'", "a block is not closed"),
         ("item { 'id': 1 }", "expected a key, found 'id'"),
         ("item { id: }", "id has no value"),
-        ("item { " * 5000, "no label map: "),
+        ("item { " * 5000, "not a label map: "),
         ("item { id: 1 }", "item 1: name is null. Write a text"),
         ("item { id: 1 name: '' }", "item 1: name is empty. Write a text"),
         ("item { id: 1.5 name: 'cat' }", 'item 1: id is "1.5". Write an integer from 0'),
         ("item { id: -1 name: 'cat' }", "item 1: id is -1. Write an integer from 0"),
         ("item { id: 9007199254740993 name: 'cat' }", "item 1: id is 9007199254740993. Write an integer from 0"),
         (f"item {{ id: {'9' * 5001} name: 'cat' }}", 'item 1: id is "9999'),
-        ("item { id: 1 name: 'cat' } item { id: 1 name: 'dog' }", "item 2: id 1 is a duplicate"),
+        ("item { id: 1 name: 'cat' } item { id: 1 name: 'dog' }", "item 2: duplicate id 1"),
     ],
 )
 def test_no_label_map(tmp_path: Path, text: str, message: str) -> None:
@@ -89,7 +89,7 @@ def test_no_label_map(tmp_path: Path, text: str, message: str) -> None:
         ('{"categories": 3}', "no list `categories`"),
         ('{"categories": [7]}', "item 1: 7 is no object"),
         ('{"categories": [{"id": true, "name": "a"}]}', "item 1: id is true. Write an integer"),
-        ('{"categories": [{"id": 1, "name": "half \\ud800"}]}', "item 1: holds half a character"),
+        ('{"categories": [{"id": 1, "name": "half \\ud800"}]}', "item 1: contains half a character"),
         ('{"categories": [{"id": 1, "name": "a", "weight": NaN}]}', "item 1: holds NaN"),
         ('{"categories": [{"id": 1%s, "name": "a"}]}' % ("0" * 5000), "digits"),
         ('{"categories": %s}' % ("[" * 65 + "]" * 65), "nested more than 64 deep"),
@@ -115,7 +115,7 @@ def test_a_label_map_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(entries, "MAX_CATEGORIES", 2)
     items = [f"item {{ id: {number} name: 'c{number}' }}" for number in range(3)]
     assert len(write(tmp_path / "m.pbtxt", " ".join(items[:2])).categories) == 2
-    with pytest.raises(DataError, match=r"m\.pbtxt: more than 2 categories\. Join some"):
+    with pytest.raises(DataError, match=r"m\.pbtxt: more than 2 categories\. Merge some"):
         write(tmp_path / "m.pbtxt", " ".join(items))
     monkeypatch.setattr(label_map, "MAX_LABEL_MAP", 10)
     with pytest.raises(DataError, match="more than 10 bytes"):

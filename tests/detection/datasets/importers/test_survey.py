@@ -78,12 +78,12 @@ def test_the_report_tells_what_is_amiss(tmp_path: Path) -> None:
     assert "kept too:   image/class/label, image/object/difficult" in lines
     issues = [line.removeprefix("issue:      ") for line in lines if line.startswith("issue:")]
     assert issues == [
-        f"another size in the record than in the image's header: 1, first {path}, record 1",
-        "image/encoded: not an image that can be read (no known format). Copy the file again or convert it anew.: "
+        f"different sizes in the record and in the image's header: 1, first {path}, record 1",
+        "image/encoded: not a readable image (no known format). Copy the file again or convert it again.: "
         f"1, first {path}, record 2",
-        f"unequally many corners of boxes: 1, first {path}, record 2",
-        f"keypoints that cannot be shared out among the objects: 1, first {path}, record 3",
-        f"shards that are not there: 3, first {tmp_path}/coco.record-00000",
+        f"different numbers of box corners: 1, first {path}, record 2",
+        f"keypoints that cannot be assigned to the objects: 1, first {path}, record 3",
+        f"missing shards: 3, first {tmp_path}/coco.record-00000",
     ]
 
 
@@ -103,8 +103,8 @@ def test_issues_of_several_shards_add_up(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("records", "message"),
     [
-        ([], "s: no record in 1 files"),
-        ([example({"image/source_id": 3})], "no image in 1 records: .*encoded is missing, there are image/source_id"),
+        ([], "s: no records in 1 files"),
+        ([example({"image/source_id": 3})], "no images in 1 records: .*encoded is missing; keys are image/source_id"),
         ([automl_record(), automl_record(coco__annotations=PACKED)], "s: records of other tools beside Cocoflow's"),
     ],
 )

@@ -103,7 +103,7 @@ def test_every_efficientdet_converts(name: str) -> None:
 
 def test_an_op_that_is_not_built_in_is_refused() -> None:
     function = tf.function(lambda x: {"y": tf.linalg.inv(x)}, input_signature=[tf.TensorSpec([3, 3], tf.float32)])
-    with pytest.raises(CocoflowError, match=r"built-in ops alone: .*MatrixInverse.*--no-nms"):
+    with pytest.raises(CocoflowError, match=r"only built-in ops: .*MatrixInverse.*--no-nms"):
         litert.convert(tf.Module(), [function.get_concrete_function()])
 
 
@@ -114,7 +114,7 @@ def _killed(*_: Any) -> None:
 def test_a_killed_converter_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     function = tf.function(lambda x: {"y": x + 1.0}, input_signature=[tf.TensorSpec([3], tf.float32)])
     monkeypatch.setattr(litert, "_convert_saved_model", _killed)
-    with pytest.raises(CocoflowError, match=r"process that converts to LiteRT was killed. Free memory"):
+    with pytest.raises(CocoflowError, match=r"conversion process of LiteRT was killed. Free memory"):
         litert.convert(tf.Module(), [function.get_concrete_function()])
 
 

@@ -180,7 +180,7 @@ def test_a_file_with_other_labels_than_its_categories_is_refused() -> None:
         ("coral", {"nms": "linear"}, "LiteRT has no built-in op for linear soft suppression"),
         ("coral", {"nms": "gaussian"}, "TFLite_Detection_PostProcess suppresses hard"),
         ("coral", {"class_agnostic": True}, "TFLite_Detection_PostProcess suppresses hard"),
-        ("coral", {"iou_threshold": 0.0}, "takes no model.postprocess.iou_threshold of 0"),
+        ("coral", {"iou_threshold": 0.0}, "does not support model.postprocess.iou_threshold = 0"),
     ],
 )
 def test_suppression_that_mediapipe_cannot_do_is_refused(

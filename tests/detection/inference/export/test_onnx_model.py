@@ -92,9 +92,9 @@ def test_outputs_that_are_no_detections_are_refused(
         ({name: value for name, value in outputs.items() if name != "detection_boxes"}, "cannot be run"),
         (
             {name: value for name, value in outputs.items() if name != "detection_scores"},
-            "lacks the output detection_sc",
+            "has no output detection_sc",
         ),
-        (outputs | {"detection_scores": outputs["detection_scores"] * np.nan}, "detections of NaN"),
+        (outputs | {"detection_scores": outputs["detection_scores"] * np.nan}, "detections that are not finite"),
     ):
         monkeypatch.setattr(detector, "_network", lambda _, changed=changed: changed)
         with pytest.raises(DataError, match=rf"{ONNX_FILE}: the model .*{message}"):

@@ -120,7 +120,7 @@ def test_the_ap_of_each_category_stays(case: tuple[dict[str, Any], np.ndarray], 
         f"scores calibrated on {IMAGES} images of eval: expected calibration error {curves.error_before:.4f} before, "
         f"{curves.error_after:.4f} after (each half of the images with the curves of the other half); the AP of each "
         "category is unchanged",
-        "1 of 3 categories have fewer than 10 true or false positives on these images, and get the curve of all "
+        "1 of 3 categories have fewer than 10 true or false positives on these images and use the curve of all "
         "categories",
     ]
 
@@ -133,4 +133,4 @@ def test_without_enough_matches_scores_stay_and_a_note_says_so(case: tuple[dict[
     curves = fit_and_measure(model, IDS, "eval")
     assert {(curve.slope, curve.offset, curve.fitted_on) for curve in curves.curves} == {(1.0, 0.0, "nothing")}
     assert curves.error_after == pytest.approx(curves.error_before, abs=1e-6)
-    assert _notes(curves, model, CATEGORIES)[1].endswith("on these images, and get scores as they are")
+    assert _notes(curves, model, CATEGORIES)[1].endswith("on these images and use uncalibrated scores")

@@ -62,7 +62,7 @@ def _archive(*, compression: int = zipfile.ZIP_STORED, names: tuple[str, ...] = 
         (append_files(MODEL, FILES).replace(b"a\nb\n", b"a\nc\n"), "CRC"),
         (append_files(MODEL, {}), "is 0 times in the archive"),
         (_archive(names=("labels.txt", "labels.txt")), "is 2 times in the archive"),
-        (_archive(compression=zipfile.ZIP_DEFLATED), "compressed or encrypted, which MediaPipe refuses"),
+        (_archive(compression=zipfile.ZIP_DEFLATED), "compressed or encrypted, which MediaPipe does not support"),
     ],
 )
 def test_a_damaged_archive(content: bytes, reason: str) -> None:

@@ -30,7 +30,7 @@ def test_a_model_of_detections() -> None:
         "name         tiny",
         "description  A test.",
         "version      7",
-        "kind         object detector for MediaPipe Tasks; non-maximum suppression in the file; built-in ops alone",
+        "kind         object detector for MediaPipe Tasks; non-maximum suppression in the file; only built-in ops",
         "input        float32 [1, 100, 100, 3], RGB, (pixel - 127.5) / 127.5",
         "output       location: float32 [1, 4, 4]",
         "output       category: float32 [1, 4]",
@@ -45,7 +45,7 @@ def test_a_model_of_raw_boxes() -> None:
     lines = describe(add_metadata(raw_model(), RAW_METADATA, outputs=RAW_NAMES), "m").splitlines()
     assert "raw boxes and scores of 3 anchors, which MediaPipe decodes and suppresses" in lines[3]
     assert lines[4:] == [
-        "input        float32 [1, 100, 100, 3], RGB, 0 to 255, which the model normalizes",
+        "input        float32 [1, 100, 100, 3], RGB, 0 to 255, normalized by the model",
         "output       location: float32 [1, 3, 4]",
         "output       score: float32 [1, 3, 3]",
         "labels       3: raccoon, hérisson, chien",

@@ -100,7 +100,7 @@ def test_external_buffers_are_kept() -> None:
 
 
 def test_a_model_with_loops_is_refused() -> None:
-    with pytest.raises(DataError, match=r"^m: has 3 graphs, and MediaPipe runs files with one") as error:
+    with pytest.raises(DataError, match=r"^m: has 3 graphs, but MediaPipe runs only files with one") as error:
         read_model(looping_model(), "m")
     assert "--format mediapipe" in str(error.value)
 

@@ -16,7 +16,7 @@ def test_names_of_any_script_and_length() -> None:
         ("two\nlines", r"class 1: the name 'two\\nlines' has a line break"),
         ("end\r", r"class 1: the name 'end\\r' has a carriage return"),
         ("nul\0", r"class 1: the name 'nul\\x00' has a NUL character"),
-        ("half \ud83d", r"class 1: the name 'half \\ud83d' has half of a surrogate pair"),
+        ("half \ud83d", r"class 1: the name 'half \\ud83d' has a lone surrogate"),
         ("", "class 1: the name '' is empty"),
     ],
 )

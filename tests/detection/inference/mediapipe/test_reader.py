@@ -205,7 +205,7 @@ def _box(**values: object) -> Callable[[dict[str, Any]], object]:
         (_normalize([float("nan")], [1.0]), "is not finite"),
         (lambda root: _input(root)["content"].update(content_properties=("FeatureProperties", {})), "RGB image"),
         (lambda root: _input(root)["content"]["content_properties"][1].update(color_space=2), "RGB image"),
-        (lambda root: _output(root, 2).update(name=None), "output 2 has no name, with which MediaPipe crashes"),
+        (lambda root: _output(root, 2).update(name=None), "output 2 has no name, which crashes MediaPipe"),
         (lambda root: _output(root, 2).update(name="scores"), "the outputs are named .*'scores'"),
         (lambda root: _output(root, 2).update(name="category"), "the outputs are named"),
         (

@@ -39,9 +39,9 @@ def test_the_nodes_of_both_graphs_are_valid_as_own_ones(levels: tuple[int, int])
 @pytest.mark.parametrize(
     ("nodes", "message"),
     [
-        ([(3, (0, 1)), (6, (1, 2))], "node 1 is on level 6, not on one of 3 to 4"),
-        ([(3, (0, 1)), (4, (1, 3))], r"node 1 fuses \[1, 3\], not ids from 0 to 2"),
-        ([(3, ()), (4, (1, 2))], r"node 0 fuses \[\], not ids from 0 to 1"),
+        ([(3, (0, 1)), (6, (1, 2))], "node 1 is on level 6; levels are 3 to 4"),
+        ([(3, (0, 1)), (4, (1, 3))], r"node 1 has inputs \[1, 3\]; valid ids are 0 to 2"),
+        ([(3, ()), (4, (1, 2))], r"node 0 has inputs \[\]; valid ids are 0 to 1"),
         ([(3, (0, 1))], "level 4 has no node, so it has no output"),
         ([(3, (0, 1)), (3, (0, 1)), (4, (1, 3))], "id 2 is neither an output nor the input of a node"),
         ([(3, (0, 0)), (4, (0, 2))], "id 1 is neither an output nor the input of a node"),

@@ -144,9 +144,7 @@ def test_where_all_are_spoilt_nothing_starts_anew_by_itself(tmp_path: Path) -> N
     _save(tmp_path, 2, 4)
     for path in tmp_path.glob("*.data*"):
         path.write_bytes(b"")
-    with pytest.raises(
-        DataError, match=r"none of its checkpoints can be read \(ckpt-4: .*; ckpt-2: .*remove the folder"
-    ):
+    with pytest.raises(DataError, match=r"no checkpoint can be read \(ckpt-4: .*; ckpt-2: .*remove the folder"):
         _restore(tmp_path)
     assert checkpoint_steps(tmp_path) == [2, 4], "they are left for whoever looks into it"
 
@@ -154,7 +152,7 @@ def test_where_all_are_spoilt_nothing_starts_anew_by_itself(tmp_path: Path) -> N
 def test_a_list_whose_checkpoints_are_gone_is_no_fresh_start(tmp_path: Path) -> None:
     _save(tmp_path, 2)
     remove_checkpoint(tmp_path, 2)
-    with pytest.raises(DataError, match="none of its checkpoints can be read"):
+    with pytest.raises(DataError, match="no checkpoint can be read"):
         _restore(tmp_path)
 
 
@@ -252,7 +250,10 @@ def test_a_disk_that_takes_no_checkpoint_keeps_those_before(size: int, tmp_path:
     state = _State()
     checkpoints = _checkpoints(tmp_path, state)
     checkpoints.restore_latest()
-    with no_file_above(size), pytest.raises(CocoflowError, match=r"ckpt-2: .*There is none before it") as refused:
+    with (
+        no_file_above(size),
+        pytest.raises(CocoflowError, match=r"ckpt-2: .*There is no earlier") as refused,
+    ):
         checkpoints.save(2)
     assert "cannot be written: File too large" in str(refused.value)
     assert list(tmp_path.iterdir()) == []

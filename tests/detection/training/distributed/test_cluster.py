@@ -78,7 +78,7 @@ def test_tf_config_goes_before_cluster_spec_where_it_has_a_cluster() -> None:
 
 @pytest.mark.parametrize("kind", ["ps", "evaluator"])
 def test_who_takes_no_part_is_told_so(kind: str) -> None:
-    with pytest.raises(ConfigError, match=f"^TF_CONFIG: this process is a '{kind}' task, which takes no part"):
+    with pytest.raises(ConfigError, match=f"^TF_CONFIG: this process is a '{kind}' task, which does not train"):
         _read(cluster=TWO, task=_task(kind))
 
 
@@ -91,9 +91,9 @@ def test_vertex_ai_s_evaluator_is_told_so() -> None:
     ("tree", "issue"),
     [
         ([1], r"not a JSON object but '\[1\]'"),
-        ({"cluster": TWO}, "there is a cluster, but no task with the type and index"),
-        ({"cluster": TWO, "task": {"type": "worker"}}, "no task with the type and index"),
-        ({"cluster": TWO, "task": "worker"}, "no task with the type and index"),
+        ({"cluster": TWO}, "cluster without a task with the type and index"),
+        ({"cluster": TWO, "task": {"type": "worker"}}, "without a task with the type and index"),
+        ({"cluster": TWO, "task": "worker"}, "without a task with the type and index"),
         ({"cluster": TWO, "task": _task("worker", "x")}, "task.index is 'x', not a number"),
         ({"cluster": TWO, "task": _task("worker", None)}, "task.index is None, not a number"),
         (
@@ -102,21 +102,21 @@ def test_vertex_ai_s_evaluator_is_told_so() -> None:
         ),
         ({"cluster": TWO, "task": _task("worker", -1)}, "task.index is -1"),
         ({"cluster": TWO, "task": _task("chief")}, r"task.index is 0, but cluster has 0 address\(es\) for 'chief'"),
-        ({"cluster": TWO, "task": _task("leader")}, "'leader' is not a role; known are chief, master, worker"),
-        ({"cluster": {"boss": ["a:1"]}, "task": _task("worker")}, "'boss' is not a role"),
+        ({"cluster": TWO, "task": _task("leader")}, "unknown role 'leader'; roles are chief, master, worker"),
+        ({"cluster": {"boss": ["a:1"]}, "task": _task("worker")}, "unknown role 'boss'"),
         ({"cluster": ["a:1"], "task": _task("worker")}, "cluster is not an object with a list of addresses"),
         ({"cluster": {"worker": "a:1"}, "task": _task("worker")}, "cluster.worker is not a list of host:port"),
         ({"cluster": {"worker": ["a"]}, "task": _task("worker")}, r'cluster.worker is not a list .*\["a"\]'),
         ({"cluster": {"worker": [":1"]}, "task": _task("worker")}, "cluster.worker is not a list"),
         ({"cluster": {"worker": [["a:1"]]}, "task": _task("worker")}, "cluster.worker is not a list"),
-        ({"cluster": {"worker": ["a:1", "a:1"]}, "task": _task("worker")}, "a:1 is a duplicate address"),
-        ({"cluster": {"chief": ["a:1"], **TWO}, "task": _task("worker")}, "a:1 is a duplicate address"),
-        ({"cluster": {"chief": ["a:1", "b:1"]}, "task": _task("chief")}, "there are 2 chiefs; one process leads"),
+        ({"cluster": {"worker": ["a:1", "a:1"]}, "task": _task("worker")}, "duplicate address a:1"),
+        ({"cluster": {"chief": ["a:1"], **TWO}, "task": _task("worker")}, "duplicate address a:1"),
+        ({"cluster": {"chief": ["a:1", "b:1"]}, "task": _task("chief")}, "2 chiefs; specify one"),
     ],
 )
 def test_an_invalid_variable_is_named_with_its_issue_and_a_valid_one(tree: Any, issue: str) -> None:
     for variable in ("TF_CONFIG", "CLUSTER_SPEC"):
-        with pytest.raises(ConfigError, match=rf'^{variable}: .*{issue}.*A valid one looks like \{{"cluster": '):
+        with pytest.raises(ConfigError, match=rf'^{variable}: .*{issue}.*A valid example is \{{"cluster": '):
             cluster_from_environment({variable: json.dumps(tree)})
 
 

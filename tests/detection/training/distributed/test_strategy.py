@@ -145,7 +145,7 @@ def test_machines_that_do_not_meet_are_named(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("TF_CONFIG", TWO_MACHINES)
     monkeypatch.setattr(tf.distribute, "MultiWorkerMirroredStrategy", fail)
     with pytest.raises(
-        CocoflowError, match=r"worker 1 of the cluster could not meet the others \(Barrier timed out\.\)"
+        CocoflowError, match=r"worker 1 of the cluster could not connect to the others \(Barrier timed out\.\)"
     ):
         make_strategy("multi_worker")
 
@@ -182,10 +182,10 @@ def test_a_tpu_is_looked_up_by_key_then_variable(
 @pytest.mark.parametrize("error", [ValueError, RuntimeError, OSError, ImportError])
 def test_a_tpu_that_is_not_there_is_said(error: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
     _Calls(monkeypatch, error("no such thing\nsecond line"))
-    with pytest.raises(ConfigError, match=r"no TPU answers as 'mine' \(no such thing\)\. Set train.tpu or TPU_NAME"):
+    with pytest.raises(ConfigError, match=r"no TPU responds as 'mine' \(no such thing\)\. Set train.tpu or TPU_NAME"):
         make_strategy("tpu", tpu="mine")
 
 
 def test_this_machine_has_no_tpu() -> None:
-    with pytest.raises(ConfigError, match=r"train.strategy=tpu: no TPU answers as 'local'"):
+    with pytest.raises(ConfigError, match=r"train.strategy=tpu: no TPU responds as 'local'"):
         make_strategy("tpu")

@@ -11,9 +11,9 @@ from detection.training.distributed import workers
 from detection.training.distributed.workers import (
     chief_first,
     chief_value,
+    explain_lost_workers,
     gather_bytes,
     gather_from_workers,
-    lost_workers_explained,
     require_agreement,
     wait_for_workers,
 )
@@ -97,16 +97,16 @@ def _lost(kind: Any, message: str) -> tf.errors.OpError:
 def test_a_lost_process_is_named(
     error: tf.errors.OpError, who: str, alone: tf.distribute.Strategy, one_of_two: None
 ) -> None:
-    expected = pytest.raises(CocoflowError, match=f"^training stopped: {who} no longer answers")
-    with expected, lost_workers_explained(alone):
+    expected = pytest.raises(CocoflowError, match=f"^training stopped: {who} no longer responds")
+    with expected, explain_lost_workers(alone):
         raise error
 
 
 def test_other_errors_stay_as_they_are(alone: tf.distribute.Strategy, one_of_two: None) -> None:
-    with pytest.raises(tf.errors.DataLossError), lost_workers_explained(alone):
+    with pytest.raises(tf.errors.DataLossError), explain_lost_workers(alone):
         raise _lost(tf.errors.DataLossError, "corrupt")
 
 
 def test_one_process_loses_nobody(alone: tf.distribute.Strategy) -> None:
-    with pytest.raises(tf.errors.UnavailableError), lost_workers_explained(alone):
+    with pytest.raises(tf.errors.UnavailableError), explain_lost_workers(alone):
         raise _lost(tf.errors.UnavailableError, "disk")

@@ -102,7 +102,7 @@ def test_weights_of_another_network_function_are_warned_of(tmp_path: Path, caplo
         assert messages(to_yaml(tiny_config())) == []
         [message] = messages(to_yaml(tiny_config("model.overrides.pixel_mean=[1, 2, 3]")))
         assert (
-            'with other pixel_mean, and give another network here: set in model.overrides {"pixel_mean": [1.0'
+            'with different pixel_mean, so the network behaves differently: set model.overrides to {"pixel_mean": [1.0'
             in message
         )
         assert messages("model: {name: unknown}") == []
@@ -167,7 +167,9 @@ def test_a_run_that_goes_on_is_not_initialised_again(caplog: pytest.LogCaptureFi
     before = _weights(state)
     with caplog.at_level(logging.INFO, "cocoflow.trainer"):
         assert _initialize(config, state, start_step=2) is None
-    assert caplog.messages == ["the weights were initialized when this run began; a resumed run keeps its own"]
+    assert caplog.messages == [
+        "resumed run: ignoring model.weights and train.init; the weights come from its checkpoint"
+    ]
     _assert_equal(_weights(state), before)
     with pytest.raises(DataError, match="/no/longer/there: no such file or folder"):
         _initialize(config, state)
@@ -182,9 +184,7 @@ def test_without_any_source_the_weights_are_the_seeds(caplog: pytest.LogCaptureF
         assert _initialize(config, state, start_step=2) is None
         assert caplog.messages == []
         assert _initialize(tiny_config("train.init.from_previous_model=true"), state) is None
-    assert caplog.messages == [
-        "train.init.from_previous_model: no model was blessed before; starting from random weights"
-    ]
+    assert caplog.messages == ["train.init.from_previous_model: no blessed model yet; starting from random weights"]
     _assert_equal(_weights(state), before)
 
 
@@ -207,7 +207,7 @@ def test_a_previous_model_goes_before_a_checkpoint(
     assert report.warm_start.source == str(model / "variables" / "variables")
     with caplog.at_level(logging.INFO, "cocoflow.trainer"):
         _initialize(config, state)
-    assert f"no model was blessed before; starting from {path}" in caplog.text
+    assert f"no blessed model yet; starting from {path}" in caplog.text
     _assert_equal(_weights(state), ema_weights)
 
 
@@ -234,7 +234,7 @@ def test_the_report_lists_every_variable_once(earlier: tuple[str, Values, Values
     assert warm["not_there"]
     assert all(name in ema_weights for name in warm["unused_there"])
     assert set(listed["fresh"]) == set(told) - {*warm["loaded"], *warm["loaded_in_part"]}
-    assert f"{len(warm['skipped'])} skipped, {len(warm['mismatched'])} of another shape" in str(report)
+    assert f"{len(warm['skipped'])} skipped, {len(warm['mismatched'])} with another shape" in str(report)
 
     whole = tiny_config(f"train.init.checkpoint={path}")
     report = initialize_from_config(
@@ -243,7 +243,7 @@ def test_the_report_lists_every_variable_once(earlier: tuple[str, Values, Values
     assert report is not None
     warm = report.as_json()["warm_start"]
     assert warm["loaded_in_part"] == [kernel, "class_net/class-predict/bias"]
-    assert "2 in part; class outputs fresh for new; 0 variables fresh" in str(report)
+    assert "2 partly; fresh class outputs for new; 0 variables fresh" in str(report)
 
 
 class TestBackbone:

@@ -95,7 +95,7 @@ def test_a_run_with_another_category_starts_warm_and_goes_on_without_its_source(
     with only_steps(), caplog.at_level(logging.INFO, "cocoflow.trainer"):
         train(_config("train.steps=2", *assignments, *warmup), shards=shards, categories=MORE, output=output)
     assert "resuming from step 1" in caplog.text
-    assert "the weights were initialized when this run began; a resumed run keeps its own" in caplog.messages
+    assert "resumed run: ignoring model.weights and train.init; the weights come from its checkpoint" in caplog.messages
     assert json.loads((output / INIT_REPORT_JSON).read_text()) == report
 
 

@@ -146,6 +146,6 @@ def test_categories_of_one_s_own_take_the_rows_of_coco_s_names(
     assert done.new_categories == ("screw",)
     with pytest.raises(
         DataError,
-        match="full needs the same categories; only in the data set: screw; only in the checkpoint: bicycle, car",
+        match="full requires equal categories; only in the data set: screw; only in the checkpoint: bicycle, car",
     ):
         warm_start(detector, source, categories=own, fine_tune_type="full")

@@ -123,7 +123,7 @@ def test_truncated_instances_are_logged_once(tmp_path: Path, caplog: pytest.LogC
         for step in (1, 2):
             callbacks.after_window(_one_step(loss=1.0, instances_cut_off=3.0), step)
     (message,) = [record.getMessage() for record in caplog.records]
-    assert message.startswith("3 instances of the last steps' images were left out")
+    assert message.startswith("3 instances were dropped in the last steps")
     assert "model.max_instances" in message
 
 
@@ -164,7 +164,7 @@ def test_a_call_ends_where_something_is_due_and_after_its_steps() -> None:
 @pytest.mark.parametrize(
     ("assignments", "reason"),
     [
-        (["run_eagerly=true", "jit_compile=true"], "run_eagerly and jit_compile exclude each other"),
+        (["run_eagerly=true", "jit_compile=true"], "run_eagerly and jit_compile are exclusive"),
         (["run_eagerly=true", "steps_per_loop=20"], "steps_per_loop = 20 does nothing with run_eagerly"),
         (["nonfinite.max_in_a_row=3"], "max_in_a_row = 3 does nothing with policy = stop"),
         (["profile.steps=20"], "steps = 20 does nothing while start_step is none"),

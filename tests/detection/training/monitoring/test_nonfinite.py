@@ -120,7 +120,7 @@ def test_checkpoints_with_weights_that_are_not_finite_are_to_be_removed(tmp_path
     with pytest.raises(CocoflowError, match="is not finite at step 42") as caught:
         _steps(tmp_path, tmp_path).check(_report(halted=True, step=41))
     assert f"the last good checkpoint is {tmp_path / CHECKPOINTS / 'ckpt-20'}." in str(caught.value)
-    assert "Remove ckpt-30, ckpt-40 first: weights in it are not finite." in str(caught.value)
+    assert "Remove ckpt-30, ckpt-40 first: it has non-finite weights." in str(caught.value)
 
 
 def test_without_a_checkpoint_there_is_none_to_name(tmp_path: Path) -> None:

@@ -132,7 +132,7 @@ def test_a_spoilt_checkpoint_is_named_and_passed_over(tmp_path: Path, caplog: py
     script = Script(VALUES)
     assert _follow(tmp_path, script, _Clock([spoilt, *_saves(tmp_path, 60)]))
     assert script.asked == [60]
-    assert "ckpt-10 is left out, it cannot be read: " in caplog.text
+    assert "ckpt-10 is skipped because it cannot be read: " in caplog.text
 
 
 def test_a_folder_that_is_removed_ends_it_at_once(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def test_two_machines_stop_early_together(tmp_path: Path) -> None:
         assert losses[entry.step] == np.float32(evaluation.losses["loss"]) > 0.0
     assert sorted(path.name for path in (output / CHECKPOINTS).glob("*.index")) == ["ckpt-10.index", "ckpt-5.index"]
     assert (output / SAVED_MODEL).is_dir()
-    assert "training stops early" in log_of(tmp_path, 0)
+    assert "stopping early" in log_of(tmp_path, 0)
     assert "on validation" not in log_of(tmp_path, 1)
     told = "of 10 training images are kept to choose the checkpoint"
     assert all(told in log_of(tmp_path, number) for number in range(2))

@@ -202,7 +202,7 @@ def test_a_metric_without_objects_is_refused_before_training(data: Any) -> None:
     shards, _ = data
     split = ValidationSplit(RecordReader(shards), categories=CATEGORIES, batch_size=4)
     split.require_defined("APs")
-    with pytest.raises(DataError, match=r"validation\.metric=APl: cannot be measured, as none of the 11 images"):
+    with pytest.raises(DataError, match=r"validation\.metric=APl: undefined, because none of the 11 images"):
         split.require_defined("APl")
 
 
@@ -261,5 +261,5 @@ def test_a_checkpoint_of_another_detector_is_refused(classes: int, override: str
     _averaged_checkpoint(tiny_config(), tmp_path / "ckpt-2")
     other = tiny_config() if override == "{}" else tiny_config(f"model.overrides={override}")
     detector = detector_from_config(other.model, num_classes=classes)
-    with pytest.raises(DataError, match=f"ckpt-2: belongs to another detector than its configuration.*{message}"):
+    with pytest.raises(DataError, match=f"ckpt-2: does not match its configuration.*{message}"):
         load_weights(detector, tmp_path / "ckpt-2", weights="ema")

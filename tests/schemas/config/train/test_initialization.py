@@ -23,7 +23,7 @@ from schemas.errors import ConfigError
         (["train.init={checkpoint: x, fine_tune_type: all}"], r"fine_tune_type = 'all'.*'classification'"),
         (
             ["train.init.checkpoint=x", "model.backbone_weights=imagenet"],
-            r"^configuration: train\.init\.checkpoint sets the whole backbone, so model\.backbone_weights would be",
+            r"^configuration: train\.init\.checkpoint sets the complete backbone, so model\.backbone_weights would",
         ),
     ],
 )

@@ -56,15 +56,21 @@ STEP = ("train.schedule.name=step", "train.schedule.boundaries=[200, 400]")
             "initial_accumulator_value = 1.0 does nothing under name = sgd",
         ),
         (["optimizer.name=rmsprop", "optimizer.initial_accumulator_value=-1"], "initial_accumulator_value = -1"),
-        (["optimizer.name=rmsprop", "optimizer.epsilon=0"], "name = rmsprop divides by zero if a gradient is 0"),
-        (["optimizer.name=adadelta", "optimizer.epsilon=0"], "name = adadelta divides by zero if a gradient is 0"),
+        (
+            ["optimizer.name=rmsprop", "optimizer.epsilon=0"],
+            "name = rmsprop divides by zero if epsilon and a gradient are 0",
+        ),
+        (
+            ["optimizer.name=adadelta", "optimizer.epsilon=0"],
+            "name = adadelta divides by zero if epsilon and a gradient are 0",
+        ),
         (
             ["optimizer.name=adagrad", "optimizer.initial_accumulator_value=0"],
             "name = adagrad divides by zero .* set epsilon, or initial_accumulator_value",
         ),
         (["clip.bias_variables=bias"], "bias_variables = bias does nothing while bias_multiplier is 1"),
         (["pattern_match=anywhere"], "pattern_match = anywhere does nothing without trainable, freeze, an exclude key"),
-        (["clip.norm_ratio=0.02"], "global_norm and norm_ratio both bound the same norm"),
+        (["clip.norm_ratio=0.02"], "global_norm and norm_ratio bound the same norm"),
         (
             ["ema={enabled: false, use_moving_averages: false}"],
             "use_moving_averages = False does nothing while enabled",
@@ -100,8 +106,8 @@ def test_what_cannot_act_is_refused(assignments: list[str], message: str) -> Non
         (["learning_rate=0.08", "end_learning_rate=0.09"], "end_learning_rate = 0.09 is above learning_rate, the peak"),
         (["name=constant", "total_steps=500"], "total_steps = 500 does nothing under name = constant"),
         (["name=exponential", "decay_steps=5", "total_steps=500"], "total_steps = 500 does nothing under name = exp"),
-        (["total_steps=50", "warmup_steps=50"], r"warmup_steps = 50 leaves nothing of schedule\.total_steps = 50"),
-        (["total_steps=5000", "hold_steps=4500"], r"warm-up of 500 leave nothing of schedule\.total_steps = 5000"),
+        (["total_steps=50", "warmup_steps=50"], r"warmup_steps = 50 is not below schedule\.total_steps = 50"),
+        (["total_steps=5000", "hold_steps=4500"], r"warm-up = 500 are together not below schedule\.total_steps = 5000"),
         (
             ["total_steps=500", "phase=from_start"],
             "total_steps = 500 ends before steps = 1000, which phase =",
@@ -110,7 +116,7 @@ def test_what_cannot_act_is_refused(assignments: list[str], message: str) -> Non
             ["name=step", "boundaries=[5000]", "factors=[0.1]", "total_steps=5000"],
             r"5000 is not between .* and schedule\.total_steps = 5000",
         ),
-        (["hold_steps=900"], "hold_steps = 900 and a warm-up of 100 leave nothing of steps = 1000"),
+        (["hold_steps=900"], "hold_steps = 900 and warm-up = 100 are together not below steps = 1000"),
     ],
 )
 def test_schedules_that_cannot_be_are_refused(assignments: list[str], message: str) -> None:

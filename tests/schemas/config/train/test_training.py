@@ -6,7 +6,7 @@ from schemas.errors import ConfigError
 
 @pytest.mark.parametrize("strategy", ["one_device", "mirrored", "multi_worker"])
 def test_a_tpu_and_another_strategy_are_refused(strategy: str) -> None:
-    with pytest.raises(ConfigError, match=f"tpu = 'local' and strategy = {strategy} exclude each other"):
+    with pytest.raises(ConfigError, match=f"tpu = 'local' and strategy = {strategy} are exclusive"):
         load_config(None, ["train.tpu=local", f"train.strategy={strategy}"])
 
 
@@ -16,7 +16,7 @@ def test_a_tpu_fits_its_strategy(strategy: str) -> None:
 
 
 def test_batch_norm_of_one_device_has_nothing_to_be_synchronised_with() -> None:
-    with pytest.raises(ConfigError, match="sync_batch_norm = false needs several replicas"):
+    with pytest.raises(ConfigError, match="sync_batch_norm = false requires several replicas"):
         load_config(None, ["train.sync_batch_norm=false", "train.strategy=one_device"])
 
 

@@ -20,7 +20,7 @@ TRAINING_PROPERTY = "training"  # of a `Model`: identity of the training, withou
 CONFIG_PROPERTY = "config"  # of a `Model`: digest of its configuration, see `records.store_config`
 REMOVED_PROPERTY = "removed_versions"  # of a `PushedModel`: JSON list of the versions that `keep_versions` removed then
 # Of every file-based ExampleGen: `tfx.components.example_gen.utils` defines them.
-SPAN_PROPERTY, VERSION_PROPERTY = "span", "version"
+SPAN_PROPERTY, VERSION_PROPERTY, FINGERPRINT_PROPERTY = "span", "version", "input_fingerprint"
 SPLIT_NAMES_PROPERTY = "split_names"  # of `Examples`, a property of the type: JSON
 # Of TFX's Evaluator and Pusher.
 BLESSED_PROPERTY = "blessed"

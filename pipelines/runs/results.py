@@ -8,7 +8,7 @@ from ml_metadata.metadata_store import metadata_store
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 from rich.console import Console
 
-from components.history.read import PUSHED_PROPERTY, examples_record, read_verdict
+from components.history.read import FINGERPRINT_PROPERTY, PUSHED_PROPERTY, examples_record, read_verdict
 from components.history.records import DESTINATION_PROPERTY, RESOLVED_PROPERTY, Output, properties_of
 from detection.coco.summary import metrics_tables, read_metrics, slice_table
 from detection.storage.files import is_dir, is_file
@@ -180,6 +180,7 @@ def _data_read(examples: mlmd.Artifact) -> dict[str, Any]:
         "version": record.version,
         "identity": record.identity,
         "examples": record.uri,
+        "input_fingerprint": properties_of(examples).get(FINGERPRINT_PROPERTY),
     }
 
 

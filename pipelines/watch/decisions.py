@@ -67,40 +67,52 @@ def times_in_words(due: Due) -> str:
 def first_decision(now: datetime) -> RunRecord:
     """Returns the record that begins a `watch`: cron counts from here on."""
     plan = Plan(cause="begin", reason="`watch` was started for the first time", decided_until=as_text(now))
-    return RunRecord(
-        id=decision_id(now, 1), trigger="watch: begin", state=SKIPPED, attempt=0, started=as_text(now), plan=plan
-    )
+    return _record(decision_id(now, 1), now, plan)
 
 
-def planned_run(
-    before: RunRecord, now: datetime, due: Due | None, *, reason: str, data: DataRead, config: ConfigCopy
+def skipped_run(
+    before: RunRecord,
+    now: datetime,
+    due: Due | None,
+    *,
+    reason: str,
+    data: DataRead | None,
+    given_up: str | None = None,
 ) -> RunRecord:
-    """Returns the record of a decision to run.
+    """Returns the record of a decision not to run; it replaces one before it about the same data.
 
     Args:
         before: record of the last decision.
         now: time of the decision.
         due: cron times that trigger it; None: a new span.
         reason: why, as part of a sentence.
-        data: data to train on.
-        config: configuration of the run.
+        data: data that was considered last; None: none yet.
+        given_up: see `WatchState`.
     """
+    replaces = before.state == SKIPPED and data is not None and is_same_data(before.data, data)
+    at, cause = None, "new span" if data is None else f"new span ({data_name(data)})"
+    if due is not None:
+        at, cause = as_text(due.last), f"cron {due.last:%Y-%m-%d %H:%M} UTC"
+    plan = Plan(
+        cause="new span" if due is None else "cron",
+        reason=reason,
+        due=at,
+        decided_until=at or plan_of(before).decided_until,
+        considered=data,
+        given_up=given_up,
+    )
+    record = _record(before.id if replaces else _next_id(before, now), now, plan)
+    return record.model_copy(update={"trigger": f"watch: {cause}", "data": data})
+
+
+def planned_run(
+    before: RunRecord, now: datetime, due: Due | None, *, reason: str, data: DataRead, config: ConfigCopy
+) -> RunRecord:
+    """Returns the record of a decision to run on data with a configuration; others as for `skipped_run`."""
     if due is not None and due.number > 1:
         reason = f"{times_in_words(due)}: {reason}"
-    record = _decision(before, now, due, reason=reason, data=data, given_up=None)
+    record = skipped_run(before, now, due, reason=reason, data=data)
     return record.model_copy(update={"id": _next_id(before, now), "state": PLANNED, "config": config})
-
-
-def skipped_run(before: RunRecord, now: datetime, due: Due | None, *, reason: str, data: DataRead) -> RunRecord:
-    """Returns the record of a decision not to run; arguments as for `planned_run`."""
-    return _decision(before, now, due, reason=reason, data=data, given_up=None)
-
-
-def missed_times(before: RunRecord, now: datetime, due: Due) -> RunRecord:
-    """Returns the record of cron times that no run makes up for."""
-    state = state_after(before)
-    reason = f"{times_in_words(due)} passed while `watch` was down, and catch_up is off"
-    return _decision(before, now, due, reason=reason, data=state.considered, given_up=state.given_up)
 
 
 def pause_after(failures: int, retry_seconds: float) -> float:
@@ -119,33 +131,9 @@ def number_of(run_id: str) -> int | None:
     return int(number) if name.startswith("watch-") and number.isdecimal() else None
 
 
-def _decision(
-    before: RunRecord, now: datetime, due: Due | None, *, reason: str, data: DataRead | None, given_up: str | None
-) -> RunRecord:
-    """Returns the record of a decision not to run; it replaces one before it about the same data."""
-    decided_until = plan_of(before).decided_until if due is None else as_text(due.last)
-    if due is not None:
-        cause = f"cron {due.last:%Y-%m-%d %H:%M} UTC"
-    else:
-        cause = "new span" if data is None else f"new span ({data_name(data)})"
-    replaces = before.state == SKIPPED and data is not None and is_same_data(before.data, data)
-    return RunRecord(
-        id=before.id if replaces else _next_id(before, now),
-        trigger=f"watch: {cause}",
-        state=SKIPPED,
-        attempt=0,
-        started=as_text(now),
-        data=data,
-        plan=Plan(
-            cause="new span" if due is None else "cron",
-            reason=reason,
-            due=None if due is None else as_text(due.last),
-            decided_until=decided_until,
-            considered=data,
-            given_up=given_up,
-        ),
-    )
-
-
 def _next_id(before: RunRecord, now: datetime) -> str:
     return decision_id(now, (number_of(before.id) or 0) + 1)
+
+
+def _record(record_id: str, now: datetime, plan: Plan) -> RunRecord:
+    return RunRecord(id=record_id, trigger="watch: begin", state=SKIPPED, attempt=0, started=as_text(now), plan=plan)

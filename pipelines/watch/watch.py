@@ -11,10 +11,9 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from typing import NamedTuple
 
 from components.coco_example_gen.spans.locate import require_one_data_set, source_of
-from components.coco_example_gen.spans.span_paths import placeholders
+from components.coco_example_gen.spans.span_paths import SpanSplits, placeholders
 from detection.datasets.layouts import SplitFiles
 from detection.storage.lock import Use, exclusive_use
 from detection.storage.paths import join
@@ -35,12 +34,12 @@ from pipelines.watch.decisions import (
     first_decision,
     is_new,
     is_open,
-    missed_times,
     number_of,
     plan_of,
     planned_run,
     skipped_run,
     state_after,
+    times_in_words,
 )
 from pipelines.watch.drift import Drift, drift_reason, drift_since
 from pipelines.watch.legacy import adopt_journal
@@ -54,13 +53,6 @@ from schemas.errors import ConfigError, DataError
 FOLDER = "watch"  # below run.root: the lock, and the statistics of drift
 
 _LOGGER = logging.getLogger("cocoflow.watch")
-
-
-class _Found(NamedTuple):
-    """Data to decide about, with the configuration, and the files of its training split."""
-
-    inputs: RunInputs
-    train: SplitFiles
 
 
 class Watch:
@@ -130,7 +122,7 @@ class Watch:
                 self._newest, _ = self._supervisor.advance(self._newest)
             after = self._newest
             if after == before and not is_open(after):
-                self._log_nothing()
+                self._log_next(done=False)
             return not is_open(after) and (after == before or after.state != GIVEN_UP)
 
     @contextlib.contextmanager
@@ -174,8 +166,8 @@ class Watch:
     def _concludes(self, due: Due | None, *, once: bool) -> bool:
         """Looks at the data; returns whether there is nothing to look at again soon."""
         try:
-            found = self._look(due)
-            return found is None or self._conclude_on(due, found)
+            located = self._look(due)
+            return located is None or self._conclude_on(due, located)
         except (DataError, ConfigError) as error:  # such as a folder that is being filled
             if once:
                 raise
@@ -186,14 +178,16 @@ class Watch:
         """Returns the cron times to decide about."""
         if self._schedule is None:
             return None
-        now = self._clock()
-        due = self._schedule.due(state_after(self._newest).decided_until, now)
+        now, state = self._clock(), state_after(self._newest)
+        due = self._schedule.due(state.decided_until, now)
         if due is None or once or self._options.catch_up or due.last > self._began:
             return due
-        self._conclude(missed_times(self._newest, now, due))
+        reason = f"{times_in_words(due)} passed while `watch` was down, and catch_up is off"
+        missed = skipped_run(self._newest, now, due, reason=reason, data=state.considered, given_up=state.given_up)
+        self._conclude(missed)
         return None
 
-    def _look(self, due: Due | None) -> _Found | None:
+    def _look(self, due: Due | None) -> SpanSplits | None:
         """Returns the data to decide about; None: it is not new, and no cron time has come."""
         located = find_data(self._config)
         inputs = RunInputs(data_of(self._config, located), self._deciding)
@@ -201,11 +195,11 @@ class Watch:
             self._seen = None
             self._state.forget()
             return None
-        return _Found(observe(self._config, located), located.files[TRAIN_SPLIT])
+        return located
 
-    def _conclude_on(self, due: Due | None, found: _Found) -> bool:
+    def _conclude_on(self, due: Due | None, located: SpanSplits) -> bool:
         """Decides about data, unless it is not the same as at the last look: then it may still be written."""
-        inputs, trained = found.inputs, newest_done(self._history)
+        inputs, trained = observe(self._config, located), newest_done(self._history)
         reason = reason_to_skip(inputs, trained)
         if reason is not None:
             self._conclude(skipped_run(self._newest, self._clock(), due, reason=reason, data=inputs.data))
@@ -218,15 +212,15 @@ class Watch:
                 f"{found_so}: looking again in {self._options.poll_seconds:g} s, as it may still be written"
             )
             return False
-        self._run_or_skip(due, found, trained)
+        self._run_or_skip(due, inputs, located.files[TRAIN_SPLIT], trained)
         return True
 
-    def _run_or_skip(self, due: Due | None, found: _Found, trained: RunRecord | None) -> None:
-        """Decides about complete data that was not trained on."""
-        inputs, options = found.inputs, self._options.drift
+    def _run_or_skip(self, due: Due | None, inputs: RunInputs, train: SplitFiles, trained: RunRecord | None) -> None:
+        """Decides about complete data that was not trained on; `train` has the files of its training split."""
+        options = self._options.drift
         reason, drifts = reason_to_run(inputs, trained), list[Drift]()
         if options.enabled:
-            drifts = drift_since(trained, inputs, found.train, options, folder=join(self._folder, "statistics"))
+            drifts = drift_since(trained, inputs, train, options, folder=join(self._folder, "statistics"))
         if drifts:
             reason = f"{reason}; {drift_reason(drifts)}"
         before, now, data = self._newest, self._clock(), inputs.data
@@ -254,25 +248,16 @@ class Watch:
             pauses.append((self._schedule.next_after(now) - now).total_seconds())
         return max(0.0, min(pauses))
 
-    def _log_nothing(self) -> None:
-        """Logs why a single look led to nothing."""
+    def _log_next(self, *, done: bool = True) -> None:
+        """Logs what is waited for; or, if nothing was done, why a single look led to nothing."""
         parts, considered = [], state_after(self._newest).considered
+        last = "" if considered is None else f" newer than {data_name(considered)}"
         if self._schedule is not None:
             parts.append(f"the next cron time is {self._next_time(self._schedule)}")
         if self._options.new_span:
-            last = "" if considered is None else f" newer than {data_name(considered)}"
-            parts.append(f"there is no data{last}")
-        _LOGGER.info("nothing to do: %s", "; ".join(parts))
-
-    def _log_next(self) -> None:
-        """Logs what is waited for."""
-        parts, considered = [], state_after(self._newest).considered
-        if self._schedule is not None:
-            parts.append(f"the next cron time is {self._next_time(self._schedule)}")
-        if self._options.new_span:
-            beyond = "the first span" if considered is None else f"data newer than {data_name(considered)}"
-            parts.append(f"looking for {beyond} every {self._options.poll_seconds:g} s")
-        _LOGGER.info("%s", "; ".join(parts))
+            poll = f"looking for data{last} every {self._options.poll_seconds:g} s"
+            parts.append(poll if done else f"there is no data{last}")
+        _LOGGER.info("%s%s", "" if done else "nothing to do: ", "; ".join(parts))
 
     def _next_time(self, schedule: Schedule) -> str:
         """Returns the first cron time that is not decided, in the schedule's time zone."""

@@ -132,6 +132,27 @@ def test_decisions_not_to_run_are_adopted(continued: Continued) -> None:
     assert skipped.trigger.startswith("watch: cron 20")
 
 
+@pytest.mark.parametrize("writes", [0, 1])
+def test_a_kill_while_it_is_adopted_changes_nothing(
+    continued: Continued, monkeypatch: pytest.MonkeyPatch, writes: int
+) -> None:
+    write, left = RunHistory.write, [None] * writes
+
+    def write_or_die(self: RunHistory, record: RunRecord) -> None:
+        if not left:
+            raise KeyboardInterrupt
+        left.pop()
+        write(self, record)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunHistory, "write", write_or_die)
+        with pytest.raises(KeyboardInterrupt):
+            continued.once()
+    assert newest_decision(continued.history) is None
+    assert continued.once()
+    assert [one.state for one in continued.decisions()] == ["skipped"]
+
+
 def test_an_entry_that_is_none_is_refused(continued: Continued) -> None:
     continued.change(cause="moon")
     with pytest.raises(

@@ -24,7 +24,7 @@ CONFIG_PROPERTY = "config"  # of a `Model`: digest of its configuration, see `re
 REMOVED_PROPERTY = "removed_versions"  # of a `PushedModel`: JSON list of names of versions that its push removed
 _OF_RUNS = frozenset({"runs", "configs"})  # folders of the history that have no records of components
 # Of every file-based ExampleGen: `tfx.components.example_gen.utils` defines them.
-SPAN_PROPERTY, VERSION_PROPERTY = "span", "version"
+SPAN_PROPERTY, VERSION_PROPERTY, FINGERPRINT_PROPERTY = "span", "version", "input_fingerprint"
 SPLIT_NAMES_PROPERTY = "split_names"  # of `Examples`, a property of the type: JSON
 # Of TFX's Evaluator and Pusher.
 BLESSED_PROPERTY = "blessed"

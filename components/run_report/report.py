@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from components.history.read import (
+    FINGERPRINT_PROPERTY,
     PUSHED_PROPERTY,
     RecordedVerdict,
     examples_record,
@@ -51,7 +52,13 @@ def summarize(
     data = examples_record(examples)
     summary = {
         "started": min((one.started for one in executed.values()), default=""),
-        "data": {"source": data.source, "span": data.span, "version": data.version, "identity": data.identity},
+        "data": {
+            "source": data.source,
+            "span": data.span,
+            "version": data.version,
+            "identity": data.identity,
+            "input_fingerprint": examples.properties.get(FINGERPRINT_PROPERTY),
+        },
         "metrics": read_metrics(join(evaluation, METRICS_JSON)).by_name,
         "blessed": verdict.blessed,
         "reasons": verdict.reasons,

@@ -28,6 +28,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="id of the run's record; resumes an unfinished run, refuses a finished one; default: a new one",
     )
     parser.add_argument("--trigger", metavar="TEXT", help="why it runs, for the run's record; default: command")
+    parser.add_argument(
+        "--if-changed",
+        action="store_true",
+        help="do nothing, with exit code 0, if neither data nor configuration changed since the last finished run",
+    )
     add_config_arguments(parser)
 
 
@@ -38,8 +43,10 @@ def run(args: argparse.Namespace) -> int:
         CocoflowError: the run failed for a reason that the user can fix.
     """
     if args.runner in TARGETS:
-        if args.run_id is not None or args.trigger is not None:
-            raise ConfigError(f"--run-id and --trigger are for runs of this process, not for --runner {args.runner}.")
+        if args.run_id is not None or args.trigger is not None or args.if_changed:
+            raise ConfigError(
+                f"--run-id, --trigger and --if-changed are for runs of this process, not for --runner {args.runner}."
+            )
         return submit.run(argparse.Namespace(**vars(args), parameters=[], wait=False))
     from rich.console import Console
 
@@ -52,7 +59,11 @@ def run(args: argparse.Namespace) -> int:
         verbose=args.verbose,
         run_id=args.run_id,
         trigger=args.trigger or "command",
+        if_changed=args.if_changed,
     )
+    if isinstance(results, str):
+        print(f"nothing to do: {results}")
+        return 0
     # It imports TensorFlow, whose messages the run has kept from the terminal.
     from pipelines.runs.results import print_results
 

@@ -2,14 +2,14 @@
 
 Triggers are the section `watch` of the configuration: times as a cron expression
 (watch.cron), or a span or version of the data newer than the last one (watch.new_span). If
-neither data nor configuration changed since the last run, a cron time is skipped; with
-watch.drift, so is new data like that of the last training. Each run is the command
-`run` in a process of its own, on the span that triggered it. Set
-train.init.from_previous_model=true to start every training from the last blessed model.
+neither data nor configuration changed since the last finished run, also one that a person
+started, a cron time is skipped; with watch.drift, so is new data like that of the last
+training. Each run is the command `run` in a process of its own, on the span that triggered
+it. Set train.init.from_previous_model=true to start every training from the last blessed model.
 
-Every decision is in <run.root>/watch/journal/, with its reason, the run's id and its result,
-and is told on stderr. After a kill or a restart of the machine, start the command
-again: an unfinished run is taken up where it was, and cron times that passed lead to one run.
+Every decision is a record in <run.root>/history/runs/ with its reason, is listed by `status`
+as planned or skipped, and is logged on stderr. After a kill or a restart of the machine, start the
+command again: an unfinished run resumes, and cron times that passed lead to one run.
 Ctrl-C and SIGTERM end the run in order. --once suits systemd timers and CI: exit code 1
 says that a run failed; the next call repeats it.
 """

@@ -7,7 +7,6 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from components.beam.preflight import require_runner
-from components.coco_example_gen.spans.locate import locate, source_of
 from components.history.read import read_records
 from components.history.records import read_new_records
 from components.run_report.report import NODE, component_states, executions, run_fields
@@ -19,11 +18,10 @@ from detection.training.distributed.cluster import CLUSTER_VARIABLES, cluster_fr
 from pipelines.console import quiet_run
 from pipelines.folders import RunLayout
 from pipelines.metadata_database import metadata_connection, open_store, passwords_hidden
+from pipelines.runs.comparison import data_of, find_data, skip_unchanged
 from pipelines.runs.history import OpenRun, RunHistory, recorded_run, require_id
 from pipelines.runs.run_log import local_log
-from pipelines.runs.run_record import DataRead
 from pipelines.runs.start_check import check_run
-from schemas.artifacts import TRAIN_SPLIT
 from schemas.config.config import Config
 from schemas.config.config_io import to_yaml
 from schemas.errors import ConfigError
@@ -35,8 +33,14 @@ _LOGGER = logging.getLogger("cocoflow.run")
 
 
 def execute_run(
-    config: Config, *, runner: str, verbose: bool = False, run_id: str | None = None, trigger: str = "command"
-) -> "RunResults":
+    config: Config,
+    *,
+    runner: str,
+    verbose: bool = False,
+    run_id: str | None = None,
+    trigger: str = "command",
+    if_changed: bool = False,
+) -> "RunResults | str":
     """Runs the pipeline, records the run below `run.root`, and writes `summary.json` there.
 
     Args:
@@ -45,6 +49,10 @@ def execute_run(
         verbose: send the libraries' logs to the terminal instead of run.log.
         run_id: id of the run, new, or that of a run that did not finish; None: a new one.
         trigger: why it runs, for the record.
+        if_changed: only records a run that would change nothing since the newest finished one.
+
+    Returns:
+        The results; or why the run would change nothing, as part of a sentence.
 
     Raises:
         CocoflowError: a component refused its input, the runner of `run.beam_args` cannot be used, the folder
@@ -59,17 +67,21 @@ def execute_run(
     # Errors in the configuration appear now, not after hours of training.
     with quiet_run(None, verbose=verbose):
         require_runner(config.run.beam_args, layout.root)
-    located = locate(config.data, TRAIN_SPLIT, config.evaluate.split, *filter(None, [config.validation_split]))
+    located = find_data(config)
     held = exclusive_use(layout.root, instead="choose another folder with --set run.root=DIR")
     with held as use:
+        history = RunHistory(layout.root)
+        if if_changed:
+            reason = skip_unchanged(config, located, history, use, run_id=run_id, trigger=trigger)
+            if reason is not None:
+                return reason
         fields = {
             "trigger": trigger,
             "runner": runner,
             "pipeline": config.run.name,
-            "data": DataRead(source=source_of(config.data), span=located.newest.span, version=located.newest.version),
+            "data": data_of(config, located),
         }
-        history = RunHistory(layout.root)
-        recorded = recorded_run(history, use, run_id=run_id, config_yaml=to_yaml(config), fields=fields)
+        recorded = recorded_run(history, use, run_id=run_id, config=config, fields=fields)
         with recorded as open_run, local_log(layout, use) as log:
             require_writable(layout.push_directory)
             write_text(layout.config, to_yaml(config))

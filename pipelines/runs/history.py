@@ -6,6 +6,7 @@ what the components made.
 """
 
 import contextlib
+import hashlib
 import logging
 import re
 import time
@@ -26,16 +27,27 @@ from detection.storage.paths import is_remote, join, name_of
 from detection.storage.processes import in_words, this_process
 from pipelines.folders import RemoteLayout
 from pipelines.runners.local import RUNNERS
-from pipelines.runs.run_record import DONE, FAILED, INTERRUPTED, RUNNING, SUBMITTED, ConfigCopy, RunRecord
+from pipelines.runs.run_record import (
+    DONE,
+    FAILED,
+    INTERRUPTED,
+    RUNNING,
+    SUBMITTED,
+    UNFINISHED,
+    ConfigCopy,
+    RunRecord,
+)
 from schemas.artifacts import HISTORY
-from schemas.config.config import Config
+from schemas.config.config import MODEL_WITHOUT_EFFECT, Config
 from schemas.config.config_io import to_yaml
+from schemas.config.train.training import WITHOUT_EFFECT
 from schemas.errors import CocoflowError, ConfigError, DataError, find_user_error, was_interrupted
 from schemas.quoting import one_line, quoted
 
 _RUNS = "runs"
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _MAX_ERROR = 500  # characters
+_DECIDING = ("data", "model", "train", "evaluate", "push")  # sections that decide about a result
 _RECORD = TypeAdapter(RunRecord)
 _KILLED = "its process ended without a word, as after a kill"
 
@@ -68,11 +80,14 @@ class RunHistory:
 
     def read_all(self) -> list[RunRecord]:
         """Reads the records of all runs, the one that started last first; warns of those that it cannot read."""
-        names = list_folder(self._runs) if is_dir(self._runs) else []
-        ids = [name.removesuffix(".json") for name in names if name.endswith(".json") and not name.startswith(".")]
         with ThreadPoolExecutor(READERS) as pool:
-            found = [record for record in pool.map(self._read_or_warn, ids) if record is not None]
+            found = [record for record in pool.map(self._read_or_warn, self.ids()) if record is not None]
         return newest_first(found)
+
+    def ids(self) -> list[str]:
+        """Lists the ids of all records, in no order."""
+        names = list_folder(self._runs) if is_dir(self._runs) else []
+        return [name.removesuffix(".json") for name in names if name.endswith(".json") and not name.startswith(".")]
 
     def _read_or_warn(self, run_id: str) -> RunRecord | None:
         try:
@@ -89,14 +104,14 @@ class RunHistory:
         """
         write_json(self._path(record.id), relative_paths(record.model_dump(mode="json"), self.root))
 
-    def store_config(self, config_yaml: str) -> ConfigCopy:
+    def store_config(self, config: Config) -> ConfigCopy:
         """Keeps a copy of a configuration, once.
 
         Raises:
             DataError: it cannot be written.
         """
-        digest = store_config(self.folder, config_yaml)
-        return ConfigCopy(digest=digest, path=config_path(HISTORY, digest))
+        digest = store_config(self.folder, to_yaml(config))
+        return ConfigCopy(digest=digest, path=config_path(HISTORY, digest), deciding=deciding_digest(config))
 
     def close_dead(self, *, alone: bool) -> list[str]:
         """Marks the runs of dead processes as interrupted; returns their ids.
@@ -125,7 +140,7 @@ class RunHistory:
 
 def newest_first(runs: Iterable[RunRecord]) -> list[RunRecord]:
     """Returns runs in the order of their starts, the last one first."""
-    return sorted(runs, key=lambda record: _instant(record.started), reverse=True)
+    return sorted(runs, key=lambda record: instant(record.started), reverse=True)
 
 
 class OpenRun:
@@ -166,7 +181,7 @@ class OpenRun:
 
 @contextlib.contextmanager
 def recorded_run(
-    history: RunHistory, use: Use, *, run_id: str | None, config_yaml: str, fields: Mapping[str, Any]
+    history: RunHistory, use: Use, *, run_id: str | None, config: Config, fields: Mapping[str, Any]
 ) -> Iterator[OpenRun]:
     """Records a run from its start to its end, however it ends; first closes the records of killed runs.
 
@@ -174,7 +189,7 @@ def recorded_run(
         history: records below the `run.root` of the run.
         use: of this folder.
         run_id: id of the run, new, or that of a run that did not finish; None: a new one.
-        config_yaml: its resolved configuration.
+        config: its resolved configuration.
         fields: other fields of `RunRecord` that are known at the start.
 
     Raises:
@@ -182,18 +197,17 @@ def recorded_run(
         ConfigError: an id that is no file name.
         DataError: a record cannot be read or written.
     """
-    for closed in history.close_dead(alone=bool(use)):
-        _LOGGER.info("the run %s was interrupted", closed)
-    attempt = _next_attempt(history, run_id)
+    earlier = unfinished_run(history, use, run_id)
     open_run = OpenRun(
         history,
         RunRecord(
             id=run_id or new_id(),
             state=RUNNING,
-            attempt=attempt,
+            attempt=1 if earlier is None else earlier.attempt + 1,
             started=_now(),
             process=this_process(),
-            config=history.store_config(config_yaml),
+            config=history.store_config(config),
+            plan=None if earlier is None else earlier.plan,
             **fields,
         ),
     )
@@ -226,20 +240,34 @@ def record_submission(config: Config, runner: str, run: str) -> None:
         return
     history = RunHistory(root)
     try:
-        config_copy = history.store_config(to_yaml(config))
+        config_copy = history.store_config(config)
         record = RunRecord(id=name_of(run), trigger="submit", state=SUBMITTED, started=_now(), config=config_copy)
         history.write(record.model_copy(update={"runner": runner, "pipeline": config.run.name}))
     except DataError as error:
         _LOGGER.warning("the run was submitted, but not recorded for `status`: %s", error)
 
 
-def _next_attempt(history: RunHistory, run_id: str | None) -> int:
+def unfinished_run(history: RunHistory, use: Use, run_id: str | None) -> RunRecord | None:
+    """Returns the record of a run that may begin or resume; first closes the records of killed runs.
+
+    Args:
+        history: records below the `run.root` of the run.
+        use: of this folder.
+        run_id: id of the run; None: a new one.
+
+    Returns:
+        None: no run has this id.
+
+    Raises:
+        CocoflowError: the run of this id is done, or goes on.
+        DataError: a record cannot be read or written.
+    """
+    for closed in history.close_dead(alone=bool(use)):
+        _LOGGER.info("the run %s was interrupted", closed)
     earlier = None if run_id is None else history.read(run_id)
-    if earlier is None:
-        return 1
-    if earlier.state not in (FAILED, INTERRUPTED):
+    if earlier is not None and earlier.state not in UNFINISHED:
         raise CocoflowError(f"--run-id {run_id}: {_state_in_words(earlier)}. Choose another id for another run.")
-    return earlier.attempt + 1
+    return earlier
 
 
 def _state_in_words(record: RunRecord) -> str:
@@ -248,6 +276,12 @@ def _state_in_words(record: RunRecord) -> str:
     with contextlib.suppress(TypeError, KeyError, ValueError):
         return f"this run goes on, in {in_words(record.process)}"
     return f"this run is {record.state}, since {record.started}"
+
+
+def deciding_digest(config: Config) -> str:
+    """Returns a digest of the keys that decide about a run's result; the span that is read is not among them."""
+    exclude = {"data": ("span", "version"), "train": WITHOUT_EFFECT, "model": MODEL_WITHOUT_EFFECT}
+    return hashlib.sha256(to_yaml(config, _DECIDING, exclude=exclude).encode()).hexdigest()[:16]
 
 
 def require_id(run_id: str) -> str:
@@ -278,7 +312,7 @@ def _ended(record: RunRecord, state: str, *, error: str | None) -> RunRecord:
 
 def duration(record: RunRecord, ended: str) -> float:
     """Returns the seconds from the start of a run to a time in ISO format."""
-    return round((_instant(ended) - _instant(record.started)).total_seconds(), 3)
+    return round((instant(ended) - instant(record.started)).total_seconds(), 3)
 
 
 def _reason(error: BaseException) -> str:
@@ -291,7 +325,8 @@ def _now() -> str:
     return datetime.now().astimezone().isoformat(timespec="milliseconds")
 
 
-def _instant(time_text: str) -> datetime:
+def instant(time_text: str) -> datetime:
+    """Returns a time of a record; the beginning of 1970 if it is invalid."""
     try:
         return datetime.fromisoformat(time_text).astimezone()
     except (ValueError, OverflowError):  # the latter of the first and the last year

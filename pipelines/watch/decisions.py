@@ -1,46 +1,62 @@
-"""Decides whether to train: pure functions of what is known, what is due and what the data looks like."""
+"""Decides whether to train: pure functions of the last decision, the cron times that have come, and the data.
 
-from dataclasses import replace
+A decision is the record of a run, which is planned or skipped.
+"""
+
 from datetime import datetime
-from typing import Literal
+from typing import NamedTuple
 
-from pipelines.watch.journal import Data, Entry, Known, as_text
+from pipelines.runs.comparison import RunInputs, data_name, is_same_data, order_of
+from pipelines.runs.run_record import DONE, GIVEN_UP, PLANNED, SKIPPED, ConfigCopy, DataRead, Plan, RunRecord, as_text
 from pipelines.watch.schedule import MAX_COUNTED, Due
 
 MAX_PAUSE_SECONDS = 86400.0
 
 
-def is_new(data: Data, known: Known) -> bool:
+class WatchState(NamedTuple):
+    """What `watch` knows after a decision.
+
+    Attributes:
+        decided_until: cron times up to here are decided.
+        considered: data of the last decision about data; None: no such decision.
+        given_up: `ConfigCopy.deciding` of the run on it that was given up; None: no such run.
+    """
+
+    decided_until: datetime
+    considered: DataRead | None
+    given_up: str | None
+
+
+def plan_of(record: RunRecord) -> Plan:
+    """Returns the plan of a decision."""
+    if record.plan is None:
+        raise ValueError(f"run {record.id} has no plan")
+    return record.plan
+
+
+def state_after(record: RunRecord) -> WatchState:
+    """Returns what is known after a decision, whose run, if any, has ended."""
+    plan, given_up = plan_of(record), plan_of(record).given_up
+    if record.state == GIVEN_UP and record.config is not None:
+        given_up = record.config.deciding
+    return WatchState(datetime.fromisoformat(str(plan.decided_until)), plan.considered, given_up)
+
+
+def is_open(record: RunRecord) -> bool:
+    """Returns whether the run of a decision has to be started, or started again."""
+    return record.state not in (DONE, SKIPPED, GIVEN_UP)
+
+
+def is_new(inputs: RunInputs, state: WatchState) -> bool:
     """Returns whether a new span triggers: data newer than what was decided about last.
 
     After a run that was given up, another configuration counts as new, too.  Fingerprints do not matter here.
     """
-    last = known.considered
-    return last is None or data.order > last.order or (known.given_up and data.config != last.config)
+    last = state.considered
+    return last is None or order_of(inputs.data) > order_of(last) or state.given_up not in (None, inputs.deciding)
 
 
-def sameness(data: Data, known: Known) -> str | None:
-    """Returns why a run would change nothing, as part of a sentence; None: it would."""
-    if data != known.trained:
-        return None
-    return f"neither {data} nor the configuration changed since run {known.trained_by}"
-
-
-def change(data: Data, known: Known) -> str:
-    """Returns how data differs from that of the last training, as part of a sentence."""
-    last = known.trained
-    if last is None:
-        return "no run of `watch` is done yet"
-    if data.order != last.order:
-        return f"{data} is there, and run {known.trained_by} trained on {last}"
-    differs = {
-        "the files of the data": data.fingerprint != last.fingerprint,
-        "the configuration": data.config != last.config,
-    }
-    return f"{' and '.join(what for what, is_so in differs.items() if is_so)} changed since run {known.trained_by}"
-
-
-def times_told(due: Due) -> str:
+def times_in_words(due: Due) -> str:
     """Returns cron times as part of a sentence."""
     if due.number == 1:
         return f"the cron time {due.last:%Y-%m-%d %H:%M} UTC"
@@ -48,37 +64,55 @@ def times_told(due: Due) -> str:
     return f"{number} cron times from {due.first:%Y-%m-%d %H:%M} to {due.last:%Y-%m-%d %H:%M} UTC"
 
 
-def first_entry(now: datetime) -> Entry:
-    """Returns the entry that begins a journal: cron counts from here on."""
-    return Entry(1, as_text(now), "begin", "begin", "`watch` was started for the first time", Known(as_text(now)))
+def first_decision(now: datetime) -> RunRecord:
+    """Returns the record that begins a `watch`: cron counts from here on."""
+    plan = Plan(cause="begin", reason="`watch` was started for the first time", decided_until=as_text(now))
+    return _record(decision_id(now, 1), now, plan)
 
 
-def entry_to_run(before: Entry, now: datetime, due: Due | None, *, reason: str, data: Data) -> Entry:
-    """Returns the entry of a decision to run.
+def skipped_run(
+    before: RunRecord,
+    now: datetime,
+    due: Due | None,
+    *,
+    reason: str,
+    data: DataRead | None,
+    given_up: str | None = None,
+) -> RunRecord:
+    """Returns the record of a decision not to run; it replaces one before it about the same data.
 
     Args:
-        before: the newest entry.
+        before: record of the last decision.
         now: time of the decision.
         due: cron times that trigger it; None: a new span.
         reason: why, as part of a sentence.
-        data: data to train on.
+        data: data that was considered last; None: none yet.
+        given_up: see `WatchState`.
     """
+    replaces = before.state == SKIPPED and data is not None and is_same_data(before.data, data)
+    at, cause = None, "new span" if data is None else f"new span ({data_name(data)})"
+    if due is not None:
+        at, cause = as_text(due.last), f"cron {due.last:%Y-%m-%d %H:%M} UTC"
+    plan = Plan(
+        cause="new span" if due is None else "cron",
+        reason=reason,
+        due=at,
+        decided_until=at or plan_of(before).decided_until,
+        considered=data,
+        given_up=given_up,
+    )
+    record = _record(before.id if replaces else _next_id(before, now), now, plan)
+    return record.model_copy(update={"trigger": f"watch: {cause}", "data": data})
+
+
+def planned_run(
+    before: RunRecord, now: datetime, due: Due | None, *, reason: str, data: DataRead, config: ConfigCopy
+) -> RunRecord:
+    """Returns the record of a decision to run on data with a configuration; others as for `skipped_run`."""
     if due is not None and due.number > 1:
-        reason = f"{times_told(due)}: {reason}"
-    entry = _entry(before, now, due, "run", reason)
-    return replace(entry, data=data, run_id=f"watch-{now:%Y%m%d-%H%M%S}-{entry.number:06d}")
-
-
-def entry_to_skip(before: Entry, now: datetime, due: Due | None, *, reason: str, data: Data) -> Entry:
-    """Returns the entry of a decision not to run; arguments as for `entry_to_run`."""
-    entry = _entry(before, now, due, "skip", reason)
-    known = replace(entry.known, considered=data, given_up=False)
-    return replace(entry, data=data, known=known)
-
-
-def entry_of_missed(before: Entry, now: datetime, due: Due) -> Entry:
-    """Returns the entry of cron times that no run makes up for."""
-    return _entry(before, now, due, "skip", f"{times_told(due)} passed while `watch` was down, and catch_up is off")
+        reason = f"{times_in_words(due)}: {reason}"
+    record = skipped_run(before, now, due, reason=reason, data=data)
+    return record.model_copy(update={"id": _next_id(before, now), "state": PLANNED, "config": config})
 
 
 def pause_after(failures: int, retry_seconds: float) -> float:
@@ -86,14 +120,20 @@ def pause_after(failures: int, retry_seconds: float) -> float:
     return min(MAX_PAUSE_SECONDS, retry_seconds * 2.0 ** min(failures - 1, 64)) if failures else 0.0
 
 
-def _entry(before: Entry, now: datetime, due: Due | None, decision: Literal["run", "skip"], reason: str) -> Entry:
-    known = before.known if due is None else replace(before.known, decided_until=as_text(due.last))
-    return Entry(
-        number=before.number + 1,
-        time=as_text(now),
-        cause="new span" if due is None else "cron",
-        decision=decision,
-        reason=reason,
-        known=known,
-        due=None if due is None else as_text(due.last),
-    )
+def decision_id(now: datetime, number: int) -> str:
+    """Returns the id of the decision of a number, from 1."""
+    return f"watch-{now:%Y%m%d-%H%M%S}-{number:06d}"
+
+
+def number_of(run_id: str) -> int | None:
+    """Inverse of `decision_id`; None: another id."""
+    name, _, number = run_id.rpartition("-")
+    return int(number) if name.startswith("watch-") and number.isdecimal() else None
+
+
+def _next_id(before: RunRecord, now: datetime) -> str:
+    return decision_id(now, (number_of(before.id) or 0) + 1)
+
+
+def _record(record_id: str, now: datetime, plan: Plan) -> RunRecord:
+    return RunRecord(id=record_id, trigger="watch: begin", state=SKIPPED, attempt=0, started=as_text(now), plan=plan)

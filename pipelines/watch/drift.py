@@ -16,7 +16,11 @@ from detection.datasets.annotations import index_annotations, is_crowd, open_ent
 from detection.datasets.layouts import SplitFiles
 from detection.datasets.statistics import ASPECT_EDGES, SIDE_EDGES
 from detection.storage.atomic import write_bytes
+from detection.storage.files import is_file
+from detection.storage.paths import join
 from detection.storage.reading import read_bytes
+from pipelines.runs.comparison import RunInputs, inputs_of
+from pipelines.runs.run_record import RunRecord
 from schemas.config.watch import DriftConfig
 from schemas.errors import ConfigError
 
@@ -124,9 +128,38 @@ def measure(split: SplitFiles, options: DriftConfig, *, destination: str, refere
         raise ConfigError("watch.drift needs COCO annotation files, and the data has TFRecords. Set it to false.")
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         values = pool.submit(_measure, split, dict(_thresholds(options)), destination, reference).result()
-    return [Drift(feature, values.get(feature), threshold) for feature, threshold in _thresholds(options).items()] * (
-        reference is not None
-    )
+    if reference is None:
+        return []
+    return [Drift(feature, values.get(feature), threshold) for feature, threshold in _thresholds(options).items()]
+
+
+def drift_since(
+    trained: RunRecord | None, inputs: RunInputs, split: SplitFiles, options: DriftConfig, *, folder: str
+) -> list[Drift]:
+    """Measures the drift since the last training, and writes the statistics for the next time.
+
+    Args:
+        trained: newest finished run; None: there is none.
+        inputs: what a run would read.
+        split: its training split.
+        options: thresholds.
+        folder: of the statistics, each file named after the fingerprint of the data.
+
+    Returns:
+        The drift of every feature; empty without statistics of that training, or if its configuration differs.
+
+    Raises:
+        ConfigError, DataError: see `measure`.
+    """
+    reference, last = None, None if trained is None else inputs_of(trained)
+    if last is not None and last.deciding == inputs.deciding:
+        before = _statistics_path(folder, last)
+        reference = before if is_file(before) else None
+    return measure(split, options, destination=_statistics_path(folder, inputs), reference=reference)
+
+
+def _statistics_path(folder: str, inputs: RunInputs) -> str:
+    return join(folder, f"{inputs.data.input_fingerprint}.pb")
 
 
 def _thresholds(options: DriftConfig) -> dict[str, float]:

@@ -1,39 +1,85 @@
 """Supervises a run that was decided upon, to its end: attempts in processes of their own, pauses, giving up."""
 
 import logging
-from collections.abc import Callable
-from dataclasses import replace
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Protocol
 
+from detection.analysis.analysis_file import read_analysis
+from detection.reports.evaluation.category_changes import category_gains, gain_sentences
+from detection.storage.files import is_file
 from detection.storage.lock import exclusive_use
+from detection.storage.paths import join
+from detection.storage.processes import tied
 from pipelines.folders import RunLayout
-from pipelines.watch import child
-from pipelines.watch.decisions import pause_after
-from pipelines.watch.journal import Attempt, Entry, Outcome, as_text, moment_of
-from pipelines.watch.results import is_done, read_result
+from pipelines.runs.history import RunHistory, instant
+from pipelines.runs.run_record import DONE, FAILED, GIVEN_UP, INTERRUPTED, RUNNING, RunRecord, as_text
+from pipelines.watch.decisions import is_open, pause_after, plan_of
+from schemas.artifacts import ANALYSIS_JSON, REPORT_HTML
 from schemas.config.config import Config
-from schemas.errors import CocoflowError
+from schemas.errors import CocoflowError, DataError
+from schemas.metrics import main_metrics
 
+_PROGRAM = Path(__file__).parents[2] / "pipeline_runner.py"
+_END_SECONDS = 8.0  # for an orderly end; `stop_signals` ends this process after 10
 _WRONG_USAGE = 2  # exit code: another attempt would end the same way
 
 _LOGGER = logging.getLogger("cocoflow.watch")
+
+
+class Command(Protocol):
+    """Makes the command line of a run; see `run_command`."""
+
+    def __call__(self, *, run_id: str, trigger: str, config: str) -> list[str]:
+        """Returns the command line."""
+        ...
+
+
+def run_command(*, run_id: str, trigger: str, config: str) -> list[str]:
+    """Returns the command line of a run.
+
+    Args:
+        run_id: id of the run.
+        trigger: why it runs, for its record.
+        config: path of its configuration.
+    """
+    program = [sys.executable, str(_PROGRAM)]
+    return [*program, "run", "--run-id", run_id, "--trigger", trigger, "--config", config]
+
+
+def start_process(command: Sequence[str]) -> "subprocess.Popen[bytes]":
+    """Starts a command; the kernel kills it when this process ends without `end_process`."""
+    return subprocess.Popen(tied(command), stdin=subprocess.DEVNULL)
+
+
+def end_process(process: "subprocess.Popen[bytes]") -> None:
+    """Ends a process in order, or kills it after some seconds."""
+    process.terminate()
+    try:
+        process.wait(_END_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 class StateLog:
     """Logs a state once, however often it is found."""
 
     def __init__(self) -> None:
-        self._told: str | None = None
+        self._last: str | None = None
 
     def tell(self, message: str) -> None:
         """Logs a message unless it was the last one."""
-        if message != self._told:
-            self._told = message
+        if message != self._last:
+            self._last = message
             _LOGGER.info("%s", message)
 
     def forget(self) -> None:
         """Lets the same message be logged again."""
-        self._told = None
+        self._last = None
 
 
 class Supervisor:
@@ -41,89 +87,58 @@ class Supervisor:
 
     Args:
         config: whole configuration.
-        write: writes an entry to the journal.
+        write: writes the record of a run.
         command: makes the command line of a run.
         clock: returns the present moment.
-        configs: returns the path of a run's configuration.
     """
 
     def __init__(
         self,
         config: Config,
         *,
-        write: Callable[[Entry], None],
-        command: child.Command,
+        write: Callable[[RunRecord], None],
+        command: Command,
         clock: Callable[[], datetime],
-        configs: Callable[[Entry], str],
     ) -> None:
         self._root = RunLayout(config).root
+        self._history = RunHistory(self._root)
         self._options = config.watch
         self._write = write
         self._command = command
         self._clock = clock
-        self._configs = configs
         self._state = StateLog()
 
-    def advance(self, entry: Entry) -> float:
+    def advance(self, record: RunRecord) -> tuple[RunRecord, float]:
         """Starts a run if it is not done and nothing is in the way, and waits for it.
 
         Returns:
-            Seconds until this is to be called again, if the entry is still open.
+            The record after that, and the seconds until this is to be called again if it is still open.
 
         Raises:
-            KeyboardInterrupt: the run was ended; its attempt is in the journal as interrupted.
-            CocoflowError: the journal cannot be written.
+            KeyboardInterrupt: the run was ended.
+            CocoflowError: the record cannot be read or written.
         """
-        entry = self._without_lost_attempt(entry)
-        if self._close_if_ended(entry):
-            return 0.0
-        pause = self._pause_left(entry)
+        record = self._read(record)
+        if not is_open(record):  # another process ended it
+            return record, 0.0
+        pause = self._pause_left(record)
         if pause > 0.0:
-            self._state.tell(f"run {entry.run_id}: the next attempt is in {pause:.0f} s")
-            return pause
+            self._state.tell(f"run {record.id}: the next attempt is in {pause:.0f} s")
+            return record, pause
         if self._is_in_use():
-            return self._options.poll_seconds
-        entry = self._attempt(entry)
-        if not self._close_if_ended(entry):
-            _LOGGER.warning("run %s failed (%d of %d)", entry.run_id, entry.failures, self._options.max_failures)
-        return 0.0
+            return record, self._options.poll_seconds
+        return self._attempt(record), 0.0
 
-    def _without_lost_attempt(self, entry: Entry) -> Entry:
-        """Returns the entry after noting that an attempt ended with the `watch` that started it."""
-        if not entry.attempts or entry.attempts[-1].ended is not None:
-            return entry
-        _LOGGER.info("run %s was interrupted, and is taken up again", entry.run_id)
-        return self._with_end(entry, "interrupted", None)
+    def _read(self, record: RunRecord) -> RunRecord:
+        """Reads the record of a run again, which the run writes."""
+        return self._history.read(record.id) or record
 
-    def _close_if_ended(self, entry: Entry) -> bool:
-        """Closes the entry if its run is done or given up."""
-        run_id = str(entry.run_id)
-        if is_done(self._root, run_id):
-            attempts = [*entry.attempts[:-1], *(replace(one, outcome="done") for one in entry.attempts[-1:])]
-            result = read_result(self._root, run_id)
-            self._write(replace(entry, attempts=attempts).closed("done", result.as_dict()))
-            for line in result.lines():
-                _LOGGER.info("run %s: %s", run_id, line)
-            return True
-        wrong_usage = bool(entry.attempts) and entry.attempts[-1].exit_code == _WRONG_USAGE
-        if entry.failures < self._options.max_failures and not wrong_usage:
-            return False
-        self._write(entry.closed("failed"))
-        _LOGGER.error(
-            "run %s is given up after %d failure%s; its messages are above, and in run.log",
-            run_id,
-            entry.failures,
-            "s" * (entry.failures != 1),
-        )
-        return True
-
-    def _pause_left(self, entry: Entry) -> float:
-        """Returns the seconds until the next attempt."""
-        if not entry.failures or entry.attempts[-1].outcome != "failed":
+    def _pause_left(self, record: RunRecord) -> float:
+        """Returns the seconds until the next attempt; there is no pause after an interrupted one."""
+        if record.state != FAILED or record.ended is None:
             return 0.0
-        pause = pause_after(entry.failures, self._options.retry_seconds)
-        since = moment_of(str(entry.attempts[-1].ended))
-        return (since + timedelta(seconds=pause) - self._clock()).total_seconds()
+        pause = pause_after(plan_of(record).failures, self._options.retry_seconds)
+        return (instant(record.ended) + timedelta(seconds=pause) - self._clock()).total_seconds()
 
     def _is_in_use(self) -> bool:
         """Returns whether another process, such as a run that a person started, holds the run's folder."""
@@ -136,28 +151,68 @@ class Supervisor:
             self._state.tell(f"waiting: {error}")
             return True
 
-    def _attempt(self, entry: Entry) -> Entry:
-        """Starts the run and waits for its end; returns the entry with this attempt."""
+    def _attempt(self, record: RunRecord) -> RunRecord:
+        """Starts the run and waits for its end; returns its record."""
         self._state.forget()
-        entry = replace(entry, attempts=[*entry.attempts, Attempt(as_text(self._clock()))])
-        self._write(entry)
-        command = self._command(
-            run_id=str(entry.run_id), trigger=f"watch: {entry.trigger}", config=self._configs(entry)
-        )
-        process = child.start(command)
+        if record.state in (RUNNING, INTERRUPTED):
+            _LOGGER.info("run %s was interrupted, and resumes", record.id)
+        if record.config is None:
+            raise DataError(f"{record.id}: the record of this run has no configuration. Restore it, or remove it.")
+        config = join(self._root, record.config.path)
+        process = start_process(self._command(run_id=record.id, trigger=record.trigger, config=config))
         try:
             code = process.wait()
         except BaseException:
-            child.end(process)
-            if not is_done(self._root, str(entry.run_id)):
-                self._with_end(entry, "interrupted", process.returncode)
+            end_process(process)
             raise
-        outcome: Outcome = "done" if is_done(self._root, str(entry.run_id)) else "failed"
-        return self._with_end(entry, outcome, code)
+        record = self._read(record)
+        if record.state != DONE:
+            return self._failed(record, code)
+        for line in result_lines(record):
+            _LOGGER.info("run %s: %s", record.id, line)
+        return record
 
-    def _with_end(self, entry: Entry, outcome: Outcome, code: int | None) -> Entry:
-        """Writes the entry with the end of its last attempt."""
-        ended = replace(entry.attempts[-1], ended=as_text(self._clock()), outcome=outcome, exit_code=code)
-        entry = replace(entry, attempts=[*entry.attempts[:-1], ended])
-        self._write(entry)
-        return entry
+    def _failed(self, record: RunRecord, code: int) -> RunRecord:
+        """Counts a failure; returns the record, written, after which the run is repeated or given up."""
+        plan = plan_of(record).model_copy(update={"failures": plan_of(record).failures + 1, "exit_code": code})
+        gives_up = plan.failures >= self._options.max_failures or code == _WRONG_USAGE
+        record = record.model_copy(
+            update={
+                "state": GIVEN_UP if gives_up else FAILED,
+                "now": None,
+                "ended": as_text(self._clock()),
+                "error": record.error or f"its process ended with exit code {code}",
+                "plan": plan,
+            }
+        )
+        self._write(record)
+        if gives_up:
+            _LOGGER.error(
+                "run %s is given up after %d failure%s; its messages are above, and in run.log",
+                record.id,
+                plan.failures,
+                "s" * (plan.failures != 1),
+            )
+        else:
+            _LOGGER.warning("run %s failed (%d of %d)", record.id, plan.failures, self._options.max_failures)
+        return record
+
+
+def result_lines(record: RunRecord) -> Iterator[str]:
+    """Yields what the log says of a run that is done: its result, and the categories that gained and lost AP."""
+    shown = [name for name in main_metrics(record.metrics) if name != "AP50"]
+    parts = ["done", *(f"{name} {record.metrics[name]:.3f}" for name in shown)]
+    if record.blessed is not None:
+        parts.append("blessed" if record.blessed else "not blessed")
+    if record.pushed_path is not None:
+        parts.append(f"pushed to {record.pushed_path}")
+    if record.evaluation is None:
+        yield ", ".join(parts)
+        return
+    yield f"{', '.join(parts)}; report: {join(record.evaluation, REPORT_HTML)}"
+    path = join(record.evaluation, ANALYSIS_JSON)
+    if is_file(path):
+        try:
+            yield from gain_sentences(category_gains(read_analysis(path)))
+        except DataError as error:  # of another version
+            _LOGGER.warning("%s", error)

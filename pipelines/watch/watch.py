@@ -1,9 +1,9 @@
-"""Trains again when a trigger fires, one run at a time, and notes each decision in the journal.
+"""Trains again when a trigger fires, one run at a time; the records of runs tell what was decided, and why.
 
 The order of writing makes a trigger lead to exactly one finished run, wherever `watch` is
-killed.  The decision with the run's id is in the journal before the run starts.  After a
-restart, the record of that run tells whether it is done; if not, it is taken up again under
-the same id.  A trigger that is not in the journal yet is still there after a restart.
+killed.  The record of a planned run is on the disk before the run starts.  After a restart,
+it tells whether the run is done; if not, the run resumes under the same id.  A trigger
+that is not in a record yet is still there after a restart.
 """
 
 import contextlib
@@ -11,45 +11,48 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from typing import NamedTuple
 
+from components.coco_example_gen.spans.locate import require_one_data_set, source_of
+from components.coco_example_gen.spans.span_paths import SpanSplits, placeholders
 from detection.datasets.layouts import SplitFiles
-from detection.storage.atomic import write_text
-from detection.storage.files import is_file
 from detection.storage.lock import Use, exclusive_use
 from detection.storage.paths import join
 from pipelines.folders import RunLayout
-from pipelines.watch.child import Command, run_command
-from pipelines.watch.data import check_data, config_digest, config_for, find_data, observe
-from pipelines.watch.decisions import (
-    change,
-    entry_of_missed,
-    entry_to_run,
-    entry_to_skip,
-    first_entry,
-    is_new,
-    sameness,
+from pipelines.runs.comparison import (
+    RunInputs,
+    data_name,
+    data_of,
+    find_data,
+    newest_done,
+    observe,
+    reason_to_run,
+    reason_to_skip,
 )
-from pipelines.watch.drift import Drift, drift_reason, measure
-from pipelines.watch.journal import Data, Entry, Journal, moment_of
+from pipelines.runs.history import RunHistory, deciding_digest
+from pipelines.runs.run_record import GIVEN_UP, PLANNED, DataRead, RunRecord
+from pipelines.watch.decisions import (
+    first_decision,
+    is_new,
+    is_open,
+    number_of,
+    plan_of,
+    planned_run,
+    skipped_run,
+    state_after,
+    times_in_words,
+)
+from pipelines.watch.drift import Drift, drift_reason, drift_since
+from pipelines.watch.legacy import adopt_journal
 from pipelines.watch.schedule import Due, Schedule
-from pipelines.watch.supervisor import StateLog, Supervisor
+from pipelines.watch.supervisor import Command, StateLog, Supervisor, run_command
 from schemas.artifacts import TRAIN_SPLIT
 from schemas.config.config import Config
-from schemas.config.config_io import to_yaml
+from schemas.config.config_io import parse_config
 from schemas.errors import ConfigError, DataError
 
-FOLDER = "watch"  # below run.root
-_JOURNAL = "journal"
+FOLDER = "watch"  # below run.root: the lock, and the statistics of drift
 
 _LOGGER = logging.getLogger("cocoflow.watch")
-
-
-class _Found(NamedTuple):
-    """Data to decide about, and the files of its training split."""
-
-    data: Data
-    train: SplitFiles
 
 
 class Watch:
@@ -76,27 +79,26 @@ class Watch:
         check_data(config)
         self._config = config
         self._options = config.watch
-        self._digest = config_digest(config)
+        self._deciding = deciding_digest(config)
         self._clock = clock
-        self._folder = join(RunLayout(config).root, FOLDER)
-        self._journal = Journal(join(self._folder, _JOURNAL))
+        root = RunLayout(config).root
+        self._folder = join(root, FOLDER)
+        self._history = RunHistory(root)
         cron = self._options.cron
         self._schedule = None if cron is None else Schedule(cron, self._options.time_zone)
-        self._supervisor = Supervisor(
-            config, write=self._write, command=command, clock=clock, configs=self._config_path
-        )
+        self._supervisor = Supervisor(config, write=self._write, command=command, clock=clock)
         self._began = clock()
-        self._seen: Data | None = None
+        self._seen: RunInputs | None = None
         self._state = StateLog()
 
     def run(self) -> None:
         """Watches until it is interrupted.
 
         Raises:
-            CocoflowError: another `watch` works in this run.root, or the journal cannot be read or written.
+            CocoflowError: another `watch` works in this run.root, or a record cannot be read or written.
         """
         with self._held():
-            self._log_next(self._newest)
+            self._log_next()
             while True:
                 time.sleep(self._step())
 
@@ -114,46 +116,44 @@ class Watch:
             raise ConfigError("watch.catch_up = False with --once would never run. Remove one of them.")
         with self._held():
             before = self._newest
-            if not self._has_run():
+            if not is_open(self._newest):
                 self._decide(once=True)
-            if self._has_run():
-                self._supervisor.advance(self._newest)
+            if is_open(self._newest):
+                self._newest, _ = self._supervisor.advance(self._newest)
             after = self._newest
-            if after == before and not after.is_open:
-                self._log_nothing()
-            return not after.is_open and (after == before or after.outcome != "failed")
+            if after == before and not is_open(after):
+                self._log_next(done=False)
+            return not is_open(after) and (after == before or after.state != GIVEN_UP)
 
     @contextlib.contextmanager
     def _held(self) -> Iterator[None]:
         with exclusive_use(self._folder, instead="choose another folder with --set run.root=DIR") as use:
             self._use: Use = use
-            newest = self._journal.newest()
+            newest = newest_decision(self._history)
             if newest is None:
-                self._write(first_entry(self._clock()))
+                newest = adopt_journal(self._history, self._folder, source_of(self._config.data))
+            if newest is None:
+                self._write(first_decision(self._clock()))
             else:
                 self._newest = newest
             yield
 
-    def _write(self, entry: Entry) -> None:
-        """Writes an entry, which becomes the newest."""
+    def _write(self, record: RunRecord) -> None:
+        """Writes the record of a decision, which becomes the newest."""
         self._use.require_held()
-        self._journal.write(entry)
-        self._newest = entry
+        self._history.write(record)
+        self._newest = record
 
     def _step(self) -> float:
         """Runs one iteration; returns the seconds until the next one."""
-        if not self._has_run():
+        if not is_open(self._newest):
             self._decide(once=False)
-        if not self._has_run():
+        if not is_open(self._newest):
             return self._pause()
-        pause = self._supervisor.advance(self._newest)
-        if not self._has_run():
-            self._log_next(self._newest)
+        self._newest, pause = self._supervisor.advance(self._newest)
+        if not is_open(self._newest):
+            self._log_next()
         return pause
-
-    def _has_run(self) -> bool:
-        """Returns whether there is a run that has not ended."""
-        return self._newest.is_open
 
     def _decide(self, *, once: bool) -> None:
         """Writes a decision if a trigger says so and the data is complete."""
@@ -166,8 +166,8 @@ class Watch:
     def _concludes(self, due: Due | None, *, once: bool) -> bool:
         """Looks at the data; returns whether there is nothing to look at again soon."""
         try:
-            found = self._look(due)
-            return found is None or self._conclude_on(due, found)
+            located = self._look(due)
+            return located is None or self._conclude_on(due, located)
         except (DataError, ConfigError) as error:  # such as a folder that is being filled
             if once:
                 raise
@@ -178,81 +178,67 @@ class Watch:
         """Returns the cron times to decide about."""
         if self._schedule is None:
             return None
-        now = self._clock()
-        due = self._schedule.due(moment_of(self._newest.known.decided_until), now)
+        now, state = self._clock(), state_after(self._newest)
+        due = self._schedule.due(state.decided_until, now)
         if due is None or once or self._options.catch_up or due.last > self._began:
             return due
-        self._conclude(entry_of_missed(self._newest, now, due))
+        reason = f"{times_in_words(due)} passed while `watch` was down, and catch_up is off"
+        missed = skipped_run(self._newest, now, due, reason=reason, data=state.considered, given_up=state.given_up)
+        self._conclude(missed)
         return None
 
-    def _look(self, due: Due | None) -> _Found | None:
+    def _look(self, due: Due | None) -> SpanSplits | None:
         """Returns the data to decide about; None: it is not new, and no cron time has come."""
         located = find_data(self._config)
-        at = located.newest
-        if due is None and not is_new(Data(at.span, at.version, "", self._digest), self._newest.known):
+        inputs = RunInputs(data_of(self._config, located), self._deciding)
+        if due is None and not is_new(inputs, state_after(self._newest)):
             self._seen = None
             self._state.forget()
             return None
-        return _Found(observe(self._config, located), located.files[TRAIN_SPLIT])
+        return located
 
-    def _conclude_on(self, due: Due | None, found: _Found) -> bool:
+    def _conclude_on(self, due: Due | None, located: SpanSplits) -> bool:
         """Decides about data, unless it is not the same as at the last look: then it may still be written."""
-        data = found.data
-        reason = sameness(data, self._newest.known)
+        inputs, trained = observe(self._config, located), newest_done(self._history)
+        reason = reason_to_skip(inputs, trained)
         if reason is not None:
-            self._conclude(entry_to_skip(self._newest, self._clock(), due, reason=reason, data=data))
+            self._conclude(skipped_run(self._newest, self._clock(), due, reason=reason, data=inputs.data))
             return True
-        if data != self._seen:
-            found_so = f"{data} was found" if self._seen is None else f"{data} has changed"
-            self._seen = data
+        if inputs != self._seen:
+            name = data_name(inputs.data)
+            found_so = f"{name} was found" if self._seen is None else f"{name} has changed"
+            self._seen = inputs
             self._state.tell(
                 f"{found_so}: looking again in {self._options.poll_seconds:g} s, as it may still be written"
             )
             return False
-        self._run_or_skip(due, found)
+        self._run_or_skip(due, inputs, located.files[TRAIN_SPLIT], trained)
         return True
 
-    def _run_or_skip(self, due: Due | None, found: _Found) -> None:
-        """Decides about complete data that was not trained on."""
-        reason, has_drifted = change(found.data, self._newest.known), True
-        if self._options.drift.enabled:
-            drifts = self._drift_of(found)
-            if drifts:
-                reason = f"{reason}; {drift_reason(drifts)}"
-                has_drifted = any(drift.is_above for drift in drifts)
-        make = entry_to_run if has_drifted else entry_to_skip
-        entry = make(self._newest, self._clock(), due, reason=reason, data=found.data)
-        if has_drifted:
-            write_text(self._config_path(entry), to_yaml(config_for(self._config, found.data)))
-        self._conclude(entry)
+    def _run_or_skip(self, due: Due | None, inputs: RunInputs, train: SplitFiles, trained: RunRecord | None) -> None:
+        """Decides about complete data that was not trained on; `train` has the files of its training split."""
+        options = self._options.drift
+        reason, drifts = reason_to_run(inputs, trained), list[Drift]()
+        if options.enabled:
+            drifts = drift_since(trained, inputs, train, options, folder=join(self._folder, "statistics"))
+        if drifts:
+            reason = f"{reason}; {drift_reason(drifts)}"
+        before, now, data = self._newest, self._clock(), inputs.data
+        if drifts and not any(drift.is_above for drift in drifts):
+            self._conclude(skipped_run(before, now, due, reason=reason, data=data))
+            return
+        config = self._history.store_config(config_for(self._config, data))
+        self._conclude(planned_run(before, now, due, reason=reason, data=data, config=config))
 
-    def _drift_of(self, found: _Found) -> list[Drift]:
-        """Returns the drift since the last training; empty without its statistics, or if it had another configuration.
-
-        In any case, the statistics are written for the next time.
-        """
-        trained, reference = self._newest.known.trained, None
-        if trained is not None and trained.config == found.data.config:
-            before = self._statistics_path(trained)
-            reference = before if is_file(before) else None
-        destination = self._statistics_path(found.data)
-        return measure(found.train, self._options.drift, destination=destination, reference=reference)
-
-    def _statistics_path(self, data: Data) -> str:
-        return join(self._folder, "statistics", f"{data.fingerprint}.pb")
-
-    def _config_path(self, entry: Entry) -> str:
-        return join(self._folder, "configs", f"{entry.run_id}.yaml")
-
-    def _conclude(self, entry: Entry) -> None:
-        """Writes and logs a new entry."""
-        self._write(entry)
+    def _conclude(self, record: RunRecord) -> None:
+        """Writes and logs a decision."""
+        self._write(record)
         self._seen = None
         self._state.forget()
-        what = f"run {entry.run_id}" if entry.decision == "run" else "no run"
-        _LOGGER.info("%s: %s: %s", entry.trigger, what, entry.reason)
-        if entry.decision == "skip":
-            self._log_next(entry)
+        what = f"run {record.id}" if record.state == PLANNED else "no run"
+        _LOGGER.info("%s: %s: %s", record.trigger.removeprefix("watch: "), what, plan_of(record).reason)
+        if record.state != PLANNED:
+            self._log_next()
 
     def _pause(self) -> float:
         """Returns the seconds until the next look, or the next cron time."""
@@ -262,29 +248,78 @@ class Watch:
             pauses.append((self._schedule.next_after(now) - now).total_seconds())
         return max(0.0, min(pauses))
 
-    def _log_nothing(self) -> None:
-        """Logs why a single look led to nothing."""
-        known, parts = self._newest.known, []
+    def _log_next(self, *, done: bool = True) -> None:
+        """Logs what is waited for; or, if nothing was done, why a single look led to nothing."""
+        parts, considered = [], state_after(self._newest).considered
+        last = "" if considered is None else f" newer than {data_name(considered)}"
         if self._schedule is not None:
-            parts.append(f"the next cron time is {self._next_time(self._newest)}")
+            parts.append(f"the next cron time is {self._next_time(self._schedule)}")
         if self._options.new_span:
-            last = "" if known.considered is None else f" newer than {known.considered}"
-            parts.append(f"there is no data{last}")
-        _LOGGER.info("nothing to do: %s", "; ".join(parts))
+            poll = f"looking for data{last} every {self._options.poll_seconds:g} s"
+            parts.append(poll if done else f"there is no data{last}")
+        _LOGGER.info("%s%s", "" if done else "nothing to do: ", "; ".join(parts))
 
-    def _next_time(self, entry: Entry) -> str:
+    def _next_time(self, schedule: Schedule) -> str:
         """Returns the first cron time that is not decided, in the schedule's time zone."""
-        if self._schedule is None:
-            return ""
-        after = max(self._clock(), moment_of(entry.known.decided_until))
-        return self._schedule.local(self._schedule.next_after(after))
+        after = max(self._clock(), state_after(self._newest).decided_until)
+        return schedule.local(schedule.next_after(after))
 
-    def _log_next(self, entry: Entry) -> None:
-        parts = []
-        if self._schedule is not None:
-            parts.append(f"the next cron time is {self._next_time(entry)}")
-        if self._options.new_span:
-            newest = entry.known.considered
-            beyond = "the first span" if newest is None else f"data newer than {newest}"
-            parts.append(f"looking for {beyond} every {self._options.poll_seconds:g} s")
-        _LOGGER.info("%s", "; ".join(parts))
+
+def newest_decision(history: RunHistory) -> RunRecord | None:
+    """Reads the record of the newest decision of `watch`; None: there is none.
+
+    Raises:
+        DataError: it cannot be read.
+    """
+    numbers = {run_id: number for run_id in history.ids() if (number := number_of(run_id)) is not None}
+    for run_id in sorted(numbers, key=lambda one: numbers[one], reverse=True):
+        record = history.read(run_id)
+        if record is not None and record.plan is not None and record.plan.decided_until is not None:
+            return record  # others are of an earlier version, or of a person who chose such an id
+    return None
+
+
+def has_spans(config: Config) -> bool:
+    """Returns whether the paths of the data have placeholders of spans.
+
+    Raises:
+        ConfigError: no data set, or placeholders that name no span.
+    """
+    require_one_data_set(config.data)
+    if config.data.root is not None:
+        return bool(placeholders(config.data.root))
+    return any(placeholders(split.files[0]) for split in config.data.splits.values())
+
+
+def check_data(config: Config) -> None:
+    """Checks that a data set is named, and that new spans can appear if they are to trigger.
+
+    Raises:
+        ConfigError: no data set, data without spans, or a span or version that is set.
+    """
+    spans = has_spans(config)
+    if not config.watch.new_span:
+        return
+    if not spans:
+        raise ConfigError(
+            "watch.new_span = True, but the data's paths have no {SPAN} and no date. "
+            "Write one there, or set watch.cron in place of watch.new_span."
+        )
+    for key, value in {"span": config.data.span, "version": config.data.version}.items():
+        if value is not None:
+            raise ConfigError(
+                f"data.{key} = {value}: no newer one is ever read, so watch.new_span would never trigger. Remove it."
+            )
+
+
+def config_for(config: Config, data: DataRead) -> Config:
+    """Returns the configuration of a run on this data, whatever newer spans appear in the meantime.
+
+    Raises:
+        ConfigError: see `has_spans`.
+    """
+    if not has_spans(config):
+        return config
+    tree = config.model_dump(mode="json")
+    tree["data"] |= {"span": data.span, "version": data.version}
+    return parse_config(tree)

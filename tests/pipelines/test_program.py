@@ -110,6 +110,7 @@ def test_wrong_usage_is_exit_code_2(arguments: list[str]) -> None:
         (["run"], 2, ["no data set", "--data"]),
         (["run", "--run-id", "a/b"], 2, ["--run-id 'a/b'", "letters, digits"]),
         (["run", "--runner", "vertex", "--trigger", "cron"], 2, ["--trigger", "not for --runner vertex"]),
+        (["run", "--runner", "kubeflow", "--if-changed"], 2, ["--if-changed", "not for --runner kubeflow"]),
         (["train", "--output", "{tmp}/out"], 2, ["no data set", "--data"]),
         (["train", "--data", "{tmp}/nowhere", "--output", "{tmp}/out"], 1, ["nowhere"]),
     ],

@@ -20,7 +20,8 @@ from detection.storage.json_files import read_json
 from detection.storage.paths import join
 from detection.storage.staging import local_copy
 from pipelines.runners.compiled import TARGETS
-from pipelines.runs.history import RunHistory
+from pipelines.runs.comparison import find_data, inputs_of, is_same_data, observe
+from pipelines.runs.history import RunHistory, deciding_digest
 from schemas.artifacts import (
     ANALYSIS_JSON,
     CONFIG_YAML,
@@ -103,6 +104,11 @@ def _require_records(root: Path, summary: dict[str, Any]) -> None:
     )
     assert run.data is not None
     assert (examples.uri, examples.identity) == (run.data.examples, run.data.identity)
+    config = load_config(root / CONFIG_YAML)
+    inputs = inputs_of(run)
+    assert inputs is not None
+    assert is_same_data(inputs.data, observe(config, find_data(config)).data)
+    assert inputs.deciding == deciding_digest(config)
     assert (examples.span, examples.version, examples.splits) == (0, None, ["train", "eval"])
     assert (model.uri, model.base_model, model.examples) == (run.model, None, [examples.uri])
     trained = Path(config_path(str(root / "history"), str(model.config))).read_text()
@@ -121,6 +127,13 @@ def test_the_same_run_again_reuses_everything(first_run: Path, digits: Path, cap
     shown = capfd.readouterr().err
     for node in ("CocoExampleGen", "StatisticsGen", "DetectionTrainer", "CocoEvaluator", "SavedModelPusher"):
         assert f"{node} reused" in shown
+    last, first = RunHistory(str(first_run)).read_all()
+    assert inputs_of(last) == inputs_of(first)
+    assert run_pipeline(first_run, digits, "--if-changed") == 0
+    told = f"nothing to do: neither the data nor the configuration changed since run {last.id}\n"
+    assert capfd.readouterr().out == told
+    assert read_summary(first_run)["run_id"] == last.id
+    assert [run.state for run in RunHistory(str(first_run)).read_all()] == ["skipped", "done", "done"]
 
 
 def test_a_pushed_model_that_was_removed_is_pushed_again(

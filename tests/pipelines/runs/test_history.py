@@ -11,12 +11,13 @@ import pytest
 
 from detection.storage.lock import Use, exclusive_use
 from detection.storage.processes import this_process
-from pipelines.runs.history import RunHistory, new_id, recorded_run
-from pipelines.runs.run_record import RunRecord
+from pipelines.runs.history import RunHistory, deciding_digest, new_id, recorded_run
+from pipelines.runs.run_record import DataRead, Plan, RunRecord
+from schemas.config.config import Config
 from schemas.errors import CocoflowError, ConfigError, DataError
 from tests.storage_emulator.fixture import Bucket
 
-CONFIG = "train: {}\n"
+CONFIG = Config()
 LONG_AGO = "2026-01-01T00:00:00+00:00"
 
 
@@ -30,7 +31,7 @@ def root(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 def _record(root: str, run_id: str | None, use: Use | None = None, **fields: Any) -> Any:
     return recorded_run(
-        RunHistory(root), Use(True) if use is None else use, run_id=run_id, config_yaml=CONFIG, fields=fields
+        RunHistory(root), Use(True) if use is None else use, run_id=run_id, config=CONFIG, fields=fields
     )
 
 
@@ -56,6 +57,7 @@ def test_a_run_is_recorded_at_its_start_and_at_its_end(root: str) -> None:
     assert done.seconds == pytest.approx((ended - began).total_seconds())
     assert done.config is not None
     assert done.config.path == f"history/configs/{done.config.digest}.yaml"
+    assert done.config.deciding == deciding_digest(CONFIG)
     assert history.read_all() == [done]
     assert history.read("tuesday") is None
 
@@ -117,6 +119,22 @@ def test_a_run_that_goes_on_is_not_taken_up(tmp_path: Path) -> None:
     ):
         pytest.fail("the run goes on")
     assert RunHistory(str(tmp_path)).read("a") == record
+
+
+@pytest.mark.parametrize("state", ["planned", "skipped", "given up"])
+def test_a_run_that_was_decided_upon_begins_with_its_plan(root: str, state: str) -> None:
+    data = DataRead(source="data/{SPAN}", span=3, input_fingerprint="f")
+    plan = Plan(cause="cron", reason="r", due=LONG_AGO, decided_until=LONG_AGO, considered=data, failures=1)
+    history = RunHistory(root)
+    record = RunRecord(id="a", state=state, started=LONG_AGO, attempt=0, data=data, plan=plan)
+    history.write(record)
+    with _record(root, "other"):
+        assert history.read("a") == record, "not a killed run"
+    with _record(root, "a") as run:
+        assert (run.record.attempt, run.record.plan) == (1, plan)
+    done = history.read("a")
+    assert done is not None
+    assert (done.state, done.plan) == ("done", plan)
 
 
 def _lost() -> None:

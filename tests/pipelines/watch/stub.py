@@ -12,12 +12,14 @@ from detection.storage import files
 from detection.storage.atomic import write_text
 from detection.storage.lock import exclusive_use
 from detection.storage.paths import join
+from pipelines.runs.comparison import find_data, observe
 from pipelines.runs.history import RunHistory, recorded_run
 from pipelines.watch.watch import Watch
-from schemas.config.config_io import to_yaml
+from schemas.artifacts import REPORT_HTML
 
 EPOCH = datetime(2026, 11, 23, tzinfo=UTC)
 STARTS, ENDS = "stub-starts", "stub-ends"  # folders below run.root: a file for each start and end of a run
+EVALUATION = "stub-evaluation"
 
 
 def command(*, run_id: str, trigger: str, config: str) -> list[str]:
@@ -43,12 +45,15 @@ def run(run_id: str, trigger: str, config_path: str) -> None:
     config = read_config(config_path)
     root = config.run.root
     with exclusive_use(root, instead="wait") as use:
-        fields = {"trigger": trigger, "data": {"source": "stub", "span": config.data.span or 0}}
-        with recorded_run(RunHistory(root), use, run_id=run_id, config_yaml=to_yaml(config), fields=fields):
+        data = observe(config, find_data(config)).data
+        report = join(root, EVALUATION, run_id)
+        fields = {"trigger": trigger, "data": data, "evaluation": report}
+        with recorded_run(RunHistory(root), use, run_id=run_id, config=config, fields=fields):
             write_text(join(root, STARTS, f"{run_id}-{os.getpid()}-{time.time_ns()}"), trigger)
             time.sleep(float(config.run.name.partition("-")[2] or 0) / 1000)
             if files.is_file(join(root, "fail")):
                 raise RuntimeError("the stub fails")
+            write_text(join(report, REPORT_HTML), "")
             write_text(join(root, ENDS, f"{run_id}-{os.getpid()}-{time.time_ns()}"), trigger)
 
 

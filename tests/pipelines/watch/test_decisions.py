@@ -4,7 +4,7 @@ import contextlib
 import re
 import tempfile
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from detection.storage.atomic import write_text
 from detection.storage.lock import exclusive_use
-from pipelines.watch.decisions import pause_after
+from pipelines.runs.run_record import DONE
+from pipelines.watch.decisions import number_of, pause_after
 from pipelines.watch.drift import Drift
-from pipelines.watch.journal import moment_of
 from pipelines.watch.schedule import Schedule
 from schemas.errors import DataError
 from tests.pipelines.watch.world import START, Kill, World, patched
@@ -36,9 +36,9 @@ def make(tmp_path: Path) -> Iterator[Any]:
 def test_a_cron_time_runs_and_the_next_ones_skip_until_something_changes(make: Any) -> None:
     world = make(cron=HOURLY)
     world.run_until(START + 2.5 * HOUR)
-    first = world.entries()[1].run_id
+    first = world.decisions()[0].id
     assert world.told() == [
-        "run, cron: no run of `watch` is done yet",
+        "run, cron: no run is done yet",
         f"skip, cron: neither span 1 nor the configuration changed since run {first}",
     ]
     world.data = (1, "b")
@@ -46,13 +46,47 @@ def test_a_cron_time_runs_and_the_next_ones_skip_until_something_changes(make: A
     assert world.told()[2:] == [f"run, cron: the files of the data changed since run {first}"]
     world.assignments = ["train.steps=7"]
     world.run_until(START + 4.5 * HOUR)
-    second = world.entries()[3].run_id
+    second = world.decisions()[2].id
     assert world.told()[3:] == [f"run, cron: the configuration changed since run {second}"]
     world.data = (2, "c")
     world.run_until(START + 5.5 * HOUR)
-    third = world.entries()[4].run_id
+    third = world.decisions()[3].id
     assert world.told()[4:] == [f"run, cron: span 2 is there, and run {third} trained on span 1"]
-    assert world.done == [(one.run_id, one.data.span) for one in world.entries() if one.run_id]
+    assert world.done == [(one.id, one.data.span) for one in world.decisions() if one.data and one.state == DONE]
+
+
+def test_cron_times_without_a_change_leave_one_record(make: Any) -> None:
+    world = make(cron="* * * * *")
+    world.run_seconds = 1.0
+    world.run_until(START + 1.5 * HOUR)
+    first, skipped = world.decisions()
+    assert (first.state, skipped.state, skipped.attempt) == ("done", "skipped", 0)
+    assert skipped.plan.decided_until == "2026-11-23T01:30:00.000+00:00"
+    world.data = (2, "a")
+    world.run_until(START + 1.6 * HOUR)
+    assert [one.state for one in world.decisions()] == ["done", "skipped", "done", "skipped"]
+    assert world.decisions()[1] == skipped, "of other data"
+
+
+def test_a_person_s_run_counts_as_a_training(make: Any) -> None:
+    world = make(cron=HOURLY, new_span=True)
+    world.run_until(START + 0.5 * HOUR)
+    world.data = (2, "b")
+    world.train_by_hand("mine")
+    world.run_until(START + 1.5 * HOUR)
+    assert world.told()[1:] == ["skip, cron: neither span 2 nor the configuration changed since run mine"]
+    world.data = (2, "c")
+    world.run_until(START + 2.5 * HOUR)
+    assert world.told()[2:] == ["run, cron: the files of the data changed since run mine"]
+
+
+def test_a_report_that_was_removed_is_made_again(make: Any) -> None:
+    world = make(cron=HOURLY)
+    world.run_until(START + 1.5 * HOUR)
+    [first] = world.decisions()
+    Path(world.root, "evaluation/report.html").unlink()
+    world.run_until(START + 2.5 * HOUR)
+    assert world.told()[1:] == [f"run, cron: the report of run {first.id} is missing"]
 
 
 def test_keys_that_do_not_decide_about_the_result_do_not_train_again(make: Any) -> None:
@@ -60,7 +94,7 @@ def test_keys_that_do_not_decide_about_the_result_do_not_train_again(make: Any) 
     world.run_until(START + 1.5 * HOUR)
     world.assignments = ["train.log_every=7", "watch.poll_seconds=7", "run.name=other"]
     world.run_until(START + 2.5 * HOUR)
-    assert [one.decision for one in world.entries()] == ["begin", "run", "skip"]
+    assert [one.state for one in world.decisions()] == ["done", "skipped"]
 
 
 def test_a_new_span_runs_once_and_an_older_one_never(make: Any) -> None:
@@ -69,8 +103,8 @@ def test_a_new_span_runs_once_and_an_older_one_never(make: Any) -> None:
         world.data = (span, f"{span}")
         world.run_until(world.now + HOUR)
     assert [span for _, span in world.done] == [4, 5]
-    assert [one.cause for one in world.entries()] == ["begin", "new span", "new span"]
-    assert world.entries()[1].trigger == "new span (span 4)"
+    assert [one.plan.cause for one in world.decisions()] == ["new span", "new span"]
+    assert world.decisions()[0].trigger == "watch: new span (span 4)"
 
 
 def test_data_that_is_written_is_waited_for(make: Any, caplog: pytest.LogCaptureFixture) -> None:
@@ -109,12 +143,12 @@ def test_another_configuration_is_trained_whatever_the_drift(make: Any) -> None:
         return [] if reference is None else [Drift("category", 0.0, 0.1)]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pipelines.watch.watch.measure", measure)
+        patch.setattr("pipelines.watch.drift.measure", measure)
         world.run_until(START + 1.5 * HOUR)
         world.assignments = ["train.steps=7"]
         world.run_until(START + 2.5 * HOUR)
     assert references == [None, None]
-    assert [one.decision for one in world.entries()] == ["begin", "run", "run"]
+    assert [one.state for one in world.decisions()] == ["done", "done"]
 
 
 def test_annotations_that_cannot_be_measured_are_waited_for(make: Any, caplog: pytest.LogCaptureFixture) -> None:
@@ -125,7 +159,7 @@ def test_annotations_that_cannot_be_measured_are_waited_for(make: Any, caplog: p
         raise DataError("train.json: not JSON.")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pipelines.watch.watch.measure", fails)
+        patch.setattr("pipelines.watch.drift.measure", fails)
         world.run_until(START + HOUR)
     assert [message for message in caplog.messages if "waiting" in message] == [
         "waiting for data: train.json: not JSON."
@@ -145,8 +179,8 @@ def test_data_that_changes_between_two_looks_is_waited_for(make: Any, caplog: py
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("pipelines.watch.watch.observe", observe)
         world.run_until(START + HOUR)
-    [entry] = world.entries()[1:]
-    assert entry.data.fingerprint == "d"
+    [decision] = world.decisions()
+    assert decision.plan.considered.input_fingerprint == "d"
     assert [message.partition(":")[0] for message in caplog.messages if "looking again" in message] == [
         "span 1 was found",
         "span 1 has changed",
@@ -158,9 +192,7 @@ def test_cron_times_missed_while_it_was_down_are_one_run(make: Any) -> None:
     world.run_until(START + 0.5 * HOUR)
     world.now += 5 * HOUR
     world.run_until(world.now + 0.2 * HOUR)
-    assert world.told() == [
-        "run, cron: 5 cron times from 2026-11-23 01:00 to 2026-11-23 05:00 UTC: no run of `watch` is done yet"
-    ]
+    assert world.told() == ["run, cron: 5 cron times from 2026-11-23 01:00 to 2026-11-23 05:00 UTC: no run is done yet"]
 
 
 def test_cron_times_missed_while_it_was_down_can_be_left_out(make: Any) -> None:
@@ -171,7 +203,7 @@ def test_cron_times_missed_while_it_was_down_can_be_left_out(make: Any) -> None:
     assert world.told() == [
         "skip, cron: 5 cron times from 2026-11-23 01:00 to 2026-11-23 05:00 UTC passed while `watch` was down, "
         "and catch_up is off",
-        "run, cron: no run of `watch` is done yet",
+        "run, cron: no run is done yet",
     ]
     assert len(world.done) == 1
 
@@ -181,20 +213,17 @@ def test_cron_times_during_a_run_are_one_decision_after_it(make: Any) -> None:
     world.run_seconds = 3.4 * 3600
     world.run_until(START + 4.6 * HOUR)
     assert START + 5 * HOUR > world.now > START + 4 * HOUR
-    assert [one.decision for one in world.entries()] == ["begin", "run", "skip"]
+    assert [one.state for one in world.decisions()] == ["done", "skipped"]
 
 
 def test_a_failed_run_is_repeated_with_longer_pauses_under_its_id(make: Any) -> None:
     world = make(new_span=True, max_failures=4, retry_seconds=100)
     world.codes = [1, 1, 1]
     world.run_until(START + 3 * HOUR)
-    [entry] = world.entries()[1:]
-    assert world.attempts == [entry.run_id] * 4
-    assert [one.outcome for one in entry.attempts] == ["failed", "failed", "failed", "done"]
-    pauses = [
-        (moment_of(later.started) - moment_of(str(former.ended))).total_seconds()
-        for former, later in pairwise(entry.attempts)
-    ]
+    [run] = world.decisions()
+    assert world.attempts == [run.id] * 4
+    assert (run.state, run.attempt, run.plan.failures, run.plan.exit_code) == ("done", 4, 3, 1)
+    pauses = [(later - former).total_seconds() - world.run_seconds for former, later in pairwise(world.attempted)]
     assert pauses == pytest.approx([100, 200, 400], abs=1)
 
 
@@ -212,9 +241,9 @@ def test_a_run_is_given_up_and_its_span_not_tried_again(make: Any, caplog: pytes
     world = make(new_span=True, max_failures=2)
     world.codes = [1] * 10
     world.run_until(START + 10 * HOUR)
-    [entry] = world.entries()[1:]
-    assert (entry.outcome, entry.failures, entry.known.given_up) == ("failed", 2, True)
-    assert f"run {entry.run_id} is given up after 2 failures" in caplog.text
+    [run] = world.decisions()
+    assert (run.state, run.plan.failures) == ("given up", 2)
+    assert f"run {run.id} is given up after 2 failures" in caplog.text
     world.codes = []
     world.assignments = ["train.steps=9"]
     world.run_until(START + 11 * HOUR)
@@ -228,7 +257,8 @@ def test_a_wrong_configuration_is_given_up_at_once(make: Any) -> None:
     world = make(new_span=True)
     world.codes = [2]
     world.run_until(START + 10 * HOUR)
-    assert [(one.outcome, len(one.attempts)) for one in world.entries()[1:]] == [("failed", 1)]
+    assert [(one.state, one.plan.exit_code) for one in world.decisions()] == [("given up", 2)]
+    assert len(world.attempts) == 1
 
 
 def test_a_run_waits_for_a_person_s_run(make: Any, caplog: pytest.LogCaptureFixture) -> None:
@@ -251,14 +281,14 @@ def test_ctrl_c_leaves_a_run_that_the_next_start_takes_up(make: Any, caplog: pyt
             raise KeyboardInterrupt
 
     world.kill = interrupt
-    plain = world.entries
     with pytest.raises(KeyboardInterrupt):
         world.run_until(START + HOUR)
     world.kill = lambda: None
-    [entry] = plain()[1:]
+    [run] = world.decisions()
     world.run_until(START + 2 * HOUR)
-    assert world.attempts == [entry.run_id] * 2
-    assert [one.outcome for one in plain()[1].attempts] == ["interrupted", "done"]
+    assert world.attempts == [run.id] * 2
+    [run] = world.decisions()
+    assert (run.state, run.plan.failures) == ("done", 0)
 
 
 def test_pauses_double_up_to_a_day() -> None:
@@ -266,28 +296,16 @@ def test_pauses_double_up_to_a_day() -> None:
     assert pause_after(1000, 60) == 86400
 
 
-def test_an_entry_that_is_none_is_refused(make: Any) -> None:
-    world = make(new_span=True)
-    world.run_until(START + HOUR)
-    path = Path(world.root, "watch/journal/00000002.json")
-    path.write_text(path.read_text().replace('"cause": "new span"', '"cause": "moon"'))
-    with pytest.raises(
-        DataError,
-        match=r"00000002\.json: not an entry of the journal of `watch` of this version: cause: .*move .* away",
-    ):
-        world.run_until(START + 2 * HOUR)
-
-
-@pytest.mark.parametrize(
-    "time", ["", "soon", "2026-11-23T00:00:00", "9999-12-31T23:59:59+00:00", "0001-01-01T00:00:00+00:00"]
-)
-@pytest.mark.parametrize("key", ["time", "decided_until", "started"])
-def test_times_of_the_journal_are_checked(make: Any, key: str, time: str) -> None:
-    world = make(new_span=True)
-    world.run_until(START + HOUR)
-    path = Path(world.root, "watch/journal/00000002.json")
+@pytest.mark.parametrize("time", ["", "soon", "2026-11-23T00:00:00", "9999-12-31T23:59:59+00:00"])
+@pytest.mark.parametrize("key", ["due", "decided_until"])
+def test_a_newest_decision_that_cannot_be_read_is_an_error(make: Any, key: str, time: str) -> None:
+    """An older one in its place would decide again."""
+    world = make(cron=HOURLY)
+    world.run_until(START + 1.5 * HOUR)
+    [run] = world.decisions()
+    path = Path(world.root, f"history/runs/{run.id}.json")
     path.write_text(re.sub(rf'"{key}": "[^"]*"', f'"{key}": "{time}"', path.read_text()))
-    with pytest.raises(DataError, match=rf"00000002\.json: not an entry .*{key}: .*move .* away"):
+    with pytest.raises(DataError, match=rf"{run.id}\.json: not the record of a run .*{key}: .*Restore the file"):
         world.run_until(START + 2 * HOUR)
 
 
@@ -303,7 +321,7 @@ ACTIONS = ("wait", "span", "files", "config", "fail", "gone")
 def test_whatever_happens_each_decision_to_run_leads_to_one_finished_run(
     actions: list[tuple[str, int]], kills: list[int], triggers: dict[str, Any]
 ) -> None:
-    memory = "/dev/shm" if Path("/dev/shm").is_dir() else None  # each entry is flushed to the disk
+    memory = "/dev/shm" if Path("/dev/shm").is_dir() else None  # each record is flushed to the disk
     with (
         tempfile.TemporaryDirectory(dir=memory) as folder,
         patched(World(Path(folder), poll_seconds=600, **triggers)) as world,
@@ -339,26 +357,30 @@ def test_whatever_happens_each_decision_to_run_leads_to_one_finished_run(
 
 
 def require_one_run_each(world: World, *, cron: bool) -> None:
-    entries = world.entries()
-    assert [one.number for one in entries] == list(range(1, len(entries) + 1))
-    runs = [one for one in entries if one.decision == "run"]
-    assert [one.run_id for one in runs] == [run_id for run_id, _ in world.done], "none lost, none twice, none else"
-    assert [one.data.span for one in runs if one.data] == [span for _, span in world.done]
-    assert all(one.outcome == "done" for one in runs)
+    begin, *decisions = world.all_decisions()
+    assert [number_of(one.id) for one in (begin, *decisions)] == list(range(1, len(decisions) + 2))
+    runs = [one for one in decisions if one.state != "skipped"]
+    assert [one.id for one in runs] == [run_id for run_id, _ in world.done], "none lost, none twice, none else"
+    assert [one.plan.considered.span for one in runs if one.plan and one.plan.considered] == [
+        span for _, span in world.done
+    ]
     for one in runs:
-        # A kill may come between an attempt's entry and its start.
-        assert len(one.attempts) >= world.attempts.count(str(one.run_id)) >= 1
-        assert [attempt.outcome == "done" for attempt in one.attempts] == [False] * (len(one.attempts) - 1) + [True]
-    for before, after in pairwise(entries):
-        if after.due is None:
-            assert after.known.decided_until == before.known.decided_until
+        # A kill may come between the start of an attempt and its record.
+        assert world.attempts.count(one.id) >= one.attempt >= 1
+        assert one.state == "done"
+    until = datetime.fromisoformat(begin.plan.decided_until)
+    for one in decisions:
+        assert one.plan is not None
+        decided = datetime.fromisoformat(str(one.plan.decided_until))
+        if one.plan.due is None:
+            assert decided == until
         else:
-            until, decided = moment_of(before.known.decided_until), moment_of(after.known.decided_until)
             due = Schedule(HOURLY, "UTC").due(until, decided)
             assert due is not None
-            assert decided == due.last
+            assert decided == due.last == datetime.fromisoformat(one.plan.due)
+        until = decided
     if cron and world.data is not None:
-        assert world.now - moment_of(entries[-1].known.decided_until) < HOUR, "all cron times are decided"
+        assert world.now - until < HOUR, "all cron times are decided"
 
 
 def test_new_data_without_drift_is_skipped_and_compared_with_the_last_training(make: Any) -> None:
@@ -372,7 +394,7 @@ def test_new_data_without_drift_is_skipped_and_compared_with_the_last_training(m
         return [] if reference is None else [Drift("category", values[world.data[0]], options.infinity_norm)]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pipelines.watch.watch.measure", measure)
+        patch.setattr("pipelines.watch.drift.measure", measure)
         for span in (1, 2, 3, 4):
             world.data = (span, f"{span}")
             world.run_until(START + span * HOUR)
@@ -380,9 +402,9 @@ def test_new_data_without_drift_is_skipped_and_compared_with_the_last_training(m
         world.data = (5, "5")
         values[5] = 0.002
         world.run_until(START + 5 * HOUR)
-    first, third = (one.run_id for one in world.entries() if one.run_id and one.data.span in (1, 3))
+    first, third = (one.id for one in world.decisions() if one.data.span in (1, 3))
     assert world.told() == [
-        "run, new span: no run of `watch` is done yet",
+        "run, new span: no run is done yet",
         f"skip, new span: span 2 is there, and run {first} trained on span 1; no drift: category 0.050 (up to 0.1)",
         f"run, new span: span 3 is there, and run {first} trained on span 1; drifted: category 0.200 (above 0.1)",
         f"skip, new span: span 4 is there, and run {third} trained on span 3; no drift: category 0.010 (up to 0.1)",

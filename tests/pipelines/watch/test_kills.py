@@ -1,4 +1,4 @@
-"""`watch` killed at random moments, with a stub for its runs: no run lost, none doubled, the journal complete."""
+"""`watch` killed at random moments, with a stub for its runs: no run lost, none doubled, the records complete."""
 
 import random
 import signal
@@ -16,8 +16,8 @@ import yaml
 from detection.storage import files
 from detection.storage.paths import join
 from pipelines.runs.history import RunHistory
-from pipelines.runs.run_record import DONE
-from pipelines.watch.journal import Entry, Journal, moment_of
+from pipelines.runs.run_record import DONE, SKIPPED, RunRecord
+from pipelines.watch.decisions import number_of
 from pipelines.watch.schedule import Schedule
 from tests.components.coco_example_gen.data_set import write_data_set
 from tests.pipelines.watch.stub import STARTS
@@ -63,8 +63,14 @@ class Story:
         program = [sys.executable, "-m", "tests.pipelines.watch.stub", "watch", str(self.config)]
         return subprocess.Popen([*program, "--speed", str(SPEED), "--began", repr(self.began), *flags])
 
-    def entries(self) -> list[Entry]:
-        return Journal(join(self.root, "watch", "journal")).entries()
+    def decisions(self) -> list[RunRecord]:
+        """The records of all decisions, the first one first."""
+        records = {number_of(record.id): record for record in RunHistory(self.root).read_all()}
+        return [records[number] for number in sorted(number for number in records if number is not None)]
+
+    def runs(self) -> list[RunRecord]:
+        """The records of the decisions to run."""
+        return [one for one in self.decisions() if one.state != SKIPPED]
 
     def starts(self) -> int:
         """Number of processes that began a run."""
@@ -73,20 +79,20 @@ class Story:
 
     def is_decided(self) -> bool:
         """Whether the newest span has a run."""
-        return any(one.run_id and one.data and one.data.span == self.spans for one in self.entries())
+        return any(one.data and one.data.span == self.spans for one in self.runs())
 
-    def finish(self) -> list[Entry]:
-        """Lets `watch` work until the newest span is trained."""
+    def finish(self) -> list[RunRecord]:
+        """Lets `watch` work until the newest span is trained; returns the decisions."""
         with self.start() as process:
             try:
                 wait_for(self.is_trained, process)
             finally:
                 process.kill()
-        return self.entries()
+        return self.decisions()
 
     def is_trained(self) -> bool:
         """Whether the newest span's run is done."""
-        return any(one.outcome == "done" and one.data and one.data.span == self.spans for one in self.entries())
+        return any(one.state == DONE and one.data and one.data.span == self.spans for one in self.runs())
 
 
 def wait_for(condition: Callable[[], bool], process: "subprocess.Popen[bytes]") -> None:
@@ -98,43 +104,41 @@ def wait_for(condition: Callable[[], bool], process: "subprocess.Popen[bytes]") 
         time.sleep(0.05)
 
 
-def require_complete(story: Story, entries: list[Entry]) -> None:
+def require_complete(story: Story, decisions: list[RunRecord]) -> None:
     """Checks everything that holds however often `watch` was killed."""
-    assert [one.number for one in entries] == list(range(1, len(entries) + 1))
-    runs = [one for one in entries if one.decision == "run"]
-    assert len({one.run_id for one in runs}) == len(runs)
+    assert [number_of(one.id) for one in decisions] == list(range(1, len(decisions) + 1))
+    runs = [one for one in decisions if one.state != SKIPPED]
     assert [one.data.span for one in runs if one.data] == list(range(1, story.spans + 1)), "each span once, in order"
-    assert all(one.outcome == "done" for one in runs)
+    assert all(one.state == DONE for one in runs)
     # No attempt met another one, or a run that was done: each of these would be a failure.
-    assert {one.outcome for run in runs for one in run.attempts[:-1]} <= {"interrupted"}
-    assert {run.attempts[-1].outcome for run in runs} == {"done"}
-    records = RunHistory(story.root).read_all()
-    assert {record.id for record in records} == {one.run_id for one in runs}, "no run outside the journal"
-    assert all(record.state == DONE for record in records)
+    assert all(one.plan is not None and one.plan.failures == 0 for one in runs)
+    assert len(RunHistory(story.root).read_all()) == len(decisions), "no run that was not decided upon"
     starts = Counter(name.rsplit("-", 2)[0] for name in files.list_folder(join(story.root, STARTS)))
-    assert starts == {record.id: starts[record.id] for record in records}
+    assert starts == {record.id: starts[record.id] for record in runs}
     last_start = {
         name.rsplit("-", 2)[0]: int(name.rsplit("-", 1)[1]) / 1e9
         for name in sorted(files.list_folder(join(story.root, STARTS)), key=lambda name: int(name.rsplit("-", 1)[1]))
     }
-    for record in records:
+    for record in runs:
         assert record.ended is not None
         assert last_start[record.id] < datetime.fromisoformat(record.ended).timestamp(), "not run again when done"
-    require_all_cron_times(entries)
+    require_all_cron_times(decisions)
 
 
-def require_all_cron_times(entries: list[Entry]) -> None:
-    """Checks that every cron time from the begin on is decided by exactly one entry."""
-    until, schedule = moment_of(entries[0].known.decided_until), Schedule(CRON, "UTC")
-    for entry in entries[1:]:
-        decided = moment_of(entry.known.decided_until)
-        if entry.due is None:
+def require_all_cron_times(decisions: list[RunRecord]) -> None:
+    """Checks that every cron time is decided by exactly one decision; one that was replaced is part of the next."""
+    plans = [one.plan for one in decisions if one.plan is not None]
+    assert len(plans) == len(decisions)
+    until, schedule = datetime.fromisoformat(str(plans[0].decided_until)), Schedule(CRON, "UTC")
+    for plan, record in zip(plans[1:], decisions[1:], strict=True):
+        decided = datetime.fromisoformat(str(plan.decided_until))
+        if plan.due is None:
             assert decided == until
         else:
             due = schedule.due(until, decided)
             assert due is not None
-            assert due.last == decided == moment_of(entry.due)
-            assert due.number == 1 or entry.decision == "skip" or f"{due.number} cron times" in entry.reason
+            assert due.last == decided == datetime.fromisoformat(plan.due)
+            assert due.number == 1 or record.state == SKIPPED or f"{due.number} cron times" in plan.reason
         until = decided
 
 
@@ -163,10 +167,10 @@ def kill_at_random_moments(story: Story, *, seed: int, kills: int) -> None:
 def test_killed_at_20_moments_it_loses_no_run_and_doubles_none(tmp_path: Path) -> None:
     story = Story(tmp_path, str(tmp_path / "run"))
     kill_at_random_moments(story, seed=7, kills=20)
-    entries = story.finish()
-    require_complete(story, entries)
+    decisions = story.finish()
+    require_complete(story, decisions)
     assert story.spans > 3
-    assert any(len(one.attempts) > 1 for one in entries), "a run was killed and taken up again"
+    assert any(one.attempt > 1 for one in decisions), "a run was killed and resumed"
 
 
 @pytest.mark.slow

@@ -5,17 +5,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections import Counter
 from pathlib import Path
 
 import pytest
 import yaml
 
 from detection.datasets.demo_data import make_demo_data
-from detection.storage.json_files import read_json
 from pipelines.runs.history import RunHistory
-from pipelines.runs.run_record import DONE
-from pipelines.watch.journal import Entry, Journal
+from pipelines.runs.run_record import DONE, SKIPPED, RunRecord
+from pipelines.watch.supervisor import result_lines
 from tests.pipelines.small_run import FEW_STEPS
 
 # Each span takes one to three minutes on two cores.
@@ -54,12 +52,13 @@ class Watched:
         command = [sys.executable, str(PROGRAM), "watch", "--config", str(self._config), *sets, *flags]
         return subprocess.Popen(command)
 
-    def entries(self) -> list[Entry]:
-        return Journal(f"{self.root}/watch/journal").entries()
+    def runs(self) -> list[RunRecord]:
+        """The records of the decisions to run, the first one first."""
+        return [one for one in reversed(RunHistory(self.root).read_all()) if one.state != SKIPPED]
 
-    def outcomes(self) -> dict[int, str | None]:
-        """Span -> outcome of its run."""
-        return {one.data.span: one.outcome for one in self.entries() if one.data and one.decision == "run"}
+    def states(self) -> dict[int, str]:
+        """Span -> state of its run."""
+        return {one.data.span: one.state for one in self.runs() if one.data}
 
 
 @pytest.fixture(scope="module")
@@ -76,30 +75,25 @@ def test_a_new_span_is_trained_once_however_often_it_is_killed(watched: Watched,
         with watched.start() as process:
             try:
                 deadline = time.monotonic() + (chance.uniform(1.0, 60.0) if kill < KILLS else 500.0)
-                while time.monotonic() < deadline and watched.outcomes().get(span) != "done":
+                while time.monotonic() < deadline and watched.states().get(span) != DONE:
                     assert process.poll() is None
                     time.sleep(0.2)
             finally:
                 process.send_signal(signal.SIGKILL)
-    assert watched.outcomes() == dict.fromkeys(range(1, span + 1), "done")
+    assert watched.states() == dict.fromkeys(range(1, span + 1), DONE)
 
 
 def test_the_history_is_complete(watched: Watched) -> None:
-    entries = watched.entries()
-    runs = [one for one in entries if one.decision == "run"]
-    assert [one.number for one in entries] == list(range(1, len(entries) + 1))
-    assert [one.data.span for one in runs if one.data] == list(range(1, SPANS + 1))
-    assert {one.outcome for one in runs} == {"done"}
-    assert Counter(attempt.outcome for one in runs for attempt in one.attempts)["failed"] == 0
-    assert max(len(one.attempts) for one in runs) > 1, "a run was killed"
-    records = RunHistory(watched.root).read_all()
-    assert [(record.id, record.state) for record in reversed(records)] == [(one.run_id, DONE) for one in runs]
-    assert [record.data.span for record in reversed(records) if record.data] == list(range(1, SPANS + 1))
-    assert records[0].trigger == f"watch: new span (span {SPANS})"
-    last = runs[-1].result
-    assert last is not None
-    assert last["blessed"]
-    assert len(last["changes"]) == 2, "compared with the model of the span before"
-    metrics = read_json(f"{records[0].evaluation}/metrics.json")
-    assert {*last["ap_changes"]} <= {one["name"] for one in metrics["per_category"]}
-    assert last["ap_changes"]
+    runs = watched.runs()
+    assert [(one.data.span, one.state) for one in runs if one.data] == [(span, DONE) for span in range(1, SPANS + 1)]
+    assert {one.plan.failures for one in runs if one.plan} == {0}
+    assert max(one.attempt for one in runs) > 1, "a run was killed"
+    last = runs[-1]
+    assert last.trigger == f"watch: new span (span {SPANS})"
+    assert last.blessed
+    assert len(list(result_lines(last))) == 3, "compared with the model of the span before"
+    # Read from the Examples, which name the data that they were made of.
+    assert all(one.data and one.plan and one.plan.considered for one in runs)
+    assert [one.data.input_fingerprint for one in runs if one.data] == [
+        one.plan.considered.input_fingerprint for one in runs if one.plan and one.plan.considered
+    ]

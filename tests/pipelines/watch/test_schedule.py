@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pipelines.watch import schedule as schedules
-from pipelines.watch.decisions import times_told
+from pipelines.watch.decisions import times_in_words
 from pipelines.watch.schedule import Due, Schedule
 
 MINUTE = timedelta(minutes=1)
@@ -127,7 +127,7 @@ def test_a_start_under_a_wrong_clock_does_not_count_each_minute(monkeypatch: pyt
     due = Schedule("* * * * *", "UTC").due(start, now)
     assert due == Due(start + MINUTE, now.replace(second=0), schedules.MAX_COUNTED)
     assert len(calls) < 2 * schedules.MAX_COUNTED
-    assert times_told(due).startswith("10000 or more cron times from 1970-01-01 00:01 to 2026-11-23 03:00")
+    assert times_in_words(due).startswith("10000 or more cron times from 1970-01-01 00:01 to 2026-11-23 03:00")
 
 
 @pytest.mark.parametrize(

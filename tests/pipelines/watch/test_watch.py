@@ -4,18 +4,17 @@ import json
 import signal
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import pipeline_runner
 from detection.storage.lock import exclusive_use
+from pipelines.runs.comparison import RunInputs, data_name, find_data, observe
 from pipelines.runs.history import RunHistory
-from pipelines.watch import child
-from pipelines.watch.data import config_for, find_data, observe
-from pipelines.watch.journal import Data
-from pipelines.watch.watch import Watch
+from pipelines.runs.run_record import SKIPPED, RunRecord
+from pipelines.watch.supervisor import run_command
+from pipelines.watch.watch import Watch, config_for
 from schemas.config.config_io import load_config
 from schemas.errors import ConfigError
 from tests.components.coco_example_gen.data_set import write_data_set
@@ -68,7 +67,7 @@ def test_once_looks_runs_and_tells_failures_by_its_result(tmp_path: Path, caplog
 
     write_data_set(data / "1", images=1)
     assert once()
-    [first] = RunHistory(str(root)).read_all()
+    [first] = _runs(root)
     assert first.state == "done"
     assert first.trigger == "watch: new span (span 1)"
     with caplog.at_level("INFO", "cocoflow.watch"):
@@ -79,35 +78,39 @@ def test_once_looks_runs_and_tells_failures_by_its_result(tmp_path: Path, caplog
     assert not once()
     (root / "fail").unlink()
     assert not once(), "the next attempt is in an hour"
-    assert [record.state for record in RunHistory(str(root)).read_all()] == ["failed", "done"]
+    assert [record.state for record in _runs(root)] == ["failed", "done"]
+
+
+def _runs(root: Path | str) -> list[RunRecord]:
+    """The records of runs, the newest first, without those of decisions not to run."""
+    return [record for record in RunHistory(str(root)).read_all() if record.state != SKIPPED]
 
 
 def test_sigterm_ends_the_run_and_the_next_start_takes_it_up(tmp_path: Path) -> None:
     story = Story(tmp_path, str(tmp_path / "run"), work_ms=60_000)
     story.add_span()
     with story.start() as process:
-        wait_for(lambda: any(record.state == "running" for record in RunHistory(story.root).read_all()), process)
+        wait_for(lambda: any(record.state == "running" for record in _runs(story.root)), process)
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 143
-    [record] = RunHistory(story.root).read_all()
-    assert record.state == "interrupted"
-    [entry] = [one for one in story.entries() if one.run_id]
-    assert [attempt.outcome for attempt in entry.attempts] == ["interrupted"]
-    assert entry.is_open
+    [record] = _runs(story.root)
+    assert (record.state, record.attempt) == ("interrupted", 1)
+    assert record.plan is not None
+    assert record.plan.failures == 0
     story.write_config(work_ms=0)
     # The run's own configuration was kept with its decision.
-    kept = tmp_path / f"run/watch/configs/{record.id}.yaml"
+    assert record.config is not None
+    kept = tmp_path / "run" / record.config.path
     kept.write_text(kept.read_text().replace("stub-60000", "stub-0"))
-    [again] = [one for one in story.finish() if one.run_id]
-    assert (again.run_id, again.outcome) == (entry.run_id, "done")
-    assert [attempt.outcome for attempt in again.attempts] == ["interrupted", "done"]
+    [again] = [one for one in story.finish() if one.state != SKIPPED]
+    assert (again.id, again.state, again.attempt) == (record.id, "done", 2)
 
 
 def test_a_run_ends_with_watch() -> None:
     code = """
 import sys
-from pipelines.watch import child
-child.start([sys.executable, "-c", "import time; print('begun', flush=True); time.sleep(20); print('lived')"]).wait()
+from pipelines.watch.supervisor import start_process
+start_process([sys.executable, "-c", "import time; print('begun', flush=True); time.sleep(20); print('lived')"]).wait()
 """
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
@@ -121,29 +124,28 @@ def test_a_run_is_pinned_to_the_span_that_triggered_it(tmp_path: Path) -> None:
         write_data_set(tmp_path / f"{span}/v7", images=1)
     config = load_config(None, [f"data.root={tmp_path}/{{SPAN}}/v{{VERSION}}", "watch.new_span=true"])
     located = find_data(config)
-    data = observe(config, located)
-    assert (data.span, data.version) == (2, 7)
+    inputs = observe(config, located)
+    assert (inputs.data.span, inputs.data.version) == (2, 7)
     write_data_set(tmp_path / "3/v1", images=1)
-    pinned = config_for(config, data)
+    pinned = config_for(config, inputs.data)
     assert find_data(pinned).newest == located.newest
-    assert observe(pinned, find_data(pinned)) == data
+    assert observe(pinned, find_data(pinned)) == inputs
     assert find_data(config).newest.span == 3
     plain = load_config(None, [f"data.root={tmp_path}/1/v7"])
-    assert config_for(plain, observe(plain, find_data(plain))) == plain
+    assert config_for(plain, observe(plain, find_data(plain)).data) == plain
 
 
 def test_data_of_a_day_is_named_by_its_date(tmp_path: Path) -> None:
     write_data_set(tmp_path / "2026-11-21", images=1)
     config = load_config(None, [f"data.root='{tmp_path}/{{YYYY}}-{{MM}}-{{DD}}'", "watch.new_span=true"])
-    data = observe(config, find_data(config))
-    assert (str(data), data.span) == ("2026-11-21", 20778)
-    assert data == replace(data, name=None), "a journal of an older version has no name"
+    data = observe(config, find_data(config)).data
+    assert (data_name(data), data.span) == ("2026-11-21", 20778)
 
 
 def test_what_identifies_data(tmp_path: Path) -> None:
     write_data_set(tmp_path, images=1)
 
-    def now(*assignments: str) -> Data:
+    def now(*assignments: str) -> RunInputs:
         config = load_config(None, [f"data.root={tmp_path}", *assignments])
         return observe(config, find_data(config))
 
@@ -153,12 +155,13 @@ def test_what_identifies_data(tmp_path: Path) -> None:
     annotations = tmp_path / "annotations/instances_train.json"
     annotations.write_text(json.dumps(json.loads(annotations.read_text()) | {"info": {}}))
     changed = now()
-    assert changed.fingerprint != first.fingerprint
-    assert changed.config == first.config
+    assert changed.data.input_fingerprint != first.data.input_fingerprint
+    assert changed.deciding == first.deciding
+    assert data_name(first.data) == "the data"
 
 
 def test_the_command_line_of_a_run_is_one_of_the_program(tmp_path: Path) -> None:
-    line = child.run_command(run_id="x", trigger="watch: cron", config="c.yaml")
+    line = run_command(run_id="x", trigger="watch: cron", config="c.yaml")
     assert Path(line[1]).is_file()
     args = pipeline_runner.build_parser(["run"]).parse_args(line[2:])
     assert (args.run_id, args.trigger, args.config) == ("x", "watch: cron", "c.yaml")

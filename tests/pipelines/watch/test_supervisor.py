@@ -1,20 +1,19 @@
-"""What `watch` tells of a finished run: its record, and the categories that it gained and lost."""
+"""What `watch` logs of a finished run: its record, and the categories that it gained and lost."""
 
 from pathlib import Path
 
 import pytest
 
 from detection.analysis.analysis_file import write_analysis
-from pipelines.runs.history import RunHistory
 from pipelines.runs.run_record import RunRecord
-from pipelines.watch.results import is_done, read_result
+from pipelines.watch.supervisor import result_lines
 from tests.detection.reports.evaluation.builders import analysis, category
 
 
-def _record(root: Path, state: str = "done") -> RunRecord:
+def _record(root: Path) -> RunRecord:
     return RunRecord(
         id="r1",
-        state=state,
+        state="done",
         started="2026-11-23T03:00:00+00:00",
         evaluation=str(root / "evaluation"),
         metrics={"AP": 0.5, "AP50": 0.7},
@@ -24,14 +23,11 @@ def _record(root: Path, state: str = "done") -> RunRecord:
 
 
 def test_a_run_is_told_with_the_categories_that_changed(tmp_path: Path) -> None:
-    RunHistory(str(tmp_path)).write(_record(tmp_path))
     names = [category(1, "cat", metrics={"AP": 0.5}, baseline_metrics={"AP": 0.4})]
     names.append(category(2, "dog", metrics={"AP": 0.5}, baseline_metrics={"AP": 0.75}))
     (tmp_path / "evaluation").mkdir()
     write_analysis(tmp_path / "evaluation/analysis.json", analysis(categories=names))
-    result = read_result(str(tmp_path), "r1")
-    assert result.ap_changes == pytest.approx({"cat": 0.1, "dog": -0.25})
-    assert result.lines() == [
+    assert list(result_lines(_record(tmp_path))) == [
         f"done, AP 0.500, blessed, pushed to /serving/7; report: {tmp_path}/evaluation/report.html",
         "1 of 2 categories gained AP: cat +0.100.",
         "1 of 2 categories lost AP: dog \u22120.250.",
@@ -41,16 +37,9 @@ def test_a_run_is_told_with_the_categories_that_changed(tmp_path: Path) -> None:
 def test_an_evaluation_that_was_removed_or_is_another_s_leaves_its_record(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    RunHistory(str(tmp_path)).write(_record(tmp_path))
-    assert read_result(str(tmp_path), "r1").lines()[1:] == []
+    [line] = result_lines(_record(tmp_path))
     (tmp_path / "evaluation").mkdir()
     (tmp_path / "evaluation/analysis.json").write_text("{}")
-    assert read_result(str(tmp_path), "r1").metrics == {"AP": 0.5, "AP50": 0.7}
+    assert list(result_lines(_record(tmp_path))) == [line]
+    assert line.startswith("done, AP 0.500, blessed")
     assert "not an analysis of this version" in caplog.text
-
-
-@pytest.mark.parametrize(("state", "done"), [("done", True), ("failed", False), ("running", False)])
-def test_only_a_done_run_is_done(tmp_path: Path, state: str, done: bool) -> None:
-    assert not is_done(str(tmp_path), "r1")
-    RunHistory(str(tmp_path)).write(_record(tmp_path, state))
-    assert is_done(str(tmp_path), "r1") == done

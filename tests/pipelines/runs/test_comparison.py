@@ -1,0 +1,164 @@
+"""Whether a run would change anything since the newest finished one, and the record of one that would not."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pipeline_runner
+from detection.storage.lock import Use
+from pipelines.runs.comparison import (
+    RunInputs,
+    data_name,
+    find_data,
+    newest_done,
+    observe,
+    reason_to_run,
+    reason_to_skip,
+    skip_unchanged,
+)
+from pipelines.runs.history import RunHistory
+from pipelines.runs.run_record import ConfigCopy, DataRead, Plan, RunRecord
+from schemas.config.config import Config
+from schemas.config.config_io import load_config
+from schemas.errors import CocoflowError
+from tests.components.coco_example_gen.data_set import write_data_set
+
+DATA = DataRead(source="/data/{SPAN}", span=3, version=1, input_fingerprint="f")
+INPUTS = RunInputs(DATA, "d")
+
+
+def _run(folder: Path, inputs: RunInputs = INPUTS, **fields: Any) -> RunRecord:
+    (folder / "evaluation").mkdir(exist_ok=True)
+    (folder / "evaluation/report.html").touch()
+    config = ConfigCopy(digest="c", path="c.yaml", deciding=inputs.deciding)
+    record = RunRecord(id="last", state="done", started="2026-11-23T03:00:00+00:00", data=inputs.data, config=config)
+    return record.model_copy(update={"evaluation": str(folder / "evaluation")} | fields)
+
+
+@pytest.mark.parametrize(
+    ("last", "reason"),
+    [
+        (RunInputs(DATA, "other"), "the configuration changed since run last"),
+        (RunInputs(DATA.model_copy(update={"input_fingerprint": "g"}), "d"), "the files of the data changed since run"),
+        (RunInputs(DATA.model_copy(update={"input_fingerprint": "g"}), "e"), "the files of the data and the conf"),
+        (
+            RunInputs(DATA.model_copy(update={"version": None}), "d"),
+            "span 3, version 1 is there, and run last trained on span 3",
+        ),
+        (RunInputs(DATA.model_copy(update={"span": 4}), "d"), "span 3, version 1 is there, and run last trained on"),
+        (RunInputs(DATA.model_copy(update={"input_fingerprint": None}), "d"), "no run is done yet"),
+    ],
+)
+def test_a_run_that_would_read_something_else_has_a_reason(tmp_path: Path, last: RunInputs, reason: str) -> None:
+    record = _run(tmp_path, last)
+    assert reason_to_skip(INPUTS, record) is None
+    assert reason_to_run(INPUTS, record).startswith(reason)
+
+
+def test_a_run_that_would_read_the_same_has_none(tmp_path: Path) -> None:
+    assert reason_to_skip(INPUTS, None) is None
+    assert reason_to_run(INPUTS, None) == "no run is done yet"
+    # The record of a run names its Examples, too.
+    made = DATA.model_copy(update={"identity": "i", "examples": "e", "source": "/data/{SPAN}/"})
+    record = _run(tmp_path, RunInputs(made, "d"))
+    assert reason_to_skip(INPUTS, record) == "neither span 3, version 1 nor the configuration changed since run last"
+    (tmp_path / "evaluation/report.html").unlink()
+    assert reason_to_skip(INPUTS, record) is None
+    assert reason_to_run(INPUTS, record) == "the report of run last is missing"
+
+
+@pytest.mark.parametrize(
+    ("source", "span", "version", "name"),
+    [
+        ("/data/{YYYY}-{MM}-{DD}", 20778, None, "2026-11-21"),
+        ("/data/{SPAN:3}", 0, None, "span 0"),
+        ("/data", 0, None, "the data"),
+        ('{"train": "/data/train.json"}', 0, None, "the data"),
+        ('{"train": "/data/{SPAN}/v{VERSION}.json"}', 2, 5, "span 2, version 5"),
+    ],
+)
+def test_data_is_named_as_its_paths_have_it(source: str, span: int, version: int | None, name: str) -> None:
+    assert data_name(DataRead(source=source, span=span, version=version)) == name
+
+
+def test_the_newest_run_counts_whose_inputs_are_known(tmp_path: Path) -> None:
+    history = RunHistory(str(tmp_path))
+    assert newest_done(history) is None
+    for number, fields in enumerate(({}, {"state": "failed"}, {"data": None}, {"config": None}, {"state": "skipped"})):
+        history.write(_run(tmp_path, id=f"r{number}", started=f"2026-11-23T0{number}:00:00+00:00", **fields))
+    found = newest_done(history)
+    assert found is not None
+    assert found.id == "r0"
+
+
+class Skips:
+    """A data set, a finished run on it, and `run --if-changed` in its folder."""
+
+    def __init__(self, folder: Path) -> None:
+        write_data_set(folder / "data", images=1)
+        self.root = str(folder / "run")
+        self.history = RunHistory(self.root)
+        self.history.write(_run(folder, observe(self.config(), find_data(self.config()))))
+
+    def config(self, *assignments: str) -> Config:
+        return load_config(None, [f"data.root={Path(self.root).parent}/data", f"run.root={self.root}", *assignments])
+
+    def __call__(self, run_id: str | None = None, *assignments: str) -> str | None:
+        config = self.config(*assignments)
+        return skip_unchanged(config, find_data(config), self.history, Use(True), run_id=run_id, trigger="cron")
+
+    def skipped(self) -> list[RunRecord]:
+        """The records of skipped runs, the newest first."""
+        return [record for record in self.history.read_all() if record.state == "skipped"]
+
+
+@pytest.fixture
+def skips(tmp_path: Path) -> Skips:
+    return Skips(tmp_path)
+
+
+def test_skipped_runs_on_the_same_data_leave_one_record(skips: Skips) -> None:
+    reason = "neither the data nor the configuration changed since run last"
+    assert [skips(), skips(), skips(None, "train.log_every=7")] == [reason] * 3
+    [record] = skips.skipped()
+    assert record.plan == Plan(cause="unchanged", reason=reason)
+    assert (record.trigger, record.attempt) == ("cron", 0)
+    assert skips(None, "train.steps=7") is None
+    assert skips("mine") == reason, "an id that was asked for"
+    assert skips("mine") == reason
+    assert [one.id for one in skips.skipped()] == ["mine", record.id]
+
+
+def test_a_finished_run_is_not_skipped_afterwards(skips: Skips) -> None:
+    with pytest.raises(CocoflowError, match=r"--run-id last: this run is done, since .*another id"):
+        skips("last")
+    done = skips.history.read("last")
+    assert done is not None
+    assert done.state == "done"
+
+
+def test_a_run_that_watch_planned_keeps_its_plan(skips: Skips) -> None:
+    until = "2026-11-23T03:00:00.000+00:00"
+    plan = Plan(cause="cron", reason="r", due=until, decided_until=until)
+    skips.history.write(RunRecord(id="planned", state="planned", started=until, plan=plan))
+    reason = skips("planned")
+    [record] = skips.skipped()
+    assert record.plan == plan.model_copy(update={"reason": reason})
+
+
+def test_the_program_tells_it_before_tfx_is_loaded(
+    skips: Skips, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("pipelines.runs.execute._run_pipeline", None)
+    arguments = ["run", "--if-changed", "--data", f"{Path(skips.root).parent}/data", "--set", f"run.root={skips.root}"]
+    monkeypatch.setattr("pipelines.runs.comparison.deciding_digest", lambda config: "d")
+    last = skips.history.read("last")
+    assert last is not None
+    assert last.config is not None
+    skips.history.write(last.model_copy(update={"config": last.config.model_copy(update={"deciding": "d"})}))
+    assert pipeline_runner.main(arguments) == 0
+    captured = capsys.readouterr()
+    assert captured.out == "nothing to do: neither the data nor the configuration changed since run last\n"
+    assert [record.trigger for record in skips.skipped()] == ["command"]
+    assert not Path(skips.root, "summary.json").exists()

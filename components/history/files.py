@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from components.history.records import DESTINATION_PROPERTY, Entry, Output, Record
-from detection.storage.atomic import COMPLETE_MARKER
 from detection.storage.files import FileState, is_dir, walk_states
 from detection.storage.gcs.objects import crc32c
+from detection.storage.markers import COMPLETE_MARKER
 from detection.storage.paths import join, name_of
 from schemas.artifacts import CHECKPOINTS, LABELS_JSON, REFUSED_JSON, SAVED_MODEL_FILE, TRAINING_JSON, VALIDATION
 

@@ -8,6 +8,7 @@ import glob
 import itertools
 import os
 import re
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -129,6 +130,11 @@ def common_folder(paths: Sequence[str]) -> str | None:
     levels = zip(*(path.split("/") for path in paths), strict=False)
     folder = "/".join(names[0] for names in itertools.takewhile(lambda names: len(set(names)) == 1, levels))
     return folder if is_remote(folder) and split(folder)[0] else None
+
+
+def local_place(path: str | Path) -> Path:
+    """Returns the path itself, or for a remote one a path of the same name among the temporary files."""
+    return Path(tempfile.gettempdir(), name_of(path)) if is_remote(path) else Path(path)
 
 
 def relative(path: str | Path, folder: str | Path) -> str:

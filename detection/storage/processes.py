@@ -10,7 +10,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-LOCK_FILE = ".lock"  # names the holder of a folder, and is none of its content
 _MAX_COMMAND = 200  # characters of a command line
 # Linux ends the process with its parent (PR_SET_PDEATHSIG = 1), and keeps that over `exec`.  A program of its
 # own sets it: in a fork of this process, other threads may hold locks that the call needs.
@@ -62,15 +61,14 @@ def has_ended(record: Any) -> bool:
 
 
 def in_words(record: Any) -> str:
-    """Returns a record as words for a message.
-
-    Raises:
-        TypeError, KeyError, ValueError: no record of `this_process`.
-    """
-    command = str(record["command"])
-    if len(command) > _MAX_COMMAND:
-        command = f"{command[:_MAX_COMMAND]}..."
-    words = f"process {int(record['process'])} on {record['host']}, since {record['since']} ({command})"
+    """Returns a record as words for a message; "another process" if it is no record of `this_process`."""
+    try:
+        command = str(record["command"])
+        if len(command) > _MAX_COMMAND:
+            command = f"{command[:_MAX_COMMAND]}..."
+        words = f"process {int(record['process'])} on {record['host']}, since {record['since']} ({command})"
+    except (TypeError, KeyError, ValueError):
+        return "another process"
     return "".join(character if character.isprintable() else "?" for character in words)
 
 

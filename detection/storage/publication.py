@@ -1,4 +1,4 @@
-"""Publishes folders as numbered versions: a model server that looks there never sees an incomplete version.
+"""Publishes folders as numbered versions: a model server never sees an incomplete version.
 
 A server loads a folder with an all-digits name as soon as it sees it.  So a version is copied under a
 hidden name in the same folder, checked there, and renamed.  On Cloud Storage, which cannot rename a
@@ -13,12 +13,13 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Protocol
 
 from detection.storage.atomic import fsync_path, fsync_tree, write_many
 from detection.storage.checksums import contents
+from detection.storage.file_system import file_system
 from detection.storage.gcs.objects import crc32c
-from detection.storage.gcs.versions import RemoteVersions
-from detection.storage.paths import is_remote, join, name_of, parent
+from detection.storage.paths import join, name_of, parent
 from detection.storage.staging import local_copy
 from detection.storage.temporary import remove_leftovers, temporary_folder
 from detection.storage.versions import TEMPORARY_STEM, next_version, numbered_versions
@@ -59,7 +60,7 @@ def publish_version(
         DataError: the source cannot be read or changed meanwhile, or a remote directory cannot be written.
         OSError: a local directory cannot be written.
     """
-    versions = _versions(directory)
+    versions = file_system(directory).versions(str(directory))
     versions.sweep(marker)
     added = added or {}
     files = contents(source) | {name: (len(content), crc32c(content)) for name, content in added.items()}
@@ -84,7 +85,7 @@ def publish_version(
 
 
 def remove_version(version: str, marker: str) -> None:
-    """Removes a version so that no server loads a part of it; a killed removal is ended by the next publication.
+    """Removes a version so that no server loads a part of it; the next publication completes a killed removal.
 
     Args:
         version: folder of the version.
@@ -94,7 +95,28 @@ def remove_version(version: str, marker: str) -> None:
         DataError: something on Cloud Storage cannot be removed.
         OSError: the local version cannot be removed.
     """
-    _versions(parent(version)).remove(version, marker)
+    file_system(version).versions(parent(version)).remove(version, marker)
+
+
+class Versions(Protocol):
+    """A folder of versions: `LocalVersions` or `gcs.versions.RemoteVersions`."""
+
+    directory: str
+
+    def sweep(self, marker: str) -> None:
+        """Removes what killed processes left."""
+
+    def staging(self) -> contextlib.AbstractContextManager[str]:
+        """Yields a new folder that servers ignore, and removes it when the block ends."""
+
+    def copy(self, source: str | Path, staged: str, names: list[str], marker: str) -> None:
+        """Copies files of a complete folder to a staged one."""
+
+    def publish(self, staged: str, marker: str) -> str:
+        """Makes a staged folder the next version; returns its path."""
+
+    def remove(self, version: str, marker: str) -> None:
+        """Removes a version; a model server never loads a part of it."""
 
 
 class LocalVersions:
@@ -164,10 +186,6 @@ class LocalVersions:
             yield
         finally:
             os.close(descriptor)
-
-
-def _versions(directory: str | Path) -> LocalVersions | RemoteVersions:
-    return RemoteVersions(str(directory)) if is_remote(directory) else LocalVersions(Path(directory))
 
 
 def _newest(directory: str) -> str | None:

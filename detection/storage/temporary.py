@@ -12,21 +12,19 @@ import json
 import os
 import shutil
 import socket
-import tempfile
 import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-from detection.storage.paths import is_remote, name_of
+from detection.storage.markers import TEMPORARY_SUFFIX, UNFINISHED_MARKER
+from detection.storage.paths import local_place
 
-TEMPORARY_SUFFIX = ".tmp"
 # A process writes all the time.  Only for folders of other machines, whose locks a shared file system may not show.
 SILENT_SECONDS = 3600.0
 
-_MARKER = ".unfinished"  # JSON: {"folder": name of the temporary folder, "host": machine that writes}
 _CONTENT = "content"
-_MARKER_BYTES = 4096  # more than any marker has
+_MARKER_BYTES = 4096  # more than any marker has: {"folder": name of the temporary folder, "host": machine that writes}
 
 
 @contextlib.contextmanager
@@ -45,7 +43,7 @@ def temporary_folder(destination: str | Path, *, mode: int = 0o777) -> Iterator[
     Raises:
         OSError: a parent cannot be made or written.
     """
-    destination = Path(tempfile.gettempdir(), name_of(destination)) if is_remote(destination) else Path(destination)
+    destination = local_place(destination)
     destination.parent.mkdir(parents=True, exist_ok=True)
     remove_leftovers(destination.parent, destination.name)
     folder, owner = hidden_sibling(destination), os.getpid()
@@ -54,7 +52,7 @@ def temporary_folder(destination: str | Path, *, mode: int = 0o777) -> Iterator[
         try:
             # Written under the lock: a folder with a marker and without a lock is dead.
             marker = {"folder": folder.name, "host": socket.gethostname()}
-            (folder / _MARKER).write_text(json.dumps(marker), encoding="utf-8")
+            (folder / UNFINISHED_MARKER).write_text(json.dumps(marker), encoding="utf-8")
             (folder / _CONTENT).mkdir()
             yield folder / _CONTENT
         finally:
@@ -105,7 +103,7 @@ def _remove(folder: Path) -> None:
 def _is_bare(folder: Path) -> bool:
     """Whether a folder is empty but for its marker, whose writer may have been killed."""
     try:
-        return not folder.is_symlink() and {path.name for path in folder.iterdir()} <= {_MARKER}
+        return not folder.is_symlink() and {path.name for path in folder.iterdir()} <= {UNFINISHED_MARKER}
     except OSError:
         return False
 
@@ -115,7 +113,7 @@ def _host_of(folder: Path) -> str | None:
     try:
         if folder.is_symlink():
             return None
-        with (folder / _MARKER).open("rb") as file:
+        with (folder / UNFINISHED_MARKER).open("rb") as file:
             marker = json.loads(file.read(_MARKER_BYTES))
         return str(marker["host"]) if marker["folder"] == folder.name else None
     except (OSError, ValueError, TypeError, KeyError, RecursionError):

@@ -5,21 +5,19 @@ length (uint32), the record, masked CRC-32C of the record (uint32); the whole ma
 gzipped.  Files are local or on Cloud Storage.
 """
 
-import contextlib
 import gzip
 import os
 import struct
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import google_crc32c
-import tensorflow as tf
 
 from detection.storage import files, paths
-from detection.storage.paths import is_remote, join
-from detection.storage.reading import open_stream
+from detection.storage.file_system import file_system
+from detection.storage.paths import join
 from schemas.artifacts import DATASET_JSON, QUARANTINE_JSONL
 from schemas.errors import DataError
 from schemas.limits import MAX_GZIPPED_RECORD
@@ -65,7 +63,7 @@ def _shards_at(text: str) -> list[str]:
         matches = set(files.glob(_escape_existing(text)))
         folders = {os.path.dirname(path) for path in matches}
     # A folder's files are listed, not asked for one by one.
-    listed = (join(folder, name) for folder in folders for name in files.list_files(folder))
+    listed = (join(folder, name) for folder in folders for name in files.list_files(folder or "."))
     return sorted(path for path in listed if (matches is None or path in matches) and _is_shard_name(path))
 
 
@@ -88,7 +86,9 @@ def read_shard(path: str | Path) -> Iterator[bytes]:
     """
     name = str(path)
     try:
-        with _opened(name) as (file, size):
+        with file_system(name).open(name) as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(0)
             start = file.read(len(_LFS_MAGIC))
             file.seek(0)
             if start == _LFS_MAGIC:
@@ -101,21 +101,8 @@ def read_shard(path: str | Path) -> Iterator[bytes]:
                     yield from _Frames(name, stream, None).records()
             else:
                 yield from _Frames(name, file, size).records()
-    except tf.errors.OpError as error:
-        raise DataError(f"{name}: cannot read: {error.message}. Check the path and its permissions.") from None
-
-
-@contextlib.contextmanager
-def _opened(path: str) -> Iterator[tuple[Any, int]]:
-    """Yields a file and its size."""
-    if is_remote(path):
-        with open_stream(path) as stream:
-            size = stream.seek(0, os.SEEK_END)
-            stream.seek(0)
-            yield stream, size
-    else:
-        with tf.io.gfile.GFile(path, "rb") as file:
-            yield file, file.size()
+    except OSError as error:
+        raise DataError(f"{name}: cannot read: {error.strerror}. Check the path and its permissions.") from None
 
 
 def is_gzipped(start: bytes) -> bool:

@@ -12,9 +12,10 @@ from pathlib import Path
 from components.coco_example_gen.spans.dataset_files import files_of
 from detection.datasets.importers.label_map import read_dataset_file
 from detection.datasets.layouts import SplitFiles
-from detection.storage.atomic import COMPLETE_MARKER, is_complete, new_directory
+from detection.storage.atomic import is_complete, new_directory
 from detection.storage.files import list_folders, remove_folder
 from detection.storage.lock import exclusive_use
+from detection.storage.markers import COMPLETE_MARKER
 from detection.storage.mirror import Mirror, working_folder
 from detection.storage.output_folders import scratch_tempdir
 from detection.storage.paths import join, literal_path, require_supported

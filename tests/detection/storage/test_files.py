@@ -124,7 +124,7 @@ def test_a_bucket_is_a_folder_and_is_not_removed(gcs: Bucket) -> None:
     assert files.is_dir(gcs.path)
     assert not files.is_dir("gs://there-is-none")
     assert not files.exists("gs://there-is-none/x")
-    with pytest.raises(DataError, match="whole bucket, which is not removed"):
+    with pytest.raises(DataError, match="this is a bucket, which is not removed"):
         files.remove_folder(gcs.path)
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from detection.storage import atomic, files, reading
+from detection.storage.file_system import FileState
 from detection.storage.gcs import folders, objects
-from detection.storage.gcs.folders import UNFINISHED
+from detection.storage.markers import COMPLETE_MARKER, UNFINISHED_MARKER
 from detection.storage.staging import local_copy
 from schemas.errors import DataError
 from tests.storage_emulator.fixture import Bucket
@@ -25,13 +26,13 @@ def publish(path: str, last: tuple[str, ...], replace: bool = False, content: di
 
 
 def read(path: str, last: tuple[str, ...]) -> dict[str, bytes]:
-    copy = local_copy(path, complete=last[-1] if last else atomic.COMPLETE_MARKER)
+    copy = local_copy(path, complete=last[-1] if last else COMPLETE_MARKER)
     return {name: (copy / name).read_bytes() for name in files.walk_files(copy)}
 
 
 def is_whole_or_refused(path: str, last: tuple[str, ...], *wholes: dict[str, bytes]) -> bool:
     """Whether a reader gets one of the contents; otherwise it is told that the folder is not whole."""
-    marker = last[-1] if last else atomic.COMPLETE_MARKER
+    marker = last[-1] if last else COMPLETE_MARKER
     if not files.is_file(f"{path}/{marker}"):
         with pytest.raises(DataError, match="not complete: no "):
             read(path, last)
@@ -87,7 +88,7 @@ def test_a_folder_with_content_is_replaced_only_on_demand(last: tuple[str, ...],
     other = {"saved_model.pb": b"2", "variables/index": b""}
     publish(path, last, replace=True, content=other)
     assert read(path, last) == other
-    assert set(files.walk_files(path)) == {*other, *([] if last else [atomic.COMPLETE_MARKER])}
+    assert set(files.walk_files(path)) == {*other, *([] if last else [COMPLETE_MARKER])}
 
 
 def test_a_users_folder_without_our_marker_is_not_touched(gcs: Bucket) -> None:
@@ -98,7 +99,7 @@ def test_a_users_folder_without_our_marker_is_not_touched(gcs: Bucket) -> None:
 
 
 def test_a_folder_without_its_last_file_is_not_published(gcs: Bucket) -> None:
-    with pytest.raises(DataError, match=r"no saved_model\.pb, without which"):
+    with pytest.raises(DataError, match=r"saved_model\.pb is missing; gs://.*/folder would be incomplete"):
         publish(f"{gcs.path}/folder", ("saved_model.pb",), content={"x": b""})
     assert files.walk_files(gcs.path) == []
 
@@ -121,7 +122,7 @@ def test_whichever_write_fails_nothing_half_is_seen_and_the_next_run_ends(
         whole = is_whole_or_refused(path, last, CONTENT)
         assert whole or failed
         if failed and times == 1:
-            assert files.walk_files(path) in ([], [UNFINISHED])
+            assert files.walk_files(path) in ([], [UNFINISHED_MARKER])
         if not whole:
             publish(path, last)
         assert read(path, last) == CONTENT
@@ -160,7 +161,7 @@ def test_two_writers_of_one_folder_do_not_mix(gcs: Bucket, monkeypatch: pytest.M
     path = f"{gcs.path}/folder"
     write = objects.write
 
-    def write_after_another(where: str, *arguments: object, **options: object) -> objects.Stored:
+    def write_after_another(where: str, *arguments: object, **options: object) -> FileState:
         if where.endswith("/empty") and not once:
             once.append(True)
             publish(path, (), content={"theirs": b"theirs"})

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from detection.storage import atomic, files, staging
+from detection.storage import atomic, files
+from detection.storage.file_system import FileState
 from detection.storage.gcs import objects
+from detection.storage.markers import COMPLETE_MARKER
 from detection.storage.staging import local_copy
 from schemas.errors import ConfigError, DataError
 from tests.storage_emulator.fixture import Bucket
@@ -70,10 +72,10 @@ def test_what_is_not_there_or_not_whole_is_refused(remote: str, gcs: Bucket) -> 
         local_copy(remote, complete="saved_model.pb")
     with atomic.new_directory(f"{gcs.path}/whole") as folder:
         (folder / "x").write_bytes(b"x")
-    assert content(local_copy(f"{gcs.path}/whole", complete=atomic.COMPLETE_MARKER)) == {"x": b"x"}
+    assert content(local_copy(f"{gcs.path}/whole", complete=COMPLETE_MARKER)) == {"x": b"x"}
     objects.write(f"{gcs.path}/whole/x", b"y")
-    with pytest.raises(DataError, match="whole: x is missing or is not the one that was written"):
-        local_copy(f"{gcs.path}/whole", complete=atomic.COMPLETE_MARKER)
+    with pytest.raises(DataError, match="whole: a file is missing, or is not the one that was written"):
+        local_copy(f"{gcs.path}/whole", complete=COMPLETE_MARKER)
 
 
 def test_a_folder_that_changes_during_the_copy_is_copied_as_of_one_moment(
@@ -81,7 +83,7 @@ def test_a_folder_that_changes_during_the_copy_is_copied_as_of_one_moment(
 ) -> None:
     download, changes = objects.download, iter([f"{remote}/a.txt", f"{remote}/deep/b.bin"])
 
-    def change_first(stored: objects.Stored, destination: Path) -> None:
+    def change_first(stored: FileState, destination: Path) -> None:
         for path in changes:
             objects.write(path, b"new")
         download(stored, destination)
@@ -116,11 +118,11 @@ def test_threads_share_one_download(remote: str, gcs: Bucket) -> None:
 
 
 def _die_in_the_middle(path: str) -> None:
-    def die(stored: objects.Stored, destination: Path) -> None:
+    def die(state: FileState, destination: Path) -> None:
         destination.write_bytes(b"half")
         os.kill(os.getpid(), 9)
 
-    staging.objects.download = die
+    objects.download = die
     local_copy(path)
 
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 import detection.training.distributed.strategy
 import detection.training.train
 from detection.storage import files
-from detection.storage.lock import LOCK_FILE
+from detection.storage.markers import LOCK_FILE
 from detection.storage.reading import read_text
 from pipelines.demo_data import make_demo_data
 from pipelines.runs.execute import execute_run

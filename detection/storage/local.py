@@ -1,0 +1,232 @@
+"""Local files and folders."""
+
+import contextlib
+import glob
+import os
+import shutil
+import stat
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO, TypeVar
+
+from detection.storage.atomic import explained, fsync_path, fsync_tree, not_empty
+from detection.storage.file_system import FileState, file_system
+from detection.storage.files import explained_as
+from detection.storage.lock import Use, hold_local_folder
+from detection.storage.mirror import Mirror
+from detection.storage.publication import LocalVersions
+from detection.storage.temporary import hidden_sibling, temporary_folder
+from schemas.errors import DataError
+
+MAX_PIPE_BYTES = 512 << 20
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class LocalFiles:
+    """The local file system; see `file_system.FileSystem`. Follows links."""
+
+    requests = 1
+
+    def find(self, path: str) -> FileState | None:
+        """Returns the state of a file or folder."""
+        try:
+            status = os.stat(path)
+        except (OSError, ValueError):
+            return None
+        return FileState(path, status.st_size, status.st_mtime_ns, status.st_mtime)
+
+    def is_file(self, path: str) -> bool:
+        """Returns False for pipes, sockets and devices."""
+        return os.path.isfile(path)
+
+    def is_dir(self, path: str) -> bool:
+        """Returns whether there is a folder, or a link to one."""
+        return os.path.isdir(path)
+
+    def entries(self, path: str, *, follow_links: bool = True) -> tuple[list[str], list[str]]:
+        """Lists links to folders among the folders, or with `follow_links=False` among the files."""
+        if not os.path.isdir(path):
+            return [], []
+        with explained_as("list the folder", path), os.scandir(path) as found:
+            entries = sorted(found, key=lambda one: one.name)
+        folders = [one.name for one in entries if one.is_dir(follow_symlinks=follow_links)]
+        return sorted({one.name for one in entries}.difference(folders)), folders
+
+    def walk(self, path: str, *, follow_links: bool, regular: bool) -> dict[str, FileState]:
+        """Omits links that lead nowhere."""
+        found = {}
+        for current, folders, names in os.walk(path, followlinks=follow_links):
+            for link in (os.path.join(current, name) for name in folders if follow_links):
+                if os.path.islink(link) and any(os.path.samefile(link, one) for one in _and_parents(current)):
+                    raise DataError(f"{link}: this link leads back to a folder that contains it. Remove it.")
+            for file in (os.path.join(current, name) for name in names):
+                state = self.find(file) if not regular or os.path.isfile(file) else None
+                if state is not None:
+                    found[Path(file).relative_to(path).as_posix()] = state
+        return dict(sorted(found.items()))
+
+    def glob(self, pattern: str) -> list[str]:
+        """Lists matching paths."""
+        paths = glob.glob(pattern, recursive=True)
+        # Older Pythons take a file for a folder in front of `**`.
+        return sorted({path for path in paths if not path.endswith("/") or os.path.isdir(path)})
+
+    def resolve(self, path: str) -> str:
+        """Returns the absolute path without links."""
+        return os.path.realpath(path)
+
+    def map(self, work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+        """Does one item after the other."""
+        return map(work, items)
+
+    def read(self, path: str, start: int = 0, end: int | None = None) -> bytes:
+        """Reads a file, or what comes through a pipe."""
+        mode = os.stat(path).st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISFIFO(mode)):  # a device may have no end
+            raise DataError(f"{path}: this is a device or socket. Name a file, or a pipe.")
+        with open(path, "rb") as file:
+            if stat.S_ISFIFO(mode):
+                return _read_pipe(path, file)
+            file.seek(start)
+            return file.read(-1 if end is None else end - start)
+
+    def open(self, path: str) -> BinaryIO:
+        """Opens a file for reading."""
+        return open(path, "rb")
+
+    def download(self, path: str, destination: Path, *, link: bool = False) -> None:
+        """Copies or links a file."""
+        if not link:
+            shutil.copyfile(path, destination)
+            return
+        try:
+            os.link(path, destination)
+        except FileNotFoundError:
+            raise
+        except OSError:  # another file system, or one without links
+            shutil.copy2(path, destination)
+
+    def local_copy(self, path: str, *, complete: str | None, only: Sequence[str]) -> Path:
+        """Returns the path itself."""
+        return Path(path)
+
+    def write(self, path: str, content: bytes, *, durable: bool) -> None:
+        """Writes a file."""
+        with self.new_path(path, beside=None, durable=durable) as unfinished:
+            unfinished.write_bytes(content)
+
+    def create(self, path: str, content: bytes) -> None:
+        """Writes a new file."""
+        if not os.path.lexists(path):
+            self.write(path, content, durable=True)
+        elif not os.path.isfile(path) or self.read(path) != content:
+            raise DataError(f"{path}: exists already with other content. Remove it, then rerun.")
+
+    def copy(self, source: str, path: str) -> None:
+        """Writes the copy in place."""
+        with explained_as("write", path):
+            os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+            file_system(source).download(source, Path(path))
+
+    @contextlib.contextmanager
+    def new_path(self, path: str, *, beside: str | Path | None, durable: bool) -> Iterator[Path]:
+        """Yields a hidden path beside `path` or in `beside`."""
+        destination = Path(path)
+        unfinished = hidden_sibling(destination if beside is None else Path(beside, destination.name))
+        try:
+            with explained(destination):
+                destination.parent.mkdir(parents=True, exist_ok=True)
+                yield unfinished
+                if durable:
+                    fsync_path(unfinished)
+                unfinished.replace(destination)
+                if durable:
+                    fsync_path(destination.parent)
+        finally:
+            with contextlib.suppress(OSError):
+                unfinished.unlink()
+
+    @contextlib.contextmanager
+    def new_directory(self, path: str, *, last: Sequence[str] = (), replace: bool = False) -> Iterator[Path]:
+        """Yields a hidden folder beside `path`."""
+        destination = Path(path)
+        with explained(destination):
+            if not replace and destination.exists() and os.listdir(destination):
+                raise not_empty(path)
+        with contextlib.ExitStack() as stack:
+            with explained(destination):
+                beside = stack.enter_context(temporary_folder(destination))
+            yield beside
+            fsync_tree(beside)
+            with explained(destination):
+                if replace and destination.is_dir():
+                    old = stack.enter_context(temporary_folder(destination))
+                    destination.rename(old / destination.name)
+                beside.rename(destination)
+                fsync_path(destination.parent)
+
+    @contextlib.contextmanager
+    def shared_directory(self, path: str, *, last: str) -> Iterator[str | Path]:
+        """Yields a hidden folder beside `path`."""
+        with self.new_directory(path) as folder:
+            yield folder
+
+    def is_complete(self, path: str) -> bool:
+        """Returns whether there is a folder: it appeared by one rename."""
+        return os.path.isdir(path)
+
+    def make_folder(self, path: str) -> None:
+        """Makes a folder and those above it."""
+        with explained_as("make the folder", path):
+            os.makedirs(path, exist_ok=True)
+
+    def require_writable(self, path: str) -> None:
+        """Writes and removes an empty file."""
+        probe = hidden_sibling(Path(path) / "probe")
+        with explained(Path(path)):
+            probe.parent.mkdir(parents=True, exist_ok=True)
+            probe.touch()
+            probe.unlink()
+
+    def remove_file(self, path: str) -> None:
+        """Removes a file."""
+        with explained_as("remove", path), contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+
+    def remove_folder(self, path: str, *, first: Sequence[str]) -> None:
+        """Removes a folder."""
+        for name in first:
+            self.remove_file(os.path.join(path, name))
+        with explained_as("remove", path), contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(path)
+
+    def lock(self, path: str, *, instead: str) -> contextlib.AbstractContextManager[Use]:
+        """Locks a file in the folder."""
+        return hold_local_folder(Path(path), instead=instead)
+
+    @contextlib.contextmanager
+    def working_folder(
+        self, path: str, *, last: Sequence[str], exclude: Sequence[str], use: Use | None
+    ) -> Iterator[Mirror]:
+        """Yields the folder itself."""
+        self.make_folder(path)
+        yield Mirror(path, Path(path), use=use)
+
+    def versions(self, path: str) -> LocalVersions:
+        """Returns a folder of versions."""
+        return LocalVersions(Path(path))
+
+
+def _and_parents(folder: str) -> list[Path]:
+    return [Path(folder), *Path(folder).parents]
+
+
+def _read_pipe(path: str, file: BinaryIO) -> bytes:
+    content = file.read(MAX_PIPE_BYTES + 1)
+    if len(content) > MAX_PIPE_BYTES:
+        raise DataError(
+            f"{path}: more than {MAX_PIPE_BYTES >> 20} MiB came through this pipe. Write it to a file first."
+        )
+    return content

@@ -1,0 +1,18 @@
+"""Names that mark the state of a folder.
+
+A local folder is complete if it exists: it appears by one rename.  A remote one is complete if its last file
+exists: a file of its own that readers require, such as `saved_model.pb`, or `COMPLETE_MARKER`.
+"""
+
+# JSON, {"files": {relative path: [size, CRC32C]}}: the last object of a remote folder without a last file of its own.
+COMPLETE_MARKER = ".complete"
+# JSON, the record of the writer: in a remote folder, or a hidden local one, that is being written or removed.
+UNFINISHED_MARKER = ".unfinished"
+# JSON, the record of the process that holds the folder; not part of the folder's content.
+LOCK_FILE = ".lock"
+# Ends the name `.NAME.XXXXXXXX.tmp` of what a process writes beside NAME until it is complete.
+TEMPORARY_SUFFIX = ".tmp"
+# Written and removed to test that a folder can be written; one name, so the next probe removes what a kill leaves.
+PROBE = f".probe{TEMPORARY_SUFFIX}"
+
+OWN_FILES = (COMPLETE_MARKER, UNFINISHED_MARKER, PROBE, LOCK_FILE)  # in a remote folder, but not of its content

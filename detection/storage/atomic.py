@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from detection.storage.file_system import file_system
-from detection.storage.paths import join, local_place
+from detection.storage.paths import join, local_place, name_of
+from detection.storage.temporary import hidden_sibling, temporary_folder
 from schemas.errors import DataError
 
 
@@ -32,7 +33,8 @@ def write_bytes(path: str | Path, content: bytes, *, durable: bool = True) -> No
     Raises:
         DataError: the folder cannot be made or written, or `path` is a folder.
     """
-    file_system(path).write(str(path), content, durable=durable)
+    with new_path(path, durable=durable) as unfinished:
+        unfinished.write_bytes(content)
 
 
 def write_text(path: str | Path, text: str) -> None:
@@ -99,17 +101,16 @@ def new_file(path: str | Path, *, durable: bool = True) -> Iterator[BinaryIO]:
         yield file
 
 
-def new_path(
-    path: str | Path, *, beside: str | Path | None = None, durable: bool = True
-) -> AbstractContextManager[Path]:
+@contextlib.contextmanager
+def new_path(path: str | Path, *, beside: str | Path | None = None, durable: bool = True) -> Iterator[Path]:
     """Yields a path for writers that open files by name; the file is moved to `path` when the block ends.
 
     If the block raises, the file is removed and `path` stays as it was.
 
     Args:
         path: destination; its folder is made.
-        beside: folder for the unfinished file, on the same file system; None: that of `path`.
-            Without meaning for a remote `path`.
+        beside: folder for the unfinished file, on the same file system; None: that of `path`. The
+            unfinished file for a remote `path` is among the temporary files.
         durable: flush the file to the disk. Files that are useless after a crash of the machine need
             no flush.
 
@@ -117,10 +118,20 @@ def new_path(
         DataError: the folder cannot be made or written, `path` is a folder, or the block
             raised an `OSError`.
     """
-    return file_system(path).new_path(str(path), beside=beside, durable=durable)
+    unfinished = hidden_sibling(local_place(path if beside is None else join(beside, name_of(path))))
+    try:
+        with explained(path):
+            unfinished.parent.mkdir(parents=True, exist_ok=True)
+            local_place(path).parent.mkdir(parents=True, exist_ok=True)
+            yield unfinished
+            file_system(path).move_file(unfinished, str(path), durable=durable)
+    finally:
+        with contextlib.suppress(OSError):
+            unfinished.unlink()
 
 
-def new_directory(path: str | Path, *, last: Sequence[str] = (), replace: bool = False) -> AbstractContextManager[Path]:
+@contextlib.contextmanager
+def new_directory(path: str | Path, *, last: Sequence[str] = (), replace: bool = False) -> Iterator[Path]:
     """Yields an empty folder that is moved to `path` when the block ends.
 
     If the block raises, the folder is removed and `path` stays as it was. An empty folder at
@@ -130,15 +141,22 @@ def new_directory(path: str | Path, *, last: Sequence[str] = (), replace: bool =
     Args:
         path: destination.
         last: relative paths of files that are uploaded after all others, in this order; readers do not take a
-            folder without them for complete, such as `saved_model.pb`. Empty: a remote folder
-            gets `markers.COMPLETE_MARKER`.
+            folder without them for complete, such as `saved_model.pb`.
         replace: replaces a folder with content.
 
     Raises:
         DataError: `path` is a file, or a folder with content and not to be replaced, or its parent
             cannot be made or written.
     """
-    return file_system(path).new_directory(str(path), last=last, replace=replace)
+    system = file_system(path)
+    if not replace:
+        system.require_free(str(path), last=last)
+    with contextlib.ExitStack() as stack:
+        with explained(path):
+            folder = stack.enter_context(temporary_folder(path))
+        yield folder
+        with explained(path):
+            system.move_folder(folder, str(path), last=last, replace=replace)
 
 
 def shared_directory(path: str | Path, *, last: str) -> AbstractContextManager[str | Path]:
@@ -156,11 +174,6 @@ def shared_directory(path: str | Path, *, last: str) -> AbstractContextManager[s
         DataError: see `new_directory`.
     """
     return file_system(path).shared_directory(str(path), last=last)
-
-
-def is_complete(path: str | Path) -> bool:
-    """Returns whether there is a folder of `new_directory` without `last`."""
-    return file_system(path).is_complete(str(path))
 
 
 def require_writable(folder: str | Path) -> None:

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol, TypeVar
 from detection.storage.paths import is_remote
 
 if TYPE_CHECKING:
+    from detection.storage.gcs.versions import RemoteVersions
     from detection.storage.lock import Use
     from detection.storage.mirror import Mirror
-    from detection.storage.publication import Versions
+    from detection.storage.publication import LocalVersions
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -44,15 +45,15 @@ class FileSystem(Protocol):
     `OSError` for a local or missing file; other errors are `DataError`s.
     """
 
-    requests: int  # to make at a time: 1 if an answer takes no time
+    requests: int  # to make at a time: 1 if a response takes no time
 
-    def find(self, path: str) -> FileState | None:
+    def find(self, path: str, /) -> FileState | None:
         """Returns the state of a file; None: no such file."""
 
-    def is_file(self, path: str) -> bool:
+    def is_file(self, path: str, /) -> bool:
         """Returns whether there is a file that can be read more than once."""
 
-    def is_dir(self, path: str) -> bool:
+    def is_dir(self, path: str, /) -> bool:
         """Returns whether there is a folder."""
 
     def entries(self, path: str, *, follow_links: bool = True) -> tuple[list[str], list[str]]:
@@ -61,19 +62,19 @@ class FileSystem(Protocol):
     def walk(self, path: str, *, follow_links: bool, regular: bool) -> dict[str, FileState]:
         """Lists the files below a folder by relative path, sorted; see `files.walk_files`."""
 
-    def glob(self, pattern: str) -> list[str]:
+    def glob(self, pattern: str, /) -> list[str]:
         """Lists the paths that match a pattern; see `files.glob`."""
 
-    def resolve(self, path: str) -> str:
+    def resolve(self, path: str, /) -> str:
         """Returns the absolute path without links."""
 
-    def map(self, work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+    def map(self, work: Callable[[T], R], items: Iterable[T], /) -> Iterator[R]:
         """Yields `work` of every item in order, `requests` at a time."""
 
     def read(self, path: str, start: int = 0, end: int | None = None) -> bytes:
         """Reads a file from byte `start` to before `end`; None: to its end."""
 
-    def open(self, path: str) -> BinaryIO:
+    def open(self, path: str, /) -> BinaryIO:
         """Opens a file for reading; see `reading.open_stream`."""
 
     def download(self, path: str, destination: Path, *, link: bool = False) -> None:
@@ -82,34 +83,31 @@ class FileSystem(Protocol):
     def local_copy(self, path: str, *, complete: str | None, only: Sequence[str]) -> Path:
         """Returns a local file or folder of the same content; see `staging.local_copy`."""
 
-    def write(self, path: str, content: bytes, *, durable: bool) -> None:
-        """Writes a file atomically."""
-
     def create(self, path: str, content: bytes) -> None:
         """Writes a file that must not exist, except with the same content."""
 
     def copy(self, source: str, path: str) -> None:
         """Copies a file of any file system to a path of this one."""
 
-    def new_path(self, path: str, *, beside: str | Path | None, durable: bool) -> AbstractContextManager[Path]:
-        """Yields a local path whose file is moved to `path`; see `atomic.new_path`."""
+    def move_file(self, file: Path, path: str, *, durable: bool) -> None:
+        """Makes a local file, which is deleted later, the content of `path`, over an old one."""
 
-    def new_directory(self, path: str, *, last: Sequence[str], replace: bool) -> AbstractContextManager[Path]:
-        """Yields a local folder that is moved to `path`; see `atomic.new_directory`."""
+    def move_folder(self, folder: Path, path: str, *, last: Sequence[str], replace: bool) -> None:
+        """Makes the content of a local folder, which is deleted later, a folder; see `atomic.new_directory`."""
+
+    def require_free(self, path: str, *, last: Sequence[str]) -> None:
+        """Requires that `move_folder` replaces nothing but an empty folder, or what a failed writer left."""
 
     def shared_directory(self, path: str, *, last: str) -> AbstractContextManager[str | Path]:
         """Yields a folder of this file system that becomes `path`; see `atomic.shared_directory`."""
 
-    def is_complete(self, path: str) -> bool:
-        """Returns whether there is a folder of `new_directory` without `last`."""
-
-    def make_folder(self, path: str) -> None:
+    def make_folder(self, path: str, /) -> None:
         """Makes a folder and those above it."""
 
-    def require_writable(self, path: str) -> None:
+    def require_writable(self, path: str, /) -> object:
         """Makes a folder and checks that files can be written there."""
 
-    def remove_file(self, path: str) -> None:
+    def remove_file(self, path: str, /) -> object:
         """Removes a file, if there is one."""
 
     def remove_folder(self, path: str, *, first: Sequence[str]) -> None:
@@ -123,7 +121,7 @@ class FileSystem(Protocol):
     ) -> "AbstractContextManager[Mirror]":
         """Yields a local folder to work in; see `mirror.working_folder`."""
 
-    def versions(self, path: str) -> "Versions":
+    def versions(self, path: str, /) -> "LocalVersions | RemoteVersions":
         """Returns a folder of numbered versions; see `publication`."""
 
 

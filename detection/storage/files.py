@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from detection.storage.file_system import FileState, file_system
+from detection.storage.paths import REMOTE_PREFIX, is_remote, split
 from schemas.errors import DataError
 
 
@@ -26,6 +27,15 @@ def is_file(path: str | Path) -> bool:
 def is_dir(path: str | Path) -> bool:
     """Returns whether there is a folder; a bucket is one."""
     return file_system(path).is_dir(str(path))
+
+
+def is_bucket_missing(path: str | Path) -> bool:
+    """Returns whether a remote path names a missing bucket.
+
+    Raises:
+        DataError: the service cannot be asked, or refuses access.
+    """
+    return is_remote(path) and not is_dir(REMOTE_PREFIX + split(path)[0])
 
 
 def state(path: str | Path) -> FileState | None:

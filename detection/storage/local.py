@@ -5,29 +5,32 @@ import glob
 import os
 import shutil
 import stat
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import BinaryIO
 
-from detection.storage.atomic import explained, fsync_path, fsync_tree, not_empty
+from detection.storage.atomic import explained, fsync_path, fsync_tree, new_directory, not_empty, write_bytes
 from detection.storage.file_system import FileState, file_system
 from detection.storage.files import explained_as
 from detection.storage.lock import Use, hold_local_folder
 from detection.storage.mirror import Mirror
+from detection.storage.paths import name_of
 from detection.storage.publication import LocalVersions
 from detection.storage.temporary import hidden_sibling, temporary_folder
 from schemas.errors import DataError
 
 MAX_PIPE_BYTES = 512 << 20
 
-T = TypeVar("T")
-R = TypeVar("R")
-
 
 class LocalFiles:
     """The local file system; see `file_system.FileSystem`. Follows links."""
 
     requests = 1
+    is_file = staticmethod(os.path.isfile)
+    is_dir = staticmethod(os.path.isdir)
+    map = map
+    lock = staticmethod(hold_local_folder)
+    versions = LocalVersions
 
     def find(self, path: str) -> FileState | None:
         """Returns the state of a file or folder."""
@@ -36,14 +39,6 @@ class LocalFiles:
         except (OSError, ValueError):
             return None
         return FileState(path, status.st_size, status.st_mtime_ns, status.st_mtime)
-
-    def is_file(self, path: str) -> bool:
-        """Returns False for pipes, sockets and devices."""
-        return os.path.isfile(path)
-
-    def is_dir(self, path: str) -> bool:
-        """Returns whether there is a folder, or a link to one."""
-        return os.path.isdir(path)
 
     def entries(self, path: str, *, follow_links: bool = True) -> tuple[list[str], list[str]]:
         """Lists links to folders among the folders, or with `follow_links=False` among the files."""
@@ -77,10 +72,6 @@ class LocalFiles:
         """Returns the absolute path without links."""
         return os.path.realpath(path)
 
-    def map(self, work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
-        """Does one item after the other."""
-        return map(work, items)
-
     def read(self, path: str, start: int = 0, end: int | None = None) -> bytes:
         """Reads a file, or what comes through a pipe."""
         mode = os.stat(path).st_mode
@@ -112,15 +103,10 @@ class LocalFiles:
         """Returns the path itself."""
         return Path(path)
 
-    def write(self, path: str, content: bytes, *, durable: bool) -> None:
-        """Writes a file."""
-        with self.new_path(path, beside=None, durable=durable) as unfinished:
-            unfinished.write_bytes(content)
-
     def create(self, path: str, content: bytes) -> None:
         """Writes a new file."""
         if not os.path.lexists(path):
-            self.write(path, content, durable=True)
+            write_bytes(path, content)
         elif not os.path.isfile(path) or self.read(path) != content:
             raise DataError(f"{path}: exists already with other content. Remove it, then rerun.")
 
@@ -130,52 +116,35 @@ class LocalFiles:
             os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
             file_system(source).download(source, Path(path))
 
-    @contextlib.contextmanager
-    def new_path(self, path: str, *, beside: str | Path | None, durable: bool) -> Iterator[Path]:
-        """Yields a hidden path beside `path` or in `beside`."""
-        destination = Path(path)
-        unfinished = hidden_sibling(destination if beside is None else Path(beside, destination.name))
-        try:
-            with explained(destination):
-                destination.parent.mkdir(parents=True, exist_ok=True)
-                yield unfinished
-                if durable:
-                    fsync_path(unfinished)
-                unfinished.replace(destination)
-                if durable:
-                    fsync_path(destination.parent)
-        finally:
-            with contextlib.suppress(OSError):
-                unfinished.unlink()
+    def move_file(self, file: Path, path: str, *, durable: bool) -> None:
+        """Renames the file."""
+        if durable:
+            fsync_path(file)
+        file.replace(path)
+        if durable:
+            fsync_path(Path(path).parent)
 
-    @contextlib.contextmanager
-    def new_directory(self, path: str, *, last: Sequence[str] = (), replace: bool = False) -> Iterator[Path]:
-        """Yields a hidden folder beside `path`."""
-        destination = Path(path)
-        with explained(destination):
-            if not replace and destination.exists() and os.listdir(destination):
-                raise not_empty(path)
+    def move_folder(self, folder: Path, path: str, *, last: Sequence[str], replace: bool) -> None:
+        """Renames the folder, after an old one."""
+        fsync_tree(folder)
         with contextlib.ExitStack() as stack:
-            with explained(destination):
-                beside = stack.enter_context(temporary_folder(destination))
-            yield beside
-            fsync_tree(beside)
-            with explained(destination):
-                if replace and destination.is_dir():
-                    old = stack.enter_context(temporary_folder(destination))
-                    destination.rename(old / destination.name)
-                beside.rename(destination)
-                fsync_path(destination.parent)
+            if replace and os.path.isdir(path):
+                old = stack.enter_context(temporary_folder(path))
+                Path(path).rename(old / name_of(path))
+            folder.rename(path)
+            fsync_path(Path(path).parent)
+
+    def require_free(self, path: str, *, last: Sequence[str]) -> None:
+        """Requires that the folder is empty, or does not exist."""
+        with explained(path):
+            if os.path.exists(path) and os.listdir(path):
+                raise not_empty(path)
 
     @contextlib.contextmanager
     def shared_directory(self, path: str, *, last: str) -> Iterator[str | Path]:
         """Yields a hidden folder beside `path`."""
-        with self.new_directory(path) as folder:
+        with new_directory(path) as folder:
             yield folder
-
-    def is_complete(self, path: str) -> bool:
-        """Returns whether there is a folder: it appeared by one rename."""
-        return os.path.isdir(path)
 
     def make_folder(self, path: str) -> None:
         """Makes a folder and those above it."""
@@ -202,10 +171,6 @@ class LocalFiles:
         with explained_as("remove", path), contextlib.suppress(FileNotFoundError):
             shutil.rmtree(path)
 
-    def lock(self, path: str, *, instead: str) -> contextlib.AbstractContextManager[Use]:
-        """Locks a file in the folder."""
-        return hold_local_folder(Path(path), instead=instead)
-
     @contextlib.contextmanager
     def working_folder(
         self, path: str, *, last: Sequence[str], exclude: Sequence[str], use: Use | None
@@ -213,10 +178,6 @@ class LocalFiles:
         """Yields the folder itself."""
         self.make_folder(path)
         yield Mirror(path, Path(path), use=use)
-
-    def versions(self, path: str) -> LocalVersions:
-        """Returns a folder of versions."""
-        return LocalVersions(Path(path))
 
 
 def _and_parents(folder: str) -> list[Path]:

@@ -75,11 +75,11 @@ def exclusive_use(folder: str | Path, *, instead: str) -> AbstractContextManager
 
 
 @contextlib.contextmanager
-def hold_local_folder(folder: Path, *, instead: str) -> Iterator[Use]:
+def hold_local_folder(path: str, *, instead: str) -> Iterator[Use]:
     """Holds a local folder; see `exclusive_use`."""
-    require_writable(folder)
-    path = folder / LOCK_FILE
-    descriptor, held = _acquire(path, instead)
+    require_writable(path)
+    file = Path(path, LOCK_FILE)
+    descriptor, held = _acquire(file, instead)
     try:
         if held:
             _held.add(descriptor)
@@ -87,8 +87,8 @@ def hold_local_folder(folder: Path, *, instead: str) -> Iterator[Use]:
         yield Use(held)
     finally:
         with contextlib.suppress(OSError):
-            if _is_at(path, descriptor):
-                path.unlink()
+            if _is_at(file, descriptor):
+                file.unlink()
         _held.discard(descriptor)
         os.close(descriptor)
 

@@ -1,11 +1,9 @@
 """Names that mark the state of a folder.
 
-A local folder is complete if it exists: it appears by one rename.  A remote one is complete if its last file
-exists: a file of its own that readers require, such as `saved_model.pb`, or `COMPLETE_MARKER`.
+A local folder is complete if it exists: it appears by one rename. A remote one is complete if its last file exists:
+one of its own that is written last, and that readers require, such as `saved_model.pb`.
 """
 
-# JSON, {"files": {relative path: [size, CRC32C]}}: the last object of a remote folder without a last file of its own.
-COMPLETE_MARKER = ".complete"
 # JSON, the record of the writer: in a remote folder, or a hidden local one, that is being written or removed.
 UNFINISHED_MARKER = ".unfinished"
 # JSON, the record of the process that holds the folder; not part of the folder's content.
@@ -15,4 +13,4 @@ TEMPORARY_SUFFIX = ".tmp"
 # Written and removed to test that a folder can be written; one name, so the next probe removes what a kill leaves.
 PROBE = f".probe{TEMPORARY_SUFFIX}"
 
-OWN_FILES = (COMPLETE_MARKER, UNFINISHED_MARKER, PROBE, LOCK_FILE)  # in a remote folder, but not of its content
+OWN_FILES = (UNFINISHED_MARKER, PROBE, LOCK_FILE)  # in a remote folder, but not of its content

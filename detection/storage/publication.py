@@ -10,16 +10,15 @@ import errno
 import fcntl
 import logging
 import os
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Protocol
 
 from detection.storage.atomic import fsync_path, fsync_tree, write_many
 from detection.storage.checksums import contents
 from detection.storage.file_system import file_system
+from detection.storage.files import copy_file
 from detection.storage.gcs.objects import crc32c
-from detection.storage.paths import join, name_of, parent
+from detection.storage.paths import absolute, join, name_of, parent
 from detection.storage.staging import local_copy
 from detection.storage.temporary import remove_leftovers, temporary_folder
 from detection.storage.versions import TEMPORARY_STEM, next_version, numbered_versions
@@ -70,7 +69,7 @@ def publish_version(
     if newest is not None and _is_same(newest, files, ignored):
         return newest
     with versions.staging() as staged:
-        versions.copy(source, staged, [name for name in files if name not in added], marker)
+        _copy(source, staged, [name for name in files if name not in added])
         write_many(staged, added.items())
         if contents(staged) != files:
             raise DataError(f"{source}: changed while it was copied, so it was not published. Rerun.")
@@ -98,32 +97,11 @@ def remove_version(version: str, marker: str) -> None:
     file_system(version).versions(parent(version)).remove(version, marker)
 
 
-class Versions(Protocol):
-    """A folder of versions: `LocalVersions` or `gcs.versions.RemoteVersions`."""
-
-    directory: str
-
-    def sweep(self, marker: str) -> None:
-        """Removes what killed processes left."""
-
-    def staging(self) -> contextlib.AbstractContextManager[str]:
-        """Yields a new folder that servers ignore, and removes it when the block ends."""
-
-    def copy(self, source: str | Path, staged: str, names: list[str], marker: str) -> None:
-        """Copies files of a complete folder to a staged one."""
-
-    def publish(self, staged: str, marker: str) -> str:
-        """Makes a staged folder the next version; returns its path."""
-
-    def remove(self, version: str, marker: str) -> None:
-        """Removes a version; a model server never loads a part of it."""
-
-
 class LocalVersions:
     """A local folder of versions."""
 
-    def __init__(self, directory: Path) -> None:
-        self.directory = str(directory.absolute())
+    def __init__(self, directory: str) -> None:
+        self.directory = absolute(directory)
 
     def sweep(self, marker: str) -> None:
         """Makes the folder, and removes what killed processes left."""
@@ -135,15 +113,6 @@ class LocalVersions:
         """Yields a new folder that servers ignore, and removes it when the block ends."""
         with temporary_folder(join(self.directory, TEMPORARY_STEM)) as folder:
             yield str(folder)
-
-    def copy(self, source: str | Path, staged: str, names: list[str], marker: str) -> None:
-        """Copies files."""
-        local = local_copy(source, complete=marker)
-        for name in names:
-            # `shutil.copytree` would copy the folders' permissions, and a server of another user
-            # could not read a folder that was a private temporary one.
-            Path(staged, name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(local / name, Path(staged, name))
 
     def publish(self, staged: str, marker: str) -> str:
         """Makes a staged folder the next version; returns its path."""
@@ -186,6 +155,13 @@ class LocalVersions:
             yield
         finally:
             os.close(descriptor)
+
+
+def _copy(source: str | Path, folder: str, names: list[str]) -> None:
+    """Copies files; unlike `shutil.copytree` not their permissions, which may keep out the user of a server."""
+    system = max(file_system(source), file_system(folder), key=lambda one: one.requests)
+    for _ in system.map(lambda name: copy_file(join(source, name), join(folder, name)), names):
+        pass
 
 
 def _newest(directory: str) -> str | None:

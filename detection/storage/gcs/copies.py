@@ -28,7 +28,7 @@ from schemas.errors import ConfigError, DataError
 CACHE_VARIABLE = "COCOFLOW_CACHE"
 _STEM = "cocoflow-copies"
 
-_locks: dict[tuple[int, Path], threading.Lock] = {}  # of a process' copies; a forked child has its own
+_locks: dict[int, threading.Lock] = {}  # by process: a forked child has its own
 
 
 def local_copy(path: str, *, complete: str | None, only: Sequence[str]) -> Path:
@@ -64,10 +64,8 @@ def _copied(path: str, found: dict[str, FileState]) -> Path:
     state = json.dumps([path, sorted((name, one.version) for name, one in found.items())])
     parent = os.path.abspath(named or tempfile.gettempdir())
     try:
-        with _locks.setdefault((os.getpid(), Path(parent)), threading.Lock()):
-            folder = _folder_of(os.getpid(), parent)  # once: threads do not wait for each other in `functools.cache`
-        entry = folder / hashlib.sha256(state.encode()).hexdigest()[:32]
-        with _locks.setdefault((os.getpid(), entry), threading.Lock()):
+        with _locks.setdefault(os.getpid(), threading.Lock()):
+            entry = _folder_of(os.getpid(), parent) / hashlib.sha256(state.encode()).hexdigest()[:32]
             if not entry.exists():
                 _download(entry, name_of(path), found)
     except OSError as error:

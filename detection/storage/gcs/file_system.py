@@ -4,25 +4,19 @@ import contextlib
 import errno
 import fnmatch
 import os
-import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from glob import has_magic
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import BinaryIO
 
 from detection.storage.atomic import explained
 from detection.storage.file_system import FileState
 from detection.storage.gcs import copies, folders, lease, mirror, objects
 from detection.storage.gcs.client import REQUESTS, AbsentError, absent, in_batches
 from detection.storage.gcs.versions import RemoteVersions
-from detection.storage.lock import Use
-from detection.storage.markers import COMPLETE_MARKER
-from detection.storage.mirror import Mirror
 from detection.storage.paths import absolute, is_remote, join, name_of, relative, split
 from schemas.errors import DataError
 
-T = TypeVar("T")
-R = TypeVar("R")
 _RECURSIVE = "**"
 
 
@@ -30,6 +24,16 @@ class CloudStorage:
     """Google Cloud Storage: a folder is the common start of objects' paths."""
 
     requests = REQUESTS
+    resolve = staticmethod(absolute)
+    map = staticmethod(in_batches)
+    local_copy = staticmethod(copies.local_copy)
+    move_folder = staticmethod(folders.upload)
+    require_free = staticmethod(folders.require_free)
+    require_writable = staticmethod(folders.probe)
+    remove_file = staticmethod(objects.delete)
+    lock = staticmethod(lease.hold_folder)
+    working_folder = staticmethod(mirror.working_folder)
+    versions = RemoteVersions
 
     def find(self, path: str) -> FileState | None:
         """Returns the state of an object."""
@@ -63,14 +67,6 @@ class CloudStorage:
         first = next(number for number, part in enumerate(parts) if has_magic(part))
         return sorted(set(self._matches("/".join(parts[:first]), parts[first:])))
 
-    def resolve(self, path: str) -> str:
-        """Returns the path without a last slash."""
-        return absolute(path)
-
-    def map(self, work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
-        """Does several items at a time."""
-        return in_batches(work, items)
-
     def read(self, path: str, start: int = 0, end: int | None = None) -> bytes:
         """Reads an object by one request."""
         with _missing_as_os_error(path):
@@ -86,14 +82,6 @@ class CloudStorage:
         with _missing_as_os_error(path):
             objects.download(self._require(path), destination)
 
-    def local_copy(self, path: str, *, complete: str | None, only: Sequence[str]) -> Path:
-        """Returns the copy of this process."""
-        return copies.local_copy(path, complete=complete, only=only)
-
-    def write(self, path: str, content: bytes, *, durable: bool) -> None:
-        """Writes an object."""
-        objects.write(path, content)
-
     def create(self, path: str, content: bytes) -> None:
         """Writes an object on the condition that there is none."""
         objects.write(path, content, generation=0)
@@ -106,23 +94,9 @@ class CloudStorage:
         with explained(path):
             objects.write(path, Path(source))
 
-    @contextlib.contextmanager
-    def new_path(self, path: str, *, beside: str | Path | None, durable: bool) -> Iterator[Path]:
-        """Uploads the file when the block ends."""
-        with explained(path), _upload_folder() as folder:
-            unfinished = folder / name_of(path)
-            yield unfinished
-            objects.write(path, unfinished)
-
-    @contextlib.contextmanager
-    def new_directory(self, path: str, *, last: Sequence[str], replace: bool) -> Iterator[Path]:
-        """Uploads the folder when the block ends."""
-        if not replace:
-            folders.require_free(path, last=last)
-        with _upload_folder() as folder:
-            yield folder
-            with explained(path):
-                folders.upload(folder, path, last=last, replace=replace)
+    def move_file(self, file: Path, path: str, *, durable: bool) -> None:
+        """Uploads the file."""
+        objects.write(path, file)
 
     @contextlib.contextmanager
     def shared_directory(self, path: str, *, last: str) -> Iterator[str | Path]:
@@ -130,20 +104,8 @@ class CloudStorage:
         with self.lock(path, instead="name another folder"), folders.claimed(path, last=(last,)):
             yield path.rstrip("/")
 
-    def is_complete(self, path: str) -> bool:
-        """Returns whether there is the marker of complete folders."""
-        return objects.find(join(path, COMPLETE_MARKER)) is not None
-
     def make_folder(self, path: str) -> None:
         """Does nothing: folders need no making."""
-
-    def require_writable(self, path: str) -> None:
-        """Writes and removes an empty object."""
-        folders.probe(path)
-
-    def remove_file(self, path: str) -> None:
-        """Deletes an object."""
-        objects.delete(path)
 
     def remove_folder(self, path: str, *, first: Sequence[str]) -> None:
         """Deletes objects, those of `first` one by one."""
@@ -152,20 +114,6 @@ class CloudStorage:
         for name in first:
             objects.delete(join(path, name))
         objects.delete_all(objects.list_tree(path, markers=True))
-
-    def lock(self, path: str, *, instead: str) -> contextlib.AbstractContextManager[Use]:
-        """Holds a lease."""
-        return lease.hold_folder(path, instead=instead)
-
-    def working_folder(
-        self, path: str, *, last: Sequence[str], exclude: Sequence[str], use: Use | None
-    ) -> contextlib.AbstractContextManager[Mirror]:
-        """Yields a temporary folder."""
-        return mirror.working_folder(path, last=last, exclude=exclude, use=use)
-
-    def versions(self, path: str) -> RemoteVersions:
-        """Returns a folder of versions."""
-        return RemoteVersions(path)
 
     def _require(self, path: str) -> FileState:
         state = self.find(path)
@@ -221,9 +169,3 @@ def _missing_as_os_error(path: str) -> Iterator[None]:
         yield
     except AbsentError:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path) from None
-
-
-@contextlib.contextmanager
-def _upload_folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="cocoflow-upload-") as folder:
-        yield Path(folder)

@@ -1,14 +1,13 @@
 """Folders of Cloud Storage that appear complete: written object by object, the last file last.
 
 While a folder is written it holds `UNFINISHED_MARKER`, which names the writer. A folder with that object and
-without its last file is the leftover of a writer that failed, and is written anew. The last file is one of
-the folder's own that readers require, such as `saved_model.pb`, or `COMPLETE_MARKER`; see `markers`.
+without its last file is the leftover of a writer that failed, and is written anew; see `markers`.
 """
 
 import contextlib
 import json
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from detection.storage.atomic import not_empty
@@ -16,7 +15,7 @@ from detection.storage.file_system import FileState
 from detection.storage.files import walk_files
 from detection.storage.gcs import objects
 from detection.storage.gcs.client import ConflictError, in_parallel
-from detection.storage.markers import COMPLETE_MARKER, LOCK_FILE, OWN_FILES, PROBE, UNFINISHED_MARKER
+from detection.storage.markers import LOCK_FILE, OWN_FILES, PROBE, UNFINISHED_MARKER
 from detection.storage.paths import join, relative
 from detection.storage.processes import this_process
 from schemas.errors import DataError
@@ -43,7 +42,7 @@ def require_free(path: str, *, last: Sequence[str] = ()) -> None:
         DataError: there is content.
     """
     names = {relative(one.path, path) for one in objects.list_tree(path)} - {PROBE, LOCK_FILE}
-    if names and (UNFINISHED_MARKER not in names or _last_of(last) in names):
+    if names and (UNFINISHED_MARKER not in names or "".join(last[-1:]) in names):
         raise not_empty(path)
 
 
@@ -55,7 +54,7 @@ def upload(local: Path, path: str, *, last: Sequence[str] = (), replace: bool = 
     Args:
         local: folder.
         path: remote folder.
-        last: relative paths of files to be written last, in this order; empty: `COMPLETE_MARKER`.
+        last: relative paths of files to be written last, in this order.
         replace: replaces a folder with content; meanwhile it is not complete.
 
     Raises:
@@ -67,15 +66,20 @@ def upload(local: Path, path: str, *, last: Sequence[str] = (), replace: bool = 
         missing = [name for name in last if name not in names]
         if missing:
             raise DataError(f"{local}: {missing[0]} is missing; {path} would be incomplete without it.")
-        written = in_parallel(
-            lambda name: objects.write(join(path, name), local / name, generation=0),
-            [name for name in names if name not in last],
-        )
-        _require_alone(path, [claim, *written])
-        for name in last:
-            objects.write(join(path, name), local / name, generation=0)
-        if not last:
-            objects.write(join(path, COMPLETE_MARKER), _manifest(path, written), generation=0)
+        written = [claim]
+
+        def write(name: str) -> None:
+            written.append(objects.write(join(path, name), local / name, generation=0))
+
+        try:
+            in_parallel(write, [name for name in names if name not in last])
+            _require_alone(path, written)
+            for name in last:
+                write(name)
+        except ConflictError:  # the folder is that of another writer
+            with contextlib.suppress(DataError):
+                objects.delete_all(written)
+            raise
 
 
 @contextlib.contextmanager
@@ -98,10 +102,11 @@ def claimed(path: str, *, last: Sequence[str] = (), replace: bool = False) -> It
     """
     if not replace:
         require_free(path, last=last)
+    last_file = last[-1] if last else ""
     content = json.dumps(this_process() | {"id": uuid.uuid4().hex}).encode()
     claim = objects.write(join(path, UNFINISHED_MARKER), content)
-    with held(path, claim, _last_of(last)):
-        _remove_all(path, claim, _last_of(last))
+    with held(path, claim, last_file):
+        _remove_all(path, claim, last_file)
         yield claim
 
 
@@ -142,24 +147,7 @@ def complete_files(path: str, last: str) -> list[FileState]:
         raise DataError(
             f"{path}: not complete: no {last}. Its writer failed or is still at work; wait for it, or write it again."
         )
-    if last != COMPLETE_MARKER:
-        return [one for name, one in by_name.items() if name not in OWN_FILES]
-    # Objects that are not listed are those of a writer that another one has overtaken, see `held`.
-    content = objects.read(by_name[last].path, generation=by_name[last].version)
-    with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError):  # damaged, or a file is missing
-        files = [(by_name[name], facts) for name, facts in json.loads(content)["files"].items()]
-        if all([one.size, one.checksum] == facts for one, facts in files):
-            return [one for one, _ in files]
-    raise DataError(f"{path}: a file is missing, or is not the one that was written. Write the folder again.")
-
-
-def _manifest(path: str, written: Iterable[FileState]) -> bytes:
-    files = {relative(one.path, path): [one.size, one.checksum] for one in written}
-    return json.dumps({"files": files}, indent=1).encode()
-
-
-def _last_of(last: Sequence[str]) -> str:
-    return last[-1] if last else COMPLETE_MARKER
+    return [one for name, one in by_name.items() if name not in OWN_FILES]
 
 
 def _remove_all(path: str, claim: FileState, last: str) -> None:

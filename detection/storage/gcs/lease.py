@@ -33,9 +33,9 @@ _LOGGER = logging.getLogger("cocoflow.lock")
 
 
 @contextlib.contextmanager
-def hold_folder(folder: str, *, instead: str) -> Iterator[Use]:
+def hold_folder(path: str, *, instead: str) -> Iterator[Use]:
     """Holds a folder; see `lock.exclusive_use`."""
-    lease = _acquire(folder, instead)
+    lease = _acquire(path, instead)
     try:
         yield Use(True, lease.require_held)
     finally:

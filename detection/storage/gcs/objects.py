@@ -25,7 +25,7 @@ from detection.storage.gcs.client import (
     in_parallel,
     retry,
 )
-from detection.storage.paths import REMOTE_PREFIX, is_remote, split
+from detection.storage.paths import REMOTE_PREFIX, split
 from schemas.errors import DataError
 from schemas.quoting import one_line
 
@@ -44,22 +44,6 @@ def find(path: str) -> FileState | None:
     except AbsentError:
         return None
     return _state_of(blob)
-
-
-def is_bucket_missing(path: str) -> bool:
-    """Returns True if there is no such bucket; False if there is one, or access is refused, or the path is local."""
-    if not is_remote(path):
-        return False
-    from google.api_core import exceptions
-
-    with explained(path):
-        try:
-            client().bucket(split(path)[0]).reload(timeout=TIMEOUT, retry=retry())
-        except exceptions.NotFound:
-            return True
-        except exceptions.Forbidden:
-            return False
-    return False
 
 
 def list_folder(path: str) -> tuple[list[FileState], list[str]]:

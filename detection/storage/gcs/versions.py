@@ -13,11 +13,9 @@ import json
 import re
 import uuid
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from detection.storage.file_system import FileState
-from detection.storage.files import copy_file
 from detection.storage.gcs import objects
 from detection.storage.gcs.client import AbsentError, in_parallel
 from detection.storage.gcs.folders import held, probe
@@ -33,7 +31,7 @@ _CONTENT = "content"
 
 
 class RemoteVersions:
-    """A remote folder of versions; see `publication.Versions`.
+    """A remote folder of versions; see `publication.LocalVersions`.
 
     Every method raises a `DataError` if the service cannot be asked or refuses.
     """
@@ -64,10 +62,6 @@ class RemoteVersions:
             with contextlib.suppress(Exception):  # the next publication removes it
                 objects.delete_all(objects.list_tree(join(folder, _CONTENT)))
                 objects.delete(claim.path)
-
-    def copy(self, source: str | Path, staged: str, names: list[str], marker: str) -> None:
-        """Copies files, remote ones within the service."""
-        in_parallel(lambda name: copy_file(join(source, name), join(staged, name)), names)
 
     def publish(self, staged: str, marker: str) -> str:
         """Copies a staged folder to the next version; returns its path."""

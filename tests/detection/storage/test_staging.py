@@ -9,7 +9,6 @@ import pytest
 from detection.storage import atomic, files
 from detection.storage.file_system import FileState
 from detection.storage.gcs import objects
-from detection.storage.markers import COMPLETE_MARKER
 from detection.storage.staging import local_copy
 from schemas.errors import ConfigError, DataError
 from tests.storage_emulator.fixture import Bucket
@@ -70,12 +69,10 @@ def test_what_is_not_there_or_not_whole_is_refused(remote: str, gcs: Bucket) -> 
         local_copy(f"{remote}/none")
     with pytest.raises(DataError, match=r"data: not complete: no saved_model\.pb\. Its writer failed or is still"):
         local_copy(remote, complete="saved_model.pb")
-    with atomic.new_directory(f"{gcs.path}/whole") as folder:
+    with atomic.new_directory(f"{gcs.path}/complete", last=["x"]) as folder:
         (folder / "x").write_bytes(b"x")
-    assert content(local_copy(f"{gcs.path}/whole", complete=COMPLETE_MARKER)) == {"x": b"x"}
-    objects.write(f"{gcs.path}/whole/x", b"y")
-    with pytest.raises(DataError, match="whole: a file is missing, or is not the one that was written"):
-        local_copy(f"{gcs.path}/whole", complete=COMPLETE_MARKER)
+    objects.write(f"{gcs.path}/complete/.unfinished", b"")
+    assert content(local_copy(f"{gcs.path}/complete", complete="x")) == {"x": b"x"}
 
 
 def test_a_folder_that_changes_during_the_copy_is_copied_as_of_one_moment(

@@ -1,7 +1,7 @@
 """Writes files and folders that others may read: they appear complete, or not at all.
 
 Local: written beside the destination, flushed to the disk, renamed. A reader sees the old
-content, or the new one; never a part. For what a kill leaves, see `temporary`.
+content, or the new one; never a part. `temporary` removes the leftovers of kills.
 
 Remote (`gs://`): written to a local temporary folder, and uploaded when the block has ended
 without an error. An object appears complete; a folder is complete when its last file exists
@@ -187,7 +187,7 @@ def require_writable(folder: str | Path) -> None:
 
 @contextlib.contextmanager
 def explained(path: str | Path) -> Iterator[None]:
-    """Turns the block's `OSError` into one that says what to do about `path`, which the block writes.
+    """Turns the block's `OSError` into a message with a remedy for `path`, which the block writes.
 
     Raises:
         DataError: the block raised an `OSError`.
@@ -202,8 +202,8 @@ def explained(path: str | Path) -> Iterator[None]:
 
 
 def not_empty(path: str | Path) -> DataError:
-    """Returns the error for a new folder that has content."""
-    return DataError(f"{path}: cannot write: Directory not empty. Remove what is there, or name another folder.")
+    """Returns the error for a destination that is a file, or a folder with content."""
+    return DataError(f"{path}: cannot write: not a new or empty folder. Remove what is there, or name another folder.")
 
 
 def fsync_tree(folder: str | Path) -> None:

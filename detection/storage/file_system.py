@@ -59,7 +59,7 @@ class FileSystem(Protocol):
     def entries(self, path: str, *, follow_links: bool = True) -> tuple[list[str], list[str]]:
         """Lists the names of the files and of the folders in a folder, sorted; none if there is no such folder."""
 
-    def walk(self, path: str, *, follow_links: bool, regular: bool) -> dict[str, FileState]:
+    def walk(self, path: str, *, follow_links: bool) -> dict[str, FileState]:
         """Lists the files below a folder by relative path, sorted; see `files.walk_files`."""
 
     def glob(self, pattern: str, /) -> list[str]:
@@ -96,7 +96,7 @@ class FileSystem(Protocol):
         """Makes the content of a local folder, which is deleted later, a folder; see `atomic.new_directory`."""
 
     def require_free(self, path: str, *, last: Sequence[str]) -> None:
-        """Requires that `move_folder` replaces nothing but an empty folder, or what a failed writer left."""
+        """Requires that `move_folder` replaces nothing but an empty folder, or the leftover of a failed writer."""
 
     def shared_directory(self, path: str, *, last: str) -> AbstractContextManager[str | Path]:
         """Yields a folder of this file system that becomes `path`; see `atomic.shared_directory`."""

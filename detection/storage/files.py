@@ -43,12 +43,12 @@ def state(path: str | Path) -> FileState | None:
     return file_system(path).find(str(path))
 
 
-def walk_states(path: str | Path, *, follow_links: bool = True, regular: bool = False) -> dict[str, FileState]:
+def walk_states(path: str | Path, *, follow_links: bool = True) -> dict[str, FileState]:
     """Returns the states of all files below a folder by relative path; see `walk_files`."""
-    return file_system(path).walk(str(path), follow_links=follow_links, regular=regular)
+    return file_system(path).walk(str(path), follow_links=follow_links)
 
 
-def walk_files(path: str | Path, *, follow_links: bool = True, regular: bool = False) -> list[str]:
+def walk_files(path: str | Path, *, follow_links: bool = True) -> list[str]:
     """Returns the paths of all files below a folder, relative to it, with `/` between names, sorted.
 
     A missing folder has no files.
@@ -56,12 +56,11 @@ def walk_files(path: str | Path, *, follow_links: bool = True, regular: bool = F
     Args:
         path: folder.
         follow_links: also enters local folders that are links.
-        regular: omits local pipes, sockets and devices.
 
     Raises:
         DataError: a link leads back to a folder that contains it.
     """
-    return list(walk_states(path, follow_links=follow_links, regular=regular))
+    return list(walk_states(path, follow_links=follow_links))
 
 
 def list_folders(path: str | Path) -> list[str]:
@@ -175,7 +174,7 @@ def link_file(source: str | Path, destination: Path) -> None:
 
 @contextlib.contextmanager
 def explained_as(action: str, path: str) -> Iterator[None]:
-    """Turns an `OSError` of the block into a message: what cannot be done with a path.
+    """Turns an `OSError` of the block into a message that names the failed action and the path.
 
     Raises:
         DataError: the block raised an `OSError`.

@@ -49,7 +49,7 @@ class LocalFiles:
         folders = [one.name for one in entries if one.is_dir(follow_symlinks=follow_links)]
         return sorted({one.name for one in entries}.difference(folders)), folders
 
-    def walk(self, path: str, *, follow_links: bool, regular: bool) -> dict[str, FileState]:
+    def walk(self, path: str, *, follow_links: bool) -> dict[str, FileState]:
         """Omits links that lead nowhere."""
         found = {}
         for current, folders, names in os.walk(path, followlinks=follow_links):
@@ -57,8 +57,7 @@ class LocalFiles:
                 if os.path.islink(link) and any(os.path.samefile(link, one) for one in _and_parents(current)):
                     raise DataError(f"{link}: this link leads back to a folder that contains it. Remove it.")
             for file in (os.path.join(current, name) for name in names):
-                state = self.find(file) if not regular or os.path.isfile(file) else None
-                if state is not None:
+                if (state := self.find(file)) is not None:
                     found[Path(file).relative_to(path).as_posix()] = state
         return dict(sorted(found.items()))
 
@@ -73,7 +72,7 @@ class LocalFiles:
         return os.path.realpath(path)
 
     def read(self, path: str, start: int = 0, end: int | None = None) -> bytes:
-        """Reads a file, or what comes through a pipe."""
+        """Reads a file or a pipe."""
         mode = os.stat(path).st_mode
         if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISFIFO(mode)):  # a device may have no end
             raise DataError(f"{path}: this is a device or socket. Name a file, or a pipe.")
@@ -137,7 +136,7 @@ class LocalFiles:
     def require_free(self, path: str, *, last: Sequence[str]) -> None:
         """Requires that the folder is empty, or does not exist."""
         with explained(path):
-            if os.path.exists(path) and os.listdir(path):
+            if os.path.exists(path) and (not os.path.isdir(path) or os.listdir(path)):
                 raise not_empty(path)
 
     @contextlib.contextmanager

@@ -40,7 +40,7 @@ class Use:
         return self._held
 
     def require_held(self) -> None:
-        """Checks that the folder is still held; to be called before what others read is written there.
+        """Checks that the folder is still held; to be called before a write that others read.
 
         A remote folder is lost if the network or the process stood still for a minute, and another
         process wanted it. A local one is held until its process ends.
@@ -56,13 +56,13 @@ class Use:
 def exclusive_use(folder: str | Path, *, instead: str) -> AbstractContextManager[Use]:
     """Holds a folder until the block or this process ends, however it ends.
 
-    Local: what counts is flock(2)'s lock on a file in the folder, not the file, which only names
-    the holder; does not wait. Child processes do not inherit it. Remote: an object that is renewed
-    (see `gcs.lease`); this waits, a minute at most, only if the holder may have been killed on another machine.
+    Local: flock(2) locks a file in the folder; the file itself only names the holder. This does not wait, and child
+    processes do not inherit the lock. Remote: an object that is renewed (see `gcs.lease`); this waits, a minute at
+    most, only if the holder may have been killed on another machine.
 
     Args:
         folder: made if need be.
-        instead: what the user can do other than wait, for the message.
+        instead: alternative to waiting, for the message.
 
     Yields:
         The folder's use; a false one, after a warning, if the file system has no locks.

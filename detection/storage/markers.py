@@ -8,9 +8,9 @@ one of its own that is written last, and that readers require, such as `saved_mo
 UNFINISHED_MARKER = ".unfinished"
 # JSON, the record of the process that holds the folder; not part of the folder's content.
 LOCK_FILE = ".lock"
-# Ends the name `.NAME.XXXXXXXX.tmp` of what a process writes beside NAME until it is complete.
+# Ends `.NAME.XXXXXXXX.tmp`, the name of a file or folder beside NAME until it is complete.
 TEMPORARY_SUFFIX = ".tmp"
-# Written and removed to test that a folder can be written; one name, so the next probe removes what a kill leaves.
+# Written and removed to test that a folder can be written; one name, so the next probe removes the leftover of a kill.
 PROBE = f".probe{TEMPORARY_SUFFIX}"
 
 OWN_FILES = (UNFINISHED_MARKER, PROBE, LOCK_FILE)  # in a remote folder, but not of its content

@@ -36,8 +36,8 @@ class Mirror:
     def push(self) -> None:
         """Uploads the files that changed since the last `pull` or `push`, and deletes the removed ones.
 
-        Files come first, then those of `last` in order, so that what they name exists; deletions
-        come at the end. On failure, what was done stays done, and the next `push` does the rest.
+        Files come first, then those of `last` in order, so that the files they name exist; deletions
+        come at the end. After a failure, the next `push` uploads the rest.
 
         Raises:
             ConflictError: another process wrote or removed one of these objects, or the response to an
@@ -71,15 +71,15 @@ class Mirror:
 def working_folder(
     path: str | Path, *, last: Sequence[str] = (), exclude: Sequence[str] = (), use: Use | None = None
 ) -> AbstractContextManager[Mirror]:
-    """Yields a folder to work in, with the content of `path`; the block pushes what it wrote.
+    """Yields a folder to work in, with the content of `path`; the block calls `push`.
 
     Remote: a temporary folder, which is removed when the block ends, without a `push`: the
-    block decides what is fit to be seen. A `CocoflowError` of the block names `path` instead of it.
+    block decides which state others see. A `CocoflowError` of the block names `path` instead of it.
 
     Args:
         path: local or remote folder; a remote one need not exist, a local one is made.
         last: patterns of relative paths or names of files that name others, such as `*.index` and
-            `checkpoint`; they are uploaded after what they name, in this order.
+            `checkpoint`; they are uploaded after all others, in this order.
         exclude: patterns of files that are not mirrored.
         use: lock of the folder, checked by every `push`; None: nobody holds it.
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 _MAX_COMMAND = 200  # characters of a command line
-# Linux ends the process with its parent (PR_SET_PDEATHSIG = 1), and keeps that over `exec`.  A program of its
+# Linux ends the process with its parent (PR_SET_PDEATHSIG = 1), and keeps that over `exec`. A program of its
 # own sets it: in a fork of this process, other threads may hold locks that the call needs.
 _TIED = """
 import ctypes, os, signal, sys
@@ -26,7 +26,7 @@ if os.getppid() == int(sys.argv[1]):
 def tied(command: Sequence[str]) -> list[str]:
     """Returns a command line whose process the kernel kills when this one ends, even by SIGKILL (on Linux).
 
-    The kernel looks at the thread that starts the process: that thread has to wait for it.
+    The kernel ends it with the thread that starts it: that thread has to wait for it.
 
     Args:
         command: absolute path of a program, and its arguments.
@@ -50,7 +50,7 @@ def has_ended(record: Any) -> bool:
     """Returns whether a process has ended for certain: it ran on this machine, and is not there any more.
 
     Args:
-        record: of `this_process`, from JSON; another value is nobody's, and its process may live.
+        record: of `this_process`, from JSON; any other value counts as a living process.
     """
     try:
         if not _machine() or record["machine"] != _machine():
@@ -83,7 +83,7 @@ def _machine() -> str:
 
 
 def _started(process: int) -> str:
-    """When a process was started, in the kernel's units: tells it from a later one of its number; "": none is there."""
+    """Returns the start time of a process in the kernel's units, as ids are used again; "": no process."""
     try:
         status = Path(f"/proc/{process}/stat").read_bytes()
     except OSError:

@@ -1,7 +1,7 @@
 """Publishes folders as numbered versions: a model server never sees an incomplete version.
 
-A server loads a folder with an all-digits name as soon as it sees it.  So a version is copied under a
-hidden name in the same folder, checked there, and renamed.  On Cloud Storage, which cannot rename a
+A server loads a folder with an all-digits name as soon as it sees it. So a version is copied under a
+hidden name in the same folder, checked there, and renamed. On Cloud Storage, which cannot rename a
 folder, its objects are copied, the marker last; see `gcs.versions`.
 """
 
@@ -10,13 +10,13 @@ import errno
 import fcntl
 import logging
 import os
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from detection.storage.atomic import fsync_path, fsync_tree, write_many
 from detection.storage.checksums import contents
 from detection.storage.file_system import file_system
-from detection.storage.files import copy_file
 from detection.storage.gcs.objects import crc32c
 from detection.storage.paths import absolute, join, name_of, parent
 from detection.storage.staging import local_copy
@@ -41,7 +41,7 @@ def publish_version(
     """Copies a folder's files to `directory/<version>`, unless the newest version equals it.
 
     The version is the time in seconds since 1970, or one more than the highest version, whichever is
-    larger.  Several processes may publish at the same time.  What killed ones left is removed first.
+    larger. Several processes may publish at the same time. Leftovers of killed ones are removed first.
 
     Args:
         source: local or remote folder with the file `marker`.
@@ -69,7 +69,7 @@ def publish_version(
     if newest is not None and _is_same(newest, files, ignored):
         return newest
     with versions.staging() as staged:
-        _copy(source, staged, [name for name in files if name not in added])
+        versions.copy(source, staged, [name for name in files if name not in added], marker)
         write_many(staged, added.items())
         if contents(staged) != files:
             raise DataError(f"{source}: changed while it was copied, so it was not published. Rerun.")
@@ -104,7 +104,7 @@ class LocalVersions:
         self.directory = absolute(directory)
 
     def sweep(self, marker: str) -> None:
-        """Makes the folder, and removes what killed processes left."""
+        """Makes the folder, and removes leftovers of killed processes."""
         os.makedirs(self.directory, exist_ok=True)
         remove_leftovers(self.directory, TEMPORARY_STEM)
 
@@ -113,6 +113,15 @@ class LocalVersions:
         """Yields a new folder that servers ignore, and removes it when the block ends."""
         with temporary_folder(join(self.directory, TEMPORARY_STEM)) as folder:
             yield str(folder)
+
+    def copy(self, source: str | Path, staged: str, names: list[str], marker: str) -> None:
+        """Copies files."""
+        local = local_copy(source, complete=marker)
+        for name in names:
+            # `shutil.copytree` would copy the folders' permissions, and a server of another user
+            # could not read a folder that was a private temporary one.
+            Path(staged, name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(local / name, Path(staged, name))
 
     def publish(self, staged: str, marker: str) -> str:
         """Makes a staged folder the next version; returns its path."""
@@ -155,13 +164,6 @@ class LocalVersions:
             yield
         finally:
             os.close(descriptor)
-
-
-def _copy(source: str | Path, folder: str, names: list[str]) -> None:
-    """Copies files; unlike `shutil.copytree` not their permissions, which may keep out the user of a server."""
-    system = max(file_system(source), file_system(folder), key=lambda one: one.requests)
-    for _ in system.map(lambda name: copy_file(join(source, name), join(folder, name)), names):
-        pass
 
 
 def _newest(directory: str) -> str | None:

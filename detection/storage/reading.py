@@ -11,7 +11,7 @@ from schemas.quoting import one_line
 
 
 def read_bytes(path: str | Path, limit: int | None = None) -> bytes:
-    """Reads a file, or what comes through a pipe.
+    """Reads a file or a pipe.
 
     Args:
         path: file.

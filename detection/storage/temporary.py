@@ -1,8 +1,8 @@
-"""Temporary folders beside a destination, and what killed processes left of them.
+"""Temporary folders beside a destination, and their leftovers of killed processes.
 
-A process killed in the middle leaves a hidden `.NAME.XXXXXXXX.tmp` beside the destination.  The next
+A process killed in the middle leaves a hidden `.NAME.XXXXXXXX.tmp` beside the destination. The next
 `temporary_folder` for the same destination removes it: a marker in it, and a lock that ends with the
-process, tell it from a user's.
+process, distinguish it from a user's.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from pathlib import Path
 from detection.storage.markers import TEMPORARY_SUFFIX, UNFINISHED_MARKER
 from detection.storage.paths import local_place
 
-# A process writes all the time.  Only for folders of other machines, whose locks a shared file system may not show.
+# A process writes all the time. Only for folders of other machines, whose locks a shared file system may not show.
 SILENT_SECONDS = 3600.0
 
 _CONTENT = "content"
@@ -31,9 +31,9 @@ _MARKER_BYTES = 4096  # more than any marker has: {"folder": name of the tempora
 def temporary_folder(destination: str | Path, *, mode: int = 0o777) -> Iterator[Path]:
     """Yields an empty folder on the file system of `destination`, and removes it when the block ends.
 
-    For a remote destination, the folder lies among the temporary files.
+    For a remote destination, the folder is among the temporary files.
 
-    The block may rename the yielded folder, or files in it, to `destination`.  Leftovers of killed
+    The block may rename the yielded folder, or files in it, to `destination`. Leftovers of killed
     processes for the same destination are removed first (see `remove_leftovers`).
 
     Args:
@@ -65,11 +65,11 @@ def remove_leftovers(parent: str | Path, destination: str | None = None) -> list
     """Removes temporary folders whose process was killed, and nothing else.
 
     A folder counts only if it has the marker that `temporary_folder` wrote for this very
-    folder, or nothing yet, and no process holds its lock.  One without a marker, or that another
+    folder, or nothing yet, and no process holds its lock. One without a marker, or that another
     machine wrote, must also have been silent for an hour.
 
     Args:
-        parent: folder with the temporary folders.
+        parent: folder with the temporary folders; a remote one has none.
         destination: name of the file or folder that was to be made; None: any.
 
     Returns:
@@ -94,7 +94,7 @@ def hidden_sibling(destination: Path) -> Path:
 
 
 def _remove(folder: Path) -> None:
-    """Removes a temporary folder, the marker last: without it nobody would remove what a kill leaves."""
+    """Removes a temporary folder, the marker last: without it nobody would remove the leftover of a kill."""
     if (folder / _CONTENT).exists():
         shutil.rmtree(folder / _CONTENT)
     shutil.rmtree(folder)

@@ -1,8 +1,8 @@
 """TFRecord files: finding them, and reading their records one after the other.
 
 A file is a sequence of frames: length (uint64, little endian), masked CRC-32C of the
-length (uint32), the record, masked CRC-32C of the record (uint32); the whole may be
-gzipped.  Files are local or on Cloud Storage.
+length (uint32), the record, masked CRC-32C of the record (uint32); the file may be
+gzipped. Files are local or on Cloud Storage.
 """
 
 import gzip
@@ -32,15 +32,15 @@ _SIDE_SUFFIXES = (".csv", ".html", ".json", ".jsonl", ".md", ".pbtxt", ".txt", "
 
 
 def find_shards(where: str | Path) -> list[str]:
-    """The TFRecord files that are meant, sorted by path.
+    """Finds TFRecord files; returns their paths, sorted.
 
     Args:
-        where: a file, a folder or a glob pattern.  Of folders and patterns, hidden
-            files and what commonly lies beside shards (labels, reports, licences) are
-            left out.  A part of a pattern that is a folder's own name is no pattern.
+        where: file, folder or glob pattern. In folders and patterns, hidden files and
+            common companions of shards (labels, reports, licences) are ignored. A part of
+            a pattern that is the name of an existing folder is taken literally.
 
     Raises:
-        DataError: there is none, or one whose name is not UTF-8, which TensorFlow needs.
+        DataError: no such file, or one whose name is not UTF-8, which TensorFlow needs.
     """
     text = str(where)
     try:
@@ -82,7 +82,7 @@ def read_shard(path: str | Path) -> Iterator[bytes]:
 
     Raises:
         DataError: the file cannot be read, is no TFRecord file, is truncated or damaged;
-            the message tells how many whole records came before.
+            the message says how many complete records came before.
     """
     name = str(path)
     try:
@@ -132,7 +132,7 @@ class _Frames:
         self._count = 0
 
     def records(self) -> Iterator[bytes]:
-        while header := self._read(HEADER.size, whole=False):
+        while header := self._read(HEADER.size, complete=False):
             yield self._record(self._length(header))
             self._count += 1
 
@@ -161,27 +161,27 @@ class _Frames:
             raise self._damaged("its checksum does not match")
         return data
 
-    def _read(self, length: int, *, whole: bool = True) -> bytes:
+    def _read(self, length: int, *, complete: bool = True) -> bytes:
         try:
             data = self._stream.read(length)
         except EOFError:
             raise self._truncated(length) from None
         except (zlib.error, gzip.BadGzipFile) as error:
             raise self._damaged(f"gzip: {error}") from None
-        if whole and len(data) < length:
+        if complete and len(data) < length:
             raise self._truncated(length)
         self._position += len(data)
         return data
 
     def _truncated(self, needed: int) -> DataError:
         return DataError(
-            f"{self._path}: truncated after {self._count} whole records: the next one needs {needed} bytes from byte "
-            f"{self._position} on, which are not there. Copy or write the file again."
+            f"{self._path}: truncated after {self._count} complete records: the next one needs {needed} bytes from "
+            f"byte {self._position}, which are missing. Copy or write the file again."
         )
 
     def _damaged(self, reason: str) -> DataError:
         return DataError(
-            f"{self._path}: damaged after {self._count} whole records: the next one starts before byte "
+            f"{self._path}: damaged after {self._count} complete records: the next one starts before byte "
             f"{self._position}; {reason}. Copy or write the file again."
         )
 

@@ -20,7 +20,7 @@ _VERSION_DIGITS = 19  # of MAX_VERSION
 def version_number(name: str) -> int | None:
     """Returns the number of a version from the name of its folder; None: a model server takes no such name.
 
-    Servers read the number as int64.  The highest one is excluded, as no version could follow it.
+    Servers read the number as int64. The highest one is excluded, as no version could follow it.
 
     >>> version_number("17"), version_number("v17"), version_number("9223372036854775807")
     (17, None, None)

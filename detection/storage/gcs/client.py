@@ -20,7 +20,7 @@ FIRST_DELAY = 0.5  # seconds before the first repetition
 _MAX_DELAY = 20.0
 TIMEOUT = (20.0, 120.0)  # seconds without a connection, without a byte
 REQUESTS = 8  # at a time, of one session's ten connections
-_ATTEMPTS = 5  # to read what is being written
+_ATTEMPTS = 5  # to read a folder that is being written
 _BATCH = 64
 _MESSAGE = re.compile(r'"message":\s*"((?:[^"\\]|\\.)*)"')
 T = TypeVar("T")
@@ -93,7 +93,7 @@ def in_batches(work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
 
 
 def while_written(path: str, find: Callable[[], T], read: Callable[[T], R]) -> R:
-    """Returns `read(find())`; calls both again if another process writes or removes meanwhile what `find` found.
+    """Returns `read(find())`; calls both again if another process writes or removes the found objects meanwhile.
 
     Raises:
         DataError: others write all the time; or `find` or `read` raised it.
@@ -109,7 +109,7 @@ def while_written(path: str, find: Callable[[], T], read: Callable[[T], R]) -> R
 
 @contextlib.contextmanager
 def explained(path: str) -> Iterator[None]:
-    """Turns the client library's errors into ones that say what to do about `path`.
+    """Turns the client library's errors into messages with a remedy.
 
     Raises:
         AbsentError: no such object or bucket.

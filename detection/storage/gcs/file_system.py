@@ -55,7 +55,7 @@ class CloudStorage:
         files, subfolders = objects.list_folder(path)
         return [name_of(one.path) for one in files], [name_of(one) for one in subfolders]
 
-    def walk(self, path: str, *, follow_links: bool, regular: bool) -> dict[str, FileState]:
+    def walk(self, path: str, *, follow_links: bool) -> dict[str, FileState]:
         """Lists by one request per page."""
         return {relative(one.path, path): one for one in objects.list_tree(path)}
 

@@ -49,7 +49,7 @@ def require_free(path: str, *, last: Sequence[str] = ()) -> None:
 def upload(local: Path, path: str, *, last: Sequence[str] = (), replace: bool = False) -> None:
     """Writes a local folder's files to a remote one; empty folders are not uploaded.
 
-    On failure, what was written is removed; see `claimed`.
+    On failure, the written objects are removed; see `claimed`.
 
     Args:
         local: folder.
@@ -106,7 +106,7 @@ def claimed(path: str, *, last: Sequence[str] = (), replace: bool = False) -> It
     content = json.dumps(this_process() | {"id": uuid.uuid4().hex}).encode()
     claim = objects.write(join(path, UNFINISHED_MARKER), content)
     with held(path, claim, last_file):
-        _remove_all(path, claim, last_file)
+        remove_all(path, claim, last_file)
         yield claim
 
 
@@ -125,7 +125,7 @@ def held(path: str, claim: FileState, last: str) -> Iterator[None]:
         with contextlib.suppress(DataError):
             current = objects.find(claim.path)
             if current is not None and current.version == claim.version:
-                _remove_all(path, claim, last)
+                remove_all(path, claim, last)
                 objects.delete(claim.path, generation=claim.version)
         raise
     with contextlib.suppress(DataError):  # the folder is complete
@@ -150,10 +150,10 @@ def complete_files(path: str, last: str) -> list[FileState]:
     return [one for name, one in by_name.items() if name not in OWN_FILES]
 
 
-def _remove_all(path: str, claim: FileState, last: str) -> None:
-    """Deletes a folder's content, the last file first."""
+def remove_all(path: str, claim: FileState, last: str) -> None:
+    """Deletes a folder's content, the last file first; the claim and a lock stay."""
     kept = {claim.path, join(path, LOCK_FILE)}
-    content = [one for one in objects.list_tree(path) if one.path not in kept]
+    content = [one for one in objects.list_tree(path, markers=True) if one.path not in kept]
     objects.delete_all(one for one in content if one.path == join(path, last))
     objects.delete_all(one for one in content if one.path != join(path, last))
 

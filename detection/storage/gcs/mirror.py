@@ -40,12 +40,12 @@ class RemoteMirror(Mirror):
         self._lock = threading.Lock()
 
     def pull(self) -> None:
-        """Downloads what is not known; see `Mirror.pull`."""
+        """Downloads new and changed objects; see `Mirror.pull`."""
         with self._lock:
             while_written(self._folder, self._objects, self._pull)
 
     def push(self) -> None:
-        """Uploads what changed; see `Mirror.push`."""
+        """Uploads changed files; see `Mirror.push`."""
         with self._lock:
             self.require_held()
             present = self._local_names()
@@ -103,7 +103,7 @@ class RemoteMirror(Mirror):
         return sorted(name for name in names if not self._is_excluded(name))
 
     def _rank(self, name: str) -> int:
-        """Returns the position of a file among those that are uploaded last; -1: it is none of them."""
+        """Returns the position of a file among those that are uploaded last; -1: not among them."""
         matches = [rank for rank, pattern in enumerate(self._last) if _matches(name, pattern)]
         return max(matches, default=-1)
 

@@ -1,7 +1,7 @@
 """Numbered versions of a folder on Cloud Storage.
 
-A version is uploaded to `.push.ID.tmp/`, which servers ignore.  An object `N/.unfinished`, which must not
-exist before, claims the number N; then the service copies the objects to `N/`, the marker last.  A
+A version is uploaded to `.push.ID.tmp/`, which servers ignore. An object `N/.unfinished`, which must not
+exist before, claims the number N; then the service copies the objects to `N/`, the marker last. A
 version is removed under the same object, the marker first.
 
 On failure the writer cleans up; after a kill the next one does: `.unfinished` names the folder and its
@@ -13,12 +13,14 @@ import json
 import re
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from detection.storage.file_system import FileState
+from detection.storage.files import copy_file
 from detection.storage.gcs import objects
 from detection.storage.gcs.client import AbsentError, in_parallel
-from detection.storage.gcs.folders import held, probe
+from detection.storage.gcs.folders import held, probe, remove_all
 from detection.storage.markers import TEMPORARY_SUFFIX, UNFINISHED_MARKER
 from detection.storage.paths import join, name_of, parent, relative
 from detection.storage.processes import has_ended, this_process
@@ -40,7 +42,7 @@ class RemoteVersions:
         self.directory = directory.rstrip("/")
 
     def sweep(self, marker: str) -> None:
-        """Removes what killed processes left: staged folders, and incomplete versions."""
+        """Removes leftovers of killed processes: staged folders, and incomplete versions."""
         now = probe(self.directory)
         stored = objects.list_tree(self.directory)
         # Staged folders come first: without the staged marker, a writer that was taken for dead completes no version.
@@ -63,6 +65,10 @@ class RemoteVersions:
                 objects.delete_all(objects.list_tree(join(folder, _CONTENT)))
                 objects.delete(claim.path)
 
+    def copy(self, source: str | Path, staged: str, names: list[str], marker: str) -> None:
+        """Copies files, remote ones within the service."""
+        in_parallel(lambda name: copy_file(join(source, name), join(staged, name)), names)
+
     def publish(self, staged: str, marker: str) -> str:
         """Copies a staged folder to the next version; returns its path."""
         claim = self._claim_next()
@@ -77,8 +83,7 @@ class RemoteVersions:
     def remove(self, version: str, marker: str) -> None:
         """Removes a version, the marker first."""
         claim = objects.write(join(version, UNFINISHED_MARKER), _record(version))
-        objects.delete(join(version, marker))
-        _remove_all_but(claim, version)
+        remove_all(version, claim, marker)
         objects.delete(claim.path)
 
     def _claim_next(self) -> FileState:
@@ -100,12 +105,8 @@ def _end(claim: FileState, folder: str, marker: str) -> None:
     if ours is None:
         return
     if objects.find(join(folder, marker)) is None:
-        _remove_all_but(ours, folder)
+        remove_all(folder, ours, marker)
     objects.delete(ours.path, generation=ours.version)
-
-
-def _remove_all_but(claim: FileState, folder: str) -> None:
-    objects.delete_all(one for one in objects.list_tree(folder, markers=True) if one.path != claim.path)
 
 
 def _record(folder: str) -> bytes:

@@ -110,7 +110,7 @@ def test_an_empty_folder_is_replaced_a_full_one_is_not(tmp_path: Path) -> None:
     with atomic.new_directory(destination) as beside:
         (beside / "first").write_text("x")
     with (
-        pytest.raises(DataError, match=r"destination: cannot write: Directory not empty\. Remove what"),
+        pytest.raises(DataError, match=r"destination: cannot write: not a new or empty folder\. Remove what"),
         atomic.new_directory(destination) as beside,
     ):
         (beside / "second").write_text("x")

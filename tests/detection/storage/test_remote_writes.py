@@ -81,7 +81,7 @@ def test_a_folder_with_content_is_replaced_only_on_demand(gcs: Bucket) -> None:
     publish(path)
     assert read(path) == CONTENT
     for action in (lambda: publish(path), lambda: publish(f"{gcs.path}")):
-        with pytest.raises(DataError, match="cannot write: Directory not empty"):
+        with pytest.raises(DataError, match="cannot write: not a new or empty folder"):
             action()
     other = {"saved_model.pb": b"2", "variables/index": b""}
     publish(path, replace=True, content=other)
@@ -91,7 +91,7 @@ def test_a_folder_with_content_is_replaced_only_on_demand(gcs: Bucket) -> None:
 
 def test_a_users_folder_without_our_marker_is_not_touched(gcs: Bucket) -> None:
     atomic.write_text(f"{gcs.path}/mine/precious", "mine")
-    with pytest.raises(DataError, match="Directory not empty"):
+    with pytest.raises(DataError, match="not a new or empty folder"):
         publish(f"{gcs.path}/mine")
     assert files.walk_files(gcs.path) == ["mine/precious"]
 
@@ -183,7 +183,7 @@ def test_a_folder_that_cannot_be_written_is_told_of_before_the_work(gcs: Bucket)
 
 def test_a_local_folder_is_replaced_on_demand(tmp_path: Path) -> None:
     publish(str(tmp_path / "x"))
-    with pytest.raises(DataError, match="cannot write: Directory not empty"):
+    with pytest.raises(DataError, match="cannot write: not a new or empty folder"):
         publish(str(tmp_path / "x"))
     publish(str(tmp_path / "x"), replace=True, content={"new": b"new"})
     assert files.walk_files(tmp_path) == ["x/new"]

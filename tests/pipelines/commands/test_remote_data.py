@@ -75,7 +75,7 @@ def test_what_is_there_stays(data: Path, gcs: Bucket, capsys: pytest.CaptureFixt
     remote = upload(data, f"{gcs.path}/data")
     before = contents(gcs.path)
     assert call("to-examples", "--data", remote, "--output", remote) == 1
-    assert "Directory not empty" in capsys.readouterr().err
+    assert "not a new or empty folder" in capsys.readouterr().err
     assert call("check-data", "--data", remote, "--report", f"{remote}/images") == 1
     assert "this is a folder. Name a file in it" in capsys.readouterr().err
     assert call("to-examples", "--data", f"{gcs.path}/absent", "--output", f"{gcs.path}/out") == 1

@@ -115,7 +115,8 @@ def _has_served(folder: str) -> bool:
 def _remove(folder: str) -> None:
     """Removes what makes a checkpoint one first, and the mark and the lock of this process last."""
     names = [name for name in files.walk_files(folder) if name not in (_PUBLISHED, LOCK_FILE)]
-    files.remove_folder(folder, first=[*sorted(names, key=lambda name: not name.endswith(".index")), _PUBLISHED])
+    first = [*sorted(names, key=lambda name: not name.endswith(".index")), _PUBLISHED]
+    files.remove_folder(folder, first=first, at_once=True)
 
 
 def describe_training(model_run: Path, name: str) -> None:

@@ -110,7 +110,7 @@ class FileSystem(Protocol):
     def remove_file(self, path: str, /) -> object:
         """Removes a file, if there is one."""
 
-    def remove_folder(self, path: str, *, first: Sequence[str]) -> None:
+    def remove_folder(self, path: str, *, first: Sequence[str], at_once: bool) -> None:
         """Removes a folder, if there is one; see `files.remove_folder`."""
 
     def lock(self, path: str, *, instead: str) -> "AbstractContextManager[Use]":

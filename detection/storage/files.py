@@ -136,18 +136,19 @@ def remove_file(path: str | Path) -> None:
     file_system(path).remove_file(str(path))
 
 
-def remove_folder(path: str | Path, *, first: Sequence[str] = ()) -> None:
+def remove_folder(path: str | Path, *, first: Sequence[str] = (), at_once: bool = False) -> None:
     """Removes a folder and everything below it, if there is one.
 
     Args:
         path: folder.
         first: relative paths of files that are removed before all others, in this order: those without which
             readers do not take the folder for complete.
+        at_once: a local folder disappears by one rename; `temporary.remove_leftovers` removes the leftover of a kill.
 
     Raises:
         DataError: something below cannot be removed, or the path is a bucket.
     """
-    file_system(path).remove_folder(str(path), first=first)
+    file_system(path).remove_folder(str(path), first=first, at_once=at_once)
 
 
 def copy_file(source: str | Path, destination: str | Path) -> None:

@@ -163,8 +163,16 @@ class LocalFiles:
         with explained_as("remove", path), contextlib.suppress(FileNotFoundError):
             os.unlink(path)
 
-    def remove_folder(self, path: str, *, first: Sequence[str]) -> None:
+    def remove_folder(self, path: str, *, first: Sequence[str], at_once: bool) -> None:
         """Removes a folder."""
+        if at_once:
+            with (
+                explained_as("remove", path),
+                contextlib.suppress(FileNotFoundError),
+                temporary_folder(path) as hidden,
+            ):
+                Path(path).rename(hidden / name_of(path))
+            return
         for name in first:
             self.remove_file(os.path.join(path, name))
         with explained_as("remove", path), contextlib.suppress(FileNotFoundError):

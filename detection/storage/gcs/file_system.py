@@ -107,7 +107,7 @@ class CloudStorage:
     def make_folder(self, path: str) -> None:
         """Does nothing: folders need no making."""
 
-    def remove_folder(self, path: str, *, first: Sequence[str]) -> None:
+    def remove_folder(self, path: str, *, first: Sequence[str], at_once: bool) -> None:
         """Deletes objects, those of `first` one by one."""
         if not split(path)[1]:
             raise DataError(f"{path}: this is a bucket, which is not removed. Name a folder in it.")

@@ -46,7 +46,7 @@ class LocalFiles:
             return [], []
         with explained_as("list the folder", path), os.scandir(path) as found:
             entries = sorted(found, key=lambda one: one.name)
-        folders = [one.name for one in entries if one.is_dir(follow_symlinks=follow_links)]
+        folders = [one.name for one in entries if _is_folder(one, follow_links=follow_links)]
         return sorted({one.name for one in entries}.difference(folders)), folders
 
     def walk(self, path: str, *, follow_links: bool) -> dict[str, FileState]:
@@ -185,6 +185,12 @@ class LocalFiles:
         """Yields the folder itself."""
         self.make_folder(path)
         yield Mirror(path, Path(path), use=use)
+
+
+def _is_folder(entry: os.DirEntry[str], *, follow_links: bool) -> bool:
+    if follow_links and entry.is_symlink():
+        return os.path.isdir(entry.path)  # `entry.is_dir` raises an error for a link to itself
+    return entry.is_dir(follow_symlinks=False)
 
 
 def _and_parents(folder: str) -> list[Path]:

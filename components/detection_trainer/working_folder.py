@@ -13,13 +13,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from detection.storage import files, mirror
-from detection.storage.atomic import new_directory, remove_directory, write_json
+from detection.storage.atomic import new_directory, write_json
 from detection.storage.checksums import sha256
 from detection.storage.json_files import read_json
 from detection.storage.lock import exclusive_use
+from detection.storage.markers import LOCK_FILE
 from detection.storage.mirror import Mirror
 from detection.storage.paths import join
-from detection.storage.processes import LOCK_FILE
 from detection.storage.staging import local_copy
 from detection.storage.temporary import remove_leftovers
 from detection.training.upload_order import UPLOADED_LAST
@@ -103,7 +103,8 @@ def _has_served(folder: str) -> bool:
 def _remove(folder: str) -> None:
     """Removes what makes a checkpoint one first, and the mark and the lock of this process last."""
     names = [name for name in files.walk_files(folder) if name not in (_PUBLISHED, LOCK_FILE)]
-    remove_directory(folder, first=[*sorted(names, key=lambda name: not name.endswith(".index")), _PUBLISHED])
+    first = [*sorted(names, key=lambda name: not name.endswith(".index")), _PUBLISHED]
+    files.remove_folder(folder, first=first, at_once=True)
 
 
 def describe_training(model_run: Path, name: str) -> None:

@@ -6,13 +6,16 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from components.history.records import DESTINATION_PROPERTY, Entry, Output, Record
-from detection.storage.atomic import COMPLETE_MARKER
 from detection.storage.files import FileState, is_dir, walk_states
 from detection.storage.gcs.objects import crc32c
 from detection.storage.paths import join, name_of
 from schemas.artifacts import CHECKPOINTS, LABELS_JSON, REFUSED_JSON, SAVED_MODEL_FILE, TRAINING_JSON, VALIDATION
 
-_MANY = 2000  # files of an output; more are recorded by number, bytes and a digest of their names and sizes
+# Of more files in an output, or more bytes in a record, the output's number of files and of bytes, and a digest of
+# their names and sizes are recorded: a record has at most 256 KB.
+_MANY = 2000
+_MAX_BYTES = 192 << 10
+_ENTRY_BYTES = 128  # of a file in a record, besides its path
 _HAVE_CHECKSUMS = "Examples"  # TFRecords hold checksums, which every reader verifies
 # TensorBoard logs of a training, and the files that `follow` adds, may change.
 _LASTING = {"ModelRun": frozenset({LABELS_JSON, TRAINING_JSON, CHECKPOINTS, VALIDATION})}
@@ -25,11 +28,14 @@ def entries_of(outputs: Iterable[Output]) -> dict[str, Entry]:
         DataError: a file or folder cannot be read.
     """
     entries: dict[str, Entry] = {}
+    left = _MAX_BYTES
     for output in outputs:
         states = _states(output)
-        if len(states) > _MANY:
+        size = sum(len(path.encode()) + _ENTRY_BYTES for path in states)
+        if len(states) > _MANY or size > left:
             entries[output.uri] = _summary(states)
             continue
+        left -= size
         for path, state in states.items():
             checksum = None if output.type == _HAVE_CHECKSUMS else state.checksum or crc32c(Path(path))
             entries[path] = (state.size, state.version, checksum)
@@ -92,6 +98,6 @@ def _folders(output: Output) -> Iterator[str]:
 def _counts(name: str, kind: str) -> bool:
     """Returns whether a file belongs to the output: file systems and desktops create hidden ones."""
     last = name_of(name)
-    if (last.startswith(".") and last != COMPLETE_MARKER) or name == REFUSED_JSON:
+    if last.startswith(".") or name == REFUSED_JSON:
         return False
     return kind not in _LASTING or name.split("/", maxsplit=1)[0] in _LASTING[kind]

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
 
-from detection.storage.atomic import write_json, write_text
+from detection.storage.atomic import create_json, write_text
 from detection.storage.files import is_dir, is_file, list_folder
 from detection.storage.json_files import parse_file
 from detection.storage.paths import join
@@ -173,7 +173,7 @@ def _shortened(value: Value) -> Value:
 
 
 def write_record(root: str, record: Record, *, started: datetime) -> None:
-    """Writes the record of an execution that ends now.
+    """Writes the record of an execution that ends now, as a new file.
 
     Args:
         root: `run.root`, local or remote.
@@ -181,7 +181,7 @@ def write_record(root: str, record: Record, *, started: datetime) -> None:
         started: start of the execution.
 
     Raises:
-        DataError: it cannot be written.
+        DataError: it cannot be written, or there is another record of this name.
     """
     folder = join(root, HISTORY, record.component)
     names = _names(folder)
@@ -195,7 +195,7 @@ def write_record(root: str, record: Record, *, started: datetime) -> None:
         host=socket.gethostname(),
     )
     name = f"{record.ended}-{record.key}-{record.run}.json"
-    write_json(join(folder, name), relative_paths(asdict(record), root))
+    create_json(join(folder, name), relative_paths(asdict(record), root))
 
 
 def read_new_records(

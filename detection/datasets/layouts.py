@@ -12,7 +12,7 @@ from detection.datasets.annotations import scan_file_names
 from detection.datasets.sampling import id_fraction
 from detection.images.files import image_path
 from detection.storage import files, paths
-from detection.storage.atomic import UNFINISHED_MARKER
+from detection.storage.markers import UNFINISHED_MARKER
 from detection.storage.reading import readers
 from schemas.artifacts import DATASET_JSON, EVAL_SPLIT, TRAIN_SPLIT, split_dir
 from schemas.errors import ConfigError, DataError

@@ -11,9 +11,8 @@ from typing import NamedTuple
 from PIL import Image
 
 from detection.storage import files
-from detection.storage.gcs.client import TooLargeError
+from detection.storage.file_system import file_system
 from detection.storage.paths import REMOTE_PREFIX, is_remote, split
-from detection.storage.reading import read_remote
 
 _MAX_BYTES_PER_PIXEL = 16  # twice 16-bit RGBA: no valid file is larger
 _HEADROOM = 1 << 20  # bytes of a file besides its pixels
@@ -71,7 +70,7 @@ def _read_local(root: str, file_name: str, max_pixels: int) -> bytes:
     state = os.stat(os.path.join(root, file_name))
     if not stat.S_ISREG(state.st_mode):
         raise _no_file()
-    if state.st_size > _most_bytes(max_pixels):
+    if state.st_size > _max_bytes(max_pixels):
         raise _too_large(state.st_size, max_pixels)
     return Path(path).read_bytes()
 
@@ -84,13 +83,10 @@ def _read_remote(root: str, file_name: str, max_pixels: int) -> bytes:
     through = (image_path(root, "/".join(names[:place])) for place, name in enumerate(names) if name == "..")
     if names[-1] in ("", ".", "..") or not all(folder and files.is_dir(folder) for folder in through):
         raise _no_file()
-    try:
-        content = read_remote(path, _most_bytes(max_pixels))
-    except TooLargeError:
-        stored = files.state(path)
-        raise _too_large(stored.size if stored else 0, max_pixels) from None
-    if content is None:
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+    content = file_system(path).read(path, 0, _max_bytes(max_pixels) + 1)
+    if len(content) > _max_bytes(max_pixels):
+        state = files.state(path)
+        raise _too_large(state.size if state else len(content), max_pixels)
     return content
 
 
@@ -114,7 +110,7 @@ def image_path(root: str, file_name: str) -> str | None:
     return f"{REMOTE_PREFIX}{bucket}{whole}".rstrip("/")
 
 
-def _most_bytes(max_pixels: int) -> int:
+def _max_bytes(max_pixels: int) -> int:
     return max_pixels * _MAX_BYTES_PER_PIXEL + _HEADROOM
 
 

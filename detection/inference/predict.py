@@ -185,7 +185,7 @@ def _without_pictures(paths: Sequence[str], pictures: str | Path, console: Conso
 
 
 def _images_below(folder: str) -> Iterator[str]:
-    for name in walk_files(folder, follow_links=False, regular=True):
+    for name in walk_files(folder, follow_links=False):
         if suffix(name).lower() in _SUFFIXES:
             yield join(folder, name)
 

@@ -5,10 +5,10 @@ from pathlib import Path, PurePosixPath
 
 from detection.storage.atomic import write_json
 from detection.storage.files import is_file, walk_states
-from detection.storage.gcs.folders import OWN_FILES
 from detection.storage.gcs.objects import crc32c
 from detection.storage.json_files import read_json
-from detection.storage.paths import is_remote, join
+from detection.storage.markers import OWN_FILES
+from detection.storage.paths import join
 from schemas.artifacts import CHECKSUMS_JSON, EXTRA_FILES
 from schemas.errors import DataError
 
@@ -26,13 +26,13 @@ def sha256(path: str | Path) -> str:
 def contents(folder: str | Path) -> dict[str, tuple[int, str]]:
     """Returns size in bytes and CRC32C, in base64, of each file below a folder by relative path.
 
-    What marks a remote folder as complete or unfinished is left out.
+    Files that mark the state of a remote folder are omitted.
 
     Raises:
         DataError: a file is a pipe, socket or device, or cannot be read.
     """
     return {
-        name: (state.size, state.checksum if is_remote(folder) else crc32c(Path(folder, name)))
+        name: (state.size, state.checksum or crc32c(Path(folder, name)))
         for name, state in walk_states(folder).items()
         if name not in OWN_FILES
     }

@@ -1,88 +1,66 @@
-"""Looking at, copying and removing files and folders, local or on Cloud Storage.
+"""Inspects, copies and removes files and folders, local or on Cloud Storage.
 
-Both kinds answer alike.  A remote folder is what objects lie below; it needs no making, and
-goes with its last object.  Local functions follow links.
+Both kinds give the same answers. A remote folder is the common start of its objects' paths: it needs no
+making, and disappears with its last object. Local functions follow links.
 """
 
 import contextlib
-import fnmatch
-import glob as local_glob
 import os
-import shutil
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from detection.storage.gcs import objects as gcs
-from detection.storage.gcs.client import AbsentError, absent
-from detection.storage.paths import absolute, is_remote, join, name_of, relative, split
+from detection.storage.file_system import FileState, file_system
+from detection.storage.paths import REMOTE_PREFIX, is_remote, split
 from schemas.errors import DataError
-
-_RECURSIVE = "**"
-
-
-@dataclass(frozen=True)
-class FileState:
-    """What tells one content of a file from another without reading it.
-
-    Attributes:
-        size: bytes.
-        version: local: time of the last change in ns; remote: generation.
-        modified: time of the last change, seconds since 1970.
-        checksum: remote: CRC32C of the content in base64, "" if the service did not tell; local: "".
-    """
-
-    size: int
-    version: int
-    modified: float
-    checksum: str = ""
 
 
 def exists(path: str | Path) -> bool:
     """Returns whether there is a file or folder."""
-    return os.path.exists(path) if not is_remote(path) else is_file(path) or is_dir(path)
+    return state(path) is not None or is_dir(path)
 
 
 def is_file(path: str | Path) -> bool:
-    """Returns whether there is a file; a remote folder's own object, whose name ends in a slash, is none."""
-    if not is_remote(path):
-        return os.path.isfile(path)
-    text = str(path)
-    return not text.endswith("/") and _has_key(text) and gcs.find(text) is not None
+    """Returns whether there is a file; the object that marks an empty remote folder is not a file."""
+    return file_system(path).is_file(str(path))
 
 
 def is_dir(path: str | Path) -> bool:
     """Returns whether there is a folder; a bucket is one."""
-    if not is_remote(path):
-        return os.path.isdir(path)
-    try:
-        return gcs.has_objects(str(path))
-    except AbsentError:
-        return False
+    return file_system(path).is_dir(str(path))
+
+
+def is_bucket_missing(path: str | Path) -> bool:
+    """Returns whether a remote path names a missing bucket.
+
+    Raises:
+        DataError: the service cannot be asked, or refuses access.
+    """
+    return is_remote(path) and not is_dir(REMOTE_PREFIX + split(path)[0])
 
 
 def state(path: str | Path) -> FileState | None:
-    """Returns size and version of a file; None: there is none."""
-    if not is_remote(path):
-        try:
-            status = os.stat(path)
-        except (OSError, ValueError):
-            return None
-        return FileState(status.st_size, status.st_mtime_ns, status.st_mtime)
-    stored = gcs.find(str(path)) if _has_key(str(path)) else None
-    return None if stored is None else _state_of(stored)
+    """Returns size and version of a file; None: no such file."""
+    return file_system(path).find(str(path))
 
 
-def walk_states(path: str | Path) -> dict[str, FileState]:
-    """Returns the states of all files below a folder, by their paths as in `walk_files`."""
-    if is_remote(path):
-        return {relative(one.path, path): _state_of(one) for one in gcs.list_tree(str(path))}
-    states = ((name, state(join(path, name))) for name in walk_files(path))
-    return {name: one for name, one in states if one is not None}
+def walk_states(path: str | Path, *, follow_links: bool = True) -> dict[str, FileState]:
+    """Returns the states of all files below a folder by relative path; see `walk_files`."""
+    return file_system(path).walk(str(path), follow_links=follow_links)
 
 
-def _state_of(stored: gcs.Stored) -> FileState:
-    return FileState(stored.size, stored.generation, stored.updated, stored.crc32c)
+def walk_files(path: str | Path, *, follow_links: bool = True) -> list[str]:
+    """Returns the paths of all files below a folder, relative to it, with `/` between names, sorted.
+
+    A missing folder has no files.
+
+    Args:
+        path: folder.
+        follow_links: also enters local folders that are links.
+
+    Raises:
+        DataError: a link leads back to a folder that contains it.
+    """
+    return list(walk_states(path, follow_links=follow_links))
 
 
 def list_folders(path: str | Path) -> list[str]:
@@ -91,26 +69,16 @@ def list_folders(path: str | Path) -> list[str]:
     Raises:
         DataError: it cannot be read.
     """
-    if is_remote(path):
-        return [name_of(folder) for folder in gcs.list_folder(str(path))[1]]
-    if not os.path.isdir(path):
-        return []
-    with _explained(path, "list the folder"), os.scandir(path) as entries:
-        return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+    return file_system(path).entries(str(path), follow_links=False)[1]
 
 
 def list_files(path: str | Path) -> list[str]:
-    """Returns the names directly in a folder that are no folders, sorted; none if there is no such folder.
+    """Returns the names of the files directly in a folder, sorted; none if there is no such folder.
 
     Raises:
-        DataError: see `list_folders`.
+        DataError: it cannot be read.
     """
-    if is_remote(path):
-        return [name_of(stored.path) for stored in gcs.list_folder(str(path))[0]]
-    if not os.path.isdir(path or "."):
-        return []
-    with _explained(path, "list the folder"), os.scandir(path or ".") as entries:
-        return sorted(entry.name for entry in entries if not entry.is_dir())
+    return file_system(path).entries(str(path))[0]
 
 
 def list_folder(path: str | Path) -> list[str]:
@@ -119,58 +87,15 @@ def list_folder(path: str | Path) -> list[str]:
     Raises:
         DataError: there is no such folder, or it cannot be read.
     """
-    if not is_remote(path):
-        try:
-            return sorted(os.listdir(path))
-        except OSError as error:
-            raise _cannot_list(path, error.strerror or "") from None
-    objects, folders = gcs.list_folder(str(path))
-    names = sorted({*(name_of(one.path) for one in objects), *map(name_of, folders)})
-    if not names and not is_dir(path):
-        raise _cannot_list(path, "No such folder")
-    return names
+    names, folders = file_system(path).entries(str(path))
+    if not names and not folders and not is_dir(path):
+        raise DataError(f"{path}: cannot list the folder: No such folder. Check the path and its permissions.")
+    return sorted({*names, *folders})
 
 
 def resolve(path: str | Path) -> str:
     """Returns the absolute path, without links; a remote one as it is, without a last slash."""
-    return absolute(path) if is_remote(path) else os.path.realpath(path)
-
-
-def walk_files(path: str | Path, *, follow_links: bool = True, regular: bool = False) -> list[str]:
-    """Returns the paths of all files below a folder, relative to it, with `/` between names, sorted.
-
-    A folder that is not there has none.
-
-    Args:
-        path: folder.
-        follow_links: also goes into local folders that are links.
-        regular: leaves out local pipes, sockets, devices and links that lead nowhere.
-
-    Raises:
-        DataError: see `walk_folders`.
-    """
-    if is_remote(path):
-        return [relative(one.path, path) for one in gcs.list_tree(str(path))]
-    folders = walk_folders(path, follow_links=follow_links)
-    found = (Path(current, name) for current, names in folders for name in names)
-    return sorted(file.relative_to(path).as_posix() for file in found if not regular or file.is_file())
-
-
-def walk_folders(path: str | Path, *, follow_links: bool = True) -> Iterator[tuple[str, list[str]]]:
-    """Yields a local folder and those below it, each with the names of its files.
-
-    Raises:
-        DataError: a link that is followed leads back to a folder that it lies in, so that there is no end.
-    """
-    for current, folders, names in os.walk(path, followlinks=follow_links):
-        for link in (os.path.join(current, name) for name in folders if follow_links):
-            if os.path.islink(link) and any(os.path.samefile(link, one) for one in _and_parents(current)):
-                raise DataError(f"{link}: this link leads back to a folder that it lies in. Remove it.")
-        yield current, names
-
-
-def _and_parents(folder: str) -> list[Path]:
-    return [Path(folder), *Path(folder).parents]
+    return file_system(path).resolve(str(path))
 
 
 def require_files(local: Iterable[str]) -> None:
@@ -188,61 +113,9 @@ def glob(pattern: str | Path) -> list[str]:
     """Returns the paths that match a pattern, sorted.
 
     `*`, `?` and `[...]` match within one name, and no leading dot unless it is written; `**` as
-    a whole name matches any number of folders, hidden ones left out.  `paths.escape` makes a path a literal one.
+    a complete name matches any number of folders except hidden ones. `paths.escape` makes a path a literal one.
     """
-    if not is_remote(pattern):
-        paths = local_glob.glob(str(pattern), recursive=True)
-        # Older Pythons take a file for a folder in front of `**`.
-        return sorted({path for path in paths if not path.endswith("/") or os.path.isdir(path)})
-    text = str(pattern)
-    if not local_glob.has_magic(text):
-        return [text] if exists(text) else []
-    parts = text.split("/")
-    first = next(number for number, part in enumerate(parts) if local_glob.has_magic(part))
-    return sorted(set(_matches("/".join(parts[:first]), parts[first:])))
-
-
-def _matches(folder: str, parts: list[str]) -> Iterator[str]:
-    """Paths below a remote folder that match the names of a pattern."""
-    part, rest = parts[0], parts[1:]
-    if part == "":  # a pattern that ends in a slash means folders
-        if is_dir(folder):
-            yield f"{folder}/"
-    elif part == _RECURSIVE:
-        if is_dir(folder):
-            yield from _matches(folder, rest) if rest else [f"{folder}/"]
-            yield from _matches_below(folder, rest)
-    elif not local_glob.has_magic(part):
-        path = join(folder, part)
-        if rest:
-            yield from _matches(path, rest)
-        elif exists(path):
-            yield path
-    else:
-        files, folders = gcs.list_folder(folder)
-        for path in folders:
-            if _matches_name(path, part):
-                yield from _matches(path, rest) if rest else [path]
-        yield from (file.path for file in files if not rest and _matches_name(file.path, part))
-
-
-def _matches_below(folder: str, rest: list[str]) -> Iterator[str]:
-    """What `**` and the names after it match below a folder's subfolders."""
-    files, folders = gcs.list_folder(folder)
-    if not rest:
-        yield from (file.path for file in files if not _is_hidden(file.path))
-    for path in folders:
-        if not _is_hidden(path):
-            yield from _matches(path, rest) if rest else [path]
-            yield from _matches_below(path, rest)
-
-
-def _matches_name(path: str, pattern: str) -> bool:
-    return fnmatch.fnmatchcase(name_of(path), pattern) and (not _is_hidden(path) or pattern.startswith("."))
-
-
-def _is_hidden(path: str) -> bool:
-    return name_of(path).startswith(".")
+    return file_system(pattern).glob(str(pattern))
 
 
 def make_folder(path: str | Path) -> None:
@@ -251,9 +124,7 @@ def make_folder(path: str | Path) -> None:
     Raises:
         DataError: it cannot be made.
     """
-    if not is_remote(path):
-        with _explained(path, "make the folder"):
-            os.makedirs(path, exist_ok=True)
+    file_system(path).make_folder(str(path))
 
 
 def remove_file(path: str | Path) -> None:
@@ -262,58 +133,33 @@ def remove_file(path: str | Path) -> None:
     Raises:
         DataError: it cannot be removed.
     """
-    if is_remote(path):
-        gcs.delete(str(path))
-        return
-    with _explained(path, "remove"), contextlib.suppress(FileNotFoundError):
-        os.unlink(path)
+    file_system(path).remove_file(str(path))
 
 
-def remove_folder(path: str | Path, *, first: Sequence[str] = ()) -> None:
-    """Removes a folder with all that lies below, if there is one.
+def remove_folder(path: str | Path, *, first: Sequence[str] = (), at_once: bool = False) -> None:
+    """Removes a folder and everything below it, if there is one.
 
     Args:
         path: folder.
-        first: relative paths of files without which readers do not take the folder for whole: a remote
-            folder goes object by object, and these go first.
+        first: relative paths of files that are removed before all others, in this order: those without which
+            readers do not take the folder for complete.
+        at_once: a local folder disappears by one rename; `temporary.remove_leftovers` removes the leftover of a kill.
 
     Raises:
-        DataError: something below cannot be removed.
+        DataError: something below cannot be removed, or the path is a bucket.
     """
-    if not is_remote(path):
-        with _explained(path, "remove"), contextlib.suppress(FileNotFoundError):
-            shutil.rmtree(path)
-        return
-    if not _has_key(str(path)):
-        raise DataError(f"{path}: this is a whole bucket, which is not removed. Name a folder in it.")
-    for name in first:
-        gcs.delete(join(path, name))
-    gcs.delete_all(gcs.list_tree(str(path), markers=True))
+    file_system(path).remove_folder(str(path), first=first, at_once=at_once)
 
 
 def copy_file(source: str | Path, destination: str | Path) -> None:
-    """Copies a file between any two places, over an old one; a remote one appears whole.
+    """Copies a file between any two paths, over an old one; a remote copy appears complete.
 
-    A local one is written in place: `atomic.new_path` makes one that appears whole.
+    A local copy is written in place: `atomic.new_path` makes one that appears complete.
 
     Raises:
         DataError: the source cannot be read, or the destination cannot be written.
     """
-    stored = gcs.find(str(source)) if is_remote(source) else None
-    if is_remote(source) and stored is None:
-        raise absent(str(source))
-    if stored is not None and is_remote(destination):
-        gcs.copy(stored, str(destination))
-        return
-    with _explained(destination, "write"):
-        if is_remote(destination):
-            gcs.write(str(destination), Path(source))
-            return
-        os.makedirs(Path(destination).parent, exist_ok=True)
-        if stored is not None:
-            gcs.download(stored, Path(destination))
-        else:
-            shutil.copyfile(source, destination)
+    file_system(destination).copy(str(source), str(destination))
 
 
 def link_file(source: str | Path, destination: Path) -> None:
@@ -324,34 +170,20 @@ def link_file(source: str | Path, destination: Path) -> None:
         DataError: it cannot be read or written.
     """
     destination.unlink(missing_ok=True)
-    if not is_remote(source):
-        try:
-            os.link(source, destination)
-        except FileNotFoundError:
-            raise
-        except OSError:  # another file system, or one without links
-            shutil.copy2(source, destination)
-        return
-    try:
-        copy_file(source, destination)
-    except AbsentError:
-        raise FileNotFoundError(source) from None
+    file_system(source).download(str(source), destination, link=True)
 
 
 @contextlib.contextmanager
-def _explained(path: str | Path, what: str) -> Iterator[None]:
+def explained_as(action: str, path: str) -> Iterator[None]:
+    """Turns an `OSError` of the block into a message that names the failed action and the path.
+
+    Raises:
+        DataError: the block raised an `OSError`.
+    """
     try:
         yield
     except OSError as error:
-        named = f" ({error.filename})" if error.filename and error.filename != str(path) else ""
+        named = f" ({error.filename})" if error.filename and error.filename != path else ""
         raise DataError(
-            f"{path}: cannot {what}: {error.strerror}{named}. Check the path and its permissions."
+            f"{path}: cannot {action}: {error.strerror}{named}. Check the path and its permissions."
         ) from None
-
-
-def _cannot_list(path: str | Path, reason: str) -> DataError:
-    return DataError(f"{path}: cannot list the folder: {reason}. Check the path and its permissions.")
-
-
-def _has_key(path: str) -> bool:
-    return bool(split(path)[1])

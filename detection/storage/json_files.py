@@ -47,7 +47,7 @@ def serialize(value: Any) -> bytes:
         text = _ENCODER.encode(value)
     except (UnicodeEncodeError, RecursionError):  # half a surrogate pair has no UTF-8, only an escape
         return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
-    if b"null" in text:  # also what msgspec makes of NaN
+    if b"null" in text:  # msgspec writes NaN as null
         json.dumps(value, allow_nan=False)
     return text
 
@@ -101,13 +101,13 @@ def read_json(path: str | Path) -> Any:
 def parse_file(structure: TypeAdapter[T], path: str | Path, *, what: str, remedy: str = _EVALUATE_AGAIN) -> T:
     """Reads a file of a structure of dataclasses, models of pydantic, lists, tuples, dictionaries and plain values.
 
-    Keys that the structure does not have are left out.
+    Keys that the structure does not have are ignored.
 
     Args:
-        structure: what the file holds.
+        structure: type of the content.
         path: the file.
         what: names the structure in errors: "an analysis".
-        remedy: what to do about another file, as a sentence.
+        remedy: sentence for the message.
 
     Raises:
         DataError: the file cannot be read, or has another structure, or NaN or infinity;

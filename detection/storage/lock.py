@@ -7,14 +7,14 @@ import json
 import logging
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from detection.storage.atomic import explained, require_writable
-from detection.storage.gcs.folders import probe
-from detection.storage.gcs.lease import HeldError, Lease, acquire, words_of
-from detection.storage.paths import is_remote, join
-from detection.storage.processes import LOCK_FILE, in_words, this_process
+from detection.storage.file_system import file_system
+from detection.storage.markers import LOCK_FILE
+from detection.storage.processes import in_words, this_process
 from schemas.errors import CocoflowError
 
 _LOGGER = logging.getLogger("cocoflow.lock")
@@ -25,40 +25,44 @@ _held: set[int] = set()
 
 
 class Use:
-    """A folder in use; true if it is held against other processes."""
+    """A folder in use; true if it is held against other processes.
 
-    def __init__(self, held: bool, lease: Lease | None = None) -> None:
+    Args:
+        held: whether the file system has locks.
+        check: checks that the folder is still held; None: it is until the process ends.
+    """
+
+    def __init__(self, held: bool, check: Callable[[], None] | None = None) -> None:
         self._held = held
-        self._lease = lease
+        self._check = check
 
     def __bool__(self) -> bool:
         return self._held
 
     def require_held(self) -> None:
-        """Checks that the folder is still held; to be called before what others read is written there.
+        """Checks that the folder is still held; to be called before a write that others read.
 
         A remote folder is lost if the network or the process stood still for a minute, and another
-        process wanted it.  A local one is held until its process ends.
+        process wanted it. A local one is held until its process ends.
 
         Raises:
             CocoflowError: another process holds it by now.
             DataError: Cloud Storage cannot be asked.
         """
-        if self._lease is not None:
-            self._lease.require_held()
+        if self._check is not None:
+            self._check()
 
 
-@contextlib.contextmanager
-def exclusive_use(folder: str | Path, *, instead: str) -> Iterator[Use]:
+def exclusive_use(folder: str | Path, *, instead: str) -> AbstractContextManager[Use]:
     """Holds a folder until the block or this process ends, however it ends.
 
-    Local: what counts is flock(2)'s lock on a file in the folder, not the file, which only names
-    the holder; does not wait.  Child processes do not inherit it.  Remote: an object that is renewed
-    (see `gcs.lease`); this waits, a minute at most, only if the holder may have been killed on another machine.
+    Local: flock(2) locks a file in the folder; the file itself only names the holder. This does not wait, and child
+    processes do not inherit the lock. Remote: an object that is renewed (see `gcs.lease`); this waits, a minute at
+    most, only if the holder may have been killed on another machine.
 
     Args:
         folder: made if need be.
-        instead: what the user can do other than wait, for the message.
+        instead: alternative to waiting, for the message.
 
     Yields:
         The folder's use; a false one, after a warning, if the file system has no locks.
@@ -67,14 +71,15 @@ def exclusive_use(folder: str | Path, *, instead: str) -> Iterator[Use]:
         CocoflowError: another process holds the folder; says which one.
         DataError: the folder cannot be written.
     """
-    if is_remote(folder):
-        with _leased(str(folder), instead) as lease:
-            yield Use(True, lease)
-        return
-    folder = Path(folder)
-    require_writable(folder)
-    path = folder / LOCK_FILE
-    descriptor, held = _acquire(path, instead)
+    return file_system(folder).lock(str(folder), instead=instead)
+
+
+@contextlib.contextmanager
+def hold_local_folder(path: str, *, instead: str) -> Iterator[Use]:
+    """Holds a local folder; see `exclusive_use`."""
+    require_writable(path)
+    file = Path(path, LOCK_FILE)
+    descriptor, held = _acquire(file, instead)
     try:
         if held:
             _held.add(descriptor)
@@ -82,26 +87,14 @@ def exclusive_use(folder: str | Path, *, instead: str) -> Iterator[Use]:
         yield Use(held)
     finally:
         with contextlib.suppress(OSError):
-            if _is_at(path, descriptor):
-                path.unlink()
+            if _is_at(file, descriptor):
+                file.unlink()
         _held.discard(descriptor)
         os.close(descriptor)
 
 
-@contextlib.contextmanager
-def _leased(folder: str, instead: str) -> Iterator[Lease]:
-    now = probe(folder)
-    try:
-        lease = acquire(join(folder, LOCK_FILE), this_process(), now)
-    except HeldError as error:
-        raise _in_use(folder, words_of(error.holder), instead) from None
-    try:
-        yield lease
-    finally:
-        lease.release()
-
-
-def _in_use(folder: str | Path, holder: str, instead: str) -> CocoflowError:
+def in_use(folder: str | Path, holder: str, instead: str) -> CocoflowError:
+    """Returns the error for a folder that another process holds."""
     return CocoflowError(f"{folder}: in use by {holder}. Wait until it has ended, or {instead}.")
 
 
@@ -116,7 +109,7 @@ def _acquire(path: Path, instead: str) -> tuple[int, bool]:
         except BlockingIOError:
             holder = _read_holder(descriptor)
             os.close(descriptor)
-            raise _in_use(path.parent, holder, instead) from None
+            raise in_use(path.parent, holder, instead) from None
         except OSError as error:
             _warn_of_missing_locks(path.parent, error.strerror)
             return descriptor, False
@@ -144,9 +137,9 @@ def _read_holder(descriptor: int) -> str:
     while True:
         try:
             return in_words(json.loads(os.pread(descriptor, _MAX_BYTES, 0)))
-        except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        except (OSError, ValueError, RecursionError):
             if time.monotonic() > deadline:
-                return "another process"
+                return in_words(None)
         time.sleep(0.02)
 
 

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from detection.storage.atomic import explained, new_directory, shared_directory
-from detection.storage.lock import exclusive_use
-from detection.storage.paths import is_remote
+from detection.storage.files import resolve
 from detection.storage.temporary import temporary_folder
 from schemas.errors import DataError
 
@@ -64,25 +63,16 @@ def output_folder(output: str, *, last: str, shared: bool = True) -> Iterator[st
 
     Args:
         output: folder, new or empty.
-        last: file that makes the folder whole; the block writes it after all others.
-        shared: of a remote folder, yields itself, so that other machines write there; otherwise a local one.
+        last: file that makes the folder complete; the block writes it after all others.
+        shared: for a remote folder, yields itself, so that other machines write there; otherwise a local one.
 
     Raises:
         CocoflowError: another process writes the remote folder.
-        DataError: the folder is neither, or cannot be written.
+        DataError: the folder has content, or cannot be written.
     """
-    if is_remote(output):
-        with contextlib.ExitStack() as stack:
-            if shared:
-                stack.enter_context(exclusive_use(output, instead="name another folder with --output"))
-                yield stack.enter_context(shared_directory(output, last=last))
-            else:
-                yield stack.enter_context(new_directory(output, last=[last]))
-        return
-    destination = Path(output).resolve()
-    if destination == Path.cwd():  # replacing it would leave the shell in a removed folder
+    destination = resolve(output)
+    if destination == os.getcwd():  # replacing it would leave the shell in a removed folder
         raise DataError(f"{destination}: --output is the current folder. Choose another, or one below it.")
-    if destination.exists() and (not destination.is_dir() or any(destination.iterdir())):
-        raise DataError(f"{destination}: --output needs a new or empty folder. Choose another, or remove this one.")
-    with new_directory(destination) as folder:
-        yield folder
+    folder = shared_directory(destination, last=last) if shared else new_directory(destination, last=[last])
+    with folder as yielded:
+        yield yielded

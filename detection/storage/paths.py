@@ -1,6 +1,6 @@
 """Paths as text: local ones, and `gs://bucket/key` ones of Google Cloud Storage.
 
-A remote path is a `str` for its whole life: `pathlib.Path` makes one slash of the two.
+A remote path is always a `str`: `pathlib.Path` makes one slash of the two.
 The functions here are like those of `os.path`, for both kinds, and touch no storage.
 """
 
@@ -8,6 +8,7 @@ import glob
 import itertools
 import os
 import re
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -24,7 +25,7 @@ _PATTERN_CHARACTER = re.compile(r"[\[\]*?\\]")
 
 
 def is_remote(path: str | Path) -> bool:
-    """Returns whether a path lies on Cloud Storage.
+    """Returns whether a path is on Cloud Storage.
 
     Raises:
         ValueError: a `gs://` path went through `pathlib`, which is a bug of the caller.
@@ -73,7 +74,7 @@ def require_supported(path: str | Path, key: str) -> None:
 
 
 def join(base: str | Path, *names: str) -> str:
-    """Returns the path of what lies below `base`.
+    """Returns a path below `base`.
 
     Args:
         base: folder.
@@ -98,7 +99,7 @@ def name_of(path: str | Path) -> str:
 
 
 def with_name(path: str | Path, name: str) -> str:
-    """Returns the path of what lies beside `path` under another name."""
+    """Returns the path of another name in the folder of `path`."""
     return join(parent(path), name) if is_remote(path) else str(Path(path).with_name(name))
 
 
@@ -131,17 +132,22 @@ def common_folder(paths: Sequence[str]) -> str | None:
     return folder if is_remote(folder) and split(folder)[0] else None
 
 
+def local_place(path: str | Path) -> Path:
+    """Returns the path itself, or for a remote one a path of the same name among the temporary files."""
+    return Path(tempfile.gettempdir(), name_of(path)) if is_remote(path) else Path(path)
+
+
 def relative(path: str | Path, folder: str | Path) -> str:
     """Returns a path below `folder`, with `/` between names.
 
     Raises:
-        ValueError: `path` does not lie below `folder`.
+        ValueError: `path` is not below `folder`.
     """
     if not is_remote(path):
         return Path(path).relative_to(folder).as_posix()
     start = str(folder).rstrip("/") + "/"
     if not str(path).startswith(start):
-        raise ValueError(f"{path} does not lie below {folder}")
+        raise ValueError(f"{path} is not below {folder}")
     return str(path).removeprefix(start)
 
 
@@ -162,7 +168,7 @@ def literal_path(path: str | Path, key: str = "") -> str:
     TensorFlow looks for them with patterns made of their paths, and there is no way to quote a bracket.
 
     Args:
-        path: of a folder, or of what lies in one, such as a checkpoint's prefix.
+        path: folder, or a path in one, such as a checkpoint's prefix.
         key: flag or configuration key that holds it, for the message.
 
     Raises:

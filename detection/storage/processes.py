@@ -10,9 +10,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-LOCK_FILE = ".lock"  # names the holder of a folder, and is none of its content
 _MAX_COMMAND = 200  # characters of a command line
-# Linux ends the process with its parent (PR_SET_PDEATHSIG = 1), and keeps that over `exec`.  A program of its
+# Linux ends the process with its parent (PR_SET_PDEATHSIG = 1), and keeps that over `exec`. A program of its
 # own sets it: in a fork of this process, other threads may hold locks that the call needs.
 _TIED = """
 import ctypes, os, signal, sys
@@ -27,7 +26,7 @@ if os.getppid() == int(sys.argv[1]):
 def tied(command: Sequence[str]) -> list[str]:
     """Returns a command line whose process the kernel kills when this one ends, even by SIGKILL (on Linux).
 
-    The kernel looks at the thread that starts the process: that thread has to wait for it.
+    The kernel ends it with the thread that starts it: that thread has to wait for it.
 
     Args:
         command: absolute path of a program, and its arguments.
@@ -51,7 +50,7 @@ def has_ended(record: Any) -> bool:
     """Returns whether a process has ended for certain: it ran on this machine, and is not there any more.
 
     Args:
-        record: of `this_process`, from JSON; another value is nobody's, and its process may live.
+        record: of `this_process`, from JSON; any other value counts as a living process.
     """
     try:
         if not _machine() or record["machine"] != _machine():
@@ -62,15 +61,14 @@ def has_ended(record: Any) -> bool:
 
 
 def in_words(record: Any) -> str:
-    """Returns a record as words for a message.
-
-    Raises:
-        TypeError, KeyError, ValueError: no record of `this_process`.
-    """
-    command = str(record["command"])
-    if len(command) > _MAX_COMMAND:
-        command = f"{command[:_MAX_COMMAND]}..."
-    words = f"process {int(record['process'])} on {record['host']}, since {record['since']} ({command})"
+    """Returns a record as words for a message; "another process" if it is no record of `this_process`."""
+    try:
+        command = str(record["command"])
+        if len(command) > _MAX_COMMAND:
+            command = f"{command[:_MAX_COMMAND]}..."
+        words = f"process {int(record['process'])} on {record['host']}, since {record['since']} ({command})"
+    except (TypeError, KeyError, ValueError):
+        return "another process"
     return "".join(character if character.isprintable() else "?" for character in words)
 
 
@@ -85,7 +83,7 @@ def _machine() -> str:
 
 
 def _started(process: int) -> str:
-    """When a process was started, in the kernel's units: tells it from a later one of its number; "": none is there."""
+    """Returns the start time of a process in the kernel's units, as ids are used again; "": no process."""
     try:
         status = Path(f"/proc/{process}/stat").read_bytes()
     except OSError:

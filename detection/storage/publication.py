@@ -1,7 +1,7 @@
-"""Publishes folders as numbered versions: a model server that looks there never sees an incomplete version.
+"""Publishes folders as numbered versions: a model server never sees an incomplete version.
 
-A server loads a folder with an all-digits name as soon as it sees it.  So a version is copied under a
-hidden name in the same folder, checked there, and renamed.  On Cloud Storage, which cannot rename a
+A server loads a folder with an all-digits name as soon as it sees it. So a version is copied under a
+hidden name in the same folder, checked there, and renamed. On Cloud Storage, which cannot rename a
 folder, its objects are copied, the marker last; see `gcs.versions`.
 """
 
@@ -16,9 +16,9 @@ from pathlib import Path
 
 from detection.storage.atomic import fsync_path, fsync_tree, write_many
 from detection.storage.checksums import contents
+from detection.storage.file_system import file_system
 from detection.storage.gcs.objects import crc32c
-from detection.storage.gcs.versions import RemoteVersions
-from detection.storage.paths import is_remote, join, name_of, parent
+from detection.storage.paths import absolute, join, name_of, parent
 from detection.storage.staging import local_copy
 from detection.storage.temporary import remove_leftovers, temporary_folder
 from detection.storage.versions import TEMPORARY_STEM, next_version, numbered_versions
@@ -41,7 +41,7 @@ def publish_version(
     """Copies a folder's files to `directory/<version>`, unless the newest version equals it.
 
     The version is the time in seconds since 1970, or one more than the highest version, whichever is
-    larger.  Several processes may publish at the same time.  What killed ones left is removed first.
+    larger. Several processes may publish at the same time. Leftovers of killed ones are removed first.
 
     Args:
         source: local or remote folder with the file `marker`.
@@ -59,7 +59,7 @@ def publish_version(
         DataError: the source cannot be read or changed meanwhile, or a remote directory cannot be written.
         OSError: a local directory cannot be written.
     """
-    versions = _versions(directory)
+    versions = file_system(directory).versions(str(directory))
     versions.sweep(marker)
     added = added or {}
     files = contents(source) | {name: (len(content), crc32c(content)) for name, content in added.items()}
@@ -84,7 +84,7 @@ def publish_version(
 
 
 def remove_version(version: str, marker: str) -> None:
-    """Removes a version so that no server loads a part of it; a killed removal is ended by the next publication.
+    """Removes a version so that no server loads a part of it; the next publication completes a killed removal.
 
     Args:
         version: folder of the version.
@@ -94,17 +94,17 @@ def remove_version(version: str, marker: str) -> None:
         DataError: something on Cloud Storage cannot be removed.
         OSError: the local version cannot be removed.
     """
-    _versions(parent(version)).remove(version, marker)
+    file_system(version).versions(parent(version)).remove(version, marker)
 
 
 class LocalVersions:
     """A local folder of versions."""
 
-    def __init__(self, directory: Path) -> None:
-        self.directory = str(directory.absolute())
+    def __init__(self, directory: str) -> None:
+        self.directory = absolute(directory)
 
     def sweep(self, marker: str) -> None:
-        """Makes the folder, and removes what killed processes left."""
+        """Makes the folder, and removes leftovers of killed processes."""
         os.makedirs(self.directory, exist_ok=True)
         remove_leftovers(self.directory, TEMPORARY_STEM)
 
@@ -164,10 +164,6 @@ class LocalVersions:
             yield
         finally:
             os.close(descriptor)
-
-
-def _versions(directory: str | Path) -> LocalVersions | RemoteVersions:
-    return RemoteVersions(str(directory)) if is_remote(directory) else LocalVersions(Path(directory))
 
 
 def _newest(directory: str) -> str | None:

@@ -1,8 +1,8 @@
-"""Temporary folders beside a destination, and what killed processes left of them.
+"""Temporary folders beside a destination, and their leftovers of killed processes.
 
-A process killed in the middle leaves a hidden `.NAME.XXXXXXXX.tmp` beside the destination.  The next
+A process killed in the middle leaves a hidden `.NAME.XXXXXXXX.tmp` beside the destination. The next
 `temporary_folder` for the same destination removes it: a marker in it, and a lock that ends with the
-process, tell it from a user's.
+process, distinguish it from a user's.
 """
 
 import contextlib
@@ -12,30 +12,28 @@ import json
 import os
 import shutil
 import socket
-import tempfile
 import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-from detection.storage.paths import is_remote, name_of
+from detection.storage.markers import TEMPORARY_SUFFIX, UNFINISHED_MARKER
+from detection.storage.paths import local_place
 
-TEMPORARY_SUFFIX = ".tmp"
-# A process writes all the time.  Only for folders of other machines, whose locks a shared file system may not show.
+# A process writes all the time. Only for folders of other machines, whose locks a shared file system may not show.
 SILENT_SECONDS = 3600.0
 
-_MARKER = ".unfinished"  # JSON: {"folder": name of the temporary folder, "host": machine that writes}
 _CONTENT = "content"
-_MARKER_BYTES = 4096  # more than any marker has
+_MARKER_BYTES = 4096  # more than any marker has: {"folder": name of the temporary folder, "host": machine that writes}
 
 
 @contextlib.contextmanager
 def temporary_folder(destination: str | Path, *, mode: int = 0o777) -> Iterator[Path]:
     """Yields an empty folder on the file system of `destination`, and removes it when the block ends.
 
-    For a remote destination, the folder lies among the temporary files.
+    For a remote destination, the folder is among the temporary files.
 
-    The block may rename the yielded folder, or files in it, to `destination`.  Leftovers of killed
+    The block may rename the yielded folder, or files in it, to `destination`. Leftovers of killed
     processes for the same destination are removed first (see `remove_leftovers`).
 
     Args:
@@ -45,7 +43,7 @@ def temporary_folder(destination: str | Path, *, mode: int = 0o777) -> Iterator[
     Raises:
         OSError: a parent cannot be made or written.
     """
-    destination = Path(tempfile.gettempdir(), name_of(destination)) if is_remote(destination) else Path(destination)
+    destination = local_place(destination)
     destination.parent.mkdir(parents=True, exist_ok=True)
     remove_leftovers(destination.parent, destination.name)
     folder, owner = hidden_sibling(destination), os.getpid()
@@ -54,7 +52,7 @@ def temporary_folder(destination: str | Path, *, mode: int = 0o777) -> Iterator[
         try:
             # Written under the lock: a folder with a marker and without a lock is dead.
             marker = {"folder": folder.name, "host": socket.gethostname()}
-            (folder / _MARKER).write_text(json.dumps(marker), encoding="utf-8")
+            (folder / UNFINISHED_MARKER).write_text(json.dumps(marker), encoding="utf-8")
             (folder / _CONTENT).mkdir()
             yield folder / _CONTENT
         finally:
@@ -67,11 +65,11 @@ def remove_leftovers(parent: str | Path, destination: str | None = None) -> list
     """Removes temporary folders whose process was killed, and nothing else.
 
     A folder counts only if it has the marker that `temporary_folder` wrote for this very
-    folder, or nothing yet, and no process holds its lock.  One without a marker, or that another
+    folder, or nothing yet, and no process holds its lock. One without a marker, or that another
     machine wrote, must also have been silent for an hour.
 
     Args:
-        parent: folder with the temporary folders.
+        parent: folder with the temporary folders; a remote one has none.
         destination: name of the file or folder that was to be made; None: any.
 
     Returns:
@@ -96,7 +94,7 @@ def hidden_sibling(destination: Path) -> Path:
 
 
 def _remove(folder: Path) -> None:
-    """Removes a temporary folder, the marker last: without it nobody would remove what a kill leaves."""
+    """Removes a temporary folder, the marker last: without it nobody would remove the leftover of a kill."""
     if (folder / _CONTENT).exists():
         shutil.rmtree(folder / _CONTENT)
     shutil.rmtree(folder)
@@ -105,7 +103,7 @@ def _remove(folder: Path) -> None:
 def _is_bare(folder: Path) -> bool:
     """Whether a folder is empty but for its marker, whose writer may have been killed."""
     try:
-        return not folder.is_symlink() and {path.name for path in folder.iterdir()} <= {_MARKER}
+        return not folder.is_symlink() and {path.name for path in folder.iterdir()} <= {UNFINISHED_MARKER}
     except OSError:
         return False
 
@@ -115,7 +113,7 @@ def _host_of(folder: Path) -> str | None:
     try:
         if folder.is_symlink():
             return None
-        with (folder / _MARKER).open("rb") as file:
+        with (folder / UNFINISHED_MARKER).open("rb") as file:
             marker = json.loads(file.read(_MARKER_BYTES))
         return str(marker["host"]) if marker["folder"] == folder.name else None
     except (OSError, ValueError, TypeError, KeyError, RecursionError):

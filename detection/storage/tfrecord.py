@@ -1,25 +1,23 @@
 """TFRecord files: finding them, and reading their records one after the other.
 
 A file is a sequence of frames: length (uint64, little endian), masked CRC-32C of the
-length (uint32), the record, masked CRC-32C of the record (uint32); the whole may be
-gzipped.  Files are local or on Cloud Storage.
+length (uint32), the record, masked CRC-32C of the record (uint32); the file may be
+gzipped. Files are local or on Cloud Storage.
 """
 
-import contextlib
 import gzip
 import os
 import struct
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import google_crc32c
-import tensorflow as tf
 
 from detection.storage import files, paths
-from detection.storage.paths import is_remote, join
-from detection.storage.reading import open_stream
+from detection.storage.file_system import file_system
+from detection.storage.paths import join
 from schemas.artifacts import DATASET_JSON, QUARANTINE_JSONL
 from schemas.errors import DataError
 from schemas.limits import MAX_GZIPPED_RECORD
@@ -34,15 +32,15 @@ _SIDE_SUFFIXES = (".csv", ".html", ".json", ".jsonl", ".md", ".pbtxt", ".txt", "
 
 
 def find_shards(where: str | Path) -> list[str]:
-    """The TFRecord files that are meant, sorted by path.
+    """Finds TFRecord files; returns their paths, sorted.
 
     Args:
-        where: a file, a folder or a glob pattern.  Of folders and patterns, hidden
-            files and what commonly lies beside shards (labels, reports, licences) are
-            left out.  A part of a pattern that is a folder's own name is no pattern.
+        where: file, folder or glob pattern. In folders and patterns, hidden files and
+            common companions of shards (labels, reports, licences) are ignored. A part of
+            a pattern that is the name of an existing folder is taken literally.
 
     Raises:
-        DataError: there is none, or one whose name is not UTF-8, which TensorFlow needs.
+        DataError: no such file, or one whose name is not UTF-8, which TensorFlow needs.
     """
     text = str(where)
     try:
@@ -65,7 +63,7 @@ def _shards_at(text: str) -> list[str]:
         matches = set(files.glob(_escape_existing(text)))
         folders = {os.path.dirname(path) for path in matches}
     # A folder's files are listed, not asked for one by one.
-    listed = (join(folder, name) for folder in folders for name in files.list_files(folder))
+    listed = (join(folder, name) for folder in folders for name in files.list_files(folder or "."))
     return sorted(path for path in listed if (matches is None or path in matches) and _is_shard_name(path))
 
 
@@ -84,11 +82,13 @@ def read_shard(path: str | Path) -> Iterator[bytes]:
 
     Raises:
         DataError: the file cannot be read, is no TFRecord file, is truncated or damaged;
-            the message tells how many whole records came before.
+            the message says how many complete records came before.
     """
     name = str(path)
     try:
-        with _opened(name) as (file, size):
+        with file_system(name).open(name) as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(0)
             start = file.read(len(_LFS_MAGIC))
             file.seek(0)
             if start == _LFS_MAGIC:
@@ -101,21 +101,8 @@ def read_shard(path: str | Path) -> Iterator[bytes]:
                     yield from _Frames(name, stream, None).records()
             else:
                 yield from _Frames(name, file, size).records()
-    except tf.errors.OpError as error:
-        raise DataError(f"{name}: cannot read: {error.message}. Check the path and its permissions.") from None
-
-
-@contextlib.contextmanager
-def _opened(path: str) -> Iterator[tuple[Any, int]]:
-    """Yields a file and its size."""
-    if is_remote(path):
-        with open_stream(path) as stream:
-            size = stream.seek(0, os.SEEK_END)
-            stream.seek(0)
-            yield stream, size
-    else:
-        with tf.io.gfile.GFile(path, "rb") as file:
-            yield file, file.size()
+    except OSError as error:
+        raise DataError(f"{name}: cannot read: {error.strerror}. Check the path and its permissions.") from None
 
 
 def is_gzipped(start: bytes) -> bool:
@@ -145,7 +132,7 @@ class _Frames:
         self._count = 0
 
     def records(self) -> Iterator[bytes]:
-        while header := self._read(HEADER.size, whole=False):
+        while header := self._read(HEADER.size, complete=False):
             yield self._record(self._length(header))
             self._count += 1
 
@@ -174,27 +161,27 @@ class _Frames:
             raise self._damaged("its checksum does not match")
         return data
 
-    def _read(self, length: int, *, whole: bool = True) -> bytes:
+    def _read(self, length: int, *, complete: bool = True) -> bytes:
         try:
             data = self._stream.read(length)
         except EOFError:
             raise self._truncated(length) from None
         except (zlib.error, gzip.BadGzipFile) as error:
             raise self._damaged(f"gzip: {error}") from None
-        if whole and len(data) < length:
+        if complete and len(data) < length:
             raise self._truncated(length)
         self._position += len(data)
         return data
 
     def _truncated(self, needed: int) -> DataError:
         return DataError(
-            f"{self._path}: truncated after {self._count} whole records: the next one needs {needed} bytes from byte "
-            f"{self._position} on, which are not there. Copy or write the file again."
+            f"{self._path}: truncated after {self._count} complete records: the next one needs {needed} bytes from "
+            f"byte {self._position}, which are missing. Copy or write the file again."
         )
 
     def _damaged(self, reason: str) -> DataError:
         return DataError(
-            f"{self._path}: damaged after {self._count} whole records: the next one starts before byte "
+            f"{self._path}: damaged after {self._count} complete records: the next one starts before byte "
             f"{self._position}; {reason}. Copy or write the file again."
         )
 

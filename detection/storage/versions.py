@@ -1,4 +1,4 @@
-"""Numbered versions of a folder, such as the models below a push directory: which exist, and which are whole.
+"""Numbered versions of a folder, such as the models below a push directory: which exist, and which are complete.
 
 A model server serves the version of the highest number.
 """
@@ -7,8 +7,9 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from detection.storage.files import is_dir, is_file, list_folder, list_folders
-from detection.storage.paths import is_remote, join
+from detection.storage.file_system import file_system
+from detection.storage.files import is_file
+from detection.storage.paths import join
 from schemas.errors import DataError
 
 MAX_VERSION = 2**63 - 2  # of a model server
@@ -19,7 +20,7 @@ _VERSION_DIGITS = 19  # of MAX_VERSION
 def version_number(name: str) -> int | None:
     """Returns the number of a version from the name of its folder; None: a model server takes no such name.
 
-    Servers read the number as int64.  The highest one is left out, as no version could follow it.
+    Servers read the number as int64. The highest one is excluded, as no version could follow it.
 
     >>> version_number("17"), version_number("v17"), version_number("9223372036854775807")
     (17, None, None)
@@ -31,21 +32,21 @@ def version_number(name: str) -> int | None:
 
 
 def numbered_versions(directory: str | Path) -> list[tuple[int, str]]:
-    """Returns numbers and paths of the versions, whole or not, oldest first; none if there is no such folder.
+    """Returns numbers and paths of the versions, complete or not, oldest first; none if there is no such folder.
 
     Raises:
         DataError: the folder cannot be read.
     """
-    numbers = ((version_number(name), join(directory, name)) for name in _names(directory))
-    return sorted((number, path) for number, path in numbers if number is not None and _is_folder(path))
+    numbers = ((version_number(name), name) for name in file_system(directory).entries(str(directory))[1])
+    return sorted((number, join(directory, name)) for number, name in numbers if number is not None)
 
 
 def newest_version(directory: str | Path, marker: str) -> str | None:
-    """Returns the path of the highest whole version; None: there is none.
+    """Returns the path of the highest complete version; None: no such version.
 
     Args:
         directory: local or remote folder of versions.
-        marker: relative path of the file that a whole version has.
+        marker: relative path of the file that a complete version has.
 
     Raises:
         DataError: the folder cannot be read.
@@ -71,16 +72,6 @@ def next_version(directory: str | Path, taken: Iterable[int]) -> int:
 
 def foreign_entries(directory: str | Path) -> list[str]:
     """Returns the names with digits only that are no versions: of files, or beyond the numbers of a model server."""
-    names = (name for name in _names(directory) if name.isdecimal())
-    return [name for name in names if version_number(name) is None or not _is_folder(join(directory, name))]
-
-
-def _names(directory: str | Path) -> list[str]:
-    """Returns the names in a folder of versions, of a remote one those of folders."""
-    if is_remote(directory):
-        return list_folders(directory)
-    return list_folder(directory) if is_dir(directory) else []
-
-
-def _is_folder(path: str) -> bool:
-    return is_remote(path) or is_dir(path)  # only folders are listed of a remote one
+    files, folders = file_system(directory).entries(str(directory))
+    invalid = [name for name in folders if version_number(name) is None]
+    return sorted(name for name in [*files, *invalid] if name.isdecimal())

@@ -168,13 +168,13 @@ def _check_report_flags(args: argparse.Namespace) -> None:
         if args.images is not None:
             raise ConfigError("--images is for the report's pictures: give --report, too.")
         return
-    from detection.storage.reading import is_pipe
+    from detection.storage.files import exists, is_file
 
     for flag, given in (("--no-cats", not args.use_cats), ("--lvis", args.lvis), ("--skip-invalid", args.skip_invalid)):
         if given:
             raise ConfigError(f"--report does not go with {flag}: it reports COCO's evaluation of whole, valid files.")
     for path in (args.ground_truth, args.detections):
-        if is_pipe(path):
+        if exists(path) and not is_file(path):
             raise ConfigError(f"--report reads {path} a second time, which a pipe does not allow. Write it to a file.")
 
 

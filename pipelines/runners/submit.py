@@ -4,7 +4,7 @@ import difflib
 import time
 from collections.abc import Callable, Sequence
 
-from detection.storage.gcs.objects import is_bucket_missing
+from detection.storage.files import is_bucket_missing
 from detection.storage.paths import split
 from pipelines.console import quiet_run
 from pipelines.runners.compiled import TARGETS, compile_pipeline, require_compilable

@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 
 from components.history.records import read_new_records
 from detection.storage import files
-from detection.storage.paths import is_remote, join
+from detection.storage.paths import join
 from detection.storage.temporary import remove_leftovers
 from pipelines.folders import RunLayout
 from schemas.errors import DataError
@@ -46,8 +46,7 @@ def sweep(layout: RunLayout, nodes: Sequence[str], runs: Collection[str]) -> Non
                 removed += 1
                 with contextlib.suppress(DataError):  # the next run tries again
                     files.remove_folder(path)
-                if not is_remote(key):
-                    remove_leftovers(key, name)
+                remove_leftovers(key, name)
     if removed:
         _LOGGER.info("removed folders of killed or failed runs: %d", removed)
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from components.coco_example_gen.spans.dataset_files import files_of
 from detection.datasets.importers.label_map import read_dataset_file
 from detection.datasets.layouts import SplitFiles
-from detection.storage.atomic import COMPLETE_MARKER, is_complete, new_directory
-from detection.storage.files import list_folders, remove_folder
+from detection.storage.atomic import new_directory
+from detection.storage.files import is_file, list_folders, remove_folder
 from detection.storage.lock import exclusive_use
 from detection.storage.mirror import Mirror, working_folder
 from detection.storage.output_folders import scratch_tempdir
@@ -142,16 +142,16 @@ def _examples(splits: dict[str, SplitFiles], folder: str, data: DataConfig, *, m
     rules = json.dumps([data.on_fault.model_dump(), data.max_pixels, [asdict(files) for files in splits.values()]])
     state = fingerprint(splits.values(), data.label_map) + hashlib.sha256(rules.encode()).hexdigest()
     current = join(folder, hashlib.sha256(state.encode()).hexdigest()[:16])
-    if makes and not is_complete(current):
+    if makes and not is_file(join(current, DATASET_JSON)):
         from components.coco_example_gen.conversion import convert
 
-        # Without its marker, a folder that is removed in part is not taken for whole.
-        remove_folder(folder, first=[join(name, COMPLETE_MARKER) for name in list_folders(folder)])
-        with new_directory(current) as beside, scratch_tempdir():
+        # Without this file, a folder that is removed in part is not complete.
+        remove_folder(folder, first=[join(name, DATASET_JSON) for name in list_folders(folder)])
+        with new_directory(current, last=[DATASET_JSON]) as beside, scratch_tempdir():
             convert(splits, beside, policies=data.on_fault, max_pixels=data.max_pixels, label_map=data.label_map)
-    if not is_complete(current):
+    if not is_file(join(current, DATASET_JSON)):
         raise DataError(
             f"{current}: the chief's records are not there. All machines need to see the same data and the same "
             "output folder, under the same paths."
         )
-    return local_copy(current, complete=COMPLETE_MARKER)
+    return local_copy(current, complete=DATASET_JSON)

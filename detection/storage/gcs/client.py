@@ -1,10 +1,11 @@
-"""Connection to Google Cloud Storage: client, credentials, retries, and its errors in words."""
+"""Connection to Google Cloud Storage: client, credentials, retries, and its errors as messages."""
 
 import contextlib
 import functools
 import itertools
 import os
 import re
+import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,11 +15,12 @@ from detection.storage.paths import split
 from schemas.errors import DataError
 from schemas.quoting import one_line
 
-RETRY_SECONDS = 120.0  # that a request may be repeated for
-FIRST_DELAY = 0.5  # seconds before it is repeated for the first time
+RETRY_SECONDS = 120.0  # max time to repeat a request
+FIRST_DELAY = 0.5  # seconds before the first repetition
 _MAX_DELAY = 20.0
 TIMEOUT = (20.0, 120.0)  # seconds without a connection, without a byte
-_WORKERS = 8  # of one session's ten connections
+REQUESTS = 8  # at a time, of one session's ten connections
+_ATTEMPTS = 5  # to read a folder that is being written
 _BATCH = 64
 _MESSAGE = re.compile(r'"message":\s*"((?:[^"\\]|\\.)*)"')
 T = TypeVar("T")
@@ -26,19 +28,15 @@ R = TypeVar("R")
 
 
 class ConflictError(DataError):
-    """An object is not of the generation that a write or a read expected: somebody else wrote or removed it."""
+    """An object has another generation than expected: somebody else wrote or removed it."""
 
 
 class AbsentError(DataError):
-    """An object or bucket that is not there."""
-
-
-class TooLargeError(DataError):
-    """An object has more bytes than its reader takes."""
+    """An object or bucket does not exist."""
 
 
 class PastTheEndError(DataError):
-    """A read that begins after an object's last byte."""
+    """A read begins after an object's last byte."""
 
 
 def client() -> Any:
@@ -61,7 +59,7 @@ def _client_of(process: int) -> Any:
 
 
 def retry() -> Any:
-    """Returns what is repeated, and for how long: what the service or the network calls temporary."""
+    """Returns the policy of retries: which errors of the service or the network are temporary, and for how long."""
     from google.cloud.storage.retry import DEFAULT_RETRY
 
     return DEFAULT_RETRY.with_delay(initial=FIRST_DELAY, maximum=_MAX_DELAY).with_timeout(RETRY_SECONDS)
@@ -74,7 +72,7 @@ def in_parallel(work: Callable[[T], R], items: Iterable[T]) -> list[R]:
         Exception: the first one of `work`, after the items that had begun have ended; the rest is not begun
             if an item failed.
     """
-    with ThreadPoolExecutor(_WORKERS, thread_name_prefix="storage") as pool:
+    with ThreadPoolExecutor(REQUESTS, thread_name_prefix="storage") as pool:
         futures = [pool.submit(work, item) for item in items]
         try:
             return [future.result() for future in futures]
@@ -94,9 +92,24 @@ def in_batches(work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
         yield from in_parallel(work, batch)
 
 
+def while_written(path: str, find: Callable[[], T], read: Callable[[T], R]) -> R:
+    """Returns `read(find())`; calls both again if another process writes or removes the found objects meanwhile.
+
+    Raises:
+        DataError: others write all the time; or `find` or `read` raised it.
+    """
+    for attempt in range(_ATTEMPTS):
+        found = find()
+        try:
+            return read(found)
+        except (AbsentError, ConflictError):
+            time.sleep(0.2 * 2**attempt)
+    raise DataError(f"{path}: is being written. Wait for the writer to finish, then rerun.")
+
+
 @contextlib.contextmanager
 def explained(path: str) -> Iterator[None]:
-    """Turns the client library's errors into ones that say what to do about `path`.
+    """Turns the client library's errors into messages with a remedy.
 
     Raises:
         AbsentError: no such object or bucket.
@@ -133,7 +146,7 @@ def _translated(error: Exception, path: str) -> DataError | None:
     if isinstance(error, auth_errors.GoogleAuthError | requests.RequestException | ConnectionError):
         return _unreachable(path, error)
     if type(error).__name__ == "DataCorruption":
-        return DataError(f"{path}: the content was damaged on its way: {one_line(error)}. Repeat the command.")
+        return DataError(f"{path}: the content was damaged on its way: {one_line(error)}. Rerun.")
     if status is None:
         return None
     return _refused(path, int(status), error)
@@ -143,12 +156,12 @@ def _refused(path: str, status: int, error: Exception) -> DataError:
     if status == 404:
         return absent(path)
     if status == 412:
-        return ConflictError(f"{path}: another process wrote or removed this object meanwhile. Repeat the command.")
+        return ConflictError(f"{path}: another process wrote or removed this object meanwhile. Rerun.")
     if status == 416:
-        return PastTheEndError(f"{path}: shorter than expected. Repeat the command.")
+        return PastTheEndError(f"{path}: shorter than expected. Rerun.")
     message = str(getattr(error, "message", None) or error)
-    told = _MESSAGE.search(message)  # in the answer's JSON, which the error quotes
-    reason = one_line(told[1] if told else message).rstrip(".")
+    quoted = _MESSAGE.search(message)  # in the JSON of the response
+    reason = one_line(quoted[1] if quoted else message).rstrip(".")
     if status in (401, 403):
         return DataError(
             f"{path}: Cloud Storage refuses access: {reason} (status {status}). "
@@ -162,10 +175,10 @@ def _refused(path: str, status: int, error: Exception) -> DataError:
 def _unreachable(path: str, error: BaseException) -> DataError:
     return DataError(
         f"{path}: Cloud Storage cannot be reached, also not by repeated requests: {one_line(error)}. "
-        "Check the network and proxy, and repeat the command."
+        "Check the network and proxy, then rerun."
     )
 
 
 def absent(path: str) -> AbsentError:
-    """Returns the error for an object that is not there."""
+    """Returns the error for an object that does not exist."""
     return AbsentError(f"{path}: there is no such object. Check the path, and that bucket {split(path)[0]} exists.")

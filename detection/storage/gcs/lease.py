@@ -1,8 +1,8 @@
 """Folders of Cloud Storage that one process at a time may use.
 
 The holder writes an object that must not exist yet, and writes it again every few seconds.
-An object that nobody has written for `LEASE_SECONDS` may be overtaken: conditions on its
-generation let one process win, and tell the old holder.
+Another process may take over an object that nobody has written for `LEASE_SECONDS`: conditions on its
+generation let one process win, and show the old holder that it lost.
 """
 
 import contextlib
@@ -12,12 +12,17 @@ import os
 import threading
 import time
 import uuid
+from collections.abc import Iterator
 from typing import Any
 
+from detection.storage.file_system import FileState
 from detection.storage.gcs import objects
 from detection.storage.gcs.client import AbsentError, ConflictError
-from detection.storage.paths import parent
-from detection.storage.processes import has_ended, in_words
+from detection.storage.gcs.folders import probe
+from detection.storage.lock import Use, in_use
+from detection.storage.markers import LOCK_FILE
+from detection.storage.paths import join, parent
+from detection.storage.processes import has_ended, in_words, this_process
 from schemas.errors import CocoflowError, DataError
 
 LEASE_SECONDS = 60.0  # without a sign of life, after which a holder counts as ended
@@ -27,22 +32,20 @@ _POLL_SECONDS = 1.0
 _LOGGER = logging.getLogger("cocoflow.lock")
 
 
-class HeldError(Exception):
-    """Another process holds the folder.
-
-    Attributes:
-        holder: its record, see `processes`; None: nobody can tell.
-    """
-
-    def __init__(self, holder: Any) -> None:
-        super().__init__()
-        self.holder = holder
+@contextlib.contextmanager
+def hold_folder(path: str, *, instead: str) -> Iterator[Use]:
+    """Holds a folder; see `lock.exclusive_use`."""
+    lease = _acquire(path, instead)
+    try:
+        yield Use(True, lease.require_held)
+    finally:
+        lease.release()
 
 
 class Lease:
     """A held folder; a thread renews the lease until `release`."""
 
-    def __init__(self, stored: objects.Stored, content: bytes) -> None:
+    def __init__(self, stored: FileState, content: bytes) -> None:
         self._stored = stored
         self._content = content
         self._process = os.getpid()
@@ -64,18 +67,18 @@ class Lease:
             self._renew()
         if self._lost:
             raise CocoflowError(
-                f"{parent(self._stored.path)}: another process has taken this folder over, as this one gave no sign "
-                f"of life for {LEASE_SECONDS:g} s or its lock was removed. Nothing more is written there. "
-                "See that one process at a time uses the folder, and repeat the command."
+                f"{parent(self._stored.path)}: lost the lock: it was not renewed for {LEASE_SECONDS:g} s, or was "
+                "removed, and another process has it. Nothing more is written there. Let one process at a time use "
+                "the folder, then rerun."
             )
 
     def release(self) -> None:
-        """Lets others use the folder; a lease that was lost stays with its new holder."""
+        """Lets others use the folder; a lost lease stays with its new holder."""
         self._stop.set()
         if os.getpid() != self._process:  # a forked child has neither the thread nor the folder
             return
         with self._lock, contextlib.suppress(DataError):
-            objects.delete(self._stored.path, generation=self._stored.generation)
+            objects.delete(self._stored.path, generation=self._stored.version)
 
     def _keep(self) -> None:
         while not self._stop.wait(RENEW_SECONDS):
@@ -88,29 +91,22 @@ class Lease:
                 return
             begun = time.monotonic()
             try:
-                self._stored = objects.write(self._stored.path, self._content, generation=self._stored.generation)
+                self._stored = objects.write(self._stored.path, self._content, generation=self._stored.version)
                 self._renewed = begun
             except ConflictError:
                 self._lost = True
-                _LOGGER.error("%s: another process has taken this lock over", self._stored.path)
+                _LOGGER.error("%s: another process has taken over this lock", self._stored.path)
 
 
-def acquire(path: str, holder: dict[str, Any], now: float) -> Lease:
-    """Takes a lease, or tells who has it.
+def _acquire(folder: str, instead: str) -> Lease:
+    """Takes the lease of a folder.
 
-    A holder that ended without releasing it, on another machine, cannot be told from a busy one
-    at once: this waits for its next sign of life, or for the end of its lease.
-
-    Args:
-        path: of the lease's object.
-        holder: record of this process.
-        now: the service's clock, seconds since 1970.
-
-    Raises:
-        HeldError: another process has it.
-        DataError: the folder cannot be written.
+    A holder on another machine may be busy, or have ended without releasing the lease: this waits for
+    its next renewal, or for the end of its lease.
     """
-    content = json.dumps(holder | {"token": uuid.uuid4().hex}).encode()
+    now = probe(folder)  # by the service's clock
+    path = join(folder, LOCK_FILE)
+    content = json.dumps(this_process() | {"token": uuid.uuid4().hex}).encode()
     start, first = time.monotonic(), None
     while True:
         current = objects.find(path)
@@ -119,33 +115,23 @@ def acquire(path: str, holder: dict[str, Any], now: float) -> Lease:
             stored = objects.claim(path, content)
         else:
             record = _read(current)
-            if first is not None and current.generation != first.generation:
-                raise HeldError(record)
-            silent = now - current.updated + time.monotonic() - start
+            if first is not None and current.version != first.version:
+                raise in_use(folder, in_words(record), instead)
+            silent = now - current.modified + time.monotonic() - start
             if silent > LEASE_SECONDS or has_ended(record):
-                stored = objects.claim(path, content, generation=current.generation)
+                stored = objects.claim(path, content, generation=current.version)
             elif first is None:
                 first = current
+                left = LEASE_SECONDS - silent
                 _LOGGER.warning(
-                    "%s: in use by %s; waiting up to %.0f s for a sign of life",
-                    parent(path),
-                    words_of(record),
-                    LEASE_SECONDS - silent,
+                    "%s: in use by %s; waiting up to %.0f s for a sign of life", folder, in_words(record), left
                 )
         if stored is not None:
             return Lease(stored, content)
         time.sleep(_POLL_SECONDS if first is not None else 0.0)
 
 
-def words_of(record: Any) -> str:
-    """Returns who holds a lease, in words."""
-    try:
-        return in_words(record)
-    except (TypeError, KeyError, ValueError):
-        return "another process"
-
-
-def _read(stored: objects.Stored) -> Any:
+def _read(stored: FileState) -> Any:
     try:
         return json.loads(objects.read(stored.path))
     except (AbsentError, ValueError, RecursionError):

@@ -1,109 +1,67 @@
 """Objects of Google Cloud Storage: find, list, read, write, copy, delete.
 
-Every function takes `gs://bucket/key` and retries what the service calls temporary.  A
-write is retried although the answer to it may have been lost; writes with a generation
-tell then by the object itself whose it is.
+Every function takes `gs://bucket/key`, repeats requests that fail for a reason that may pass, and raises a
+`DataError` if the service cannot be asked or refuses; see `client.explained`. A write is repeated although
+the response to it may have been lost: the object then has the write's own content, which counts as success.
 """
 
 import base64
 import io
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import google_crc32c
 
+from detection.storage.file_system import FileState
 from detection.storage.gcs.client import (
     TIMEOUT,
     AbsentError,
     ConflictError,
     PastTheEndError,
-    TooLargeError,
+    absent,
     client,
     explained,
     in_parallel,
     retry,
 )
-from detection.storage.paths import REMOTE_PREFIX, is_remote, split
+from detection.storage.paths import REMOTE_PREFIX, split
 from schemas.errors import DataError
 from schemas.quoting import one_line
 
 _COPY_BLOCK = 1 << 20
+_READ_BLOCK = 8 << 20
 _KEY_BYTES = 1024
 _FIELDS = "name,size,generation,crc32c,updated"
 
 
-@dataclass(frozen=True)
-class Stored:
-    """One object.
-
-    Attributes:
-        path: `gs://bucket/key`.
-        size: bytes.
-        generation: number that every write changes, in ascending order.
-        crc32c: checksum of the content in base64; "": the service did not tell.
-        updated: time of the last write by the service's clock, seconds since 1970.
-    """
-
-    path: str
-    size: int
-    generation: int
-    crc32c: str
-    updated: float
-
-
-def find(path: str) -> Stored | None:
-    """Returns the object; None: there is none.
-
-    Raises:
-        DataError: the service cannot be asked; see `explained`.
-    """
+def find(path: str) -> FileState | None:
+    """Returns the object; None: no such object."""
     try:
         blob = _blob(path)
         with explained(path):
             blob.reload(timeout=TIMEOUT, retry=retry())
     except AbsentError:
         return None
-    return _stored(blob)
+    return _state_of(blob)
 
 
-def is_bucket_missing(path: str) -> bool:
-    """Returns True if there is no such bucket; False if there is one, or access is refused, or the path is local.
-
-    Raises:
-        DataError: the service cannot be asked; see `explained`.
-    """
-    if not is_remote(path):
-        return False
-    from google.api_core import exceptions
-
-    with explained(path):
-        try:
-            client().bucket(split(path)[0]).reload(timeout=TIMEOUT, retry=retry())
-        except exceptions.NotFound:
-            return True
-        except exceptions.Forbidden:
-            return False
-    return False
-
-
-def list_folder(path: str) -> tuple[list[Stored], list[str]]:
+def list_folder(path: str) -> tuple[list[FileState], list[str]]:
     """Returns the objects directly in a folder, and the paths of its subfolders, sorted.
 
-    The object that marks an otherwise empty folder is left out.
+    The object that marks an otherwise empty folder is omitted.
 
     Raises:
-        DataError: no such bucket, or the service cannot be asked; see `explained`.
+        AbsentError: no such bucket.
     """
     with explained(path):
         blobs = _blobs(path, f"items({_FIELDS}),prefixes", delimiter="/")
-        objects = [_stored(blob) for blob in blobs if blob.name != _start(path)]
+        objects = [_state_of(blob) for blob in blobs if blob.name != _start(path)]
     folders = [f"{REMOTE_PREFIX}{split(path)[0]}/{prefix.rstrip('/')}" for prefix in sorted(blobs.prefixes)]
     return objects, folders
 
 
-def list_tree(path: str, *, markers: bool = False) -> list[Stored]:
+def list_tree(path: str, *, markers: bool = False) -> list[FileState]:
     """Returns all objects below a folder, sorted by key.
 
     Args:
@@ -111,25 +69,25 @@ def list_tree(path: str, *, markers: bool = False) -> list[Stored]:
         markers: with the objects that mark empty folders, whose names end in a slash.
 
     Raises:
-        DataError: see `list_folder`.
+        AbsentError: no such bucket.
     """
     with explained(path):
         blobs = _blobs(path, f"items({_FIELDS})")
-        return [_stored(blob) for blob in blobs if markers or not blob.name.endswith("/")]
+        return [_state_of(blob) for blob in blobs if markers or not blob.name.endswith("/")]
 
 
 def has_objects(path: str) -> bool:
     """Returns whether there is an object below a folder, one that marks it included; a bucket is always a folder.
 
     Raises:
-        DataError: see `list_folder`.
+        AbsentError: no such bucket.
     """
     with explained(path):
         return any(True for _ in _blobs(path, "items(name)", max_results=1)) or not split(path)[1]
 
 
 def _blobs(path: str, fields: str, **options: Any) -> Any:
-    """The service's objects below a folder, page by page."""
+    """Lists the service's objects below a folder, page by page."""
     fields = f"{fields},nextPageToken"
     return client().list_blobs(
         split(path)[0], prefix=_start(path), fields=fields, timeout=TIMEOUT, retry=retry(), **options
@@ -137,18 +95,17 @@ def _blobs(path: str, fields: str, **options: Any) -> Any:
 
 
 def read(path: str, start: int = 0, end: int | None = None, *, generation: int | None = None) -> bytes:
-    """Returns an object's content.
+    """Returns an object's content; compares the checksum if all of it is read.
 
     Args:
-        path: of the object.
+        path: path of the object.
         start: first byte.
         end: byte after the last one; None: the object's end.
-        generation: that it must have; None: any.
+        generation: required generation; None: any.
 
     Raises:
-        AbsentError: there is no such object.
+        AbsentError: no such object.
         ConflictError: it has another generation.
-        DataError: see `explained`.
     """
     if end is not None and end <= start:
         return b""
@@ -167,48 +124,74 @@ def read(path: str, start: int = 0, end: int | None = None, *, generation: int |
     return content
 
 
-def read_small(path: str, limit: int) -> bytes:
-    """Returns a whole object by one request, and compares its checksum; stops beyond `limit` bytes.
+def open_stream(path: str) -> io.BufferedReader:
+    """Opens an object for reading, with `seek`, in blocks of 8 MiB.
 
     Raises:
-        AbsentError: there is no such object.
-        TooLargeError: it has more bytes.
-        DataError: see `explained`.
+        AbsentError: no such object.
     """
-    with explained(path), _Bounded(path, limit) as buffer:
-        _blob(path).download_to_file(buffer, checksum="crc32c", timeout=TIMEOUT, retry=retry())
-        return buffer.getvalue()
+    state = find(path)
+    if state is None:
+        raise absent(path)
+    return io.BufferedReader(_Content(state), _READ_BLOCK)
 
 
-def download(stored: Stored, destination: Path) -> None:
+class _Content(io.RawIOBase):
+    """The content of one generation of an object, read by ranges."""
+
+    def __init__(self, state: FileState) -> None:
+        self._state = state
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._state.size}[whence]
+        self._position = max(0, start + offset)
+        return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        end = min(self._position + len(buffer), self._state.size)
+        content = read(self._state.path, self._position, end, generation=self._state.version)
+        buffer[: len(content)] = content
+        self._position += len(content)
+        return len(content)
+
+
+def download(state: FileState, destination: Path) -> None:
     """Writes the content of one generation of an object to a local file, and compares its checksum.
 
     Raises:
         ConflictError: the object has another generation by now.
-        AbsentError: it is gone.
+        AbsentError: it was removed.
         OSError: the file cannot be written.
-        DataError: see `explained`; the content arrived damaged.
     """
-    with explained(stored.path), destination.open("wb") as file:
-        _blob(stored.path).download_to_file(
-            file, if_generation_match=stored.generation, checksum="crc32c", timeout=TIMEOUT, retry=retry()
+    with explained(state.path), destination.open("wb") as file:
+        _blob(state.path).download_to_file(
+            file, if_generation_match=state.version, checksum="crc32c", timeout=TIMEOUT, retry=retry()
         )
-    if destination.stat().st_size != stored.size:
-        raise DataError(f"{stored.path}: {stored.size} bytes, but other content arrived. Repeat the command.")
+    if destination.stat().st_size != state.size:
+        raise DataError(f"{state.path}: {state.size} bytes expected, but other content arrived. Rerun.")
 
 
-def write(path: str, content: bytes | Path, *, generation: int | None = None) -> Stored:
-    """Writes an object whole, and compares its checksum.
+def write(path: str, content: bytes | Path, *, generation: int | None = None) -> FileState:
+    """Writes a complete object, and compares its checksum.
 
     Args:
-        path: of the object.
+        path: path of the object.
         content: bytes, or the local file that has them.
-        generation: that the object must have now, 0: it must not exist; None: any.
+        generation: current generation of the object, 0: it must not exist; None: any.
 
     Raises:
-        ConflictError: the object has another generation, and not the one that this very call gave it.
+        ConflictError: the object has another generation, and other content.
         OSError: the file cannot be read.
-        DataError: see `explained`.
     """
     blob = _blob(path)
     rules = {
@@ -225,23 +208,20 @@ def write(path: str, content: bytes | Path, *, generation: int | None = None) ->
             else:
                 blob.upload_from_filename(str(content), **rules)
     except ConflictError:
-        return _written_before(path, crc32c(content))
-    return _stored(blob)
+        return _require_content(path, crc32c(content))
+    return _state_of(blob)
 
 
-def claim(path: str, content: bytes, *, generation: int = 0) -> Stored | None:
+def claim(path: str, content: bytes, *, generation: int = 0) -> FileState | None:
     """Writes an object if nobody else has: of all that try at once, one succeeds.
 
     Args:
-        path: of the object.
+        path: path of the object.
         content: bytes that no other process writes.
-        generation: that the object must have now; 0: it must not exist.
+        generation: current generation of the object; 0: it must not exist.
 
     Returns:
         The object; None: another process was faster.
-
-    Raises:
-        DataError: see `explained`.
     """
     try:
         return write(path, content, generation=generation)
@@ -249,17 +229,16 @@ def claim(path: str, content: bytes, *, generation: int = 0) -> Stored | None:
         return None
 
 
-def copy(source: Stored, path: str, *, generation: int | None = None) -> Stored:
+def copy(source: FileState, path: str, *, generation: int | None = None) -> FileState:
     """Copies an object within the service.
 
     Args:
-        source: object of this very generation.
-        path: of the copy.
+        source: object; this very generation is copied.
+        path: path of the copy.
         generation: see `write`.
 
     Raises:
         ConflictError: see `write`; or the source has another generation by now.
-        DataError: see `explained`.
     """
     blob = _blob(path)
     try:
@@ -270,29 +249,26 @@ def copy(source: Stored, path: str, *, generation: int | None = None) -> Stored:
                     _blob(source.path),
                     token=token,
                     if_generation_match=generation,
-                    if_source_generation_match=source.generation,
+                    if_source_generation_match=source.version,
                     timeout=TIMEOUT,
                     retry=retry(),
                 )
                 if token is None:
                     break
     except ConflictError:
-        return _written_before(path, source.crc32c)
-    return _stored(blob)
+        return _require_content(path, source.checksum)
+    return _state_of(blob)
 
 
 def delete(path: str, *, generation: int | None = None) -> bool:
     """Deletes an object.
 
     Args:
-        path: of the object.
-        generation: that it must have; None: any.
+        path: path of the object.
+        generation: required generation; None: any.
 
     Returns:
-        Whether there is no such object now; False: it has another generation.
-
-    Raises:
-        DataError: see `explained`.
+        True if there is no such object now; False if it has another generation.
     """
     try:
         with explained(path):
@@ -304,17 +280,17 @@ def delete(path: str, *, generation: int | None = None) -> bool:
     return True
 
 
-def delete_all(objects: Iterable[Stored]) -> None:
-    """Deletes objects of exactly these generations, several at a time; others of their names stay.
-
-    Raises:
-        DataError: see `explained`; the others are deleted all the same.
-    """
-    in_parallel(lambda stored: delete(stored.path, generation=stored.generation), objects)
+def delete_all(objects: Iterable[FileState]) -> None:
+    """Deletes objects of exactly these generations, several at a time; if one fails, the others are deleted."""
+    in_parallel(lambda state: delete(state.path, generation=state.version), objects)
 
 
 def crc32c(content: bytes | Path) -> str:
-    """Returns the checksum of bytes or of a local file, as the service writes it."""
+    """Returns the checksum of bytes or of a local file, as the service writes it.
+
+    Raises:
+        DataError: the path is not a file, such as a pipe, which a read would wait for.
+    """
     checksum = google_crc32c.Checksum()
     if isinstance(content, bytes):
         checksum.update(content)
@@ -329,59 +305,39 @@ def crc32c(content: bytes | Path) -> str:
     return base64.b64encode(checksum.digest()).decode()
 
 
-class _Bounded(io.BytesIO):
-    """A buffer that takes no more than so many bytes."""
-
-    def __init__(self, path: str, limit: int) -> None:
-        super().__init__()
-        self._path, self._limit = path, limit
-
-    def write(self, data: Any) -> int:
-        if self.tell() + len(data) > self._limit:
-            raise TooLargeError(f"{self._path}: more than {self._limit} bytes. Check that it is the file you mean.")
-        return super().write(data)
-
-
-def _written_before(path: str, checksum: str) -> Stored:
-    """The object that a write found in its way if it has the write's own content.
-
-    The answer to a write may get lost after the service obeyed; repeated, it is refused.
-    """
-    stored = find(path)
-    if stored is None or not checksum or stored.crc32c != checksum:
-        raise ConflictError(f"{path}: another process wrote or removed this object meanwhile. Repeat the command.")
-    return stored
+def _require_content(path: str, checksum: str) -> FileState:
+    """Returns the object in the way of a write, if it has the write's own content."""
+    state = find(path)
+    if state is None or not checksum or state.checksum != checksum:
+        raise ConflictError(f"{path}: another process wrote or removed this object meanwhile. Rerun.")
+    return state
 
 
 def _start(path: str) -> str:
-    """What the keys of all objects below a folder begin with."""
+    """Returns the common start of the keys of all objects below a folder."""
     _, key = split(path)
     return f"{key}/" if key else ""
 
 
-def _stored(blob: Any) -> Stored:
-    return Stored(
+def _state_of(blob: Any) -> FileState:
+    return FileState(
         path=f"{REMOTE_PREFIX}{blob.bucket.name}/{blob.name}",
         size=int(blob.size or 0),
-        generation=int(blob.generation),
-        crc32c=blob.crc32c or "",
-        updated=blob.updated.timestamp() if blob.updated else 0.0,
+        version=int(blob.generation),
+        modified=blob.updated.timestamp() if blob.updated else 0.0,
+        checksum=blob.crc32c or "",
     )
-
-
-def _can_name(key: str) -> bool:
-    """Returns whether the service takes a key."""
-    try:
-        return len(key.encode()) <= _KEY_BYTES and not set("\r\n") & set(key)
-    except UnicodeEncodeError:  # half a surrogate pair
-        return False
 
 
 def _blob(path: str) -> Any:
     bucket, _, key = path.removeprefix(REMOTE_PREFIX).partition("/")
     if not key:
         raise DataError(f"{path}: this is a bucket. Name an object in it.")
-    if not _can_name(key):
+    try:
+        valid = len(key.encode()) <= _KEY_BYTES and not set("\r\n") & set(key)
+    except UnicodeEncodeError:  # half a surrogate pair
+        valid = False
+    if not valid:
         raise AbsentError(f"{one_line(path)}: Cloud Storage has no such names. Use up to 1024 bytes on one line.")
     with explained(path):
         return client().bucket(bucket).blob(key)

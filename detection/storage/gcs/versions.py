@@ -1,7 +1,7 @@
 """Numbered versions of a folder on Cloud Storage.
 
-A version is uploaded to `.push.ID.tmp/`, which servers ignore.  An object `N/.unfinished`, which must not
-exist before, claims the number N; then the service copies the objects to `N/`, the marker last.  A
+A version is uploaded to `.push.ID.tmp/`, which servers ignore. An object `N/.unfinished`, which must not
+exist before, claims the number N; then the service copies the objects to `N/`, the marker last. A
 version is removed under the same object, the marker first.
 
 On failure the writer cleans up; after a kill the next one does: `.unfinished` names the folder and its
@@ -16,16 +16,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from detection.storage.file_system import FileState
 from detection.storage.files import copy_file
 from detection.storage.gcs import objects
 from detection.storage.gcs.client import AbsentError, in_parallel
-from detection.storage.gcs.folders import UNFINISHED, held, probe
+from detection.storage.gcs.folders import held, probe, remove_all
+from detection.storage.markers import TEMPORARY_SUFFIX, UNFINISHED_MARKER
 from detection.storage.paths import join, name_of, parent, relative
 from detection.storage.processes import has_ended, this_process
 from detection.storage.temporary import SILENT_SECONDS
-from detection.storage.versions import TEMPORARY_STEM, next_version, version_number
+from detection.storage.versions import TEMPORARY_STEM, next_version, numbered_versions
 
-_CLAIM = re.compile(rf"(\.{TEMPORARY_STEM}\.[0-9a-f]{{8}}\.tmp|[0-9]+)/{re.escape(UNFINISHED)}")
+_STAGED = rf"\.{TEMPORARY_STEM}\.[0-9a-f]{{8}}{re.escape(TEMPORARY_SUFFIX)}"
+_CLAIM = re.compile(rf"({_STAGED}|[0-9]+)/{re.escape(UNFINISHED_MARKER)}")
 _CONTENT = "content"
 
 
@@ -39,22 +42,22 @@ class RemoteVersions:
         self.directory = directory.rstrip("/")
 
     def sweep(self, marker: str) -> None:
-        """Removes what killed processes left: staged folders, and versions half written or half removed."""
+        """Removes leftovers of killed processes: staged folders, and incomplete versions."""
         now = probe(self.directory)
         stored = objects.list_tree(self.directory)
         # Staged folders come first: without the staged marker, a writer that was taken for dead completes no version.
         for claim in sorted(stored, key=lambda one: one.path):
             folder = parent(claim.path)
             if _CLAIM.fullmatch(relative(claim.path, self.directory)):
-                written = max(one.updated for one in stored if one.path.startswith(f"{folder}/"))
+                written = max(one.modified for one in stored if one.path.startswith(f"{folder}/"))
                 if _is_of_dead(claim, silent=now - written):
                     _end(claim, folder, marker)
 
     @contextlib.contextmanager
     def staging(self) -> Iterator[str]:
         """Yields a new folder that servers ignore, and removes it when the block ends."""
-        folder = join(self.directory, f".{TEMPORARY_STEM}.{uuid.uuid4().hex[:8]}.tmp")
-        claim = objects.write(join(folder, UNFINISHED), _record(folder), generation=0)
+        folder = join(self.directory, f".{TEMPORARY_STEM}.{uuid.uuid4().hex[:8]}{TEMPORARY_SUFFIX}")
+        claim = objects.write(join(folder, UNFINISHED_MARKER), _record(folder), generation=0)
         try:
             yield join(folder, _CONTENT)
         finally:
@@ -79,45 +82,38 @@ class RemoteVersions:
 
     def remove(self, version: str, marker: str) -> None:
         """Removes a version, the marker first."""
-        claim = objects.write(join(version, UNFINISHED), _record(version))
-        objects.delete(join(version, marker))
-        _remove_all_but(claim, version)
+        claim = objects.write(join(version, UNFINISHED_MARKER), _record(version))
+        remove_all(version, claim, marker)
         objects.delete(claim.path)
 
-    def _claim_next(self) -> objects.Stored:
+    def _claim_next(self) -> FileState:
         while True:
-            _, folders = objects.list_folder(self.directory)
-            numbers = (version_number(name_of(folder)) for folder in folders)
-            number = next_version(self.directory, (number for number in numbers if number is not None))
+            number = next_version(self.directory, (number for number, _ in numbered_versions(self.directory)))
             version = join(self.directory, str(number))
-            claim = objects.claim(join(version, UNFINISHED), _record(version))
+            claim = objects.claim(join(version, UNFINISHED_MARKER), _record(version))
             if claim is None:
                 continue
             # Whoever claimed this number before the list, and has published it since, is found now.
             if len(objects.list_tree(version, markers=True)) == 1:
                 return claim
-            objects.delete(claim.path, generation=claim.generation)
+            objects.delete(claim.path, generation=claim.version)
 
 
-def _end(claim: objects.Stored, folder: str, marker: str) -> None:
+def _end(claim: FileState, folder: str, marker: str) -> None:
     """Removes a dead process' claim, and its folder unless that is a complete version."""
-    ours = objects.claim(claim.path, _record(folder), generation=claim.generation)
+    ours = objects.claim(claim.path, _record(folder), generation=claim.version)
     if ours is None:
         return
     if objects.find(join(folder, marker)) is None:
-        _remove_all_but(ours, folder)
-    objects.delete(ours.path, generation=ours.generation)
-
-
-def _remove_all_but(claim: objects.Stored, folder: str) -> None:
-    objects.delete_all(one for one in objects.list_tree(folder, markers=True) if one.path != claim.path)
+        remove_all(folder, ours, marker)
+    objects.delete(ours.path, generation=ours.version)
 
 
 def _record(folder: str) -> bytes:
     return json.dumps(this_process() | {"folder": name_of(folder), "id": uuid.uuid4().hex}).encode()
 
 
-def _is_of_dead(claim: objects.Stored, *, silent: float) -> bool:
+def _is_of_dead(claim: FileState, *, silent: float) -> bool:
     """Whether the process that wrote a claim has ended, or has been silent for an hour."""
     try:
         record: Any = json.loads(objects.read(claim.path))

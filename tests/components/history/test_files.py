@@ -3,13 +3,14 @@
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from components.history import files
 from components.history.files import damage_of, entries_of
-from components.history.records import Output, Record
+from components.history.records import Output, Record, write_record
 from detection.storage.atomic import write_text
 from detection.storage.files import remove_file
 from tests.storage_emulator.fixture import Bucket
@@ -70,6 +71,24 @@ def test_every_file_is_noticed_missing_truncated_or_changed(
     unseen = kind == "Examples" and spoil is _change
     change = spoil(path)
     assert damage_of(record) == (None if unseen else f"{path} {change}")
+
+
+def test_a_record_of_many_files_is_small_and_notices_a_missing_one(tmp_path: Path) -> None:
+    folder = tmp_path / "artifacts" / "logs"
+    for number in range(1500):
+        (folder / f"{number:04}-{'x' * 150}").parent.mkdir(parents=True, exist_ok=True)
+        (folder / f"{number:04}-{'x' * 150}").touch()
+    output = Output(str(folder), "Logs", {})
+    small = Output(str(tmp_path / "model"), "Model", {})
+    write_text(tmp_path / "model/x", "content")
+    record = Record("Node", "done", key="0", outputs={"a": [output], "b": [small]}, files=entries_of([output, small]))
+    write_record(str(tmp_path), record, started=datetime.now(UTC))
+    [written] = (tmp_path / "history/Node").iterdir()
+    assert written.stat().st_size < 256 << 10
+    assert set(record.files) == {str(folder), str(tmp_path / "model/x")}
+    assert damage_of(record) is None
+    next(folder.iterdir()).unlink()
+    assert damage_of(record) == f"{folder}: its 1500 files are not those that were written"
 
 
 def test_other_modification_times_are_no_change(tmp_path: Path) -> None:

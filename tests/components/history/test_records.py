@@ -21,8 +21,9 @@ from components.history.records import (
     time_of,
     write_record,
 )
-from detection.storage.atomic import write_json
+from detection.storage.atomic import create_json, write_json
 from detection.storage.files import list_folder
+from detection.storage.json_files import read_json
 from schemas.errors import DataError
 from tests.storage_emulator.fixture import Bucket
 
@@ -58,6 +59,24 @@ def test_records_are_read_as_they_were_written_in_the_order_of_their_ends(
     names = list_folder(f"{root}/history/DetectionTrainer")
     assert sorted(names) == names == [f"{one.ended}-{one.key}-mine.json" for one in read]
     assert read_records(root, "CocoEvaluator") == []
+
+
+@pytest.mark.parametrize("answer_lost", [False, True])
+def test_a_record_is_a_new_object_and_a_lost_response_is_no_failure(answer_lost: bool, gcs: Bucket) -> None:
+    root = f"{gcs.path}/run"
+    gcs.emulator.requests()
+    if answer_lost:
+        gcs.emulator.fail("reset", method="write", path="/upload/", after=True)
+    write_record(root, _record(root), started=STARTED)
+    assert gcs.emulator.clear() == answer_lost
+    uploads = [one["target"] for one in gcs.emulator.requests() if one["target"].startswith("/upload/")]
+    assert len(uploads) == 1 + answer_lost
+    assert all("ifGenerationMatch=0" in target for target in uploads)
+    [record] = read_records(root, "DetectionTrainer")
+    path = f"{root}/history/DetectionTrainer/{record.ended}-{record.key}-mine.json"
+    create_json(path, read_json(path))
+    with pytest.raises(DataError, match="another process wrote"):
+        create_json(path, {})
 
 
 def test_a_record_comes_after_those_of_a_clock_that_runs_ahead(tmp_path: Path) -> None:

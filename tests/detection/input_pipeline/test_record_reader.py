@@ -73,7 +73,7 @@ def test_a_record_that_starts_as_gzip_does_is_read_as_it_is(tmp_path: Path) -> N
 def test_a_damaged_gzipped_shard_is_refused_by_name(tmp_path: Path) -> None:
     (path,) = write_shards(tmp_path, RECORDS, shards=1)
     Path(path).write_bytes(gzip.compress(Path(path).read_bytes())[:-20])
-    with pytest.raises(DataError, match=r"data-00000-of-00001: (truncated|damaged) after \d+ whole records"):
+    with pytest.raises(DataError, match=r"data-00000-of-00001: (truncated|damaged) after \d+ complete records"):
         RecordReader([path])
 
 

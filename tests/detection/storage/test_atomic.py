@@ -110,7 +110,7 @@ def test_an_empty_folder_is_replaced_a_full_one_is_not(tmp_path: Path) -> None:
     with atomic.new_directory(destination) as beside:
         (beside / "first").write_text("x")
     with (
-        pytest.raises(DataError, match=r"destination: cannot write: Directory not empty\. Check that"),
+        pytest.raises(DataError, match=r"destination: cannot write: not a new or empty folder\. Remove what"),
         atomic.new_directory(destination) as beside,
     ):
         (beside / "second").write_text("x")
@@ -171,11 +171,12 @@ def test_killed_while_writing_a_file_keeps_the_old_one(tmp_path: Path) -> None:
     (tmp_path / "t").write_text("old")
     kill_while(
         "import time\n"
+        "import os\n"
         "from detection.storage import atomic\n"
         "def stop(path):\n"
         "    print('middle', flush=True)\n"
         "    time.sleep(600)\n"
-        "atomic.fsync_path = stop\n"
+        "os.fsync = stop\n"
         "atomic.write_text('t', 'new')\n",
         tmp_path,
     )

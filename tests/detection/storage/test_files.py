@@ -124,7 +124,7 @@ def test_a_bucket_is_a_folder_and_is_not_removed(gcs: Bucket) -> None:
     assert files.is_dir(gcs.path)
     assert not files.is_dir("gs://there-is-none")
     assert not files.exists("gs://there-is-none/x")
-    with pytest.raises(DataError, match="whole bucket, which is not removed"):
+    with pytest.raises(DataError, match="this is a bucket, which is not removed"):
         files.remove_folder(gcs.path)
 
 
@@ -165,3 +165,13 @@ def test_a_missing_remote_file_is_explained_by_what_lies_beside_it(gcs: Bucket) 
         read_bytes(f"{gcs.path}/none/b.json")
     with pytest.raises(DataError, match="more than 1 bytes"):
         read_bytes(f"{gcs.path}/data/a.json", 1)
+
+
+def test_a_link_to_a_folder_is_listed_as_one_and_never_for_removal(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "folder")
+    for name, goal in (("loop", "loop"), ("lost", "none")):
+        (tmp_path / name).symlink_to(goal)
+    assert files.list_folder(tmp_path) == ["folder", "link", "loop", "lost"]
+    assert files.list_files(tmp_path) == ["loop", "lost"]
+    assert files.list_folders(tmp_path) == ["folder"]

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from detection.storage.lock import LOCK_FILE, exclusive_use
+from detection.storage.lock import exclusive_use
+from detection.storage.markers import LOCK_FILE
 from schemas.errors import CocoflowError, DataError
 from tests.folder_holder import folder_holder
 

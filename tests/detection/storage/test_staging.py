@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from detection.storage import atomic, files, staging
+from detection.storage import atomic, files
+from detection.storage.file_system import FileState
 from detection.storage.gcs import objects
 from detection.storage.staging import local_copy
 from schemas.errors import ConfigError, DataError
@@ -68,12 +69,10 @@ def test_what_is_not_there_or_not_whole_is_refused(remote: str, gcs: Bucket) -> 
         local_copy(f"{remote}/none")
     with pytest.raises(DataError, match=r"data: not complete: no saved_model\.pb\. Its writer failed or is still"):
         local_copy(remote, complete="saved_model.pb")
-    with atomic.new_directory(f"{gcs.path}/whole") as folder:
+    with atomic.new_directory(f"{gcs.path}/complete", last=["x"]) as folder:
         (folder / "x").write_bytes(b"x")
-    assert content(local_copy(f"{gcs.path}/whole", complete=atomic.COMPLETE_MARKER)) == {"x": b"x"}
-    objects.write(f"{gcs.path}/whole/x", b"y")
-    with pytest.raises(DataError, match="whole: x is missing or is not the one that was written"):
-        local_copy(f"{gcs.path}/whole", complete=atomic.COMPLETE_MARKER)
+    objects.write(f"{gcs.path}/complete/.unfinished", b"")
+    assert content(local_copy(f"{gcs.path}/complete", complete="x")) == {"x": b"x"}
 
 
 def test_a_folder_that_changes_during_the_copy_is_copied_as_of_one_moment(
@@ -81,7 +80,7 @@ def test_a_folder_that_changes_during_the_copy_is_copied_as_of_one_moment(
 ) -> None:
     download, changes = objects.download, iter([f"{remote}/a.txt", f"{remote}/deep/b.bin"])
 
-    def change_first(stored: objects.Stored, destination: Path) -> None:
+    def change_first(stored: FileState, destination: Path) -> None:
         for path in changes:
             objects.write(path, b"new")
         download(stored, destination)
@@ -116,11 +115,11 @@ def test_threads_share_one_download(remote: str, gcs: Bucket) -> None:
 
 
 def _die_in_the_middle(path: str) -> None:
-    def die(stored: objects.Stored, destination: Path) -> None:
+    def die(state: FileState, destination: Path) -> None:
         destination.write_bytes(b"half")
         os.kill(os.getpid(), 9)
 
-    staging.objects.download = die
+    objects.download = die
     local_copy(path)
 
 

@@ -47,7 +47,7 @@ def test_a_lost_end_is_told_with_the_whole_records_before_it(shared_data: Path) 
     path = shared_data / "tfrecords/broken/truncated_raccoon_test.record"
     whole = sum(1 for _ in tf.data.TFRecordDataset(str(path)).ignore_errors())
     assert whole > 0
-    with pytest.raises(DataError, match=rf"{path}: truncated after {whole} whole records.*Copy or write"):
+    with pytest.raises(DataError, match=rf"{path}: truncated after {whole} complete records.*Copy or write"):
         list(read_shard(path))
 
 
@@ -83,7 +83,7 @@ def test_no_cut_goes_unnoticed(tmp_path: Path, compression: str) -> None:
         read: list[bytes] = []
         with pytest.raises(DataError, match=r"truncated after|no TFRecord file") as refused:
             read.extend(read_shard(path))
-        assert f"after {len(read)} whole" in str(refused.value) or not read
+        assert f"after {len(read)} complete" in str(refused.value) or not read
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP"])
@@ -102,12 +102,12 @@ def test_damage_is_told_with_its_place(tmp_path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[60] ^= 1
     path.write_bytes(content)
-    with pytest.raises(DataError, match=r"flipped: damaged after 2 whole records.*its checksum does not match"):
+    with pytest.raises(DataError, match=r"flipped: damaged after 2 complete records.*its checksum does not match"):
         list(read_shard(path))
     content[60] ^= 1
     content[22] ^= 1
     path.write_bytes(content)
-    with pytest.raises(DataError, match=r"damaged after 1 whole records.*checksum of its length"):
+    with pytest.raises(DataError, match=r"damaged after 1 complete records.*checksum of its length"):
         list(read_shard(path))
 
 
@@ -120,7 +120,7 @@ def claim(length: int) -> bytes:
 def test_a_length_beyond_the_file_is_never_trusted(tmp_path: Path) -> None:
     path = tmp_path / "claims"
     path.write_bytes(claim(2**62) + b"abc")
-    with pytest.raises(DataError, match="truncated after 0 whole records"):
+    with pytest.raises(DataError, match="truncated after 0 complete records"):
         list(read_shard(path))
     path.write_bytes(gzip.compress(claim(2**62) + b"abc"))
     with pytest.raises(DataError, match=rf"it claims {2**62} bytes, more than {2**28}"):

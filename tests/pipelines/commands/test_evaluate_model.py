@@ -99,7 +99,7 @@ def test_with_views(tmp_path: Path, models: list[Path], data: Path) -> None:
         (["--examples", "e"], 2, "needs --model, --examples and --output; --model is missing"),
         (["--model", "m", "--examples", "e"], 2, "--output is missing"),
         (["--model", "m", "--examples", "e", "--no-cats", "--detections", "d"], 2, "detections, use_cats: for det"),
-        ([*WHOLE[:4], "--output", "DATA"], 1, "--output needs a new or empty folder"),
+        ([*WHOLE[:4], "--output", "DATA"], 1, "cannot write: not a new or empty folder"),
         (["--model", "MODEL", "--examples", "none", "--output", "OUT"], 1, "none: no such file or folder"),
         ([*WHOLE, "--tta", "left"], 2, "--tta left: give `flip`, scales from 0.5 to 2"),
         (["--ground-truth", "g", "--detections", "d", "--tta", "flip"], 2, "--tta is for a model"),

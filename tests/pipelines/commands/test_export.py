@@ -333,7 +333,7 @@ def predicted(model: Path, images: Path, output: Path) -> list[dict[str, Any]]:
         ("--format onnx --od-api-outputs", 2, "--od-api-outputs: for --format saved-model"),
         ("--set train.steps=3", 2, "--set train.steps: an export cannot change it; it can change model.postprocess"),
         ("--set model.postprocess.top=3", 2, "model.postprocess.top: no such field"),
-        ("--output full", 1, "--output needs a new or empty folder"),
+        ("--output full", 1, "cannot write: not a new or empty folder"),
         ("--model nothing", 1, "no such file or folder"),
     ],
 )

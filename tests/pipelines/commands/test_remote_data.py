@@ -50,9 +50,7 @@ def test_examples_go_there_and_come_back(data: Path, tmp_path: Path, gcs: Bucket
     assert call("to-coco", "--examples", examples, "--output", there, "--images", f"{gcs.path}/pictures") == 0
     for split in ("train", "eval"):
         assert read_bytes(there.replace(".json", f"_{split}.json")) == Path(f"coco_{split}.json").read_bytes()
-    pictures = contents(f"{gcs.path}/pictures")
-    pictures.pop(".complete")
-    assert pictures == contents("pictures")
+    assert contents(f"{gcs.path}/pictures") == contents("pictures")
     only = f"{gcs.path}/only.json"
     pattern = f"{examples}/Split-train/data_tfrecord-*"
     assert call("to-coco", "--examples", pattern, "--output", only) == 0
@@ -77,7 +75,7 @@ def test_what_is_there_stays(data: Path, gcs: Bucket, capsys: pytest.CaptureFixt
     remote = upload(data, f"{gcs.path}/data")
     before = contents(gcs.path)
     assert call("to-examples", "--data", remote, "--output", remote) == 1
-    assert "Directory not empty" in capsys.readouterr().err
+    assert "not a new or empty folder" in capsys.readouterr().err
     assert call("check-data", "--data", remote, "--report", f"{remote}/images") == 1
     assert "this is a folder. Name a file in it" in capsys.readouterr().err
     assert call("to-examples", "--data", f"{gcs.path}/absent", "--output", f"{gcs.path}/out") == 1

@@ -133,7 +133,8 @@ def test_a_folder_with_content_is_refused_at_once_and_kept(
     assert call("--data", data, "--output", output) == 1
     destination = (tmp_path / output).resolve()
     assert capfd.readouterr().err == (
-        f"error: {destination}: --output needs a new or empty folder. Choose another, or remove this one.\n"
+        f"error: {destination}: cannot write: not a new or empty folder. "
+        "Remove what is there, or name another folder.\n"
     )
     assert contents(tmp_path) == before
     assert names(tmp_path) == ["data", "full"]

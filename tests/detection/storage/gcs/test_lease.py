@@ -12,7 +12,7 @@ import pytest
 from detection.storage import files
 from detection.storage.gcs import lease, objects
 from detection.storage.lock import exclusive_use
-from detection.storage.processes import LOCK_FILE
+from detection.storage.markers import LOCK_FILE
 from schemas.errors import CocoflowError, DataError
 from tests.storage_emulator.fixture import Bucket
 from tests.storage_emulator.killing import in_processes, killed_at_write
@@ -106,9 +106,7 @@ def test_a_holder_that_was_overtaken_does_not_publish_and_leaves_the_new_lease(
         gcs.emulator.set_clock(31.0)
         with exclusive_use(folder, instead="wait"):
             monkeypatch.setattr(lease, "LEASE_SECONDS", 0.0)  # it asks again
-            with pytest.raises(
-                CocoflowError, match=r"run: another process has taken this folder over, .* Nothing more"
-            ):
+            with pytest.raises(CocoflowError, match=r"run: lost the lock: .* another process has it\. Nothing more"):
                 held.require_held()
             old.close()
             assert files.is_file(f"{folder}/{LOCK_FILE}")

@@ -30,8 +30,8 @@ def test_an_object_is_written_read_copied_and_deleted(gcs: Bucket, tmp_path: Pat
     assert objects.read(f"{gcs.path}/b") == b"content"
     objects.download(copied, tmp_path / "b")
     assert (tmp_path / "b").read_bytes() == b"content"
-    assert not objects.delete(path, generation=written.generation + 1)
-    assert objects.delete(path, generation=written.generation)
+    assert not objects.delete(path, generation=written.version + 1)
+    assert objects.delete(path, generation=written.version)
     assert objects.delete(path)
     assert objects.find(path) is None
 
@@ -41,7 +41,7 @@ def test_files_of_any_size_arrive(size: int, gcs: Bucket, tmp_path: Path) -> Non
     source = tmp_path / "source"
     source.write_bytes(b"0123456789abcdef" * (size // 16) + b"x" * (size % 16))
     written = objects.write(f"{gcs.path}/x", source)
-    assert (written.size, written.crc32c) == (size, objects.crc32c(source))
+    assert (written.size, written.checksum) == (size, objects.crc32c(source))
     objects.download(written, tmp_path / "copy")
     assert (tmp_path / "copy").read_bytes() == source.read_bytes()
 
@@ -51,14 +51,14 @@ def test_generations_keep_writers_apart(gcs: Bucket) -> None:
     first = objects.write(path, b"1", generation=0)
     with pytest.raises(ConflictError, match="another process wrote or removed this object meanwhile"):
         objects.write(path, b"2", generation=0)
-    second = objects.write(path, b"2", generation=first.generation)
-    assert second.generation > first.generation
+    second = objects.write(path, b"2", generation=first.version)
+    assert second.version > first.version
     with pytest.raises(ConflictError):
         objects.copy(first, f"{gcs.path}/y")
     with pytest.raises(ConflictError):
         objects.download(first, Path("/dev/null"))
     with pytest.raises(ConflictError):
-        objects.read(path, generation=first.generation)
+        objects.read(path, generation=first.version)
 
 
 @pytest.mark.parametrize("fault", [{"status": 503}, {"status": 429}, {"action": "reset"}], ids=str)
@@ -89,7 +89,7 @@ def test_copies_and_deletions_are_repeated(gcs: Bucket) -> None:
     copied = objects.copy(source, f"{gcs.path}/y", generation=0)
     assert objects.find(f"{gcs.path}/y") == copied
     gcs.emulator.fail("status", method="DELETE", status=503, after=True)
-    assert objects.delete(f"{gcs.path}/y", generation=copied.generation)
+    assert objects.delete(f"{gcs.path}/y", generation=copied.version)
     assert objects.find(f"{gcs.path}/y") is None
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from detection.storage import files
+from detection.storage.file_system import FileState
 from detection.storage.gcs import objects, versions
 from detection.storage.publication import publish_version
 from detection.storage.temporary import SILENT_SECONDS
@@ -191,7 +192,7 @@ def test_a_pusher_that_was_taken_for_dead_does_not_publish(
     once: list[bool] = []
     copy = objects.copy
 
-    def copy_after_another_sweeps(source: objects.Stored, path: str, **options: int | None) -> objects.Stored:
+    def copy_after_another_sweeps(source: FileState, path: str, **options: int | None) -> FileState:
         copied = copy(source, path, **options)
         if path.endswith("assets/x") and "/.push" not in path and not once:
             once.append(True)

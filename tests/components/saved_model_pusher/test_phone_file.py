@@ -9,6 +9,7 @@ import pytest
 from components.saved_model_pusher import push as pushing
 from components.saved_model_pusher.added_files import phone_file
 from components.saved_model_pusher.push import PushRequest, push
+from detection.inference.export import mediapipe
 from detection.inference.file_runtimes import load_network
 from detection.inference.mediapipe.reader import read_metadata
 from detection.storage.reading import read_bytes
@@ -32,6 +33,23 @@ def stretching(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_a_network_trained_in_bfloat16_is_converted_in_float32(
+    stretching: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = dict[str, Any]()
+
+    def note(detector: Any, categories: Any, **options: Any) -> bytes:
+        given.update(options, detector=detector, categories=categories)
+        return b"file"
+
+    monkeypatch.setattr(mediapipe, "convert_to_mediapipe", note)
+    assert phone_file(stretching, "int8", [image.encoded for image in random_images()]) == b"file"
+    assert (given["categories"], given["delegate"], given["precision"]) == (CATEGORIES, "cpu", "int8")
+    assert given["detector"].compute_dtype == "float32"
+    assert [batch.shape for batch in given["calibration"]()] == [(1, 64, 64, 3)] * len(random_images())
+
+
+@pytest.mark.extended  # half a minute; test_mediapipe.py has the converter
 def test_it_holds_the_model_and_its_labels(stretching: Path) -> None:
     content = phone_file(stretching, "int8", [image.encoded for image in random_images()])
     metadata = read_metadata(content, "m")

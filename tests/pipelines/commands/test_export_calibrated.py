@@ -89,7 +89,15 @@ def coco_results(rows: np.ndarray) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("flags", [(), ("--format", "litert"), ("--od-api-outputs",)])
+@pytest.mark.parametrize(
+    "flags",
+    [
+        (),
+        # Half a minute each; test_serving_module.py calibrates with the graph of such a file.
+        pytest.param(("--format", "litert"), marks=pytest.mark.extended),
+        pytest.param(("--od-api-outputs",), marks=pytest.mark.extended),
+    ],
+)
 def test_the_exported_scores_are_calibrated(
     training: Path,
     data: Path,

@@ -21,17 +21,18 @@ from detection.training.kept_images import divide
 from detection.training.validation.history import HistoryEntry, write_history
 from schemas.artifacts import MODEL_PART
 from schemas.config.config_io import load_config, to_yaml
+from tests.detection.training import tiny_detector
 from tests.detection.training.evaluation_records import CATEGORIES, coco_records, write_coco_shards
+from tests.detection.training.tiny_run import SMALL
 from tests.folder_holder import folder_holder
 from tests.storage_emulator.fixture import Bucket
 
-ASSIGNMENTS = (
-    "model.name=efficientdet-nano",
-    "model.image_size=64",
-    "model.overrides={fpn_filters: 16, fpn_cells: 1, head_layers: 1, max_level: 5}",
-    "train.steps=20",
-    "data.root=/where/the/run/had/it",
-)
+ASSIGNMENTS = (*SMALL, "train.steps=20", "data.root=/where/the/run/had/it")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _tiny() -> None:
+    tiny_detector.register()
 
 
 def _save(run: Path, step: int) -> None:

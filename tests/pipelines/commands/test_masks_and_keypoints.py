@@ -105,8 +105,9 @@ def _of_one_category(ground_truth: dict[str, Any], detections: list[Any]) -> tup
 @pytest.mark.parametrize(
     ("kind", "options"),
     [
-        ("crops", {"iou_type": "bbox"}),
-        ("crops", {"iou_type": "segm"}),
+        # Each measures all three; test_evaluate_model.py has boxes first.
+        pytest.param("crops", {"iou_type": "bbox"}, marks=pytest.mark.extended),
+        pytest.param("crops", {"iou_type": "segm"}, marks=pytest.mark.extended),
         ("pasted", {"iou_type": "segm"}),
         ("crops", {"iou_type": "keypoints"}),
         ("crops", {"iou_type": "segm", "use_cats": False}),

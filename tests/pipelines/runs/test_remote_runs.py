@@ -10,6 +10,7 @@ from components.history.read import read_records
 from components.history.records import Output
 from detection.storage import files
 from detection.storage.atomic import write_text
+from detection.storage.gcs import client
 from detection.storage.paths import join
 from detection.storage.reading import read_text
 from pipelines.folders import RunLayout
@@ -105,8 +106,9 @@ def _disturbed(runs: RemoteRuns, gcs: Bucket, seed: int) -> bool:
 
 @pytest.mark.parametrize("seed", [0, 1, 2, *(pytest.param(seed, marks=pytest.mark.extended) for seed in range(3, 103))])
 def test_after_any_fault_the_next_run_finishes_and_nothing_is_pushed_twice(
-    seed: int, runs: RemoteRuns, gcs: Bucket
+    seed: int, runs: RemoteRuns, gcs: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(client, "RETRY_SECONDS", 2.0)  # that an outage of every request lasts, instead of two minutes
     _disturbed(runs, gcs, seed)
     for version in runs.versions():
         folder = join(runs.layout.push_directory, version)

@@ -145,7 +145,7 @@ def test_the_settings_of_the_original(imported: ImportedModel, original: OdApi) 
     )
     assert (overrides["fpn_filters"], overrides["rpn_filters"], overrides["box_roi_size"]) == (FILTERS, 12, CROP)
     assert (imported.step, imported.unused, imported.missing) == (25000, (), ())
-    assert [one.partition(" ")[0] for one in imported.differences] == ["features"]
+    assert [one.partition(" ")[0] for one in imported.differences] == ["RoI"]
     assert build_detector("faster-rcnn-r50", num_classes=CLASSES, overrides=overrides).rpn.scores[0].filters == ANCHORS
 
 

@@ -106,7 +106,10 @@ def draw_detections(
     if points is not None:
         for index, style in zip(order, chosen, strict=True):
             _draw_points(picture, points[index] * [scale, scale, 1.0], style.color)
-    texts = [_tag_text(labels[index], None if scores is None else scores[index]) for index in order]
+    texts = [
+        labels[index] if scores is None or not labels[index] else f"{labels[index]} {scores[index]:.2f}"
+        for index in order
+    ]
     # The best detection chooses the position of its tag first.
     draw_tags(picture, frames[::-1], [style.color for style in chosen][::-1], texts[::-1])
     return np.asarray(picture)
@@ -212,10 +215,6 @@ def _drawing_order(count: int, scores: Sequence[float] | None, min_score: float)
         return list(range(count))
     strength = np.asarray(scores, np.float64)
     return [int(index) for index in np.argsort(strength, kind="stable") if strength[index] >= min_score]
-
-
-def _tag_text(label: str, score: float | None) -> str:
-    return label if score is None or not label else f"{label} {score:.2f}"
 
 
 def _line_width(picture: Image.Image, frame: Rectangle) -> int:

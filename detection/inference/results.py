@@ -51,7 +51,8 @@ class Results:
     def coco_results(self) -> list[dict[str, Any]]:
         """Returns COCO results with box, score, and mask and keypoints, if any; floats are exact."""
         results = results_from_rows(self.rows)
-        for key, values in zip(_KEYS.values(), (self.masks, self._flat_keypoints()), strict=True):
+        keypoints = None if self.keypoints is None else self.keypoints.reshape(len(self), -1).tolist()
+        for key, values in zip(_KEYS.values(), (self.masks, keypoints), strict=True):
             for result, value in zip(results, values or (), strict=False):
                 result[key] = value
         return results
@@ -76,9 +77,6 @@ class Results:
             if {"bbox": self.rows, "segm": self.masks, "keypoints": self.keypoints}[iou_type] is None:
                 raise lacks_output(iou_type, where=where)
         return self.rows if set(iou_types) == {"bbox"} else self.coco_results()
-
-    def _flat_keypoints(self) -> list[list[float]] | None:
-        return None if self.keypoints is None else self.keypoints.reshape(len(self), -1).tolist()
 
 
 def joined(results: Sequence[Results]) -> Results:

@@ -142,7 +142,7 @@ def _rles(masks: npt.NDArray[Any], boxes_xywh: Rows, image: EncodedImage) -> lis
     """Encodes the masks of an image, crops or pasted, as compressed RLEs; RLEs are unchanged."""
     size = {"height": image.height, "width": image.width}
     if masks.dtype == object:
-        return [_checked_rle(counts, image) for counts in masks]
+        return [_check_rle(counts, image) for counts in masks]
     if masks.dtype != np.uint8:
         return [rle_of_crop(crop, box, **size) for crop, box in zip(masks, boxes_xywh, strict=True)]
     if masks.shape[1] < image.height or masks.shape[2] < image.width:
@@ -153,7 +153,7 @@ def _rles(masks: npt.NDArray[Any], boxes_xywh: Rows, image: EncodedImage) -> lis
     return [rle_of_window(mask[: image.height, : image.width], top=0, left=0, **size) for mask in masks]
 
 
-def _checked_rle(counts: bytes, image: EncodedImage) -> Rle:
+def _check_rle(counts: bytes, image: EncodedImage) -> Rle:
     rle = {"size": [image.height, image.width], "counts": counts.decode("latin-1")}
     issue = mask_issue(rle, height=image.height, width=image.width)
     if issue is not None:

@@ -24,7 +24,6 @@ from schemas.errors import DataError
 
 LONGEST_SIDE = 512  # pixels
 CROP_SIDE = 256  # pixels
-MEDIA_TYPE = "image/webp"
 
 _QUALITY = 68
 
@@ -153,14 +152,14 @@ def pictures_in(folder: str | Path, images: Iterable[Mapping[str, Any]]) -> Pict
 
     def picture(image_id: int) -> Image.Image | None:
         try:
-            return _decoded(read_file(root, names[image_id], max_pixels=MAX_PIXELS))
+            return _decode(read_file(root, names[image_id], max_pixels=MAX_PIXELS))
         except (KeyError, ImageFileError):
             return None
 
     return picture
 
 
-def _decoded(data: bytes) -> Image.Image | None:
+def _decode(data: bytes) -> Image.Image | None:
     try:
         image = Image.open(io.BytesIO(data), formats=_FORMATS)
         if image.width * image.height > MAX_PIXELS:

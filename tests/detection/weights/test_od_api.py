@@ -301,7 +301,10 @@ def test_another_variant_is_refused_by_the_name_of_the_right_one(depth: int, *, 
             ["stack_0/block_0/expand_conv2d/kernel"],
             "the network is an EfficientDet, which --model efficientdet-d0 to efficientdet-d7 imports",
         ),
-        (["Conv1/kernel", "bn_Conv1/gamma"], r"not a checkpoint of .* named like Conv1/kernel, bn_Conv1/gamma"),
+        (
+            ["Conv1/kernel", "bn_Conv1/gamma"],
+            r"not a checkpoint of .* Examples of its variables: Conv1/kernel, bn_Conv1/gamma",
+        ),
     ],
 )
 def test_networks_that_cannot_be_imported_are_refused_with_the_reason(

@@ -232,5 +232,5 @@ def test_an_image_larger_than_its_pasted_masks_is_named(
     pasted: Path, triangle: tuple[EncodedImage, np.ndarray]
 ) -> None:
     detector = SavedModelDetector(folder=pasted, batch_size=1)
-    with pytest.raises(DataError, match=r"^triangle\.png: the model's masks have 64x64 pixels, the image 64x65"):
+    with pytest.raises(DataError, match=r"^triangle\.png: the model's masks have 64x64 pixels, but the image 64x65"):
         detector.detect([triangle[0]._replace(height=65)])

@@ -69,7 +69,7 @@ def _packed(image: Any, annotations: Any) -> bytes:
         (_IMAGE, [None], r"annotations\[0\]: null is not an object"),
         (_IMAGE, [_BOX, _BOX | {"id": 2, "bbox": [1, 2, 3]}], r"annotations\[1\]: bbox is \[1, 2, 3\]"),
         (_IMAGE, [_BOX | {"category_id": 2**53 + 1}], r"annotations\[0\]: category_id is 9007199254740993"),
-        (_IMAGE, [_BOX | {"image_id": 8}], r"annotations\[0\]: image_id is 8, the image's id 7"),
+        (_IMAGE, [_BOX | {"image_id": 8}], r"annotations\[0\]: image_id is 8, but the image's id is 7"),
         (_IMAGE, [_BOX, _BOX], r"annotations\[1\]: duplicate id 1"),
     ],
 )

@@ -52,7 +52,7 @@ def valid_annotations(annotations: Sequence[Entry], context: Context, issues: Im
     kept: list[dict[str, Any]] = []
     repeats = _Repeats()
     for annotation in annotations:
-        valid = _checked(dict(annotation), context, issues)
+        valid = _check(dict(annotation), context, issues)
         if valid is None:
             continue
         first = repeats.earlier(valid)
@@ -77,7 +77,7 @@ def without_nan(annotations: Sequence[dict[str, Any]], issues: ImageIssues) -> l
     return kept
 
 
-def _checked(annotation: dict[str, Any], context: Context, issues: ImageIssues) -> dict[str, Any] | None:
+def _check(annotation: dict[str, Any], context: Context, issues: ImageIssues) -> dict[str, Any] | None:
     for kind, check in _CHECKS.items():
         issue = check(annotation, context)
         if issue is None:

@@ -72,7 +72,7 @@ def make_record(
     where = f"{split}: {printable(image['file_name'][:_SHOWN])}"
     issues = ImageIssues(rules.policies, where=where, image_id=image["id"])
     file = _usable(image, read, rules.max_pixels, issues)
-    fitted = None if file is None else _fitted(image, annotations, file, issues)
+    fitted = None if file is None else _fit(image, annotations, file, issues)
     if fitted is None:
         return Record(None, None, [], issues.issues)
     image, file = fitted
@@ -171,7 +171,7 @@ def _usable(
         return None
 
 
-def _fitted(
+def _fit(
     image: Mapping[str, Any], annotations: Sequence[Mapping[str, Any]], file: ImageFile, issues: ImageIssues
 ) -> tuple[Mapping[str, Any], ImageFile] | None:
     """Returns an entry and a file of the same size; None: drop the image.

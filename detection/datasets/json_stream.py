@@ -60,7 +60,7 @@ def stream_members(path: str | Path) -> Iterator[Member]:
         DataError: the file cannot be read, is not a JSON object, or an entry is larger
             than `MAX_ENTRY` or nested deeper than `MAX_DEPTH`.
     """
-    with _opened(path) as reader:
+    with _open(path) as reader:
         yield from reader.members()
 
 
@@ -81,7 +81,7 @@ def read_entry(file: BinaryIO, place: ByteRange) -> Any:
 
 
 @contextlib.contextmanager
-def _opened(path: str | Path) -> Iterator["_Reader"]:
+def _open(path: str | Path) -> Iterator["_Reader"]:
     local = local_copy(path)
     try:
         # Entries are read again later, and opening a pipe would wait for its writer forever.

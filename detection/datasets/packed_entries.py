@@ -50,7 +50,7 @@ def unpack_entries(data: bytes) -> tuple[dict[str, Any], list[dict[str, Any]]]:
             entries.
     """
     try:
-        text = _decompressed(data)
+        text = _decompress(data)
         entries = parse(text)
         image, annotations = entries["image"], entries["annotations"]
         _validate(image, annotations)
@@ -70,7 +70,7 @@ def too_large(size: int) -> str:
     )
 
 
-def _decompressed(data: bytes) -> bytes:
+def _decompress(data: bytes) -> bytes:
     unpacking = zlib.decompressobj()
     text = unpacking.decompress(data, MAX_IMAGE_ENTRIES + 1)
     if len(text) > MAX_IMAGE_ENTRIES:

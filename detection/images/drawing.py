@@ -106,7 +106,10 @@ def draw_detections(
     if points is not None:
         for index, style in zip(order, chosen, strict=True):
             _draw_points(picture, points[index] * [scale, scale, 1.0], style.color)
-    texts = [_tag_text(labels[index], None if scores is None else scores[index]) for index in order]
+    texts = [
+        labels[index] if scores is None or not labels[index] else f"{labels[index]} {scores[index]:.2f}"
+        for index in order
+    ]
     # The best detection chooses the position of its tag first.
     draw_tags(picture, frames[::-1], [style.color for style in chosen][::-1], texts[::-1])
     return np.asarray(picture)
@@ -140,7 +143,7 @@ def contact_sheet(
         raise ValueError("a contact sheet needs at least one image")
     for image in images:
         _check(image, len(images), captions=captions)
-    pictures = [Image.fromarray(image) if cell is None else _fitted(image, *cell) for image in images]
+    pictures = [Image.fromarray(image) if cell is None else _fit(image, *cell) for image in images]
     width = cell[1] if cell else max(picture.width for picture in pictures)
     font = load_font(width)
     line = line_height(font) + 4 if captions else 0
@@ -214,10 +217,6 @@ def _drawing_order(count: int, scores: Sequence[float] | None, min_score: float)
     return [int(index) for index in np.argsort(strength, kind="stable") if strength[index] >= min_score]
 
 
-def _tag_text(label: str, score: float | None) -> str:
-    return label if score is None or not label else f"{label} {score:.2f}"
-
-
 def _line_width(picture: Image.Image, frame: Rectangle) -> int:
     """Returns the line width of a box in pixels: depends on the picture's size, thinner for a small box."""
     sides = frame.right - frame.left, frame.bottom - frame.top
@@ -230,7 +229,7 @@ def _draw_frames(picture: Image.Image, frames: Sequence[Rectangle], styles: Sequ
         line = _line_width(picture, frame)
         corners = _ordered(frame.left, frame.top, frame.right - 1, frame.bottom - 1)
         # A dark edge keeps a bright frame visible on a bright background.
-        draw.rectangle(_inflated(corners, 1), outline=(0, 0, 0, 110), width=line + 2)
+        draw.rectangle(_inflate(corners, 1), outline=(0, 0, 0, 110), width=line + 2)
         draw.rectangle(corners, fill=(*color, _FILL_OPACITY), outline=None if dash else (*color, 255), width=line)
         if dash:
             _draw_dashes(draw, corners, LineStyle(color, dash), line)
@@ -301,12 +300,12 @@ def _strokes(first: float, last: float, dash: Sequence[float], line: int) -> Ite
         first += length * line
 
 
-def _inflated(corners: tuple[float, float, float, float], by: float) -> tuple[float, float, float, float]:
+def _inflate(corners: tuple[float, float, float, float], by: float) -> tuple[float, float, float, float]:
     left, top, right, bottom = corners
     return left - by, top - by, right + by, bottom + by
 
 
-def _fitted(image: Picture, height: int, width: int) -> Image.Image:
+def _fit(image: Picture, height: int, width: int) -> Image.Image:
     ratio = min(height / image.shape[0], width / image.shape[1])
     size = max(1, round(image.shape[1] * ratio)), max(1, round(image.shape[0] * ratio))
     return Image.fromarray(image).resize(size, Image.Resampling.LANCZOS)

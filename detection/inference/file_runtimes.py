@@ -111,7 +111,7 @@ def _mediapipe(
         outputs = run(pixels)
         if metadata.anchors_yxhw is not None:
             deltas, logits = outputs[serving.BOX_DELTAS][0], outputs[serving.CLASS_LOGITS][0]
-            outputs = _suppressed(deltas, logits, metadata.anchors_yxhw)
+            outputs = _suppress(deltas, logits, metadata.anchors_yxhw)
         boxes, scores, count = outputs[serving.BOXES], outputs[serving.SCORES], outputs[serving.COUNT].astype(np.int32)
         classes = classes_of[np.clip(outputs[serving.CLASSES].astype(np.int64), 0, len(classes_of) - 1)]
         if curves is not None:
@@ -131,7 +131,7 @@ def labelled_categories(categories: Sequence[Mapping[str, Any]]) -> list[tuple[i
     return [(at, name) for at, name in enumerate(names) if name is not None]
 
 
-def _suppressed(deltas: Array, logits: Array, anchors: Array) -> dict[str, Array]:
+def _suppress(deltas: Array, logits: Array, anchors: Array) -> dict[str, Array]:
     """Decodes and suppresses boxes as MediaPipe does: the best class of each anchor, then all classes together.
 
     Args:

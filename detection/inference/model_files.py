@@ -314,7 +314,7 @@ class FileDetector(ExportedDetector):
         def fit(encoded: tf.Tensor) -> tuple[tf.Tensor, ImageInfo, tf.Tensor]:
             image, valid = decode_rgb_or_blank(encoded)
             if self._as_mediapipe:
-                return (*_stretched(image, description.image_size), valid)
+                return (*_stretch(image, description.image_size), valid)
             pixels, info = fit_pixels(
                 image,
                 image_size=description.image_size,
@@ -332,7 +332,7 @@ class FileDetector(ExportedDetector):
         return tf.map_fn(fit, images, fn_output_signature=spec)
 
 
-def _stretched(image: tf.Tensor, image_size: tuple[int, int]) -> tuple[tf.Tensor, ImageInfo]:
+def _stretch(image: tf.Tensor, image_size: tuple[int, int]) -> tuple[tf.Tensor, ImageInfo]:
     """Resizes an image as MediaPipe does on CPUs: bilinear without half-pixel centers, to integers."""
     pixels = tf.raw_ops.ResizeBilinear(images=image[tf.newaxis], size=image_size, half_pixel_centers=False)[0]
     size = tf.cast(tf.shape(image)[:2], tf.float32)

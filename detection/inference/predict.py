@@ -101,7 +101,7 @@ def predict(
     for image, detected in _detections(named, detector, batch_size, console):
         kept = detected.select(detected.rows[:, 5] >= (min_score or 0.0))
         results.append(kept if thresholds is None else keep_confident(kept, thresholds))
-        image_list.append(_image_entry(image))
+        image_list.append({"id": image.image_id, "file_name": image.name, "height": image.height, "width": image.width})
         if drawn is not None:
             drawn.add(image, results[-1])
     every = joined(results)
@@ -209,11 +209,6 @@ def _as_listed(paths: Sequence[str], ground_truth: str | Path, console: Console)
 
 def _print(console: Console, text: str) -> None:
     console.print(printable(text), soft_wrap=True, markup=False, highlight=False)
-
-
-def _image_entry(image: EncodedImage) -> dict[str, Any]:
-    """Returns the entry of `images` in a COCO file."""
-    return {"id": image.image_id, "file_name": image.name, "height": image.height, "width": image.width}
 
 
 def _detections(

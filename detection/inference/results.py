@@ -51,7 +51,8 @@ class Results:
     def coco_results(self) -> list[dict[str, Any]]:
         """Returns COCO results with box, score, and mask and keypoints, if any; floats are exact."""
         results = results_from_rows(self.rows)
-        for key, values in zip(_KEYS.values(), (self.masks, self._flat_keypoints()), strict=True):
+        keypoints = None if self.keypoints is None else self.keypoints.reshape(len(self), -1).tolist()
+        for key, values in zip(_KEYS.values(), (self.masks, keypoints), strict=True):
             for result, value in zip(results, values or (), strict=False):
                 result[key] = value
         return results
@@ -76,9 +77,6 @@ class Results:
             if {"bbox": self.rows, "segm": self.masks, "keypoints": self.keypoints}[iou_type] is None:
                 raise lacks_output(iou_type, where=where)
         return self.rows if set(iou_types) == {"bbox"} else self.coco_results()
-
-    def _flat_keypoints(self) -> list[list[float]] | None:
-        return None if self.keypoints is None else self.keypoints.reshape(len(self), -1).tolist()
 
 
 def joined(results: Sequence[Results]) -> Results:
@@ -144,7 +142,7 @@ def _rles(masks: npt.NDArray[Any], boxes_xywh: Rows, image: EncodedImage) -> lis
     """Encodes the masks of an image, crops or pasted, as compressed RLEs; RLEs are unchanged."""
     size = {"height": image.height, "width": image.width}
     if masks.dtype == object:
-        return [_checked_rle(counts, image) for counts in masks]
+        return [_check_rle(counts, image) for counts in masks]
     if masks.dtype != np.uint8:
         return [rle_of_crop(crop, box, **size) for crop, box in zip(masks, boxes_xywh, strict=True)]
     if masks.shape[1] < image.height or masks.shape[2] < image.width:
@@ -155,7 +153,7 @@ def _rles(masks: npt.NDArray[Any], boxes_xywh: Rows, image: EncodedImage) -> lis
     return [rle_of_window(mask[: image.height, : image.width], top=0, left=0, **size) for mask in masks]
 
 
-def _checked_rle(counts: bytes, image: EncodedImage) -> Rle:
+def _check_rle(counts: bytes, image: EncodedImage) -> Rle:
     rle = {"size": [image.height, image.width], "counts": counts.decode("latin-1")}
     issue = mask_issue(rle, height=image.height, width=image.width)
     if issue is not None:

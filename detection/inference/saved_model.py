@@ -75,7 +75,7 @@ class SignatureDetector:
         starts = range(0, len(images), self._batch_size)
         batches = [images[start : start + self._batch_size] for start in starts]
         outputs = [{name: value[: len(batch)] for name, value in self._call(batch).items()} for batch in batches]
-        return {name: _concatenated([values[name] for values in outputs]) for name in outputs[0]}
+        return {name: _concatenate([values[name] for values in outputs]) for name in outputs[0]}
 
     def _call(self, batch: Sequence[EncodedImage]) -> dict[str, npt.NDArray[Any]]:
         try:
@@ -101,7 +101,7 @@ class SignatureDetector:
         return {name: outputs[name].numpy() for name in (*_OUTPUTS, *_OPTIONAL) if name in outputs}
 
 
-def _concatenated(batches: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+def _concatenate(batches: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
     """Concatenates batches; pasted masks, whose size differs by batch, are padded to the largest."""
     shapes = {batch.shape[1:] for batch in batches}
     if len(shapes) > 1:

@@ -104,14 +104,14 @@ class AugmentedDetector:
         results = []
         for number, image in enumerate(images):
             rows = [{name: value[number] for name, value in plain.items()}, *islice(others, len(parts[number]) - 1)]
-            results.append(_fused(rows, parts[number], len(self._views), image))
+            results.append(_fuse(rows, parts[number], len(self._views), image))
         return results
 
     def _detect_others(
         self, images: Sequence[EncodedImage], parts: Sequence[Sequence[_Cutout]]
     ) -> Iterator[dict[str, Array]]:
         """Detects on all parts except the first of each image, which is the unchanged image; outputs per part."""
-        encoded = (part for image, own in zip(images, parts, strict=True) for part in _encoded(image, own[1:]))
+        encoded = (part for image, own in zip(images, parts, strict=True) for part in _encode(image, own[1:]))
         while batch := list(islice(encoded, self._batch_size)):
             outputs = self._detector.outputs(batch)
             for place in range(len(batch)):
@@ -126,7 +126,7 @@ def _parts(number: int, view: View, image: EncodedImage) -> list[_Cutout]:
     return [_Cutout(number, (top, left, top + height, left + width), view.flip) for top in tops for left in lefts]
 
 
-def _encoded(image: EncodedImage, parts: Sequence[_Cutout]) -> Iterator[EncodedImage]:
+def _encode(image: EncodedImage, parts: Sequence[_Cutout]) -> Iterator[EncodedImage]:
     """Crops the parts of an image and encodes them losslessly."""
     pixels = decode_rgb(image.encoded).numpy() if parts else np.empty((0, 0, 3), np.uint8)
     for part in parts:
@@ -140,14 +140,14 @@ def _encoded(image: EncodedImage, parts: Sequence[_Cutout]) -> Iterator[EncodedI
         yield image._replace(encoded=file.getvalue(), height=bottom - top, width=right - left)
 
 
-def _fused(rows: Sequence[Mapping[str, Array]], parts: Sequence[_Cutout], views: int, image: EncodedImage) -> Results:
+def _fuse(rows: Sequence[Mapping[str, Array]], parts: Sequence[_Cutout], views: int, image: EncodedImage) -> Results:
     """Maps the boxes of all parts to the image and fuses them."""
     size = np.array([image.height, image.width] * 2, np.float64)
     found = [_of_part(outputs, part, size) for outputs, part in zip(rows, parts, strict=True)]
     of_view = [[place for place, part in enumerate(parts) if part.view == view] for view in range(views)]
     limits = [_seen_whole(part.window, size) / size for part in parts]
     fused = fuse_boxes(
-        [_joined([found[place] for place in places]) for places in of_view],
+        [_join([found[place] for place in places]) for places in of_view],
         windows=[np.stack([limits[place] for place in places]) for places in of_view],
         iou_threshold=_SAME,
     )
@@ -186,7 +186,7 @@ def _seen_whole(window: tuple[int, int, int, int], size: Floats) -> Floats:
     return np.concatenate([np.where(low > 0, low + margin, -np.inf), np.where(high < size[:2], high - margin, np.inf)])
 
 
-def _joined(parts: Sequence[Boxes]) -> Boxes:
+def _join(parts: Sequence[Boxes]) -> Boxes:
     """Joins overlapping parts of a view, keeping the best box of each object."""
     if len(parts) == 1:
         return parts[0]

@@ -36,7 +36,7 @@ def record_masks(serialized: bytes, height: int, width: int) -> np.ndarray:
     Raises:
         DataError: a mask cannot be drawn, or the numbers of masks and objects differ.
     """
-    record, where = _parsed(serialized)
+    record, where = _parse(serialized)
     annotations = _annotations(record, where)
     if annotations is not None:
         segmentations = [annotation.get("segmentation") for annotation in annotations]
@@ -63,7 +63,7 @@ def has_mask(serialized: bytes) -> bool | None:
     Raises:
         DataError: the record cannot be read, or its masks do not fit its objects.
     """
-    record, where = _parsed(serialized)
+    record, where = _parse(serialized)
     annotations = _annotations(record, where)
     if annotations is not None:
         masks = [bool(annotation.get("segmentation")) for annotation in annotations if not annotation.get("iscrowd")]
@@ -113,7 +113,7 @@ def record_keypoints(serialized: bytes, height: int, width: int, num_keypoints: 
     Raises:
         DataError: an object has more keypoints, or the keypoints cannot be assigned to the objects.
     """
-    record, where = _parsed(serialized)
+    record, where = _parse(serialized)
     annotations = _annotations(record, where)
     if annotations is not None:
         values = [annotation.get("keypoints") or [] for annotation in annotations]
@@ -145,7 +145,7 @@ def refuse_category(serialized: bytes, category_ids: np.ndarray) -> np.ndarray:
     Raises:
         DataError: always.
     """
-    record, where = _parsed(serialized)
+    record, where = _parse(serialized)
     labels = [int(label) for label in record.get(features.CLASS_LABEL, [])]
     number, label = next((each for each in enumerate(labels) if each[1] not in category_ids), (0, None))
     known = ", ".join(map(str, category_ids[:10].tolist())) + (", ..." if len(category_ids) > 10 else "")
@@ -155,7 +155,7 @@ def refuse_category(serialized: bytes, category_ids: np.ndarray) -> np.ndarray:
     )
 
 
-def _parsed(serialized: bytes) -> tuple[Record, str]:
+def _parse(serialized: bytes) -> tuple[Record, str]:
     record = parse_record(serialized, "a training record")
     return record, f"the record of image {source_id(record) or 'without id'!r}"
 

@@ -83,7 +83,7 @@ def hard_nms(
         free = ~tf.reduce_any(overlaps[:, :, :max_outputs] & is_picked, axis=2)
         free &= part(scores, tile) > score_threshold
         kept = _first_ones(free, overlaps[:, :, max_outputs:] & (places < places[:, tf.newaxis]))
-        return tile + 1, *_appended(picked, num, kept, start=tile * size)
+        return tile + 1, *_append(picked, num, kept, start=tile * size)
 
     start = (tf.constant(0), tf.zeros([batch, max_outputs], tf.int32), tf.zeros([batch], tf.int32))
     _, picked, num = tf.while_loop(unfinished, compare, start, maximum_iterations=tiles)
@@ -114,7 +114,7 @@ def _first_ones(free: tf.Tensor, overlaps: tf.Tensor) -> tf.Tensor:
     return kept
 
 
-def _appended(picked: tf.Tensor, num: tf.Tensor, kept: tf.Tensor, *, start: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+def _append(picked: tf.Tensor, num: tf.Tensor, kept: tf.Tensor, *, start: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Appends the kept candidates of the tile at `start`, up to the max number of boxes."""
     size, slots = kept.shape[1], tf.range(picked.shape[1])
     more = tf.reduce_sum(tf.cast(kept, tf.int32), axis=1)

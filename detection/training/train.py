@@ -159,7 +159,8 @@ def _train_to_last_step(
         strategy=strategy,
         state=state,
     )
-    with _summary_writer(output / LOGS, writes=chief).as_default():
+    writer = tf.summary.create_file_writer(str(output / LOGS)) if chief else tf.summary.create_noop_writer()
+    with writer.as_default():
         checkpoints = _checkpoints_from_config(config.train, state, output / CHECKPOINTS, writes=chief)
         start_step = _resume(checkpoints, strategy=strategy, mirror=mirror)
         init_report = initialize_from_config(
@@ -224,10 +225,6 @@ def _resume(checkpoints: Checkpoints, *, strategy: tf.distribute.Strategy, mirro
         if mirror is not None and chief:
             mirror.push()
     return step
-
-
-def _summary_writer(logs: Path, *, writes: bool) -> tf.summary.SummaryWriter:
-    return tf.summary.create_file_writer(str(logs)) if writes else tf.summary.create_noop_writer()
 
 
 def _write_descriptions(

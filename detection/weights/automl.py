@@ -89,7 +89,7 @@ def structure_of_variables(shapes: Shapes, *, where: str) -> Structure:
     if stem is None or box is None or _CLASS_BIAS not in shapes:
         raise DataError(
             f"{where}: not a checkpoint of google/automl's EfficientDet: a variable stem/conv2d/kernel, {_CLASS_BIAS} "
-            f"or box_net/box-predict/pointwise_kernel is missing. Its variables are named like {some(sorted(shapes))}."
+            f"or box_net/box-predict/pointwise_kernel is missing. Examples of its variables: {some(sorted(shapes))}."
         )
     return Structure(
         stem_filters=stem[-1],

@@ -105,7 +105,7 @@ def import_model(
     name = config.model.name
     _require_family(config, program)
     raw = _source(program, checkpoint, "raw")
-    config = _completed(config, program, raw)
+    config = _complete(config, program, raw)
     preset = detector_config(name, image_size=config.model.image_size, overrides=config.model.overrides)
     require_variant(program, raw.shapes, preset, name=name, where=raw.prefix)
     count = program.class_count(raw.shapes, preset, where=raw.prefix)
@@ -143,7 +143,7 @@ def _require_family(config: Config, program: Program) -> None:
     detector_config(model.name, image_size=model.image_size, overrides=model.overrides)
 
 
-def _completed(config: Config, program: Program, source: WeightSource) -> Config:
+def _complete(config: Config, program: Program, source: WeightSource) -> Config:
     """Sets the configuration with which our network equals the program's, where it is not set.
 
     Raises:

@@ -267,7 +267,7 @@ def _of_part(keys: Iterable[str], part: str) -> Iterator[tuple[str, str]]:
     for key in keys:
         first, _, name = key.removesuffix(_VALUE).partition("/")
         if first == part and key.endswith(_VALUE) and name and "/" not in name:
-            yield _unescaped(name), key
+            yield _unescape(name), key
 
 
 def _other_names(reader: Any, keys: Collection[str]) -> dict[str, str]:
@@ -294,9 +294,9 @@ def _own_names(reader: Any, keys: Collection[str]) -> dict[str, str]:
 
 
 def _path_of_objects(key: str) -> str:
-    return _unescaped(key.removesuffix(_VALUE)) if key.endswith(_VALUE) else key
+    return _unescape(key.removesuffix(_VALUE)) if key.endswith(_VALUE) else key
 
 
-def _unescaped(name: str) -> str:
+def _unescape(name: str) -> str:
     """Inverts TensorFlow's escaping of a name in a key."""
     return re.sub(r"\.(S|\.)", lambda match: "/" if match[1] == "S" else ".", name)

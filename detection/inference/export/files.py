@@ -99,13 +99,13 @@ def write_file(
     )
     notes, images = [], _read_images(options.sample_images)
     if options.calibration is None:
-        content = _converted(trained, options, curves)
+        content = _convert(trained, options, curves)
     else:
         with open_split(options.calibration.data, split=options.calibration.split) as dataset:
             shards = find_shards(dataset.records)
             batches = functools.partial(calibration_batches, shards, detector=trained.detector)
             calibration = batches(count=options.calibration.images, batch_size=batch_size or 1)
-            content = _converted(trained, options, curves, calibration)
+            content = _convert(trained, options, curves, calibration)
             images = images or sample_images(shards, _SAMPLE_IMAGES)
             if _trains_statistics(trained.config):
                 notes += unlike_training(trained.detector, batches(count=_CHECKED_IMAGES, batch_size=_BATCH)())
@@ -120,7 +120,7 @@ def write_file(
     return [*_differences(expected, folder, options, curves, images), *notes]
 
 
-def _converted(
+def _convert(
     trained: TrainedDetector,
     options: ExportOptions,
     curves: ScoreCurves | None,

@@ -66,7 +66,7 @@ class MediaPipeModule(ServingModule):
             logits = tf.gather(logits, self._named, axis=2)
         if self._delegate == "gpu":
             return {serving.BOX_DELTAS: deltas, serving.CLASS_LOGITS: logits}
-        return _suppressed_by_custom_op(deltas, tf.sigmoid(logits), self.anchors(), self._detector.config.postprocess)
+        return _suppress_by_custom_op(deltas, tf.sigmoid(logits), self.anchors(), self._detector.config.postprocess)
 
     def anchors(self) -> npt.NDArray[np.float32]:
         """Returns the anchors, float32 [A, 4]: (y center, x center, height, width) as fractions of the input."""
@@ -164,7 +164,7 @@ def require_mediapipe(detector: Detector, delegate: Delegate, *, what: str) -> N
         )
 
 
-def _suppressed_by_custom_op(
+def _suppress_by_custom_op(
     deltas: tf.Tensor, scores: tf.Tensor, anchors: npt.NDArray[np.float32], options: BoxPostprocess
 ) -> dict[str, tf.Tensor]:
     """Decodes and suppresses boxes with the op `TFLite_Detection_PostProcess`, for which TensorFlow has no kernel.

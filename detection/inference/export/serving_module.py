@@ -281,7 +281,7 @@ def keep_classes(detections: Detections, kept: Sequence[bool]) -> Detections:
     slots = tf.range(detections.scores.shape[1])
     stays = tf.gather(tf.constant(kept), detections.classes) & (slots < detections.num[:, tf.newaxis])
     order = tf.argsort(tf.cast(~stays, tf.int32), axis=1, stable=True)
-    return _reordered(detections, order, tf.reduce_sum(tf.cast(stays, tf.int32), axis=1))
+    return _reorder(detections, order, tf.reduce_sum(tf.cast(stays, tf.int32), axis=1))
 
 
 def calibrate(detections: Detections, curves: Sequence[ScoreCurve]) -> Detections:
@@ -304,10 +304,10 @@ def calibrate(detections: Detections, curves: Sequence[ScoreCurve]) -> Detection
     count = scores.shape[1]
     filled = tf.range(count) < detections.num[:, tf.newaxis]
     _, order = tf.math.top_k(tf.where(filled, calibrated, -1.0), k=count)  # stable
-    return _reordered(detections._replace(scores=calibrated), order, detections.num)
+    return _reorder(detections._replace(scores=calibrated), order, detections.num)
 
 
-def _reordered(detections: Detections, order: tf.Tensor, num: tf.Tensor) -> Detections:
+def _reorder(detections: Detections, order: tf.Tensor, num: tf.Tensor) -> Detections:
     """Returns the detections in an order, int32 [B, N]; the rows beyond `num`, int32 [B], are zeros."""
     filled = tf.range(detections.scores.shape[1]) < num[:, tf.newaxis]
 

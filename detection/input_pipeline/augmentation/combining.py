@@ -25,14 +25,14 @@ def mosaic(
     quarters = []
     for number, sample in enumerate(samples):
         lower = tf.constant([number // 2, number % 2], tf.float32)
-        quarters.append(_placed(sample, lower * cut, tf.where(lower > 0.0, size - cut, cut), image_size))
+        quarters.append(_place(sample, lower * cut, tf.where(lower > 0.0, size - cut, cut), image_size))
     upper = tf.concat([quarters[0].image, quarters[1].image], axis=1)
     lower = tf.concat([quarters[2].image, quarters[3].image], axis=1)
     image = tf.ensure_shape(tf.concat([upper, lower], axis=0), [*image_size, 3])
     return join(image, quarters)
 
 
-def _placed(sample: Sample, corner: tf.Tensor, size: tf.Tensor, image_size: tuple[int, int]) -> Sample:
+def _place(sample: Sample, corner: tf.Tensor, size: tf.Tensor, image_size: tuple[int, int]) -> Sample:
     """Resizes the image to `size`; its objects move to their positions in an image of `image_size` pixels."""
     pixels = tf.cast(size, tf.int32)
     whole = tf.constant(image_size, tf.float32)

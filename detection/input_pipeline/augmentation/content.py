@@ -93,7 +93,7 @@ def warp(sample: Sample, affine: Affine) -> Sample:
     """
     content = warp_content(Content(sample.image, sample.masks, sample.keypoints), affine)
     corners = tf.reshape(tf.gather(sample.boxes_yxyx, [0, 1, 0, 3, 2, 1, 2, 3], axis=-1), [-1, 4, 2])
-    moved = tf.clip_by_value(_moved_points(corners, affine, image_extent(sample.image)), 0.0, 1.0)
+    moved = tf.clip_by_value(_move_points(corners, affine, image_extent(sample.image)), 0.0, 1.0)
     first, last = tf.reduce_min(moved, axis=1), tf.reduce_max(moved, axis=1)
     boxes = tf.concat([first, last], axis=-1)
     return select(sample._replace(boxes_yxyx=boxes, **content._asdict()), tf.reduce_all(last > first, axis=-1))
@@ -112,7 +112,7 @@ def warp_content(content: Content, affine: Affine) -> Content:
         masks = _warp_pixels(masks[..., tf.newaxis], transform, fill=0)[..., 0]
     if keypoints is not None:
         points, visibility = tf.split(keypoints, [2, 1], axis=-1)
-        moved = _moved_points(points, affine, image_extent(content.image))
+        moved = _move_points(points, affine, image_extent(content.image))
         keypoints = keep_labelled(tf.concat([moved, visibility], axis=-1))
     return Content(image, masks, keypoints)
 
@@ -143,7 +143,7 @@ def _warp_pixels(images: tf.Tensor, transform: tf.Tensor, *, fill: int) -> tf.Te
     )
 
 
-def _moved_points(points: tf.Tensor, affine: Affine, extent: tf.Tensor) -> tf.Tensor:
+def _move_points(points: tf.Tensor, affine: Affine, extent: tf.Tensor) -> tf.Tensor:
     # points: [..., 2], (y, x), normalised to `extent`.
     y, x = tf.unstack(points * extent, axis=-1)
     moved = [affine.yy * y + affine.yx * x + affine.y0, affine.xy * y + affine.xx * x + affine.x0]
@@ -234,20 +234,20 @@ def _change_box(content: Content, box: tf.Tensor, change: Callable[[Content], Co
     local = Content(
         _parts(image, box)[4],
         None if masks is None else _parts(masks[..., tf.newaxis], box)[4][..., 0],
-        None if keypoints is None else keep_labelled(_placed(keypoints, 1.0 / extent, -corner / extent)),
+        None if keypoints is None else keep_labelled(_place(keypoints, 1.0 / extent, -corner / extent)),
     )
     changed = change(local)
     if masks is not None and changed.masks is not None and changed.masks is not local.masks:
         masks = paste(masks[..., tf.newaxis], changed.masks[..., tf.newaxis], box)[..., 0]
     if changed.keypoints is not None and changed.keypoints is not local.keypoints:
         # Rounding must not push a point over the border.
-        moved = tf.minimum(_placed(changed.keypoints, extent, corner), [1.0, 1.0, 2.0])
+        moved = tf.minimum(_place(changed.keypoints, extent, corner), [1.0, 1.0, 2.0])
         moved = tf.where(changed.keypoints[..., 2:] > 0.0, moved, 0.0)
         keypoints = tf.where(inside(local.keypoints)[..., tf.newaxis], moved, keypoints)
     return Content(paste(image, changed.image, box), masks, keypoints)
 
 
-def _placed(keypoints: tf.Tensor, scale: tf.Tensor, offset: tf.Tensor) -> tf.Tensor:
+def _place(keypoints: tf.Tensor, scale: tf.Tensor, offset: tf.Tensor) -> tf.Tensor:
     # Scales and moves points, keeps the visibility.
     points, visibility = tf.split(keypoints, [2, 1], axis=-1)
     return tf.concat([points * scale + offset, visibility], axis=-1)

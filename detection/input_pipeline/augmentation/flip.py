@@ -39,12 +39,12 @@ def random_horizontal_flip(
         masks = sample.masks
         sample = sample._replace(masks=tf.cond(flip, lambda: tf.reverse(masks, [2]), lambda: masks))
     if sample.keypoints is not None:
-        points = _mirrored_keypoints(sample.keypoints, sample.classes, keypoint_flips)
+        points = _mirror_keypoints(sample.keypoints, sample.classes, keypoint_flips)
         sample = sample._replace(keypoints=tf.where(flip, points, sample.keypoints))
     return sample
 
 
-def _mirrored_keypoints(
+def _mirror_keypoints(
     keypoints: tf.Tensor, classes: tf.Tensor, keypoint_flips: Sequence[Sequence[int]] | None
 ) -> tf.Tensor:
     y, x, visibility = tf.unstack(keypoints, axis=-1)

@@ -75,7 +75,7 @@ def plot_of(histogram: Histogram) -> Plot:
             split: [bar(index, at, column[at]) for at in range(first, last) if column[at]]
             for index, (split, column) in enumerate(percents.items())
         },
-        _spaced(shown(numbers if histogram.single else positions(histogram.ticks))),
+        _space_evenly(shown(numbers if histogram.single else positions(histogram.ticks))),
         [Tick(tick / steps, f"{step * tick:g}") for tick in range(steps + 1)],
         shown(positions(histogram.marks)),
         histogram.xlabel,
@@ -98,7 +98,7 @@ def _shown_bins(histogram: Histogram) -> tuple[int, int]:
     return first, min(bins, max(last, first + _LEAST_BINS))
 
 
-def _spaced(ticks: Sequence[Tick]) -> list[Tick]:
+def _space_evenly(ticks: Sequence[Tick]) -> list[Tick]:
     """Drops ticks whose labels would touch the previous one."""
     kept: list[Tick] = []
     for tick in ticks:

@@ -82,8 +82,8 @@ def _png(image: Image.Image, bbox: Rectangle | None) -> bytes:
     top, bottom = _reach(bbox and (bbox[1], bbox[3]), height)
     scale = min(1.0, LONGEST_SIDE / max(right - left, bottom - top))
 
-    small = _resized(image, scale)
-    canvas = Image.new("RGB", (_scaled(right - left, scale), _scaled(bottom - top, scale)), _GROUND)
+    small = _resize(image, scale)
+    canvas = Image.new("RGB", (_scale(right - left, scale), _scale(bottom - top, scale)), _GROUND)
     canvas.paste(small, (round(-left * scale), round(-top * scale)))
     if bbox is not None:
         x, y, w, h = bbox
@@ -101,7 +101,7 @@ def _reach(interval: tuple[float, float] | None, side: int) -> tuple[float, floa
     return min(0.0, max(start, low)), max(float(side), min(start + length, high))
 
 
-def _scaled(side: float, scale: float) -> int:
+def _scale(side: float, scale: float) -> int:
     return max(1, round(side * scale))
 
 
@@ -139,7 +139,7 @@ def sample_picture(
     with Image.open(io.BytesIO(encoded)) as image:
         width, height = image.size
         scale = min(1.0, LONGEST_SIDE / max(width, height))
-        small = np.asarray(_resized(image, scale))
+        small = np.asarray(_resize(image, scale))
     picture = draw_detections(
         small,
         [[scale * value for value in annotation["bbox"]] for annotation in annotations],
@@ -152,9 +152,9 @@ def sample_picture(
     return SamplePicture(caption, stream.getvalue())
 
 
-def _resized(image: Image.Image, scale: float) -> Image.Image:
+def _resize(image: Image.Image, scale: float) -> Image.Image:
     """Returns an opened image in RGB, resized."""
     width, height = image.size
     # JPEGs decode faster at a fraction of their size.
     image.draft("RGB", (math.ceil(width * scale), math.ceil(height * scale)))
-    return eight_bit_rgb(image).resize((_scaled(width, scale), _scaled(height, scale)), Image.Resampling.LANCZOS)
+    return eight_bit_rgb(image).resize((_scale(width, scale), _scale(height, scale)), Image.Resampling.LANCZOS)

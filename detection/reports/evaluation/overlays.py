@@ -30,15 +30,15 @@ def mask_overlay(rle: Mapping[str, Any], color: Color, *, scale: float) -> Overl
         color: (red, green, blue), 0..255.
         scale: size of the picture's pixels on the screen, as a fraction of the image's.
     """
-    return _overlay(_decoded(rle), color, _OPACITY, scale)
+    return _overlay(_decode(rle), color, _OPACITY, scale)
 
 
 def outline_overlay(rle: Mapping[str, Any], *, scale: float) -> Overlay | None:
     """Returns the pixels of a mask at its boundary, in white; None if it is empty."""
-    return _overlay(outline(_decoded(rle), 1), _OUTLINE, 255, scale)
+    return _overlay(outline(_decode(rle), 1), _OUTLINE, 255, scale)
 
 
-def _decoded(rle: Mapping[str, Any]) -> npt.NDArray[np.bool_]:
+def _decode(rle: Mapping[str, Any]) -> npt.NDArray[np.bool_]:
     from pycocotools import mask
 
     return np.asarray(mask.decode(rle), bool)

@@ -121,7 +121,7 @@ def compared(change: ImageChange, names: Mapping[int, str]) -> Figure:
 
 def _whole_image(image: ImageResult, panels: Mapping[str, Sequence[StyledBox]], caption: str) -> Figure:
     view = Region(0, 0, max(1, image.width), max(1, image.height))
-    font = _font_size(view)
+    font = _FONT / min(_SHOWN_WIDTH / view.width, _SHOWN_HEIGHT / view.height)  # pixels of the image
     return Figure(
         key=f"image-{image.image_id}",
         image_id=image.image_id,
@@ -176,11 +176,6 @@ def _surroundings(bbox: Sequence[float], fraction: float, pixels: int) -> Region
     margin = max(pixels, fraction * max(width, height))
     left, top = max(0, math.floor(x - margin)), max(0, math.floor(y - margin))
     return Region(left, top, max(1, math.ceil(x + width + margin) - left), max(1, math.ceil(y + height + margin) - top))
-
-
-def _font_size(view: Region) -> float:
-    """Returns the font size in pixels of the image for letters of _FONT pixels on the screen."""
-    return _FONT / min(_SHOWN_WIDTH / view.width, _SHOWN_HEIGHT / view.height)
 
 
 def _shapes(boxes: Sequence[StyledBox], view: Region, font: float) -> list[Shape]:

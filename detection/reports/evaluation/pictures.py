@@ -1,7 +1,7 @@
 """Pages with pictures: sources of images, and as many small encoded pictures as fit into the file."""
 
 import io
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
@@ -24,7 +24,6 @@ from schemas.errors import DataError
 
 LONGEST_SIDE = 512  # pixels
 CROP_SIDE = 256  # pixels
-MEDIA_TYPE = "image/webp"
 
 _QUALITY = 68
 
@@ -93,7 +92,7 @@ def encode_pictures(wanted: Sequence[Wanted], source: PictureSource, *, budget: 
     for want in wanted:
         known = want.key in pictures
         picture = pictures[want.key] if known else _encoded(source(want.image_id), want.region)
-        cost = want.markup + (0 if known or picture is None else _page_bytes(picture.webp))
+        cost = want.markup + (0 if known or picture is None else len(picture.webp) * 4 // 3 + 4)  # base 64
         if picture is not None and cost > budget:
             break
         pictures[want.key] = picture
@@ -132,11 +131,6 @@ def _inside(region: Region, width: int, height: int) -> Region:
     return Region(left, top, min(right, width) - left, min(bottom, height) - top)
 
 
-def _page_bytes(encoded: bytes) -> int:
-    """Returns the bytes in base 64."""
-    return len(encoded) * 4 // 3 + 4
-
-
 def pictures_in(folder: str | Path, images: Iterable[Mapping[str, Any]]) -> PictureSource:
     """Reads the image files below a folder.
 
@@ -158,14 +152,14 @@ def pictures_in(folder: str | Path, images: Iterable[Mapping[str, Any]]) -> Pict
 
     def picture(image_id: int) -> Image.Image | None:
         try:
-            return _decoded(read_file(root, names[image_id], max_pixels=MAX_PIXELS))
+            return _decode(read_file(root, names[image_id], max_pixels=MAX_PIXELS))
         except (KeyError, ImageFileError):
             return None
 
     return picture
 
 
-def _decoded(data: bytes) -> Image.Image | None:
+def _decode(data: bytes) -> Image.Image | None:
     try:
         image = Image.open(io.BytesIO(data), formats=_FORMATS)
         if image.width * image.height > MAX_PIXELS:
@@ -218,7 +212,7 @@ def write_illustrated_page(
     shown = Shown({name: [] for name in galleries}, {}, _NONE)
     page = _render(template, scripts, shown, content)
     if source:
-        wanted = list(_by_interest(galleries.values()))
+        wanted = [figure for rank in zip_longest(*galleries.values()) for figure in rank if figure is not None]
         encoded = _encode(wanted, source, MOST_BYTES - _SLACK - len(page.encode()))
         kept = {id(wanted[position]) for position in encoded.shown}
         figures = {name: [one for one in gallery if id(one) in kept] for name, gallery in galleries.items()}
@@ -236,10 +230,6 @@ def _render(template: str, scripts: Sequence[str], shown: Shown, content: Callab
         statuses=STATUSES,
         **content(shown),
     )
-
-
-def _by_interest(galleries: Iterable[Sequence[Figure]]) -> Iterator[Figure]:
-    return (figure for rank in zip_longest(*galleries) for figure in rank if figure is not None)
 
 
 def _encode(figures: Sequence[Figure], source: PictureSource, budget: int) -> Encoded:

@@ -176,7 +176,7 @@ def _class_outputs(
             return _Outputs({}, {}, {}, ())
         return _Outputs(dict.fromkeys(here, f"{_rule(fine_tune_type)}: the source has no categories"), {}, {}, everyone)
     same = same_categories(categories, theirs)
-    if full and _differ(same, theirs):
+    if full and ((same < 0).any() or _unmatched(same, theirs)):
         if source.categories is None and len(theirs) == len(categories):
             return _Outputs({}, {}, {}, ())  # the source has another data set's categories, equally many
         if strict:
@@ -202,10 +202,6 @@ def _coco_classes_of(
         if all(source.shapes.get(path, (0,))[-1] == len(there[path]) for path in here):
             return coco_classes(count)
     return None
-
-
-def _differ(same: np.ndarray, theirs: Sequence[Category]) -> bool:
-    return bool((same < 0).any()) or bool(_unmatched(same, theirs))
 
 
 def _unmatched(same: np.ndarray, theirs: Sequence[Category]) -> list[str]:

@@ -89,7 +89,7 @@ class ValidationSplit:
         Raises:
             DataError: the metric is undefined, or a record cannot be evaluated.
         """
-        accumulators = self._accumulated((records, []) for records in self._batches())
+        accumulators = self._accumulate((records, []) for records in self._batches())
         report = metrics_to_json(*(accumulator.result(last=True) for accumulator in accumulators))
         if metrics_of_report(report).get(metric, UNDEFINED) == UNDEFINED:
             raise DataError(
@@ -111,10 +111,10 @@ class ValidationSplit:
             return records, self._detections(detector, records, self.iou_types)
 
         functions = [functools.partial(detect, detector) for detector in detectors]
-        accumulators = self._accumulated(map_in_turn(functions, self._batches(self.share)))
-        return [self._joined(*pair).result(last=True) for pair in zip(accumulators, self.iou_types, strict=True)]
+        accumulators = self._accumulate(map_in_turn(functions, self._batches(self.share)))
+        return [self._join(*pair).result(last=True) for pair in zip(accumulators, self.iou_types, strict=True)]
 
-    def _joined(self, accumulator: MetricsAccumulator, iou_type: IouType) -> MetricsAccumulator:
+    def _join(self, accumulator: MetricsAccumulator, iou_type: IouType) -> MetricsAccumulator:
         """Merges the accumulated results of the other machines."""
         if self.share.count > 1:
             for number, state in enumerate(self.share.gather(accumulator.to_bytes())):
@@ -168,7 +168,7 @@ class ValidationSplit:
         images = [record.image for record in records]
         return joined(detector.detect(images, with_masks="segm" in iou_types)).compared_by(iou_types)
 
-    def _accumulated(self, batches: Iterable[tuple[list[EvaluationRecord], Any]]) -> list[MetricsAccumulator]:
+    def _accumulate(self, batches: Iterable[tuple[list[EvaluationRecord], Any]]) -> list[MetricsAccumulator]:
         """Accumulates records with their detections, per IoU type."""
         accumulators = [MetricsAccumulator(self._categories, make_params(iou_type)) for iou_type in self.iou_types]
         for records, detections in batches:

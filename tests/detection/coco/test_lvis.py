@@ -81,7 +81,7 @@ def test_shards_and_parts_make_the_whole() -> None:
             "missing neg_category_ids: image .*Pass LVIS' file, or evaluate as COCO does",
         ),
         ("images", "not_exhaustive_category_ids", [1, "two"], "invalid not_exhaustive_category_ids: image"),
-        ("categories", "frequency", ..., "missing frequency: category 7. LVIS' categories have one, r, c or f"),
+        ("categories", "frequency", ..., "missing frequency: category 7. LVIS' categories have one: r, c or f"),
         ("categories", "frequency", ["r"], "invalid frequency: category 7"),
     ],
 )

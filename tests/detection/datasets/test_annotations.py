@@ -119,7 +119,7 @@ def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
         ("images[1]", {"width": -4}, "entry", "images[1]: width is -4. Write the size in whole pixels."),
         ("images[1]", {"height": 2.5}, "entry", "images[1]: height is 2.5. Write the size in whole pixels."),
         ("annotations[1]", {"id": 3}, "duplicate_id", "duplicate id. Give each annotation a unique id."),
-        ("annotations[1]", {"image_id": 70}, "entry", "there is no image with id 70. Correct image_id, add the image"),
+        ("annotations[1]", {"image_id": 70}, "entry", "no image with id 70. Correct image_id, add the image"),
         (
             "annotations[1]",
             {"image_id": "7"},

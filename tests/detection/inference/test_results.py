@@ -208,10 +208,10 @@ def test_what_a_model_gives_is_known_without_loading_it(tmp_path: Path, crops: P
             {"detection_masks": np.zeros((1, 2, 28))},
             r"outputs of the model are not detections: .* detection_masks \[1, 2, 28\]",
         ),
-        ({"detection_masks": np.full((1, 2, 28, 28), np.nan)}, "NaN or infinity"),
+        ({"detection_masks": np.full((1, 2, 28, 28), np.nan)}, "that are not finite"),
         ({"detection_masks": np.full((1, 2, 28), b"04", object)}, "outputs of the model are not detections"),
         ({"detection_keypoints": np.zeros((1, 2, 17, 2))}, "outputs of the model are not detections"),
-        ({"detection_keypoints": np.full((1, 2, 17, 3), np.inf)}, "NaN or infinity"),
+        ({"detection_keypoints": np.full((1, 2, 17, 3), np.inf)}, "that are not finite"),
     ],
 )
 def test_damaged_outputs_are_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
@@ -232,5 +232,5 @@ def test_an_image_larger_than_its_pasted_masks_is_named(
     pasted: Path, triangle: tuple[EncodedImage, np.ndarray]
 ) -> None:
     detector = SavedModelDetector(folder=pasted, batch_size=1)
-    with pytest.raises(DataError, match=r"^triangle\.png: the model's masks have 64x64 pixels, the image 64x65"):
+    with pytest.raises(DataError, match=r"^triangle\.png: the model's masks have 64x64 pixels, but the image 64x65"):
         detector.detect([triangle[0]._replace(height=65)])

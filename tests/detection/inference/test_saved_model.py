@@ -134,8 +134,8 @@ def test_damaged_models_are_named(tmp_path: Path, model: Path, images: list[Enco
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"detection_boxes": np.full((1, 2, 4), np.nan)}, "NaN or infinity"),
-        ({"detection_scores": np.full((1, 2), np.inf)}, "NaN or infinity"),
+        ({"detection_boxes": np.full((1, 2, 4), np.nan)}, "that are not finite"),
+        ({"detection_scores": np.full((1, 2), np.inf)}, "that are not finite"),
         ({"num_detections": np.array([3])}, "an invalid number"),
         ({"num_detections": np.array([-1])}, "an invalid number"),
         (

@@ -47,7 +47,7 @@ def test_a_text_file_is_no_tfrecord(tmp_path: Path) -> None:
 
 
 def test_no_records_at_all_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no training record"):
+    with pytest.raises(DataError, match="no training records"):
         RecordReader(write_shards(tmp_path, [], shards=1))
 
 

@@ -129,7 +129,7 @@ def test_a_training_means_the_checkpoint_that_it_exports(validated: Path, tmp_pa
             assert checkpoint_of_training(path, "newest") == str(run / newest)
             assert checkpoint_of_training(path, 20) == str(run / CHECKPOINTS / "ckpt-20")
             assert checkpoint_of_training(path, 40) == str(run / best)
-    with pytest.raises(DataError, match=r"final: no checkpoint of step 30, only of 20, 40, 50, 60\."):
+    with pytest.raises(DataError, match=r"final: no checkpoint of step 30; steps are 20, 40, 50, 60\."):
         checkpoint_of_training(run, 30)
 
 

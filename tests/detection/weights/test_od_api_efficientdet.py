@@ -249,7 +249,7 @@ def test_another_variant_is_refused_by_the_name_of_the_right_one(variant: int) -
         (
             ["conv1_conv/kernel", "RPNConv/kernel"],
             r"not a checkpoint of the Object Detection API's EfficientDet: stem_conv2d/kernel, ClassPredictor/bias, "
-            r"BoxPredictor/bias, BoxPredictor/pointwise_kernel is missing .* like RPNConv/kernel, conv1_conv/kernel\.$",
+            r"BoxPredictor/bias, BoxPredictor/pointwise_kernel is missing .*: RPNConv/kernel, conv1_conv/kernel\.$",
         ),
         (
             ["model/_feature_extractor/_efficientnet/layer_with_weights-0/kernel"],
@@ -275,10 +275,10 @@ def test_networks_that_are_no_efficientdet(tmp_path: Path, names: list[str], mes
         (
             "fpn_filters=40",
             ConfigError,
-            r"fpn_filters = 40: equal to the filters of a level of efficientnet-b1, .* 1x1 convolution",
+            r"fpn_filters = 40: equal to the filters of a level of efficientnet-b1\. .* 1x1 convolution",
         ),
         ("backbone=resnet-50", ConfigError, r"backbone = 'resnet-50': no such backbone\. Choose from efficientnet-b0"),
-        ("num_scales=2", DataError, r"36 box outputs and 27 class outputs are not those of 6 anchors per cell\. Pass"),
+        ("num_scales=2", DataError, r"36 box outputs and 27 class outputs do not match 6 anchors per cell\. Pass"),
         ("separable_conv=false", DataError, r"missing: .*1_dn_lvl_6/post_combine/separable_conv/kernel"),
         ("min_level=4", DataError, r"starts at level 3, that of the configuration at 4\. Pass --set .*min_level=3"),
     ],

@@ -146,7 +146,7 @@ def test_flags_that_do_not_fit(tmp_path: Path, case: tuple[dict[str, Any], list[
         ((folder, b), "old is a folder, .*b.json is not"),
         ((a, folder), "old is a folder, .*a.json is not"),
         ((a, b), "pass it with --ground-truth"),
-        ((folder, folder, "--iou-type", "bbox"), "folders of evaluations say it themselves"),
+        ((folder, folder, "--iou-type", "bbox"), "folders of evaluations contain it"),
         ((a, b, "--ground-truth", gt, "--images", tmp_path), "pass --output and --ground-truth"),
         ((folder, folder, "--output", tmp_path / "x.html", "--images", tmp_path), "pass --output and --ground-truth"),
     ]:

@@ -231,7 +231,7 @@ def test_splits_that_are_not_there(own: tuple[Path, dict[str, Any], dict[str, An
         call("--examples", own[0], "--output", tmp_path / "x.json", "--split", "test")
     shard = write_shard(tmp_path / "s", [automl_record()])
     for split in ("test", ""):
-        with pytest.raises(ConfigError, match=r"no such split in .*it has no Split-<name> folders"):
+        with pytest.raises(ConfigError, match=r"no such split in .*there are no Split-<name> folders"):
             call("--examples", shard, "--output", tmp_path / "x.json", "--split", split)
 
 

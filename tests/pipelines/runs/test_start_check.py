@@ -118,7 +118,7 @@ MISTAKES = {
     "no checkpoint": (["train.init.checkpoint=NOWHERE"], 1, "nowhere: no such file or folder"),
     "a damaged checkpoint": (["train.init.checkpoint=DAMAGED"], 1, "cannot be read as a checkpoint"),
     "a diverged checkpoint": (["train.init.checkpoint=NAN"], 1, "is not finite"),
-    "another shape": (["train.init.checkpoint=WIDER"], 1, "12 have another shape there"),
+    "another shape": (["train.init.checkpoint=WIDER"], 1, "12 have another shape"),
     "other categories": (
         ["train.init={checkpoint: OTHERS, fine_tune_type: full}"],
         1,
@@ -247,7 +247,7 @@ def test_without_known_categories_the_rest_is_checked(
     with pytest.raises(DataWasReadError):
         train(f"train.init={{checkpoint: {saved['OTHERS']}, fine_tune_type: full}}")
     assert train(f"train.init={{checkpoint: {saved['WIDER']}, fine_tune_type: full}}") == 1
-    assert "12 have another shape there" in capfd.readouterr().err
+    assert "12 have another shape" in capfd.readouterr().err
     assert train("data.label_map=nowhere.pbtxt") == 1
     assert "nowhere.pbtxt" in capfd.readouterr().err
 

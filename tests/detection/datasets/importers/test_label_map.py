@@ -61,8 +61,8 @@ def test_a_text_of_two_categories_names_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "it has no item"),
-        ("items { id: 1 }", "it has no item"),
+        ("", "not a label map: no item"),
+        ("items { id: 1 }", "not a label map: no item"),
         ("item { id: 1 name: 'cat }", "line 1: a quote is not closed"),
         ("item { id: 1 name: 'cat'", "a block is not closed"),
         ("item { 'id': 1 }", "expected a key, found 'id'"),
@@ -87,10 +87,10 @@ def test_no_label_map(tmp_path: Path, text: str, message: str) -> None:
     [
         ("[]", "no list `categories`"),
         ('{"categories": 3}', "no list `categories`"),
-        ('{"categories": [7]}', "item 1: 7 is no object"),
+        ('{"categories": [7]}', "item 1: 7 is not an object"),
         ('{"categories": [{"id": true, "name": "a"}]}', "item 1: id is true. Write an integer"),
         ('{"categories": [{"id": 1, "name": "half \\ud800"}]}', "item 1: contains half a character"),
-        ('{"categories": [{"id": 1, "name": "a", "weight": NaN}]}', "item 1: holds NaN"),
+        ('{"categories": [{"id": 1, "name": "a", "weight": NaN}]}', "item 1: contains NaN"),
         ('{"categories": [{"id": 1%s, "name": "a"}]}' % ("0" * 5000), "digits"),
         ('{"categories": %s}' % ("[" * 65 + "]" * 65), "nested more than 64 deep"),
         ('{"categories": %s}' % ("[" * 100_000), "nested more than 64 deep"),

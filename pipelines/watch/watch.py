@@ -129,6 +129,7 @@ class Watch:
     def _held(self) -> Iterator[None]:
         with exclusive_use(self._folder, instead="choose another folder with --set run.root=DIR") as use:
             self._use: Use = use
+            self._newest: RunRecord
             newest = newest_decision(self._history)
             if newest is None:
                 newest = adopt_journal(self._history, self._folder, source_of(self._config.data))

@@ -1,1 +1,1 @@
-"""Scheduled retraining on one machine: when to train, runs as child processes, and a journal of both."""
+"""Scheduled retraining on one machine: when to train, and runs as child processes."""

@@ -87,6 +87,7 @@ class Watch:
         cron = self._options.cron
         self._schedule = None if cron is None else Schedule(cron, self._options.time_zone)
         self._supervisor = Supervisor(config, write=self._write, command=command, clock=clock)
+        self._newest: RunRecord  # the newest decision
         self._began = clock()
         self._seen: RunInputs | None = None
         self._state = StateLog()
@@ -129,13 +130,11 @@ class Watch:
     def _held(self) -> Iterator[None]:
         with exclusive_use(self._folder, instead="choose another folder with --set run.root=DIR") as use:
             self._use: Use = use
-            newest = newest_decision(self._history)
+            source = source_of(self._config.data)
+            newest = newest_decision(self._history) or adopt_journal(self._history, self._folder, source)
+            self._newest = newest or first_decision(self._clock())
             if newest is None:
-                newest = adopt_journal(self._history, self._folder, source_of(self._config.data))
-            if newest is None:
-                self._write(first_decision(self._clock()))
-            else:
-                self._newest = newest
+                self._write(self._newest)
             yield
 
     def _write(self, record: RunRecord) -> None:

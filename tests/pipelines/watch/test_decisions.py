@@ -368,7 +368,8 @@ def require_one_run_each(world: World, *, cron: bool) -> None:
         # A kill may come between the start of an attempt and its record.
         assert world.attempts.count(one.id) >= one.attempt >= 1
         assert one.state == "done"
-    until = datetime.fromisoformat(begin.plan.decided_until)
+    assert begin.plan is not None
+    until = datetime.fromisoformat(str(begin.plan.decided_until))
     for one in decisions:
         assert one.plan is not None
         decided = datetime.fromisoformat(str(one.plan.decided_until))

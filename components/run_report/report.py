@@ -49,16 +49,9 @@ def summarize(
     """
     executed = executions(root, run, attempt)
     verdict: RecordedVerdict = read_verdict(join(evaluation, BLESSING_JSON))
-    data = examples_record(examples)
     summary = {
         "started": min((one.started for one in executed.values()), default=""),
-        "data": {
-            "source": data.source,
-            "span": data.span,
-            "version": data.version,
-            "identity": data.identity,
-            "input_fingerprint": examples.properties.get(FINGERPRINT_PROPERTY),
-        },
+        "data": _data(examples),
         "metrics": read_metrics(join(evaluation, METRICS_JSON)).by_name,
         "blessed": verdict.blessed,
         "reasons": verdict.reasons,
@@ -79,6 +72,31 @@ def component_states(executed: Mapping[str, Record], nodes: Sequence[str] = ()) 
     """Returns state and wall-clock seconds by component; those of `nodes` that were not executed are reused."""
     states = {node: {"state": REUSED, "seconds": 0.0} for node in nodes}
     return states | {node: {"state": one.state, "seconds": one.seconds} for node, one in executed.items()}
+
+
+def fields_so_far(executed: Mapping[str, Record]) -> dict[str, Any]:
+    """Returns the fields of a run, as `run_fields`, that the executions of an unfinished attempt tell."""
+    fields: dict[str, Any] = {"components": component_states(executed)}
+    for node, name in {"DetectionTrainer": "model", "CocoEvaluator": "evaluation"}.items():
+        fields |= {name: output.uri for output in _made(executed, node, name)}
+    for examples in _made(executed, "CocoExampleGen", "examples"):
+        fields["data"] = _data(examples) | {"examples": examples.uri}
+    return fields
+
+
+def _made(executed: Mapping[str, Record], node: str, name: str) -> Sequence[Output]:
+    return executed[node].outputs.get(name, []) if node in executed else []
+
+
+def _data(examples: Output) -> dict[str, Any]:
+    record = examples_record(examples)
+    return {
+        "source": record.source,
+        "span": record.span,
+        "version": record.version,
+        "identity": record.identity,
+        "input_fingerprint": examples.properties.get(FINGERPRINT_PROPERTY),
+    }
 
 
 def run_fields(record: Record) -> dict[str, Any]:

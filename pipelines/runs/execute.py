@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from components.beam.preflight import require_runner
 from components.history.read import read_records
 from components.history.records import read_new_records
-from components.run_report.report import NODE, component_states, executions, run_fields
+from components.run_report.report import NODE, executions, fields_so_far, run_fields
 from detection.storage.atomic import require_writable, write_json, write_text
 from detection.storage.files import remove_file
 from detection.storage.lock import exclusive_use
@@ -125,7 +125,7 @@ def _run_pipeline(config: Config, layout: RunLayout, open_run: OpenRun, *, ended
         except BaseException:
             # A failure here must not hide that of the run.
             with contextlib.suppress(Exception):
-                open_run.update(components=component_states(executions(layout.root, run, attempt)))
+                open_run.update(**fields_so_far(executions(layout.root, run, attempt)))
             raise
         *_, report = read_new_records(layout.root, NODE, runs={run})
         open_run.update(**run_fields(report))

@@ -64,7 +64,7 @@ def _require_no_trace(root: Path) -> None:
     """Each folder of an output is in a record."""
     recorded = {
         output.uri
-        for node in (*NODES, "previous_blessed_model")
+        for node in (*NODES, "previous_blessed_model", "RunReport")
         for record in read_records(str(root), node)
         for listed in record.outputs.values()
         for output in listed

@@ -33,7 +33,7 @@ def _printed(folder: Path, values: list[float]) -> list[str]:
     evaluation = folder / "evaluation"
     evaluation.mkdir()
     results = RunResults(
-        nodes={},
+        seconds={},
         metrics={"AP": 0.4},
         iou_type="bbox",
         blessed=True,

@@ -88,6 +88,9 @@ def test_a_damaged_output_is_made_again_with_what_depends_on_it(
     assert "has 6 bytes instead of 1" in caplog.text
 
 
+VERSION = ["assets.extra/pushed.json", "saved_model.pb", "variables/variables.index"]  # files of a pushed model
+
+
 def _disturbed(runs: RemoteRuns, gcs: Bucket, seed: int) -> bool:
     """A run with a fault somewhere; returns whether there was one."""
     chance = random.Random(seed)
@@ -112,12 +115,9 @@ def test_after_any_fault_the_next_run_finishes_and_nothing_is_pushed_twice(
     _disturbed(runs, gcs, seed)
     for version in runs.versions():
         folder = join(runs.layout.push_directory, version)
-        whole = files.walk_files(folder) == ["saved_model.pb", "variables/variables.index"]
+        whole = files.walk_files(folder) == VERSION
         assert whole or not files.is_file(join(folder, "saved_model.pb")), "half a version looks whole"
     assert set(runs().values()) <= {"done", "reused"}
     assert runs() == REUSED
     [version] = runs.versions()
-    assert files.walk_files(runs.layout.push_directory) == [
-        f"{version}/saved_model.pb",
-        f"{version}/variables/variables.index",
-    ]
+    assert files.walk_files(runs.layout.push_directory) == [f"{version}/{name}" for name in VERSION]

@@ -78,7 +78,8 @@ def fields_so_far(executed: Mapping[str, Record]) -> dict[str, Any]:
     """Returns the fields of a run, as `run_fields`, that the executions of an unfinished attempt tell."""
     fields: dict[str, Any] = {"components": component_states(executed)}
     for node, name in {"DetectionTrainer": "model", "CocoEvaluator": "evaluation"}.items():
-        fields |= {name: output.uri for output in _made(executed, node, name)}
+        for output in _made(executed, node, name):
+            fields[name] = output.uri
     for examples in _made(executed, "CocoExampleGen", "examples"):
         fields["data"] = _data(examples) | {"examples": examples.uri}
     return fields

@@ -95,10 +95,8 @@ def annotation_rules(references: References) -> list[Rule]:
     rules = [_reference("image_id", references.image_ids), _reference("category_id", references.category_ids)]
     if references.iou_type == "segm":
         remedy = "The area of a mask does not follow from its box. Add it in square pixels."
-        rules += [
-            *_mask_rules(references),
-            Rule("missing area", remedy, lambda entries: ["area" in entry for entry in entries]),
-        ]
+        rules += _mask_rules(references)
+        rules.append(Rule("missing area", remedy, lambda entries: ["area" in entry for entry in entries]))
     if references.iou_type == "keypoints":
         rules.append(_keypoints_rule(references, needed=False))
     return rules

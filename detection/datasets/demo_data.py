@@ -61,10 +61,10 @@ def make_demo_data(directory: str | Path, *, train_images: int = 600, eval_image
     parameters = {"version": _VERSION, "train_images": train_images, "eval_images": eval_images, "seed": seed}
     if _is_there(directory, parameters):
         return
+    _remove_outdated(directory)
     with new_directory(directory) as beside:
         _write(beside, train_images, eval_images, seed)
         (beside / _MANIFEST).write_text(json.dumps(parameters))
-        _remove_outdated(directory)
 
 
 def _is_there(directory: Path, parameters: dict[str, int]) -> bool:

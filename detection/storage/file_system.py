@@ -131,12 +131,18 @@ def file_system(path: str | Path) -> FileSystem:
     Raises:
         ValueError: see `paths.is_remote`.
     """
-    return _file_systems()[is_remote(path)]
+    return _cloud_storage() if is_remote(path) else _local_files()
 
 
 @functools.cache
-def _file_systems() -> tuple[FileSystem, FileSystem]:
+def _cloud_storage() -> FileSystem:
     from detection.storage.gcs.file_system import CloudStorage
+
+    return CloudStorage()
+
+
+@functools.cache
+def _local_files() -> FileSystem:
     from detection.storage.local import LocalFiles
 
-    return LocalFiles(), CloudStorage()
+    return LocalFiles()

@@ -501,7 +501,7 @@ def test_errors(
         return str(error)
 
     assert "no split 'test', only train, eval. Correct evaluate.split" in message_of("split", examples, split="test")
-    assert "Split-train: no file of records" in message_of("empty", examples, split="train")
+    assert "Split-train: no record files" in message_of("empty", examples, split="train")
     broken = write_examples(
         tmp_path / "broken", {**ground_truth, "images": ground_truth["images"][:1]}, broken=b"no image"
     )

@@ -34,7 +34,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def plain_report(monkeypatch: pytest.MonkeyPatch) -> None:
     """A report without its page."""
 
-    def write(examination: Any, splits: Any, path: str | Path, *, max_pixels: int) -> None:
+    def write(examination: Any, splits: Any, path: str | Path) -> None:
         write_text(path, "report")
 
     monkeypatch.setattr("components.coco_example_gen.conversion.write_data_report", write)
@@ -130,7 +130,7 @@ def test_awkward_names_are_the_same_files(folder: str, tmp_path: Path, gcs: Buck
     assert {name: outcome(remote, name) for name in here} == here
     (local / "large.png").write_bytes(bytes(2**20 + 1601))
     files.copy_file(local / "large.png", f"{remote}/large.png")
-    with pytest.raises(ImageFileError, match="the file has 1050177 bytes, more than 100 pixels take"):
+    with pytest.raises(ImageFileError, match="the file has 1050177 bytes, more than 100 pixels need"):
         read_file(remote, "large.png", max_pixels=100)
 
 

@@ -270,7 +270,7 @@ def test_two_of_a_name(vertex: LoopbackVertex) -> None:
 def test_a_local_folder_is_refused(tmp_path: Any) -> None:
     with pytest.raises(ConfigError, match="Vertex AI reads models from Cloud Storage"):
         register(str(tmp_path / "17"), _settings())
-    with pytest.raises(ConfigError, match=r"run\.root = runs/default is not there"):
+    with pytest.raises(ConfigError, match=r"run\.root = runs/default is elsewhere"):
         load_config(None, ["push.vertex.model_registry=true"])
 
 

@@ -107,7 +107,7 @@ def test_each_part_once() -> None:
 
 
 def test_a_part_has_no_metrics() -> None:
-    with pytest.raises(ConfigError, match="has no metrics of the whole"):
+    with pytest.raises(ConfigError, match="has no metrics by itself"):
         MetricsAccumulator(generate(0)[0]["categories"], partition=Partition(2)).result()
 
 

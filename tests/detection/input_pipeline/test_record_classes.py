@@ -44,7 +44,7 @@ def test_an_unknown_category_is_refused_by_image(tmp_path: Path) -> None:
 
 
 def test_what_is_no_example_is_refused_by_shard_and_number(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"data-00000-of-00001: record 1: no tf\.train\.Example"):
+    with pytest.raises(DataError, match=r"data-00000-of-00001: record 1: not a tf\.train\.Example"):
         _read(tmp_path, [example(IMAGE, [], []), b"\xff\xff\xff"], [3])
 
 

@@ -88,7 +88,7 @@ def test_each_bucket_ends_where_the_next_begins() -> None:
 @pytest.mark.parametrize("name", sorted(DERIVED))
 def test_what_a_record_lacks_is_named(name: str) -> None:
     empty = tf.train.Example()
-    with pytest.raises(DataError, match=r"record without a name: the record has no .*/.*CocoExampleGen"):
+    with pytest.raises(DataError, match=r"record without a name: the record lacks .*/.*CocoExampleGen"):
         derive(name, empty)
 
 

@@ -77,9 +77,7 @@ def test_a_description_of_another_input_is_refused(shape: list[int | None], cont
     description = json.loads(path.read_text())
     description["input"]["shape"] = shape
     path.write_text(json.dumps(description))
-    with pytest.raises(
-        DataError, match=rf"{path}: not the description of .*that of the model is \[None, {SIDE}, {SIDE}"
-    ):
+    with pytest.raises(DataError, match=rf"{path}: not the description of .*the model has \[None, {SIDE}, {SIDE}"):
         FileDetector(folder=tmp_path, batch_size=1)
 
 

@@ -245,6 +245,6 @@ def test_training_stops_early_and_epochs_say_when(shards: list[str], data: Any, 
 def test_no_data_to_validate_on_is_said_before_training(shards: list[str], data: Any, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"train\.validation: the split 'eval' has no records"):
         _train(tmp_path, shards, (), "train.validation={every: 8, split: eval}")
-    with pytest.raises(DataError, match=r"validation\.metric=APl: cannot be measured"):
+    with pytest.raises(DataError, match=r"validation\.metric=APl: undefined"):
         _train(tmp_path, shards, data[0], "train.validation={every: 8, split: eval, metric: APl}")
     assert not list(tmp_path.iterdir())

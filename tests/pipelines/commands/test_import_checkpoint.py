@@ -275,7 +275,7 @@ def test_an_imported_model_answers_as_the_original(
     options = "{nms: gaussian, one_class_per_anchor: true, pre_nms_top_k: 20000, score_threshold: 0.05}"
     flags += ["--set", "model.image_size=128", "--set", f"model.postprocess={options}"]
     assert main(["import-checkpoint", *flags, "--output", str(tmp_path / "d0")]) == 0
-    said = "the EMA weights are used" if has_ema else "no EMA weights"
+    said = "using the EMA weights" if has_ema else "no EMA weights"
     assert said in capfd.readouterr().err
     model = load_detector(tmp_path / "d0")
     assert model.exported_from is not None

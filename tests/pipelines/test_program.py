@@ -154,7 +154,7 @@ def test_wrong_usage_is_told_before_tensorflow_is_loaded(tmp_path: Path) -> None
     output = ["--output", str(tmp_path / "new")]
     calls = {
         "no data set: give --data DIR": (["check-data"], ["to-examples", *output]),
-        "this is a file, not a data set folder": (["check-data", "--data", file], ["train", "--data", file, *output]),
+        ": a file, not a data set folder": (["check-data", "--data", file], ["train", "--data", file, *output]),
         "'yolov8': no such detector. There are: ": (
             ["run", *named],
             ["train", *named, *output],

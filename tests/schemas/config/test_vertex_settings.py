@@ -39,8 +39,8 @@ REMOTE = ("run.root=gs://bucket/run", "run.vertex.project=p", "push.vertex.model
         ([*REMOTE, "push.vertex.version_aliases=[default]"], "each new version always gets `default`; remove it"),
         ([*REMOTE, "push.vertex.parent_model=a/b"], "push.vertex.parent_model = 'a/b'"),
         (
-            [*REMOTE, f"push.vertex.labels={{{', '.join(f'a{i}: x' for i in range(64))}}}"],
-            "labels: at most 63",
+            [*REMOTE, f"push.vertex.labels={{{', '.join(f'a{i}: x' for i in range(65))}}}"],
+            "65 labels; a resource has at most 64",
         ),
         ([*REMOTE, "push.vertex.endpoint.min_replicas=2"], "min_replicas = 2 does nothing without name"),
         (

@@ -30,7 +30,7 @@ def test_libraries_that_do_not_load_have_the_loaders_error(monkeypatch: pytest.M
         (["libcudnn"], 0, r"libcudnn\.so\.\d+ cannot be loaded \(libcudnn\.so\.\d+: cannot open .*\)"),
         ([DRIVER, "libcublas."], 0, r"no NVIDIA driver \(.*\); libcublas\.so\.\d+ cannot be loaded \(.*\)"),
         ([], 100, r"the NVIDIA driver reports CUDA_ERROR_NO_DEVICE \(100\)"),
-        ([], 0, "its own log has the reason"),
+        ([], 0, "see its log for the reason"),
     ],
 )
 def test_the_reason_is_the_drivers_or_the_loaders(

@@ -266,10 +266,10 @@ def test_a_file_in_keras_cache_is_used_without_network(monkeypatch: pytest.Monke
 def test_where_fetching_is_off_keras_is_not_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     asked = _requests(monkeypatch)
     monkeypatch.setenv("KERAS_HOME", str(tmp_path))
-    with pytest.raises(DataError, match=r"efficientnetb0_notop\.h5 is not in .*models, and is not fetched"):
+    with pytest.raises(DataError, match=r"efficientnetb0_notop\.h5 is not in .*models, and downloads are off"):
         find_weights_file("efficientnet-b0", "imagenet", fetches=False)
     monkeypatch.setenv("COCOFLOW_OFFLINE", "1")
-    with pytest.raises(DataError, match=r"and is not fetched"):
+    with pytest.raises(DataError, match=r"and downloads are off"):
         find_weights_file("resnet-50", "imagenet")
     assert asked == []
 

@@ -66,7 +66,7 @@ def test_what_is_left_to_change(options: dict, trainable: list[str], statistics:
             r"train\.freeze: 'ead' matches no variable from the start of its path, but 2 anywhere in it, such as"
             r" head/bias; to match anywhere, begin with '\.\*' or set train\.pattern_match=anywhere",
         ),
-        ({"freeze": ["neck"]}, r"train\.freeze: 'neck' matches no variable; an example of a path is stem/kernel"),
+        ({"freeze": ["neck"]}, r"train\.freeze: 'neck' matches no variable; .* is stem/kernel"),
         ({"freeze": ["neck"], "match": "anywhere"}, r"train\.freeze: 'neck' matches no variable; an example"),
         ({"trainable": ["head", "neck"]}, r"train\.trainable: 'neck' matches no variable"),
         ({"freeze": [".*"]}, "leave no variable to train"),
@@ -191,7 +191,7 @@ def test_d0_decays_what_the_original_did(oracles: dict) -> None:
 def test_kernels_are_left_out_by_expression() -> None:
     variables = [_variable("stem/kernel"), _variable("head/kernel"), _variable("head/bias")]
     assert _names(decayed_variables(variables, ["head"])) == ["stem/kernel"]
-    with pytest.raises(ConfigError, match=r"weight_decay_exclude: 'neck' matches no variable; an example of a path is stem/kernel"):
+    with pytest.raises(ConfigError, match=r"weight_decay_exclude: 'neck' matches no variable; .* is stem/kernel"):
         decayed_variables(variables, ["neck"])
     with pytest.raises(ConfigError, match=r"weight_decay_exclude: 'ead' matches no .* 1 anywhere in it, such as"):
         decayed_variables(variables, ["ead"])

@@ -102,11 +102,11 @@ def test_skipped_records_are_counted_shown_and_listed(tmp_path: Path, capsys: py
     assert records[3]["record"] == "detection 3 (image 903)"
     assert records[3]["source"] == str(tmp_path / "dt.json")
     printed = capsys.readouterr().out
-    assert "Skipped 12, and evaluated the rest: 8 unknown image_id, 4 invalid score." in printed
+    assert "Skipped 12 entries and evaluated the rest: 8 unknown image_id, 4 invalid score." in printed
     assert f"  {tmp_path / 'dt.json'}: unknown image_id: detection 3 (image 903): 903\n" in printed
     assert printed.count("dt.json: ") == 10
     assert "  and 2 more\n" in printed
-    assert f"All of them: {tmp_path / 'metrics_skipped.jsonl'}" in printed
+    assert f"{tmp_path / 'metrics_skipped.jsonl'}" in printed
     write(tmp_path, ground_truth, rest)
     call(*arguments)
     assert (tmp_path / "metrics_skipped.jsonl").read_text() == ""

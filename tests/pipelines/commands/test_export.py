@@ -159,7 +159,7 @@ def test_of_a_training_the_exported_checkpoint_is_read(
     picture.write_bytes(images[0].encoded)
     command = ["predict", "--model", str(run), "--images", str(picture), "--output", str(tmp_path / "detections.json")]
     assert main([*command, "--checkpoint", "newest"]) == 0
-    assert f"the model is {run / CHECKPOINTS / f'ckpt-{STEP + 1}'}" in " ".join(capfd.readouterr().err.split())
+    assert f"using the model {run / CHECKPOINTS / f'ckpt-{STEP + 1}'}" in " ".join(capfd.readouterr().err.split())
     with pytest.raises(SystemExit, match="2"):
         main([*command, "--checkpoint", "last"])
     assert "--checkpoint: last: pass newest, best or a step" in capfd.readouterr().err

@@ -52,8 +52,9 @@ def run(root: str, data: str, options: dict[str, Any]) -> None:
     stubs = _STUBS if options["stubs"] else {}
     if stubs:
         pipelines.runs.execute.check_run = lambda *_, **__: None
-    for node, executor in _executors().items():
-        _replace(executor, node, stubs.get(node), options["log"], options.get("kill"))
+    kill = options.get("kill")
+    for node, executor in (_executors() | (_report() if kill and kill[0] == "RunReport" else {})).items():
+        _replace(executor, node, stubs.get(node), options["log"], kill)
     code = run_pipeline(root, data, *options.get("flags", ()), assignments=tuple(options.get("assignments", ())))
     assert code == 0
 
@@ -75,7 +76,7 @@ def lines(log: Path) -> list[str]:
     return log.read_text().splitlines() if log.exists() else []
 
 
-def _executors() -> Mapping[str, Any]:
+def _executors() -> dict[str, Any]:
     import components.coco_evaluator.executor
     import components.coco_example_gen.executor
     import components.detection_trainer.executor
@@ -92,6 +93,12 @@ def _executors() -> Mapping[str, Any]:
         "CocoEvaluator": components.coco_evaluator.executor.Executor,
         "SavedModelPusher": components.saved_model_pusher.executor.Executor,
     }
+
+
+def _report() -> dict[str, Any]:
+    from components.run_report.component import RunReport
+
+    return {"RunReport": RunReport.EXECUTOR_SPEC.executor_class}
 
 
 def _replace(executor: Any, node: str, stub: Do | None, log: str, kill: list[str] | None) -> None:

@@ -60,6 +60,28 @@ def test_a_run_killed_in_each_component_finishes_and_repeats_nothing(
     _require_no_trace(root)
 
 
+@pytest.mark.parametrize("when", ["start", "end"])
+def test_a_run_killed_in_its_report_is_reported_once_more(
+    when: str, tmp_path: Path, digits: Path, call: ForkedCalls
+) -> None:
+    root, log = tmp_path / "run", tmp_path / "log"
+    history = RunHistory(str(root))
+    options = {"stubs": True, "log": str(log), "flags": ["--run-id", "mine"]}
+    assert call(RUN, str(root), str(digits), options | {"kill": ["RunReport", when]}) == -signal.SIGKILL
+    [record] = history.read_all()
+    assert (record.state, record.is_dead, record.pushed_path) == ("running", True, None)
+    assert call(RUN, str(root), str(digits), options) == 0
+
+    assert set(Counter(lines(log)).values()) == {1}  # every component was executed once
+    [record] = history.read_all()
+    assert (record.state, record.attempt, record.error) == ("done", 2, None)
+    assert {name: record.components[name].state for name in NODES} == dict.fromkeys(NODES, "reused")
+    [version] = (root / "serving").iterdir()
+    assert record.pushed_path == read_summary(root)["pushed_path"] == str(version)
+    assert len(read_records(str(root), "RunReport")) == (1 if when == "start" else 2)
+    _require_no_trace(root)
+
+
 def _require_no_trace(root: Path) -> None:
     """Each folder of an output is in a record."""
     recorded = {

@@ -15,7 +15,7 @@ WORKERS ?= 2
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 2
 # Photographs in COCO's layout for `make demo-photos`: 200 of raccoons, or a folder of yours with DATA=FOLDER.
 DATA ?= ../shared/data/raccoon
-.PHONY: env demo demo-photos test test-all browser postgresql mediapipe lint lock format docs clean
+.PHONY: env demo demo-photos test test-all browser postgresql mediapipe packages lint lock format docs clean
 
 env: $(STAMP)
 
@@ -71,10 +71,17 @@ mediapipe:
 	    apt-get install -y -qq --no-install-recommends libegl1 libgles2 libgl1 libglib2.0-0; } >/dev/null 2>&1 \
 	  || echo "MediaPipe's libraries could not be installed: see the tests of MediaPipe"; fi
 
-test: lint browser mediapipe
+packages:
+	@$(MAKE) --no-print-directory browser
+	@$(MAKE) --no-print-directory mediapipe
+
+# Types are checked while Debian's packages, which wait for the network, are installed.
+test: env
+	@$(MAKE) --no-print-directory --jobs=2 lint packages
 	$(PYTEST) -m "not extended"
 
-test-all: lint browser postgresql mediapipe
+test-all: env postgresql
+	@$(MAKE) --no-print-directory --jobs=2 lint packages
 	$(PYTEST)
 	.ci/second_stack
 

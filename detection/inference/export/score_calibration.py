@@ -78,19 +78,20 @@ def _evaluate(
 ) -> Evaluated:
     """Matches the detections of all images with their ground truth."""
     reader = RecordReader(shards)
-    detector = SignatureDetector(ServingModule(trained.detector, trained.categories).serve_encoded, batch_size=_BATCH)
-    images, annotations, results = [], [], []
-    for start in range(0, len(reader), _BATCH):
-        records = [parse_record(reader.read(at)) for at in range(start, min(start + _BATCH, len(reader)))]
-        images += [record.entry for record in records]
-        annotations += [annotation for record in records for annotation in record.annotations]
-        results += detector.detect([record.image for record in records], with_masks=False)
-    rows = joined(results).rows
     where = f"{calibration.data}, split {calibration.split}"
+    images, annotations, results = [], [], []
+    for record in map(parse_record, map(reader.read, range(len(reader)))):
+        images.append(record.entry)
+        annotations += record.annotations
     if not annotations:
         raise DataError(
             f"{where}: no annotations for the calibration of scores. Pass another split with --calibrate-split."
         )
+    detector = SignatureDetector(ServingModule(trained.detector, trained.categories).serve_encoded, batch_size=_BATCH)
+    for start in range(0, len(reader), _BATCH):
+        encoded = [parse_record(reader.read(at)).image for at in range(start, min(start + _BATCH, len(reader)))]
+        results += detector.detect(encoded, with_masks=False)
+    rows = joined(results).rows
     if not len(rows):
         raise DataError(
             f"{where}: the model has no detections on its {len(images)} images, so there are no scores to "

@@ -144,13 +144,25 @@ def test_the_exported_scores_are_calibrated(
     # Scores that are equal but for rounding may change places.
     np.testing.assert_allclose(after.mean(axis=1), before.mean(axis=1), atol=2e-3)
 
-    # Curves are no weights: another export has the scores of the network.
-    if not flags:
-        again = tmp_path / "again"
-        assert main(["export", "--model", str(folder), "--output", str(again)]) == 0
-        assert "the scores of --model are calibrated, those of this export are not" in capfd.readouterr().out
-        assert not (again / SCORE_CURVES_FILE).exists()
-        np.testing.assert_allclose(rows_of(again, images), plain, atol=1e-5)
+
+@pytest.mark.extended  # two exports more
+def test_another_export_has_the_scores_of_the_network(
+    training: Path,
+    data: Path,
+    images: list[EncodedImage],
+    plain: np.ndarray,
+    tmp_path: Path,
+    *,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """Curves are no weights."""
+    calibrated, again = tmp_path / "model", tmp_path / "again"
+    flags = ["--calibrate", str(data)]
+    assert main(["export", "--model", str(training), "--output", str(calibrated), *flags]) == 0
+    assert main(["export", "--model", str(calibrated), "--output", str(again)]) == 0
+    assert "the scores of --model are calibrated, those of this export are not" in capfd.readouterr().out
+    assert not (again / SCORE_CURVES_FILE).exists()
+    np.testing.assert_allclose(rows_of(again, images), plain, atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -202,6 +202,7 @@ def test_whatever_is_removed_is_made_again(
         assert "resuming from this finished training" in shown
 
 
+@pytest.mark.extended  # a second evaluation; the Evaluator's own tests judge by the default thresholds
 def test_the_default_thresholds_judge_the_same_model_anew_and_refuse_it(
     first_run: Path, digits: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -58,6 +58,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaskCluster]:
         yield running
 
 
+@pytest.mark.extended  # the Evaluator's shows the same
 def test_example_gen_on_two_workers_writes_the_bytes_of_one_process(
     cluster: DaskCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Protocol
 
 from detection.analysis.analysis_file import read_analysis
 from detection.reports.evaluation.category_changes import category_gains, gain_sentences
@@ -30,12 +29,7 @@ _WRONG_USAGE = 2  # exit code: another attempt would end the same way
 _LOGGER = logging.getLogger("cocoflow.watch")
 
 
-class Command(Protocol):
-    """Makes the command line of a run; see `run_command`."""
-
-    def __call__(self, *, run_id: str, trigger: str, config: str) -> list[str]:
-        """Returns the command line."""
-        ...
+Command = Callable[..., list[str]]  # see `run_command`
 
 
 def run_command(*, run_id: str, trigger: str, config: str) -> list[str]:
@@ -118,7 +112,7 @@ class Supervisor:
             KeyboardInterrupt: the run was ended.
             CocoflowError: the record cannot be read or written.
         """
-        record = self._read(record)
+        record = self._history.read(record.id) or record  # the run writes it, too
         if not is_open(record):  # another process ended it
             return record, 0.0
         pause = self._pause_left(record)
@@ -128,10 +122,6 @@ class Supervisor:
         if self._is_in_use():
             return record, self._options.poll_seconds
         return self._attempt(record), 0.0
-
-    def _read(self, record: RunRecord) -> RunRecord:
-        """Reads the record of a run again, which the run writes."""
-        return self._history.read(record.id) or record
 
     def _pause_left(self, record: RunRecord) -> float:
         """Returns the seconds until the next attempt; there is no pause after an interrupted one."""
@@ -165,7 +155,7 @@ class Supervisor:
         except BaseException:
             end_process(process)
             raise
-        record = self._read(record)
+        record = self._history.read(record.id) or record
         if record.state != DONE:
             return self._failed(record, code)
         for line in result_lines(record):
@@ -176,6 +166,8 @@ class Supervisor:
         """Counts a failure; returns the record, written, after which the run is repeated or given up."""
         plan = plan_of(record).model_copy(update={"failures": plan_of(record).failures + 1, "exit_code": code})
         gives_up = plan.failures >= self._options.max_failures or code == _WRONG_USAGE
+        if gives_up and record.config is not None:
+            plan = plan.model_copy(update={"given_up": record.config.deciding})
         record = record.model_copy(
             update={
                 "state": GIVEN_UP if gives_up else FAILED,

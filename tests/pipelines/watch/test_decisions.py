@@ -192,7 +192,9 @@ def test_cron_times_missed_while_it_was_down_are_one_run(make: Any) -> None:
     world.run_until(START + 0.5 * HOUR)
     world.now += 5 * HOUR
     world.run_until(world.now + 0.2 * HOUR)
-    assert world.told() == ["run, cron: 5 cron times from 2026-11-23 01:00 to 2026-11-23 05:00 UTC: no run is done yet"]
+    assert world.told() == [
+        "run, cron: the cron times from 2026-11-23 01:00 to 2026-11-23 05:00 UTC: no run is done yet"
+    ]
 
 
 def test_cron_times_missed_while_it_was_down_can_be_left_out(make: Any) -> None:
@@ -201,7 +203,7 @@ def test_cron_times_missed_while_it_was_down_can_be_left_out(make: Any) -> None:
     world.now += 5 * HOUR
     world.run_until(START + 6.5 * HOUR)
     assert world.told() == [
-        "skip, cron: 5 cron times from 2026-11-23 01:00 to 2026-11-23 05:00 UTC passed while `watch` was down, "
+        "skip, cron: the cron times from 2026-11-23 01:00 to 2026-11-23 05:00 UTC passed while `watch` was down, "
         "and catch_up is off",
         "run, cron: no run is done yet",
     ]

@@ -3,7 +3,7 @@
 import contextlib
 import logging
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from components.beam.preflight import require_runner
@@ -11,9 +11,11 @@ from components.history.read import read_records
 from components.history.records import read_new_records
 from components.run_report.report import NODE, executions, fields_so_far, run_fields
 from detection.storage.atomic import require_writable, write_json, write_text
-from detection.storage.files import remove_file
+from detection.storage.files import list_folders, remove_file, remove_folder
 from detection.storage.lock import exclusive_use
 from detection.storage.output_folders import scratch_tempdir
+from detection.storage.paths import join
+from detection.storage.temporary import remove_leftovers
 from detection.training.distributed.cluster import CLUSTER_VARIABLES, cluster_from_environment
 from pipelines.console import quiet_run
 from pipelines.folders import RunLayout
@@ -24,7 +26,7 @@ from pipelines.runs.run_log import local_log
 from pipelines.runs.start_check import check_run
 from schemas.config.config import Config
 from schemas.config.config_io import to_yaml
-from schemas.errors import ConfigError
+from schemas.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from pipelines.runs.results import RunResults
@@ -110,8 +112,7 @@ def _run_pipeline(config: Config, layout: RunLayout, open_run: OpenRun, *, ended
     _LOGGER.info("loading TFX, which takes half a minute")
     from components.detection_trainer.working_folder import remove_served
     from pipelines.pipeline import create_pipeline
-    from pipelines.runners.local import RUNNERS
-    from pipelines.runs.repair import sweep
+    from pipelines.runners.local import run_pipeline
     from pipelines.runs.results import read_results
 
     run, attempt = open_run.record.id, open_run.record.attempt
@@ -121,7 +122,7 @@ def _run_pipeline(config: Config, layout: RunLayout, open_run: OpenRun, *, ended
         pipeline = create_pipeline(config, connection=connection, scratch=scratch / "pipeline")
         sweep(layout, [component.id for component in pipeline.components], ended)
         try:
-            RUNNERS[open_run.record.runner](pipeline, f"{run}.{attempt}")
+            run_pipeline(open_run.record.runner, pipeline, f"{run}.{attempt}")
         except BaseException:
             # A failure here must not hide that of the run.
             with contextlib.suppress(Exception):
@@ -131,3 +132,42 @@ def _run_pipeline(config: Config, layout: RunLayout, open_run: OpenRun, *, ended
         open_run.update(**run_fields(report))
         remove_served(layout.training)
         return read_results(report)
+
+
+def sweep(layout: RunLayout, nodes: Sequence[str], runs: Collection[str]) -> None:
+    """Cleans up after killed runs: removes outputs that no record names, and the temporary folders beside them.
+
+    Only the process that holds the run folder may call this.  Removes only folders that a driver named after one of
+    the runs; see `components.history.driver`.
+
+    Args:
+        layout: layout of a folder that this process holds.
+        nodes: ids of the nodes.
+        runs: ids of the runs that have ended.
+
+    Raises:
+        DataError: a record cannot be read.
+    """
+    removed = 0
+    for node in nodes:
+        folder = join(layout.artifacts, node)
+        keys = [join(folder, name) for name in list_folders(folder)]
+        half = [(key, name) for key in keys for name in list_folders(key) if _is_of(name, runs)]
+        if not half:
+            continue
+        outputs = [output for record in read_new_records(layout.root, node) for output in record.outputs.values()]
+        recorded = {one.uri for listed in outputs for one in listed}
+        for key, name in half:
+            path = join(key, name)
+            if path not in recorded and not os.path.islink(path):
+                removed += 1
+                with contextlib.suppress(DataError):  # the next run tries again
+                    remove_folder(path)
+                remove_leftovers(key, name)
+    if removed:
+        _LOGGER.info("removed folders of killed or failed runs: %d", removed)
+
+
+def _is_of(name: str, runs: Collection[str]) -> bool:
+    run, _, attempt = name.rpartition(".")
+    return run in runs and attempt.isdecimal()

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from detection.storage.paths import absolute, parent, require_supported_paths
 from pipelines.commands.common import (
-    add_checkpoint_argument,
     add_config_arguments,
+    add_model_arguments,
     add_tta_argument,
     config_of,
     require_existing,
-    views_from_text,
+    with_keys,
 )
 from schemas.errors import ConfigError
 
@@ -212,12 +212,7 @@ def _run_files(args: argparse.Namespace) -> int:
 def _add_model_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of `_run_model`."""
     group = parser.add_argument_group("a model on a data set")
-    group.add_argument(
-        "--model",
-        metavar="MODEL",
-        help="SavedModel, LiteRT or ONNX folder of export, output of train, a checkpoint, or a push directory",
-    )
-    add_checkpoint_argument(group)
+    add_model_arguments(group, required=False)
     group.add_argument(
         "--examples", dest="data", metavar="DIR", help="Examples written by the pipeline or to-examples, or a data set"
     )
@@ -241,17 +236,12 @@ def _run_model(args: argparse.Namespace) -> int:
             raise ConfigError(f"evaluating a model needs --model, --examples and --output; {flag} is missing.")
     from components.beam.preflight import require_runner
     from pipelines.console import quiet_run
-    from schemas.config.config_io import parse_config
 
     flags = {} if args.split is None else {"split": args.split}
     if args.tta is not None:
-        flags["tta"] = views_from_text(args.tta).model_dump(mode="json")
+        flags["tta"] = args.tta.model_dump(mode="json")
     require_existing({"--model": args.model, "--baseline": args.baseline, "--examples": args.data})
-    config = config_of(args)
-    if flags:
-        tree = config.model_dump(mode="json", exclude_unset=True)
-        where = ", ".join(f"--{flag}" for flag in flags)
-        config = parse_config(tree | {"evaluate": tree.get("evaluate", {}) | flags}, where)
+    config = with_keys(config_of(args), "evaluate", flags, where=", ".join(f"--{flag}" for flag in flags))
     with quiet_run(None, verbose=args.verbose):
         require_runner(config.run.beam_args, parent(absolute(args.output)))
         from components.coco_evaluator.evaluate_model import evaluate_model

@@ -8,12 +8,11 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from pipelines.commands.common import add_config_arguments, config_of
+from pipelines.commands.common import add_config_arguments, config_of, with_keys
 from pipelines.commands.submit import add_pipeline_arguments, add_target_argument
 from pipelines.runners.compiled import TARGETS
 
 if TYPE_CHECKING:
-    from pipelines.runners.schedules import Recurring
     from schemas.config.config import Config
 
 SUMMARY = "run the pipeline at fixed times on Vertex AI Pipelines or Kubeflow Pipelines"
@@ -77,6 +76,7 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         CocoflowError: the service refused it, or cannot be reached.
     """
+    from pipelines.runners.schedules import print_schedules, to_json
     from pipelines.runners.submit import change_schedule, create_schedule
 
     if args.action == "create":
@@ -91,7 +91,11 @@ def run(args: argparse.Namespace) -> int:
         print(f"scheduled: {created.id}")
         return 0
     if args.action == "list":
-        _show(TARGETS[args.runner].connect(config_of(args)).schedules(), as_json=args.json)
+        schedules = TARGETS[args.runner](config_of(args)).schedules()
+        if args.json:
+            print(to_json(schedules))
+        else:
+            print_schedules(schedules)
         return 0
     change_schedule(config_of(args), args.runner, args.action, args.name)
     print(f"{_DONE[args.action]}: {args.name}", file=sys.stderr)
@@ -100,24 +104,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _with_flags(config: "Config", args: argparse.Namespace) -> "Config":
     """Sets the keys of `run.schedule` whose flags are given."""
-    from schemas.config.config_io import parse_config
-
     flags = {key.removeprefix("schedule_"): text for key, text in vars(args).items() if key.startswith("schedule_")}
     given = {key: text for key, text in flags.items() if text is not None}
-    if not given:
-        return config
-    tree = config.model_dump(mode="json", exclude_unset=True)
-    run = tree.setdefault("run", {})
-    run["schedule"] = run.get("schedule", {}) | given
-    return parse_config(tree, ", ".join(f"--{key.replace('_', '-')}" for key in given))
-
-
-def _show(schedules: "list[Recurring]", *, as_json: bool) -> None:
-    from rich.console import Console
-
-    from pipelines.runners.schedules import print_table, to_json
-
-    if as_json:
-        print(to_json(schedules))
-    else:
-        print_table(schedules, Console())
+    schedule = config.run.schedule.model_dump(mode="json", exclude_unset=True) | given
+    where = ", ".join(f"--{key.replace('_', '-')}" for key in given)
+    return with_keys(config, "run", {"schedule": schedule}, where=where)

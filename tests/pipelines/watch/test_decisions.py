@@ -413,4 +413,4 @@ def test_new_data_without_drift_is_skipped_and_compared_with_the_last_training(m
         f"skip, new span: span 4 is there, and run {third} trained on span 3; no drift: category 0.010 (up to 0.1)",
         f"run, new span: span 5 is there, and run {third} trained on span 3; drifted: category 0.002 (above 0.001)",
     ]
-    assert [reference for _, reference in measured] == [None, "1.pb", "1.pb", "3.pb", "3.pb"]
+    assert [reference for _, reference in measured] == [None, "1.json", "1.json", "3.json", "3.json"]

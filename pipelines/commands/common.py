@@ -1,10 +1,11 @@
 """Flags that several commands share."""
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from detection.storage.paths import require_supported
 from schemas.errors import ConfigError, DataError
 from schemas.quoting import one_line
 
@@ -99,25 +100,30 @@ def _views(text: str) -> "ViewsConfig":
         ) from None
 
 
-def require_existing(paths: Mapping[str, str | Sequence[str] | None]) -> None:
-    """Requires that paths exist, before TensorFlow is loaded to read them.
+def require_paths(args: argparse.Namespace, *flags: str, existing: Collection[str] = ()) -> None:
+    """Requires that the paths of flags are supported, and that some exist, before TensorFlow is loaded to read them.
 
     Args:
-        paths: by flag, a path or several; None is skipped.  A checkpoint may be named without `.index`.
+        args: flags; those that were not given are skipped.
+        flags: names of flags with a path or several, and of positional arguments as the help has them.
+        existing: further ones, whose paths have to exist.  A checkpoint may be named without `.index`.
 
     Raises:
+        ConfigError: see `require_supported`.
         DataError: a path does not exist.
     """
     from detection.storage.files import exists
 
-    for flag, given in paths.items():
+    for flag in (*flags, *existing):
+        given = getattr(args, flag.removeprefix("--").replace("-", "_").lower())
         for path in [given] if isinstance(given, str) else given or ():
-            if not (exists(path) or exists(f"{path}.index")):
+            require_supported(path, flag)
+            if flag in existing and not (exists(path) or exists(f"{path}.index")):
                 raise DataError(f"{one_line(path)}: no such file or folder. Check {flag}.")
 
 
 def config_of(args: argparse.Namespace) -> "Config":
-    """Builds the configuration from the flags, `--data` included.
+    """Builds the configuration from the flags, also `--data` of the commands that have it.
 
     Raises:
         ConfigError: see `read_config`; or there is no such detector.
@@ -130,7 +136,8 @@ def config_of(args: argparse.Namespace) -> "Config":
     if args.config == str(DEFAULT_CONFIG) and config.model.name != read_config(args.config).model.name:
         # The default configuration's image size is that of its detector.
         config = read_config(args.config, ["model.image_size=null", *args.assignments])
-    return config if args.data is None else with_keys(config, "data", {"root": args.data}, where="--data")
+    data = getattr(args, "data", None)
+    return config if data is None else with_keys(config, "data", {"root": data}, where="--data")
 
 
 def with_keys(config: "Config", section: str, keys: Mapping[str, Any], *, where: str) -> "Config":

@@ -11,13 +11,13 @@ import argparse
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from detection.storage.paths import absolute, parent, require_supported_paths
+from detection.storage.paths import absolute, parent
 from pipelines.commands.common import (
     add_config_arguments,
     add_model_arguments,
     add_tta_argument,
     config_of,
-    require_existing,
+    require_paths,
     with_keys,
 )
 from schemas.errors import ConfigError
@@ -135,8 +135,9 @@ def run(args: argparse.Namespace) -> int:
         ConfigError: flags that do not fit each other, or a value without a meaning.
         DataError: a file or model that cannot be read, evaluated or written.
     """
-    _require_supported_paths(args)
-    if args.model is not None or args.data is not None:
+    require_paths(args, "--output", "--ground-truth", "--detections", "--report", "--images")
+    require_paths(args, "--model", "--examples", "--baseline")
+    if args.model is not None or args.examples is not None:
         _refuse_file_flags(args)
         return _run_model(args)
     if args.checkpoint is not None:
@@ -146,12 +147,6 @@ def run(args: argparse.Namespace) -> int:
     if None in (args.ground_truth, args.detections):
         raise ConfigError("evaluate needs --ground-truth and --detections, or --model and --examples.")
     return _run_files(args)
-
-
-def _require_supported_paths(args: argparse.Namespace) -> None:
-    paths = {"--output": args.output, "--ground-truth": args.ground_truth, "--detections": args.detections}
-    paths |= {"--report": args.report, "--images": args.images, "--model": args.model, "--examples": args.data}
-    require_supported_paths(paths | {"--baseline": args.baseline})
 
 
 def _refuse_file_flags(args: argparse.Namespace) -> None:
@@ -214,7 +209,7 @@ def _add_model_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("a model on a data set")
     add_model_arguments(group, required=False)
     group.add_argument(
-        "--examples", dest="data", metavar="DIR", help="Examples written by the pipeline or to-examples, or a data set"
+        "--examples", metavar="DIR", help="Examples written by the pipeline or to-examples, or a data set"
     )
     group.add_argument("--split", help="split to evaluate; same as --set evaluate.split=SPLIT; default: eval")
     group.add_argument("--baseline", metavar="MODEL", help="model to compare with")
@@ -231,7 +226,7 @@ def _run_model(args: argparse.Namespace) -> int:
         CocoflowError: the runner of `run.beam_args` cannot be used.
         DataError: see `evaluate_model`.
     """
-    for flag, value in (("--model", args.model), ("--examples", args.data), ("--output", args.output)):
+    for flag, value in (("--model", args.model), ("--examples", args.examples), ("--output", args.output)):
         if value is None:
             raise ConfigError(f"evaluating a model needs --model, --examples and --output; {flag} is missing.")
     from components.beam.preflight import require_runner
@@ -240,8 +235,9 @@ def _run_model(args: argparse.Namespace) -> int:
     flags = {} if args.split is None else {"split": args.split}
     if args.tta is not None:
         flags["tta"] = args.tta.model_dump(mode="json")
-    require_existing({"--model": args.model, "--baseline": args.baseline, "--examples": args.data})
-    config = with_keys(config_of(args), "evaluate", flags, where=", ".join(f"--{flag}" for flag in flags))
+    require_paths(args, existing=("--model", "--baseline", "--examples"))
+    config = with_keys(config_of(args), "data", {"root": args.examples}, where="--examples")
+    config = with_keys(config, "evaluate", flags, where=", ".join(f"--{flag}" for flag in flags))
     with quiet_run(None, verbose=args.verbose):
         require_runner(config.run.beam_args, parent(absolute(args.output)))
         from components.coco_evaluator.evaluate_model import evaluate_model
@@ -250,7 +246,7 @@ def _run_model(args: argparse.Namespace) -> int:
             config,
             model=args.model,
             checkpoint=args.checkpoint,
-            examples=args.data,
+            examples=args.examples,
             baseline=args.baseline,
             output=args.output,
         )

@@ -19,8 +19,7 @@ detections as NAME_images.json, by which `evaluate` and `compare` find the image
 
 import argparse
 
-from detection.storage.paths import require_supported_paths
-from pipelines.commands.common import add_model_arguments, add_tta_argument, require_existing
+from pipelines.commands.common import add_model_arguments, add_tta_argument, require_paths
 from schemas.quoting import one_line
 
 SUMMARY = "run a model on images, and write COCO results"
@@ -69,9 +68,7 @@ def run(args: argparse.Namespace) -> int:
     """
     from pipelines.console import quiet_run
 
-    paths = {"--model": args.model, "--images": args.images, "--ground-truth": args.ground_truth}
-    require_supported_paths(paths | {"--output": args.output, "--draw": args.draw})
-    require_existing({"--model": args.model, "--images": args.images, "--ground-truth": args.ground_truth})
+    require_paths(args, "--output", "--draw", existing=("--model", "--images", "--ground-truth"))
     with quiet_run(None, verbose=args.verbose) as console:
         from detection.inference.predict import predict
 

@@ -67,7 +67,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_place_arguments(parser: argparse.ArgumentParser) -> None:
     add_target_argument(parser)
     add_config_arguments(parser)
-    parser.set_defaults(data=None)
 
 
 def run(args: argparse.Namespace) -> int:

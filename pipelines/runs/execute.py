@@ -92,10 +92,13 @@ def execute_run(
             with quiet_run(log, verbose=verbose, on_execution=open_run.tell_component):
                 is_first = not read_records(layout.root, "DetectionTrainer")
                 check_run(config, located.files, is_first=is_first)
-                results = _run_pipeline(config, layout, open_run, ended=history.ended())
-            results = results._replace(images=located.files[config.evaluate.split].images)
+                model_run = _run_pipeline(config, layout, open_run, ended=history.ended())
+                from pipelines.runs.results import read_results
+
+                images = located.files[config.evaluate.split].images
+                results = read_results(open_run.record, model_run=model_run, images=images)
             use.require_held()
-            write_json(layout.summary, {"run_id": open_run.record.id, **results.summary()})
+            write_json(layout.summary, results.summary())
     return results
 
 
@@ -108,12 +111,12 @@ def _require_one_machine() -> None:
         )
 
 
-def _run_pipeline(config: Config, layout: RunLayout, open_run: OpenRun, *, ended: Collection[str]) -> "RunResults":
+def _run_pipeline(config: Config, layout: RunLayout, open_run: OpenRun, *, ended: Collection[str]) -> str:
+    """Runs the pipeline, and updates the record with what it came to; returns the folder of the ModelRun."""
     _LOGGER.info("loading TFX, which takes half a minute")
     from components.detection_trainer.working_folder import remove_served
     from pipelines.pipeline import create_pipeline
     from pipelines.runners.local import run_pipeline
-    from pipelines.runs.results import read_results
 
     run, attempt = open_run.record.id, open_run.record.attempt
     with scratch_tempdir() as scratch, passwords_hidden():
@@ -131,7 +134,7 @@ def _run_pipeline(config: Config, layout: RunLayout, open_run: OpenRun, *, ended
         *_, report = read_new_records(layout.root, NODE, runs={run})
         open_run.update(**run_fields(report))
         remove_served(layout.training)
-        return read_results(report)
+        return report.inputs["model_run"][0]
 
 
 def sweep(layout: RunLayout, nodes: Sequence[str], runs: Collection[str]) -> None:

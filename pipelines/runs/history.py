@@ -13,6 +13,7 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -126,17 +127,17 @@ def newest_first(runs: Iterable[RunRecord]) -> list[RunRecord]:
     return sorted(runs, key=lambda record: instant(record.started), reverse=True)
 
 
+@dataclass
 class OpenRun:
     """The record of the run of this process, while it runs.
 
-    Args:
+    Attributes:
         history: where it is kept.
-        record: its first state.
+        record: its present state.
     """
 
-    def __init__(self, history: RunHistory, record: RunRecord) -> None:
-        self._history = history
-        self.record = record
+    history: RunHistory
+    record: RunRecord
 
     def update(self, **fields: Any) -> None:
         """Changes fields of the record, which `end` stores."""
@@ -146,7 +147,7 @@ class OpenRun:
         """Stores the component that is executed now, for `status`; a failure must not end the run."""
         self.update(now=node)
         with contextlib.suppress(CocoflowError):
-            self._history.write(self.record)
+            self.history.write(self.record)
 
     def end(self, state: str, error: str | None = None) -> None:
         """Stores the record with its last state.
@@ -157,7 +158,7 @@ class OpenRun:
         ended = _now()
         fields = {"state": state, "now": None, "ended": ended, "seconds": duration(self.record, ended), "error": error}
         self.record = self.record.model_copy(update=fields)
-        self._history.write(self.record)
+        self.history.write(self.record)
 
 
 @contextlib.contextmanager

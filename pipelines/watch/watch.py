@@ -74,7 +74,7 @@ class Watch:
         self._history = RunHistory(root)
         cron = self._options.cron
         self._schedule = None if cron is None else Schedule(cron, self._options.time_zone)
-        self._supervisor = Supervisor(config, write=self._write, command=command, clock=clock)
+        self._supervisor = Supervisor(self._history, config.watch, self._write, command, clock)
         self._newest: RunRecord  # the newest decision
         self._began = clock()
         self._seen: RunInputs | None = None

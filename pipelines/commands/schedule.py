@@ -22,7 +22,12 @@ EXAMPLE = (
     "  cocoflow schedule list --runner vertex --config mine.yaml\n"
     "  cocoflow schedule pause nightly --runner vertex --config mine.yaml"
 )
-_DONE = {"pause": "paused", "resume": "resumed", "delete": "deleted"}
+# Action -> its past tense, and its help.
+_ACTIONS = {
+    "pause": ("paused", "start no more runs; those that began go on"),
+    "resume": ("resumed", "continue a paused schedule"),
+    "delete": ("deleted", "remove a schedule; its runs stay"),
+}
 # Flag -> key of run.schedule, and its help.
 _FLAGS = {
     "--cron": ("cron", "'MINUTE HOUR DAY MONTH WEEKDAY'", "times of the runs: '0 3 * * 1-5'"),
@@ -54,11 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     listing = actions.add_parser("list", help="show all schedules: name, cron, state, next and last run")
     listing.add_argument("--json", action="store_true", help="print JSON instead of a table")
     _add_place_arguments(listing)
-    for action, what in (
-        ("pause", "start no more runs; those that began go on"),
-        ("resume", "continue a paused schedule"),
-        ("delete", "remove a schedule; its runs stay"),
-    ):
+    for action, (_, what) in _ACTIONS.items():
         one = actions.add_parser(action, help=what)
         one.add_argument("name", metavar="NAME", help="name or id of the schedule")
         _add_place_arguments(one)
@@ -97,7 +98,7 @@ def run(args: argparse.Namespace) -> int:
             print_schedules(schedules)
         return 0
     change_schedule(config_of(args), args.runner, args.action, args.name)
-    print(f"{_DONE[args.action]}: {args.name}", file=sys.stderr)
+    print(f"{_ACTIONS[args.action][0]}: {args.name}", file=sys.stderr)
     return 0
 
 

@@ -4,7 +4,7 @@ To be removed two releases after the first with plans in the records.
 """
 
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, TypeAdapter
 
@@ -41,10 +41,6 @@ class _Known(BaseModel):
     given_up: bool
 
 
-class _Attempt(BaseModel):
-    outcome: str | None
-
-
 class _Entry(BaseModel):
     number: int
     time: Moment
@@ -55,7 +51,7 @@ class _Entry(BaseModel):
     data: _Data | None
     run_id: str | None
     outcome: str | None
-    attempts: list[_Attempt]
+    attempts: list[dict[str, Any]]
 
 
 _ENTRY = TypeAdapter(_Entry)
@@ -99,7 +95,7 @@ def adopt_journal(history: RunHistory, folder: str, source: str) -> RunRecord | 
         decided_until=known.decided_until,
         considered=record.data,
         given_up=data.config if data is not None and (gives_up if runs else known.given_up) else None,
-        failures=sum(attempt.outcome == "failed" for attempt in entry.attempts),
+        failures=sum(attempt.get("outcome") == "failed" for attempt in entry.attempts),
     )
     record = record.model_copy(update={"plan": plan, "state": GIVEN_UP if gives_up else record.state})
     history.write(record)

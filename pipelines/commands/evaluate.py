@@ -33,77 +33,71 @@ cocoflow evaluate --ground-truth instances_val.json --detections detections.json
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's flags."""
+    _add_file_arguments(parser)
+    _add_params_arguments(parser)
+    parser.set_defaults(file_defaults=vars(parser.parse_args([])))
     parser.add_argument(
         "--output",
         metavar="FILE.json",
         help="file for the metrics, overall and per category; with --model: new or empty folder for all files",
     )
-    file_actions = [*_add_file_arguments(parser), *_add_params_arguments(parser)]
-    parser.set_defaults(file_defaults={action.dest: action.default for action in file_actions})
     _add_model_arguments(parser)
 
 
-def _add_file_arguments(parser: argparse.ArgumentParser) -> list[argparse.Action]:
+def _add_file_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of `_run_files` but those of the params."""
     group = parser.add_argument_group("detections from a file")
-    return [
-        group.add_argument("--ground-truth", metavar="GT.json", help="COCO annotation file"),
-        group.add_argument("--detections", metavar="DT.json", help="COCO results file"),
-        group.add_argument(
-            "--skip-invalid",
-            action="store_true",
-            help="leave out invalid images, annotations and detections, and list them in FILE_skipped.jsonl",
-        ),
-        group.add_argument(
-            "--report",
-            metavar="FILE.html",
-            help="write an HTML page: what to act on, metrics, categories, error types, curves",
-        ),
-        group.add_argument(
-            "--images", metavar="DIR", help="folder of the ground truth's images, for the report's pictures"
-        ),
-    ]
+    group.add_argument("--ground-truth", metavar="GT.json", help="COCO annotation file")
+    group.add_argument("--detections", metavar="DT.json", help="COCO results file")
+    group.add_argument(
+        "--skip-invalid",
+        action="store_true",
+        help="leave out invalid images, annotations and detections, and list them in FILE_skipped.jsonl",
+    )
+    group.add_argument(
+        "--report",
+        metavar="FILE.html",
+        help="write an HTML page: what to act on, metrics, categories, error types, curves",
+    )
+    group.add_argument("--images", metavar="DIR", help="folder of the ground truth's images, for the report's pictures")
 
 
-def _add_params_arguments(parser: argparse.ArgumentParser) -> list[argparse.Action]:
+def _add_params_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of the COCOeval params; `_params_of` reads them."""
     group = parser.add_argument_group("COCOeval params for a file (default: COCO's)")
-    return [
-        group.add_argument(
-            "--iou-type",
-            choices=("bbox", "segm", "keypoints"),
-            default="bbox",
-            help="boxes, masks or keypoints; default: bbox",
-        ),
-        group.add_argument(
-            "--max-dets",
-            metavar="N,N,N",
-            type=_list_of(int),
-            help="max detections per image; default: 1,10,100, for keypoints 20, for LVIS 300",
-        ),
-        group.add_argument(
-            "--no-cats", dest="use_cats", action="store_false", help="ignore categories (COCOeval's useCats=0)"
-        ),
-        group.add_argument(
-            "--iou-thresholds", metavar="IOU,...", type=_list_of(float), help="default: 0.5,0.55,0.6,... 0.95"
-        ),
-        group.add_argument(
-            "--area-range",
-            dest="area_ranges",
-            metavar="NAME=LOW,HIGH",
-            type=_area_range,
-            action="append",
-            default=[],
-            help="metrics for an area range in square pixels; repeatable; small, medium and large replace COCO's "
-            "ranges",
-        ),
-        group.add_argument(
-            "--oks-sigmas", metavar="SIGMA,...", type=_list_of(float), help="one sigma per keypoint; default: COCO's 17"
-        ),
-        group.add_argument(
-            "--lvis", action="store_true", help="evaluate as LVIS does; the files need LVIS's lists of categories"
-        ),
-    ]
+    group.add_argument(
+        "--iou-type",
+        choices=("bbox", "segm", "keypoints"),
+        default="bbox",
+        help="boxes, masks or keypoints; default: bbox",
+    )
+    group.add_argument(
+        "--max-dets",
+        metavar="N,N,N",
+        type=_list_of(int),
+        help="max detections per image; default: 1,10,100, for keypoints 20, for LVIS 300",
+    )
+    group.add_argument(
+        "--no-cats", dest="use_cats", action="store_false", help="ignore categories (COCOeval's useCats=0)"
+    )
+    group.add_argument(
+        "--iou-thresholds", metavar="IOU,...", type=_list_of(float), help="default: 0.5,0.55,0.6,... 0.95"
+    )
+    group.add_argument(
+        "--area-range",
+        dest="area_ranges",
+        metavar="NAME=LOW,HIGH",
+        type=_area_range,
+        action="append",
+        default=[],
+        help="metrics for an area range in square pixels; repeatable; small, medium and large replace COCO's ranges",
+    )
+    group.add_argument(
+        "--oks-sigmas", metavar="SIGMA,...", type=_list_of(float), help="one sigma per keypoint; default: COCO's 17"
+    )
+    group.add_argument(
+        "--lvis", action="store_true", help="evaluate as LVIS does; the files need LVIS's lists of categories"
+    )
 
 
 def _params_of(args: argparse.Namespace) -> dict[str, Any]:

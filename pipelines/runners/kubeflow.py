@@ -139,7 +139,8 @@ class Kubeflow(Target):
 
     def schedules(self, name: str | None = None) -> list[Recurring]:
         """Returns the recurring runs of the namespace; without a name also when they last ran."""
-        wanted = None if name is None else _name_is(name)
+        named = {"operation": _EQUALS, "key": "display_name", "stringValue": name}
+        wanted = None if name is None else json.dumps({"predicates": [named]})
         found: list[Any] = []
         token: str | None = ""
         with self._errors("list the schedules"):
@@ -192,10 +193,6 @@ def six_fields(expression: str) -> str:
     if re.search(r"\b7\b", days) and "*" not in days:
         days = ",".join(map(str, weekdays(expression)))
     return " ".join(["0", *others, days])
-
-
-def _name_is(name: str) -> str:
-    return json.dumps({"predicates": [{"operation": _EQUALS, "key": "display_name", "stringValue": name}]})
 
 
 def _time_text(moment: Any) -> Any:

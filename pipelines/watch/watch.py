@@ -147,18 +147,13 @@ class Watch:
         due = self._due(once=once)
         if due is None and not self._options.new_span:
             return
-        while not self._concludes(due, once=once) and once:
-            time.sleep(self._options.poll_seconds)
-
-    def _concludes(self, due: Due | None, *, once: bool) -> bool:
-        """Looks at the data; returns whether there is nothing to look at again soon."""
         try:
-            return self._look(due)
+            while not self._look(due) and once:
+                time.sleep(self._options.poll_seconds)
         except (DataError, ConfigError) as error:  # such as a folder that is being filled
             if once:
                 raise
             self._state.tell(f"waiting for data: {error}")
-            return False
 
     def _due(self, *, once: bool) -> Due | None:
         """Returns the cron times to decide about."""

@@ -19,7 +19,7 @@ from detection.storage.temporary import remove_leftovers
 from detection.training.distributed.cluster import CLUSTER_VARIABLES, cluster_from_environment
 from pipelines.console import quiet_run
 from pipelines.folders import RunLayout
-from pipelines.metadata_database import metadata_connection, open_store, passwords_hidden
+from pipelines.metadata_database import hide_passwords, metadata_connection, open_store
 from pipelines.runs.comparison import data_of, find_data, skip_unchanged
 from pipelines.runs.history import OpenRun, RunHistory, recorded_run, require_id
 from pipelines.runs.run_log import local_log
@@ -119,7 +119,8 @@ def _run_pipeline(config: Config, layout: RunLayout, open_run: OpenRun, *, ended
     from pipelines.runners.local import run_pipeline
 
     run, attempt = open_run.record.id, open_run.record.attempt
-    with scratch_tempdir() as scratch, passwords_hidden():
+    hide_passwords()
+    with scratch_tempdir() as scratch:
         connection = metadata_connection(config.run.metadata, scratch / "metadata.sqlite")
         open_store(connection, config.run.metadata)
         pipeline = create_pipeline(config, connection=connection, scratch=scratch / "pipeline")

@@ -148,11 +148,11 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError("export needs --model and --output, or --describe FILE.")
     from pipelines.console import quiet_run
 
-    require_paths(args, "--output", "--calibration-data", "--sample-images", existing=("--model", "--calibrate"))
     if args.calibrate_split is not None and args.calibrate is None:
         raise ConfigError("--calibrate-split: for --calibrate DIR, which is missing.")
     if args.format == "onnx":
         require_module("tf2onnx")
+    require_paths(args, "--output", "--calibration-data", "--sample-images", existing=("--model", "--calibrate"))
     with quiet_run(None, verbose=args.verbose):
         from components.coco_example_gen.to_examples import folder_as_examples
         from detection.inference.export.export import export_model

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Sequence
 from typing import NoReturn
 
+from pipelines.runners.local import RUNNERS
 from pipelines.runs.stop_signals import StopSignals, end_soon, stop_signals
 from schemas.errors import find_user_error, was_interrupted
 from schemas.program import PROGRAM, VERSION, install_hint, program_command
@@ -85,19 +86,13 @@ def program() -> NoReturn:
     sys.exit(code)
 
 
-def _runs_here(args: argparse.Namespace) -> bool:
-    from pipelines.runners.local import RUNNERS
-
-    return getattr(args, "runner", "local") in RUNNERS
-
-
 def _run(arguments: Sequence[str] | None, stop: StopSignals) -> int:
     try:
         arguments = sys.argv[1:] if arguments is None else arguments
         # Imports only the called command; all of them for --help and for unknown commands.
         names = [name for name in arguments[:1] if name in COMMANDS]
         args = build_parser(names or COMMANDS).parse_args(arguments, argparse.Namespace(typed=arguments))
-        stop.resumes = args.command in _RESUMED and _runs_here(args)
+        stop.resumes = args.command in _RESUMED and getattr(args, "runner", "local") in RUNNERS
         # Google's libraries warn of their own future.
         warnings.filterwarnings("ignore", category=FutureWarning, module=r"google\.")
         return int(args.run(args))

@@ -58,11 +58,9 @@ class RunDisplay(logging.Handler):
         self._on_execution = on_execution
         self._last_plain = 0.0
 
-    @contextlib.contextmanager
-    def live(self) -> Iterator[None]:
+    def live(self) -> contextlib.AbstractContextManager[Any]:
         """Draws while the block runs."""
-        with self._progress if self.console.is_terminal else contextlib.nullcontext():
-            yield
+        return self._progress if self.console.is_terminal else contextlib.nullcontext()
 
     def emit(self, record: logging.LogRecord) -> None:
         """Draws a log record of a node event, of progress or of our loggers."""
@@ -82,9 +80,6 @@ class RunDisplay(logging.Handler):
         elif event := _EXECUTED_EVENT.match(message):
             self._on_execution(event[1])
 
-    def _running(self) -> list[str]:
-        return list(self._started)[-1:]
-
     def _start(self, node: str) -> None:
         self._started[node] = time.monotonic()
         if self.console.is_terminal:
@@ -102,7 +97,7 @@ class RunDisplay(logging.Handler):
 
     def _draw_progress(self, progress: WorkProgress, message: str) -> None:
         if self.console.is_terminal:
-            bar = self._bar((self._running() or [progress.work])[0])
+            bar = self._bar(next(reversed(self._started), progress.work))
             self._progress.update(bar, total=progress.total, completed=progress.done, note=progress.note)
         elif time.monotonic() - self._last_plain > _PLAIN_INTERVAL_SECONDS or progress.done == progress.total:
             self._last_plain = time.monotonic()

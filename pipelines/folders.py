@@ -13,42 +13,27 @@ class RunLayout:
 
     Args:
         config: configuration with the sections `run` and `push`.
+        compiled: whether containers use them, which share storage, but no working folder.
 
     Raises:
-        ConfigError: TFX does not work in `run.root`, or a path is not supported.
+        ConfigError: TFX does not work in `run.root`, or a path is not supported; for containers: a path is relative.
     """
 
-    def __init__(self, config: Config) -> None:
-        require_supported(config.run.root, "run.root")
-        self.root = literal_path(absolute(config.run.root), "run.root")
+    def __init__(self, config: Config, *, compiled: bool = False) -> None:
+        place = _shared if compiled else _of_this_machine
+        self.root = place("run.root", config.run.root)
         self.artifacts = join(self.root, "artifacts")
         self.training = join(self.root, TRAINING)
         self.config = join(self.root, CONFIG_YAML)
         self.summary = join(self.root, SUMMARY_JSON)
         self.log = join(self.root, "run.log")
         directory = config.push.directory
-        if directory:
-            require_supported(directory, "push.directory")
-        self.push_directory = (
-            literal_path(absolute(directory), "push.directory") if directory else join(self.root, "serving")
-        )
+        self.push_directory = place("push.directory", directory) if directory else join(self.root, "serving")
 
 
-class RemoteLayout:
-    """Paths below `run.root` of a compiled pipeline, in storage that all containers reach, as text.
-
-    Args:
-        config: configuration with the sections `run` and `push`.
-
-    Raises:
-        ConfigError: `run.root` or `push.directory` is a relative path.
-    """
-
-    def __init__(self, config: Config) -> None:
-        self.root = _shared("run.root", config.run.root)
-        self.artifacts = f"{self.root}/artifacts"
-        directory = config.push.directory
-        self.push_directory = _shared("push.directory", directory) if directory else f"{self.root}/serving"
+def _of_this_machine(key: str, path: str) -> str:
+    require_supported(path, key)
+    return literal_path(absolute(path), key)
 
 
 def _shared(key: str, path: str) -> str:

@@ -3,12 +3,10 @@
 Nothing is read from it after the run.  A server's database is for people who look there.
 """
 
-import contextlib
 import hashlib
 import logging
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 from ml_metadata.metadata_store import metadata_store
@@ -91,15 +89,9 @@ def open_store(connection: mlmd.ConnectionConfig, settings: MetadataConfig) -> m
         ) from error
 
 
-@contextlib.contextmanager
-def passwords_hidden() -> Iterator[None]:
-    """Hides passwords in the log of the block, where TFX prints the connection."""
-    logger = logging.getLogger("absl")
-    logger.addFilter(_hide_password)
-    try:
-        yield
-    finally:
-        logger.removeFilter(_hide_password)
+def hide_passwords() -> None:
+    """Hides passwords in the log of this process, where TFX prints the connection."""
+    logging.getLogger("absl").addFilter(_hide_password)
 
 
 def _hide_password(record: logging.LogRecord) -> bool:

@@ -24,7 +24,7 @@ from components.selection.base_model import model_to_start_from
 from components.selection.baseline import previous_blessed_model
 from components.selection.span_window import training_window
 from components.stock import ExampleValidator, StatisticsGen
-from pipelines.folders import RemoteLayout, RunLayout
+from pipelines.folders import RunLayout
 from pipelines.metadata_database import pipeline_name
 from schemas.config.config import Config
 from schemas.config.runtime_parameters import RUNTIME_PARAMETERS, default_value
@@ -62,7 +62,7 @@ def create_pipeline(
     Raises:
         ConfigError: no data set; for containers, `run.root` is a path that they do not share.
     """
-    layout = RemoteLayout(config) if compiled else RunLayout(config)
+    layout = RunLayout(config, compiled=compiled)
     parameters: dict[str, Any] = {name: default_value(config, name) for name in RUNTIME_PARAMETERS}
     parameters["push_directory"] = layout.push_directory
     if compiled:

@@ -55,7 +55,7 @@ LOCAL_ONLY = {
     "pipelines/commands/common.py": "configurations of the package",
     "pipelines/console.py": "the log, which storage uploads",
     "pipelines/cuda_libraries.py": "libraries of the environment",
-    "pipelines/runs/repair.py": "artifacts in a local run.root",
+    "pipelines/runs/execute.py": "artifacts in a local run.root",
     "pipelines/runs/run_log.py": "the log, which storage uploads",
     "pipelines/runs/doctor.py": "the lock of the environment, files of the kernel, and free space",
     "detection/datasets/importers/to_coco.py": "a new folder that storage yields; whether a local folder is in another",

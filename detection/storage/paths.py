@@ -9,7 +9,7 @@ import itertools
 import os
 import re
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from schemas.errors import ConfigError
@@ -180,17 +180,3 @@ def literal_path(path: str | Path, key: str = "") -> str:
             "find its files there. Choose another folder; data may be in such a folder."
         )
     return str(path)
-
-
-def require_supported_paths(paths: Mapping[str, str | Sequence[str] | None]) -> None:
-    """Checks the paths that flags name.
-
-    Args:
-        paths: flag -> path or paths; None: the flag was not given.
-
-    Raises:
-        ConfigError: see `require_supported`.
-    """
-    for flag, given in paths.items():
-        for path in [given] if isinstance(given, str) else given or ():
-            require_supported(path, flag)

@@ -10,8 +10,7 @@ fixes or keeps what has them; 1: a run stops at the issues, or a split has no va
 
 import argparse
 
-from detection.storage.paths import require_supported_paths
-from pipelines.commands.common import add_config_arguments, config_of
+from pipelines.commands.common import add_config_arguments, config_of, require_paths
 
 SUMMARY = "check a COCO data set before training: issues and remedies"
 EXAMPLE = "cocoflow check-data --data my_coco --report my_coco.html"
@@ -38,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     from components.coco_example_gen.spans.dataset_files import files_of
     from pipelines.console import quiet_run
 
-    require_supported_paths({"--data": args.data, "--report": args.report})
+    require_paths(args, "--data", "--report")
     config = config_of(args)
     files_of(config.data)  # refuses before TensorFlow is loaded
     with quiet_run(None, verbose=args.verbose):

@@ -1,10 +1,11 @@
 """Flags that several commands share."""
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from detection.storage.paths import require_supported
 from schemas.errors import ConfigError, DataError
 from schemas.quoting import one_line
 
@@ -47,6 +48,17 @@ def add_assignments_argument(parser: argparse._ActionsContainer, what: str) -> N
     )
 
 
+def add_model_arguments(parser: argparse._ActionsContainer, *, required: bool) -> None:
+    """Adds `--model`, a model of any format, and `--checkpoint`."""
+    parser.add_argument(
+        "--model",
+        metavar="MODEL",
+        required=required,
+        help="SavedModel, LiteRT or ONNX folder of export, output of train, a checkpoint, or a push directory",
+    )
+    add_checkpoint_argument(parser)
+
+
 def add_checkpoint_argument(parser: argparse._ActionsContainer) -> None:
     """Adds `--checkpoint`: a `detection.weights.locate.CheckpointChoice`."""
     parser.add_argument(
@@ -66,21 +78,17 @@ def _checkpoint_choice(text: str) -> str | int:
 
 
 def add_tta_argument(parser: argparse._ActionsContainer) -> None:
-    """Adds `--tta`; `views_from_text` reads it."""
+    """Adds `--tta`: a `ViewsConfig`."""
     parser.add_argument(
         "--tta",
         metavar="flip,SCALE,...",
+        type=_views,
         help="test-time augmentation: also detect on mirrored images and on other scales (0.5 to 2), and fuse the "
         "boxes; slower, more accurate; for models of boxes only",
     )
 
 
-def views_from_text(text: str) -> "ViewsConfig":
-    """Reads the value of `--tta`.
-
-    Raises:
-        ConfigError: anything but `flip` and scales.
-    """
+def _views(text: str) -> "ViewsConfig":
     from schemas.config.evaluate import ViewsConfig
 
     items = [item.strip() for item in text.split(",")]
@@ -92,31 +100,35 @@ def views_from_text(text: str) -> "ViewsConfig":
         ) from None
 
 
-def require_existing(paths: Mapping[str, str | Sequence[str] | None]) -> None:
-    """Requires that paths exist, before TensorFlow is loaded to read them.
+def require_paths(args: argparse.Namespace, *flags: str, existing: Collection[str] = ()) -> None:
+    """Requires that the paths of flags are supported, and that some exist, before TensorFlow is loaded to read them.
 
     Args:
-        paths: by flag, a path or several; None is skipped.  A checkpoint may be named without `.index`.
+        args: flags; those that were not given are skipped.
+        flags: names of flags with a path or several, and of positional arguments as the help has them.
+        existing: further ones, whose paths have to exist.  A checkpoint may be named without `.index`.
 
     Raises:
+        ConfigError: see `require_supported`.
         DataError: a path does not exist.
     """
     from detection.storage.files import exists
 
-    for flag, given in paths.items():
+    for flag in (*flags, *existing):
+        given = getattr(args, flag.removeprefix("--").replace("-", "_").lower())
         for path in [given] if isinstance(given, str) else given or ():
-            if not (exists(path) or exists(f"{path}.index")):
+            require_supported(path, flag)
+            if flag in existing and not (exists(path) or exists(f"{path}.index")):
                 raise DataError(f"{one_line(path)}: no such file or folder. Check {flag}.")
 
 
 def config_of(args: argparse.Namespace) -> "Config":
-    """Builds the configuration from the flags, `--data` included.
+    """Builds the configuration from the flags, also `--data` of the commands that have it.
 
     Raises:
         ConfigError: see `read_config`; or there is no such detector.
     """
     from detection.config_files import read_config
-    from schemas.config.config_io import parse_config
     from schemas.detectors import require_detector
 
     config = read_config(args.config, args.assignments)
@@ -124,7 +136,23 @@ def config_of(args: argparse.Namespace) -> "Config":
     if args.config == str(DEFAULT_CONFIG) and config.model.name != read_config(args.config).model.name:
         # The default configuration's image size is that of its detector.
         config = read_config(args.config, ["model.image_size=null", *args.assignments])
-    if args.data is None:
-        return config
+    data = getattr(args, "data", None)
+    return config if data is None else with_keys(config, "data", {"root": data}, where="--data")
+
+
+def with_keys(config: "Config", section: str, keys: Mapping[str, Any], *, where: str) -> "Config":
+    """Sets keys of a section.
+
+    Args:
+        config: configuration.
+        section: name of the section.
+        keys: values by key, as of JSON.
+        where: flags that gave them, for messages.
+
+    Raises:
+        ConfigError: an invalid value.
+    """
+    from schemas.config.config_io import parse_config
+
     tree = config.model_dump(mode="json", exclude_unset=True)
-    return parse_config(tree | {"data": tree.get("data", {}) | {"root": args.data}}, where="--data")
+    return parse_config(tree | {section: tree.get(section, {}) | keys}, where)

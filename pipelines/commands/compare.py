@@ -7,7 +7,7 @@ that changed most.
 
 import argparse
 
-from detection.storage.paths import require_supported_paths
+from pipelines.commands.common import require_paths
 
 SUMMARY = "compare two models' detections, or two evaluations"
 EXAMPLE = "cocoflow compare old.json new.json --ground-truth instances_val.json --output changes.html"
@@ -47,8 +47,7 @@ def run(args: argparse.Namespace) -> int:
         write_page,
     )
 
-    paths = {"A": args.a, "B": args.b, "--ground-truth": args.ground_truth, "--images": args.images}
-    require_supported_paths(paths | {"--output": args.output})
+    require_paths(args, "A", "B", "--ground-truth", "--images", "--output")
     check_flags(
         a=args.a,
         b=args.b,

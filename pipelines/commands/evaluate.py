@@ -11,14 +11,14 @@ import argparse
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from detection.storage.paths import absolute, parent, require_supported_paths
+from detection.storage.paths import absolute, parent
 from pipelines.commands.common import (
-    add_checkpoint_argument,
     add_config_arguments,
+    add_model_arguments,
     add_tta_argument,
     config_of,
-    require_existing,
-    views_from_text,
+    require_paths,
+    with_keys,
 )
 from schemas.errors import ConfigError
 
@@ -33,77 +33,71 @@ cocoflow evaluate --ground-truth instances_val.json --detections detections.json
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's flags."""
+    _add_file_arguments(parser)
+    _add_params_arguments(parser)
+    parser.set_defaults(file_defaults=vars(parser.parse_args([])))
     parser.add_argument(
         "--output",
         metavar="FILE.json",
         help="file for the metrics, overall and per category; with --model: new or empty folder for all files",
     )
-    file_actions = [*_add_file_arguments(parser), *_add_params_arguments(parser)]
-    parser.set_defaults(file_defaults={action.dest: action.default for action in file_actions})
     _add_model_arguments(parser)
 
 
-def _add_file_arguments(parser: argparse.ArgumentParser) -> list[argparse.Action]:
+def _add_file_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of `_run_files` but those of the params."""
     group = parser.add_argument_group("detections from a file")
-    return [
-        group.add_argument("--ground-truth", metavar="GT.json", help="COCO annotation file"),
-        group.add_argument("--detections", metavar="DT.json", help="COCO results file"),
-        group.add_argument(
-            "--skip-invalid",
-            action="store_true",
-            help="leave out invalid images, annotations and detections, and list them in FILE_skipped.jsonl",
-        ),
-        group.add_argument(
-            "--report",
-            metavar="FILE.html",
-            help="write an HTML page: what to act on, metrics, categories, error types, curves",
-        ),
-        group.add_argument(
-            "--images", metavar="DIR", help="folder of the ground truth's images, for the report's pictures"
-        ),
-    ]
+    group.add_argument("--ground-truth", metavar="GT.json", help="COCO annotation file")
+    group.add_argument("--detections", metavar="DT.json", help="COCO results file")
+    group.add_argument(
+        "--skip-invalid",
+        action="store_true",
+        help="leave out invalid images, annotations and detections, and list them in FILE_skipped.jsonl",
+    )
+    group.add_argument(
+        "--report",
+        metavar="FILE.html",
+        help="write an HTML page: what to act on, metrics, categories, error types, curves",
+    )
+    group.add_argument("--images", metavar="DIR", help="folder of the ground truth's images, for the report's pictures")
 
 
-def _add_params_arguments(parser: argparse.ArgumentParser) -> list[argparse.Action]:
+def _add_params_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of the COCOeval params; `_params_of` reads them."""
     group = parser.add_argument_group("COCOeval params for a file (default: COCO's)")
-    return [
-        group.add_argument(
-            "--iou-type",
-            choices=("bbox", "segm", "keypoints"),
-            default="bbox",
-            help="boxes, masks or keypoints; default: bbox",
-        ),
-        group.add_argument(
-            "--max-dets",
-            metavar="N,N,N",
-            type=_list_of(int),
-            help="max detections per image; default: 1,10,100, for keypoints 20, for LVIS 300",
-        ),
-        group.add_argument(
-            "--no-cats", dest="use_cats", action="store_false", help="ignore categories (COCOeval's useCats=0)"
-        ),
-        group.add_argument(
-            "--iou-thresholds", metavar="IOU,...", type=_list_of(float), help="default: 0.5,0.55,0.6,... 0.95"
-        ),
-        group.add_argument(
-            "--area-range",
-            dest="area_ranges",
-            metavar="NAME=LOW,HIGH",
-            type=_area_range,
-            action="append",
-            default=[],
-            help="metrics for an area range in square pixels; repeatable; small, medium and large replace COCO's "
-            "ranges",
-        ),
-        group.add_argument(
-            "--oks-sigmas", metavar="SIGMA,...", type=_list_of(float), help="one sigma per keypoint; default: COCO's 17"
-        ),
-        group.add_argument(
-            "--lvis", action="store_true", help="evaluate as LVIS does; the files need LVIS's lists of categories"
-        ),
-    ]
+    group.add_argument(
+        "--iou-type",
+        choices=("bbox", "segm", "keypoints"),
+        default="bbox",
+        help="boxes, masks or keypoints; default: bbox",
+    )
+    group.add_argument(
+        "--max-dets",
+        metavar="N,N,N",
+        type=_list_of(int),
+        help="max detections per image; default: 1,10,100, for keypoints 20, for LVIS 300",
+    )
+    group.add_argument(
+        "--no-cats", dest="use_cats", action="store_false", help="ignore categories (COCOeval's useCats=0)"
+    )
+    group.add_argument(
+        "--iou-thresholds", metavar="IOU,...", type=_list_of(float), help="default: 0.5,0.55,0.6,... 0.95"
+    )
+    group.add_argument(
+        "--area-range",
+        dest="area_ranges",
+        metavar="NAME=LOW,HIGH",
+        type=_area_range,
+        action="append",
+        default=[],
+        help="metrics for an area range in square pixels; repeatable; small, medium and large replace COCO's ranges",
+    )
+    group.add_argument(
+        "--oks-sigmas", metavar="SIGMA,...", type=_list_of(float), help="one sigma per keypoint; default: COCO's 17"
+    )
+    group.add_argument(
+        "--lvis", action="store_true", help="evaluate as LVIS does; the files need LVIS's lists of categories"
+    )
 
 
 def _params_of(args: argparse.Namespace) -> dict[str, Any]:
@@ -135,8 +129,9 @@ def run(args: argparse.Namespace) -> int:
         ConfigError: flags that do not fit each other, or a value without a meaning.
         DataError: a file or model that cannot be read, evaluated or written.
     """
-    _require_supported_paths(args)
-    if args.model is not None or args.data is not None:
+    require_paths(args, "--output", "--ground-truth", "--detections", "--report", "--images")
+    require_paths(args, "--model", "--examples", "--baseline")
+    if args.model is not None or args.examples is not None:
         _refuse_file_flags(args)
         return _run_model(args)
     if args.checkpoint is not None:
@@ -146,12 +141,6 @@ def run(args: argparse.Namespace) -> int:
     if None in (args.ground_truth, args.detections):
         raise ConfigError("evaluate needs --ground-truth and --detections, or --model and --examples.")
     return _run_files(args)
-
-
-def _require_supported_paths(args: argparse.Namespace) -> None:
-    paths = {"--output": args.output, "--ground-truth": args.ground_truth, "--detections": args.detections}
-    paths |= {"--report": args.report, "--images": args.images, "--model": args.model, "--examples": args.data}
-    require_supported_paths(paths | {"--baseline": args.baseline})
 
 
 def _refuse_file_flags(args: argparse.Namespace) -> None:
@@ -212,14 +201,9 @@ def _run_files(args: argparse.Namespace) -> int:
 def _add_model_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of `_run_model`."""
     group = parser.add_argument_group("a model on a data set")
+    add_model_arguments(group, required=False)
     group.add_argument(
-        "--model",
-        metavar="MODEL",
-        help="SavedModel, LiteRT or ONNX folder of export, output of train, a checkpoint, or a push directory",
-    )
-    add_checkpoint_argument(group)
-    group.add_argument(
-        "--examples", dest="data", metavar="DIR", help="Examples written by the pipeline or to-examples, or a data set"
+        "--examples", metavar="DIR", help="Examples written by the pipeline or to-examples, or a data set"
     )
     group.add_argument("--split", help="split to evaluate; same as --set evaluate.split=SPLIT; default: eval")
     group.add_argument("--baseline", metavar="MODEL", help="model to compare with")
@@ -236,22 +220,18 @@ def _run_model(args: argparse.Namespace) -> int:
         CocoflowError: the runner of `run.beam_args` cannot be used.
         DataError: see `evaluate_model`.
     """
-    for flag, value in (("--model", args.model), ("--examples", args.data), ("--output", args.output)):
+    for flag, value in (("--model", args.model), ("--examples", args.examples), ("--output", args.output)):
         if value is None:
             raise ConfigError(f"evaluating a model needs --model, --examples and --output; {flag} is missing.")
     from components.beam.preflight import require_runner
     from pipelines.console import quiet_run
-    from schemas.config.config_io import parse_config
 
     flags = {} if args.split is None else {"split": args.split}
     if args.tta is not None:
-        flags["tta"] = views_from_text(args.tta).model_dump(mode="json")
-    require_existing({"--model": args.model, "--baseline": args.baseline, "--examples": args.data})
-    config = config_of(args)
-    if flags:
-        tree = config.model_dump(mode="json", exclude_unset=True)
-        where = ", ".join(f"--{flag}" for flag in flags)
-        config = parse_config(tree | {"evaluate": tree.get("evaluate", {}) | flags}, where)
+        flags["tta"] = args.tta.model_dump(mode="json")
+    require_paths(args, existing=("--model", "--baseline", "--examples"))
+    config = with_keys(config_of(args), "data", {"root": args.examples}, where="--examples")
+    config = with_keys(config, "evaluate", flags, where=", ".join(f"--{flag}" for flag in flags))
     with quiet_run(None, verbose=args.verbose):
         require_runner(config.run.beam_args, parent(absolute(args.output)))
         from components.coco_evaluator.evaluate_model import evaluate_model
@@ -260,7 +240,7 @@ def _run_model(args: argparse.Namespace) -> int:
             config,
             model=args.model,
             checkpoint=args.checkpoint,
-            examples=args.data,
+            examples=args.examples,
             baseline=args.baseline,
             output=args.output,
         )

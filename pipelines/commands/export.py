@@ -45,8 +45,7 @@ model.resize.* and train.precision. Thresholds for serving are often higher than
 
 import argparse
 
-from detection.storage.paths import require_supported_paths
-from pipelines.commands.common import add_assignments_argument, add_checkpoint_argument, require_existing
+from pipelines.commands.common import add_assignments_argument, add_checkpoint_argument, require_paths
 from schemas.artifacts import EVAL_SPLIT, LITERT_FILE, TRAIN_SPLIT
 from schemas.errors import ConfigError, DataError
 from schemas.program import require_module
@@ -143,25 +142,17 @@ def run(args: argparse.Namespace) -> int:
         # Any other flag: argparse takes `--d` for `--describe`.
         if others := [word for word in args.typed if word.startswith("-") and not word.startswith("--d")]:
             raise ConfigError(f"--describe exports nothing: call it without {' '.join(others)}.")
-        print(_description(args.describe))
+        print(_description(args))
         return 0
     if args.model is None or args.output is None:
         raise ConfigError("export needs --model and --output, or --describe FILE.")
     from pipelines.console import quiet_run
 
-    paths = {
-        "--model": args.model,
-        "--output": args.output,
-        "--calibration-data": args.calibration_data,
-        "--sample-images": args.sample_images,
-        "--calibrate": args.calibrate,
-    }
-    require_supported_paths(paths)
     if args.calibrate_split is not None and args.calibrate is None:
         raise ConfigError("--calibrate-split: for --calibrate DIR, which is missing.")
     if args.format == "onnx":
         require_module("tf2onnx")
-    require_existing({"--model": args.model, "--calibrate": args.calibrate})
+    require_paths(args, "--output", "--calibration-data", "--sample-images", existing=("--model", "--calibrate"))
     with quiet_run(None, verbose=args.verbose):
         from components.coco_example_gen.to_examples import folder_as_examples
         from detection.inference.export.export import export_model
@@ -197,18 +188,18 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _description(path: str) -> str:
+def _description(args: argparse.Namespace) -> str:
     """Describes a LiteRT file, or the one in a folder; without TensorFlow, in half a second."""
     from detection.inference.mediapipe.describe import describe
     from detection.storage.files import is_dir, state
     from detection.storage.paths import join
     from detection.storage.reading import read_bytes
 
-    require_supported_paths({"--describe": path})
-    require_existing({"--describe": path})
-    if is_dir(path):
-        path = join(path, LITERT_FILE)
-        require_existing({"--describe": path})
+    require_paths(args, existing=["--describe"])
+    if is_dir(args.describe):
+        args.describe = join(args.describe, LITERT_FILE)
+        require_paths(args, existing=["--describe"])
+    path = args.describe
     found = state(path)
     if found is not None and found.size > _LARGEST:
         raise DataError(f"{one_line(path)}: {found.size:,} bytes are too many for a LiteRT file. Check --describe.")

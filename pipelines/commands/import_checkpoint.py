@@ -15,8 +15,7 @@ networks with a ResNet v1.
 
 import argparse
 
-from detection.storage.paths import require_supported_paths
-from pipelines.commands.common import add_assignments_argument, require_existing
+from pipelines.commands.common import add_assignments_argument, require_paths
 from schemas.detectors import require_detector
 
 SUMMARY = "import a checkpoint of google/automl, TPU Mask R-CNN or the Object Detection API as a model"
@@ -70,10 +69,8 @@ def run(args: argparse.Namespace) -> int:
     """
     from pipelines.console import quiet_run
 
-    paths = {"--checkpoint": args.checkpoint, "--output": args.output, "--label-map": args.label_map}
-    require_supported_paths(paths)
     require_detector(args.model, key="--model")
-    require_existing({"--checkpoint": args.checkpoint, "--label-map": args.label_map})
+    require_paths(args, "--output", existing=("--checkpoint", "--label-map"))
     with quiet_run(None, verbose=args.verbose):
         from detection.weights.import_checkpoint import import_checkpoint
 

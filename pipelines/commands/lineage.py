@@ -6,7 +6,7 @@ cluster. A version that was moved or copied is recognised by its content; name i
 
 import argparse
 
-from detection.storage.paths import require_supported_paths
+from pipelines.commands.common import require_paths
 
 SUMMARY = "show which data, configuration and runs a pushed model came from"
 EXAMPLE = "cocoflow lineage runs/mine/serving/1795406984"
@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
     from pipelines.history.lineage import find_lineage
     from pipelines.history.lineage_tree import print_lineage
 
-    require_supported_paths({"MODEL": args.model, "--root": args.root})
+    require_paths(args, "MODEL", "--root")
     lineage = find_lineage(args.model, root=args.root)
     if args.json:
         print(json.dumps(lineage.as_json(), indent=2))

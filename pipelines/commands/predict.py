@@ -19,8 +19,7 @@ detections as NAME_images.json, by which `evaluate` and `compare` find the image
 
 import argparse
 
-from detection.storage.paths import require_supported_paths
-from pipelines.commands.common import add_checkpoint_argument, add_tta_argument, require_existing, views_from_text
+from pipelines.commands.common import add_model_arguments, add_tta_argument, require_paths
 from schemas.quoting import one_line
 
 SUMMARY = "run a model on images, and write COCO results"
@@ -29,13 +28,7 @@ EXAMPLE = "cocoflow predict --model runs/demo/serving --images photos --output d
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's flags."""
-    parser.add_argument(
-        "--model",
-        metavar="MODEL",
-        required=True,
-        help="SavedModel, LiteRT or ONNX folder of export, output of train, a checkpoint, or a push directory",
-    )
-    add_checkpoint_argument(parser)
+    add_model_arguments(parser, required=True)
     parser.add_argument(
         "--images", metavar="FILE_OR_DIR", nargs="+", required=True, help="image files, or folders to search for images"
     )
@@ -75,10 +68,7 @@ def run(args: argparse.Namespace) -> int:
     """
     from pipelines.console import quiet_run
 
-    paths = {"--model": args.model, "--images": args.images, "--ground-truth": args.ground_truth}
-    require_supported_paths(paths | {"--output": args.output, "--draw": args.draw})
-    views = None if args.tta is None else views_from_text(args.tta)
-    require_existing({"--model": args.model, "--images": args.images, "--ground-truth": args.ground_truth})
+    require_paths(args, "--output", "--draw", existing=("--model", "--images", "--ground-truth"))
     with quiet_run(None, verbose=args.verbose) as console:
         from detection.inference.predict import predict
 
@@ -90,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
             output=args.output,
             pictures=args.draw,
             batch_size=args.batch_size,
-            views=views,
+            views=args.tta,
             min_score=args.score,
             best_f1=args.score_thresholds is not None,
             console=console,

@@ -11,6 +11,8 @@ Without --to, the earlier version is the newest one from before the served model
 import argparse
 import sys
 
+from pipelines.commands.common import require_paths
+
 SUMMARY = "serve an earlier version of the model again"
 EXAMPLE = "cocoflow rollback --directory runs/demo/serving"
 
@@ -33,10 +35,10 @@ def run(args: argparse.Namespace) -> int:
         DataError: no such version, no earlier one, or a damaged one; the folder cannot be written.
     """
     from components.saved_model_pusher.rollback import roll_back
-    from detection.storage.paths import name_of, require_supported_paths
+    from detection.storage.paths import name_of
     from schemas.quoting import one_line
 
-    require_supported_paths({"--directory": args.directory})
+    require_paths(args, "--directory")
     done = roll_back(args.directory, to=args.to)
     if name_of(done.version) == str(done.replaced):
         print(f"version {done.replaced} is served, and has the files of version {done.files_of}", file=sys.stderr)

@@ -8,12 +8,11 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from pipelines.commands.common import add_config_arguments, config_of
+from pipelines.commands.common import add_config_arguments, config_of, with_keys
 from pipelines.commands.submit import add_pipeline_arguments, add_target_argument
 from pipelines.runners.compiled import TARGETS
 
 if TYPE_CHECKING:
-    from pipelines.runners.schedules import Recurring
     from schemas.config.config import Config
 
 SUMMARY = "run the pipeline at fixed times on Vertex AI Pipelines or Kubeflow Pipelines"
@@ -23,7 +22,12 @@ EXAMPLE = (
     "  cocoflow schedule list --runner vertex --config mine.yaml\n"
     "  cocoflow schedule pause nightly --runner vertex --config mine.yaml"
 )
-_DONE = {"pause": "paused", "resume": "resumed", "delete": "deleted"}
+# Action -> its past tense, and its help.
+_ACTIONS = {
+    "pause": ("paused", "start no more runs; those that began go on"),
+    "resume": ("resumed", "continue a paused schedule"),
+    "delete": ("deleted", "remove a schedule; its runs stay"),
+}
 # Flag -> key of run.schedule, and its help.
 _FLAGS = {
     "--cron": ("cron", "'MINUTE HOUR DAY MONTH WEEKDAY'", "times of the runs: '0 3 * * 1-5'"),
@@ -55,11 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     listing = actions.add_parser("list", help="show all schedules: name, cron, state, next and last run")
     listing.add_argument("--json", action="store_true", help="print JSON instead of a table")
     _add_place_arguments(listing)
-    for action, what in (
-        ("pause", "start no more runs; those that began go on"),
-        ("resume", "continue a paused schedule"),
-        ("delete", "remove a schedule; its runs stay"),
-    ):
+    for action, (_, what) in _ACTIONS.items():
         one = actions.add_parser(action, help=what)
         one.add_argument("name", metavar="NAME", help="name or id of the schedule")
         _add_place_arguments(one)
@@ -68,7 +68,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_place_arguments(parser: argparse.ArgumentParser) -> None:
     add_target_argument(parser)
     add_config_arguments(parser)
-    parser.set_defaults(data=None)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -77,6 +76,7 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         CocoflowError: the service refused it, or cannot be reached.
     """
+    from pipelines.runners.schedules import print_schedules, to_json
     from pipelines.runners.submit import change_schedule, create_schedule
 
     if args.action == "create":
@@ -91,33 +91,21 @@ def run(args: argparse.Namespace) -> int:
         print(f"scheduled: {created.id}")
         return 0
     if args.action == "list":
-        _show(TARGETS[args.runner].connect(config_of(args)).schedules(), as_json=args.json)
+        schedules = TARGETS[args.runner](config_of(args)).schedules()
+        if args.json:
+            print(to_json(schedules))
+        else:
+            print_schedules(schedules)
         return 0
     change_schedule(config_of(args), args.runner, args.action, args.name)
-    print(f"{_DONE[args.action]}: {args.name}", file=sys.stderr)
+    print(f"{_ACTIONS[args.action][0]}: {args.name}", file=sys.stderr)
     return 0
 
 
 def _with_flags(config: "Config", args: argparse.Namespace) -> "Config":
     """Sets the keys of `run.schedule` whose flags are given."""
-    from schemas.config.config_io import parse_config
-
     flags = {key.removeprefix("schedule_"): text for key, text in vars(args).items() if key.startswith("schedule_")}
     given = {key: text for key, text in flags.items() if text is not None}
-    if not given:
-        return config
-    tree = config.model_dump(mode="json", exclude_unset=True)
-    run = tree.setdefault("run", {})
-    run["schedule"] = run.get("schedule", {}) | given
-    return parse_config(tree, ", ".join(f"--{key.replace('_', '-')}" for key in given))
-
-
-def _show(schedules: "list[Recurring]", *, as_json: bool) -> None:
-    from rich.console import Console
-
-    from pipelines.runners.schedules import print_table, to_json
-
-    if as_json:
-        print(to_json(schedules))
-    else:
-        print_table(schedules, Console())
+    schedule = config.run.schedule.model_dump(mode="json", exclude_unset=True) | given
+    where = ", ".join(f"--{key.replace('_', '-')}" for key in given)
+    return with_keys(config, "run", {"schedule": schedule}, where=where)

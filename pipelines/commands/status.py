@@ -6,7 +6,7 @@ whose process ended without a word, as after a kill, is shown as dead; the next 
 
 import argparse
 
-from detection.storage.paths import require_supported_paths
+from pipelines.commands.common import require_paths
 
 SUMMARY = "show the runs of a run.root, and what they made"
 EXAMPLE = "cocoflow status --root runs/mine --limit 10 --artifacts"
@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     from pipelines.history.status import print_status, read_status
     from schemas.errors import ConfigError
 
-    require_supported_paths({"--root": args.root})
+    require_paths(args, "--root")
     if args.limit < 0:
         raise ConfigError(f"--limit {args.limit}: give a number of runs, or 0 for all.")
     status = read_status(args.root, limit=args.limit or None, with_artifacts=args.artifacts)

@@ -8,7 +8,7 @@ FILE_<split>.json.
 
 import argparse
 
-from detection.storage.paths import require_supported_paths
+from pipelines.commands.common import require_paths
 
 SUMMARY = "convert TFRecords, Cocoflow's or other tools', to COCO files"
 EXAMPLE = "cocoflow to-coco --examples 'old/*.record-*' --label-map old/label_map.pbtxt --output old.json"
@@ -42,8 +42,7 @@ def run(args: argparse.Namespace) -> int:
     """
     from pipelines.console import quiet_run
 
-    paths = {"--examples": args.examples, "--output": args.output, "--images": args.images}
-    require_supported_paths(paths | {"--label-map": args.label_map})
+    require_paths(args, "--examples", "--output", "--images", "--label-map")
     with quiet_run(None, verbose=args.verbose) as console:
         from detection.datasets.importers.to_coco import export_coco
 

@@ -10,8 +10,8 @@ be corrected.
 import argparse
 
 from components.beam.preflight import require_runner
-from detection.storage.paths import absolute, parent, require_supported_paths
-from pipelines.commands.common import add_config_arguments, config_of
+from detection.storage.paths import absolute, parent
+from pipelines.commands.common import add_config_arguments, config_of, require_paths
 
 SUMMARY = "convert a COCO data set to TFRecords, without a pipeline"
 EXAMPLE = "cocoflow to-examples --data my_coco --output my_examples"
@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     from components.coco_example_gen.spans.dataset_files import files_of
     from pipelines.console import quiet_run
 
-    require_supported_paths({"--data": args.data, "--output": args.output})
+    require_paths(args, "--data", "--output")
     config = config_of(args)
     with quiet_run(None, verbose=args.verbose):
         require_runner(config.run.beam_args, parent(absolute(args.output)))

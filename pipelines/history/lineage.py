@@ -2,8 +2,8 @@
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
-from typing import Any, NamedTuple, TypeVar
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, TypeVar
 
 from components.history.read import (
     ExamplesRecord,
@@ -45,7 +45,8 @@ _FINGERPRINT = "fingerprint.pb"  # TensorFlow's, another one with each export
 T = TypeVar("T")
 
 
-class Trained(NamedTuple):
+@dataclass(frozen=True)
+class Trained:
     """A trained model and its data.
 
     Attributes:
@@ -58,16 +59,17 @@ class Trained(NamedTuple):
         published: origin and licence of the published weights that it started from; None: none, or not known.
     """
 
-    model: str | None
-    training: str | None
-    config: str | None
-    config_path: str | None
-    data: Sequence[ExamplesRecord]
-    run: str | None
+    model: str | None = None
+    training: str | None = None
+    config: str | None = None
+    config_path: str | None = None
+    data: Sequence[ExamplesRecord] = ()
+    run: str | None = None
     published: dict[str, Any] | None = None
 
 
-class Evaluated(NamedTuple):
+@dataclass(frozen=True)
+class Evaluated:
     """The verdict on a model; None, or empty: not known."""
 
     evaluation: str | None
@@ -78,7 +80,8 @@ class Evaluated(NamedTuple):
     run: str | None
 
 
-class Lineage(NamedTuple):
+@dataclass(frozen=True, kw_only=True)
+class Lineage:
     """What a SavedModel came from.
 
     Attributes:
@@ -94,23 +97,18 @@ class Lineage(NamedTuple):
     """
 
     saved_model: str
-    root: str | None
-    push: PushRecord | None
-    push_state: str | None
-    pushed_by: str | None
-    exported: dict[str, Any]
+    root: str | None = None
+    push: PushRecord | None = None
+    push_state: str | None = None
+    pushed_by: str | None = None
+    exported: dict[str, Any] = field(default_factory=dict)
     chain: Sequence[Trained]
-    evaluated: Evaluated | None
-    unknown: Sequence[str]
+    evaluated: Evaluated | None = None
+    unknown: Sequence[str] = ()
 
     def as_json(self) -> dict[str, Any]:
         """Returns the lineage as JSON."""
-        trained = [one._asdict() | {"data": [asdict(examples) for examples in one.data]} for one in self.chain]
-        return self._asdict() | {
-            "push": None if self.push is None else asdict(self.push),
-            "chain": trained,
-            "evaluated": None if self.evaluated is None else self.evaluated._asdict(),
-        }
+        return asdict(self)
 
 
 class _Records:
@@ -153,26 +151,29 @@ def find_lineage(path: str, *, root: str | None = None) -> Lineage:
     saved_model = _saved_model(absolute(path))
     origin = _json_or_empty(join(saved_model, EXTRA_FILES, POINTER_JSON))
     records = _find_records(saved_model, root, origin)
-    model, push = (None, None) if records is None else _model_and_push(records, saved_model, origin)
-    own = _own_description(saved_model)
-    chain = [own] if records is None or model is None else list(_chain(records, model))
-    if chain[0].published is None:  # its folder may be gone
-        chain[0] = chain[0]._replace(published=own.published)
-    pushed_by = str(origin["run"]) if "run" in origin else None
-    if records is not None and push is not None:
-        pushed_by = records.run_of(push.run, "SavedModelPusher", pushed_path=push.destination)
     lineage = Lineage(
         saved_model=saved_model,
-        root=None if records is None else records.root,
-        push=push,
-        push_state=None if records is None or push is None else _push_state(records.root, push.destination),
-        pushed_by=pushed_by,
+        pushed_by=str(origin["run"]) if "run" in origin else None,
         exported=_exported(saved_model),
-        chain=chain,
-        evaluated=None if records is None or model is None else _evaluated(records, model.uri),
-        unknown=(),
+        chain=[_own_description(saved_model)],
     )
-    return lineage._replace(unknown=list(_unknown(lineage)))
+    if records is not None:
+        lineage = _with_records(lineage, records, origin)
+    return replace(lineage, unknown=list(_unknown(lineage)))
+
+
+def _with_records(lineage: Lineage, records: _Records, origin: Mapping[str, Any]) -> Lineage:
+    """Returns the lineage of a model, known by its own files, with what the records tell."""
+    model, push = _model_and_push(records, lineage.saved_model, origin)
+    if model is not None:
+        first, *bases = _chain(records, model)
+        if first.published is None:  # its folder may be gone
+            first = replace(first, published=lineage.chain[0].published)
+        lineage = replace(lineage, chain=[first, *bases], evaluated=_evaluated(records, model.uri))
+    if push is not None:
+        run = records.run_of(push.run, "SavedModelPusher", pushed_path=push.destination)
+        lineage = replace(lineage, push=push, push_state=_push_state(records.root, push.destination), pushed_by=run)
+    return replace(lineage, root=records.root)
 
 
 def _push_state(root: str, version: str) -> str:
@@ -253,27 +254,24 @@ def _own_description(saved_model: str) -> Trained:
     """Describes a model by the files inside the SavedModel alone."""
     path = join(saved_model, EXTRA_FILES, CONFIG_YAML)
     if not is_file(path):
-        return Trained(None, None, None, None, (), None)
+        return Trained()
     published = _json_or_empty(join(saved_model, EXTRA_FILES, ORIGIN_JSON)) or None
-    return Trained(None, None, config_digest(read_text(path)), path, (), None, published)
+    return Trained(config=config_digest(read_text(path)), config_path=path, published=published)
 
 
 def _chain(records: _Records, model: ModelRecord) -> Iterator[Trained]:
     seen: set[str] = set()
-    current: ModelRecord | None = model
-    while current is not None and current.uri not in seen:
-        seen.add(current.uri)
-        yield _trained(records, current)
-        if current.base_model is None:
-            return
-        base = records.models.get(current.base_model)
-        if base is None:
-            yield Trained(current.base_model, None, None, None, (), None)
-        current = base
+    uri: str | None = model.uri
+    while uri is not None and uri not in seen:
+        seen.add(uri)
+        recorded = records.models.get(uri)
+        yield Trained(uri) if recorded is None else _trained(records, recorded)
+        uri = None if recorded is None else recorded.base_model
 
 
 def _trained(records: _Records, model: ModelRecord) -> Trained:
-    path = _config_of(records, model)
+    kept = [] if model.config is None else [config_path(records.history, model.config)]
+    path = next((path for path in [*kept, join(model.uri, CONFIG_YAML)] if is_file(path)), None)
     digest = model.config or (None if path is None else config_digest(read_text(path)))
     return Trained(
         model=model.uri,
@@ -284,11 +282,6 @@ def _trained(records: _Records, model: ModelRecord) -> Trained:
         run=records.run_of(model.record.run, "DetectionTrainer", model=model.uri),
         published=_json_or_empty(join(model.uri, INIT_REPORT_JSON), "published") or None,
     )
-
-
-def _config_of(records: _Records, model: ModelRecord) -> str | None:
-    kept = [] if model.config is None else [config_path(records.history, model.config)]
-    return next((path for path in [*kept, join(model.uri, CONFIG_YAML)] if is_file(path)), None)
 
 
 def _evaluated(records: _Records, model: str) -> Evaluated | None:

@@ -1,14 +1,9 @@
 """Shows the runs of a `run.root`, and what they made, from the records below it; TFX is not loaded."""
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
-
-import rich.box
-import rich.table
-from rich.console import Console
-from rich.text import Text
 
 from components.coco_example_gen.spans.span_paths import SpanVersion
 from components.history.files import damage_of
@@ -18,8 +13,8 @@ from detection.storage.files import is_dir
 from detection.storage.paths import absolute, name_of
 from pipelines.history.runs import LIVE, push_states, read_runs
 from pipelines.runs.run_record import DataRead, RunRecord
+from pipelines.tables import print_table
 from schemas.errors import DataError
-from schemas.quoting import printable
 
 _COMPONENTS = (  # those that make artifacts, in the order of execution
     "CocoExampleGen",
@@ -31,7 +26,6 @@ _COMPONENTS = (  # those that make artifacts, in the order of execution
     "SavedModelPusher",
 )
 _AP = "AP"
-_PIPED_COLUMNS = 240  # width of tables that go to a file
 _NONE = "-"
 
 
@@ -123,15 +117,12 @@ def _artifacts_of(record: Record) -> Iterator[ArtifactState]:
 
 def print_status(status: Status) -> None:
     """Prints the status as tables on stdout."""
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=_PIPED_COLUMNS)
     if status.runs:
-        console.print(_table(_RUN_COLUMNS, [_run_row(run, status.pushes) for run in status.runs]))
+        print_table(_RUN_COLUMNS, [_run_row(run, status.pushes) for run in status.runs])
     for run_id, nodes in status.now.items():
-        console.print(f"Running now: {run_id}" + (f", in {', '.join(nodes)}" if nodes else ""), highlight=False)
+        print(f"Running now: {run_id}" + (f", in {', '.join(nodes)}" if nodes else ""))
     if status.artifacts is not None:
-        console.print(_table(ArtifactState._fields, status.artifacts))
+        print_table(ArtifactState._fields, status.artifacts)
 
 
 _RUN_COLUMNS = ("run", "trigger", "state", "started", "duration", "span", "AP", "blessed", "pushed")
@@ -163,12 +154,3 @@ def _local_time(text: str) -> str:
     with contextlib.suppress(ValueError, OverflowError):  # the latter of the first and the last year
         return datetime.fromisoformat(text).astimezone().strftime("%Y-%m-%d %H:%M:%S")
     return text
-
-
-def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> rich.table.Table:
-    table = rich.table.Table(box=rich.box.SIMPLE)
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(printable(cell)) for cell in row))
-    return table

@@ -4,13 +4,14 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from pipelines.runners import kubeflow, vertex
+from pipelines.runners.kubeflow import Kubeflow
 from pipelines.runners.resources import add_resources, require_resources
 from pipelines.runners.target import Target
+from pipelines.runners.vertex import Vertex
 from schemas.config.config import Config
 from schemas.errors import ConfigError
 
-TARGETS: Mapping[str, Target] = {"kubeflow": kubeflow.TARGET, "vertex": vertex.TARGET}  # by value of --runner
+TARGETS: Mapping[str, type[Target]] = {"kubeflow": Kubeflow, "vertex": Vertex}  # by value of --runner
 
 _NAME = re.compile("[a-z0-9][a-z0-9-]{0,127}")
 _EXAMPLE_GEN, _TRAINER = "CocoExampleGen", "DetectionTrainer"
@@ -77,7 +78,7 @@ def require_ending(path: str, target: str) -> None:
         raise ConfigError(f"--output {path}: a pipeline for {target} is a {suffix} file. Name it so.")
 
 
-def _compile(config: Config, image: str, platform: Target) -> tuple[dict[str, Any], dict[str, Any]]:
+def _compile(config: Config, image: str, platform: type[Target]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns TFX's job and the defaults of its parameters."""
     from tfx.orchestration.data_types import RuntimeParameter
     from tfx.orchestration.kubeflow.v2.kubeflow_v2_dag_runner import KubeflowV2DagRunner, KubeflowV2DagRunnerConfig
@@ -95,7 +96,7 @@ def _compile(config: Config, image: str, platform: Target) -> tuple[dict[str, An
     return KubeflowV2DagRunner(settings).run(pipeline, parameter_values=defaults, write_out=False), defaults
 
 
-def _leave_uncached(tasks: Mapping[str, dict[str, Any]], config: Config, platform: Target) -> None:
+def _leave_uncached(tasks: Mapping[str, dict[str, Any]], config: Config, platform: type[Target]) -> None:
     """Removes the caching of tasks that read more than their inputs and parameters."""
     from detection.pretrained.choice import configured_weights
 

@@ -29,8 +29,8 @@ _ACTIONS = {"pause": "disable", "resume": "enable", "delete": "delete"}
 _EQUALS = 1  # operation of a filter
 
 
-class Kubeflow:
-    """An installation of Kubeflow Pipelines: a `pipelines.runners.target.Client`.
+class Kubeflow(Target):
+    """An installation of Kubeflow Pipelines.
 
     Args:
         config: whole configuration.
@@ -39,6 +39,14 @@ class Kubeflow:
         ConfigError: no token.
         CocoflowError: it cannot be reached, or refuses the credentials.
     """
+
+    suffix = ".yaml"
+    schema_2_1 = True  # the only one that open-source Kubeflow accepts
+    accelerators = re.compile(r"[a-z0-9.-]+/[A-Za-z0-9_.-]+")  # Kubernetes' names of resources
+    accelerator_examples = "nvidia.com/gpu or amd.com/gpu"
+    has_nodes = True
+    runs_drivers = False
+    runs_custom_jobs = False
 
     def __init__(self, config: Config) -> None:
         self._name = config.run.name
@@ -50,6 +58,36 @@ class Kubeflow:
             "enable_caching": None if self._config.caching else False,
             "service_account": self._config.service_account,
         }
+
+    @staticmethod
+    def write(job: dict[str, Any], defaults: Mapping[str, Any], platform: Mapping[str, Any] | None) -> str:
+        """Returns a compiled pipeline as YAML: the pipeline, whose parameters get defaults, and the platform."""
+        spec = job["pipelineSpec"]
+        # The file has no values of parameters beside the pipeline.
+        for name, described in spec["root"]["inputDefinitions"]["parameters"].items():
+            described.update(defaultValue=defaults[name], isOptional=True)
+        return yaml.safe_dump_all([spec, platform] if platform else [spec], sort_keys=True)
+
+    @staticmethod
+    def check_schedule(schedule: ScheduleConfig) -> None:
+        """Requires that Kubeflow has what a schedule asks for.
+
+        Raises:
+            ConfigError: it has not.
+        """
+        if schedule.time_zone != "UTC":
+            raise ConfigError(
+                f"run.schedule.time_zone = {schedule.time_zone}: Kubeflow has one time zone for all recurring runs, "
+                "UTC unless its administrator set CRON_SCHEDULE_TIMEZONE. Give the times in it, without time_zone."
+            )
+        if schedule.max_runs is not None or schedule.allow_queueing:
+            key = "max_runs" if schedule.max_runs is not None else "allow_queueing"
+            raise ConfigError(f"run.schedule.{key}: Kubeflow does not have it; only Vertex AI does. Remove it.")
+        if schedule.max_concurrent_runs > _MAX_CONCURRENT:
+            raise ConfigError(
+                f"run.schedule.max_concurrent_runs = {schedule.max_concurrent_runs}: Kubeflow takes at most "
+                f"{_MAX_CONCURRENT}."
+            )
 
     def submit(self, compiled: str, parameters: Mapping[str, str | int]) -> str:
         """Starts a run and returns its id."""
@@ -101,7 +139,8 @@ class Kubeflow:
 
     def schedules(self, name: str | None = None) -> list[Recurring]:
         """Returns the recurring runs of the namespace; without a name also when they last ran."""
-        wanted = None if name is None else _name_is(name)
+        named = {"operation": _EQUALS, "key": "display_name", "stringValue": name}
+        wanted = None if name is None else json.dumps({"predicates": [named]})
         found: list[Any] = []
         token: str | None = ""
         with self._errors("list the schedules"):
@@ -136,39 +175,9 @@ class Kubeflow:
     def _package(self, compiled: str) -> Iterator[str]:
         """Yields the path of a file with the compiled pipeline, from which the client reads."""
         with scratch_folder() as folder:
-            path = Path(folder) / f"{self._name}{TARGET.suffix}"
+            path = Path(folder) / f"{self._name}{self.suffix}"
             write_text(path, compiled)
             yield str(path)
-
-
-def write_spec(job: dict[str, Any], defaults: Mapping[str, Any], platform: Mapping[str, Any] | None) -> str:
-    """Returns a compiled pipeline as YAML: the pipeline, whose parameters get defaults, and the platform."""
-    spec = job["pipelineSpec"]
-    # The file has no values of parameters beside the pipeline.
-    for name, described in spec["root"]["inputDefinitions"]["parameters"].items():
-        described.update(defaultValue=defaults[name], isOptional=True)
-    return yaml.safe_dump_all([spec, platform] if platform else [spec], sort_keys=True)
-
-
-def require_supported(schedule: ScheduleConfig) -> None:
-    """Requires that Kubeflow has what a schedule asks for.
-
-    Raises:
-        ConfigError: it has not.
-    """
-    if schedule.time_zone != "UTC":
-        raise ConfigError(
-            f"run.schedule.time_zone = {schedule.time_zone}: Kubeflow has one time zone for all recurring runs, UTC "
-            "unless its administrator set CRON_SCHEDULE_TIMEZONE. Give the times in it, without time_zone."
-        )
-    if schedule.max_runs is not None or schedule.allow_queueing:
-        key = "max_runs" if schedule.max_runs is not None else "allow_queueing"
-        raise ConfigError(f"run.schedule.{key}: Kubeflow does not have it; only Vertex AI does. Remove it.")
-    if schedule.max_concurrent_runs > _MAX_CONCURRENT:
-        raise ConfigError(
-            f"run.schedule.max_concurrent_runs = {schedule.max_concurrent_runs}: Kubeflow takes at most "
-            f"{_MAX_CONCURRENT}."
-        )
 
 
 def six_fields(expression: str) -> str:
@@ -186,10 +195,6 @@ def six_fields(expression: str) -> str:
     return " ".join(["0", *others, days])
 
 
-def _name_is(name: str) -> str:
-    return json.dumps({"predicates": [{"operation": _EQUALS, "key": "display_name", "stringValue": name}]})
-
-
 def _time_text(moment: Any) -> Any:
     """Returns a time in RFC 3339, in UTC."""
     return None if moment is None else moment.astimezone(datetime.UTC).isoformat().replace("+00:00", "Z")
@@ -204,17 +209,3 @@ def _recurring(one: Any, last_run: datetime.datetime | None = None) -> Recurring
         state=_STATES.get(str(one.status), str(one.status)),
         last_run=last_run,
     )
-
-
-TARGET = Target(
-    suffix=".yaml",
-    schema_2_1=True,  # the only one that open-source Kubeflow accepts
-    write=write_spec,
-    connect=Kubeflow,
-    check_schedule=require_supported,
-    accelerators=re.compile(r"[a-z0-9.-]+/[A-Za-z0-9_.-]+"),  # Kubernetes' names of resources
-    accelerator_examples="nvidia.com/gpu or amd.com/gpu",
-    has_nodes=True,
-    runs_drivers=False,
-    runs_custom_jobs=False,
-)

@@ -78,8 +78,6 @@ def translate_errors(what: str, config: KubeflowConfig, *, look_for: str | None 
         with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
-    except CocoflowError:
-        raise
     except Exception as error:
         reason = _reason(error, config, look_for)
         if reason is None:

@@ -1,28 +1,26 @@
-"""Runners of `run --runner`: LocalDagRunner and BeamDagRunner."""
+"""Runners of `run --runner` in this process: LocalDagRunner and BeamDagRunner."""
 
-from typing import TYPE_CHECKING, Protocol
+import pkgutil
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tfx.orchestration.pipeline import Pipeline
-    from tfx.orchestration.portable.tfx_runner import IrBasedRunner
+
+# TFX's class by the runner's name: one runs the components one after the other, one as a Beam pipeline.
+RUNNERS = {
+    "local": "tfx.orchestration.local.local_dag_runner:LocalDagRunner",
+    "beam": "tfx.orchestration.beam.beam_dag_runner:BeamDagRunner",
+}
 
 
-def run_local(pipeline: "Pipeline", run_id: str) -> None:
-    """Runs the components one after the other in this process, under an id of the form RUN.ATTEMPT."""
-    from tfx.orchestration.local.local_dag_runner import LocalDagRunner
+def run_pipeline(runner: str, pipeline: "Pipeline", run_id: str) -> None:
+    """Runs a pipeline in this process to its end.
 
-    _run(LocalDagRunner(), pipeline, run_id)
-
-
-def run_beam(pipeline: "Pipeline", run_id: str) -> None:
-    """Runs the pipeline as a Beam pipeline, each component in a worker, under such an id."""
-    from tfx.orchestration.beam.beam_dag_runner import BeamDagRunner
-
-    _run(BeamDagRunner(), pipeline, run_id)
-
-
-def _run(runner: "IrBasedRunner", pipeline: "Pipeline", run_id: str) -> None:
-    """Runs under a given id, as a runner does not return the id that it generates."""
+    Args:
+        runner: key of `RUNNERS`.
+        pipeline: the pipeline.
+        run_id: id of the form RUN.ATTEMPT; a runner does not return the id that it generates.
+    """
     from apache_beam.options.pipeline_options import StandardOptions
     from tfx.dsl.compiler.compiler import Compiler
     from tfx.dsl.compiler.constants import PIPELINE_RUN_ID_PARAMETER_NAME
@@ -34,14 +32,4 @@ def _run(runner: "IrBasedRunner", pipeline: "Pipeline", run_id: str) -> None:
     StandardOptions.DEFAULT_RUNNER = IN_MEMORY_RUNNER
     compiled = Compiler().compile(pipeline)
     substitute_runtime_parameter(compiled, {PIPELINE_RUN_ID_PARAMETER_NAME: run_id})
-    runner.run_with_ir(compiled)
-
-
-class Runner(Protocol):
-    """Runs pipelines in this process."""
-
-    def __call__(self, pipeline: "Pipeline", run_id: str) -> None:
-        """Runs a pipeline to its end, under an id in ML Metadata."""
-
-
-RUNNERS: dict[str, Runner] = {"local": run_local, "beam": run_beam}
+    pkgutil.resolve_name(RUNNERS[runner])().run_with_ir(compiled)

@@ -1,15 +1,14 @@
 """Writes `run.resources` into a compiled pipeline, as its target takes them."""
 
 import difflib
-from collections.abc import Mapping
 from typing import Any
 
 from pipelines.runners.target import Target
-from schemas.config.run import ACCELERATOR_VARIABLE, ResourcesConfig, RunConfig
+from schemas.config.run import ACCELERATOR_VARIABLE, RunConfig
 from schemas.errors import ConfigError
 
 
-def require_resources(run: RunConfig, name: str, target: Target) -> None:
+def require_resources(run: RunConfig, name: str, target: type[Target]) -> None:
     """Requires resources that the target has, by its own names.
 
     Args:
@@ -56,44 +55,26 @@ def add_resources(job: dict[str, Any], run: RunConfig) -> dict[str, Any] | None:
             [nearest] = difflib.get_close_matches(name, sorted(tasks), 1, 0.0)
             raise ConfigError(f"run.resources.{name}: no such component. The nearest is {nearest}.")
         label = job["pipelineSpec"]["components"][tasks[name]["componentRef"]["name"]]["executorLabel"]
-        specified = _container_resources(resources)
-        if specified:
-            executors[label]["container"]["resources"] = specified
+        container = executors[label]["container"]
+        limits: dict[str, Any] = {"cpuLimit": resources.cpu, "memoryLimit": resources.memory_gb}
         if resources.accelerator is not None:
-            variable = {"name": ACCELERATOR_VARIABLE, "value": resources.accelerator}
-            executors[label]["container"]["env"] = [variable]
+            limits["accelerator"] = {"type": resources.accelerator, "count": str(resources.accelerator_count)}
+            container["env"] = [{"name": ACCELERATOR_VARIABLE, "value": resources.accelerator}]
+        if specified := {key: limit for key, limit in limits.items() if limit is not None}:
+            container["resources"] = specified
         if resources.retries:
-            tasks[name]["retryPolicy"] = _retry_policy(resources)
-        if placement := _placement(resources):
+            tasks[name]["retryPolicy"] = {
+                "maxRetryCount": resources.retries,
+                "backoffDuration": f"{resources.retry_seconds}s",
+                "backoffFactor": 2.0,
+            }
+        placement: dict[str, Any] = {}
+        if resources.node_selector:
+            placement["nodeSelector"] = {"labels": dict(resources.node_selector)}
+        if resources.tolerations:
+            placement["tolerations"] = [dict(one) for one in resources.tolerations]
+        if placement:
             kubernetes[label] = placement
     if not kubernetes:
         return None
     return {"platforms": {"kubernetes": {"deploymentSpec": {"executors": kubernetes}}}}
-
-
-def _container_resources(resources: ResourcesConfig) -> dict[str, Any]:
-    specified: dict[str, Any] = {}
-    if resources.cpu is not None:
-        specified["cpuLimit"] = resources.cpu
-    if resources.memory_gb is not None:
-        specified["memoryLimit"] = resources.memory_gb
-    if resources.accelerator is not None:
-        specified["accelerator"] = {"type": resources.accelerator, "count": str(resources.accelerator_count)}
-    return specified
-
-
-def _retry_policy(resources: ResourcesConfig) -> dict[str, Any]:
-    return {
-        "maxRetryCount": resources.retries,
-        "backoffDuration": f"{resources.retry_seconds}s",
-        "backoffFactor": 2.0,
-    }
-
-
-def _placement(resources: ResourcesConfig) -> Mapping[str, Any]:
-    placement: dict[str, Any] = {}
-    if resources.node_selector:
-        placement["nodeSelector"] = {"labels": dict(resources.node_selector)}
-    if resources.tolerations:
-        placement["tolerations"] = [dict(one) for one in resources.tolerations]
-    return placement

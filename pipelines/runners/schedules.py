@@ -5,10 +5,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from rich import box
-from rich.console import Console
-from rich.table import Table
-
+from pipelines.tables import print_table
 from schemas.errors import CocoflowError
 
 
@@ -51,28 +48,20 @@ def only(found: Sequence[Recurring], name: str) -> Recurring:
 
 def to_json(schedules: Sequence[Recurring]) -> str:
     """Returns the schedules as a JSON list."""
-    rows = [
-        one._asdict() | {key: None if moment is None else moment.isoformat() for key, moment in _moments(one).items()}
-        for one in schedules
-    ]
-    return json.dumps(rows, indent=2)
+    return json.dumps([one._asdict() for one in schedules], indent=2, default=datetime.isoformat)
 
 
-def print_table(schedules: Sequence[Recurring], console: Console) -> None:
+def print_schedules(schedules: Sequence[Recurring]) -> None:
     """Prints the schedules as a table; times are those of this machine's time zone."""
     if not schedules:
-        console.print("no schedules")
+        print("no schedules")
         return
-    table = Table(box=box.SIMPLE_HEAD)
-    for title in ("name", "cron", "state", "next run", "last run", "id"):
-        table.add_column(title, overflow="fold")
-    for one in schedules:
-        times = [
-            "-" if moment is None else f"{moment.astimezone():%Y-%m-%d %H:%M %Z}" for moment in _moments(one).values()
-        ]
-        table.add_row(one.name, one.cron, one.state, *times, one.id.rpartition("/")[2])
-    console.print(table)
+    rows = [
+        (one.name, one.cron, one.state, _local(one.next_run), _local(one.last_run), one.id.rpartition("/")[2])
+        for one in schedules
+    ]
+    print_table(("name", "cron", "state", "next run", "last run", "id"), rows)
 
 
-def _moments(one: Recurring) -> dict[str, datetime | None]:
-    return {"next_run": one.next_run, "last_run": one.last_run}
+def _local(moment: datetime | None) -> str:
+    return "-" if moment is None else f"{moment.astimezone():%Y-%m-%d %H:%M %Z}"

@@ -1,5 +1,6 @@
 """Compiles the pipeline and submits it, once or on a schedule, with the client of its target."""
 
+import contextlib
 import difflib
 import time
 from collections.abc import Callable, Sequence
@@ -9,7 +10,7 @@ from detection.storage.paths import split
 from pipelines.console import quiet_run
 from pipelines.runners.compiled import TARGETS, compile_pipeline, require_compilable
 from pipelines.runners.schedules import Recurring, only
-from pipelines.runners.target import Client
+from pipelines.runners.target import Target
 from schemas.config.config import Config
 from schemas.config.runtime_parameters import RUNTIME_PARAMETERS, with_parameters
 from schemas.errors import CocoflowError, ConfigError, DataError
@@ -115,7 +116,7 @@ def change_schedule(config: Config, target: str, action: str, name: str) -> None
     Raises:
         CocoflowError: no such schedule, several, or the service refused it.
     """
-    client = TARGETS[target].connect(config)
+    client = TARGETS[target](config)
     found = client.schedules(name) or [one for one in client.schedules() if name in (one.id, one.id.rpartition("/")[2])]
     client.change_schedule(action, only(found, name))
 
@@ -139,29 +140,23 @@ def parameters_of(config: Config, assignments: Sequence[str]) -> dict[str, str |
             raise ConfigError(
                 f"--parameter {quoted(assignment)}: expected NAME=VALUE with one of {names}. The nearest is {nearest}."
             )
-        values[name] = _typed(name, text)
+        try:
+            values[name] = RUNTIME_PARAMETERS[name].kind(text)
+        except ValueError:
+            raise ConfigError(f"--parameter {name}={quoted(text)}: a whole number is needed.") from None
     with_parameters(config, values)
     return values
 
 
-def _typed(name: str, text: str) -> str | int:
-    if RUNTIME_PARAMETERS[name].kind is not int:
-        return text
-    try:
-        return int(text)
-    except ValueError:
-        raise ConfigError(f"--parameter {name}={quoted(text)}: a whole number is needed.") from None
-
-
-def _ready(config: Config, target: str) -> Client:
+def _ready(config: Config, target: str) -> Target:
     """Checks what the run needs, and connects, before the pipeline is compiled for 20 seconds."""
     require_compilable(config, target)
-    client = TARGETS[target].connect(config)
+    client = TARGETS[target](config)
     _require_buckets(config)
     return client
 
 
-def _wait(client: Client, run: str) -> None:
+def _wait(client: Target, run: str) -> None:
     """Waits for the end of a run.
 
     Raises:
@@ -191,13 +186,9 @@ def _require_buckets(config: Config) -> None:
     """
     paths = {"run.root": config.run.root, "push.directory": config.push.directory}
     for key, path in paths.items():
-        if path is None:
-            continue
-        try:
-            missing = is_bucket_missing(path)
-        except DataError:
-            continue  # the containers may have credentials that this machine lacks
-        if missing:
+        with contextlib.suppress(DataError):  # the containers may have credentials that this machine lacks
+            if path is None or not is_bucket_missing(path):
+                continue
             bucket, vertex = split(path)[0], config.run.vertex
             place = "" if vertex.project is None else f" --project={vertex.project} --location={vertex.region}"
             raise CocoflowError(

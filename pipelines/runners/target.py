@@ -1,17 +1,62 @@
-"""A platform that runs compiled pipelines: what its row of `compiled.TARGETS` says, and what its client does."""
+"""A platform that runs compiled pipelines: what is peculiar to it, and what its client does."""
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Mapping
+from typing import Any, ClassVar, Protocol
 
 from pipelines.runners.schedules import Recurring
 from schemas.config.config import Config
 from schemas.config.recurrence import ScheduleConfig
 
 
-class Client(Protocol):
-    """Connection to a platform; every method raises CocoflowError if the platform refuses it or cannot be reached."""
+class Target(Protocol):
+    """A platform that runs compiled pipelines; an instance is a connection to it.
+
+    Every method of an instance raises CocoflowError if the platform refuses it or cannot be reached.
+
+    Args:
+        config: whole configuration.
+
+    Attributes:
+        suffix: ending of the compiled file, by which the platform's clients tell its format.
+        schema_2_1: True for pipelines of schema 2.1, False for 2.0.
+        accelerators: form of the names of accelerators.
+        accelerator_examples: examples of these names, for a message.
+        has_nodes: True if node selectors and tolerations choose nodes.
+        runs_drivers: True if drivers run before the cache is searched.
+        runs_custom_jobs: True if the trainer may be a Vertex custom job.
+
+    Raises:
+        CocoflowError: no credentials, or no service.
+    """
+
+    suffix: ClassVar[str]
+    schema_2_1: ClassVar[bool]
+    accelerators: ClassVar[re.Pattern[str]]
+    accelerator_examples: ClassVar[str]
+    has_nodes: ClassVar[bool]
+    runs_drivers: ClassVar[bool]
+    runs_custom_jobs: ClassVar[bool]
+
+    def __init__(self, config: Config) -> None: ...
+
+    @staticmethod
+    def write(job: dict[str, Any], defaults: Mapping[str, Any], platform: Mapping[str, Any] | None) -> str:
+        """Returns the text of the compiled file.
+
+        Args:
+            job: the compiled job.
+            defaults: defaults of the pipeline's parameters.
+            platform: document of `resources.add_resources`; None: there is none.
+        """
+
+    @staticmethod
+    def check_schedule(schedule: ScheduleConfig) -> None:
+        """Requires that the platform has what a schedule asks for.
+
+        Raises:
+            ConfigError: it has not.
+        """
 
     def submit(self, compiled: str, parameters: Mapping[str, str | int]) -> str:
         """Starts a run and returns its name.
@@ -55,33 +100,3 @@ class Client(Protocol):
             action: "pause" starts no more runs, "resume" continues and skips the runs in between, "delete" removes it.
             schedule: the schedule.
         """
-
-
-@dataclass(frozen=True, kw_only=True)
-class Target:
-    """A platform that runs compiled pipelines.
-
-    Attributes:
-        suffix: ending of the compiled file, by which the platform's clients tell its format.
-        schema_2_1: True for pipelines of schema 2.1, False for 2.0.
-        write: returns the text of the file from the compiled job, the defaults of the pipeline's parameters,
-            and the document of `resources.add_resources`, None if there is none.
-        connect: returns a client; raises CocoflowError without credentials or service.
-        check_schedule: raises ConfigError if the platform lacks what a schedule asks for.
-        accelerators: form of the names of accelerators.
-        accelerator_examples: examples of these names, for a message.
-        has_nodes: True if node selectors and tolerations choose nodes.
-        runs_drivers: True if drivers run before the cache is searched.
-        runs_custom_jobs: True if the trainer may be a Vertex custom job.
-    """
-
-    suffix: str
-    schema_2_1: bool
-    write: Callable[[dict[str, Any], Mapping[str, Any], Mapping[str, Any] | None], str]
-    connect: Callable[[Config], Client]
-    check_schedule: Callable[[ScheduleConfig], None]
-    accelerators: re.Pattern[str]
-    accelerator_examples: str
-    has_nodes: bool
-    runs_drivers: bool
-    runs_custom_jobs: bool

@@ -29,8 +29,8 @@ _ON_TIMEOUT = {"fail": "FAIL", "on_demand": "FALL_BACK_TO_ON_DEMAND"}
 _UPDATABLE = ("cron", "start_time", "end_time", "max_run_count")
 
 
-class Vertex:
-    """Vertex AI Pipelines of one project and region: a `pipelines.runners.target.Client`.
+class Vertex(Target):
+    """Vertex AI Pipelines of one project and region.
 
     Args:
         config: whole configuration.
@@ -38,6 +38,14 @@ class Vertex:
     Raises:
         CocoflowError: no credentials, or no project.
     """
+
+    suffix = ".json"
+    schema_2_1 = False
+    accelerators = re.compile(r"[A-Z0-9_]+")
+    accelerator_examples = "NVIDIA_L4 or NVIDIA_TESLA_A100"
+    has_nodes = False
+    runs_drivers = True
+    runs_custom_jobs = True
 
     def __init__(self, config: Config) -> None:
         self._name = config.run.name
@@ -62,6 +70,15 @@ class Vertex:
                 "Vertex AI: the credentials name no project. Name one with --set run.vertex.project=PROJECT."
             )
         self._place = VertexLocation(self._place.project or str(found), self._place.region)
+
+    @staticmethod
+    def write(job: dict[str, Any], defaults: Mapping[str, Any], platform: Mapping[str, Any] | None) -> str:
+        """Returns a compiled pipeline as JSON: the job, which has the values of parameters, and no platform."""
+        return json.dumps(job, sort_keys=True, indent=2) + "\n"
+
+    @staticmethod
+    def check_schedule(schedule: ScheduleConfig) -> None:
+        """Accepts every schedule."""
 
     def submit(self, compiled: str, parameters: Mapping[str, str | int]) -> str:
         """Creates a pipeline job and returns its resource name."""
@@ -99,7 +116,7 @@ class Vertex:
         """Creates a schedule, or updates the one that it replaces.
 
         Raises:
-            CocoflowError: the old schedule has what the new one lacks and Vertex AI cannot remove; or see `Client`.
+            CocoflowError: the old schedule has what the new one lacks and Vertex AI cannot remove; or see `Target`.
         """
         new = self._types.Schedule(
             display_name=name,
@@ -159,11 +176,6 @@ class Vertex:
             return _recurring(self._schedules.update_schedule(request, timeout=_TIMEOUT))
 
 
-def write_job(job: dict[str, Any], defaults: Mapping[str, Any], platform: Mapping[str, Any] | None) -> str:
-    """Returns a compiled pipeline as JSON: the job, which has the values of parameters, and no platform."""
-    return json.dumps(job, sort_keys=True, indent=2) + "\n"
-
-
 def pipeline_job(
     job: dict[str, Any], vertex: VertexConfig, parameters: Mapping[str, str | int], *, project: str
 ) -> dict[str, Any]:
@@ -220,17 +232,3 @@ def _recurring(schedule: Any) -> Recurring:
         next_run=schedule.next_run_time or None,
         last_run=schedule.last_scheduled_run_response.scheduled_run_time or None,
     )
-
-
-TARGET = Target(
-    suffix=".json",
-    schema_2_1=False,
-    write=write_job,
-    connect=Vertex,
-    check_schedule=lambda schedule: None,
-    accelerators=re.compile(r"[A-Z0-9_]+"),
-    accelerator_examples="NVIDIA_L4 or NVIDIA_TESLA_A100",
-    has_nodes=False,
-    runs_drivers=True,
-    runs_custom_jobs=True,
-)

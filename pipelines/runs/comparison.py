@@ -92,8 +92,8 @@ def data_name(data: DataRead) -> str:
     return "the data" if at == NO_SPAN and not _SPAN_IN_PATHS.search(data.source) else at.name_in(data.source)
 
 
-def reason_to_skip(inputs: RunInputs, newest: RunRecord | None) -> str | None:
-    """Returns why a run would change nothing, as part of a sentence; None: it would.
+def compare(inputs: RunInputs, newest: RunRecord | None) -> tuple[bool, str]:
+    """Returns whether a run would change anything, and why or why not, as part of a sentence.
 
     Args:
         inputs: what it would read.
@@ -103,26 +103,20 @@ def reason_to_skip(inputs: RunInputs, newest: RunRecord | None) -> str | None:
         DataError: Cloud Storage cannot be asked.
     """
     last = None if newest is None else inputs_of(newest)
-    if newest is None or last is None or not is_same_data(inputs.data, last.data) or inputs.deciding != last.deciding:
-        return None
-    if newest.evaluation is None or not is_file(join(newest.evaluation, REPORT_HTML)):
-        return None
-    return f"neither {data_name(inputs.data)} nor the configuration changed since run {newest.id}"
-
-
-def reason_to_run(inputs: RunInputs, newest: RunRecord | None) -> str:
-    """Returns how inputs differ from those of the newest finished run, as part of a sentence."""
-    last = None if newest is None else inputs_of(newest)
     if newest is None or last is None:
-        return "no run is done yet"
+        return True, "no run is done yet"
     if order_of(inputs.data) != order_of(last.data):
-        return f"{data_name(inputs.data)} is there, and run {newest.id} trained on {data_name(last.data)}"
+        return True, f"{data_name(inputs.data)} is there, and run {newest.id} trained on {data_name(last.data)}"
     differs = {
         "the files of the data": not is_same_data(inputs.data, last.data),
         "the configuration": inputs.deciding != last.deciding,
     }
-    changed = " and ".join(what for what, is_so in differs.items() if is_so)
-    return f"{changed} changed since run {newest.id}" if changed else f"the report of run {newest.id} is missing"
+    if any(differs.values()):
+        changed = " and ".join(what for what, is_so in differs.items() if is_so)
+        return True, f"{changed} changed since run {newest.id}"
+    if newest.evaluation is None or not is_file(join(newest.evaluation, REPORT_HTML)):
+        return True, f"the report of run {newest.id} is missing"
+    return False, f"neither {data_name(inputs.data)} nor the configuration changed since run {newest.id}"
 
 
 def skip_unchanged(
@@ -147,8 +141,8 @@ def skip_unchanged(
     """
     earlier = unfinished_run(history, use, run_id)
     inputs = observe(config, located)
-    reason = reason_to_skip(inputs, newest_done(history))
-    if reason is None:
+    would_change, reason = compare(inputs, newest_done(history))
+    if would_change:
         return None
     plan = Plan(cause="unchanged", reason=reason)
     if earlier is not None and earlier.plan is not None:  # `watch` decided upon it

@@ -10,25 +10,21 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-import rich.box
-import rich.table
 from packaging.requirements import Requirement
-from rich.console import Console
-from rich.text import Text
 
 from detection.storage.gcs.credentials import FILE_VARIABLE, find_credentials
 from detection.storage.paths import is_remote
 from pipelines.folders import RunLayout
 from pipelines.runners.kubeflow_connection import TOKEN_VARIABLE
+from pipelines.tables import print_table
 from schemas.config.config import Config
 from schemas.config.run import ACCELERATOR_VARIABLE
 from schemas.errors import DataError
 from schemas.program import install_hint
-from schemas.quoting import one_line, printable
+from schemas.quoting import one_line
 
 _PACKAGES = ("cocoflow", "tensorflow", "keras", "tfx", "apache-beam", "kfp")
 _LOCK = "requirements.lock"
-_PIPED_COLUMNS = 160  # width of a table that goes to a file
 _CUDA = "nvidia-"  # packages that only environments for GPUs have
 _INSTALL = "make env"
 _INSTALL_CUDA = "only for GPUs: make env GPU=1, see docs/gpu.md"
@@ -80,26 +76,20 @@ def diagnose(config: Config, lock: Path | None = None) -> list[Check]:
 
 def print_checks(checks: Sequence[Check]) -> None:
     """Prints the checks as a table on stdout."""
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=_PIPED_COLUMNS)
     colors = {"ok": "green", "missing": "yellow", "broken": "red"}
-    table = rich.table.Table(box=rich.box.SIMPLE)
-    for column in ("check", "state", "found", "remedy"):
-        table.add_column(column, overflow="fold")
-    for check in checks:
-        cells = [Text(printable(cell)) for cell in check]
-        cells[1].stylize(colors[check.state])
-        table.add_row(*cells)
-    console.print(table)
+    print_table(("check", "state", "found", "remedy"), checks, colors)
+
+
+def _check(subject: str, found: str, remedy: str, *, fails: bool, state: State = "broken") -> Check:
+    """Returns a check that is ok unless it fails; then its state is the given one, and its remedy counts."""
+    return Check(subject, state, found, remedy) if fails else Check(subject, "ok", found)
 
 
 def _check_versions() -> Iterator[Check]:
-    supported = sys.version_info >= (3, 11)
-    yield Check("python", "ok" if supported else "broken", platform.python_version(), "" if supported else "use 3.11")
+    yield _check("python", platform.python_version(), "use 3.11", fails=sys.version_info < (3, 11))
     for name in _PACKAGES:
         version = _installed_version(name)
-        yield Check(name, *(("broken", "not installed", install_hint(name)) if version is None else ("ok", version)))
+        yield _check(name, version or "not installed", install_hint(name), fails=version is None)
 
 
 def _installed_version(name: str) -> str | None:
@@ -147,26 +137,20 @@ def _check_devices(config: Config) -> Iterator[Check]:
     # A GPU that TensorFlow does not see would be idle while the CPU trains.
     wanted = config.train.strategy == "mirrored" or ACCELERATOR_VARIABLE in os.environ or has_gpu()
     broken: State = "broken" if wanted else "missing"
-    if sees_gpu or not wanted:
-        yield Check("devices", "ok", describe_devices())
-    else:
-        yield Check("devices", "broken", f"no GPU: {no_gpu_reason()}", "docs/gpu.md")
+    idle = wanted and not sees_gpu
+    yield _check("devices", f"no GPU: {no_gpu_reason()}" if idle else describe_devices(), "docs/gpu.md", fails=idle)
     for name, reason in libraries.items():
         remedy = "only for GPUs: install NVIDIA's driver" if name == DRIVER else _INSTALL_CUDA
-        if reason is None:
-            yield Check(name, "ok", "loads")
-        else:
-            yield Check(name, "missing" if sees_gpu else broken, reason.removeprefix(f"{name}: "), remedy)
+        told = "loads" if reason is None else reason.removeprefix(f"{name}: ")
+        yield _check(name, told, remedy, fails=reason is not None, state="missing" if sees_gpu else broken)
 
 
 def _check_memory() -> Iterator[Check]:
     lines = dict(line.split(":", 1) for line in _MEMINFO.read_text().splitlines())
     total, available = (int(lines[name].split()[0]) * 1024 for name in ("MemTotal", "MemAvailable"))
     found = f"{available / _GIGABYTE:.1f} of {total / _GIGABYTE:.1f} GB available"
-    if available < _MIN_MEMORY:
-        yield Check("memory", "broken", found, f"a run takes at least {_MIN_MEMORY / _GIGABYTE:.0f} GB: end programs")
-    else:
-        yield Check("memory", "ok", found)
+    remedy = f"a run takes at least {_MIN_MEMORY / _GIGABYTE:.0f} GB: end programs"
+    yield _check("memory", found, remedy, fails=available < _MIN_MEMORY)
 
 
 def _check_disk(config: Config) -> Iterator[Check]:
@@ -175,13 +159,15 @@ def _check_disk(config: Config) -> Iterator[Check]:
     for subject, place in places.items():
         folder = next(one for one in (Path(place), *Path(place).parents) if one.is_dir())
         free = shutil.disk_usage(folder).free
-        found = f"{place}: {free / _GIGABYTE:.1f} GB free"
+        found, remedy = (
+            f"{place}: {free / _GIGABYTE:.1f} GB free",
+            f"a run takes at least {_MIN_DISK / _GIGABYTE:.0f} GB",
+        )
         if not os.access(folder, os.W_OK | os.X_OK):
             yield Check(subject, "broken", f"{place}: {folder} is not writable", "choose another folder")
-        elif free < _MIN_DISK:
-            yield Check(subject, "broken", found, f"a run takes at least {_MIN_DISK / _GIGABYTE:.0f} GB: free space")
         else:
-            yield Check(subject, "ok", found)
+            remedy = f"a run takes at least {_MIN_DISK / _GIGABYTE:.0f} GB: free space"
+            yield _check(subject, found, remedy, fails=free < _MIN_DISK)
 
 
 def _check_google_credentials(config: Config) -> Iterator[Check]:
@@ -193,17 +179,15 @@ def _check_google_credentials(config: Config) -> Iterator[Check]:
     absent: State = "broken" if needed_by else "missing"
     why = f"needed for {', '.join(needed_by)}" if needed_by else "only for gs:// and Vertex AI"
     remedy = f"{why}: gcloud auth application-default login, or set {FILE_VARIABLE} to a key file"
-    check, found = Check("Google credentials", absent, "none", remedy), None
     try:
         found = find_credentials()
+        told = "none" if found is None else found.source
     except DataError as error:
-        check = check._replace(found=str(error))
-    yield check if found is None else Check("Google credentials", "ok", found.source)
+        found, told = None, str(error)
+    yield _check("Google credentials", told, remedy, fails=found is None, state=absent)
     project = config.run.vertex.project or os.environ.get("GOOGLE_CLOUD_PROJECT") or (found and found.project)
-    if project:
-        yield Check("Vertex AI project", "ok", project)
-    else:
-        yield Check("Vertex AI project", "missing", "none", "only for Vertex AI: set run.vertex.project")
+    only = "only for Vertex AI: set run.vertex.project"
+    yield _check("Vertex AI project", project or "none", only, fails=not project, state="missing")
 
 
 def _check_variables(config: Config) -> Iterator[Check]:
@@ -212,7 +196,6 @@ def _check_variables(config: Config) -> Iterator[Check]:
     if config.run.kubeflow.credentials == "token":
         variables["run.kubeflow.credentials = token"] = TOKEN_VARIABLE
     for key, name in variables.items():
-        if name is not None and os.environ.get(name):
-            yield Check(name, "ok", f"set, for {key}")
-        elif name is not None:
-            yield Check(name, "broken", f"empty, but {key} needs it", f"export {name}=...")
+        if name is not None:
+            found = f"set, for {key}" if os.environ.get(name) else f"empty, but {key} needs it"
+            yield _check(name, found, f"export {name}=...", fails=not os.environ.get(name))

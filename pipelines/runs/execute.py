@@ -3,7 +3,7 @@
 import contextlib
 import logging
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from components.beam.preflight import require_runner
@@ -11,20 +11,22 @@ from components.history.read import read_records
 from components.history.records import read_new_records
 from components.run_report.report import NODE, executions, fields_so_far, run_fields
 from detection.storage.atomic import require_writable, write_json, write_text
-from detection.storage.files import remove_file
+from detection.storage.files import list_folders, remove_file, remove_folder
 from detection.storage.lock import exclusive_use
 from detection.storage.output_folders import scratch_tempdir
+from detection.storage.paths import join
+from detection.storage.temporary import remove_leftovers
 from detection.training.distributed.cluster import CLUSTER_VARIABLES, cluster_from_environment
 from pipelines.console import quiet_run
 from pipelines.folders import RunLayout
-from pipelines.metadata_database import metadata_connection, open_store, passwords_hidden
+from pipelines.metadata_database import hide_passwords, metadata_connection, open_store
 from pipelines.runs.comparison import data_of, find_data, skip_unchanged
 from pipelines.runs.history import OpenRun, RunHistory, recorded_run, require_id
 from pipelines.runs.run_log import local_log
 from pipelines.runs.start_check import check_run
 from schemas.config.config import Config
 from schemas.config.config_io import to_yaml
-from schemas.errors import ConfigError
+from schemas.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from pipelines.runs.results import RunResults
@@ -90,10 +92,13 @@ def execute_run(
             with quiet_run(log, verbose=verbose, on_execution=open_run.tell_component):
                 is_first = not read_records(layout.root, "DetectionTrainer")
                 check_run(config, located.files, is_first=is_first)
-                results = _run_pipeline(config, layout, open_run, ended=history.ended())
-            results = results._replace(images=located.files[config.evaluate.split].images)
+                model_run = _run_pipeline(config, layout, open_run, ended=history.ended())
+                from pipelines.runs.results import read_results
+
+                images = located.files[config.evaluate.split].images
+                results = read_results(open_run.record, model_run=model_run, images=images)
             use.require_held()
-            write_json(layout.summary, {"run_id": open_run.record.id, **results.summary()})
+            write_json(layout.summary, results.summary())
     return results
 
 
@@ -106,22 +111,22 @@ def _require_one_machine() -> None:
         )
 
 
-def _run_pipeline(config: Config, layout: RunLayout, open_run: OpenRun, *, ended: Collection[str]) -> "RunResults":
+def _run_pipeline(config: Config, layout: RunLayout, open_run: OpenRun, *, ended: Collection[str]) -> str:
+    """Runs the pipeline, and updates the record with what it came to; returns the folder of the ModelRun."""
     _LOGGER.info("loading TFX, which takes half a minute")
     from components.detection_trainer.working_folder import remove_served
     from pipelines.pipeline import create_pipeline
-    from pipelines.runners.local import RUNNERS
-    from pipelines.runs.repair import sweep
-    from pipelines.runs.results import read_results
+    from pipelines.runners.local import run_pipeline
 
     run, attempt = open_run.record.id, open_run.record.attempt
-    with scratch_tempdir() as scratch, passwords_hidden():
+    hide_passwords()
+    with scratch_tempdir() as scratch:
         connection = metadata_connection(config.run.metadata, scratch / "metadata.sqlite")
         open_store(connection, config.run.metadata)
         pipeline = create_pipeline(config, connection=connection, scratch=scratch / "pipeline")
         sweep(layout, [component.id for component in pipeline.components], ended)
         try:
-            RUNNERS[open_run.record.runner](pipeline, f"{run}.{attempt}")
+            run_pipeline(open_run.record.runner, pipeline, f"{run}.{attempt}")
         except BaseException:
             # A failure here must not hide that of the run.
             with contextlib.suppress(Exception):
@@ -130,4 +135,43 @@ def _run_pipeline(config: Config, layout: RunLayout, open_run: OpenRun, *, ended
         *_, report = read_new_records(layout.root, NODE, runs={run})
         open_run.update(**run_fields(report))
         remove_served(layout.training)
-        return read_results(report)
+        return report.inputs["model_run"][0]
+
+
+def sweep(layout: RunLayout, nodes: Sequence[str], runs: Collection[str]) -> None:
+    """Cleans up after killed runs: removes outputs that no record names, and the temporary folders beside them.
+
+    Only the process that holds the run folder may call this.  Removes only folders that a driver named after one of
+    the runs; see `components.history.driver`.
+
+    Args:
+        layout: layout of a folder that this process holds.
+        nodes: ids of the nodes.
+        runs: ids of the runs that have ended.
+
+    Raises:
+        DataError: a record cannot be read.
+    """
+    removed = 0
+    for node in nodes:
+        folder = join(layout.artifacts, node)
+        keys = [join(folder, name) for name in list_folders(folder)]
+        half = [(key, name) for key in keys for name in list_folders(key) if _is_of(name, runs)]
+        if not half:
+            continue
+        outputs = [output for record in read_new_records(layout.root, node) for output in record.outputs.values()]
+        recorded = {one.uri for listed in outputs for one in listed}
+        for key, name in half:
+            path = join(key, name)
+            if path not in recorded and not os.path.islink(path):
+                removed += 1
+                with contextlib.suppress(DataError):  # the next run tries again
+                    remove_folder(path)
+                remove_leftovers(key, name)
+    if removed:
+        _LOGGER.info("removed folders of killed or failed runs: %d", removed)
+
+
+def _is_of(name: str, runs: Collection[str]) -> bool:
+    run, _, attempt = name.rpartition(".")
+    return run in runs and attempt.isdecimal()

@@ -13,6 +13,7 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -25,7 +26,7 @@ from detection.storage.json_files import parse_file
 from detection.storage.lock import Use
 from detection.storage.paths import is_remote, join, name_of
 from detection.storage.processes import in_words, this_process
-from pipelines.folders import RemoteLayout
+from pipelines.folders import RunLayout
 from pipelines.runners.local import RUNNERS
 from pipelines.runs.run_record import (
     DONE,
@@ -113,23 +114,6 @@ class RunHistory:
         digest = store_config(self.folder, to_yaml(config))
         return ConfigCopy(digest=digest, path=config_path(HISTORY, digest), deciding=deciding_digest(config))
 
-    def close_dead(self, *, alone: bool) -> list[str]:
-        """Marks the runs of dead processes as interrupted; returns their ids.
-
-        Args:
-            alone: this process holds `run.root`: the process of every other local run has ended.
-
-        Raises:
-            DataError: a record cannot be written.
-        """
-        closed = []
-        for record in self.read_all():
-            if record.is_open and (alone or record.is_dead):
-                # When it ended is not known.
-                self.write(record.model_copy(update={"state": INTERRUPTED, "error": _KILLED}))
-                closed.append(record.id)
-        return closed
-
     def ended(self) -> set[str]:
         """Returns the ids of the runs, of which the open one is another attempt, whose outputs nobody writes."""
         return {record.id for record in self.read_all() if record.runner in RUNNERS}
@@ -143,40 +127,38 @@ def newest_first(runs: Iterable[RunRecord]) -> list[RunRecord]:
     return sorted(runs, key=lambda record: instant(record.started), reverse=True)
 
 
+@dataclass
 class OpenRun:
     """The record of the run of this process, while it runs.
 
-    Args:
+    Attributes:
         history: where it is kept.
-        record: its first state.
+        record: its present state.
     """
 
-    def __init__(self, history: RunHistory, record: RunRecord) -> None:
-        self._history = history
-        self.record = record
+    history: RunHistory
+    record: RunRecord
 
     def update(self, **fields: Any) -> None:
-        """Changes fields of the record; `write` stores them."""
+        """Changes fields of the record, which `end` stores."""
         self.record = RunRecord.model_validate(self.record.model_dump() | fields)
-
-    def write(self) -> None:
-        """Stores the record.
-
-        Raises:
-            DataError: it cannot be written.
-        """
-        self._history.write(self.record)
 
     def tell_component(self, node: str) -> None:
         """Stores the component that is executed now, for `status`; a failure must not end the run."""
         self.update(now=node)
         with contextlib.suppress(CocoflowError):
-            self.write()
+            self.history.write(self.record)
 
     def end(self, state: str, error: str | None = None) -> None:
-        """Stores the record with its last state."""
-        self.record = _ended(self.record, state, error=error)
-        self.write()
+        """Stores the record with its last state.
+
+        Raises:
+            DataError: it cannot be written.
+        """
+        ended = _now()
+        fields = {"state": state, "now": None, "ended": ended, "seconds": duration(self.record, ended), "error": error}
+        self.record = self.record.model_copy(update=fields)
+        self.history.write(self.record)
 
 
 @contextlib.contextmanager
@@ -211,7 +193,7 @@ def recorded_run(
             **fields,
         ),
     )
-    open_run.write()
+    history.write(open_run.record)
     try:
         yield open_run
     except BaseException as error:
@@ -235,14 +217,13 @@ def record_submission(config: Config, runner: str, run: str) -> None:
         runner: where it was submitted to.
         run: its name there; the last part of a resource name is the id of the record.
     """
-    root = RemoteLayout(config).root
+    root = RunLayout(config, compiled=True).root
     if not is_remote(root):
         return
     history = RunHistory(root)
     try:
-        config_copy = history.store_config(config)
-        record = RunRecord(id=name_of(run), trigger="submit", state=SUBMITTED, started=_now(), config=config_copy)
-        history.write(record.model_copy(update={"runner": runner, "pipeline": config.run.name}))
+        fields = {"runner": runner, "pipeline": config.run.name, "config": history.store_config(config)}
+        history.write(RunRecord(id=name_of(run), trigger="submit", state=SUBMITTED, started=_now(), **fields))
     except DataError as error:
         _LOGGER.warning("the run was submitted, but not recorded for `status`: %s", error)
 
@@ -262,8 +243,12 @@ def unfinished_run(history: RunHistory, use: Use, run_id: str | None) -> RunReco
         CocoflowError: the run of this id is done, or goes on.
         DataError: a record cannot be read or written.
     """
-    for closed in history.close_dead(alone=bool(use)):
-        _LOGGER.info("the run %s was interrupted", closed)
+    for record in history.read_all():
+        # If this process holds the folder, the process of every other local run has ended.
+        if record.is_open and (use or record.is_dead):
+            # When it ended is not known.
+            history.write(record.model_copy(update={"state": INTERRUPTED, "error": _KILLED}))
+            _LOGGER.info("the run %s was interrupted", record.id)
     earlier = None if run_id is None else history.read(run_id)
     if earlier is not None and earlier.state not in UNFINISHED:
         raise CocoflowError(f"--run-id {run_id}: {_state_in_words(earlier)}. Choose another id for another run.")
@@ -271,11 +256,9 @@ def unfinished_run(history: RunHistory, use: Use, run_id: str | None) -> RunReco
 
 
 def _state_in_words(record: RunRecord) -> str:
-    if record.state == DONE:
-        return f"this run is done, since {record.ended}"
-    with contextlib.suppress(TypeError, KeyError, ValueError):
+    if record.is_open:
         return f"this run goes on, in {in_words(record.process)}"
-    return f"this run is {record.state}, since {record.started}"
+    return f"this run is {record.state}, since {record.ended or record.started}"
 
 
 def deciding_digest(config: Config) -> str:
@@ -301,13 +284,6 @@ def require_id(run_id: str) -> str:
 def new_id() -> str:
     """Returns an id for a run, which begins with the local time."""
     return f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:4]}"
-
-
-def _ended(record: RunRecord, state: str, *, error: str | None) -> RunRecord:
-    ended = _now()
-    return record.model_copy(
-        update={"state": state, "now": None, "ended": ended, "seconds": duration(record, ended), "error": error}
-    )
 
 
 def duration(record: RunRecord, ended: str) -> float:

@@ -52,19 +52,9 @@ def training_outlook(folder: str | Path) -> Outlook | None:
         return None
     *_, before, last = history
     best = max(history, key=lambda entry: entry.metrics[metric])
-    if rising:
-        return Outlook(
-            True,
-            f"{metric} was still rising: {before.metrics[metric]:.3f} after {before.step} steps, "
-            f"{last.metrics[metric]:.3f} after {last.step}",
-            last.step,
-        )
-    return Outlook(
-        False,
-        f"{metric} has stopped rising: best {best.metrics[metric]:.3f} after {best.step} steps, "
-        f"{last.metrics[metric]:.3f} after {last.step}",
-        last.step,
-    )
+    shown, what = (before, "was still rising:") if rising else (best, "has stopped rising: best")
+    text = f"{metric} {what} {shown.metrics[metric]:.3f} after {shown.step} steps"
+    return Outlook(rising, f"{text}, {last.metrics[metric]:.3f} after {last.step}", last.step)
 
 
 def label_errors(evaluation: str) -> str | None:

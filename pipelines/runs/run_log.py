@@ -49,20 +49,20 @@ def local_log(layout: RunLayout, use: Use) -> Iterator[Path]:
         lost: list[CocoflowError] = []
         thread = threading.Thread(target=_follow, args=(log, layout.log, use, stop, lost), name="run-log", daemon=True)
         thread.start()
+        ended = False
         try:
             with _interruptible(lost):
                 yield log
-        except BaseException:
-            _end(thread, stop)
+            ended = True
+        finally:
+            stop.set()
+            thread.join()
             if lost:
                 raise lost[0] from None
-            with _failures_logged():
+            # An error of the block counts more than one of its log.
+            with contextlib.nullcontext() if ended else _failures_logged():
                 use.require_held()
                 _copy(log, layout.log)
-            raise
-        _end(thread, stop)
-        use.require_held()
-        _copy(log, layout.log)
 
 
 @contextlib.contextmanager
@@ -81,11 +81,6 @@ def _interruptible(lost: Sequence[CocoflowError]) -> Iterator[None]:
     finally:
         if ignored:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-def _end(thread: threading.Thread, stop: threading.Event) -> None:
-    stop.set()
-    thread.join()
 
 
 def _follow(log: Path, destination: str, use: Use, stop: threading.Event, lost: list[CocoflowError]) -> None:

@@ -79,7 +79,7 @@ class Plan(_Part):
         due: the cron time, the last one if there are several.
         decided_until: cron times up to here are decided; None: not a decision of `watch`.
         considered: data of the last decision about data, this one included; None: no such decision.
-        given_up: `ConfigCopy.deciding` of the run on it that was given up earlier; None: no such run.
+        given_up: `ConfigCopy.deciding` of the run on it that was given up, this one too; None: no such run.
         failures: number of attempts that failed.
         exit_code: of the last of them; negative: the signal that ended it.
     """

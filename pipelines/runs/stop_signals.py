@@ -22,6 +22,7 @@ class StopSignals:
     """The signals that end a program, with its last message and exit code.
 
     Attributes:
+        received: number of the first signal; None: none yet.
         resumes: whether the program continues where it ended when it is called again, for the message.
 
     The first signal raises `KeyboardInterrupt` in the main thread.  If the process continues,
@@ -30,29 +31,24 @@ class StopSignals:
     """
 
     def __init__(self) -> None:
-        self._received: int | None = None
+        self.received: int | None = None
         self._raised = False
         self.resumes = False
 
     @property
-    def received(self) -> bool:
-        """True after a signal."""
-        return self._received is not None
-
-    @property
     def word(self) -> str:
         """The message for the user."""
-        word = _WORDS[signal.Signals(self._received or signal.SIGINT)]
+        word = _WORDS[signal.Signals(self.received or signal.SIGINT)]
         return f"{word}; the same command continues from here" if self.resumes else word
 
     @property
     def exit_code(self) -> int:
         """130 for Ctrl-C, 143 for SIGTERM."""
-        return _SHELL_OFFSET + (self._received or signal.SIGINT)
+        return _SHELL_OFFSET + (self.received or signal.SIGINT)
 
     def handle(self, number: int, frame: FrameType | None) -> None:
         """Python's signal handler."""
-        self._received = self._received or number
+        self.received = self.received or number
         if not self._raised:
             self._raised = True
             raise KeyboardInterrupt
@@ -84,7 +80,7 @@ class StopSignals:
             if not received:
                 return False
             if began is None and received[0] in _WORDS:
-                self._received = self._received or received[0]
+                self.received = self.received or received[0]
                 began = time.monotonic()
             elif began is not None and time.monotonic() - began > _SAME_SECONDS:
                 return True

@@ -4,27 +4,12 @@ A decision is the record of a run, which is planned or skipped.
 """
 
 from datetime import datetime
-from typing import NamedTuple
 
 from pipelines.runs.comparison import RunInputs, data_name, is_same_data, order_of
 from pipelines.runs.run_record import DONE, GIVEN_UP, PLANNED, SKIPPED, ConfigCopy, DataRead, Plan, RunRecord, as_text
-from pipelines.watch.schedule import MAX_COUNTED, Due
+from pipelines.watch.schedule import Due
 
 MAX_PAUSE_SECONDS = 86400.0
-
-
-class WatchState(NamedTuple):
-    """What `watch` knows after a decision.
-
-    Attributes:
-        decided_until: cron times up to here are decided.
-        considered: data of the last decision about data; None: no such decision.
-        given_up: `ConfigCopy.deciding` of the run on it that was given up; None: no such run.
-    """
-
-    decided_until: datetime
-    considered: DataRead | None
-    given_up: str | None
 
 
 def plan_of(record: RunRecord) -> Plan:
@@ -34,12 +19,9 @@ def plan_of(record: RunRecord) -> Plan:
     return record.plan
 
 
-def state_after(record: RunRecord) -> WatchState:
-    """Returns what is known after a decision, whose run, if any, has ended."""
-    plan, given_up = plan_of(record), plan_of(record).given_up
-    if record.state == GIVEN_UP and record.config is not None:
-        given_up = record.config.deciding
-    return WatchState(datetime.fromisoformat(str(plan.decided_until)), plan.considered, given_up)
+def decided_until(record: RunRecord) -> datetime:
+    """Returns the time until which cron times are decided."""
+    return datetime.fromisoformat(str(plan_of(record).decided_until))
 
 
 def is_open(record: RunRecord) -> bool:
@@ -47,21 +29,20 @@ def is_open(record: RunRecord) -> bool:
     return record.state not in (DONE, SKIPPED, GIVEN_UP)
 
 
-def is_new(inputs: RunInputs, state: WatchState) -> bool:
-    """Returns whether a new span triggers: data newer than what was decided about last.
+def is_new(inputs: RunInputs, plan: Plan) -> bool:
+    """Returns whether a new span triggers: data newer than what the plan was decided about.
 
     After a run that was given up, another configuration counts as new, too.  Fingerprints do not matter here.
     """
-    last = state.considered
-    return last is None or order_of(inputs.data) > order_of(last) or state.given_up not in (None, inputs.deciding)
+    last = plan.considered
+    return last is None or order_of(inputs.data) > order_of(last) or plan.given_up not in (None, inputs.deciding)
 
 
 def times_in_words(due: Due) -> str:
     """Returns cron times as part of a sentence."""
-    if due.number == 1:
+    if due.first == due.last:
         return f"the cron time {due.last:%Y-%m-%d %H:%M} UTC"
-    number = f"{MAX_COUNTED} or more" if due.number == MAX_COUNTED else due.number
-    return f"{number} cron times from {due.first:%Y-%m-%d %H:%M} to {due.last:%Y-%m-%d %H:%M} UTC"
+    return f"the cron times from {due.first:%Y-%m-%d %H:%M} to {due.last:%Y-%m-%d %H:%M} UTC"
 
 
 def first_decision(now: datetime) -> RunRecord:
@@ -87,7 +68,7 @@ def skipped_run(
         due: cron times that trigger it; None: a new span.
         reason: why, as part of a sentence.
         data: data that was considered last; None: none yet.
-        given_up: see `WatchState`.
+        given_up: see `Plan`.
     """
     replaces = before.state == SKIPPED and data is not None and is_same_data(before.data, data)
     at, cause = None, "new span" if data is None else f"new span ({data_name(data)})"
@@ -109,7 +90,7 @@ def planned_run(
     before: RunRecord, now: datetime, due: Due | None, *, reason: str, data: DataRead, config: ConfigCopy
 ) -> RunRecord:
     """Returns the record of a decision to run on data with a configuration; others as for `skipped_run`."""
-    if due is not None and due.number > 1:
+    if due is not None and due.first < due.last:
         reason = f"{times_in_words(due)}: {reason}"
     record = skipped_run(before, now, due, reason=reason, data=data)
     return record.model_copy(update={"id": _next_id(before, now), "state": PLANNED, "config": config})

@@ -1,24 +1,25 @@
-"""Drift of new data against the data of the last training, by TensorFlow Data Validation.
+"""Drift of new data against the data of the last training, by the measures of TensorFlow Data Validation.
 
-The statistics are those of a small table made of the annotations; no image is read.  Numbers
-are in bins of fixed edges: TFDV's own bins depend on the range of each data set, and tell
-equal distributions of whole numbers apart.  TensorFlow is loaded in a process of its own,
-which returns its memory.
+The statistics are counts made of the annotations; no image is read.  Numbers are in bins of fixed
+edges: TFDV's own bins depend on the range of each data set, and tell equal distributions of whole
+numbers apart.
 """
 
-import multiprocessing
+import math
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from typing import Any, NamedTuple
+
+from pydantic import TypeAdapter
 
 from detection.datasets.annotations import index_annotations, is_crowd, open_entries
 from detection.datasets.layouts import SplitFiles
 from detection.datasets.statistics import ASPECT_EDGES, SIDE_EDGES
-from detection.storage.atomic import write_bytes
+from detection.storage.atomic import write_json
 from detection.storage.files import is_file
+from detection.storage.json_files import parse_file
 from detection.storage.paths import join
-from detection.storage.reading import read_bytes
 from pipelines.runs.comparison import RunInputs, inputs_of
 from pipelines.runs.run_record import RunRecord
 from schemas.config.watch import DriftConfig
@@ -34,7 +35,8 @@ _EDGES: Mapping[str, Sequence[float]] = {
     "image height": SIDE_EDGES,
 }
 
-Table = dict[str, list[str]]
+Counts = dict[str, dict[str, int]]  # by feature: how often each category's name, or each bin, occurs
+_COUNTS = TypeAdapter(Counts)
 
 
 class Drift(NamedTuple):
@@ -65,8 +67,8 @@ def drift_reason(drifts: Sequence[Drift]) -> str:
     return f"{what}: {', '.join(map(str, ordered))}"
 
 
-def annotation_table(split: SplitFiles) -> Table:
-    """Returns the values of each feature: names of the objects' categories, and bins of numbers as texts.
+def count_values(split: SplitFiles) -> Counts:
+    """Counts the values of each feature: names of the objects' categories, and bins of numbers as texts.
 
     Crowds, and entries that the example gen finds invalid, are left out.
 
@@ -76,10 +78,10 @@ def annotation_table(split: SplitFiles) -> Table:
     Raises:
         DataError: the annotation file cannot be read.
     """
-    table: Table = {CATEGORY: [], **{name: [] for name in _EDGES}}
+    counts: dict[str, Counter[str]] = {feature: Counter() for feature in (CATEGORY, *_EDGES)}
     for feature, value in _values(split):
-        table[feature].append(value if isinstance(value, str) else f"bin {bisect_right(_EDGES[feature], value)}")
-    return table
+        counts[feature][value if isinstance(value, str) else f"bin {bisect_right(_EDGES[feature], value)}"] += 1
+    return {**counts}
 
 
 def _values(split: SplitFiles) -> Iterator[tuple[str, Any]]:
@@ -126,11 +128,16 @@ def measure(split: SplitFiles, options: DriftConfig, *, destination: str, refere
     """
     if split.images is None:
         raise ConfigError("watch.drift needs COCO annotation files, and the data has TFRecords. Set it to false.")
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        values = pool.submit(_measure, split, dict(_thresholds(options)), destination, reference).result()
+    current = count_values(split)
+    write_json(destination, current)
     if reference is None:
         return []
-    return [Drift(feature, values.get(feature), threshold) for feature, threshold in _thresholds(options).items()]
+    before = parse_file(_COUNTS, reference, what="statistics of `watch`", remedy="Remove the file.")
+    thresholds = {CATEGORY: options.infinity_norm, **dict.fromkeys(_EDGES, options.jensen_shannon_divergence)}
+    return [
+        Drift(feature, distance(feature, current[feature], before.get(feature, {})), threshold)
+        for feature, threshold in thresholds.items()
+    ]
 
 
 def drift_since(
@@ -159,55 +166,15 @@ def drift_since(
 
 
 def _statistics_path(folder: str, inputs: RunInputs) -> str:
-    return join(folder, f"{inputs.data.input_fingerprint}.pb")
+    return join(folder, f"{inputs.data.input_fingerprint}.json")
 
 
-def _thresholds(options: DriftConfig) -> dict[str, float]:
-    return {CATEGORY: options.infinity_norm, **dict.fromkeys(_EDGES, options.jensen_shannon_divergence)}
-
-
-def _measure(
-    split: SplitFiles, thresholds: Mapping[str, float], destination: str, reference: str | None
-) -> dict[str, float]:
-    """Does the work of `measure` in another process; returns the values by feature."""
-    from pipelines.console import quiet_run
-
-    with quiet_run(None, verbose=False):
-        current = statistics_of(annotation_table(split))
-        write_bytes(destination, current.SerializeToString())
-        return {} if reference is None else compare(current, parse(read_bytes(reference)), thresholds)
-
-
-def statistics_of(table: Table) -> Any:
-    """Returns a table's statistics, a `DatasetFeatureStatisticsList`."""
-    import pandas
-    import tensorflow_data_validation as tfdv
-
-    frame = pandas.DataFrame({name: pandas.Series(values, dtype=object) for name, values in table.items() if values})
-    # All values count, not only the most frequent.
-    buckets = max([1, *(frame[name].nunique() for name in frame)])
-    return tfdv.generate_statistics_from_dataframe(frame, tfdv.StatsOptions(num_rank_histogram_buckets=buckets))
-
-
-def parse(content: bytes) -> Any:
-    """Reads statistics from their bytes."""
-    from tensorflow_metadata.proto.v0 import statistics_pb2
-
-    return statistics_pb2.DatasetFeatureStatisticsList.FromString(content)
-
-
-def compare(current: Any, previous: Any, thresholds: Mapping[str, float]) -> dict[str, float]:
-    """Returns the drift between two statistics by feature, without features that one of them lacks."""
-    import tensorflow_data_validation as tfdv
-    from tensorflow_metadata.proto.v0 import schema_pb2
-
-    schema = schema_pb2.Schema()
-    known = [{feature.path.step[0] for feature in one.datasets[0].features} for one in (current, previous)]
-    for name, threshold in thresholds.items():
-        if not known[0] & known[1] & {name}:
-            continue
-        comparator = schema.feature.add(name=name, type=schema_pb2.BYTES).drift_comparator
-        kind = comparator.infinity_norm if name == CATEGORY else comparator.jensen_shannon_divergence
-        kind.threshold = threshold
-    anomalies = tfdv.validate_statistics(current, schema, previous_statistics=previous)
-    return {info.path.step[0]: info.drift_measurements[0].value for info in anomalies.drift_skew_info}
+def distance(feature: str, current: Mapping[str, int], before: Mapping[str, int]) -> float | None:
+    """Returns the drift of a feature between two counts of its values, see `Drift.value`."""
+    if not current or not before:
+        return None
+    totals = sum(current.values()), sum(before.values())
+    shares = [(current.get(key, 0) / totals[0], before.get(key, 0) / totals[1]) for key in {**current, **before}]
+    if feature == CATEGORY:
+        return max(abs(a - b) for a, b in shares)
+    return sum(share * math.log2(2 * share / (a + b)) for a, b in shares for share in (a, b) if share) / 2

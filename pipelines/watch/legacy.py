@@ -41,10 +41,6 @@ class _Known(BaseModel):
     given_up: bool
 
 
-class _Attempt(BaseModel):
-    outcome: str | None
-
-
 class _Entry(BaseModel):
     number: int
     time: Moment
@@ -55,7 +51,7 @@ class _Entry(BaseModel):
     data: _Data | None
     run_id: str | None
     outcome: str | None
-    attempts: list[_Attempt]
+    attempts: list[dict[str, Any]]
 
 
 _ENTRY = TypeAdapter(_Entry)
@@ -82,59 +78,44 @@ def adopt_journal(history: RunHistory, folder: str, source: str) -> RunRecord | 
     remedy = f"Restore it, or move {journal} away: then `watch` begins anew."
     path = join(journal, names[-1])
     entry = parse_file(_ENTRY, path, what="an entry of the journal of `watch`", remedy=remedy)
-    trained = entry.known.trained
-    record = None if entry.known.trained_by is None else history.read(entry.known.trained_by)
-    if record is not None and trained is not None:
-        history.write(_with_inputs(record, trained, source))
-    if entry.run_id is None or entry.data is None:
-        record = _skipped(entry, source)
-    else:
-        record = history.read(entry.run_id) or _planned(entry, entry.run_id, entry.data)
-        record = _decided(_with_inputs(record, entry.data, source), entry)
+    known = entry.known
+    trained = None if known.trained_by is None else history.read(known.trained_by)
+    if trained is not None and known.trained is not None:
+        history.write(_with_inputs(trained, known.trained, source))
+    runs = entry.run_id is not None and entry.data is not None
+    data = entry.data if runs else known.considered
+    record = (history.read(str(entry.run_id)) if runs else None) or _unstarted(entry)
+    if data is not None:
+        record = _with_inputs(record, data, source)
+    gives_up = runs and entry.outcome == "failed" and record.state != DONE
+    plan = Plan(
+        cause=entry.cause,
+        reason=entry.reason,
+        due=entry.due,
+        decided_until=known.decided_until,
+        considered=record.data,
+        given_up=data.config if data is not None and (gives_up if runs else known.given_up) else None,
+        failures=sum(attempt.get("outcome") == "failed" for attempt in entry.attempts),
+    )
+    record = record.model_copy(update={"plan": plan, "state": GIVEN_UP if gives_up else record.state})
     history.write(record)
     return record
 
 
-def _skipped(entry: _Entry, source: str) -> RunRecord:
-    """Returns the record of a decision not to run."""
-    considered = entry.known.considered
-    data = None if considered is None else _data_read(considered, source)
-    given_up = considered.config if considered is not None and entry.known.given_up else None
-    record_id = decision_id(datetime.fromisoformat(entry.time), entry.number)
-    return _record(entry, record_id, SKIPPED, data=data, plan=_plan(entry, considered=data, given_up=given_up))
-
-
-def _planned(entry: _Entry, run_id: str, data: _Data) -> RunRecord:
-    """Returns the record of a run that has not begun."""
-    config = ConfigCopy(digest=data.config, path=f"watch/configs/{run_id}.yaml")
-    return _record(entry, run_id, PLANNED, config=config)
-
-
-def _record(entry: _Entry, record_id: str, state: str, **fields: Any) -> RunRecord:
+def _unstarted(entry: _Entry) -> RunRecord:
+    """Returns the record of a decision not to run, or of a run that has not begun."""
+    record_id = entry.run_id or decision_id(datetime.fromisoformat(entry.time), entry.number)
     trigger = f"watch: {entry.cause}"
-    return RunRecord(id=record_id, trigger=trigger, state=state, attempt=0, started=entry.time, **fields)
-
-
-def _decided(record: RunRecord, entry: _Entry) -> RunRecord:
-    """Returns the record of a run with the decision that led to it."""
-    failures = sum(attempt.outcome == "failed" for attempt in entry.attempts)
-    plan = _plan(entry, considered=record.data, failures=failures)
-    gives_up = entry.outcome == "failed" and record.state != DONE
-    return record.model_copy(update={"plan": plan, "state": GIVEN_UP if gives_up else record.state})
-
-
-def _plan(entry: _Entry, **fields: Any) -> Plan:
-    decided_until = entry.known.decided_until
-    return Plan(cause=entry.cause, reason=entry.reason, due=entry.due, decided_until=decided_until, **fields)
+    record = RunRecord(id=record_id, trigger=trigger, state=SKIPPED, attempt=0, started=entry.time)
+    if entry.run_id is None or entry.data is None:
+        return record
+    config = ConfigCopy(digest=entry.data.config, path=f"watch/configs/{entry.run_id}.yaml")
+    return record.model_copy(update={"state": PLANNED, "config": config})
 
 
 def _with_inputs(record: RunRecord, data: _Data, source: str) -> RunRecord:
     """Returns a record with what its run read."""
     config = None if record.config is None else record.config.model_copy(update={"deciding": data.config})
-    read = record.data or _data_read(data, source)
+    read = record.data or DataRead(source=source, span=data.span, version=data.version)
     read = read.model_copy(update={"input_fingerprint": data.fingerprint})
     return record.model_copy(update={"data": read, "config": config})
-
-
-def _data_read(data: _Data, source: str) -> DataRead:
-    return DataRead(source=source, span=data.span, version=data.version, input_fingerprint=data.fingerprint)

@@ -6,15 +6,12 @@ from zoneinfo import ZoneInfo
 
 from cronsim import CronSim
 
-MAX_COUNTED = 10_000  # a week of minutes; under a clock that was wrong by years, counting took minutes
-
 
 class Due(NamedTuple):
-    """Cron times that have come, in UTC: the first and the last of them, and their number, at most `MAX_COUNTED`."""
+    """The first and the last of the cron times that have come, in UTC."""
 
     first: datetime
     last: datetime
-    number: int
 
 
 class Schedule:
@@ -40,24 +37,17 @@ class Schedule:
 
     def due(self, after: datetime, until: datetime) -> Due | None:
         """Returns the times with after < time <= until; None: there are none."""
-        first = last = self.next_after(after)
+        first = self.next_after(after)
         if first > until:
             return None
-        count, following = 1, self.next_after(last)
-        while following <= until and count < MAX_COUNTED:
-            last, count = following, count + 1
-            following = self.next_after(last)
-        return Due(first, self._last_until(until, last) if following <= until else last, count)
-
-    def _last_until(self, until: datetime, known: datetime) -> datetime:
-        """Returns the last time up to `until`, without a walk through all after `known`, an earlier one."""
+        # Years of minutes may lie between them, under a clock that was wrong: the last is sought from the end.
         window = timedelta(minutes=1)
-        while until - window > known and self.next_after(until - window) > until:
+        while until - window > first and self.next_after(until - window) > until:
             window *= 2
-        last = following = max(known, until - window)
+        last = following = max(first, until - window)
         while following <= until:
             last, following = following, self.next_after(following)
-        return last
+        return Due(first, last)
 
     def local(self, moment: datetime) -> str:
         """Returns a moment as text, in the schedule's time zone."""

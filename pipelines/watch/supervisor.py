@@ -4,9 +4,9 @@ import logging
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Protocol
 
 from detection.analysis.analysis_file import read_analysis
 from detection.reports.evaluation.category_changes import category_gains, gain_sentences
@@ -14,12 +14,11 @@ from detection.storage.files import is_file
 from detection.storage.lock import exclusive_use
 from detection.storage.paths import join
 from detection.storage.processes import tied
-from pipelines.folders import RunLayout
 from pipelines.runs.history import RunHistory, instant
 from pipelines.runs.run_record import DONE, FAILED, GIVEN_UP, INTERRUPTED, RUNNING, RunRecord, as_text
 from pipelines.watch.decisions import is_open, pause_after, plan_of
 from schemas.artifacts import ANALYSIS_JSON, REPORT_HTML
-from schemas.config.config import Config
+from schemas.config.watch import WatchConfig
 from schemas.errors import CocoflowError, DataError
 from schemas.metrics import main_metrics
 
@@ -30,12 +29,7 @@ _WRONG_USAGE = 2  # exit code: another attempt would end the same way
 _LOGGER = logging.getLogger("cocoflow.watch")
 
 
-class Command(Protocol):
-    """Makes the command line of a run; see `run_command`."""
-
-    def __call__(self, *, run_id: str, trigger: str, config: str) -> list[str]:
-        """Returns the command line."""
-        ...
+Command = Callable[..., list[str]]  # see `run_command`
 
 
 def run_command(*, run_id: str, trigger: str, config: str) -> list[str]:
@@ -82,31 +76,25 @@ class StateLog:
         self._last = None
 
 
+@dataclass
 class Supervisor:
     """The runs of a `watch`.
 
-    Args:
-        config: whole configuration.
+    Attributes:
+        history: records below `run.root`.
+        options: section `watch`.
         write: writes the record of a run.
         command: makes the command line of a run.
         clock: returns the present moment.
+        state: what was logged last.
     """
 
-    def __init__(
-        self,
-        config: Config,
-        *,
-        write: Callable[[RunRecord], None],
-        command: Command,
-        clock: Callable[[], datetime],
-    ) -> None:
-        self._root = RunLayout(config).root
-        self._history = RunHistory(self._root)
-        self._options = config.watch
-        self._write = write
-        self._command = command
-        self._clock = clock
-        self._state = StateLog()
+    history: RunHistory
+    options: WatchConfig
+    write: Callable[[RunRecord], None]
+    command: Command
+    clock: Callable[[], datetime]
+    state: StateLog = field(default_factory=StateLog)
 
     def advance(self, record: RunRecord) -> tuple[RunRecord, float]:
         """Starts a run if it is not done and nothing is in the way, and waits for it.
@@ -118,54 +106,50 @@ class Supervisor:
             KeyboardInterrupt: the run was ended.
             CocoflowError: the record cannot be read or written.
         """
-        record = self._read(record)
+        record = self.history.read(record.id) or record  # the run writes it, too
         if not is_open(record):  # another process ended it
             return record, 0.0
         pause = self._pause_left(record)
         if pause > 0.0:
-            self._state.tell(f"run {record.id}: the next attempt is in {pause:.0f} s")
+            self.state.tell(f"run {record.id}: the next attempt is in {pause:.0f} s")
             return record, pause
         if self._is_in_use():
-            return record, self._options.poll_seconds
+            return record, self.options.poll_seconds
         return self._attempt(record), 0.0
-
-    def _read(self, record: RunRecord) -> RunRecord:
-        """Reads the record of a run again, which the run writes."""
-        return self._history.read(record.id) or record
 
     def _pause_left(self, record: RunRecord) -> float:
         """Returns the seconds until the next attempt; there is no pause after an interrupted one."""
         if record.state != FAILED or record.ended is None:
             return 0.0
-        pause = pause_after(plan_of(record).failures, self._options.retry_seconds)
-        return (instant(record.ended) + timedelta(seconds=pause) - self._clock()).total_seconds()
+        pause = pause_after(plan_of(record).failures, self.options.retry_seconds)
+        return (instant(record.ended) + timedelta(seconds=pause) - self.clock()).total_seconds()
 
     def _is_in_use(self) -> bool:
         """Returns whether another process, such as a run that a person started, holds the run's folder."""
         try:
-            with exclusive_use(self._root, instead="wait"):
+            with exclusive_use(self.history.root, instead="wait"):
                 return False
         except CocoflowError as error:
             if type(error) is not CocoflowError:
                 raise
-            self._state.tell(f"waiting: {error}")
+            self.state.tell(f"waiting: {error}")
             return True
 
     def _attempt(self, record: RunRecord) -> RunRecord:
         """Starts the run and waits for its end; returns its record."""
-        self._state.forget()
+        self.state.forget()
         if record.state in (RUNNING, INTERRUPTED):
             _LOGGER.info("run %s was interrupted, and resumes", record.id)
         if record.config is None:
             raise DataError(f"{record.id}: the record of this run has no configuration. Restore it, or remove it.")
-        config = join(self._root, record.config.path)
-        process = start_process(self._command(run_id=record.id, trigger=record.trigger, config=config))
+        config = join(self.history.root, record.config.path)
+        process = start_process(self.command(run_id=record.id, trigger=record.trigger, config=config))
         try:
             code = process.wait()
         except BaseException:
             end_process(process)
             raise
-        record = self._read(record)
+        record = self.history.read(record.id) or record
         if record.state != DONE:
             return self._failed(record, code)
         for line in result_lines(record):
@@ -175,17 +159,19 @@ class Supervisor:
     def _failed(self, record: RunRecord, code: int) -> RunRecord:
         """Counts a failure; returns the record, written, after which the run is repeated or given up."""
         plan = plan_of(record).model_copy(update={"failures": plan_of(record).failures + 1, "exit_code": code})
-        gives_up = plan.failures >= self._options.max_failures or code == _WRONG_USAGE
+        gives_up = plan.failures >= self.options.max_failures or code == _WRONG_USAGE
+        if gives_up and record.config is not None:
+            plan = plan.model_copy(update={"given_up": record.config.deciding})
         record = record.model_copy(
             update={
                 "state": GIVEN_UP if gives_up else FAILED,
                 "now": None,
-                "ended": as_text(self._clock()),
+                "ended": as_text(self.clock()),
                 "error": record.error or f"its process ended with exit code {code}",
                 "plan": plan,
             }
         )
-        self._write(record)
+        self.write(record)
         if gives_up:
             _LOGGER.error(
                 "run %s is given up after %d failure%s; its messages are above, and in run.log",
@@ -194,7 +180,7 @@ class Supervisor:
                 "s" * (plan.failures != 1),
             )
         else:
-            _LOGGER.warning("run %s failed (%d of %d)", record.id, plan.failures, self._options.max_failures)
+            _LOGGER.warning("run %s failed (%d of %d)", record.id, plan.failures, self.options.max_failures)
         return record
 
 

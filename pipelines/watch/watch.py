@@ -13,24 +13,15 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 
 from components.coco_example_gen.spans.locate import require_one_data_set, source_of
-from components.coco_example_gen.spans.span_paths import SpanSplits, placeholders
-from detection.datasets.layouts import SplitFiles
+from components.coco_example_gen.spans.span_paths import placeholders
 from detection.storage.lock import Use, exclusive_use
 from detection.storage.paths import join
 from pipelines.folders import RunLayout
-from pipelines.runs.comparison import (
-    RunInputs,
-    data_name,
-    data_of,
-    find_data,
-    newest_done,
-    observe,
-    reason_to_run,
-    reason_to_skip,
-)
+from pipelines.runs.comparison import RunInputs, compare, data_name, data_of, find_data, newest_done, observe
 from pipelines.runs.history import RunHistory, deciding_digest
 from pipelines.runs.run_record import GIVEN_UP, PLANNED, DataRead, RunRecord
 from pipelines.watch.decisions import (
+    decided_until,
     first_decision,
     is_new,
     is_open,
@@ -38,7 +29,6 @@ from pipelines.watch.decisions import (
     plan_of,
     planned_run,
     skipped_run,
-    state_after,
     times_in_words,
 )
 from pipelines.watch.drift import Drift, drift_reason, drift_since
@@ -47,7 +37,6 @@ from pipelines.watch.schedule import Due, Schedule
 from pipelines.watch.supervisor import Command, StateLog, Supervisor, run_command
 from schemas.artifacts import TRAIN_SPLIT
 from schemas.config.config import Config
-from schemas.config.config_io import parse_config
 from schemas.errors import ConfigError, DataError
 
 FOLDER = "watch"  # below run.root: the lock, and the statistics of drift
@@ -79,14 +68,13 @@ class Watch:
         check_data(config)
         self._config = config
         self._options = config.watch
-        self._deciding = deciding_digest(config)
         self._clock = clock
         root = RunLayout(config).root
         self._folder = join(root, FOLDER)
         self._history = RunHistory(root)
         cron = self._options.cron
         self._schedule = None if cron is None else Schedule(cron, self._options.time_zone)
-        self._supervisor = Supervisor(config, write=self._write, command=command, clock=clock)
+        self._supervisor = Supervisor(self._history, config.watch, self._write, command, clock)
         self._newest: RunRecord  # the newest decision
         self._began = clock()
         self._seen: RunInputs | None = None
@@ -159,48 +147,42 @@ class Watch:
         due = self._due(once=once)
         if due is None and not self._options.new_span:
             return
-        while not self._concludes(due, once=once) and once:
-            time.sleep(self._options.poll_seconds)
-
-    def _concludes(self, due: Due | None, *, once: bool) -> bool:
-        """Looks at the data; returns whether there is nothing to look at again soon."""
         try:
-            located = self._look(due)
-            return located is None or self._conclude_on(due, located)
+            while not self._look(due) and once:
+                time.sleep(self._options.poll_seconds)
         except (DataError, ConfigError) as error:  # such as a folder that is being filled
             if once:
                 raise
             self._state.tell(f"waiting for data: {error}")
-            return False
 
     def _due(self, *, once: bool) -> Due | None:
         """Returns the cron times to decide about."""
         if self._schedule is None:
             return None
-        now, state = self._clock(), state_after(self._newest)
-        due = self._schedule.due(state.decided_until, now)
+        now, plan = self._clock(), plan_of(self._newest)
+        due = self._schedule.due(decided_until(self._newest), now)
         if due is None or once or self._options.catch_up or due.last > self._began:
             return due
         reason = f"{times_in_words(due)} passed while `watch` was down, and catch_up is off"
-        missed = skipped_run(self._newest, now, due, reason=reason, data=state.considered, given_up=state.given_up)
+        missed = skipped_run(self._newest, now, due, reason=reason, data=plan.considered, given_up=plan.given_up)
         self._conclude(missed)
         return None
 
-    def _look(self, due: Due | None) -> SpanSplits | None:
-        """Returns the data to decide about; None: it is not new, and no cron time has come."""
+    def _look(self, due: Due | None) -> bool:
+        """Decides about new data, or at a cron time any, unless it is not the same as at the last look.
+
+        Returns:
+            False if it is not the same: then it may still be written.
+        """
         located = find_data(self._config)
-        inputs = RunInputs(data_of(self._config, located), self._deciding)
-        if due is None and not is_new(inputs, state_after(self._newest)):
+        unread = RunInputs(data_of(self._config, located), deciding_digest(self._config))
+        if due is None and not is_new(unread, plan_of(self._newest)):
             self._seen = None
             self._state.forget()
-            return None
-        return located
-
-    def _conclude_on(self, due: Due | None, located: SpanSplits) -> bool:
-        """Decides about data, unless it is not the same as at the last look: then it may still be written."""
+            return True
         inputs, trained = observe(self._config, located), newest_done(self._history)
-        reason = reason_to_skip(inputs, trained)
-        if reason is not None:
+        would_change, reason = compare(inputs, trained)
+        if not would_change:
             self._conclude(skipped_run(self._newest, self._clock(), due, reason=reason, data=inputs.data))
             return True
         if inputs != self._seen:
@@ -211,18 +193,18 @@ class Watch:
                 f"{found_so}: looking again in {self._options.poll_seconds:g} s, as it may still be written"
             )
             return False
-        self._run_or_skip(due, inputs, located.files[TRAIN_SPLIT], trained)
+        drifts: list[Drift] = []
+        if self._options.drift.enabled:
+            train, folder = located.files[TRAIN_SPLIT], join(self._folder, "statistics")
+            drifts = drift_since(trained, inputs, train, self._options.drift, folder=folder)
+        self._run_or_skip(due, inputs.data, reason, drifts)
         return True
 
-    def _run_or_skip(self, due: Due | None, inputs: RunInputs, train: SplitFiles, trained: RunRecord | None) -> None:
-        """Decides about complete data that was not trained on; `train` has the files of its training split."""
-        options = self._options.drift
-        reason, drifts = reason_to_run(inputs, trained), list[Drift]()
-        if options.enabled:
-            drifts = drift_since(trained, inputs, train, options, folder=join(self._folder, "statistics"))
+    def _run_or_skip(self, due: Due | None, data: DataRead, reason: str, drifts: list[Drift]) -> None:
+        """Decides about complete data that was not trained on for a reason; `drifts` is empty if none is measured."""
         if drifts:
             reason = f"{reason}; {drift_reason(drifts)}"
-        before, now, data = self._newest, self._clock(), inputs.data
+        before, now = self._newest, self._clock()
         if drifts and not any(drift.is_above for drift in drifts):
             self._conclude(skipped_run(before, now, due, reason=reason, data=data))
             return
@@ -249,19 +231,15 @@ class Watch:
 
     def _log_next(self, *, done: bool = True) -> None:
         """Logs what is waited for; or, if nothing was done, why a single look led to nothing."""
-        parts, considered = [], state_after(self._newest).considered
+        parts, considered = [], plan_of(self._newest).considered
         last = "" if considered is None else f" newer than {data_name(considered)}"
-        if self._schedule is not None:
-            parts.append(f"the next cron time is {self._next_time(self._schedule)}")
+        if self._schedule is not None:  # the first time that is not decided
+            following = self._schedule.next_after(max(self._clock(), decided_until(self._newest)))
+            parts.append(f"the next cron time is {self._schedule.local(following)}")
         if self._options.new_span:
             poll = f"looking for data{last} every {self._options.poll_seconds:g} s"
             parts.append(poll if done else f"there is no data{last}")
         _LOGGER.info("%s%s", "" if done else "nothing to do: ", "; ".join(parts))
-
-    def _next_time(self, schedule: Schedule) -> str:
-        """Returns the first cron time that is not decided, in the schedule's time zone."""
-        after = max(self._clock(), state_after(self._newest).decided_until)
-        return schedule.local(schedule.next_after(after))
 
 
 def newest_decision(history: RunHistory) -> RunRecord | None:
@@ -285,9 +263,8 @@ def has_spans(config: Config) -> bool:
         ConfigError: no data set, or placeholders that name no span.
     """
     require_one_data_set(config.data)
-    if config.data.root is not None:
-        return bool(placeholders(config.data.root))
-    return any(placeholders(split.files[0]) for split in config.data.splits.values())
+    paths = [config.data.root] if config.data.root else [split.files[0] for split in config.data.splits.values()]
+    return any(map(placeholders, paths))
 
 
 def check_data(config: Config) -> None:
@@ -319,6 +296,5 @@ def config_for(config: Config, data: DataRead) -> Config:
     """
     if not has_spans(config):
         return config
-    tree = config.model_dump(mode="json")
-    tree["data"] |= {"span": data.span, "version": data.version}
-    return parse_config(tree)
+    pinned = config.data.model_copy(update={"span": data.span, "version": data.version})
+    return config.model_copy(update={"data": pinned})

@@ -9,7 +9,7 @@ from schemas.config.section import Section
 
 
 class DriftConfig(Section):
-    """Drift of new data against the data of the last training, by TensorFlow Data Validation."""
+    """Drift of new data against the data of the last training."""
 
     enabled: bool = Field(False, description="skip new data whose statistics drifted less than every threshold")
     infinity_norm: float = Field(

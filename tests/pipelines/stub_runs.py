@@ -10,7 +10,7 @@ from tfx.orchestration.pipeline import Pipeline
 
 from components.run_report.report import component_states, executions
 from pipelines.metadata_database import metadata_connection
-from pipelines.runners.local import RUNNERS
+from pipelines.runners.local import run_pipeline
 from schemas.config.run import MetadataConfig
 
 
@@ -26,6 +26,6 @@ def run_nodes(nodes: Sequence[Any], root: str | Path, *, runner: str = "local") 
             enable_cache=False,
             metadata_connection_config=connection,
         )
-        RUNNERS[runner](pipeline, f"{run}.1")
+        run_pipeline(runner, pipeline, f"{run}.1")
     states = component_states(executions(str(root), run, 1), [node.id for node in nodes])
     return {node: state["state"] for node, state in states.items()}

@@ -17,7 +17,6 @@ from schemas.errors import DataError
 MODULES = (
     "pipelines.pipeline",
     "pipelines.runs.execute",
-    "pipelines.runs.repair",
     "pipelines.runs.results",
     "tfx.orchestration.local.local_dag_runner",
     "tfx.components.statistics_gen.executor",

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 
-from pipelines.metadata_database import metadata_connection, open_store, passwords_hidden, pipeline_name
+from pipelines.metadata_database import hide_passwords, metadata_connection, open_store, pipeline_name
 from schemas.config.config_io import load_config
 from schemas.config.run import MetadataConfig
 from schemas.errors import CocoflowError, ConfigError
@@ -91,15 +91,13 @@ def test_a_printed_connection_has_no_password(caplog: pytest.LogCaptureFixture) 
     logger = logging.getLogger("absl")
     connection = _connection(kind="postgresql", host="db")
     caplog.set_level(logging.INFO, "absl")
-    with passwords_hidden():
-        logger.info("Using connection config:\n %s", connection)
-        logger.info("%d of %s", 3, "other values")
+    hide_passwords()
+    logger.info("Using connection config:\n %s", connection)
+    logger.info("%d of %s", 3, "other values")
     assert "cret" not in caplog.text
     assert 'password: "***"' in caplog.text
     assert 'host: "db"' in caplog.text
     assert "3 of other values" in caplog.text
-    logger.info("%s", connection)
-    assert "cret" in caplog.text, "only in the block"
 
 
 @pytest.mark.parametrize(

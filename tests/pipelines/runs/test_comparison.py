@@ -9,12 +9,11 @@ import pipeline_runner
 from detection.storage.lock import Use
 from pipelines.runs.comparison import (
     RunInputs,
+    compare,
     data_name,
     find_data,
     newest_done,
     observe,
-    reason_to_run,
-    reason_to_skip,
     skip_unchanged,
 )
 from pipelines.runs.history import RunHistory
@@ -52,20 +51,20 @@ def _run(folder: Path, inputs: RunInputs = INPUTS, **fields: Any) -> RunRecord:
 )
 def test_a_run_that_would_read_something_else_has_a_reason(tmp_path: Path, last: RunInputs, reason: str) -> None:
     record = _run(tmp_path, last)
-    assert reason_to_skip(INPUTS, record) is None
-    assert reason_to_run(INPUTS, record).startswith(reason)
+    would_change, told = compare(INPUTS, record)
+    assert would_change
+    assert told.startswith(reason)
 
 
 def test_a_run_that_would_read_the_same_has_none(tmp_path: Path) -> None:
-    assert reason_to_skip(INPUTS, None) is None
-    assert reason_to_run(INPUTS, None) == "no run is done yet"
+    assert compare(INPUTS, None) == (True, "no run is done yet")
     # The record of a run names its Examples, too.
     made = DATA.model_copy(update={"identity": "i", "examples": "e", "source": "/data/{SPAN}/"})
     record = _run(tmp_path, RunInputs(made, "d"))
-    assert reason_to_skip(INPUTS, record) == "neither span 3, version 1 nor the configuration changed since run last"
+    told = "neither span 3, version 1 nor the configuration changed since run last"
+    assert compare(INPUTS, record) == (False, told)
     (tmp_path / "evaluation/report.html").unlink()
-    assert reason_to_skip(INPUTS, record) is None
-    assert reason_to_run(INPUTS, record) == "the report of run last is missing"
+    assert compare(INPUTS, record) == (True, "the report of run last is missing")
 
 
 @pytest.mark.parametrize(

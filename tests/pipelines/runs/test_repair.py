@@ -10,7 +10,7 @@ import pytest
 from components.history.read import read_models, read_records
 from components.history.records import Output
 from pipelines.folders import RunLayout
-from pipelines.runs.repair import sweep
+from pipelines.runs.execute import sweep
 from schemas.config.config import Config, PushConfig
 
 pytestmark = pytest.mark.slow

@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 
 from pipelines.runs.results import RunResults, print_results
+from pipelines.runs.run_record import RunRecord
 from schemas.config.config import Config
 from schemas.metrics import METRIC_DEFINITIONS
 from tests.detection.fake_detector import save_fake_detector, write_images
@@ -17,7 +18,21 @@ METRICS = {metric.name: 0.25 for metric in METRIC_DEFINITIONS["bbox"]}
 
 def printed(*, blessed: bool, reasons: list[str], pushed: str | None = None, images: str | None = None) -> list[str]:
     stream = io.StringIO()
-    results = RunResults({}, METRICS, "bbox", blessed, reasons, pushed, "evaluation", "model_run", images)
+    results = RunResults(
+        RunRecord(
+            id="run",
+            state="done",
+            started="2026-11-23T03:00:00+00:00",
+            metrics=METRICS,
+            blessed=blessed,
+            reasons=tuple(reasons),
+            pushed_path=pushed,
+            evaluation="evaluation",
+        ),
+        "model_run",
+        "bbox",
+        images,
+    )
     print_results(results, Console(file=stream, width=60), typed=["run"], train_config=Config().train)
     return stream.getvalue().splitlines()
 

@@ -192,7 +192,9 @@ def test_cron_times_missed_while_it_was_down_are_one_run(make: Any) -> None:
     world.run_until(START + 0.5 * HOUR)
     world.now += 5 * HOUR
     world.run_until(world.now + 0.2 * HOUR)
-    assert world.told() == ["run, cron: 5 cron times from 2026-11-23 01:00 to 2026-11-23 05:00 UTC: no run is done yet"]
+    assert world.told() == [
+        "run, cron: the cron times from 2026-11-23 01:00 to 2026-11-23 05:00 UTC: no run is done yet"
+    ]
 
 
 def test_cron_times_missed_while_it_was_down_can_be_left_out(make: Any) -> None:
@@ -201,7 +203,7 @@ def test_cron_times_missed_while_it_was_down_can_be_left_out(make: Any) -> None:
     world.now += 5 * HOUR
     world.run_until(START + 6.5 * HOUR)
     assert world.told() == [
-        "skip, cron: 5 cron times from 2026-11-23 01:00 to 2026-11-23 05:00 UTC passed while `watch` was down, "
+        "skip, cron: the cron times from 2026-11-23 01:00 to 2026-11-23 05:00 UTC passed while `watch` was down, "
         "and catch_up is off",
         "run, cron: no run is done yet",
     ]
@@ -411,4 +413,4 @@ def test_new_data_without_drift_is_skipped_and_compared_with_the_last_training(m
         f"skip, new span: span 4 is there, and run {third} trained on span 3; no drift: category 0.010 (up to 0.1)",
         f"run, new span: span 5 is there, and run {third} trained on span 3; drifted: category 0.002 (above 0.001)",
     ]
-    assert [reference for _, reference in measured] == [None, "1.pb", "1.pb", "3.pb", "3.pb"]
+    assert [reference for _, reference in measured] == [None, "1.json", "1.json", "3.json", "3.json"]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from detection.datasets.layouts import SplitFiles
-from pipelines.watch.drift import CATEGORY, Drift, annotation_table, compare, drift_reason, measure, statistics_of
+from pipelines.watch.drift import CATEGORY, Drift, count_values, distance, drift_reason, measure
 from schemas.config.watch import DriftConfig
 from schemas.errors import ConfigError
 
@@ -87,31 +87,59 @@ def plain_drift(a: Mapping[str, Counter[Any]], b: Mapping[str, Counter[Any]]) ->
     return drifts
 
 
+def drift_between(current: SplitFiles, before: SplitFiles) -> dict[str, float | None]:
+    counts = count_values(current), count_values(before)
+    return {name: distance(name, counts[0][name], counts[1][name]) for name in EVERY}
+
+
 @pytest.mark.parametrize("change", [{}, {"seed": 2}, {"scale": 2.4}, {"shares": (1, 1, 8)}, {"shares": (5, 3, 2, 9)}])
 def test_drift_is_that_of_plain_sums(tmp_path: Path, change: dict[str, Any]) -> None:
     before = write_span(tmp_path / "a.json", seed=1)
     after = write_span(tmp_path / "b.json", **{"seed": 1, **change})
-    current, previous = (statistics_of(annotation_table(one)) for one in (after, before))
-    drifts = compare(current, previous, EVERY)
+    drifts = drift_between(after, before)
     assert drifts == pytest.approx(plain_drift(plain_values(before), plain_values(after)), abs=1e-9)
-    assert any(value > 0 for value in drifts.values()) == bool(change)
+    assert any(value is not None and value > 1e-12 for value in drifts.values()) == bool(change)
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("change", [{"seed": 2}, {"shares": (5, 3, 2, 9)}])
+def test_drift_is_that_of_tensorflow_data_validation(tmp_path: Path, change: dict[str, Any]) -> None:
+    before = write_span(tmp_path / "a.json", seed=1)
+    after = write_span(tmp_path / "b.json", **{"seed": 1, **change})
+    assert drift_between(after, before) == pytest.approx(tfdv_drift(after, before), abs=1e-9)
+
+
+def tfdv_drift(current: SplitFiles, before: SplitFiles) -> dict[str, float]:
+    import pandas
+    import tensorflow_data_validation as tfdv
+    from tensorflow_metadata.proto.v0 import schema_pb2
+
+    statistics = []
+    for split in (current, before):
+        values = {name: pandas.Series([*Counter(counts).elements()]) for name, counts in count_values(split).items()}
+        # All values count, not only the most frequent.
+        options = tfdv.StatsOptions(num_rank_histogram_buckets=100)
+        statistics.append(tfdv.generate_statistics_from_dataframe(pandas.DataFrame(values), options))
+    schema = schema_pb2.Schema()
+    for name in EVERY:
+        comparator = schema.feature.add(name=name, type=schema_pb2.BYTES).drift_comparator
+        (comparator.infinity_norm if name == CATEGORY else comparator.jensen_shannon_divergence).threshold = 0.1
+    anomalies = tfdv.validate_statistics(statistics[0], schema, previous_statistics=statistics[1])
+    return {info.path.step[0]: info.drift_measurements[0].value for info in anomalies.drift_skew_info}
+
+
 def test_a_shifted_span_drifts_and_an_equal_one_does_not(tmp_path: Path) -> None:
-    """Through the process of its own, and the files of the statistics."""
+    """Through the files of the statistics."""
     options = DriftConfig(enabled=True, jensen_shannon_divergence=0.2)
     first, like = (write_span(tmp_path / f"{seed}.json", seed=seed) for seed in (1, 2))
-    before = statistics_of(annotation_table(first))
-    (tmp_path / "1.pb").write_bytes(before.SerializeToString())
+    assert measure(first, options, destination=f"{tmp_path}/1", reference=None) == []
     larger = write_span(tmp_path / "larger.json", seed=3, scale=2.4)
-    drifts = measure(larger, options, destination=f"{tmp_path}/larger.pb", reference=f"{tmp_path}/1.pb")
+    drifts = measure(larger, options, destination=f"{tmp_path}/3", reference=f"{tmp_path}/1")
     assert [one.feature for one in drifts] == list(EVERY)
     assert [one.feature for one in drifts if one.is_above] == ["relative box size"]
     assert drift_reason(drifts).startswith("drifted: relative box size 0.")
-    assert (tmp_path / "larger.pb").read_bytes() == statistics_of(annotation_table(larger)).SerializeToString()
-    values = compare(statistics_of(annotation_table(like)), before, EVERY)
-    unshifted = [Drift(one.feature, values[one.feature], one.threshold) for one in drifts]
+    assert json.loads((tmp_path / "3").read_text()) == count_values(larger)
+    unshifted = measure(like, options, destination=f"{tmp_path}/2", reference=f"{tmp_path}/1")
     assert not any(one.is_above for one in unshifted)
     assert drift_reason(unshifted).startswith("no drift: category 0.0")
 
@@ -121,9 +149,9 @@ def test_data_without_objects_has_drifted(tmp_path: Path) -> None:
     tree = json.loads((tmp_path / "a.json").read_text())
     (tmp_path / "b.json").write_text(json.dumps(tree | {"annotations": []}))
     empty = SplitFiles(str(tmp_path / "b.json"), str(tmp_path))
-    drifts = compare(statistics_of(annotation_table(empty)), statistics_of(annotation_table(with_objects)), EVERY)
-    assert set(drifts) == {"objects per image", "image width", "image height"}
-    missing = Drift(CATEGORY, drifts.get(CATEGORY), 0.1)
+    drifts = drift_between(empty, with_objects)
+    assert {name for name in drifts if drifts[name] is not None} == {"objects per image", "image width", "image height"}
+    missing = Drift(CATEGORY, drifts[CATEGORY], 0.1)
     assert missing.is_above
     assert str(missing) == "category undefined (above 0.1)"
 
@@ -135,15 +163,15 @@ def test_boxes_that_are_none_are_left_out(tmp_path: Path) -> None:
     for entry, number in zip(annotations, range(4), strict=True):
         entry["id"] = number
     (tmp_path / "b.json").write_text(json.dumps(tree | {"annotations": annotations}))
-    table = annotation_table(SplitFiles(str(tmp_path / "b.json"), str(tmp_path)))
-    assert table[CATEGORY] == ["category 1"], "an object without width"
-    assert table["box aspect ratio"] == table["relative box size"] == []
+    counts = count_values(SplitFiles(str(tmp_path / "b.json"), str(tmp_path)))
+    assert counts[CATEGORY] == {"category 1": 1}, "an object without width"
+    assert counts["box aspect ratio"] == counts["relative box size"] == {}
 
 
 def test_a_part_of_a_file_is_measured_as_it_is_trained_on(tmp_path: Path) -> None:
     whole = write_span(tmp_path / "a.json", seed=1)
     part = SplitFiles(whole.annotations, whole.images, hash_range=(0.0, 0.5), every=2)
-    images = len(annotation_table(part)["objects per image"])
+    images = sum(count_values(part)["objects per image"].values())
     held = [number for number in range(60) if part.holds(number)]
     assert images == len(held[::2])
     assert 0 < images < 60
@@ -152,4 +180,4 @@ def test_a_part_of_a_file_is_measured_as_it_is_trained_on(tmp_path: Path) -> Non
 def test_tfrecords_have_no_statistics(tmp_path: Path) -> None:
     records = SplitFiles(f"{tmp_path}/*.tfrecord", None)
     with pytest.raises(ConfigError, match=r"watch\.drift needs COCO annotation files, and the data has TFRecords"):
-        measure(records, DriftConfig(enabled=True), destination=f"{tmp_path}/x.pb", reference=None)
+        measure(records, DriftConfig(enabled=True), destination=f"{tmp_path}/x.json", reference=None)

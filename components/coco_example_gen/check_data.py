@@ -57,7 +57,7 @@ def check_data(config: Config, page: str | None) -> Examination:
             records=None,
         )
     if page is not None:
-        write_data_report(examination, splits, page)
+        write_data_report(examination, page)
     return examination
 
 

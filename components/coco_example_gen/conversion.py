@@ -71,7 +71,7 @@ def convert(
         _stop_at(examination.all_issues)
         _drop_duplicates(examination.results, root)
         _tell(examination.results, examination.all_issues)
-        _write_side_files(examination, splits, root)
+        _write_side_files(examination, root)
     except BaseException:
         with contextlib.suppress(DataError):
             _remove(root)
@@ -92,11 +92,11 @@ def _remove(root: str | Path) -> None:
     files.remove_folder(paths.join(root, EXAMPLES_WORK))
 
 
-def _write_side_files(examination: Examination, splits: Mapping[str, SplitFiles], root: str | Path) -> None:
+def _write_side_files(examination: Examination, root: str | Path) -> None:
     dropped = [issue for issue in examination.all_issues if issue.policy == "drop"]
     quarantine = "".join(f"{json.dumps(issue.as_dict())}\n" for issue in dropped)
     write_text(paths.join(root, QUARANTINE_JSONL), quarantine)
-    write_data_report(examination, splits, paths.join(root, DATA_REPORT_HTML))
+    write_data_report(examination, paths.join(root, DATA_REPORT_HTML))
     counts = {
         name: {"images": result.images, "annotations": result.annotations, "statistics": result.summary.as_dict()}
         for name, result in examination.results.items()

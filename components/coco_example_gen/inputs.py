@@ -1,10 +1,9 @@
 """Opens what a data set is read from, and describes it."""
 
-import json
 import logging
 import pickle
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +94,7 @@ def _survey(
     shards: Sequence[str], label_map: str | None, work: str | Path, beam_args: Sequence[str]
 ) -> tuple[Survey, dict[str, int], dict[str, Any]]:
     """Surveys all records; returns the survey, the number of records per shard, and the head of dataset.json."""
-    names = [f"survey-{number:05d}.json" for number in range(len(shards))]
+    names = [f"survey-{number:05d}.pickle" for number in range(len(shards))]
     answers = [paths.join(work, name) for name in names]
     with make_pipeline(beam_args) as pipeline:
         (
@@ -104,7 +103,7 @@ def _survey(
             | "DistributeShards" >> beam.Reshuffle()
             | "SurveyShard" >> beam.MapTuple(_write_survey)
         )
-    surveys = [ShardSurvey(**json.loads(content)) for content in read_many(work, names)]
+    surveys: list[ShardSurvey] = [pickle.loads(content) for content in read_many(work, names)]
     beside = next(iter(dataset_files_beside(shards[0])), None)
     named = label_map or beside
     survey = merge_surveys(surveys, label_map=None if named is None else read_label_map(named))
@@ -115,7 +114,7 @@ def _survey(
 
 
 def _write_survey(shard: str, answer: str) -> None:
-    write_bytes(answer, json.dumps(asdict(survey_shard(shard))).encode(), durable=False)
+    write_bytes(answer, pickle.dumps(survey_shard(shard)), durable=False)
 
 
 def _describe(heads: Sequence[tuple[str, dict[str, Any]]]) -> dict[str, Any]:

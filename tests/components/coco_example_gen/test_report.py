@@ -52,7 +52,7 @@ def test_samples_are_valid_images_whatever_the_shards(tmp_path: Path, monkeypatc
         work.mkdir()
         splits = {"train": SplitFiles(str(root / "annotations/instances_train.json"), str(root / "images"))}
         found = examine(splits, policies=IssuePolicies(), max_pixels=MAX_PIXELS, work=work, records=None)
-        write_data_report(found, splits, tmp_path / f"{number}.html")
+        write_data_report(found, tmp_path / f"{number}.html")
         pages.append(HtmlPage((tmp_path / f"{number}.html").read_text()))
     captions = [re.findall(r"train: \S+ \(image (\d+)\)", page.texts["samples"]) for page in pages]
     assert captions[0] == captions[1]

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from components.coco_evaluator.beam.detection_files import read_detections, write_detections
-from components.coco_evaluator.beam.evaluate import detections_folder
-from components.coco_evaluator.beam.models_pass import EvaluationRequest, Measured, run_models
+from components.coco_evaluator.beam.models_pass import EvaluationRequest, Measured, detections_folder, run_models
 from components.coco_evaluator.beam.sample import SampleRecords
 from components.coco_evaluator.measured_types import Counts, choose_params, require_iou_types
 from components.coco_evaluator.tfma.eval_config import complete, params_of
@@ -270,10 +269,10 @@ def _analyse(
 ) -> Analysis:
     """Writes the detections, and analyses the sample by each IoU type."""
     sample = measured.sample
-    detections = write_detections(detections_folder(join(work, CANDIDATE)), destination, sample.image_ids)
+    detections = write_detections(detections_folder(work, CANDIDATE), destination, sample.image_ids)
     before = None
     if BASELINE in measured.overall:
-        before = read_detections(detections_folder(join(work, BASELINE)), sample.image_ids)
+        before = read_detections(detections_folder(work, BASELINE), sample.image_ids)
     ground_truth = sample.ground_truth(list(request.categories))
     if not params[0].use_cats:
         ground_truth, detections, before = _pooled(ground_truth), _of_one_category(detections), _of_one_category(before)

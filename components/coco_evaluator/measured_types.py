@@ -9,7 +9,7 @@ from typing import Any
 import apache_beam as beam
 
 from components.beam.pipelines import make_pipeline
-from components.coco_evaluator.beam.models_pass import EvaluationRequest, ReadRecords
+from components.coco_evaluator.beam.models_pass import EvaluationRequest, read_records
 from components.coco_evaluator.tfma.eval_config import check_our_metrics
 from components.coco_evaluator.tfma.metric_options import MetricOptions
 from detection.coco.iou_types import choose_iou_types, count_annotations, missing_types
@@ -52,7 +52,7 @@ class Counts:
         with make_pipeline(self._beam_args) as pipeline:
             (
                 pipeline
-                | "Read" >> ReadRecords(self._records)
+                | "Read" >> read_records(self._records)
                 | "Count" >> beam.Map(_count)
                 | "Sum" >> beam.CombineGlobally(partial(sum, start=Counter()))
                 | "Write" >> beam.Map(partial(write_json, self._path))

@@ -47,7 +47,6 @@ class EvaluationRequest:
         unknown categories are dropped.
     eval_config: checked `tfma.EvalConfig`; None: COCO's params on all images.
     config: options of the evaluation; its `split` and `eval_config` are read already.
-    title: title of the report.
     locations: path of each model and, as `data`, of the examples, as shown in TFMA's files and
         the report.
     served_images: number of images whose outputs of the candidate are kept for the pusher.
@@ -58,7 +57,6 @@ class EvaluationRequest:
     categories: Sequence[dict[str, Any]]
     models: Mapping[str, str]
     locations: Mapping[str, str]
-    title: str
     config: EvaluateConfig
     eval_config: Any | None = None
     served_images: int = 0
@@ -110,7 +108,7 @@ class _Detect(beam.DoFn):
             images=[record.entry for record in records],
             annotations=[annotation for record in records for annotation in record.annotations],
             detections=results.compared_by(self._iou_types, where=self._model),
-            slices=[slicer.slice_keys(record.example) if slicer else ALL_IMAGES for record in records],
+            slices=[slicer.slice_keys(record) if slicer else ALL_IMAGES for record in records],
         )
         yield batch if self._category_ids is None else of_categories(batch, self._category_ids)
 

@@ -118,7 +118,9 @@ def read_slices(measure: Measure, folder: str | Path) -> Iterator[tuple[SliceKey
     counted = {key: counts for (key, partition), counts in merged.items() if partition is None}
     for key in sorted(counted, key=lambda key: (len(key), repr(key))):
         arrays = {part: _read_arrays(merged.get((key, part)), part, measure) for part in measure.partitions}
-        yield key, SliceResult(*counted[key], metrics_of_partitions(arrays, measure.categories, measure.params))
+        metrics = metrics_of_partitions(arrays, measure.categories, measure.params)
+        images, detections = counted[key]
+        yield key, SliceResult(images, detections, metrics)
 
 
 _Part: TypeAlias = tuple[SliceKey, Partition | None]  # partition None: the images' ids, and the number of detections

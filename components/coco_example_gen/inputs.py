@@ -11,7 +11,7 @@ import apache_beam as beam
 
 from components.beam.pipelines import make_pipeline
 from components.coco_example_gen.sources import CocoSource, ImageSource, RecordSource
-from detection.datasets.annotations import AnnotationFile, index_annotations, merge_categories
+from detection.datasets.annotations import index_annotations, merge_categories
 from detection.datasets.importers.label_map import dataset_files_beside, read_dataset_head, read_label_map
 from detection.datasets.importers.merging import Survey, merge_surveys, survey_report
 from detection.datasets.importers.survey import ShardSurvey, survey_shard
@@ -63,7 +63,8 @@ def open_inputs(
     Raises:
         DataError: a file that cannot be read; categories that contradict each other.
     """
-    indexed = _index({name: files for name, files in splits.items() if files.images is not None}, policies)
+    keys = dict.fromkeys((files.annotations, files.keypoints) for files in splits.values() if files.images is not None)
+    indexed = {key: index_annotations(*key, policies=policies) for key in keys}
     shards = {name: find_shards(files.annotations) for name, files in splits.items() if files.images is None}
     heads: list[tuple[str, dict[str, Any]]] = [
         (file.path, {"info": file.info, "licenses": file.licenses, "categories": file.categories})
@@ -83,11 +84,6 @@ def open_inputs(
         for name, files in splits.items()
     }
     return Inputs(sources, _describe(heads), [issue for file in indexed.values() for issue in file.issues])
-
-
-def _index(splits: Mapping[str, SplitFiles], policies: IssuePolicies) -> dict[tuple[str, str | None], AnnotationFile]:
-    keys = dict.fromkeys((files.annotations, files.keypoints) for files in splits.values())
-    return {key: index_annotations(*key, policies=policies) for key in keys}
 
 
 def _survey(

@@ -140,7 +140,7 @@ def write_plans(
     """
     plans: dict[str, list[str]] = {}
     for name, source in sources.items():
-        partitions = source.plans(name, IMAGES_PER_SHARD)
+        partitions: Sequence[CocoPlan | RecordPlan] = source.plans(name, IMAGES_PER_SHARD)
         folder = None if records is None else paths.join(records, split_dir(name))
         if folder is not None:
             files.make_folder(folder)

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from detection.datasets.annotations import AnnotationFile, ImagePlaces, open_entries
 from detection.datasets.encode_record import Rules
@@ -122,7 +122,7 @@ class CocoSource:
         ]
 
     @contextmanager
-    def entries(self) -> Iterator[Callable[[int], tuple[Entry, list[Entry]]]]:
+    def entries(self) -> Iterator[Callable[[int], tuple[dict[str, Any], list[dict[str, Any]]]]]:
         """Yields a function that reads an image's entry and its annotations, by the image's id."""
         with open_entries(self.files.annotations, self.files.keypoints) as read:
             yield lambda image_id: read(self.annotations.places(image_id))

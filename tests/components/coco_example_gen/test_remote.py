@@ -18,7 +18,7 @@ from detection.storage import files, paths
 from detection.storage.atomic import write_text
 from detection.storage.reading import read_bytes
 from schemas.artifacts import DATASET_JSON
-from schemas.config.issues import MAX_PIXELS
+from schemas.config.config import DataConfig
 from schemas.errors import ConfigError, DataError
 from tests.components.coco_example_gen.data_set import write_data_set
 from tests.components.coco_example_gen.remote_data import DROP, contents, converted, upload
@@ -49,13 +49,12 @@ def data(tmp_path: Path) -> Path:
 
 def elsewhere(splits: dict[str, SplitFiles], there: str | Path, here: str | Path) -> dict[str, SplitFiles]:
     """The splits of a folder as they are in its copy."""
+
+    def moved(value: Any) -> Any:
+        return value.replace(str(there), str(here)) if isinstance(value, str) else value
+
     return {
-        name: SplitFiles(
-            **{
-                key: value.replace(str(there), str(here)) if isinstance(value, str) else value
-                for key, value in vars(of_split).items()
-            }
-        )
+        name: SplitFiles(**{key: moved(value) for key, value in vars(of_split).items()})
         for name, of_split in splits.items()
     }
 
@@ -279,7 +278,7 @@ def test_a_fault_at_any_write_leaves_nothing_that_looks_whole(
         gcs.emulator.fail("status", status=403, method="write", path="/out/|out%2F|name=out", skip=number, **rule)
         failure = ""
         try:
-            convert(splits, out, policies=DROP, max_pixels=MAX_PIXELS)
+            convert(splits, out, DataConfig(on_fault=DROP))
         except Exception as error:
             failure = str(error)
         fired = gcs.emulator.clear()

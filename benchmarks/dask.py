@@ -70,10 +70,10 @@ def make_model(folder: Path) -> None:
 def _convert(folder: Path, name: str, out: Path, beam_args: Sequence[str]) -> Callable[[], None]:
     from components.coco_example_gen.conversion import convert
     from detection.datasets.layouts import SplitFiles
-    from schemas.config.issues import MAX_PIXELS, IssuePolicies
+    from schemas.config.config import DataConfig
 
     splits = {"eval": SplitFiles(str(folder / name / "instances_train.json"), str(folder / "images"))}
-    return lambda: convert(splits, out, policies=IssuePolicies(), max_pixels=MAX_PIXELS, beam_args=beam_args)
+    return lambda: convert(splits, out, DataConfig(), beam_args=beam_args)
 
 
 def _evaluate(folder: Path, name: str, out: Path, beam_args: Sequence[str]) -> Callable[[], object]:

@@ -216,7 +216,7 @@ def _ours(ground_truth: str, detections: str, iou_type: str) -> Arrays:
 def _beam(ground_truth: str, detections: str, iou_type: str, *, workers: int) -> Arrays:
     import apache_beam as beam
 
-    from components.coco_evaluator.beam.evaluate import Evaluate, Measure, arrays_folder, read_slices
+    from components.coco_evaluator.beam.evaluate import Measure, evaluate_batches, read_slices
     from detection.coco.params import make_params
 
     with tempfile.TemporaryDirectory() as work:
@@ -224,8 +224,8 @@ def _beam(ground_truth: str, detections: str, iou_type: str, *, workers: int) ->
         measure = Measure(categories, make_params(iou_type=iou_type))
         with beam.Pipeline(argv=beam_options(workers)) as pipeline:
             paths = pipeline | beam.Create(batches) | beam.Reshuffle()
-            paths | beam.Map(_load) | Evaluate([measure], Path(work, "out"))
-        [(_, result)] = read_slices(measure, arrays_folder(Path(work, "out"), measure))
+            paths | beam.Map(_load) | evaluate_batches([measure], Path(work, "out"))
+        [(_, result)] = read_slices(measure, Path(work, "out"))
         return result.metrics.precision, result.metrics.recall, result.metrics.scores
 
 

@@ -68,7 +68,7 @@ def many(images: int, workers: int) -> None:
     """The divided transform over a generated set."""
     import apache_beam as beam
 
-    from components.coco_evaluator.beam.evaluate import Evaluate, Measure, arrays_folder, read_slices
+    from components.coco_evaluator.beam.evaluate import Measure, evaluate_batches, read_slices
     from detection.coco.params import make_params
 
     measure = Measure(_CATEGORIES, make_params(), divided=True)
@@ -76,10 +76,10 @@ def many(images: int, workers: int) -> None:
         start = time.perf_counter()
         with beam.Pipeline(argv=beam_options(workers)) as pipeline:
             starts = pipeline | beam.Create(range(1, images + 1, _BATCH)) | beam.Reshuffle()
-            starts | beam.Map(_generated_batch, images=images) | Evaluate([measure], work)
-        [(_, result)] = read_slices(measure, arrays_folder(work, measure))
+            starts | beam.Map(_generated_batch, images=images) | evaluate_batches([measure], work)
+        [(_, result)] = read_slices(measure, work)
         seconds = time.perf_counter() - start
-        state = sum(path.stat().st_size for path in Path(arrays_folder(work, measure)).glob("*.states"))
+        state = sum(path.stat().st_size for path in Path(work).rglob("*.states"))
     print(
         f"many: {result.images} images, {result.detections} detections, AP {result.metrics.by_name['AP']:.4f}: "
         f"{seconds:.0f} s with {workers} processes\n"

@@ -140,7 +140,7 @@ def ours(folder: Path, name: str, out: Path, workers: str) -> tuple[float, float
 def _convert(folder: Path, name: str, out: Path, workers: str) -> None:
     from components.coco_example_gen.conversion import convert
     from detection.datasets.layouts import SplitFiles
-    from schemas.config.issues import MAX_PIXELS, IssuePolicies
+    from schemas.config.config import DataConfig
 
     out.mkdir(parents=True)
     splits = {"train": SplitFiles(str(folder / name / "instances_train.json"), str(folder / "images"))}
@@ -150,13 +150,7 @@ def _convert(folder: Path, name: str, out: Path, workers: str) -> None:
         else ["--direct_running_mode=multi_processing", f"--direct_num_workers={os.cpu_count()}"]
     )
     start = time.perf_counter()
-    convert(
-        splits,
-        out,
-        policies=IssuePolicies(),
-        max_pixels=MAX_PIXELS,
-        beam_args=options,
-    )
+    convert(splits, out, DataConfig(), beam_args=options)
     seconds = time.perf_counter() - start
     peak = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     print(seconds, peak / 1024)

@@ -6,7 +6,6 @@ import logging
 import platform
 import socket
 import time
-from argparse import ArgumentParser
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -50,14 +49,6 @@ class Worker:
 
     def __str__(self) -> str:
         return self.address if self.name == self.address else f"{self.name} ({self.address})"
-
-
-def add_dask_arguments(parser: ArgumentParser) -> None:
-    """Adds the options of `--runner=dask`."""
-    parser.add_argument(ADDRESS_OPTION, help="address of the Dask scheduler, such as tcp://HOST:8786")
-    parser.add_argument(
-        HOST_OPTION, help="address of this machine for the workers (default: that of the route to them)"
-    )
 
 
 class Cluster:
@@ -137,7 +128,15 @@ class Cluster:
 
     def entries(self) -> dict[str, dict[str, Any]]:
         """Returns what the scheduler knows of each worker, by address."""
-        workers: dict[str, dict[str, Any]] = self._asked("identity", n_workers=-1)["workers"]
+        scheduler: Any = self.client.scheduler  # the client's own methods wait for ever for a worker that hangs
+        try:
+            identity = self.client.sync(scheduler.identity, n_workers=-1, callback_timeout=_ANSWER)
+        except (OSError, TimeoutError) as error:
+            raise CocoflowError(
+                f"{self.address}: the Dask scheduler, or a worker, does not answer ({type(error).__name__}). "
+                "See its log and its dashboard."
+            ) from error
+        workers: dict[str, dict[str, Any]] = identity["workers"]
         return workers
 
     def _running(self) -> Iterator[Worker]:
@@ -158,16 +157,6 @@ class Cluster:
             return None
 
         return await asyncio.gather(*map(ask, workers))
-
-    def _asked(self, question: str, **arguments: Any) -> Any:
-        """Calls a function of the scheduler: the client's own methods wait for ever for a worker that hangs."""
-        try:
-            return self.client.sync(getattr(self.client.scheduler, question), **arguments, callback_timeout=_ANSWER)
-        except (OSError, TimeoutError) as error:
-            raise CocoflowError(
-                f"{self.address}: the Dask scheduler, or a worker, does not answer ({type(error).__name__}). "
-                "See its log and its dashboard."
-            ) from error
 
 
 def _host_and_port(address: str) -> tuple[str, int]:

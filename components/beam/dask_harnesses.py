@@ -160,7 +160,12 @@ class Harnesses:
         if task.status == "error":
             error = task.exception()
             if isinstance(error, ConnectionError):
-                self._fail(_unreached(worker, error, self.host))
+                self._fail(
+                    CocoflowError(
+                        f"The Dask worker {worker} cannot connect to this process at {self.host} ({error}). "
+                        f"Name an address of this machine that workers reach, on any port: {HOST_OPTION}=ADDRESS"
+                    )
+                )
             else:
                 self._lose(worker_id, f"{error or type(error).__name__}. See its log")
         elif task.status != "pending" or worker.address not in entries:
@@ -177,13 +182,6 @@ class Harnesses:
 
 def _has_queue(entry: Mapping[str, Any] | None) -> bool:
     return entry is not None and bool(entry["metrics"].get("task_counts", {}).get("ready"))
-
-
-def _unreached(worker: Worker, error: ConnectionError, host: str) -> CocoflowError:
-    return CocoflowError(
-        f"The Dask worker {worker} cannot connect to this process at {host} ({error}). "
-        f"Name an address of this machine that workers reach, on any port: {HOST_OPTION}=ADDRESS"
-    )
 
 
 class _Connection(worker_handlers.ControlConnection):

@@ -13,7 +13,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from apache_beam.transforms.environments import Environment, python_sdk_capabilities
 
-from components.beam.dask_cluster import Cluster, Worker, WorkerLostError, add_dask_arguments
+from components.beam.dask_cluster import ADDRESS_OPTION, HOST_OPTION, Cluster, Worker, WorkerLostError
 from components.beam.dask_harnesses import ENVIRONMENT, Harnesses
 from schemas.errors import CocoflowError
 
@@ -27,7 +27,10 @@ class DaskOptions(PipelineOptions):
 
     @classmethod
     def _add_argparse_args(cls, parser: ArgumentParser) -> None:
-        add_dask_arguments(parser)
+        parser.add_argument(ADDRESS_OPTION, help="address of the Dask scheduler, such as tcp://HOST:8786")
+        parser.add_argument(
+            HOST_OPTION, help="address of this machine for the workers (default: that of the route to them)"
+        )
 
 
 class DaskRunner(FnApiRunner):

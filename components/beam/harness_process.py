@@ -4,7 +4,6 @@ What DoFns import and allocate, such as a GPU's memory, is free again after thei
 writes, after its driver gave it up or its worker was killed.
 """
 
-import contextlib
 import os
 import socket
 import subprocess
@@ -13,7 +12,6 @@ import threading
 import traceback
 
 _CONNECT = 20.0  # seconds
-_CHECK = 5.0  # seconds between two checks that the driver is there
 
 
 def run_harness(control_address: str, worker_id: str) -> None:
@@ -30,35 +28,18 @@ def run_harness(control_address: str, worker_id: str) -> None:
     from distributed import secede  # not in the harness
 
     secede()  # leaves the worker's thread to other tasks, such as the harness of another driver
+    host, _, port = control_address.rpartition(":")
     try:
-        _connect(control_address)
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT).close()
     except OSError as error:
         raise ConnectionError(str(error)) from error
     command = [sys.executable, "-P", "-m", __name__, control_address, worker_id]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE) as process:
-        status = _wait(process, control_address)
+        status = process.wait()  # without its driver, it ends within a minute
     if status:
         how = f"was killed by signal {-status}" if status < 0 else f"ended with exit status {status}"
         raise ChildProcessError(f"its harness {how}")
-
-
-def _connect(address: str) -> None:
-    host, _, port = address.rpartition(":")
-    socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT).close()
-
-
-def _wait(process: "subprocess.Popen[bytes]", control_address: str) -> int:
-    """Waits for a harness; ends one whose driver has gone before it connected, as it would try for a minute."""
-    while True:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            return process.wait(_CHECK)
-        try:
-            _connect(control_address)
-        except ConnectionRefusedError:
-            process.kill()
-        except OSError:  # such as a busy driver's time-out
-            pass
 
 
 def _end_with_worker() -> None:

@@ -76,7 +76,6 @@ def evaluate_model(
             categories=dataset.categories,
             models={part: absolute(place) for part, place in locations.items()},
             locations={**locations, "data": examples},
-            title=f"Evaluation on {evaluation.split}",
             config=evaluation,
             eval_config=eval_config,
         )

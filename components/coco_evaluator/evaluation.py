@@ -4,14 +4,14 @@ import contextlib
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from components.coco_evaluator.beam.detection_files import read_detections, write_detections
-from components.coco_evaluator.beam.evaluate import detections_folder
-from components.coco_evaluator.beam.models_pass import EvaluationRequest, Measured, run_models
+from components.coco_evaluator.beam.models_pass import EvaluationRequest, Measured, detections_folder, run_models
 from components.coco_evaluator.beam.sample import SampleRecords
-from components.coco_evaluator.measured_types import Counts, choose_params, require_iou_types
+from components.coco_evaluator.measured_types import IMAGES, choose_params, count_records, require_iou_types
 from components.coco_evaluator.tfma.eval_config import complete, params_of
 from components.coco_evaluator.tfma.slice_metrics import BASELINE, CANDIDATE, OVERALL, describe, write_slices
 from components.coco_evaluator.tfma.slicing import empty_slicings
@@ -93,7 +93,7 @@ def write_tensorboard(
         analysis: analysis with losses and worst images.
         metrics: metrics on all images of each IoU type.
         sample: records of the images.
-        step: number of training steps of the exported checkpoint.
+        step: number of training steps of the exported checkpoint; 0 of a model that does not hold it.
         options: numbers of images and boxes to draw.
 
     Raises:
@@ -106,34 +106,6 @@ def write_tensorboard(
     with working_folder(folder) as mirror:
         write_evaluation(mirror.local, step=step, metrics=metrics, losses=analysis.losses, pictures=pictures)
         mirror.push()
-
-
-def trained_steps(model: str) -> int:
-    """Returns the step of the checkpoint that a model was exported from.
-
-    Args:
-        model: SavedModel folder.  For a model without its step, as exported by earlier
-            versions, this is the planned number of steps, with a warning; for a model of
-            another tool 0.
-
-    Raises:
-        DataError: the model's step or configuration cannot be read.
-    """
-    exported_from = read_exported_from(model)
-    if exported_from is not None:
-        return exported_from.step
-    if not is_described(model):
-        return 0
-    planned = read_model_config(model).train.steps
-    if planned == "auto":  # an imported model, which no training here made
-        return 0
-    log.warning(
-        "%s: the model does not hold the step of its checkpoint. TensorBoard's points are written at train.steps = %d, "
-        "which is wrong after early stopping or for the best checkpoint. Export the model again.",
-        model,
-        planned,
-    )
-    return planned
 
 
 class Evaluation(NamedTuple):
@@ -166,7 +138,7 @@ def evaluate_models(request: EvaluationRequest, folder: str | Path, *, beam_args
     """
     given = require_iou_types(request.models, request.config, request.eval_config)
     options = analysis_options(request.config.analysis, params_of(complete(request.eval_config)))
-    step = trained_steps(request.models[CANDIDATE])
+    exported_from = read_exported_from(request.models[CANDIDATE])
     work = join(folder, _WORK)
     _remove_leftovers(folder, work)
     try:
@@ -181,18 +153,23 @@ def evaluate_models(request: EvaluationRequest, folder: str | Path, *, beam_args
         verdict = _judge(request, config, measured, analysis, folder)
         images = measured.slices[OVERALL][CANDIDATE].images
         judged = f"judged on {images:,} images of {request.config.split}"
-        checkpoint = "; ".join(map(str, filter(None, [read_exported_from(request.models[CANDIDATE]), judged])))
+        checkpoint = judged if exported_from is None else f"{exported_from}; {judged}"
         write_evaluation_report(
             join(folder, REPORT_HTML),
             analysis,
-            title=request.title,
+            title=f"Evaluation on {request.config.split}",
             facts={_FACTS[name]: place for name, place in request.locations.items()} | {"checkpoint": checkpoint},
             slices=slices,
             verdict=verdict,
             pictures=measured.sample.picture,
         )
         write_tensorboard(
-            join(folder, LOGS), analysis, metrics, measured.sample, step=step, options=request.config.analysis
+            join(folder, LOGS),
+            analysis,
+            metrics,
+            measured.sample,
+            step=0 if exported_from is None else exported_from.step,
+            options=request.config.analysis,
         )
     finally:
         with contextlib.suppress(DataError):
@@ -205,14 +182,14 @@ def _measure(
     request: EvaluationRequest, given: Mapping[str, Sequence[IouType]], work: str, beam_args: Sequence[str]
 ) -> tuple[list[Params], Any, Measured]:
     """Chooses the IoU types and runs the models; returns the params by type, the complete `EvalConfig`, the results."""
-    counts = Counts(request.records, join(work, _COUNTS), beam_args)
+    counts = cache(lambda: count_records(request.records, join(work, _COUNTS), beam_args))
     params = choose_params(request, given[CANDIDATE], counts)
     config = complete(request.eval_config, has_baseline=BASELINE in request.models, iou_type=params[0].iou_type)
     measured = run_models(
         request,
         params=params,
         given=given,
-        images=counts.images if request.images is None else request.images,
+        images=counts()[IMAGES] if request.images is None else request.images,
         slicing=config.slicing_specs,
         work=work,
         beam_args=beam_args,
@@ -270,10 +247,10 @@ def _analyse(
 ) -> Analysis:
     """Writes the detections, and analyses the sample by each IoU type."""
     sample = measured.sample
-    detections = write_detections(detections_folder(join(work, CANDIDATE)), destination, sample.image_ids)
+    detections = write_detections(detections_folder(work, CANDIDATE), destination, sample.image_ids)
     before = None
     if BASELINE in measured.overall:
-        before = read_detections(detections_folder(join(work, BASELINE)), sample.image_ids)
+        before = read_detections(detections_folder(work, BASELINE), sample.image_ids)
     ground_truth = sample.ground_truth(list(request.categories))
     if not params[0].use_cats:
         ground_truth, detections, before = _pooled(ground_truth), _of_one_category(detections), _of_one_category(before)

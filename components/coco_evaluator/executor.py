@@ -27,9 +27,6 @@ from schemas.config.evaluate import EvaluateConfig
 from schemas.config.runtime_parameters import with_parameters
 from schemas.errors import DataError
 
-_COMPONENT_ID = "component_id"
-_CURRENT_COMPONENT_ID = "current_component_id"  # execution property that TFX may set
-
 CONFIG_KEY = "config"  # JSON of an EvaluateConfig
 THRESHOLDS_KEY = "evaluate_thresholds"  # of `schemas.config.runtime_parameters`, or absent
 EVAL_CONFIG_KEY = "eval_config"  # JSON of a tfma.EvalConfig, or absent
@@ -42,7 +39,6 @@ def record_blessing(
     blessed: bool,
     model: types.Artifact,
     baseline: types.Artifact | None,
-    properties: dict[str, Any],
 ) -> None:
     """Fills a `ModelBlessing` artifact: its properties and its one file.
 
@@ -51,15 +47,12 @@ def record_blessing(
         blessed: whether the model is blessed.
         model: the candidate.
         baseline: the last blessed model; None: there was none.
-        properties: execution properties.
     """
     blessing.set_string_custom_property(constants.ARTIFACT_PROPERTY_CURRENT_MODEL_URI_KEY, model.uri)
     blessing.set_int_custom_property(constants.ARTIFACT_PROPERTY_CURRENT_MODEL_ID_KEY, model.id)
     if baseline:
         blessing.set_string_custom_property(constants.ARTIFACT_PROPERTY_BASELINE_MODEL_URI_KEY, baseline.uri)
         blessing.set_int_custom_property(constants.ARTIFACT_PROPERTY_BASELINE_MODEL_ID_KEY, baseline.id)
-    if _CURRENT_COMPONENT_ID in properties:
-        blessing.set_string_custom_property(_COMPONENT_ID, properties[_CURRENT_COMPONENT_ID])
     blessing.set_int_custom_property(
         constants.ARTIFACT_PROPERTY_BLESSED_KEY, constants.BLESSED_VALUE if blessed else constants.NOT_BLESSED_VALUE
     )
@@ -102,7 +95,6 @@ class Executor(base_beam_executor.BaseBeamExecutor):
             blessed=evaluation.verdict.blessed,
             model=model,
             baseline=baseline,
-            properties=exec_properties,
         )
 
 
@@ -136,7 +128,6 @@ def make_request(
         categories=dataset.categories,
         models={part: path_utils.serving_model_path(model.uri) for part, model in models.items()},
         locations={part: model.uri for part, model in models.items()} | {"data": examples.uri},
-        title=f"Evaluation on {split}",
         config=config,
         eval_config=parse_eval_config(eval_config) if eval_config else None,
         served_images=properties.get(SERVED_IMAGES_KEY) or 0,

@@ -2,14 +2,14 @@
 
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from functools import cached_property, partial
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import apache_beam as beam
 
 from components.beam.pipelines import make_pipeline
-from components.coco_evaluator.beam.models_pass import EvaluationRequest, ReadRecords
+from components.coco_evaluator.beam.models_pass import EvaluationRequest, read_records
 from components.coco_evaluator.tfma.eval_config import check_our_metrics
 from components.coco_evaluator.tfma.metric_options import MetricOptions
 from detection.coco.iou_types import choose_iou_types, count_annotations, missing_types
@@ -22,46 +22,32 @@ from detection.storage.json_files import read_json
 from schemas.config.evaluate import EvaluateConfig
 from schemas.metrics import IouType
 
-_IMAGES = "images"
+IMAGES = "images"
 
 log = logging.getLogger("cocoflow.evaluator")
 
 
-class Counts:
-    """Numbers of images and of annotations by what can be compared of them, counted at most once.
+def count_records(records: str, path: str, beam_args: Sequence[str]) -> Counter[str]:
+    """Returns numbers of annotations by what can be compared of them, and under `IMAGES` that of images.
 
     Args:
         records: folder or pattern of the TFRecord files.
         path: path of a file for this alone, which a worker writes.
         beam_args: `run.beam_args`, the options of the Beam pipeline.
     """
-
-    def __init__(self, records: str, path: str, beam_args: Sequence[str]) -> None:
-        self._records = records
-        self._path = path
-        self._beam_args = beam_args
-
-    @property
-    def images(self) -> int:
-        """Number of images."""
-        return self.annotations[_IMAGES]
-
-    @cached_property
-    def annotations(self) -> Counter[str]:
-        """Numbers of annotations by what can be compared of them, and of images."""
-        with make_pipeline(self._beam_args) as pipeline:
-            (
-                pipeline
-                | "Read" >> ReadRecords(self._records)
-                | "Count" >> beam.Map(_count)
-                | "Sum" >> beam.CombineGlobally(partial(sum, start=Counter()))
-                | "Write" >> beam.Map(partial(write_json, self._path))
-            )
-        return Counter(read_json(self._path))
+    with make_pipeline(beam_args) as pipeline:
+        (
+            pipeline
+            | "Read" >> read_records(records)
+            | "Count" >> beam.Map(_count)
+            | "Sum" >> beam.CombineGlobally(partial(sum, start=Counter()))
+            | "Write" >> beam.Map(partial(write_json, path))
+        )
+    return Counter(read_json(path))
 
 
 def _count(record: bytes) -> Counter[str]:
-    return count_annotations(parse_record(record).annotations) + Counter({_IMAGES: 1})
+    return count_annotations(parse_record(record).annotations) + Counter({IMAGES: 1})
 
 
 def require_iou_types(
@@ -89,7 +75,9 @@ def require_iou_types(
     return given
 
 
-def choose_params(request: EvaluationRequest, given: Sequence[IouType], counts: Counts) -> list[Params]:
+def choose_params(
+    request: EvaluationRequest, given: Sequence[IouType], counts: Callable[[], Counter[str]]
+) -> list[Params]:
     """Chooses the params of each IoU type to evaluate; the first type is that of metrics without a prefix.
 
     It is that of the `EvalConfig`, if its metrics name one; their other options hold for all types.
@@ -97,12 +85,12 @@ def choose_params(request: EvaluationRequest, given: Sequence[IouType], counts: 
     Args:
         request: the evaluation.
         given: IoU types by which the candidate's detections can be evaluated.
-        counts: of the records.
+        counts: returns what `count_records` counts; called if the configuration leaves the types open.
     """
     options = _options(request.eval_config)
-    chosen = choose_iou_types(request.config.iou_types, given=given, count=lambda: counts.annotations)
+    chosen = choose_iou_types(request.config.iou_types, given=given, count=counts)
     if request.config.iou_types is None and len(given) > 1:
-        for sentence in missing_types(counts.annotations, chosen, given=given):
+        for sentence in missing_types(counts(), chosen, given=given):
             log.warning("%s", sentence)
     ordered = dict.fromkeys([*options.named_iou_types, *chosen])
     return [options.params(iou_type) for iou_type in ordered if not (options.lvis and iou_type == "keypoints")]

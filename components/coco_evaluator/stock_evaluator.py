@@ -11,7 +11,6 @@ from typing import Any
 
 import apache_beam as beam
 import numpy as np
-import tensorflow as tf
 import tensorflow_model_analysis as tfma
 from apache_beam.utils import shared
 from tensorflow_model_analysis.extractors import unbatch_extractor
@@ -114,8 +113,8 @@ def _with_derived(extracts: dict[str, Any], keys: Sequence[str]) -> dict[str, An
     missing = [key for key in keys if key not in extracts[tfma.FEATURES_KEY]]
     if not missing:
         return extracts
-    example = tf.train.Example.FromString(np.ravel(extracts[tfma.INPUT_KEY])[0])
-    derived = {key: values for key in missing if (values := feature_values(example, key)) is not None}
+    record = parse_record(np.ravel(extracts[tfma.INPUT_KEY])[0])
+    derived = {key: values for key in missing if (values := feature_values(record, key)) is not None}
     return {**extracts, tfma.FEATURES_KEY: {**extracts[tfma.FEATURES_KEY], **derived}}
 
 

@@ -14,7 +14,7 @@ from tensorflow_model_analysis.metrics import metric_types
 
 from components.coco_evaluator.beam.batches import ALL_IMAGES, DetectedBatch, joined, of_categories
 from components.coco_evaluator.tfma.eval_config import check_our_metrics
-from components.coco_evaluator.tfma.metric_options import METRICS_CLASS, MetricOptions, check_options
+from components.coco_evaluator.tfma.metric_options import METRICS_CLASS, MetricOptions, read_options
 from components.coco_evaluator.tfma.slice_metrics import metric_keys
 from detection.coco import MetricsAccumulator
 from detection.coco.metrics import metric_definitions_of
@@ -50,7 +50,7 @@ class CocoMetrics(metric_types.Metric):
         Raises:
             ConfigError: an unknown option, or a value of the wrong kind.
         """
-        check_options(options, where=METRICS_CLASS)
+        read_options(options, where=METRICS_CLASS)
         super().__init__(_computations, name=name, **options)
 
 
@@ -58,7 +58,7 @@ def _computations(
     name: str, eval_config: Any = None, model_names: Sequence[str] | None = None, **options: Any
 ) -> list[metric_types.MetricComputation]:
     """One for each model; each gives all metrics, so that an entry with `binarize` adds nothing."""
-    parsed = check_options(options, where=METRICS_CLASS)
+    parsed = read_options(options, where=METRICS_CLASS)
     if eval_config is not None:
         check_our_metrics(eval_config, "EvalConfig")
     if not parsed.categories:

@@ -48,16 +48,9 @@ def check_data(config: Config, page: str | None) -> Examination:
             raise DataError(f"--report {page}: this is a folder. Name a file in it.")
         require_writable(paths.parent(destination))
     with scratch_tempdir() as temporary:
-        examination = examine(
-            splits,
-            policies=config.data.on_fault,
-            max_pixels=config.data.max_pixels,
-            label_map=config.data.label_map,
-            work=temporary / "work",
-            records=None,
-        )
+        examination = examine(splits, config.data, work=temporary / "work", records=None)
     if page is not None:
-        write_data_report(examination, splits, page)
+        write_data_report(examination, page)
     return examination
 
 

@@ -20,7 +20,7 @@ from detection.storage.atomic import new_path, write_json, write_text
 from detection.storage.staging import local_copy
 from schemas import features
 from schemas.artifacts import DATA_REPORT_HTML, DATASET_JSON, QUARANTINE_JSONL, split_dir
-from schemas.config.issues import IssuePolicies
+from schemas.config.config import DataConfig
 from schemas.errors import DataError
 
 _LISTED = 10  # max issues in an error message
@@ -32,10 +32,8 @@ log = logging.getLogger("cocoflow.example_gen")
 def convert(
     splits: Mapping[str, SplitFiles],
     root: str | Path,
+    data: DataConfig,
     *,
-    policies: IssuePolicies,
-    max_pixels: int,
-    label_map: str | None = None,
     beam_args: Sequence[str] = (),
 ) -> None:
     """Writes Split-<name>/, quarantine.jsonl, data_report.html and, last, dataset.json below `root`, or nothing.
@@ -45,9 +43,7 @@ def convert(
     Args:
         splits: the files of each split.
         root: folder, seen by all workers; may be remote.
-        policies: what is done about issues of images and annotations.
-        max_pixels: images of more are refused before they are decoded.
-        label_map: label map or dataset.json with the categories of TFRecords; None: those of the records.
+        data: `on_fault`, `max_pixels` and `label_map` are used.
         beam_args: `run.beam_args`, the options of the Beam pipelines that read the data.
 
     Raises:
@@ -58,20 +54,11 @@ def convert(
     work = paths.join(root, EXAMPLES_WORK)
     files.make_folder(work)
     try:
-        examination = examine(
-            splits,
-            policies=policies,
-            max_pixels=max_pixels,
-            work=work,
-            records=root,
-            beam_args=beam_args,
-            label_map=label_map,
-            judge=_stop_at,
-        )
+        examination = examine(splits, data, work=work, records=root, beam_args=beam_args, judge=_stop_at)
         _stop_at(examination.all_issues)
         _drop_duplicates(examination.results, root)
         _tell(examination.results, examination.all_issues)
-        _write_side_files(examination, splits, root)
+        _write_side_files(examination, root)
     except BaseException:
         with contextlib.suppress(DataError):
             _remove(root)
@@ -92,11 +79,11 @@ def _remove(root: str | Path) -> None:
     files.remove_folder(paths.join(root, EXAMPLES_WORK))
 
 
-def _write_side_files(examination: Examination, splits: Mapping[str, SplitFiles], root: str | Path) -> None:
+def _write_side_files(examination: Examination, root: str | Path) -> None:
     dropped = [issue for issue in examination.all_issues if issue.policy == "drop"]
     quarantine = "".join(f"{json.dumps(issue.as_dict())}\n" for issue in dropped)
     write_text(paths.join(root, QUARANTINE_JSONL), quarantine)
-    write_data_report(examination, splits, paths.join(root, DATA_REPORT_HTML))
+    write_data_report(examination, paths.join(root, DATA_REPORT_HTML))
     counts = {
         name: {"images": result.images, "annotations": result.annotations, "statistics": result.summary.as_dict()}
         for name, result in examination.results.items()

@@ -26,6 +26,7 @@ from detection.datasets.entries import Entry
 from detection.datasets.issues import Issue, printable
 from detection.datasets.layouts import SplitFiles
 from schemas.artifacts import EVAL_SPLIT, TRAIN_SPLIT
+from schemas.config.config import DataConfig
 from schemas.config.issues import IssuePolicies
 
 # Images, for each core beyond the first, from which on worker processes are done earlier than threads: processes do not
@@ -58,25 +59,21 @@ class Examination:
 
 def examine(
     splits: Mapping[str, SplitFiles],
+    data: DataConfig,
     *,
-    policies: IssuePolicies,
-    max_pixels: int,
     work: str | Path,
     records: str | Path | None,
     beam_args: Sequence[str] = (),
-    label_map: str | None = None,
     judge: Callable[[Sequence[Issue]], None] = lambda issues: None,
 ) -> Examination:
     """Reads every annotation and every image.
 
     Args:
         splits: the files of each split.
-        policies: what is done about issues.
-        max_pixels: images of more are refused before they are decoded.
+        data: `on_fault`, `max_pixels` and `label_map` are used.
         work: folder, seen by all workers, for what they need and find.
         records: folder that receives Split-<name>/ with the records; None: none are written.
         beam_args: `run.beam_args`, the options of the Beam pipelines that read the data.
-        label_map: label map or dataset.json with the categories of TFRecords; None: those of the records.
         judge: sees the issues of the annotation files before any image is read, and
             may raise.
 
@@ -84,9 +81,10 @@ def examine(
         DataError: an annotation file or a TFRecord file that cannot be read; a split
             without images.
     """
-    inputs = open_inputs(splits, policies, label_map=label_map, work=work, beam_args=beam_args)
+    policies = data.on_fault
+    inputs = open_inputs(splits, policies, label_map=data.label_map, work=work, beam_args=beam_args)
     judge(inputs.issues)
-    rules = _rules(inputs.dataset["categories"], policies, max_pixels)
+    rules = _rules(inputs.dataset["categories"], policies, data.max_pixels)
     plans = write_plans(inputs.sources, rules, records=records, work=work)
     paths = [path for of_split in plans.values() for path in of_split]
     options = local_options(len(paths) * IMAGES_PER_SHARD)

@@ -21,6 +21,7 @@ from components.coco_example_gen.spans.resolution import (
     resolve,
 )
 from components.history.execution import recorded
+from schemas.config.config import DataConfig
 from schemas.config.issues import IssuePolicies
 
 
@@ -45,14 +46,12 @@ class Executor(base_beam_executor.BaseBeamExecutor):
         if FINGERPRINT_PROPERTY not in exec_properties:  # open-source Kubeflow Pipelines runs no driver
             exec_properties.update(resolve(exec_properties))
         splits = files_of(exec_properties)
-        convert(
-            splits,
-            examples.uri,
-            policies=IssuePolicies.model_validate_json(exec_properties[ON_FAULT_KEY]),
+        data = DataConfig(
+            on_fault=IssuePolicies.model_validate_json(exec_properties[ON_FAULT_KEY]),
             max_pixels=exec_properties[MAX_PIXELS_KEY],
             label_map=exec_properties.get(LABEL_MAP_KEY),
-            beam_args=self._beam_pipeline_args,
         )
+        convert(splits, examples.uri, data, beam_args=self._beam_pipeline_args)
         examples.split_names = artifact_utils.encode_split_names(list(splits))
         # No file format: TFX knows only "tfrecords_gzip", its readers go by the file's ending.
         examples_utils.set_payload_format(examples, example_gen_pb2.FORMAT_TF_EXAMPLE)

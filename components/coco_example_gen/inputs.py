@@ -1,10 +1,9 @@
 """Opens what a data set is read from, and describes it."""
 
-import json
 import logging
 import pickle
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import apache_beam as beam
 
 from components.beam.pipelines import make_pipeline
 from components.coco_example_gen.sources import CocoSource, ImageSource, RecordSource
-from detection.datasets.annotations import AnnotationFile, index_annotations, merge_categories
+from detection.datasets.annotations import index_annotations, merge_categories
 from detection.datasets.importers.label_map import dataset_files_beside, read_dataset_head, read_label_map
 from detection.datasets.importers.merging import Survey, merge_surveys, survey_report
 from detection.datasets.importers.survey import ShardSurvey, survey_shard
@@ -64,7 +63,8 @@ def open_inputs(
     Raises:
         DataError: a file that cannot be read; categories that contradict each other.
     """
-    indexed = _index({name: files for name, files in splits.items() if files.images is not None}, policies)
+    keys = dict.fromkeys((files.annotations, files.keypoints) for files in splits.values() if files.images is not None)
+    indexed = {key: index_annotations(*key, policies=policies) for key in keys}
     shards = {name: find_shards(files.annotations) for name, files in splits.items() if files.images is None}
     heads: list[tuple[str, dict[str, Any]]] = [
         (file.path, {"info": file.info, "licenses": file.licenses, "categories": file.categories})
@@ -86,16 +86,11 @@ def open_inputs(
     return Inputs(sources, _describe(heads), [issue for file in indexed.values() for issue in file.issues])
 
 
-def _index(splits: Mapping[str, SplitFiles], policies: IssuePolicies) -> dict[tuple[str, str | None], AnnotationFile]:
-    keys = dict.fromkeys((files.annotations, files.keypoints) for files in splits.values())
-    return {key: index_annotations(*key, policies=policies) for key in keys}
-
-
 def _survey(
     shards: Sequence[str], label_map: str | None, work: str | Path, beam_args: Sequence[str]
 ) -> tuple[Survey, dict[str, int], dict[str, Any]]:
     """Surveys all records; returns the survey, the number of records per shard, and the head of dataset.json."""
-    names = [f"survey-{number:05d}.json" for number in range(len(shards))]
+    names = [f"survey-{number:05d}.pickle" for number in range(len(shards))]
     answers = [paths.join(work, name) for name in names]
     with make_pipeline(beam_args) as pipeline:
         (
@@ -104,7 +99,7 @@ def _survey(
             | "DistributeShards" >> beam.Reshuffle()
             | "SurveyShard" >> beam.MapTuple(_write_survey)
         )
-    surveys = [ShardSurvey(**json.loads(content)) for content in read_many(work, names)]
+    surveys: list[ShardSurvey] = [pickle.loads(content) for content in read_many(work, names)]
     beside = next(iter(dataset_files_beside(shards[0])), None)
     named = label_map or beside
     survey = merge_surveys(surveys, label_map=None if named is None else read_label_map(named))
@@ -115,7 +110,7 @@ def _survey(
 
 
 def _write_survey(shard: str, answer: str) -> None:
-    write_bytes(answer, json.dumps(asdict(survey_shard(shard))).encode(), durable=False)
+    write_bytes(answer, pickle.dumps(survey_shard(shard)), durable=False)
 
 
 def _describe(heads: Sequence[tuple[str, dict[str, Any]]]) -> dict[str, Any]:

@@ -1,16 +1,14 @@
 """The data report: what a data set holds, its issues with pictures, and the categories concerned."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
 from components.coco_example_gen.examination import Examination
 from components.coco_example_gen.sources import CocoSource
-from detection.datasets.annotations import open_entries
 from detection.datasets.encode_record import make_record
 from detection.datasets.issues import Issue, printable
-from detection.datasets.layouts import SplitFiles
 from detection.images.files import ImageFileError, read_file
 from detection.reports.dataset.page import PICTURES_OF_A_KIND, write_report
 from detection.reports.dataset.pictures import (
@@ -26,12 +24,11 @@ from schemas.artifacts import TRAIN_SPLIT
 MOST_IMAGES = 5000  # images of a split whose entries are read
 
 
-def write_data_report(examination: Examination, splits: Mapping[str, SplitFiles], path: str | Path) -> None:
+def write_data_report(examination: Examination, path: str | Path) -> None:
     """Writes the page that shows what a data set holds and what is wrong with it.
 
     Args:
         examination: result of `examine`.
-        splits: the files of each split.
         path: HTML file.
 
     Raises:
@@ -43,7 +40,7 @@ def write_data_report(examination: Examination, splits: Mapping[str, SplitFiles]
         splits={name: result.summary for name, result in examination.results.items()},
         categories=examination.dataset["categories"],
         issues=examination.all_issues,
-        examples=_pictures(examination, splits),
+        examples=list(_pictures(examination)),
         concerned=concerned_annotations(examination),
         samples=list(_samples(examination)),
     )
@@ -60,9 +57,9 @@ def _samples(examination: Examination) -> Iterator[SamplePicture]:
     if not isinstance(source, CocoSource):
         return
     candidates = examination.results[name].candidates
-    with open_entries(source.files.annotations, source.files.keypoints) as read:
+    with source.entries() as read:
         for image_id in spread_over_categories([(one.image_id, one.category_ids) for one in candidates]):
-            entry, annotations = read(source.annotations.places(image_id))
+            entry, annotations = read(image_id)
             file_name = entry["file_name"]
             encoded = partial(read_file, source.files.images or "", file_name, max_pixels=rules.max_pixels)
             record = make_record(entry, annotations, read=encoded, split=name, rules=rules)
@@ -71,42 +68,30 @@ def _samples(examination: Examination) -> Iterator[SamplePicture]:
                 yield sample_picture(record.file.data, record.annotations, rules.category_names, caption=caption)
 
 
-def _pictures(examination: Examination, splits: Mapping[str, SplitFiles]) -> list[IssuePicture]:
+def _pictures(examination: Examination) -> Iterator[IssuePicture]:
     """Draws a few pictures of each kind of issue that images or annotations of COCO files have."""
     taken: Counter[str] = Counter()
-    pictures = []
-    for name, files in splits.items():
-        for picture in _of_split(examination, name, files, taken):
-            taken[picture.issue.kind] += 1
-            pictures.append(picture)
-    return pictures
-
-
-def _of_split(examination: Examination, name: str, files: SplitFiles, taken: Counter[str]) -> Iterator[IssuePicture]:
-    source = examination.sources[name]
-    if not isinstance(source, CocoSource):
-        return
-    tried: Counter[str] = Counter()
-    root = files.images or ""
-    with open_entries(files.annotations, files.keypoints) as read:
-        for issue in examination.results[name].issues:
-            # Images that cannot be shown are tried a few times and no more.
-            if issue.image_id is None or max(taken[issue.kind], tried[issue.kind]) >= PICTURES_OF_A_KIND:
-                continue
-            tried[issue.kind] += 1
-            entry, annotations = read(source.annotations.places(issue.image_id))
-            boxes = [annotation["bbox"] for annotation in annotations if annotation["id"] == issue.annotation_id]
-            picture = _picture(root, entry["file_name"], issue, boxes, examination.rules.max_pixels)
-            if picture is not None:
-                yield picture
-
-
-def _picture(root: str, file_name: str, issue: Issue, boxes: list[list[float]], max_pixels: int) -> IssuePicture | None:
-    try:
-        encoded = read_file(root, file_name, max_pixels=max_pixels)
-    except ImageFileError:
-        return None
-    return picture_of(encoded, issue, boxes[0] if boxes else None, max_pixels=max_pixels)
+    max_pixels = examination.rules.max_pixels
+    for name, source in examination.sources.items():
+        if not isinstance(source, CocoSource):
+            continue
+        tried: Counter[str] = Counter()
+        with source.entries() as read:
+            for issue in examination.results[name].issues:
+                # Images that cannot be shown are tried a few times and no more.
+                if issue.image_id is None or max(taken[issue.kind], tried[issue.kind]) >= PICTURES_OF_A_KIND:
+                    continue
+                tried[issue.kind] += 1
+                entry, annotations = read(issue.image_id)
+                boxes = [annotation["bbox"] for annotation in annotations if annotation["id"] == issue.annotation_id]
+                try:
+                    encoded = read_file(source.files.images or "", entry["file_name"], max_pixels=max_pixels)
+                except ImageFileError:
+                    continue
+                picture = picture_of(encoded, issue, boxes[0] if boxes else None, max_pixels=max_pixels)
+                if picture is not None:
+                    taken[issue.kind] += 1
+                    yield picture
 
 
 def concerned_annotations(examination: Examination) -> Counter[int]:
@@ -126,9 +111,9 @@ def concerned_annotations(examination: Examination) -> Counter[int]:
         for issue in examination.results[name].issues:
             if issue.image_id in source.annotations.images:
                 by_image[issue.image_id].append(issue)
-        with open_entries(source.files.annotations, source.files.keypoints) as read:
+        with source.entries() as read:
             for image_id in list(by_image)[:MOST_IMAGES]:
-                _, annotations = read(source.annotations.places(image_id))
+                _, annotations = read(image_id)
                 ids = {issue.annotation_id for issue in by_image[image_id]}
                 theirs = [one["category_id"] for one in annotations if None in ids or one["id"] in ids]
                 concerned.update(theirs)

@@ -5,8 +5,8 @@ The plans depend on nothing but the data, so equal data gives equal bytes, howev
 """
 
 import contextlib
-import json
 import os
+import pickle
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from components.beam.progress import ImageCounter
-from components.coco_example_gen.sources import ImageSource, PlannedImage, planned_images
+from components.coco_example_gen.sources import CocoPlan, ImageSource, PlannedImage, RecordPlan
 from detection.datasets.encode_record import Record, Rules, make_record
 from detection.datasets.entries import Entry
 from detection.datasets.issues import Issue
@@ -28,11 +28,25 @@ from detection.storage import files, paths
 from detection.storage.atomic import new_path, write_bytes, write_many
 from detection.storage.reading import read_bytes, read_many, readers
 from schemas.artifacts import split_dir
-from schemas.config.issues import IssuePolicies
 
 IMAGES_PER_SHARD = 256
 RESULT = ".result"
 CANDIDATES = 64  # images of a split, from which the data report chooses
+
+
+class ShardPlan(NamedTuple):
+    """What a worker makes one shard of.
+
+    split: name of the split.
+    images: the images.
+    rules: of the data set.
+    records: file of the shard; None: no records are written.
+    """
+
+    split: str
+    images: CocoPlan | RecordPlan
+    rules: Rules
+    records: str | None
 
 
 class SeenImage(NamedTuple):
@@ -124,25 +138,19 @@ def write_plans(
     Raises:
         DataError: a split without images.
     """
-    common = {
-        "policies": rules.policies.model_dump(),
-        "max_pixels": rules.max_pixels,
-        "categories": list(rules.category_names.items()),
-        "keypoints": list(rules.keypoints.items()),
-    }
     plans: dict[str, list[str]] = {}
     for name, source in sources.items():
-        partitions = source.plans(name, IMAGES_PER_SHARD)
+        partitions: Sequence[CocoPlan | RecordPlan] = source.plans(name, IMAGES_PER_SHARD)
         folder = None if records is None else paths.join(records, split_dir(name))
         if folder is not None:
             files.make_folder(folder)
         shards = [f"data_tfrecord-{number:05d}-of-{len(partitions):05d}" for number in range(len(partitions))]
         contents = (
-            {**partition, **common, "split": name, "records": folder and paths.join(folder, shard)}
+            ShardPlan(name, partition, rules, folder and paths.join(folder, shard))
             for partition, shard in zip(partitions, shards, strict=True)
         )
-        names = [f"{name}-{shard}.json" for shard in shards]
-        write_many(work, zip(names, (json.dumps(content).encode() for content in contents), strict=True))
+        names = [f"{name}-{shard}.plan" for shard in shards]
+        write_many(work, zip(names, map(pickle.dumps, contents), strict=True))
         plans[name] = [paths.join(work, plan) for plan in names]
     return plans
 
@@ -158,47 +166,41 @@ def write_shard(plan_path: str, counter: ImageCounter, threads: int | None = Non
         counter: counts the images of the plan, dropped ones included.
         threads: that decode; None: as many as there are cores.  Remote images are read by more.
     """
-    plan = json.loads(read_bytes(plan_path))
+    plan: ShardPlan = pickle.loads(read_bytes(plan_path))
     result = SplitResult()
     with contextlib.ExitStack() as stack:
         writer = None
-        if plan["records"] is not None:
+        if plan.records is not None:
             # TFX reads every file of the split's folder, unfinished ones as well.
             beside = paths.parent(plan_path)
-            unfinished = stack.enter_context(new_path(plan["records"], beside=beside, durable=False))
+            unfinished = stack.enter_context(new_path(plan.records, beside=beside, durable=False))
             writer = stack.enter_context(tf.io.TFRecordWriter(str(unfinished)))
-        for entry, record in _records(plan, readers(plan.get("images", ""), threads or os.cpu_count() or 1)):
+        for entry, record in _records(plan, readers(plan.images.files.images or "", threads or os.cpu_count() or 1)):
             result.add(entry, record)
             counter.add()
             if record.example is not None and writer is not None:
                 writer.write(record.example.SerializeToString(deterministic=True))
-    write_bytes(plan_path + RESULT, json.dumps(_result_as_dict(result)).encode(), durable=False)
+    write_bytes(plan_path + RESULT, pickle.dumps(result), durable=False)
 
 
 def read_results(plans: Sequence[str]) -> SplitResult:
     """Merges the results of `write_shard` for the shards of one split, whose plans are in one folder."""
     merged = SplitResult()
     for content in read_many(paths.parent(plans[0]), (paths.name_of(plan) + RESULT for plan in plans)):
-        merged.merge(_result_from_dict(json.loads(content)))
+        merged.merge(pickle.loads(content))
     return merged
 
 
-def _records(plan: Mapping[str, Any], threads: int) -> Iterator[tuple[Entry, Record]]:
+def _records(plan: ShardPlan, threads: int) -> Iterator[tuple[Entry, Record]]:
     """Makes the records of a plan, in its order, on several threads: decoding releases Python's lock."""
-    rules = Rules(
-        policies=IssuePolicies(**plan["policies"]),
-        max_pixels=plan["max_pixels"],
-        category_names=dict(plan["categories"]),
-        keypoints=dict(plan["keypoints"]),
-    )
     waiting: deque[tuple[PlannedImage, Future[Record]]] = deque()
     with ThreadPoolExecutor(threads) as pool:
-        for image in planned_images(plan, rules.policies):
+        for image in plan.images.images(plan.rules):
             if not image.usable:
                 yield image.entry, Record(None, None, [], image.issues)
                 continue
             job = partial(
-                make_record, image.entry, image.annotations, read=image.read, split=plan["split"], rules=rules
+                make_record, image.entry, image.annotations, read=image.read, split=plan.split, rules=plan.rules
             )
             waiting.append((image, pool.submit(job)))
             if len(waiting) > 2 * threads:
@@ -211,25 +213,3 @@ def _finished(waiting: deque[tuple[PlannedImage, Future[Record]]]) -> tuple[Entr
     image, job = waiting.popleft()
     record = job.result()
     return image.entry, record._replace(issues=[*image.issues, *record.issues])
-
-
-def _result_as_dict(result: SplitResult) -> dict[str, Any]:
-    return {
-        "images": result.images,
-        "annotations": result.annotations,
-        "issues": [issue.as_dict() for issue in result.issues],
-        "seen": result.seen,
-        "summary": result.summary.as_dict(),
-        "candidates": result.candidates,
-    }
-
-
-def _result_from_dict(values: Mapping[str, Any]) -> SplitResult:
-    return SplitResult(
-        images=values["images"],
-        annotations=values["annotations"],
-        issues=[Issue(**issue) for issue in values["issues"]],
-        seen=[SeenImage(*image) for image in values["seen"]],
-        summary=SplitSummary.from_dict(values["summary"]),
-        candidates=[Candidate(*candidate) for candidate in values["candidates"]],
-    )

@@ -1,50 +1,86 @@
 """Sources of a split's images: a COCO annotation file, or TFRecords.
 
-A source divides itself into plans, of plain values, each for one worker; the worker
-gets the images of its plan with `planned_images`.  A plan of a COCO file says where the
-entries of its images stand in that file, so nothing of it is held in memory or copied.
+A source divides itself into plans, each for one worker, which gets the images of its plan from `images`.
+A plan of a COCO file says where the entries of its images stand in that file, so nothing of it is held in
+memory or copied.
 """
 
 import math
 import pickle
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from itertools import islice
+from typing import Any, NamedTuple, TypeAlias
 
 from detection.datasets.annotations import AnnotationFile, ImagePlaces, open_entries
+from detection.datasets.encode_record import Rules
 from detection.datasets.entries import Entry
 from detection.datasets.importers.images import ImportedImage, read_images
 from detection.datasets.issues import Issue
-from detection.datasets.json_stream import ByteRange
 from detection.datasets.layouts import SplitFiles
-from detection.datasets.sampling import id_fraction
 from detection.images.files import read_file
-from detection.storage import paths
 from detection.storage.reading import read_bytes
-from schemas.config.issues import IssuePolicies
 from schemas.errors import DataError
 
-Plan = dict[str, Any]
+
+class PlannedImage(NamedTuple):
+    """An image to make a record of.
+
+    entry, annotations: COCO's.
+    read: returns the encoded image; may raise `ImageFileError`.
+    issues: found so far.
+    usable: whether policies let it pass.
+    """
+
+    entry: Entry
+    annotations: Sequence[Entry]
+    read: Callable[[], bytes]
+    issues: list[Issue]
+    usable: bool
 
 
-class ImageSource(Protocol):
-    """A source of the images of a split."""
+@dataclass(frozen=True)
+class CocoPlan:
+    """Images of a COCO file.
 
-    @property
-    def path(self) -> str:
-        """Path of the annotations or records, for messages."""
-        ...
+    files: of the split.
+    places: of the images' entries in the annotation file.
+    """
 
-    @property
-    def total(self) -> int | None:
-        """Number of images; None: unknown before they are read."""
-        ...
+    files: SplitFiles
+    places: list[ImagePlaces]
 
-    def plans(self, split: str, images: int) -> list[Plan]:
-        """Divides the split into plans of up to some number of images."""
-        ...
+    def images(self, rules: Rules) -> Iterator[PlannedImage]:
+        """Yields the images of the plan, in its order."""
+        with open_entries(self.files.annotations, self.files.keypoints) as read_entries:
+            for places in self.places:
+                entry, annotations = read_entries(places)
+                read = partial(read_file, self.files.images or "", entry["file_name"], max_pixels=rules.max_pixels)
+                yield PlannedImage(entry, annotations, read, [], True)
+
+
+@dataclass(frozen=True)
+class RecordPlan:
+    """The records of a TFRecord file that belong to a split.
+
+    files: of the split.
+    shard: path of the TFRecord file.
+    survey: path of the pickled `Survey` of the data set's TFRecords.
+    """
+
+    files: SplitFiles
+    shard: str
+    survey: str
+
+    def images(self, rules: Rules) -> Iterator[PlannedImage]:
+        """Yields the images of the plan, in its order."""
+        survey = pickle.loads(read_bytes(self.survey))
+        images = read_images(self.shard, survey, rules.policies)
+        of_split = (image for image in images if self.files.holds(image.entry["id"]))
+        return map(_planned, islice(of_split, 0, None, self.files.every))
 
 
 @dataclass(frozen=True)
@@ -68,28 +104,28 @@ class CocoSource:
         """Number of images."""
         return len(self._image_ids())
 
-    def plans(self, split: str, images: int) -> list[Plan]:
+    def plans(self, split: str, images: int) -> list[CocoPlan]:
         """Divides the split into plans, images in random but repeatable order.
 
         Raises:
             DataError: there are no images.
         """
-        files = self.files
         ids = self._image_ids()
         if not ids:
-            advice = "Choose other fractions" if files.hash_range else "Add images, or remove the split"
-            raise DataError(f"{files.annotations}: no image for the split {split}. {advice}.")
+            advice = "Choose other fractions" if self.files.hash_range else "Add images, or remove the split"
+            raise DataError(f"{self.path}: no image for the split {split}. {advice}.")
         random.Random(split).shuffle(ids)
         shards = math.ceil(len(ids) / images)
         return [
-            {
-                "annotations": files.annotations,
-                "keypoints_file": files.keypoints,
-                "images": paths.absolute(files.images or ""),
-                "places": [self.annotations.places(image_id) for image_id in ids[number::shards]],
-            }
+            CocoPlan(self.files, [self.annotations.places(image_id) for image_id in ids[number::shards]])
             for number in range(shards)
         ]
+
+    @contextmanager
+    def entries(self) -> Iterator[Callable[[int], tuple[dict[str, Any], list[dict[str, Any]]]]]:
+        """Yields a function that reads an image's entry and its annotations, by the image's id."""
+        with open_entries(self.files.annotations, self.files.keypoints) as read:
+            yield lambda image_id: read(self.annotations.places(image_id))
 
     def _image_ids(self) -> list[int]:
         return [image_id for image_id in self.annotations.images if self.files.holds(image_id)][:: self.files.every]
@@ -118,55 +154,12 @@ class RecordSource:
         """Number of images; None: only some of the records belong to the split."""
         return sum(self.shards.values()) if self.files.hash_range is None and self.files.every == 1 else None
 
-    def plans(self, split: str, images: int) -> list[Plan]:
+    def plans(self, split: str, images: int) -> list[RecordPlan]:
         """Returns a plan for each file."""
-        common = {"survey": self.survey, "hash_range": self.files.hash_range, "every": self.files.every}
-        return [{"shard": shard, **common} for shard in self.shards]
+        return [RecordPlan(self.files, shard, self.survey) for shard in self.shards]
 
 
-class PlannedImage(NamedTuple):
-    """An image to make a record of.
-
-    entry, annotations: COCO's.
-    read: returns the encoded image; may raise `ImageFileError`.
-    issues: found so far.
-    usable: whether policies let it pass.
-    """
-
-    entry: Entry
-    annotations: Sequence[Entry]
-    read: Callable[[], bytes]
-    issues: list[Issue]
-    usable: bool
-
-
-def planned_images(plan: Plan | Mapping[str, Any], policies: IssuePolicies) -> Iterator[PlannedImage]:
-    """Yields the images of a plan, in its order."""
-    return _from_records(plan, policies) if "shard" in plan else _from_coco(plan)
-
-
-def _from_coco(plan: Mapping[str, Any]) -> Iterator[PlannedImage]:
-    with open_entries(plan["annotations"], plan["keypoints_file"]) as read_entries:
-        for image, annotations, keypoints in plan["places"]:
-            places = ImagePlaces(
-                ByteRange(*image),
-                [ByteRange(*place) for place in annotations],
-                [None if place is None else ByteRange(*place) for place in keypoints],
-            )
-            entry, entries = read_entries(places)
-            read = partial(read_file, plan["images"], entry["file_name"], max_pixels=plan["max_pixels"])
-            yield PlannedImage(entry, entries, read, [], True)
-
-
-def _from_records(plan: Mapping[str, Any], policies: IssuePolicies) -> Iterator[PlannedImage]:
-    survey = pickle.loads(read_bytes(plan["survey"]))
-    low, high = plan["hash_range"] or (0.0, 1.0)
-    taken = 0
-    for image in read_images(plan["shard"], survey, policies):
-        if low <= id_fraction(image.entry["id"]) < high:
-            if taken % plan["every"] == 0:
-                yield _planned(image)
-            taken += 1
+ImageSource: TypeAlias = CocoSource | RecordSource
 
 
 def _planned(image: ImportedImage) -> PlannedImage:

@@ -36,15 +36,8 @@ def write_examples(config: Config, output: str) -> None:
         update={kind: given.of(kind) for kind in given.model_fields_set}
     )
     with output_folder(output, last=DATASET_JSON) as folder, scratch_tempdir():
-        splits = files_of(config.data)
-        convert(
-            splits,
-            folder,
-            policies=policies,
-            max_pixels=config.data.max_pixels,
-            label_map=config.data.label_map,
-            beam_args=config.run.beam_args,
-        )
+        data = config.data.model_copy(update={"on_fault": policies})
+        convert(files_of(data), folder, data, beam_args=config.run.beam_args)
 
 
 @contextmanager
@@ -83,14 +76,7 @@ def data_as_examples(
     with scratch_tempdir() as temporary:
         place, beam_args = (temporary, ()) if shared is None else (shared, config.run.beam_args)
         made = paths.join(place if chooses_workers(beam_args) else temporary, _CONVERTED)
-        convert(
-            of_split,
-            made,
-            policies=data.on_fault,
-            max_pixels=data.max_pixels,
-            label_map=data.label_map,
-            beam_args=beam_args,
-        )
+        convert(of_split, made, data, beam_args=beam_args)
         yield read_dataset(made, split)
         files.remove_folder(made)
 

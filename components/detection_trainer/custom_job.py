@@ -1,7 +1,7 @@
 """Trains in a Vertex custom job: several machines with GPUs, TPUs, spot capacity.
 
 The component's container writes the execution as a request, submits the job and waits; each machine
-of the job runs `python -m components.detection_trainer.custom_job REQUEST`, which trains as the
+of the job runs `python -m components.detection_trainer.custom_job FOLDER`, which trains as the
 component itself would.  The chief writes the properties of the outputs as the answer.
 """
 
@@ -23,11 +23,13 @@ from components.history.execution import recorded
 from components.vertex_errors import VertexLocation, translate_errors
 from detection.storage.atomic import write_json
 from detection.storage.json_files import read_json
+from detection.storage.paths import join
 from detection.training.distributed.cluster import cluster_from_environment
 from schemas.config.run import ACCELERATOR_VARIABLE, TrainerJobConfig, VertexConfig, WorkerPoolConfig
 from schemas.errors import CocoflowError
 
 JOB_KEY = "custom_job"  # execution parameter, JSON: {"image", "vertex": VertexConfig}
+_REQUEST, _ANSWER = "request.json", "answer.json"
 _NAME = "detection-trainer"
 _PROGRAM = ["python", "-m", "components.detection_trainer.custom_job"]
 
@@ -52,26 +54,27 @@ class Executor(base_executor.BaseExecutor):
         self._log_startup(input_dict, output_dict, exec_properties)
         settings = json.loads(exec_properties[JOB_KEY])
         folder = artifact_utils.get_single_uri(output_dict[keys.MODEL_RUN_KEY]).rstrip("/") + ".job"
-        request = f"{folder}/request.json"
         write_json(
-            request,
+            join(folder, _REQUEST),
             {
                 "inputs": artifact_utils.jsonify_artifact_dict(input_dict),
                 "outputs": artifact_utils.jsonify_artifact_dict(output_dict),
                 "properties": {key: value for key, value in exec_properties.items() if key != JOB_KEY},
             },
         )
-        _run_job(VertexConfig.model_validate(settings["vertex"]), settings["image"], request)
-        _take_over(output_dict, read_json(_answer_of(request)))
+        _run_job(VertexConfig.model_validate(settings["vertex"]), settings["image"], folder)
+        trained = artifact_utils.parse_artifact_dict(read_json(join(folder, _ANSWER)))
+        for key, [artifact] in output_dict.items():
+            artifact.set_mlmd_artifact(trained[key][0].mlmd_artifact)
 
 
-def worker_pool_specs(job: TrainerJobConfig, *, image: str, request: str) -> list[dict[str, Any]]:
+def worker_pool_specs(job: TrainerJobConfig, *, image: str, folder: str) -> list[dict[str, Any]]:
     """Returns the worker pools as Vertex's CustomJob takes them, the chief's first.
 
     Args:
         job: machines of the job.
         image: container image with this installation.
-        request: URI of the request.
+        folder: URI of the folder with the request.
     """
     pools = [job.chief, *([job.workers] if job.workers.machine_type else [])]
     return [
@@ -83,7 +86,7 @@ def worker_pool_specs(job: TrainerJobConfig, *, image: str, request: str) -> lis
                 "tpu_topology": pool.tpu_topology,
             },
             "replica_count": pool.replicas,
-            "container_spec": {"image_uri": image, "command": _PROGRAM, "args": [request], "env": _environment(pool)},
+            "container_spec": {"image_uri": image, "command": _PROGRAM, "args": [folder], "env": _environment(pool)},
         }
         for pool in pools
     ]
@@ -94,7 +97,7 @@ def _environment(pool: WorkerPoolConfig) -> list[dict[str, str]]:
     return [{"name": ACCELERATOR_VARIABLE, "value": accelerator}] if accelerator else []
 
 
-def _run_job(vertex: VertexConfig, image: str, request: str) -> None:
+def _run_job(vertex: VertexConfig, image: str, folder: str) -> None:
     """Submits the job and waits for its end."""
     job, place = vertex.trainer_job, VertexLocation(vertex.project or "", vertex.region)
     look_for = f"a job named {_NAME} that still trains"
@@ -103,10 +106,10 @@ def _run_job(vertex: VertexConfig, image: str, request: str) -> None:
 
         custom_job = aiplatform.CustomJob(
             display_name=_NAME,
-            worker_pool_specs=worker_pool_specs(job, image=image, request=request),
+            worker_pool_specs=worker_pool_specs(job, image=image, folder=folder),
             project=vertex.project,
             location=vertex.region,
-            staging_bucket=request.rpartition("/")[0],
+            staging_bucket=folder,
             labels=dict(vertex.labels),
             encryption_spec_key_name=vertex.encryption_key,
         )
@@ -126,29 +129,18 @@ def _run_job(vertex: VertexConfig, image: str, request: str) -> None:
             ) from error
 
 
-def _take_over(outputs: dict[str, list[types.Artifact]], answer: dict[str, Any]) -> None:
-    """Copies the properties that the chief gave the outputs."""
-    trained = artifact_utils.parse_artifact_dict(answer["outputs"])
-    for key, [artifact] in outputs.items():
-        artifact.set_mlmd_artifact(trained[key][0].mlmd_artifact)
-
-
-def _answer_of(request: str) -> str:
-    return request.removesuffix("request.json") + "answer.json"
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs one machine of a custom job."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("request", help="URI of the request")
-    path = parser.parse_args(arguments).request
-    request = read_json(path)
+    parser.add_argument("folder", help="URI of the folder with the request")
+    folder = parser.parse_args(arguments).folder
+    request = read_json(join(folder, _REQUEST))
     outputs = artifact_utils.parse_artifact_dict(request["outputs"])
     inputs = artifact_utils.parse_artifact_dict(request["inputs"])
     train_component(inputs, outputs, request["properties"])
     cluster = cluster_from_environment(os.environ)
     if cluster is None or cluster.is_chief:
-        write_json(_answer_of(path), {"outputs": artifact_utils.jsonify_artifact_dict(outputs)})
+        write_json(join(folder, _ANSWER), artifact_utils.jsonify_artifact_dict(outputs))
         _LOGGER.info("the chief has answered")
 
 

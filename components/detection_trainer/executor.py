@@ -22,6 +22,7 @@ from components.detection_trainer.identity import (
     working_name,
 )
 from components.detection_trainer.working_folder import (
+    copy_parts,
     describe_training,
     restore_training,
     working_folder,
@@ -130,16 +131,15 @@ def train_component(
 
 
 def _shards(examples: Sequence[types.Artifact], split: str) -> list[str]:
-    return [shard for artifact in examples for shard in _shards_of(artifact, split)] if split else []
-
-
-def _shards_of(examples: types.Artifact, split: str) -> list[str]:
-    splits = artifact_utils.decode_split_names(examples.split_names)
-    if split not in splits:
-        raise DataError(f"{examples.uri}: no split {split!r}, only {', '.join(splits)}.")
-    # Records are read in any order, which needs files on a local disk.
-    folder = local_copy(artifact_utils.get_split_uri([examples], split))
-    return sorted(str(path) for path in folder.iterdir())
+    """Returns the files of a split, on a local disk, as records are read in any order; without a split none."""
+    shards: list[str] = []
+    for artifact in examples if split else ():
+        splits = artifact_utils.decode_split_names(artifact.split_names)
+        if split not in splits:
+            raise DataError(f"{artifact.uri}: no split {split!r}, only {', '.join(splits)}.")
+        folder = local_copy(artifact_utils.get_split_uri([artifact], split))
+        shards += sorted(str(path) for path in folder.iterdir())
+    return shards
 
 
 def _categories(examples: Sequence[types.Artifact], datasets: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -149,16 +149,15 @@ def _categories(examples: Sequence[types.Artifact], datasets: Sequence[Mapping[s
         examples: artifacts to train on.
         datasets: their dataset.json, in the same order.
     """
-    read = (list(dataset["categories"]) for dataset in datasets)
-    first, *others = zip(examples, read, strict=True)
-    for artifact, categories in others:
-        listed = differing_categories(first[1], categories)
+    first: list[dict[str, Any]] = list(datasets[0]["categories"])
+    for artifact, dataset in zip(examples, datasets, strict=True):
+        listed = differing_categories(first, list(dataset["categories"]))
         if listed:
             raise DataError(
-                f"span {_span(first[0])} ({first[0].uri}) and span {_span(artifact)} ({artifact.uri}) have different "
-                f"categories: {listed}. Give both the same, or train on fewer spans with --set data.window=N."
+                f"span {_span(examples[0])} ({examples[0].uri}) and span {_span(artifact)} ({artifact.uri}) have "
+                f"different categories: {listed}. Give both the same, or train on fewer spans with --set data.window=N."
             )
-    return first[1]
+    return first
 
 
 def _span(examples: types.Artifact) -> int:
@@ -169,16 +168,9 @@ def _publish(working: Path, model: str, model_run: str, name: str) -> None:
     saved_model = relative(path_utils.serving_model_dir(model), model)
     with new_directory(model, last=[join(saved_model, SAVED_MODEL_FILE)]) as folder:
         shutil.copytree(working / SAVED_MODEL, path_utils.serving_model_dir(str(folder)))
-        shutil.copy(working / CONFIG_YAML, folder)
-        if (working / INIT_REPORT_JSON).is_file():
-            shutil.copy(working / INIT_REPORT_JSON, folder)
+        copy_parts(working, folder, (CONFIG_YAML, INIT_REPORT_JSON))
     with new_directory(model_run, last=[TRAINING_JSON]) as folder:
-        for part in (CHECKPOINTS, LOGS, VALIDATION):
-            if (working / part).is_dir():
-                shutil.copytree(working / part, folder / part)
-        for file in (CONFIG_YAML, LABELS_JSON, INIT_REPORT_JSON):
-            if (working / file).is_file():
-                shutil.copy(working / file, folder)
+        copy_parts(working, folder, (CHECKPOINTS, LOGS, VALIDATION, CONFIG_YAML, LABELS_JSON, INIT_REPORT_JSON))
         describe_training(folder, name)
 
 

@@ -10,7 +10,7 @@ from detection.datasets.annotations import differing_categories
 from detection.storage.files import is_dir, is_file
 from detection.storage.json_files import read_json
 from detection.storage.lock import exclusive_use
-from detection.storage.mirror import Mirror, working_folder
+from detection.storage.mirror import working_folder
 from detection.storage.paths import join, parent, relative, require_supported
 from detection.storage.tfrecord import find_shards
 from detection.training.build_run import (
@@ -20,7 +20,6 @@ from detection.training.build_run import (
 )
 from detection.training.checkpoints.files import INDEX_FILES, checkpoint_steps
 from detection.training.kept_images import training_records
-from detection.training.validation.checkpoint_evaluator import CheckpointEvaluator
 from detection.training.validation.follow import COPIES, Patience, follow_checkpoints
 from detection.training.validation.history import has_stalled, read_history
 from schemas.artifacts import (
@@ -110,8 +109,11 @@ def follow_run(
             after_evaluation=working.push,
         )
         working.push()
-        first = config.evaluate.first_iou_type
-        return _result(evaluator, ended=ended, checkpoints=checkpoints, working=working, iou_type=first)
+        history = evaluator.history()
+        if not history:
+            raise DataError(f"{checkpoints}: no checkpoint could be evaluated; the messages above say why.")
+        best = join(working.path, relative(evaluator.best.path, working.local))
+        return Followed(ended, len(history), best, evaluator.best.metrics, config.evaluate.first_iou_type)
 
 
 def checkpoints_of(given: str) -> str:
@@ -186,13 +188,3 @@ def _is_last(step: int, run: str) -> bool:
         return False
     values = [entry.metrics[config.validation_metric] for entry in read_history(join(run, VALIDATION, HISTORY_JSON))]
     return has_stalled(values, patience=validation.patience, min_delta=validation.min_delta)
-
-
-def _result(
-    evaluator: CheckpointEvaluator, *, ended: bool, checkpoints: str, working: Mirror, iou_type: IouType
-) -> Followed:
-    history = evaluator.history()
-    if not history:
-        raise DataError(f"{checkpoints}: no checkpoint could be evaluated; the messages above say why.")
-    best = join(working.path, relative(evaluator.best.path, working.local))
-    return Followed(ended, len(history), best, evaluator.best.metrics, iou_type)

@@ -133,18 +133,19 @@ def restore_training(working: Path, model_runs: Iterable[str], name: str) -> Non
         if source is None:
             continue
         _LOGGER.info("%s: resuming from this finished training, whose outputs have to be made again", path)
-        for part in (LOGS, *_RESTORED):
-            _copy(source / part, working / part)
+        copy_parts(source, working, (LOGS, *_RESTORED))
         return
 
 
-def _copy(source: Path, destination: Path) -> None:
-    if source.is_file():
-        shutil.copy(source, destination)
-    elif source.is_dir():
-        shutil.rmtree(destination, ignore_errors=True)
-        with new_directory(destination) as folder:
-            shutil.copytree(source, folder, dirs_exist_ok=True)
+def copy_parts(source: Path, destination: Path, names: Iterable[str]) -> None:
+    """Copies those files and folders of a folder that there are, in this order; a kill leaves no part of a folder."""
+    for name in names:
+        if (source / name).is_file():
+            shutil.copy(source / name, destination)
+        elif (source / name).is_dir():
+            shutil.rmtree(destination / name, ignore_errors=True)
+            with new_directory(destination / name) as folder:
+                shutil.copytree(source / name, folder, dirs_exist_ok=True)
 
 
 def _undamaged(run: str, name: str) -> Path | None:

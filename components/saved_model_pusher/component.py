@@ -26,8 +26,8 @@ class SavedModelPusherSpec(ComponentSpec):
 
     PARAMETERS = {  # noqa: RUF012 (TFX's form)
         PUSH_DIRECTORY_KEY: ExecutionParameter(type=str),
-        CONFIG_KEY: ExecutionParameter(type=str, optional=True),
-        SCORE_THRESHOLDS_KEY: ExecutionParameter(type=int, optional=True),
+        CONFIG_KEY: ExecutionParameter(type=str),
+        SCORE_THRESHOLDS_KEY: ExecutionParameter(type=int),
         RUN_ROOT_KEY: ExecutionParameter(type=str, optional=True),
         REGISTRATION_KEY: ExecutionParameter(type=str, optional=True),
     }

@@ -1,7 +1,6 @@
 """Executor of the pusher: publishes a blessed model, and records its destination or the refusal."""
 
 import json
-from dataclasses import replace
 from typing import Any
 
 from tfx import types
@@ -28,8 +27,8 @@ from schemas.artifacts import POINTER_JSON, VALIDATION_JSON
 from schemas.config.config import PushConfig
 
 PUSH_DIRECTORY_KEY = "push_directory"
-CONFIG_KEY = "config"  # JSON of a PushConfig, or absent: defaults
-SCORE_THRESHOLDS_KEY = "score_thresholds"  # 1: the pushed model gets those of the evaluation; 0 or absent: it does not
+CONFIG_KEY = "config"  # JSON of a PushConfig
+SCORE_THRESHOLDS_KEY = "score_thresholds"  # 1: the pushed model gets those of the evaluation; 0: it does not
 EVALUATION_KEY = "model_evaluation"
 REGISTRATION_KEY = "registration"  # JSON of a `Registration`; absent: models are not registered
 
@@ -66,27 +65,19 @@ class Executor(base_executor.BaseExecutor):
             pushed_model.set_int_custom_property(PUSHED_PROPERTY, 0)
             return
         model = artifact_utils.get_single_instance(input_dict[keys.MODEL_KEY])
-        origin = _origin(model, pushed_model, exec_properties.get(RUN_ROOT_KEY))
-        request = replace(make_request(model, input_dict, exec_properties), origin=origin)
+        evaluations = input_dict.get(EVALUATION_KEY, [])
+        request = PushRequest(
+            saved_model=path_utils.serving_model_path(model.uri),
+            push_directory=exec_properties[PUSH_DIRECTORY_KEY],
+            evaluation=evaluations[0].uri if evaluations else None,
+            options=PushConfig.model_validate_json(exec_properties[CONFIG_KEY]),
+            score_thresholds=bool(exec_properties[SCORE_THRESHOLDS_KEY]),
+            origin=_origin(model, pushed_model, exec_properties.get(RUN_ROOT_KEY)),
+        )
         pushed = push(request)
         _record(pushed_model, pushed, model.uri, request.saved_model)
         if exec_properties.get(REGISTRATION_KEY):
             _register(pushed_model, pushed.version, exec_properties[REGISTRATION_KEY])
-
-
-def make_request(
-    model: types.Artifact, input_dict: dict[str, list[types.Artifact]], exec_properties: dict[str, Any]
-) -> PushRequest:
-    """Builds the request from artifacts and execution properties."""
-    config = exec_properties.get(CONFIG_KEY)
-    evaluations = input_dict.get(EVALUATION_KEY, [])
-    return PushRequest(
-        saved_model=path_utils.serving_model_path(model.uri),
-        push_directory=exec_properties[PUSH_DIRECTORY_KEY],
-        evaluation=evaluations[0].uri if evaluations else None,
-        options=PushConfig.model_validate_json(config) if config else PushConfig(),
-        score_thresholds=bool(exec_properties.get(SCORE_THRESHOLDS_KEY)),
-    )
 
 
 def is_blessed(input_dict: dict[str, list[types.Artifact]]) -> bool:

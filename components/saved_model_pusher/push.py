@@ -4,7 +4,6 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -78,11 +77,23 @@ def push(request: PushRequest) -> Pushed:
     if options.mediapipe is not None:
         images = [image.encoded for image in sample]
         added[PHONE_FILE] = phone_file(request.saved_model, options.mediapipe, images)
-    done: list[Validation] = []
-    check = partial(_validate, request=request, images=len(sample[: options.validation.images]), done=done)
-    version = publish(request.saved_model, request.push_directory, added=added, check=check if sample else None)
-    removed = () if options.keep_versions is None else _remove_old(request.push_directory, options.keep_versions)
-    return Pushed(version, done[0] if done else None, removed)
+    validation: Validation | None = None
+    compared = len(sample[: options.validation.images])
+
+    def check(folder: Path) -> None:
+        nonlocal validation
+        validation = validate(
+            folder,
+            join(str(request.evaluation), SERVING_SAMPLE),
+            images=compared,
+            tolerance=options.validation.tolerance,
+            timeout=options.validation.timeout,
+            name=request.saved_model,
+        )
+
+    directory, keep = request.push_directory, options.keep_versions
+    version = publish(request.saved_model, directory, added=added, check=check if compared else None)
+    return Pushed(version, validation, () if keep is None else tuple(remove_old_versions(directory, keep=keep)))
 
 
 def _read_sample(request: PushRequest) -> Sequence[ServedImage]:
@@ -98,27 +109,3 @@ def _read_sample(request: PushRequest) -> Sequence[ServedImage]:
             "push.validation.images and push.warmup_requests to 0."
         )
     return read_serving_sample(path)
-
-
-def _validate(folder: Path, *, request: PushRequest, images: int, done: list[Validation]) -> None:
-    """Validates a staged version, and notes the result."""
-    options = request.options.validation
-    if images:
-        done.append(
-            validate(
-                folder,
-                join(str(request.evaluation), SERVING_SAMPLE),
-                images=images,
-                tolerance=options.tolerance,
-                timeout=options.timeout,
-                name=request.saved_model,
-            )
-        )
-
-
-def _remove_old(push_directory: str, keep: int) -> tuple[str, ...]:
-    try:
-        return tuple(remove_old_versions(push_directory, keep=keep))
-    except DataError as error:  # the push itself is done
-        _LOGGER.warning("%s", error)
-        return ()

@@ -106,19 +106,18 @@ def remove_old_versions(push_directory: str | Path, *, keep: int) -> list[str]:
         keep: number of versions that stay, at least 1.
 
     Returns:
-        The names of the removed versions.
-
-    Raises:
-        DataError: a version cannot be removed.
+        The names of the removed versions; a warning tells why the others stay, as the push itself is done.
     """
-    removed = list(whole_versions(push_directory).items())[:-keep]
-    for number, path in removed:
-        try:
+    removed = []
+    try:
+        for number, path in list(whole_versions(push_directory).items())[:-keep]:
             remove_version(path, SAVED_MODEL_FILE)
-        except OSError as error:
-            raise DataError(
-                f"{path}: cannot remove this old version: {error.strerror}. Check the permissions of its folder; "
-                "the new version is in place."
-            ) from error
-        _LOGGER.info("removed version %d (push.keep_versions %d)", number, keep)
-    return [name_of(path) for _, path in removed]
+            _LOGGER.info("removed version %d (push.keep_versions %d)", number, keep)
+            removed.append(name_of(path))
+    except (OSError, DataError) as error:
+        _LOGGER.warning(
+            "%s: cannot remove an old version: %s. Check the permissions of this folder; the new version is in place.",
+            push_directory,
+            error,
+        )
+    return removed

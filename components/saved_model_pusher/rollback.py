@@ -112,7 +112,7 @@ def _require_whole(versions: Mapping[int, str], number: int, push_directory: str
     folders = dict(numbered_versions(push_directory))
     if number not in folders:
         raise DataError(f"{push_directory}: no version {number}, only {_listed(versions)}. Correct --to.")
-    path = versions.get(number, folders[number])
+    path = folders[number]
     missing = [name for name in (SAVED_MODEL_FILE, _WEIGHTS) if not is_file(join(path, name))]
     if missing:
         raise DataError(f"{path}: damaged, {', '.join(missing)} is missing. Choose another version with --to.")

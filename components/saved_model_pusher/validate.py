@@ -82,7 +82,7 @@ def validate(
             ended = subprocess.run(
                 tied(command),
                 cwd=folder,
-                env=_environment(),
+                env={**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "2"},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
@@ -97,10 +97,6 @@ def validate(
         "validated on %d images in a process of its own: %d detections as evaluated", images, answer["detections"]
     )
     return Validation(**answer, tolerance=tolerance, seconds=seconds)
-
-
-def _environment() -> dict[str, str]:
-    return {**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "2"}
 
 
 def _answer(result: Path, ended: "subprocess.CompletedProcess[bytes]", name: str) -> dict[str, Any]:

@@ -148,7 +148,7 @@ def _examples(splits: dict[str, SplitFiles], folder: str, data: DataConfig, *, m
         # Without this file, a folder that is removed in part is not complete.
         remove_folder(folder, first=[join(name, DATASET_JSON) for name in list_folders(folder)])
         with new_directory(current, last=[DATASET_JSON]) as beside, scratch_tempdir():
-            convert(splits, beside, policies=data.on_fault, max_pixels=data.max_pixels, label_map=data.label_map)
+            convert(splits, beside, data)
     if not is_file(join(current, DATASET_JSON)):
         raise DataError(
             f"{current}: the chief's records are not there. All machines need to see the same data and the same "

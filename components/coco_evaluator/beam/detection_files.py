@@ -2,14 +2,12 @@
 
 import json
 import uuid
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.transforms.window import GlobalWindows
 
-from components.coco_evaluator.beam.batches import DetectedBatch
 from detection.coco.io.blocks import Block, merge_blocks, write_blocks
 from detection.coco.io.results import blocks_of, write_list
 from detection.storage.atomic import new_file, write_text
@@ -21,29 +19,33 @@ _CHUNK = 20_000  # images sorted in memory at a time; some 300 MB
 _MANIFEST = "blocks.json"
 
 
-class DetectionsToFiles(beam.PTransform):
+@beam.ptransform_fn
+def detections_to_files(batches: beam.PCollection, folder: str) -> beam.PCollection:
     """The detections of `DetectedBatch`es to files that `write_detections` reads.
 
     Args:
+        batches: with each image once.
         folder: for these files alone, seen by all workers and the caller.
     """
+    return (
+        batches
+        | "Blocks" >> beam.FlatMap(lambda batch: blocks_of(batch.detections))
+        | beam.BatchElements(min_batch_size=_CHUNK, max_batch_size=_CHUNK)
+        | "Sort" >> beam.Map(lambda blocks: keep_blocks(sorted(blocks), folder))
+        | "List" >> beam.combiners.ToList()
+        | "Write" >> beam.Map(lambda names: write_text(join(folder, _MANIFEST), json.dumps(sorted(names))))
+    )
 
-    def __init__(self, folder: str | Path) -> None:
-        super().__init__()
-        self._folder = str(folder)
 
-    def expand(self, batches: beam.PCollection) -> beam.PCollection:
-        """Builds the steps."""
-        return (
-            batches
-            | "Sort" >> beam.ParDo(_Sort(self._folder))
-            | "List" >> beam.combiners.ToList()
-            | "Write" >> beam.Map(_write_manifest, folder=self._folder)
-        )
+def keep_blocks(blocks: Sequence[Block], folder: str) -> str:
+    """Writes blocks to a new file of a folder, and returns its name; that of a failed attempt is not listed."""
+    name = uuid.uuid4().hex
+    write_blocks(join(folder, name), blocks)
+    return name
 
 
 def write_detections(folder: str | Path, destination: str | Path, image_ids: Collection[int]) -> list[dict[str, Any]]:
-    """Writes the files of `DetectionsToFiles` as one COCO results file, by ascending image id.
+    """Writes the files of `detections_to_files` as one COCO results file, by ascending image id.
 
     Args:
         folder: folder of the files.
@@ -70,7 +72,7 @@ def write_detections(folder: str | Path, destination: str | Path, image_ids: Col
 
 
 def read_detections(folder: str | Path, image_ids: Collection[int]) -> list[dict[str, Any]]:
-    """Returns the COCO results of a few images from the files of `DetectionsToFiles`, by ascending image id."""
+    """Returns the COCO results of a few images from the files of `detections_to_files`, by ascending image id."""
     return [result for block in _read_blocks(folder) if block.image_id in image_ids for result in _parsed(block)]
 
 
@@ -82,34 +84,3 @@ def _read_blocks(folder: str | Path) -> Iterator[Block]:
 def _parsed(block: Block) -> list[dict[str, Any]]:
     results: list[dict[str, Any]] = json.loads(b"[%b]" % block.content)
     return results
-
-
-class _Sort(beam.DoFn):
-    """`DetectedBatch`es to files of blocks; files of failed attempts are not listed."""
-
-    def __init__(self, folder: str) -> None:
-        self._folder = folder
-
-    def start_bundle(self) -> None:
-        self._blocks: list[Block] = []
-        self._images = 0
-
-    def process(self, batch: DetectedBatch) -> Iterator[str]:
-        self._blocks += blocks_of(batch.detections)
-        self._images += len(batch.images)
-        if self._images >= _CHUNK:
-            yield self._flush()
-
-    def finish_bundle(self) -> Iterator[Any]:
-        if self._blocks:
-            yield GlobalWindows.windowed_value(self._flush())
-
-    def _flush(self) -> str:
-        name = uuid.uuid4().hex
-        write_blocks(join(self._folder, name), sorted(self._blocks))
-        self.start_bundle()
-        return name
-
-
-def _write_manifest(names: Collection[str], folder: str) -> None:
-    write_text(join(folder, _MANIFEST), json.dumps(sorted(names)))

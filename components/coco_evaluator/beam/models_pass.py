@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,32 +11,29 @@ from apache_beam.utils import shared
 
 from components.beam.pipelines import make_pipeline
 from components.beam.progress import report_progress
-from components.coco_evaluator.beam.batches import ALL_IMAGES, DetectedBatch, of_categories
+from components.coco_evaluator.beam.batches import ALL_IMAGES, DetectedBatch, of_categories, of_images
+from components.coco_evaluator.beam.detection_files import detections_to_files
 from components.coco_evaluator.beam.evaluate import (
-    Evaluate,
     Measure,
     SliceResult,
-    all_images,
-    arrays_folder,
+    evaluate_batches,
     read_slices,
 )
-from components.coco_evaluator.beam.sample import KeepSample, KeepServed, SampleChoice, SampleRecords, read_served
+from components.coco_evaluator.beam.sample import KeepServed, SampleChoice, SampleRecords, keep_sample, read_served
 from components.coco_evaluator.tfma.slice_metrics import CANDIDATE, OVERALL, SliceKey, SliceMetrics
 from components.coco_evaluator.tfma.slicing import Slicer
 from detection.coco.params import Params
 from detection.inference.detectors import open_detector
-from detection.inference.results import Results, joined, results_from_outputs
-from detection.inference.saved_model import SignatureDetector
+from detection.inference.results import joined
 from detection.inference.serving_sample import ServedImage
-from detection.inference.test_time_augmentation import AugmentedDetector, augmented
+from detection.inference.test_time_augmentation import augmented
 from detection.input_pipeline.evaluation_records import parse_record
 from detection.storage.paths import join
 from detection.storage.tfrecord import find_shards, read_shard
-from detection.types import EncodedImage
-from schemas.config.evaluate import EvaluateConfig, ViewsConfig
+from schemas.config.evaluate import EvaluateConfig
 from schemas.metrics import IouType
 
-_SAMPLE, _SERVED = "sample", "served"
+_SAMPLE, _SERVED, _ARRAYS = "sample", "served", "arrays"
 
 
 @dataclass(frozen=True)
@@ -49,7 +47,6 @@ class EvaluationRequest:
         unknown categories are dropped.
     eval_config: checked `tfma.EvalConfig`; None: COCO's params on all images.
     config: options of the evaluation; its `split` and `eval_config` are read already.
-    title: title of the report.
     locations: path of each model and, as `data`, of the examples, as shown in TFMA's files and
         the report.
     served_images: number of images whose outputs of the candidate are kept for the pusher.
@@ -60,102 +57,60 @@ class EvaluationRequest:
     categories: Sequence[dict[str, Any]]
     models: Mapping[str, str]
     locations: Mapping[str, str]
-    title: str
     config: EvaluateConfig
     eval_config: Any | None = None
     served_images: int = 0
 
 
-@dataclass(frozen=True)
-class DetectOptions:
-    """A model and what is done with its detections.
+class _Detect(beam.DoFn):
+    """Batches of serialized records to `DetectedBatch`es, through a model, which each worker process loads once.
 
-    model: folder or file of the model.
-    batch_size: images per call of the model.
-    slicer: finds the slices of a record; None: all images are one slice.
-    category_ids: detections of other categories are dropped, as of a model trained on an earlier state of the data
-        set; None: all are kept.
-    iou_types: IoU types by which detections are compared.
-    views: test-time augmentation.
-    keep: images whose outputs without augmentation are written; None: no images.
+    Args:
+        model: folder or file of the model.
+        config: `batch_size`, images per call of the model, and `tta` are used.
+        slicer: finds the slices of a record; None: all images are one slice.
+        category_ids: detections of other categories are dropped, as of a model trained on an earlier state of the
+            data set; None: all are kept.
+        iou_types: IoU types by which detections are compared.
+        keep: images whose outputs without augmentation are written; None: no images.
     """
 
-    model: str
-    batch_size: int
-    slicer: Slicer | None
-    category_ids: Sequence[int] | None
-    iou_types: Sequence[IouType]
-    views: ViewsConfig
-    keep: KeepServed | None
-
-
-class Detect(beam.PTransform):
-    """Serialized records to `DetectedBatch`es, through a model."""
-
-    def __init__(self, options: DetectOptions) -> None:
-        super().__init__()
-        self._options = options
-
-    def expand(self, records: beam.PCollection) -> beam.PCollection:
-        """Builds the steps."""
-        size = self._options.batch_size
-        batches = (
-            records
-            | "Batch" >> beam.BatchElements(min_batch_size=size, max_batch_size=size)
-            | "Detect" >> beam.ParDo(_Detect(self._options))
-        )
-        if self._options.category_ids is None:
-            return batches
-        return batches | "Known" >> beam.Map(of_categories, category_ids=self._options.category_ids)
-
-
-class _Detect(beam.DoFn):
-    """Batches of serialized records to `DetectedBatch`; each worker process loads the model once."""
-
-    def __init__(self, options: DetectOptions) -> None:
-        self._options = options
+    def __init__(
+        self,
+        model: str,
+        config: EvaluateConfig,
+        *,
+        slicer: Slicer | None,
+        category_ids: Sequence[int] | None,
+        iou_types: Sequence[IouType],
+        keep: KeepServed | None,
+    ) -> None:
+        self._model = model
+        self._config = config
+        self._slicer = slicer
+        self._category_ids = category_ids
+        self._iou_types = tuple(iou_types)
+        self._keep = keep
         self._shared = shared.Shared()
 
     def setup(self) -> None:
-        self._loaded = self._shared.acquire(self._load, tag=self._options.model)
-
-    def _load(self) -> "_Loaded":
-        size = self._options.batch_size
-        detector = open_detector(self._options.model, batch_size=size)
-        return _Loaded(detector, augmented(detector, self._options.views, batch_size=size))
+        size = self._config.batch_size
+        self._plain = self._shared.acquire(partial(open_detector, self._model, batch_size=size), tag=self._model)
+        self._detector = augmented(self._plain, self._config.tta, batch_size=size)
 
     def process(self, serialized: Sequence[bytes]) -> Iterator[DetectedBatch]:
         records = [parse_record(record) for record in serialized]
-        images = [record.image for record in records]
-        results, slicer = joined(self._results(images)), self._options.slicer
-        yield DetectedBatch(
+        images, slicer = [record.image for record in records], self._slicer
+        if self._keep and (kept := self._keep.chosen(images)):
+            self._keep.write(self._plain.outputs(kept), kept)
+        results = joined(self._detector.detect(images, with_masks="segm" in self._iou_types))
+        batch = DetectedBatch(
             images=[record.entry for record in records],
             annotations=[annotation for record in records for annotation in record.annotations],
-            detections=results.compared_by(tuple(self._options.iou_types), where=self._options.model),
-            slices=[slicer.slice_keys(record.example) if slicer else ALL_IMAGES for record in records],
+            detections=results.compared_by(self._iou_types, where=self._model),
+            slices=[slicer.slice_keys(record) if slicer else ALL_IMAGES for record in records],
         )
-
-    def _results(self, images: Sequence[EncodedImage]) -> list[Results]:
-        with_masks, keep = "segm" in self._options.iou_types, self._options.keep
-        plain, detector = self._loaded.plain, self._loaded.detector
-        kept = keep.chosen(images) if keep else []
-        if keep is None or not kept:
-            return detector.detect(images, with_masks=with_masks)
-        if detector is not plain:  # a server does not augment
-            chosen = [images[position] for position in kept]
-            keep.write(plain.outputs(chosen), chosen)
-            return detector.detect(images, with_masks=with_masks)
-        outputs = plain.outputs(images)
-        keep.write(outputs, images)
-        return results_from_outputs(outputs, images, with_masks=with_masks)
-
-
-@dataclass(frozen=True)
-class _Loaded:
-    """A model, and the detector that is evaluated: the model itself, or with test-time augmentation."""
-
-    plain: SignatureDetector
-    detector: SignatureDetector | AugmentedDetector
+        yield batch if self._category_ids is None else of_categories(batch, self._category_ids)
 
 
 @dataclass(frozen=True)
@@ -212,39 +167,47 @@ def run_models(
     slicer = Slicer(slicing) if any(spec.ByteSize() for spec in slicing) else None
     pipeline = make_pipeline(beam_args)
     with report_progress("evaluating", pipeline.runner, images, work) as counter, pipeline:
-        records = pipeline | "Read" >> ReadRecords(request.records)
-        records | "Sample" >> KeepSample(choice, join(work, _SAMPLE))
+        records = pipeline | "Read" >> read_records(request.records)
+        records | "Sample" >> keep_sample(choice, join(work, _SAMPLE))
+        size = request.config.batch_size
+        batches = records | "Batch" >> beam.BatchElements(min_batch_size=size, max_batch_size=size)
         for part, model in request.models.items():
-            known = None if part == CANDIDATE else [category["id"] for category in request.categories]
-            detect = DetectOptions(
+            detect = _Detect(
                 model,
-                batch_size=request.config.batch_size,
+                request.config,
                 slicer=slicer,
-                category_ids=known,
+                category_ids=None if part == CANDIDATE else [category["id"] for category in request.categories],
                 iou_types=[measure.params.iou_type for measure in measures[part]],
-                views=request.config.tta,
                 keep=served if part == CANDIDATE and request.served_images else None,
             )
-            keep = all_images if part == CANDIDATE else choice.holds
-            evaluate = Evaluate(measures[part], join(work, part), keep=keep)
-            detected = records | f"{part}Detect" >> Detect(detect)
-            detected | f"{part}Evaluate" >> evaluate
+            detected = batches | f"{part}Detect" >> beam.ParDo(detect)
+            detected | f"{part}Evaluate" >> evaluate_batches(measures[part], join(work, part, _ARRAYS))
+            kept = detected if part == CANDIDATE else detected | "Keep" >> beam.Map(_of_sample, choice)
+            kept | f"{part}Detections" >> detections_to_files(detections_folder(work, part))
             if part == CANDIDATE:  # the baseline gets each record at the same time
                 detected | "Count" >> beam.Map(lambda batch: counter.add(len(batch.images)))
     overall, slices = _read(measures, work)
     return Measured(overall, slices, SampleRecords(choice, join(work, _SAMPLE)), read_served(served))
 
 
-class ReadRecords(beam.PTransform):
+def detections_folder(work: str | Path, part: str) -> str:
+    """Returns the folder of a model's detections, which `write_detections` reads.
+
+    Args:
+        work: folder of `run_models`.
+        part: role of the model.
+    """
+    return join(work, part, "detections")
+
+
+def _of_sample(batch: DetectedBatch, choice: SampleChoice) -> DetectedBatch:
+    return of_images(batch, {image["id"] for image in batch.images if choice.holds(image["id"])})
+
+
+@beam.ptransform_fn
+def read_records(root: beam.pvalue.PBegin, where: str) -> beam.PCollection:
     """The records of TFRecord files, of which Beam's own source would take the path for a pattern."""
-
-    def __init__(self, where: str) -> None:
-        super().__init__()
-        self._shards = find_shards(where)
-
-    def expand(self, root: beam.pvalue.PBegin) -> beam.PCollection:
-        """Builds the steps."""
-        return root | beam.Create(self._shards) | beam.Reshuffle() | beam.FlatMap(read_shard)
+    return root | beam.Create(find_shards(where)) | beam.Reshuffle() | beam.FlatMap(read_shard)
 
 
 def _read(
@@ -254,7 +217,7 @@ def _read(
     overall: dict[str, dict[str, SliceResult]] = {}
     slices: dict[SliceKey, dict[str, SliceMetrics]] = {}
     for part, of_types in measures.items():
-        for results in zip(*(read_slices(one, arrays_folder(join(work, part), one)) for one in of_types), strict=True):
+        for results in zip(*(read_slices(one, join(work, part, _ARRAYS)) for one in of_types), strict=True):
             key, images = results[0][0], results[0][1].images
             metrics = [result.metrics for _, result in results]
             slices.setdefault(key, {})[part] = SliceMetrics.of(metrics, images=images)

@@ -11,8 +11,9 @@ import apache_beam as beam
 import numpy.typing as npt
 from PIL import Image
 
+from components.coco_evaluator.beam.detection_files import keep_blocks
 from detection.analysis.instances import sample_ids, sample_rank
-from detection.coco.io.blocks import Block, BlockPlace, find_blocks, write_blocks
+from detection.coco.io.blocks import Block, BlockPlace, find_blocks
 from detection.inference.serving_sample import ServedImage, read_serving_sample, served_images, write_serving_sample
 from detection.input_pipeline.evaluation_records import EvaluationRecord, parse_record, stored_picture
 from detection.storage.files import is_dir, list_folder
@@ -47,26 +48,28 @@ class SampleChoice:
         return fraction >= 1.0 or sample_rank(image_id, self.seed) < fraction * _RANKS
 
 
-class KeepSample(beam.PTransform):
-    """Serialized records to files that `SampleRecords` reads.
+@beam.ptransform_fn
+def keep_sample(records: beam.PCollection, choice: SampleChoice, folder: str) -> beam.PCollection:
+    """Serialized records to files that `SampleRecords` reads; a retried bundle writes further files of the same ones.
 
     Args:
+        records: of all images.
         choice: images to keep.
         folder: folder for these files alone, shared by all workers and the caller.
     """
-
-    def __init__(self, choice: SampleChoice, folder: str | Path) -> None:
-        super().__init__()
-        self._choice = choice
-        self._folder = str(folder)
-
-    def expand(self, records: beam.PCollection) -> beam.PCollection:
-        """Builds the steps."""
-        return records | beam.ParDo(_Keep(self._choice, self._folder))
+    return (
+        records
+        | "Block" >> beam.Map(lambda record: Block(parse_record(record).image.image_id, record))
+        | "Choose" >> beam.Filter(lambda block: choice.holds(block.image_id))
+        | beam.BatchElements(
+            min_batch_size=_FILE_BYTES, max_batch_size=_FILE_BYTES, element_size_fn=lambda block: len(block.content)
+        )
+        | "Write" >> beam.Map(keep_blocks, folder)
+    )
 
 
 class SampleRecords:
-    """The images that `KeepSample` kept.
+    """The images that `keep_sample` kept.
 
     Args:
         choice: images that were kept.
@@ -105,39 +108,13 @@ class SampleRecords:
 def _find_records(folder: str | Path) -> Iterator[tuple[int, BlockPlace]]:
     """Yields the records in a folder; an image of a retried bundle comes more than once."""
     if is_dir(folder):
-        local = local_copy(folder)
-        for name in list_folder(local):
-            if not name.startswith("."):  # the unfinished file of a worker that was killed
-                yield from find_blocks(join(local, name))
+        for path in _complete_files(local_copy(folder)):
+            yield from find_blocks(path)
 
 
-class _Keep(beam.DoFn):
-    """Serialized records to files of blocks; a retried bundle writes further files of the same records."""
-
-    def __init__(self, choice: SampleChoice, folder: str) -> None:
-        self._choice = choice
-        self._folder = folder
-
-    def start_bundle(self) -> None:
-        self._blocks: list[Block] = []
-        self._bytes = 0
-
-    def process(self, serialized: bytes) -> Iterator[None]:
-        image_id = parse_record(serialized).image.image_id
-        if self._choice.holds(image_id):
-            self._blocks.append(Block(image_id, serialized))
-            self._bytes += len(serialized)
-            if self._bytes >= _FILE_BYTES:
-                self._flush()
-        yield from ()
-
-    def finish_bundle(self) -> None:
-        self._flush()
-
-    def _flush(self) -> None:
-        if self._blocks:
-            write_blocks(join(self._folder, uuid.uuid4().hex), self._blocks)
-            self.start_bundle()
+def _complete_files(folder: str | Path) -> Iterator[str]:
+    # A hidden one is the unfinished file of a worker that was killed.
+    return (join(folder, name) for name in list_folder(folder) if not name.startswith("."))
 
 
 @dataclass(frozen=True)
@@ -151,28 +128,24 @@ class KeepServed:
     choice: SampleChoice
     folder: str
 
-    def chosen(self, images: Sequence[EncodedImage]) -> list[int]:
-        """Returns the positions of the images to keep."""
-        return [position for position, image in enumerate(images) if self.choice.holds(image.image_id)]
+    def chosen(self, images: Sequence[EncodedImage]) -> list[EncodedImage]:
+        """Returns the images to keep."""
+        return [image for image in images if self.choice.holds(image.image_id)]
 
     def write(self, outputs: Mapping[str, npt.NDArray[Any]], images: Sequence[EncodedImage]) -> None:
         """Keeps images.
 
         Args:
             outputs: outputs of the model's signature by name, [N, ...].
-            images: the N images of the batch; those that are not chosen are dropped.
+            images: N chosen images.
         """
-        places = self.chosen(images)
-        if places:
-            of_batch = served_images(outputs, images)
-            write_serving_sample(join(self.folder, uuid.uuid4().hex), [of_batch[place] for place in places])
+        write_serving_sample(join(self.folder, uuid.uuid4().hex), served_images(outputs, images))
 
 
 def read_served(keep: KeepServed) -> list[ServedImage]:
     """Returns the images of the choice by ascending id; a retried bundle wrote the same ones twice."""
     kept: dict[int, ServedImage] = {}
     if is_dir(keep.folder):
-        for name in list_folder(keep.folder):
-            if not name.startswith("."):  # the unfinished file of a worker that was killed
-                kept |= {image.image_id: image for image in read_serving_sample(join(keep.folder, name))}
+        for path in _complete_files(keep.folder):
+            kept |= {image.image_id: image for image in read_serving_sample(path)}
     return [kept[image_id] for image_id in sample_ids(kept, keep.choice.count, keep.choice.seed)]

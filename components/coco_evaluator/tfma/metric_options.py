@@ -1,9 +1,9 @@
 """Options of our metrics in an `EvalConfig`: the JSON of `MetricConfig.config`."""
 
-import json
 from typing import Any
 
 from pydantic import ValidationError
+from pydantic_core import from_json
 
 from detection.coco.params import Params, make_params
 from schemas.config.section import Section
@@ -65,39 +65,23 @@ class MetricOptions(Section):
         return [entry if isinstance(entry, dict) else {"id": entry} for entry in self.categories]
 
 
-def read_options(text: str, *, where: str) -> MetricOptions:
-    """Reads `MetricConfig.config`; empty text means the defaults.
+def read_options(options: str | dict[str, Any], *, where: str) -> MetricOptions:
+    """Reads `MetricConfig.config`, or options by name; empty text means the defaults.
 
     Raises:
         ConfigError: no JSON object, an unknown option, or a value of the wrong kind.
     """
     try:
-        options = json.loads(text or "{}")
-        if not isinstance(options, dict):
-            raise ConfigError(f'{where}: {text!r} is no JSON object, such as {{"max_dets": [1, 10, 100]}}.')
-        return check_options(options, where=where)
-    except json.JSONDecodeError as error:
-        raise ConfigError(f"{where}: {text!r} is no JSON: {error}.") from None
-
-
-def check_options(options: dict[str, Any], *, where: str) -> MetricOptions:
-    """Validates options by name.
-
-    Raises:
-        ConfigError: an unknown option, or a value of the wrong kind.
-    """
-    unknown = sorted(set(options) - set(MetricOptions.model_fields))
-    if unknown:
-        known = ", ".join(MetricOptions.model_fields)
-        raise ConfigError(f"{where}: {METRICS_CLASS} has no option {', '.join(unknown)}. Known are {known}.")
-    try:
-        parsed = MetricOptions.model_validate(options)
+        given = options if isinstance(options, dict) else from_json(options or "{}")
+        parsed = MetricOptions.model_validate(given)
+        parsed.params()
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        raise ConfigError(f"{where}: {place}: {first['msg']}, not {first['input']!r}.") from None
-    try:
-        parsed.params()
+        place = ".".join(map(str, first["loc"])) or METRICS_CLASS
+        known = f" Options are {', '.join(MetricOptions.model_fields)}." if first["type"] == "extra_forbidden" else ""
+        raise ConfigError(f"{where}: {place}: {first['msg']}, not {first['input']!r}.{known}") from None
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from None
+    except ValueError as error:
+        raise ConfigError(f"{where}: {options!r} is no JSON: {error}.") from None
     return parsed

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import tensorflow as tf
 
 from components.coco_evaluator.tfma.derived_features import DERIVED, IMAGE_ENTRY_PREFIX, derive
 from components.coco_evaluator.tfma.slice_metrics import OVERALL, SliceKey
+from detection.input_pipeline.evaluation_records import EvaluationRecord
 from schemas.errors import DataError
 
 _MOST = 1_000  # slices; each has arrays of its own, some megabytes with many categories
@@ -31,19 +31,20 @@ class Slicer:
         self._keys = sorted({key for message in messages for key in (*message.feature_keys, *message.feature_values)})
         self._seen: set[SliceKey] = set()
 
-    def slice_keys(self, example: tf.train.Example) -> list[SliceKey]:
+    def slice_keys(self, record: EvaluationRecord) -> list[SliceKey]:
         """Returns the slices of an image: `OVERALL` first, then the others in an arbitrary order, each once.
 
         An image that lacks a feature is in no slice by it; one with several values is
         in the slice of each.
 
         Raises:
-            DataError: a record lacks what a derived feature is made of, or its image does not decode; a feature
-                holds bytes that are no text; there are more slices than can be evaluated.
+            DataError: the image does not decode; a feature holds bytes that are no text; there are more slices
+                than can be evaluated.
         """
         from tensorflow_model_analysis.slicer import slicer_lib
 
-        keys = set(slicer_lib.get_slices_for_features_dicts([], self._values(example), self._specs))
+        values = {key: found for key in self._keys if (found := feature_values(record, key)) is not None}
+        keys = set(slicer_lib.get_slices_for_features_dicts([], values, self._specs))
         self._seen |= keys
         if len(self._seen) > _MOST:
             raise DataError(
@@ -52,26 +53,21 @@ class Slicer:
             )
         return [OVERALL, *sorted(keys - {OVERALL}, key=repr)]
 
-    def _values(self, example: tf.train.Example) -> dict[str, npt.NDArray[Any]]:
-        values = {key: feature_values(example, key) for key in self._keys}
-        return {key: value for key, value in values.items() if value is not None}
 
-
-def feature_values(example: tf.train.Example, key: str) -> npt.NDArray[Any] | None:
+def feature_values(record: EvaluationRecord, key: str) -> npt.NDArray[Any] | None:
     """Returns the values of a feature of a record or a derived one, [N]; None: no such feature.
 
     Raises:
-        DataError: the record lacks what a derived feature is made of, or its image does not decode; bytes that are
-            no text.
+        DataError: the image does not decode; bytes that are no text.
     """
-    if key in example.features.feature:
-        feature = example.features.feature[key]
+    if key in record.example.features.feature:
+        feature = record.example.features.feature[key]
         if feature.HasField("float_list"):
             return np.array(feature.float_list.value, np.float32)
         if feature.HasField("int64_list"):
             return np.array(feature.int64_list.value, np.int64)
         return np.array([_text(value, key) for value in feature.bytes_list.value], object)
-    derived = derive(key, example)
+    derived = derive(key, record)
     return None if derived is None else np.array(derived)
 
 

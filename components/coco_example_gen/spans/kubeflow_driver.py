@@ -7,6 +7,7 @@ not.  The backend runs it before it searches its cache, with the arguments of th
 import argparse
 import logging
 from collections.abc import Sequence
+from typing import Any
 
 from google.protobuf import json_format
 from kfp.pipeline_spec import pipeline_spec_pb2
@@ -41,25 +42,17 @@ def run_driver(
     outputs = kubeflow_v2_entrypoint_utils.parse_raw_artifact_dict(executor_input.outputs.artifacts, names)
     examples = artifact_utils.get_single_instance(outputs[keys.EXAMPLES_KEY])
     mark(examples, resolved)
-    output = pipeline_spec_pb2.ExecutorOutput()
-    for key, value in resolved.items():
-        if value is not None and given.get(key) != value:
-            _set(output, key, value)
+    changed = {key: value for key, value in resolved.items() if value is not None and given.get(key) != value}
+    # The executor reads `parameters` under schema 2.0, else `parameterValues`.
+    typed = {key: {"intValue" if isinstance(value, int) else "stringValue": value} for key, value in changed.items()}
+    output = json_format.ParseDict(
+        {"parameters": typed, "parameterValues": changed}, pipeline_spec_pb2.ExecutorOutput()
+    )
     artifact = kubeflow_v2_entrypoint_utils.to_runtime_artifact(examples, names)
     output.artifacts[keys.EXAMPLES_KEY].artifacts.add().CopyFrom(artifact)
     path = executor_input.outputs.output_file
     _LOGGER.info("resolved %s", resolved)
     write_text(path, json_format.MessageToJson(output, sort_keys=True))
-
-
-def _set(output: pipeline_spec_pb2.ExecutorOutput, key: str, value: str | int) -> None:
-    """Sets a parameter for both schemas: the executor reads `parameters` under 2.0, else `parameter_values`."""
-    if isinstance(value, int):
-        output.parameters[key].int_value = value
-        output.parameter_values[key].number_value = value
-    else:
-        output.parameters[key].string_value = value
-        output.parameter_values[key].string_value = value
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -68,13 +61,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--json_serialized_invocation_args", required=True)
     parser.add_argument("--json_serialized_inputs_spec_args")
     args, _ = parser.parse_known_args(arguments)
-    executor_input = pipeline_spec_pb2.ExecutorInput()
-    json_format.Parse(args.json_serialized_invocation_args, executor_input, ignore_unknown_fields=True)
-    inputs_spec = None
-    if args.json_serialized_inputs_spec_args:
-        inputs_spec = pipeline_spec_pb2.ComponentInputsSpec()
-        json_format.Parse(args.json_serialized_inputs_spec_args, inputs_spec, ignore_unknown_fields=True)
-    run_driver(executor_input, inputs_spec)
+    run_driver(
+        _parsed(args.json_serialized_invocation_args, pipeline_spec_pb2.ExecutorInput()),
+        _parsed(args.json_serialized_inputs_spec_args, pipeline_spec_pb2.ComponentInputsSpec()),
+    )
+
+
+def _parsed(text: str | None, message: Any) -> Any:
+    return None if text is None else json_format.Parse(text, message, ignore_unknown_fields=True)
 
 
 if __name__ == "__main__":

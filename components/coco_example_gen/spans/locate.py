@@ -2,7 +2,7 @@
 
 import json
 
-from components.coco_example_gen.spans.span_paths import SpanSplits, locate_given, locate_root
+from components.coco_example_gen.spans.span_paths import SpanSplits, locate_given, locate_root, placeholders
 from detection.datasets.layouts import Division
 from detection.storage.paths import absolute, require_supported
 from schemas.config.config import DataConfig
@@ -22,15 +22,14 @@ def locate(data: DataConfig, *needed: str) -> SpanSplits:
         DataError: the files are not there, or not recognised, or of other splits only.
     """
     located = _locate(data)
-    if data.window > 1 and located.files == located.splits:
+    if data.window > 1 and not has_spans(data):
         raise ConfigError(
             f"data.window = {data.window}, but the data's paths have no {{SPAN}} and no date. "
             "Write one there, or remove data.window."
         )
-    splits = located.files
     for split in needed:
-        if split not in splits:
-            listed = ", ".join(f"{name} ({files.annotations})" for name, files in splits.items())
+        if split not in located.files:
+            listed = ", ".join(f"{name} ({files.annotations})" for name, files in located.files.items())
             raise DataError(
                 f"{data.root or 'data.splits'}: no annotations of the split {split!r}, only {listed}. "
                 f"Add its file, or specify it: --set data.splits.{split}.annotations=FILE "
@@ -49,6 +48,16 @@ def require_one_data_set(data: DataConfig) -> None:
         raise ConfigError("data.root and data.splits both name a data set. Remove one of them.")
     if data.root is None and not data.splits:
         raise ConfigError("no data set: give --data DIR, or data.root or data.splits in the configuration.")
+
+
+def has_spans(data: DataConfig) -> bool:
+    """Returns whether the paths of a data set have placeholders of spans.
+
+    Raises:
+        ConfigError: placeholders that name no span.
+    """
+    named = [split.files[0] for split in data.splits.values()] if data.root is None else [data.root]
+    return any(map(placeholders, named))
 
 
 def _locate(data: DataConfig) -> SpanSplits:

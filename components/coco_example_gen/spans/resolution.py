@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from pydantic import TypeAdapter
 from tfx import types
 from tfx.components.example_gen import utils
 
@@ -35,6 +36,8 @@ SPAN_PROPERTY = utils.SPAN_PROPERTY_NAME
 VERSION_PROPERTY = utils.VERSION_PROPERTY_NAME
 _CONTENT = (FINGERPRINT_PROPERTY, SPLITS_KEY, ON_FAULT_KEY, MAX_PIXELS_KEY, LABEL_MAP_KEY)  # decide about the records
 
+_SPLITS = TypeAdapter(dict[str, SplitFiles])
+
 
 def resolve(properties: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the execution parameters with the present files, their span, version and fingerprint.
@@ -48,10 +51,11 @@ def resolve(properties: Mapping[str, Any]) -> dict[str, Any]:
     """
     data = _data_config(properties)
     located = locate(data)
+    ordered = sorted(located.files, key=lambda name: name != TRAIN_SPLIT)  # train first
     newest, label_map = located.newest, properties.get(LABEL_MAP_KEY)
     label_map = label_map and absolute(label_map)
     return dict(properties) | {
-        SPLITS_KEY: splits_to_json(located.files),
+        SPLITS_KEY: json.dumps({name: asdict(located.files[name]) for name in ordered}),
         LABEL_MAP_KEY: label_map,
         DATA_SOURCE_KEY: source_of(data),
         SPAN_PROPERTY: newest.span,
@@ -80,21 +84,7 @@ def mark(examples: types.Artifact, resolved: Mapping[str, Any]) -> None:
 
 def files_of(properties: Mapping[str, Any]) -> dict[str, SplitFiles]:
     """Returns the files that an execution reads."""
-    return splits_from_json(properties[SPLITS_KEY])
-
-
-def splits_to_json(splits: Mapping[str, SplitFiles]) -> str:
-    """The splits as a component parameter, train first."""
-    ordered = sorted(splits, key=lambda name: name != TRAIN_SPLIT)
-    return json.dumps({name: asdict(splits[name]) for name in ordered})
-
-
-def splits_from_json(text: str) -> dict[str, SplitFiles]:
-    """Inverse of `splits_to_json`."""
-    return {
-        name: SplitFiles(**fields | {"hash_range": fields["hash_range"] and tuple(fields["hash_range"])})
-        for name, fields in json.loads(text).items()
-    }
+    return _SPLITS.validate_json(properties[SPLITS_KEY])
 
 
 def _data_config(properties: Mapping[str, Any]) -> DataConfig:

@@ -10,8 +10,7 @@ has found.
 
 import contextlib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, timedelta
 from typing import NamedTuple
 
@@ -214,41 +213,14 @@ def _listed(numbers: Iterable[int], *, dates: bool = False) -> str:
 
 
 class SpanSplits(NamedTuple):
-    """The files of a data set, with placeholders and at one span.
+    """The files of a data set at one span.
 
-    splits: their paths, with the placeholders that they have.
+    files: of each split.
     newest: span and version found, or asked for; `NO_SPAN` of data without placeholders.
     """
 
-    splits: dict[str, SplitFiles]
+    files: dict[str, SplitFiles]
     newest: SpanVersion
-
-    @property
-    def files(self) -> dict[str, SplitFiles]:
-        """The files of that span."""
-        return splits_at(self.splits, self.newest)
-
-
-def splits_at(splits: Mapping[str, SplitFiles], at: SpanVersion) -> dict[str, SplitFiles]:
-    """The files of one span: `splits` with their placeholders replaced.
-
-    Raises:
-        ConfigError: see `fill`.
-    """
-    return map_paths(splits, lambda path: fill(path, at))
-
-
-def map_paths(splits: Mapping[str, SplitFiles], change: Callable[[str], str]) -> dict[str, SplitFiles]:
-    """`splits` with a change to each of their paths."""
-    return {
-        name: replace(
-            files,
-            annotations=change(files.annotations),
-            images=files.images and change(files.images),
-            keypoints=files.keypoints and change(files.keypoints),
-        )
-        for name, files in splits.items()
-    }
 
 
 def locate_root(
@@ -268,9 +240,7 @@ def locate_root(
     paths.require_supported(root, "data.root")
     root = paths.absolute(root)
     newest = find_span([root], span=span, version=version, below=_ANNOTATED)
-    folder = fill(root, newest)
-    splits = find_splits(folder, division)
-    return SpanSplits(map_paths(splits, lambda path: root + path.removeprefix(folder)), newest)
+    return SpanSplits(find_splits(fill(root, newest), division), newest)
 
 
 def locate_given(
@@ -294,17 +264,14 @@ def locate_given(
             also `find_span`.
         DataError: see `find_span` and `given_splits`.
     """
+    absolute: dict[str, tuple[str, str | None]] = {}
     for name, (annotations, images) in sources.items():
         paths.require_supported(annotations, f"data.splits.{name}.{'annotations' if images else 'records'}")
         paths.require_supported(images or "", f"data.splits.{name}.images")
-    absolute = {
-        name: (paths.absolute(annotations), images and paths.absolute(images))
-        for name, (annotations, images) in sources.items()
-    }
-    for name, (annotations, images) in absolute.items():
-        if images and not placeholders(images) <= placeholders(annotations):
+        file, folder = absolute[name] = paths.absolute(annotations), images and paths.absolute(images)
+        if folder and not placeholders(folder) <= placeholders(file):
             raise ConfigError(
-                f"data.splits.{name}.images = {images} has a placeholder that the annotations {annotations} lack. "
+                f"data.splits.{name}.images = {folder} has a placeholder that the annotations {file} lack. "
                 "Write it there, too."
             )
     newest = find_span((_searched(*files) for files in absolute.values()), span=span, version=version)
@@ -312,24 +279,9 @@ def locate_given(
         name: (fill(annotations, newest), images and fill(images, newest))
         for name, (annotations, images) in absolute.items()
     }
-    splits = given_splits(filled, division)
-    patterns = {fill(path, newest): path for files in absolute.values() for path in files if path}
-    return SpanSplits({name: _with_patterns(files, patterns) for name, files in splits.items()}, newest)
+    return SpanSplits(given_splits(filled, division), newest)
 
 
 def _searched(annotations: str, images: str | None) -> str:
     """Returns the path that a split needs: its annotation file, or the folder of its TFRecords."""
     return paths.parent(annotations) if images is None and "*" in annotations else annotations
-
-
-def _with_patterns(located: SplitFiles, patterns: Mapping[str, str]) -> SplitFiles:
-    """The files by the patterns that they were located by."""
-    annotations = patterns[located.annotations]
-    folder, name = paths.parent(annotations), paths.name_of(annotations)
-    return replace(
-        located,
-        annotations=annotations,
-        images=located.images and patterns[located.images],
-        # COCO names it after the instances file.
-        keypoints=located.keypoints and paths.join(folder, name.replace("instances", "person_keypoints", 1)),
-    )

@@ -31,15 +31,8 @@ from components.beam import dask_cluster as clusters
 from components.beam import dask_harnesses as harnesses
 from components.beam.pipelines import make_pipeline
 from components.coco_evaluator.beam.batches import DetectedBatch
-from components.coco_evaluator.beam.detection_files import write_detections
-from components.coco_evaluator.beam.evaluate import (
-    Evaluate,
-    Measure,
-    all_images,
-    arrays_folder,
-    detections_folder,
-    read_slices,
-)
+from components.coco_evaluator.beam.detection_files import detections_to_files, write_detections
+from components.coco_evaluator.beam.evaluate import Measure, evaluate_batches, read_slices
 from components.coco_example_gen import shards
 from detection.coco.params import make_params
 from detection.datasets.layouts import find_splits
@@ -85,9 +78,10 @@ def test_evaluator_on_two_workers_measures_to_the_bit_as_one_process(cluster: Da
         folder.mkdir()
         with make_pipeline(beam_args) as pipeline:
             batches = pipeline | beam.Create(paths) | beam.Reshuffle() | beam.FlatMap(_load, folder=str(folder))
-            batches | Evaluate([measure], folder, keep=all_images)
-        write_detections(detections_folder(folder), folder / "detections.json", ())
-        slices = {key: (*one[:2], one.metrics) for key, one in read_slices(measure, arrays_folder(folder, measure))}
+            batches | evaluate_batches([measure], folder)
+            batches | detections_to_files(str(folder / "detections"))
+        write_detections(folder / "detections", folder / "detections.json", ())
+        slices = {key: (*one[:2], one.metrics) for key, one in read_slices(measure, folder)}
         return slices, (folder / "detections.json").read_bytes()
 
     expected, detections = evaluated("expected")

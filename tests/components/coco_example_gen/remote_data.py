@@ -8,7 +8,8 @@ from detection.datasets.layouts import SplitFiles
 from detection.storage import files, paths
 from detection.storage.reading import read_bytes
 from schemas.artifacts import DATA_REPORT_HTML
-from schemas.config.issues import MAX_PIXELS, IssuePolicies
+from schemas.config.config import DataConfig
+from schemas.config.issues import IssuePolicies
 
 DROP = IssuePolicies.model_validate("drop")
 
@@ -28,5 +29,5 @@ def contents(folder: str | Path) -> dict[str, bytes]:
 
 def converted(splits: dict[str, SplitFiles], out: str | Path, *, beam_args: Sequence[str] = ()) -> dict[str, bytes]:
     """Converts, invalid images left out."""
-    convert(splits, out, policies=DROP, max_pixels=MAX_PIXELS, beam_args=beam_args)
+    convert(splits, out, DataConfig(on_fault=DROP), beam_args=beam_args)
     return contents(out)

@@ -16,7 +16,8 @@ from detection.datasets.layouts import Division, find_splits
 from detection.datasets.packed_entries import unpack_entries
 from detection.datasets.statistics import SplitSummary
 from schemas import features
-from schemas.config.issues import MAX_PIXELS, IssuePolicies
+from schemas.config.config import DataConfig
+from schemas.config.issues import IssuePolicies
 from schemas.errors import DataError
 from tests.components.coco_example_gen.remote_data import DROP
 
@@ -46,8 +47,7 @@ def _convert(root: Path, out: Path, **policies: str) -> dict[str, list[int]]:
     convert(
         find_splits(root),
         out,
-        policies=IssuePolicies.model_validate(policies),
-        max_pixels=MAX_PIXELS,
+        DataConfig(on_fault=IssuePolicies.model_validate(policies)),
     )
     return {
         folder.name.removeprefix("Split-"): sorted(
@@ -160,7 +160,7 @@ def test_every_image_of_files_and_records_is_counted(
         splits = find_splits(tmp_path / source, Division(sample_1_of_n=every))
         progress._COUNTS.clear()
         caplog.clear()
-        convert(splits, tmp_path / name, policies=DROP, max_pixels=MAX_PIXELS)
+        convert(splits, tmp_path / name, DataConfig(on_fault=DROP))
         written = json.loads((tmp_path / name / "dataset.json").read_text())["splits"].values()
         images = sum(split["images"] for split in written) + len(_quarantine(tmp_path / name))
         assert [count.images for count in progress._COUNTS.values()] == [images]

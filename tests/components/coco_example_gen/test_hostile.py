@@ -27,6 +27,7 @@ from detection.images import inspect as image_files
 from detection.images.files import ImageFileError, read_file
 from detection.input_pipeline.record_decoder import decode_record
 from schemas import features
+from schemas.config.config import DataConfig
 from schemas.config.issues import MAX_PIXELS, IssuePolicies
 from schemas.errors import CocoflowError, DataError
 
@@ -92,7 +93,7 @@ def _convert(root: Path, policies: IssuePolicies = DROP, max_pixels: int = MAX_P
     out.mkdir()
     files = SplitFiles(str(root / "instances_train.json"), str(root / "images"))
     try:
-        convert({"train": files}, out, policies=policies, max_pixels=max_pixels)
+        convert({"train": files}, out, DataConfig(on_fault=policies, max_pixels=max_pixels))
     except CocoflowError:
         assert list(out.iterdir()) == []
         raise
@@ -764,7 +765,7 @@ def _converted_or_refused(pictures: Path, text: str, out: Path) -> _Made | Cocof
     path.write_text(text)
     files = SplitFiles(str(path), str(pictures))
     try:
-        convert({"train": files}, out, policies=DROP, max_pixels=MAX_PIXELS)
+        convert({"train": files}, out, DataConfig(on_fault=DROP))
     except CocoflowError as error:
         return error
     dataset = json.loads((out / "dataset.json").read_text())

@@ -16,7 +16,8 @@ from detection.datasets.layouts import Division, SplitFiles, find_splits
 from detection.datasets.packed_entries import unpack_entries
 from detection.images.decode import decode_rgb
 from schemas import features
-from schemas.config.issues import MAX_PIXELS, IssuePolicies
+from schemas.config.config import DataConfig
+from schemas.config.issues import IssuePolicies
 from schemas.errors import DataError
 
 Rebuilt = dict[str, dict[str, Any]]
@@ -24,7 +25,7 @@ Rebuilt = dict[str, dict[str, Any]]
 
 def _convert(splits: dict[str, SplitFiles], out: Path, **policies: str) -> Path:
     out.mkdir()
-    convert(splits, out, policies=IssuePolicies.model_validate(policies), max_pixels=MAX_PIXELS)
+    convert(splits, out, DataConfig(on_fault=IssuePolicies.model_validate(policies)))
     return out
 
 
@@ -195,9 +196,7 @@ def test_records_of_the_od_api_become_the_same_examples_as_their_source(
     convert(
         {"eval": SplitFiles(pattern, None)},
         out,
-        policies=IssuePolicies(),
-        max_pixels=MAX_PIXELS,
-        label_map=str(shared_data / "coco2017_ccby/instances_val.json"),
+        DataConfig(label_map=str(shared_data / "coco2017_ccby/instances_val.json")),
     )
     imported, original = _rebuilt(out)["eval"], _rebuilt(ccby[1])["eval"]
     assert [image["id"] for image in imported["images"]] == [image["id"] for image in original["images"]]

@@ -11,7 +11,7 @@ from components.coco_example_gen import examination, report
 from components.coco_example_gen.examination import examine
 from components.coco_example_gen.report import concerned_annotations, write_data_report
 from detection.datasets.layouts import SplitFiles
-from schemas.config.issues import MAX_PIXELS, IssuePolicies
+from schemas.config.config import DataConfig
 from tests.components.coco_example_gen.data_set import write_data_set
 from tests.html_page import HtmlPage
 
@@ -29,8 +29,7 @@ def test_annotations_with_an_issue_and_those_of_images_with_one_are_counted(
     work.mkdir()
     examined = examine(
         {"train": SplitFiles(str(path), str(root / "images"))},
-        policies=IssuePolicies(),
-        max_pixels=MAX_PIXELS,
+        DataConfig(),
         work=work,
         records=None,
     )
@@ -51,8 +50,8 @@ def test_samples_are_valid_images_whatever_the_shards(tmp_path: Path, monkeypatc
         work = tmp_path / f"work{number}"
         work.mkdir()
         splits = {"train": SplitFiles(str(root / "annotations/instances_train.json"), str(root / "images"))}
-        found = examine(splits, policies=IssuePolicies(), max_pixels=MAX_PIXELS, work=work, records=None)
-        write_data_report(found, splits, tmp_path / f"{number}.html")
+        found = examine(splits, DataConfig(), work=work, records=None)
+        write_data_report(found, tmp_path / f"{number}.html")
         pages.append(HtmlPage((tmp_path / f"{number}.html").read_text()))
     captions = [re.findall(r"train: \S+ \(image (\d+)\)", page.texts["samples"]) for page in pages]
     assert captions[0] == captions[1]

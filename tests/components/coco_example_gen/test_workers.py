@@ -7,7 +7,7 @@ import pytest
 from components.coco_example_gen import examination, shards
 from components.coco_example_gen.conversion import convert
 from detection.datasets.layouts import find_splits
-from schemas.config.issues import MAX_PIXELS, IssuePolicies
+from schemas.config.config import DataConfig
 from tests.components.coco_example_gen.data_set import write_data_set
 from tests.components.coco_example_gen.remote_data import converted, upload
 from tests.storage_emulator.fixture import Bucket
@@ -36,7 +36,7 @@ def test_processes_write_the_same_bytes_as_threads(tmp_path: Path, monkeypatch: 
         monkeypatch.setattr("components.coco_example_gen.examination.local_options", lambda images, o=options: o)
         out = tmp_path / name
         out.mkdir()
-        convert(find_splits(tmp_path / "data"), out, policies=IssuePolicies(), max_pixels=MAX_PIXELS)
+        convert(find_splits(tmp_path / "data"), out, DataConfig())
         contents.append({path.relative_to(out): path.read_bytes() for path in out.rglob("*") if path.is_file()})
     assert contents[0] == contents[1]
 

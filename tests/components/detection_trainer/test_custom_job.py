@@ -36,7 +36,7 @@ def test_the_pools_are_vertex_own(settings: dict[str, Any]) -> None:
     from components.detection_trainer.custom_job import worker_pool_specs
 
     job = TrainerJobConfig.model_validate(settings)
-    pools = [aiplatform.gapic.WorkerPoolSpec(one) for one in worker_pool_specs(job, image="i:1", request="gs://b/r")]
+    pools = [aiplatform.gapic.WorkerPoolSpec(one) for one in worker_pool_specs(job, image="i:1", folder="gs://b/r")]
     assert [pool.replica_count for pool in pools] == ([1, 3] if settings is GPUS else [1])
     for pool in pools:
         assert pool.container_spec.image_uri == "i:1"
@@ -160,7 +160,7 @@ def test_a_worker_neither_publishes_nor_answers(tmp_path: Path, monkeypatch: pyt
             "properties": _properties(tmp_path),
         },
     )
-    custom_job.main([str(request)])
+    custom_job.main([str(request.parent)])
     assert seen[0].parent == tmp_path / "run/training"
     assert [path.name for path in request.parent.iterdir()] == ["request.json"]
     assert read_models(str(tmp_path / "run")) == []

@@ -19,6 +19,8 @@ from tests.vertex_service.fixture import PROJECT, LoopbackVertex
 
 pytestmark = pytest.mark.slow
 
+DEFAULTS: dict[str, Any] = {"config": PushConfig().model_dump_json(), "score_thresholds": 0}
+
 
 @pytest.fixture
 def model(tmp_path: Path) -> Any:
@@ -41,7 +43,7 @@ def push(tmp_path: Path, inputs: dict[str, list[Any]], **properties: str) -> Any
     pushed.uri = str(tmp_path / "pushed")
     Path(pushed.uri).mkdir()
     properties |= {"push_directory": str(tmp_path / "serving")}
-    Executor().Do(inputs, {"pushed_model": [pushed]}, properties)
+    Executor().Do(inputs, {"pushed_model": [pushed]}, DEFAULTS | properties)
     return pushed
 
 
@@ -61,7 +63,7 @@ def test_a_pushed_version_is_registered(tmp_path: Path, model: Any, vertex_over_
     properties = {"push_directory": folder, "registration": registration.model_dump_json()}
     for blessed in (0, 1, 1):
         inputs = {"model": [model], "model_blessing": [blessing(blessed)]}
-        Executor().Do(inputs, {"pushed_model": [pushed]}, properties)
+        Executor().Do(inputs, {"pushed_model": [pushed]}, DEFAULTS | properties)
         assert bool(vertex.kept("/models/")) == bool(blessed)
     registered = pushed.get_string_custom_property("registered_model")
     [kept] = [name for name in vertex.kept("/models/") if "@" in name]
@@ -109,7 +111,7 @@ def test_a_model_on_cloud_storage_is_pushed_there_and_recorded(tmp_path: Path, m
     model.uri = f"{gcs.path}/model"
     pushed = standard_artifacts.PushedModel()
     pushed.uri = f"{gcs.path}/pushed"
-    Executor().Do({"model": [model]}, {"pushed_model": [pushed]}, {"push_directory": f"{gcs.path}/serving"})
+    Executor().Do({"model": [model]}, {"pushed_model": [pushed]}, DEFAULTS | {"push_directory": f"{gcs.path}/serving"})
     destination = pushed.get_string_custom_property("pushed_destination")
     assert destination == f"{gcs.path}/serving/{pushed.get_string_custom_property('pushed_version')}"
     assert read_bytes(f"{destination}/saved_model.pb") == b"graph"

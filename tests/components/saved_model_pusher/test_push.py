@@ -10,6 +10,7 @@ import tensorflow as tf
 from tensorflow_serving.apis import prediction_log_pb2
 
 from components.saved_model_pusher import push as pushing
+from components.saved_model_pusher import pushed_versions
 from components.saved_model_pusher.added_files import score_thresholds, warmup_records
 from components.saved_model_pusher.push import Pushed, PushRequest, push
 from components.saved_model_pusher.validate import Validation
@@ -225,9 +226,13 @@ def test_old_versions_go_after_the_push(
 def test_a_version_that_cannot_be_removed_fails_no_push(
     model: Path, evaluation: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fail(*_: Any, **__: Any) -> None:
-        raise DataError("serving/1: cannot remove")
+    def fail(*_: Any) -> None:
+        raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(pushing, "remove_old_versions", fail)
-    assert Path(push(request(model, tmp_path / "serving", evaluation, keep_versions=1)).version).is_dir()
-    assert "serving/1: cannot remove" in caplog.text
+    monkeypatch.setattr(pushed_versions, "remove_version", fail)
+    save_fake_detector(tmp_path / "other", shift=1)
+    for one in (model, tmp_path / "other"):
+        pushed = push(request(one, tmp_path / "serving", evaluation, keep_versions=1))
+        assert Path(pushed.version).is_dir()
+    assert pushed.removed == ()
+    assert "Permission denied" in caplog.text

@@ -8,10 +8,20 @@ import pytest
 import tensorflow as tf
 
 from detection.inference.export.saved_model_export import ExportedFrom, export_saved_model
-from detection.inference.restore import load_trained
+from detection.inference.restore import load_trained, read_exported_from, read_model_config
 from detection.models.detector import variables_by_path
 from detection.models.registry import detector_from_config
-from schemas.artifacts import CHECKPOINTS, CONFIG_YAML, EMA_PART, LABELS_JSON, MODEL_PART, SAVED_MODEL, STEP_PART
+from schemas.artifacts import (
+    CHECKPOINTS,
+    CONFIG_YAML,
+    EMA_PART,
+    EXPORTED_FROM_JSON,
+    EXTRA_FILES,
+    LABELS_JSON,
+    MODEL_PART,
+    SAVED_MODEL,
+    STEP_PART,
+)
 from schemas.config.config_io import to_yaml
 from schemas.errors import DataError
 from tests.detection.training.tiny_run import CATEGORIES, tiny_config
@@ -103,3 +113,33 @@ def test_weights_without_descriptions_are_refused(tmp_path: Path) -> None:
     (tmp_path / CONFIG_YAML).write_text("train: [")
     with pytest.raises(DataError, match=r"config\.yaml: not a YAML file: .*export or copy the model again"):
         load_trained(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"step": 7}',
+        '{"step": "7", "weights": "ema"}',
+        '{"step": true, "weights": "ema"}',
+        '{"step": -1, "weights": "ema"}',
+        '{"step": 1e400, "weights": "ema"}',
+        '{"step": 7, "weights": ["ema"]}',
+    ],
+)
+def test_a_spoilt_step_is_refused_by_name(text: str, tmp_path: Path) -> None:
+    (tmp_path / EXTRA_FILES).mkdir()
+    (tmp_path / EXTRA_FILES / EXPORTED_FROM_JSON).write_text(text)
+    with pytest.raises(DataError, match=r"assets\.extra/training\.json: not "):
+        read_exported_from(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"\x80", b"train: [", b"train: {nope: 1}"])
+def test_a_damaged_configuration_of_a_model_is_named(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / EXTRA_FILES / CONFIG_YAML
+    path.parent.mkdir()
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=f"{path}: .*export or copy the model again"):
+        read_model_config(tmp_path)

@@ -17,7 +17,8 @@ from components.coco_example_gen.conversion import convert
 from detection.datasets.layouts import find_splits
 from detection.datasets.packed_entries import unpack_entries
 from schemas import features
-from schemas.config.issues import MAX_PIXELS, IssuePolicies
+from schemas.config.config import DataConfig
+from schemas.config.issues import IssuePolicies
 from tests.components.coco_example_gen.data_set import write_data_set
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -87,7 +88,7 @@ def test_the_result_is_that_of_a_conversion(data: Path, tmp_path: Path) -> None:
     assert call("--data", data, "--output", tmp_path / "out") == 0
     expected = tmp_path / "expected"
     expected.mkdir()
-    convert(find_splits(data), expected, policies=DROP, max_pixels=MAX_PIXELS)
+    convert(find_splits(data), expected, DataConfig(on_fault=DROP))
     assert contents(tmp_path / "out") == contents(expected)
     # The same again, through a configuration file and an empty folder.
     (tmp_path / "config.yaml").write_text(f"data:\n  root: {data}\n")

@@ -18,16 +18,8 @@ import pytest
 from components.coco_evaluator.beam import detection_files
 from components.coco_evaluator.beam import evaluate as beam_evaluate
 from components.coco_evaluator.beam.batches import DetectedBatch
-from components.coco_evaluator.beam.detection_files import read_detections, write_detections
-from components.coco_evaluator.beam.evaluate import (
-    Evaluate,
-    Measure,
-    SliceResult,
-    all_images,
-    arrays_folder,
-    detections_folder,
-    read_slices,
-)
+from components.coco_evaluator.beam.detection_files import detections_to_files, read_detections, write_detections
+from components.coco_evaluator.beam.evaluate import Measure, SliceResult, evaluate_batches, read_slices
 from components.coco_evaluator.tfma.slice_metrics import OVERALL, SliceKey
 from detection.coco import CocoMetrics, evaluate
 from detection.coco.params import make_params
@@ -95,8 +87,9 @@ def load(path: str) -> Iterator[DetectedBatch]:
 def run(paths: list[str], measure: Measure, folder: Path, *, workers: int = 1) -> dict[SliceKey, SliceResult]:
     with local_pipeline(workers) as pipeline:
         batches = pipeline | beam.Create(paths) | beam.Reshuffle() | beam.FlatMap(load)
-        batches | Evaluate([measure], folder, keep=all_images)
-    return dict(read_slices(measure, arrays_folder(folder, measure)))
+        batches | evaluate_batches([measure], folder)
+        batches | detections_to_files(str(folder / "detections"))
+    return dict(read_slices(measure, folder))
 
 
 def local_pipeline(workers: int) -> beam.Pipeline:
@@ -161,8 +154,8 @@ def test_neither_division_nor_bundling_matters(
         for key, expected in first.items():
             assert_same(results[key].metrics, expected)
         some = [entry for entry in by_image if entry["image_id"] in {3_015, 5_040}]
-        assert write_detections(detections_folder(folder), tmp_path / "detections.json", {3_015, 5_040}) == some
-        assert read_detections(detections_folder(folder), {3_015, 5_040}) == some
+        assert write_detections(folder / "detections", tmp_path / "detections.json", {3_015, 5_040}) == some
+        assert read_detections(folder / "detections", {3_015, 5_040}) == some
         assert json.loads((tmp_path / "detections.json").read_bytes()) == by_image
 
 
@@ -176,7 +169,7 @@ def test_detections_as_rows(tmp_path: Path) -> None:
         workers=2,
     )
     assert_same(results[OVERALL].metrics, evaluate(ground_truth, detections))
-    write_detections(detections_folder(tmp_path / "out"), tmp_path / "detections.json", ())
+    write_detections(tmp_path / "out" / "detections", tmp_path / "detections.json", ())
     assert json.loads((tmp_path / "detections.json").read_bytes()) == [
         {key: detection[key] for key in ("image_id", "category_id", "bbox", "score")}
         for detection in sorted(detections, key=itemgetter("image_id"))
@@ -186,10 +179,10 @@ def test_detections_as_rows(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "change", "message"),
     [
-        ("detections", {"category_id": 9}, r"dt.json: unknown category_id: detection"),
-        ("detections", {"score": "high"}, r"dt.json: invalid score: detection"),
-        ("detections", {"bbox": [1, 2, -3, 4]}, r"dt.json: negative width or height"),
-        ("annotations", {"bbox": [1]}, r"gt.json: invalid bbox: annotation 1"),
+        ("detections", {"category_id": 9}, r"detections of the model: unknown category_id: detection"),
+        ("detections", {"score": "high"}, r"detections of the model: invalid score: detection"),
+        ("detections", {"bbox": [1, 2, -3, 4]}, r"detections of the model: negative width or height"),
+        ("annotations", {"bbox": [1]}, r"ground truth of the examples: invalid bbox: annotation 1"),
     ],
 )
 def test_invalid_entries(tmp_path: Path, kind: str, change: dict[str, Any], message: str) -> None:
@@ -197,9 +190,7 @@ def test_invalid_entries(tmp_path: Path, kind: str, change: dict[str, Any], mess
     entries = detections if kind == "detections" else ground_truth[kind]
     entries[0] |= change
     paths = write_batches(tmp_path / "batches", ground_truth, detections, seed=1)
-    measure = Measure(
-        ground_truth["categories"], make_params(), kind == "detections", where="gt.json", where_detections="dt.json"
-    )
+    measure = Measure(ground_truth["categories"], make_params(), divided=kind == "detections")
     with pytest.raises(Exception, match="while running") as caught:
         run(paths, measure, tmp_path / "out")
     error = find_user_error(caught.value)

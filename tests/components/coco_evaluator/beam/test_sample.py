@@ -7,7 +7,7 @@ import apache_beam as beam
 import pytest
 
 from components.coco_evaluator.beam import sample as sample_files
-from components.coco_evaluator.beam.sample import KeepSample, SampleChoice, SampleRecords
+from components.coco_evaluator.beam.sample import SampleChoice, SampleRecords, keep_sample
 from detection.analysis.instances import sample_ids
 from detection.coco.io.blocks import Block, write_blocks
 from detection.datasets.encode_record import encode_example
@@ -49,7 +49,7 @@ def test_what_is_kept_is_read(tmp_path: Path, gcs: Bucket, remote: bool, monkeyp
     shuffled = random.Random(0).sample(list(records.values()), len(records))
     with beam.Pipeline() as pipeline:
         # As where a bundle is tried again.
-        pipeline | beam.Create([*shuffled, *shuffled[:3]]) | KeepSample(choice, kept)
+        pipeline | beam.Create([*shuffled, *shuffled[:3]]) | keep_sample(choice, kept)
     write_text(join(kept, ".unfinished.tmp"), "of a killed worker")
     sample = SampleRecords(choice, kept)
     ids = sample_ids(records, 4, 1)

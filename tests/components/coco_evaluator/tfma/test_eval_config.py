@@ -104,7 +104,10 @@ def test_completing_changes_nothing_given() -> None:
             'metrics_specs { metrics { class_name: "CocoMetrics" module: "mine" } }',
             r"metrics\[0\]\.module: 'mine'; CocoMetrics is in 'components",
         ),
-        (f"metrics_specs {{ metrics {{ {OURS} config: '[]' }} }}", r"config: '\[\]' is no JSON object"),
+        (
+            f"metrics_specs {{ metrics {{ {OURS} config: '[]' }} }}",
+            "CocoMetrics: Input should be a valid dict",
+        ),
         (f"metrics_specs {{ metrics {{ {OURS} config: '{{' }} }}", r"config: '\{' is no JSON: "),
         (
             f"metrics_specs {{ metrics {{ {OURS} config: '{{\"max_dets\": 3}}' }} }}",
@@ -116,7 +119,7 @@ def test_completing_changes_nothing_given() -> None:
         ),
         (
             f"metrics_specs {{ metrics {{ {OURS} config: '{{\"side\": 3}}' }} }}",
-            "config: CocoMetrics has no option side. Known are iou_type, max_dets",
+            r"config: side: Extra inputs are not permitted, not 3\. Options are iou_type, max_dets",
         ),
         (
             f"metrics_specs {{ metrics {{ {OURS} threshold {{ }} }} }}",

@@ -9,6 +9,7 @@ import tensorflow as tf
 from components.coco_evaluator.tfma import slicing
 from components.coco_evaluator.tfma.slice_metrics import OVERALL, describe
 from components.coco_evaluator.tfma.slicing import Slicer, empty_slicings, feature_values
+from detection.input_pipeline.evaluation_records import parse_record
 from schemas.errors import DataError
 from tests.components.coco_evaluator.tfma.test_derived_features import bytes_feature, record
 
@@ -19,7 +20,7 @@ def slices(example: tf.train.Example, *specs: dict[str, Any]) -> list[Any]:
     import tensorflow_model_analysis as tfma
 
     slicer = pickle.loads(pickle.dumps(Slicer([tfma.SlicingSpec(**spec) for spec in specs])))
-    return list(slicer.slice_keys(example))
+    return list(slicer.slice_keys(parse_record(example.SerializeToString())))
 
 
 @pytest.fixture
@@ -69,7 +70,7 @@ def test_each_slice_once(example: tf.train.Example) -> None:
 
 def test_a_feature_of_the_record_comes_first(example: tf.train.Example) -> None:
     example.features.feature["brightness"].CopyFrom(bytes_feature(b"by hand"))
-    values = feature_values(example, "brightness")
+    values = feature_values(parse_record(example.SerializeToString()), "brightness")
     assert values is not None
     assert values.tolist() == ["by hand"]
 

@@ -19,6 +19,7 @@ from detection.coco import evaluate
 from detection.coco.io.results import results_from_rows
 from detection.datasets.packed_entries import pack_entries
 from detection.inference.results import results_from_outputs
+from detection.input_pipeline.evaluation_records import parse_record
 from detection.storage.files import copy_file, make_folder
 from detection.storage.paths import join
 from detection.types import EncodedImage
@@ -149,7 +150,7 @@ def test_equals_pycocotools_overall_per_class_and_per_slice(tmp_path: Path, mode
         for record in tf.data.TFRecordDataset(str(file), "GZIP").as_numpy_iterator():
             example = tf.train.Example.FromString(record)
             entry = next(e for e in ground_truth["images"] if e["file_name"] == name_of(example))
-            for key in slicer.slice_keys(example):
+            for key in slicer.slice_keys(parse_record(record)):
                 members.setdefault(key, set()).add(entry["id"])
     for name, model in zip(("candidate", "baseline"), served(models), strict=True):
         loaded = tfma.load_eval_result(folder, model_name=name)
@@ -236,7 +237,6 @@ def test_our_evaluator_writes_the_same(tmp_path: Path, examples: Path, models: l
         categories=CATEGORIES,
         models=parts,
         locations={**parts, "data": str(examples)},
-        title="",
         config=EvaluateConfig(thresholds=ThresholdsConfig(absolute={}), analysis=AnalysisConfig(replicates=0)),
         eval_config=parse_eval_config(eval_config_to_json(config)),
     )
@@ -366,7 +366,9 @@ def message_of(config: Any, **options: Any) -> str:
 
 def test_errors_of_the_config() -> None:
     assert message_of(config_of()).startswith("CocoMetrics: no categories. Give the data set's category ids")
-    assert "CocoMetrics has no option max_det. Known are iou_type, max_dets, " in message_of(config_of(), max_det=3)
+    assert "CocoMetrics: max_det: Extra inputs are not permitted, not 3. Options are iou_type, " in message_of(
+        config_of(), max_det=3
+    )
     twice = config_of()
     twice.metrics_specs.add().CopyFrom(config_of(max_dets=[1, 2, 3]).metrics_specs[0])
     assert "metrics_specs[1].metrics[0].config: differs from that of EvalConfig: metrics_specs[0]" in message_of(twice)

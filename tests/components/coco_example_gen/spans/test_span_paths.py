@@ -16,7 +16,6 @@ from components.coco_example_gen.spans.span_paths import (
     locate_given,
     locate_root,
     placeholders,
-    splits_at,
 )
 from detection.datasets.layouts import Division, SplitFiles
 from schemas.errors import ConfigError, DataError
@@ -157,11 +156,9 @@ def test_a_root_is_the_folder_of_the_newest_span_that_has_annotations(tmp_path: 
     _touch(tmp_path, "2026-11-03/images/1.png", "2026-11-03/readme.txt")
     located = locate_root(str(tmp_path / "{YYYY}-{MM}-{DD}"))
     assert located.newest == (20759, None)
-    assert located.splits["eval"].annotations == str(tmp_path / "{YYYY}-{MM}-{DD}/annotations/instances_val.json")
-    assert located.splits["eval"].images == str(tmp_path / "{YYYY}-{MM}-{DD}/images")
+    assert located.files["eval"].annotations == str(tmp_path / "2026-11-02/annotations/instances_val.json")
     assert located.files["train"].annotations == str(tmp_path / "2026-11-02/annotations/instances_train.json")
     earlier = locate_root(str(tmp_path / "{YYYY}-{MM}-{DD}"), span=20758)
-    assert earlier.splits == located.splits
     assert earlier.files["train"].images == str(tmp_path / "2026-11-01/images")
     _touch(tmp_path, "2026-11-04/notes.json")
     with pytest.raises(DataError, match=r"2026-11-04: no COCO data set recognised"):
@@ -172,7 +169,6 @@ def test_a_root_without_placeholders_stays_what_it_was(tmp_path: Path) -> None:
     write_data_set(tmp_path)
     located = locate_root(str(tmp_path))
     assert located.newest == NO_SPAN
-    assert located.files == located.splits
     assert located.files["train"].annotations == str(tmp_path / "annotations/instances_train.json")
 
 
@@ -185,16 +181,12 @@ def test_specified_splits_have_placeholders(tmp_path: Path) -> None:
     }
     located = locate_given(sources)
     assert located.newest == (7, 2)
-    pattern = str(tmp_path / "{SPAN}/{VERSION}")
-    assert located.splits == {
-        "train": SplitFiles(sources["train"][0], sources["train"][1], f"{pattern}/person_keypoints_train.json"),
-        "eval": SplitFiles(*sources["valid"]),
-    }
     assert located.files["train"] == SplitFiles(
         str(tmp_path / "7/2/instances_train.json"),
         str(tmp_path / "7/photos"),
         str(tmp_path / "7/2/person_keypoints_train.json"),
     )
+    assert located.files["eval"] == SplitFiles(str(tmp_path / "7/2/valid.json"), str(tmp_path))
     assert locate_given(sources, version=1).files["train"].keypoints is None
     sources["train"] = (str(tmp_path / "7/1/instances_train.json"), str(tmp_path / "{SPAN}/photos"))
     with pytest.raises(ConfigError, match=r"data\.splits\.train\.images = .* has a placeholder that the annotations"):
@@ -207,9 +199,6 @@ def test_the_year_in_a_name_of_coco_is_a_placeholder_as_well(tmp_path: Path) -> 
     located = locate_given({"train": (pattern, str(tmp_path / "images"))}, division=Division(eval_fraction=0.5))
     assert set(located.files) == {"train", "eval"}
     assert located.files["train"].keypoints == str(tmp_path / "person_keypoints_train2017-11-02.json")
-    assert splits_at(located.splits, SpanVersion(0, None))["eval"].annotations.endswith(
-        "instances_train1970-01-01.json"
-    )
 
 
 @pytest.mark.slow

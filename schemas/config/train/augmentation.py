@@ -28,7 +28,9 @@ def _ascending(values: tuple[float, float]) -> tuple[float, float]:
 
 
 Range = Annotated[tuple[NonNegativeFloat, NonNegativeFloat], AfterValidator(_ascending)]
-PartRange = Annotated[tuple[Part, Part], AfterValidator(_ascending)]
+PositiveRange = Annotated[tuple[PositiveFloat, PositiveFloat], AfterValidator(_ascending)]
+PositivePart = Annotated[float, Field(gt=0.0, le=1.0)]
+PositivePartRange = Annotated[tuple[PositivePart, PositivePart], AfterValidator(_ascending)]
 
 
 class SwitchedSection(Section):
@@ -92,19 +94,15 @@ class SsdCropConfig(SwitchedSection):
         (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0),
         description="values to draw from: min fraction of at least one object that the window covers",
     )
-    aspect_ratio_range: Range = Field((0.5, 2.0), description="range of the window's width / height")
-    area_range: PartRange = Field((0.1, 1.0), description="range of the window's area, as a fraction of the image's")
+    aspect_ratio_range: PositiveRange = Field((0.5, 2.0), description="range of the window's width / height")
+    area_range: PositivePartRange = Field(
+        (0.1, 1.0), description="range of the window's area, as a fraction of the image's"
+    )
     keep: Literal["overlap", "centre"] = Field(
         "overlap",
         description="overlap: keep objects with at least the drawn fraction inside the window; centre: keep objects "
         "with their centre inside",
     )
-
-    def _check_keys(self) -> None:
-        super()._check_keys()
-        for key in ("aspect_ratio_range", "area_range"):
-            if getattr(self, key)[0] <= 0:
-                raise ValueError(f"{key} starts at 0, but a window cannot be empty; set a positive minimum")
 
 
 class AugmentConfig(Section):

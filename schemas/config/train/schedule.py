@@ -18,8 +18,8 @@ _KEYS_OF = {
     "polynomial": {*_TOTAL, *_HOLD, "end_learning_rate", "phase", "power"},
     "exponential": {*_HOLD, "end_learning_rate", "decay_steps", "decay_epochs", "decay_factor", "staircase"},
 }
-# Pairs of keys for the same length.
-_UNITS = (
+# Pairs of keys for the same length: in steps, in epochs.
+UNITS = (
     ("total_steps", "total_epochs"),
     ("warmup_steps", "warmup_epochs"),
     ("hold_steps", "hold_epochs"),
@@ -100,7 +100,7 @@ class ScheduleConfig(Section):
         if self.reference_batch_size is None:
             self.refuse(["scale_warmup"], "without reference_batch_size: nothing scales")
         self.refuse(["hold_steps", "hold_epochs"], "under phase = from_start", when=self.phase == "from_start")
-        for steps, epochs in _UNITS:
+        for steps, epochs in UNITS:
             if getattr(self, epochs) not in (None, ()):
                 self.refuse([steps], f"beside {epochs}; remove one of them")
         boundaries = self.boundaries or self.boundaries_epochs
@@ -130,7 +130,7 @@ class ScheduleConfig(Section):
     @property
     def has_epochs(self) -> bool:
         """True if a length is in epochs."""
-        return any(getattr(self, epochs) not in (None, ()) for _, epochs in _UNITS)
+        return any(getattr(self, epochs) not in (None, ()) for _, epochs in UNITS)
 
     def require_fit_in_epochs(self, epochs: float | None) -> None:
         """Refuses lengths in epochs beyond the end of the schedule, if its length is also in epochs.

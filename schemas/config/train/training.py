@@ -9,7 +9,7 @@ from schemas.config.train.augmentation import AugmentConfig
 from schemas.config.train.initialization import InitConfig
 from schemas.config.train.monitoring import NonFiniteConfig, ProfileConfig, SummariesConfig, ValidationConfig
 from schemas.config.train.optimization import ClipConfig, EmaConfig, OptimizerConfig
-from schemas.config.train.schedule import ScheduleConfig
+from schemas.config.train.schedule import UNITS, ScheduleConfig
 
 # Length of a run with `steps: auto`.
 AUTO_EPOCHS = 15
@@ -260,10 +260,6 @@ WITHOUT_EFFECT = frozenset(
 STEPS_OF_EPOCHS = {
     "epochs": "steps",
     "checkpoint_every_epochs": "checkpoint_every",
-    "schedule.total_epochs": "schedule.total_steps",
-    "schedule.warmup_epochs": "schedule.warmup_steps",
-    "schedule.hold_epochs": "schedule.hold_steps",
-    "schedule.boundaries_epochs": "schedule.boundaries",
-    "schedule.decay_epochs": "schedule.decay_steps",
+    **{f"schedule.{epochs}": f"schedule.{steps}" for steps, epochs in UNITS},
     "validation.every_epochs": "validation.every",
 }

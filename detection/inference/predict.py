@@ -223,16 +223,21 @@ def _detections(
 def _load_all(batch: Sequence[_Named]) -> list[EncodedImage]:
     """Reads the images of a batch, remote ones in parallel."""
     with ThreadPoolExecutor(max(readers(image.path) for image in batch)) as pool:
-        return list(pool.map(_load, batch))
+        return list(pool.map(load_image, *zip(*batch, strict=True)))
 
 
-def _load(image: _Named) -> EncodedImage:
-    real = resolve(image.path)
+def load_image(image_id: int, path: str) -> EncodedImage:
+    """Reads an image file.
+
+    Raises:
+        DataError: the file cannot be read, or is not a supported image.
+    """
+    real = resolve(path)
     try:
         file = inspect_image(read_file(parent(real), name_of(real), max_pixels=MAX_PIXELS), max_pixels=MAX_PIXELS)
     except ImageFileError as error:
-        raise DataError(f"{one_line(image.path)}: {error.message}") from None
-    return EncodedImage(image.image_id, image.path, file.data, file.height, file.width)
+        raise DataError(f"{one_line(path)}: {error.message}") from None
+    return EncodedImage(image_id, path, file.data, file.height, file.width)
 
 
 def _check_options(*, batch_size: int, views: ViewsConfig | None, min_score: float | None, best_f1: bool) -> None:

@@ -56,7 +56,7 @@ def analyse(
         models.append(("the baseline's detections", baseline))
     model, *others = evaluate_models(ground_truth, models, params, options)
     candidate, before = model.sampled, others[0].sampled if others else None
-    columns, found = candidate.ground_truth, candidate.detections
+    images = len(candidate.ground_truth.images)
     diagnosis = candidate.diagnosis(options)
     calibration = candidate.calibration(options)
     intervals = bootstrap(candidate, before, options)
@@ -64,7 +64,7 @@ def analyse(
     keypoints = params.iou_type == "keypoints"
     return Analysis(
         iou_type=params.iou_type,
-        sample=ImageSample(len(columns.images), total_images or len(ground_truth["images"]), options.seed),
+        sample=ImageSample(images, total_images or len(ground_truth["images"]), options.seed),
         metrics=model.metrics,
         baseline_metrics=others[0].metrics if others else {},
         confidence=options.confidence,
@@ -74,27 +74,24 @@ def analyse(
         iou=options.iou,
         score=options.score,
         categories=category_rows(
-            columns,
-            found,
-            candidate.arrays,
-            before.arrays if before else None,
+            candidate,
+            before,
             diagnosis=diagnosis,
             calibration=calibration.by_category if calibration else {},
             errors=gallery.errors_by_category(),
             differences=intervals.categories,
             iou=options.iou,
-            params=params,
         ),
         recall=[step / (RECALLS - 1) for step in range(RECALLS)],
-        curves=mean_curves(candidate.arrays, params),
+        curves=mean_curves(candidate),
         confusion=None if keypoints else _confusion(candidate, options),
         errors=error_counts(candidate, options),
         calibration=_calibration(calibration),
-        sizes=size_buckets(columns, found, params),
+        sizes=size_buckets(candidate),
         label_errors=[] if keypoints else label_errors(candidate, diagnosis, options.label_errors),
         worst=gallery.worst(options.worst),
         examples=gallery.examples(options.examples),
-        operating_point=operating_point(columns, found, diagnosis),
+        operating_point=operating_point(candidate, diagnosis),
         boundaries=boundaries(candidate, diagnosis, options) if params.iou_type == "segm" else None,
     )
 

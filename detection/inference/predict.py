@@ -157,7 +157,8 @@ def find_images(sources: Sequence[str | Path]) -> list[str]:
     paths: set[str] = set()
     for source in map(normalized, sources):
         if is_dir(source):
-            paths.update(_images_below(source))
+            found = walk_files(source, follow_links=False)
+            paths.update(join(source, name) for name in found if suffix(name).lower() in _SUFFIXES)
         elif exists(source):
             paths.add(source)
         else:
@@ -182,12 +183,6 @@ def _without_pictures(paths: Sequence[str], pictures: str | Path, console: Conso
     if len(kept) < len(paths):
         _print(console, f"skipping {len(paths) - len(kept)} images in {pictures}, the destination of the pictures")
     return kept
-
-
-def _images_below(folder: str) -> Iterator[str]:
-    for name in walk_files(folder, follow_links=False):
-        if suffix(name).lower() in _SUFFIXES:
-            yield join(folder, name)
 
 
 def _numbered(paths: Sequence[str]) -> list[_Named]:

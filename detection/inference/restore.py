@@ -13,7 +13,7 @@ from detection.storage.files import exists
 from detection.storage.json_files import parse_file, read_json
 from detection.storage.paths import join, parent
 from detection.storage.reading import read_text
-from detection.weights.locate import WeightFiles, locate_weights
+from detection.weights.locate import locate_weights
 from detection.weights.weight_source import WeightSource, load_detector_weights
 from schemas.artifacts import CONFIG_YAML, EXPORTED_FROM_JSON, EXTRA_FILES, LABELS_JSON, METRICS_JSON
 from schemas.config.config import Config
@@ -59,7 +59,8 @@ def load_trained(path: str | Path, *, weights: WeightsChoice = "auto") -> Traine
             requested weights are missing.
     """
     files = locate_weights(path)
-    config, categories = _config_of(files, path), _categories_of(files)
+    config = _read_config(_required(files.config, CONFIG_YAML, path))
+    categories = _read_categories(_required(files.labels, LABELS_JSON, path))
     if files.saved_model is None:
         source = _checkpoint_source(files.prefix, config, weights)
         exported_from = _origin(source)
@@ -101,22 +102,14 @@ def _origin(source: WeightSource) -> ExportedFrom | None:
     return ExportedFrom(source.step, "ema" if source.ema_names else "raw", chosen_on)
 
 
-def _config_of(files: WeightFiles, path: str | Path) -> Config:
-    if files.config is None:
+def _required(file: str | None, name: str, model: str | Path) -> str:
+    """Returns a located file that describes a model; without one, raises an error."""
+    if file is None:
         raise DataError(
-            f"{path}: cannot read the configuration of the model, as there is no {CONFIG_YAML} beside its weights. "
-            "Export or copy the model again; convert another program's checkpoint with import-checkpoint."
+            f"{model}: cannot read the model, as there is no {name} beside its weights. Export or copy the model "
+            "again; convert another program's checkpoint with import-checkpoint."
         )
-    return _read_config(files.config)
-
-
-def _categories_of(files: WeightFiles) -> list[dict[str, Any]]:
-    if files.labels is None:
-        raise DataError(
-            f"{files.prefix}: cannot read the categories of the model, as there is no {LABELS_JSON} beside its "
-            "weights. Export or copy the model again."
-        )
-    return _read_categories(files.labels)
+    return file
 
 
 def _require_exported(folder: str, exported_from: ExportedFrom | None, weights: WeightsChoice) -> None:

@@ -130,16 +130,10 @@ def _convert(
             precision=options.precision,
             calibration=calibration,
             description=f"Object detector, {trained.exported_from or trained.config.model.name}.",
-            curves=None if curves is None else curves.curves,
+            curves=curves,
         )
     batch_size = options.batch_size or (1 if options.format == "litert" else None)
-    module = ServingModule(
-        trained.detector,
-        trained.categories,
-        batch_size=batch_size,
-        nms=options.nms,
-        curves=None if curves is None else curves.curves,
-    )
+    module = ServingModule(trained.detector, trained.categories, batch_size=batch_size, nms=options.nms, curves=curves)
     if options.format == "onnx":
         return convert_to_onnx(module)
     return convert_to_litert(module, precision=options.precision, calibration=calibration)
@@ -159,7 +153,7 @@ def _differences(
         file = FileDetector(folder=folder, batch_size=1, as_mediapipe=options.format == "mediapipe")
     except ConfigError as error:  # the runtime is not installed
         return [f"not compared with the SavedModel: {error}"]
-    module = ServingModule(expected.detector, expected.categories, curves=None if curves is None else curves.curves)
+    module = ServingModule(expected.detector, expected.categories, curves=curves)
     saved_model = SignatureDetector(module.serve_encoded, batch_size=1)
     images = images or drawn_images(expected.detector.image_size)
     if options.format != "mediapipe":

@@ -95,12 +95,7 @@ def export_saved_model(
         CocoflowError: the disk is full or read-only.
     """
     module = ServingModule(
-        detector,
-        categories,
-        batch_size=batch_size,
-        nms=nms,
-        od_api_outputs=od_api_outputs,
-        curves=None if score_curves is None else score_curves.curves,
+        detector, categories, batch_size=batch_size, nms=nms, od_api_outputs=od_api_outputs, curves=score_curves
     )
     advice = (
         "The checkpoints are kept. Free space, or make the disk writable, and repeat the command: it exports without "

@@ -69,7 +69,7 @@ def print_examination(examination: Examination, config: Config) -> int:
     """
     # Names of files and splits are shown as they are, whatever rich would make of [red] or :dog: in them.
     console = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
-    counts = issue_counts(examination.all_issues, {})
+    counts = issue_counts(examination.all_issues)
     splits = {name: result.summary for name, result in examination.results.items()}
     judged = verdict(splits, counts)
     console.print(judged.text)

@@ -1,6 +1,7 @@
 """Files that a push adds to a model: warm-up requests, score thresholds, and a file for MediaPipe Tasks."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from google.protobuf.message import DecodeError
@@ -70,12 +71,14 @@ def score_thresholds(analysis: Analysis, model: str | Path) -> ScoreThresholds:
         iou=analysis.iou,
         images=analysis.sample.images,
         overall=_threshold(analysis.operating_point),
-        categories=[CategoryThreshold(id_, name, _threshold(rows.get((id_, name)))) for id_, name in names],
+        categories=[
+            CategoryThreshold(id=id_, name=name, **asdict(_threshold(rows.get((id_, name))))) for id_, name in names
+        ],
     )
 
 
-def _threshold(point: OperatingPoint | None) -> Threshold | None:
-    return None if point is None else Threshold(point.score, point.precision, point.recall, point.f1)
+def _threshold(point: OperatingPoint | None) -> Threshold:
+    return Threshold() if point is None else Threshold(point.score, point.precision, point.recall, point.f1)
 
 
 def phone_file(saved_model: str | Path, precision: PhonePrecision, images: Sequence[bytes]) -> bytes:

@@ -54,38 +54,19 @@ def analyse(
     models = [("detections", detections)]
     if baseline is not None:
         models.append(("the baseline's detections", baseline))
-    candidate, *others = evaluate_models(ground_truth, models, params, options)
-    images = len(candidate.sampled.ground_truth.images)
-    return _analysis(
-        candidate.sampled,
-        others[0].sampled if others else None,
-        sample=ImageSample(images, total_images or len(ground_truth["images"]), options.seed),
-        metrics=candidate.metrics,
-        baseline_metrics=others[0].metrics if others else {},
-        options=options,
-    )
-
-
-def _analysis(
-    candidate: Evaluated,
-    baseline: Evaluated | None,
-    *,
-    sample: ImageSample,
-    metrics: dict[str, float],
-    baseline_metrics: dict[str, float],
-    options: AnalysisConfig,
-) -> Analysis:
-    ground_truth, detections, params = candidate.ground_truth, candidate.detections, candidate.params
+    model, *others = evaluate_models(ground_truth, models, params, options)
+    candidate, before = model.sampled, others[0].sampled if others else None
+    images = len(candidate.ground_truth.images)
     diagnosis = candidate.diagnosis(options)
     calibration = candidate.calibration(options)
-    intervals = bootstrap(candidate, baseline, options)
+    intervals = bootstrap(candidate, before, options)
     gallery = Gallery(candidate, diagnosis, options)
     keypoints = params.iou_type == "keypoints"
     return Analysis(
         iou_type=params.iou_type,
-        sample=sample,
-        metrics=metrics,
-        baseline_metrics=baseline_metrics,
+        sample=ImageSample(images, total_images or len(ground_truth["images"]), options.seed),
+        metrics=model.metrics,
+        baseline_metrics=others[0].metrics if others else {},
         confidence=options.confidence,
         replicates=options.replicates,
         intervals=intervals.metrics,
@@ -93,27 +74,24 @@ def _analysis(
         iou=options.iou,
         score=options.score,
         categories=category_rows(
-            ground_truth,
-            detections,
-            candidate.arrays,
-            baseline.arrays if baseline else None,
+            candidate,
+            before,
             diagnosis=diagnosis,
             calibration=calibration.by_category if calibration else {},
             errors=gallery.errors_by_category(),
             differences=intervals.categories,
             iou=options.iou,
-            params=params,
         ),
         recall=[step / (RECALLS - 1) for step in range(RECALLS)],
-        curves=mean_curves(candidate.arrays, params),
+        curves=mean_curves(candidate),
         confusion=None if keypoints else _confusion(candidate, options),
         errors=error_counts(candidate, options),
         calibration=_calibration(calibration),
-        sizes=size_buckets(ground_truth, detections, params),
+        sizes=size_buckets(candidate),
         label_errors=[] if keypoints else label_errors(candidate, diagnosis, options.label_errors),
         worst=gallery.worst(options.worst),
         examples=gallery.examples(options.examples),
-        operating_point=operating_point(ground_truth, detections, diagnosis),
+        operating_point=operating_point(candidate, diagnosis),
         boundaries=boundaries(candidate, diagnosis, options) if params.iou_type == "segm" else None,
     )
 

@@ -259,7 +259,7 @@ def bootstrap(candidate: Evaluated, baseline: Evaluated | None, options: Analysi
 
 def _precisions(evaluated: Evaluated) -> dict[int, float]:
     """Returns AP by category id, -1 if undefined."""
-    rows = category_metrics(evaluated.arrays, evaluated.params)
+    rows = category_metrics(evaluated)
     return {category["id"]: row["AP"] for category, row in zip(evaluated.ground_truth.categories, rows, strict=True)}
 
 

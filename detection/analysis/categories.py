@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from detection.analysis.analysis_file import Category, Interval, OperatingPoint, SizeBucket
-from detection.analysis.instances import DetectionColumns, GroundTruth
-from detection.coco.engine import Arrays, MatchingEngine
+from detection.analysis.evaluated import Evaluated
+from detection.coco.engine import MatchingEngine
 from detection.coco.engine.batch import IGNORED, TP, Diagnosis
 from detection.coco.metrics import UNDEFINED, FloatArray, category_values, metric_definitions_of, metric_value
 from detection.coco.params import Params
@@ -30,42 +30,37 @@ def category_definitions(params: Params) -> list[MetricDefinition]:
     return [metric for metric in metric_definitions_of(params) if metric.frequency is None and wanted(metric)]
 
 
-def category_metrics(arrays: Arrays, params: Params) -> list[dict[str, float]]:
+def category_metrics(evaluated: Evaluated) -> list[dict[str, float]]:
     """Computes the metrics of each category, by ascending id."""
-    return category_values(category_definitions(params), arrays, params)
+    return category_values(category_definitions(evaluated.params), evaluated.arrays, evaluated.params)
 
 
 def category_rows(
-    ground_truth: GroundTruth,
-    detections: DetectionColumns,
-    arrays: Arrays,
-    before: Arrays | None,
+    evaluated: Evaluated,
+    baseline: Evaluated | None,
     *,
     diagnosis: Diagnosis,
     calibration: Mapping[int, float],
     errors: Sequence[Mapping[str, int]],
     differences: Mapping[int, Interval],
     iou: float,
-    params: Params,
 ) -> list[Category]:
     """Computes the rows of the per-category table, by ascending id.
 
     Args:
-        ground_truth: the ground truth.
-        detections: the detections.
-        arrays: precision and recall of their evaluation.
-        before: precision and recall of the baseline; None: no baseline.
+        evaluated: evaluation of the images analysed.
+        baseline: evaluation of the baseline on these images; None: no baseline.
         diagnosis: TP and FP at `iou`.
         calibration: category id -> expected calibration error, for categories with detections.
         errors: error counts per category, from `errors_by_category`.
         differences: category id -> difference of AP to the baseline.
         iou: one of the IoU thresholds.
-        params: parameters of the evaluation.
     """
-    metrics = category_metrics(arrays, params)
-    baseline = category_metrics(before, params) if before else [{} for _ in metrics]
-    curves = _curves_at(arrays, iou, params)
-    points = operating_points(ground_truth, detections, diagnosis)
+    ground_truth, detections = evaluated.ground_truth, evaluated.detections
+    metrics = category_metrics(evaluated)
+    before = category_metrics(baseline) if baseline else [{} for _ in metrics]
+    curves = _counted_precision(evaluated)[np.argmin(np.abs(np.array(evaluated.params.iou_thresholds) - iou))]
+    points = operating_points(evaluated, diagnosis)
     counted = ~ground_truth.ignored
     size = len(ground_truth.categories)
     instances = np.bincount(ground_truth.category[counted], minlength=size)
@@ -77,7 +72,7 @@ def category_rows(
             id=category["id"],
             name=str(category.get("name", category["id"])),
             metrics=metrics[position],
-            baseline_metrics=baseline[position],
+            baseline_metrics=before[position],
             ground_truth=int(instances[position]),
             images=int(images[position]),
             detections=int(counts[position]),
@@ -91,10 +86,10 @@ def category_rows(
     ]
 
 
-def mean_curves(arrays: Arrays, params: Params) -> dict[str, list[float]]:
+def mean_curves(evaluated: Evaluated) -> dict[str, list[float]]:
     """Computes the mean precision over the categories with ground truth, at each recall; -1 without ground truth."""
-    precision = _counted_precision(arrays, params)
-    thresholds = params.iou_thresholds
+    precision = _counted_precision(evaluated)
+    thresholds = evaluated.params.iou_thresholds
     curves = {
         name: precision[[abs(threshold - iou) < 1e-9 for threshold in thresholds]]
         for name, iou in _CURVES.items()
@@ -104,10 +99,9 @@ def mean_curves(arrays: Arrays, params: Params) -> dict[str, list[float]]:
     return {name: _mean_over_categories(values) for name, values in curves.items()}
 
 
-def operating_points(
-    ground_truth: GroundTruth, detections: DetectionColumns, diagnosis: Diagnosis
-) -> list[OperatingPoint | None]:
+def operating_points(evaluated: Evaluated, diagnosis: Diagnosis) -> list[OperatingPoint | None]:
     """Finds the score threshold with the highest F1 per category, the highest in a tie; None without a TP."""
+    ground_truth, detections = evaluated.ground_truth, evaluated.detections
     counted = np.flatnonzero(diagnosis.detections != IGNORED)
     order = counted[np.lexsort((-detections.scores[counted], detections.category[counted]))]
     ends = np.searchsorted(detections.category[order], np.arange(len(ground_truth.categories) + 1))
@@ -119,14 +113,13 @@ def operating_points(
     ]
 
 
-def operating_point(
-    ground_truth: GroundTruth, detections: DetectionColumns, diagnosis: Diagnosis
-) -> OperatingPoint | None:
+def operating_point(evaluated: Evaluated, diagnosis: Diagnosis) -> OperatingPoint | None:
     """Finds the score threshold with the highest F1 over all categories; None without a true positive."""
+    scores = evaluated.detections.scores
     counted = np.flatnonzero(diagnosis.detections != IGNORED)
-    order = counted[np.argsort(-detections.scores[counted], kind="stable")]
+    order = counted[np.argsort(-scores[counted], kind="stable")]
     tp = diagnosis.detections[order] == TP
-    return _best(detections.scores[order], tp, int(np.count_nonzero(~ground_truth.ignored)))
+    return _best(scores[order], tp, int(np.count_nonzero(~evaluated.ground_truth.ignored)))
 
 
 def _best(scores: FloatArray, tp: npt.NDArray[np.bool_], ground_truth: int) -> OperatingPoint | None:
@@ -146,17 +139,9 @@ def _best(scores: FloatArray, tp: npt.NDArray[np.bool_], ground_truth: int) -> O
     )
 
 
-def _counted_precision(arrays: Arrays, params: Params) -> FloatArray:
+def _counted_precision(evaluated: Evaluated) -> FloatArray:
     """Returns precision [T, R, K] over all areas, with the largest `max_dets`."""
-    return arrays.precision[:, :, :, list(params.area_ranges).index("all"), -1]
-
-
-def _curves_at(arrays: Arrays, iou: float, params: Params) -> FloatArray:
-    """Returns precision [R, K] at one IoU threshold."""
-    precision: FloatArray = _counted_precision(arrays, params)[
-        int(np.argmin(np.abs(np.array(params.iou_thresholds) - iou)))
-    ]
-    return precision
+    return evaluated.arrays.precision[:, :, :, list(evaluated.params.area_ranges).index("all"), -1]
 
 
 def _mean_over_categories(precision: FloatArray) -> list[float]:
@@ -168,8 +153,9 @@ def _mean_over_categories(precision: FloatArray) -> list[float]:
     return means
 
 
-def size_buckets(ground_truth: GroundTruth, detections: DetectionColumns, params: Params) -> list[SizeBucket]:
+def size_buckets(evaluated: Evaluated) -> list[SizeBucket]:
     """Computes the metrics for each range of the square root of the area."""
+    ground_truth, detections, params = evaluated.ground_truth, evaluated.detections, evaluated.params
     bounds = list(pairwise([root**2 for root in _ROOTS] + [np.inf]))
     # Both limits of COCO's ranges are inclusive; the upper limit of a bucket is not.
     ranges = {f"{low:g}": (low, float(np.nextafter(high, 0.0))) for low, high in bounds}

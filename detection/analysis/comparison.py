@@ -173,7 +173,7 @@ def _category_changes(
 ) -> list[CategoryChange]:
     ground_truth = a.ground_truth
     counts = np.bincount(ground_truth.category[~ground_truth.ignored], minlength=len(ground_truth.categories))
-    metrics = zip(category_metrics(a.arrays, a.params), category_metrics(b.arrays, b.params), strict=True)
+    metrics = zip(category_metrics(a), category_metrics(b), strict=True)
     return [
         CategoryChange(
             id=category["id"],

@@ -9,7 +9,7 @@ import numpy as np
 from detection.analysis.analysis_file import Analysis, read_analysis
 from detection.analysis.comparison import CategoryChange, Comparison, ErrorChange, changes, compare_detections
 from detection.coco.io.evaluation_files import read_detections
-from detection.coco.params import Params, make_params
+from detection.coco.params import make_params
 from detection.coco.summary import MetricsFile, read_metrics
 from detection.storage.files import is_file
 from detection.storage.paths import join
@@ -40,7 +40,6 @@ def compare_evaluations(
     b: str | Path,
     *,
     ground_truth: Mapping[str, Any] | None = None,
-    params: Params | None = None,
     options: AnalysisConfig | None = None,
 ) -> list[Comparison]:
     """Compares two evaluations of the same images, for each IoU type of both.
@@ -50,11 +49,10 @@ def compare_evaluations(
         b: folder of the other evaluation.
         ground_truth: COCO tree of both evaluations, to compare the detections image by image;
             None: compare only the metrics.
-        params: parameters of the evaluations, for their IoU type; default: COCO's.
         options: options of the analysis.
 
     Raises:
-        ConfigError: `params` without `use_cats`, or without the IoU threshold of `options`.
+        ConfigError: COCO's IoU thresholds do not include that of `options`.
         DataError: a file is missing or invalid, or the evaluations have no common IoU type.
     """
     options = options or AnalysisConfig()
@@ -69,7 +67,7 @@ def compare_evaluations(
             ground_truth,
             _read_detections(a, iou_type),
             _read_detections(b, iou_type),
-            params=params if params and params.iou_type == iou_type else make_params(iou_type),
+            params=make_params(iou_type),
             names=(str(a), str(b)),
             options=options,
         )

@@ -8,11 +8,12 @@ import math
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
+from pydantic.dataclasses import dataclass
 
 from detection.datasets.annotations import is_crowd
 
@@ -37,7 +38,6 @@ _EDGES: Mapping[_Histogram, Sequence[float]] = {
     "widths": SIDE_EDGES,
     "heights": SIDE_EDGES,
 }
-_TEXT_KEYS = ("coco_sizes", "formats", "modes")
 
 
 @dataclass
@@ -173,11 +173,8 @@ class SplitSummary:
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Self:
-        """Restores a summary from `as_dict`."""
-        fields: dict[str, Any] = {
-            name: _counter(name, part) if isinstance(part, dict) else part for name, part in value.items()
-        }
-        return cls(**fields)
+        """Restores a summary from `as_dict`, whose keys of counters are text."""
+        return cls(**value)
 
 
 def total(summaries: Iterable[SplitSummary]) -> SplitSummary:
@@ -186,10 +183,6 @@ def total(summaries: Iterable[SplitSummary]) -> SplitSummary:
     for summary in summaries:
         merged = merged.merge(summary)
     return merged
-
-
-def _counter(name: str, counts: Mapping[str, int]) -> Counter[Any]:
-    return Counter({key if name in _TEXT_KEYS else int(key): count for key, count in counts.items()})
 
 
 def _relative_bin(bbox: Sequence[float], width: int, height: int) -> int:

@@ -157,7 +157,8 @@ def find_images(sources: Sequence[str | Path]) -> list[str]:
     paths: set[str] = set()
     for source in map(normalized, sources):
         if is_dir(source):
-            paths.update(_images_below(source))
+            found = walk_files(source, follow_links=False)
+            paths.update(join(source, name) for name in found if suffix(name).lower() in _SUFFIXES)
         elif exists(source):
             paths.add(source)
         else:
@@ -182,12 +183,6 @@ def _without_pictures(paths: Sequence[str], pictures: str | Path, console: Conso
     if len(kept) < len(paths):
         _print(console, f"skipping {len(paths) - len(kept)} images in {pictures}, the destination of the pictures")
     return kept
-
-
-def _images_below(folder: str) -> Iterator[str]:
-    for name in walk_files(folder, follow_links=False):
-        if suffix(name).lower() in _SUFFIXES:
-            yield join(folder, name)
 
 
 def _numbered(paths: Sequence[str]) -> list[_Named]:
@@ -223,16 +218,21 @@ def _detections(
 def _load_all(batch: Sequence[_Named]) -> list[EncodedImage]:
     """Reads the images of a batch, remote ones in parallel."""
     with ThreadPoolExecutor(max(readers(image.path) for image in batch)) as pool:
-        return list(pool.map(_load, batch))
+        return list(pool.map(load_image, *zip(*batch, strict=True)))
 
 
-def _load(image: _Named) -> EncodedImage:
-    real = resolve(image.path)
+def load_image(image_id: int, path: str) -> EncodedImage:
+    """Reads an image file.
+
+    Raises:
+        DataError: the file cannot be read, or is not a supported image.
+    """
+    real = resolve(path)
     try:
         file = inspect_image(read_file(parent(real), name_of(real), max_pixels=MAX_PIXELS), max_pixels=MAX_PIXELS)
     except ImageFileError as error:
-        raise DataError(f"{one_line(image.path)}: {error.message}") from None
-    return EncodedImage(image.image_id, image.path, file.data, file.height, file.width)
+        raise DataError(f"{one_line(path)}: {error.message}") from None
+    return EncodedImage(image_id, path, file.data, file.height, file.width)
 
 
 def _check_options(*, batch_size: int, views: ViewsConfig | None, min_score: float | None, best_f1: bool) -> None:

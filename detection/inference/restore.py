@@ -1,26 +1,29 @@
 """Restores trained detectors, with configuration and categories, from SavedModels and checkpoints."""
 
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple
+
+from pydantic import TypeAdapter
 
 from detection.coco.validation.checks import check_categories
 from detection.inference.export.saved_model_export import ChosenOn, ExportedFrom
 from detection.models.detector import Detector
 from detection.models.registry import detector_from_config
 from detection.storage.files import exists
-from detection.storage.json_files import read_json
+from detection.storage.json_files import parse_file, read_json
 from detection.storage.paths import join, parent
 from detection.storage.reading import read_text
-from detection.weights.locate import WeightFiles, locate_weights
+from detection.weights.locate import locate_weights
 from detection.weights.weight_source import WeightSource, load_detector_weights
 from schemas.artifacts import CONFIG_YAML, EXPORTED_FROM_JSON, EXTRA_FILES, LABELS_JSON, METRICS_JSON
 from schemas.config.config import Config
 from schemas.config.config_io import from_yaml
 from schemas.config.train.initialization import SourceWeights
-from schemas.config.train.optimization import WeightsChoice, WeightsKind
+from schemas.config.train.optimization import WeightsChoice
 from schemas.errors import ConfigError, DataError
 
 _AGAIN = "export or copy the model again"
+_EXPORTED_FROM = TypeAdapter(ExportedFrom)
 
 
 class TrainedDetector(NamedTuple):
@@ -56,7 +59,8 @@ def load_trained(path: str | Path, *, weights: WeightsChoice = "auto") -> Traine
             requested weights are missing.
     """
     files = locate_weights(path)
-    config, categories = _config_of(files, path), _categories_of(files)
+    config = _read_config(_required(files.config, CONFIG_YAML, path))
+    categories = _read_categories(_required(files.labels, LABELS_JSON, path))
     if files.saved_model is None:
         source = _checkpoint_source(files.prefix, config, weights)
         exported_from = _origin(source)
@@ -98,22 +102,14 @@ def _origin(source: WeightSource) -> ExportedFrom | None:
     return ExportedFrom(source.step, "ema" if source.ema_names else "raw", chosen_on)
 
 
-def _config_of(files: WeightFiles, path: str | Path) -> Config:
-    if files.config is None:
+def _required(file: str | None, name: str, model: str | Path) -> str:
+    """Returns a located file that describes a model; without one, raises an error."""
+    if file is None:
         raise DataError(
-            f"{path}: cannot read the configuration of the model, as there is no {CONFIG_YAML} beside its weights. "
-            "Export or copy the model again; convert another program's checkpoint with import-checkpoint."
+            f"{model}: cannot read the model, as there is no {name} beside its weights. Export or copy the model "
+            "again; convert another program's checkpoint with import-checkpoint."
         )
-    return _read_config(files.config)
-
-
-def _categories_of(files: WeightFiles) -> list[dict[str, Any]]:
-    if files.labels is None:
-        raise DataError(
-            f"{files.prefix}: cannot read the categories of the model, as there is no {LABELS_JSON} beside its "
-            "weights. Export or copy the model again."
-        )
-    return _read_categories(files.labels)
+    return file
 
 
 def _require_exported(folder: str, exported_from: ExportedFrom | None, weights: WeightsChoice) -> None:
@@ -204,20 +200,11 @@ def read_exported_from(model: str | Path) -> ExportedFrom | None:
     """
     path = join(model, EXTRA_FILES, EXPORTED_FROM_JSON)
     if exists(path):
-        return _read_exported_from(path)
+        what = "the step and weights of an exported model"
+        return parse_file(_EXPORTED_FROM, path, what=what, remedy="Export or copy the model again.")
     if not is_described(model) or exists(join(model, EXTRA_FILES)):
         return None
     files = locate_weights(model)
     if files.saved_model is not None:
         return read_exported_from(files.saved_model)
     return _origin(_checkpoint_source(files.prefix, read_model_config(model), "auto"))
-
-
-def _read_exported_from(path: str) -> ExportedFrom:
-    content = read_json(path)
-    values = content if isinstance(content, dict) else {}
-    step = values.get("step")
-    weights = next((kind for kind in get_args(WeightsKind) if kind == values.get("weights")), None)
-    if type(step) is not int or not 0 <= step < 2**63 or weights is None:
-        raise DataError(f"{path}: not the step and weights of an exported model. Export or copy it again.")
-    return ExportedFrom(step, weights, ChosenOn.from_json(values.get("chosen_on")))

@@ -4,18 +4,18 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Annotated, Literal
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field, TypeAdapter
 from scipy.optimize import minimize
 from scipy.special import expit
 
 from detection.storage.files import is_file
-from detection.storage.json_files import read_json
+from detection.storage.json_files import parse_file
 from detection.storage.paths import join
 from schemas.artifacts import EXTRA_FILES, SCORE_CURVES_JSON
-from schemas.errors import DataError
 
 SCORE_CURVES_FILE = join(EXTRA_FILES, SCORE_CURVES_JSON)
 # Logit of a score of 1; negated, of a score of 0.  As in MediaPipe's `score_calibration_calculator.cc`, whose
@@ -44,7 +44,7 @@ class ScoreCurve:
     false_positives: number of false positives of the class.
     """
 
-    slope: float
+    slope: Annotated[float, Field(gt=0.0)]
     offset: float
     fitted_on: FittedOn
     true_positives: int
@@ -77,6 +77,9 @@ class ScoreCurves:
             **asdict(self),
         }
         return (json.dumps(content, indent=2) + "\n").encode()
+
+
+_FORMAT = TypeAdapter(ScoreCurves)
 
 
 def calibrate_scores(
@@ -181,28 +184,4 @@ def read_score_curves(model: str | Path) -> ScoreCurves | None:
     path = join(model, SCORE_CURVES_FILE)
     if not is_file(path):
         return None
-    content = read_json(path)
-    try:
-        return ScoreCurves(
-            curves=tuple(_curve(entry) for entry in content["curves"]),
-            split=str(content["split"]),
-            images=int(content["images"]),
-            iou=float(content["iou"]),
-            error_before=float(content["error_before"]),
-            error_after=float(content["error_after"]),
-        )
-    except (TypeError, KeyError, ValueError):
-        raise DataError(f"{path}: not score curves of this version. Export or copy the model again.") from None
-
-
-def _curve(entry: Any) -> ScoreCurve:
-    curve = ScoreCurve(
-        slope=float(entry["slope"]),
-        offset=float(entry["offset"]),
-        fitted_on=entry["fitted_on"],
-        true_positives=int(entry["true_positives"]),
-        false_positives=int(entry["false_positives"]),
-    )
-    if not (0.0 < curve.slope < np.inf and np.isfinite(curve.offset) and curve.fitted_on in get_args(FittedOn)):
-        raise ValueError(curve)
-    return curve
+    return parse_file(_FORMAT, path, what="score curves", remedy="Export or copy the model again.")

@@ -98,7 +98,7 @@ def compare(tf: Any, saved_model: str, sample: str, *, images: int, tolerance: f
             _compare_image(tf, signature, _image(archive, number), comparison)
     del loaded
     run = time.monotonic() - start - load
-    return comparison.as_json() | {"seconds": {"load": round(load, 3), "run": round(run, 3)}}
+    return comparison.result | {"seconds": {"load": round(load, 3), "run": round(run, 3)}}
 
 
 def _load(tf: Any, folder: str) -> tuple[Any, Any]:
@@ -179,23 +179,14 @@ class Comparison:
     Args:
         tolerance: max difference of scores, of box corners, which are fractions of the image's
             sides, of keypoints and of mask probabilities.
+
+    Attributes:
+        result: numbers of images and detections compared so far, and the differences.
     """
 
     def __init__(self, tolerance: float) -> None:
         self._tolerance = tolerance
-        self._images = 0
-        self._detections = 0
-        self._unmatched = 0
-        self._differences: dict[str, float] = {}
-
-    def as_json(self) -> dict[str, Any]:
-        """Returns what was compared."""
-        return {
-            "images": self._images,
-            "detections": self._detections,
-            "unmatched": self._unmatched,
-            "max_difference": dict(self._differences),
-        }
+        self.result: dict[str, Any] = {"images": 0, "detections": 0, "unmatched": 0, "max_difference": {}}
 
     def add(self, evaluated: _Outputs, served: _Outputs, slots: int, where: str) -> None:
         """Compares the detections of one image, whatever their order.
@@ -222,8 +213,8 @@ class Comparison:
         for name in evaluated:
             if name != _CLASSES:
                 self._compare(name, first[name], second[name], where)
-        self._images += 1
-        self._detections += len(pairs)
+        self.result["images"] += 1
+        self.result["detections"] += len(pairs)
 
     def _require_ties(
         self, own: _Outputs, other: _Outputs, alone: Any, *, slots: int, rounding: float, where: str
@@ -245,7 +236,7 @@ class Comparison:
                 f"among the {len(other[_SCORES])} of the other model, such as one of class {int(own[_CLASSES][best])} "
                 f"with score {float(scores[best]):.6f} at {[round(float(side), 4) for side in own[_BOXES][best]]}"
             )
-        self._unmatched += len(alone)
+        self.result["unmatched"] += len(alone)
 
     def _compare(self, name: str, evaluated: Any, served: Any, where: str) -> None:
         """Compares the matched rows of an output."""
@@ -260,7 +251,8 @@ class Comparison:
             allowed = _MASK_FRACTION
         if difference > allowed:
             raise RefusedError(f"{where}: {name} differs from the evaluator's by {difference:g}, more than {allowed:g}")
-        self._differences[name] = max(self._differences.get(name, 0.0), difference)
+        differences = self.result["max_difference"]
+        differences[name] = max(differences.get(name, 0.0), difference)
 
 
 def _distances(evaluated: _Outputs, served: _Outputs) -> Any:

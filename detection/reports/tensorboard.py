@@ -18,54 +18,11 @@ from detection.images.drawing import Picture, contact_sheet, draw_detections, ei
 from detection.reports.box_styles import STATUSES, StyledBox, detection_boxes, ground_truth_boxes
 from detection.reports.html.table import shown_name
 from detection.storage.atomic import require_writable
-from schemas.metrics import MAX_DETS, METRIC_DEFINITIONS, MetricDefinition
+from schemas.metrics import METRIC_DEFINITIONS, MetricDefinition
 from schemas.scalars import loss_tags
 
 _PREFIXES = {"bbox": "DetectionBoxes_", "segm": "DetectionMasks_", "keypoints": "Keypoints_"}
 _LONGEST_SIDE = 640  # pixels of a panel
-
-
-def write_scalars_and_images(
-    logdir: str | Path,
-    *,
-    step: int,
-    metrics: Mapping[str, float],
-    iou_type: str = "bbox",
-    max_dets: Sequence[int] = MAX_DETS,
-    per_category: Mapping[str, float] | None = None,
-    losses: Mapping[str, float] | None = None,
-    pictures: Sequence[Picture] = (),
-) -> None:
-    """Appends one evaluation to a TensorBoard folder, without undefined metrics.
-
-    Args:
-        logdir: folder of event files; created if missing.
-        step: training step of the model.
-        metrics: name -> value, such as AP; -1 if undefined.
-        iou_type: `bbox`, `segm` or `keypoints`.
-        max_dets: max detections per image, ascending.
-        per_category: category name -> AP.
-        losses: loss term -> mean, and their sum as `TOTAL_LOSS`.
-        pictures: pictures from `side_by_side`.
-
-    Raises:
-        DataError: the folder cannot be written.
-    """
-    require_writable(logdir)
-    losses = losses or {}
-    prefix = _PREFIXES[iou_type]
-    known = {metric.name: metric for metric in METRIC_DEFINITIONS[iou_type]}
-    tags = {name: _tag(known[name], max_dets) if name in known else f"Precision/{name}" for name in metrics}
-    scalars = {prefix + tags[name]: value for name, value in metrics.items()}
-    scalars |= {f"{prefix}PerformanceByCategory/mAP/{shown_name(n)}": ap for n, ap in (per_category or {}).items()}
-    with tf.summary.create_file_writer(str(logdir)).as_default(step):
-        for tag, value in scalars.items():
-            if value != UNDEFINED:
-                tf.summary.scalar(tag, value)
-        for name, tag in loss_tags(losses).items():
-            tf.summary.scalar(tag, losses[name])
-        for number, picture in enumerate(pictures):
-            tf.summary.image(f"eval_side_by_side_{number}_0", picture[None])
 
 
 def write_evaluation(
@@ -76,29 +33,37 @@ def write_evaluation(
     losses: Mapping[str, float],
     pictures: Sequence[Picture],
 ) -> None:
-    """Appends one evaluation of a checkpoint or of an exported model to a TensorBoard folder.
+    """Appends one evaluation of a checkpoint or an exported model to a TensorBoard folder, without undefined metrics.
 
     Args:
         logdir: folder of event files; created if missing.
         step: training step of the model.
         metrics: metrics on all images, per IoU type.
         losses: loss term -> mean, and their sum as `TOTAL_LOSS`.
-        pictures: pictures from `draw_image_results`.
+        pictures: pictures from `side_by_side`.
 
     Raises:
         DataError: the folder cannot be written.
     """
-    for number, one in enumerate(metrics):
-        write_scalars_and_images(
-            logdir,
-            step=step,
-            metrics=one.by_name,
-            iou_type=one.iou_type,
-            max_dets=one.max_dets,
-            per_category={category["name"]: category["AP"] for category in one.per_category},
-            losses={} if number else losses,
-            pictures=() if number else pictures,
-        )
+    require_writable(logdir)
+    scalars = {tag: value for one in metrics for tag, value in _scalars(one).items() if value != UNDEFINED}
+    scalars |= {tag: losses[name] for name, tag in loss_tags(losses).items()}
+    with tf.summary.create_file_writer(str(logdir)).as_default(step):
+        for tag, value in scalars.items():
+            tf.summary.scalar(tag, value)
+        for number, picture in enumerate(pictures):
+            tf.summary.image(f"eval_side_by_side_{number}_0", picture[None])
+
+
+def _scalars(metrics: CocoMetrics) -> dict[str, float]:
+    """Returns the metrics of one IoU type, overall and per category, by tag."""
+    prefix = _PREFIXES[metrics.iou_type]
+    known = {metric.name: _tag(metric, metrics.max_dets) for metric in METRIC_DEFINITIONS[metrics.iou_type]}
+    overall = {prefix + known.get(name, f"Precision/{name}"): value for name, value in metrics.by_name.items()}
+    return overall | {
+        f"{prefix}PerformanceByCategory/mAP/{shown_name(category['name'])}": category["AP"]
+        for category in metrics.per_category
+    }
 
 
 def draw_image_results(

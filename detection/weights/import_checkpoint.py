@@ -79,23 +79,18 @@ def _log(model: ImportedModel, *, has_label_map: bool) -> None:
         )
     else:
         _log_classes(model.categories, has_label_map=has_label_map)
-        _log_missing(model.missing)
+        if model.missing:
+            _LOGGER.warning(
+                "%d variables of the network are not in the checkpoint: %s. Start a training from it with "
+                "train.init.skip_mismatch=true, which skips them",
+                len(model.missing),
+                some(model.missing),
+            )
     for difference in model.differences:
         _LOGGER.warning("%s", difference)
     if model.unused:
         listed = one_line(some(model.unused))
         _LOGGER.warning("%d variables of the checkpoint are not in the network: %s", len(model.unused), listed)
-
-
-def _log_missing(missing: Sequence[str]) -> None:
-    """Logs the heads that are missing in the checkpoint."""
-    if missing:
-        _LOGGER.warning(
-            "%d variables of the network are not in the checkpoint: %s. Start a training from it with "
-            "train.init.skip_mismatch=true, which skips them",
-            len(missing),
-            some(missing),
-        )
 
 
 def _log_classes(categories: Sequence[Mapping[str, Any]], *, has_label_map: bool) -> None:

@@ -6,7 +6,7 @@ take keyword arguments, not sections.
 
 import re
 from datetime import date
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     BeforeValidator,
@@ -15,7 +15,6 @@ from pydantic import (
     PositiveFloat,
     PositiveInt,
     field_validator,
-    model_validator,
 )
 
 from schemas.artifacts import EVAL_SPLIT
@@ -55,13 +54,11 @@ class SplitSource(Section):
         None, description="file, folder or pattern of TFRecords, instead of annotations and images"
     )
 
-    @model_validator(mode="after")
-    def _one_kind(self) -> Self:
+    def _check_keys(self) -> None:
         if self.records is None and None in (self.annotations, self.images):
             raise ValueError("set annotations and images, or records")
         if self.records is not None and (self.annotations, self.images) != (None, None):
             raise ValueError("records contain images and annotations; remove annotations and images")
-        return self
 
     @property
     def files(self) -> tuple[str, str | None]:
@@ -154,11 +151,9 @@ class ModelConfig(Section):
         description="fields of the section `postprocess` of that class, such as score_threshold: see postprocessing.md",
     )
 
-    @model_validator(mode="after")
-    def _input_is_one(self) -> Self:
+    def _check_keys(self) -> None:
         if self.image_size is not None and "image_size" in self.overrides:
             raise ValueError("image_size and overrides.image_size are the same setting; remove the second")
-        return self
 
 
 # Keys of `model` without effect on the trained weights, like `WITHOUT_EFFECT` of `train`.
@@ -187,11 +182,8 @@ class PushValidationConfig(Section):
     )
     timeout: PositiveFloat = Field(600.0, description="seconds after which a validation fails")
 
-    @model_validator(mode="after")
-    def _every_key_acts(self) -> Self:
-        if not self.images:
-            self.refuse(["tolerance", "timeout"], "while images = 0")
-        return self
+    def _check_keys(self) -> None:
+        self.refuse(["tolerance", "timeout"], "while images = 0", when=not self.images)
 
 
 class PushConfig(Section):
@@ -253,18 +245,13 @@ class Config(Section):
         own: list[Any] = [name for name in self.train.validation.metric.rpartition("/")[:1] if name]
         return None if self.evaluate.iou_types is None else tuple(dict.fromkeys([*self.evaluate.iou_types, *own]))
 
-    @model_validator(mode="after")
-    def _backbone_weights_act(self) -> Self:
+    def _check_keys(self) -> None:
         init = self.train.init
         if self.model.backbone_weights is not None and init.checkpoint is not None and not init.leaves_some:
             raise ValueError(
                 "train.init.checkpoint sets the complete backbone, so model.backbone_weights would have no effect; "
                 "remove one, or exclude a part of the backbone with train.init.skip"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _weights_are_named_once(self) -> Self:
         keys = {
             "model.backbone_weights": self.model.backbone_weights,
             "train.init.checkpoint": self.train.init.checkpoint,
@@ -274,13 +261,11 @@ class Config(Section):
             raise ValueError(
                 f"model.weights = {self.model.weights} and {detailed} both set initial weights; remove one"
             )
-        return self
+        if self.push.vertex.model_registry:
+            self._require_registry()
 
-    @model_validator(mode="after")
-    def _registered_models_have_a_place(self) -> Self:
+    def _require_registry(self) -> None:
         directory = self.push.directory or self.run.root
-        if not self.push.vertex.model_registry:
-            return self
         if not directory.startswith("gs://"):
             key = "run.root" if self.push.directory is None else "push.directory"
             raise ValueError(
@@ -289,4 +274,3 @@ class Config(Section):
             )
         if self.run.vertex.project is None:  # the credentials of a container on Vertex AI belong to another project
             raise ValueError("push.vertex.model_registry requires a project; set run.vertex.project")
-        return self

@@ -1,6 +1,6 @@
 """The section `evaluate`: evaluation and blessing."""
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt, field_validator, model_validator
 
@@ -76,11 +76,8 @@ class AnalysisConfig(Section):
         "max_num_boxes_to_visualize",
     )
 
-    @model_validator(mode="after")
-    def _every_key_acts(self) -> Self:
-        if not self.visualizations:
-            self.refuse(["max_boxes"], "while visualizations = 0")
-        return self
+    def _check_keys(self) -> None:
+        self.refuse(["max_boxes"], "while visualizations = 0", when=not self.visualizations)
 
 
 class ViewsConfig(Section):
@@ -141,25 +138,19 @@ class EvaluateConfig(Section):
             raise ValueError("list each IoU type once, such as [bbox, segm]; none: those of detector and ground truth")
         return iou_types
 
-    @model_validator(mode="after")
-    def _thresholds_are_evaluated(self) -> Self:
+    def _check_keys(self) -> None:
         limits = self.thresholds
         not_worse = () if limits.not_worse == "auto" else limits.not_worse
         for name in sorted({*limits.absolute, *limits.improvement, *limits.significant, *not_worse}):
             iou_type = name.rpartition("/")[0]
             if iou_type and self.iou_types is not None and iou_type not in self.iou_types:
                 raise ValueError(f"thresholds: {name} is not evaluated; add {iou_type} to evaluate.iou_types")
-        return self
+        explicit = {"significant": self.thresholds.significant, "not_worse": self.thresholds.not_worse}
+        for key, metrics in explicit.items():
+            if metrics not in ((), "auto") and not self.analysis.replicates:
+                raise ValueError(f"thresholds.{key} requires intervals; set analysis.replicates to 200, for example")
 
     @property
     def first_iou_type(self) -> IouType:
         """IoU type whose metrics have no prefix, unless an EvalConfig sets another one."""
         return "bbox" if self.iou_types is None else self.iou_types[0]
-
-    @model_validator(mode="after")
-    def _significance_needs_intervals(self) -> Self:
-        explicit = {"significant": self.thresholds.significant, "not_worse": self.thresholds.not_worse}
-        for key, metrics in explicit.items():
-            if metrics not in ((), "auto") and not self.analysis.replicates:
-                raise ValueError(f"thresholds.{key} requires intervals; set analysis.replicates to 200, for example")
-        return self

@@ -1,8 +1,8 @@
 """The network's input: `model.image_size`, and the section `model.resize`."""
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, PositiveInt, model_validator
+from pydantic import BeforeValidator, Field, PositiveInt
 
 from schemas.config.section import Section
 
@@ -50,13 +50,10 @@ class ResizeConfig(Section):
         1, description="pad the input below and to the right until its sides are multiples of this"
     )
 
-    @model_validator(mode="after")
-    def _every_key_acts(self) -> Self:
-        if self.mode != "short_side":
-            self.refuse(["short_side", "long_side"], f"under mode = {self.mode}")
+    def _check_keys(self) -> None:
+        self.refuse(["short_side", "long_side"], f"under mode = {self.mode}", when=self.mode != "short_side")
         if self.short_side > self.long_side:
             raise ValueError(f"short_side = {self.short_side} is above long_side = {self.long_side}")
-        return self
 
     def require_fit(self, size: tuple[int, int]) -> None:
         """Refuses an input in which `short_side` and `long_side` would have no effect.

@@ -1,8 +1,8 @@
 """The section `push.vertex`: registration of pushed models with Vertex AI, and their deployment."""
 
-from typing import Annotated, Self
+from typing import Annotated
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, PositiveInt
 
 from schemas.config.labels import Labels
 from schemas.config.section import Section
@@ -35,15 +35,11 @@ class EndpointConfig(Section):
     service_account: str | None = Field(None, description="account of the server; none: Vertex's own")
     max_wait_minutes: PositiveInt = Field(60, description="how long a deployment may take")
 
-    @model_validator(mode="after")
-    def _every_key_acts(self) -> Self:
-        if self.name is None:
-            self.refuse(sorted(set(type(self).model_fields) - {"name"}), "without name")
-        if self.accelerator is None:
-            self.refuse(["accelerator_count"], "without accelerator")
+    def _check_keys(self) -> None:
+        self.refuse(sorted(set(type(self).model_fields) - {"name"}), "without name", when=self.name is None)
+        self.refuse(["accelerator_count"], "without accelerator", when=self.accelerator is None)
         if self.max_replicas < self.min_replicas:
             raise ValueError(f"max_replicas = {self.max_replicas} is less than min_replicas = {self.min_replicas}")
-        return self
 
 
 class VertexPushConfig(Section):
@@ -72,14 +68,11 @@ class VertexPushConfig(Section):
     labels: Labels = Field({}, description="labels of the versions")
     endpoint: EndpointConfig = EndpointConfig()
 
-    @model_validator(mode="after")
-    def _every_key_acts(self) -> Self:
+    def _check_keys(self) -> None:
         if not self.model_registry:
             self.refuse(sorted(set(type(self).model_fields) - {"model_registry", "endpoint"}), "without model_registry")
             if self.endpoint.name is not None:
                 raise ValueError("endpoint.name does nothing without model_registry")
-        if self.image is None:
-            self.refuse(["predict_route", "health_route", "port"], "without image")
+        self.refuse(["predict_route", "health_route", "port"], "without image", when=self.image is None)
         if "default" in self.version_aliases:
             raise ValueError("version_aliases: each new version always gets `default`; remove it")
-        return self

@@ -2,11 +2,11 @@
 
 import re
 from datetime import UTC, datetime
-from typing import Annotated, Self
+from typing import Annotated
 from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
-from pydantic import AfterValidator, Field, PositiveInt, model_validator
+from pydantic import AfterValidator, Field, PositiveInt
 
 from schemas.config.section import Section
 
@@ -80,14 +80,12 @@ class ScheduleConfig(Section):
         None, description="runs after which the schedule ends; Vertex only; none: no end"
     )
 
-    @model_validator(mode="after")
-    def _every_key_acts(self) -> Self:
+    def _check_keys(self) -> None:
         if self.cron is None:
             keys = set(type(self).model_fields) - {"cron"}
             self.refuse(sorted(keys), "without cron")
         if self.start_time and self.end_time and self.start_time >= self.end_time:
             raise ValueError(f"end = {self.end} is not after start = {self.start}")
-        return self
 
     @property
     def start_time(self) -> datetime | None:

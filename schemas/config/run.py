@@ -1,8 +1,8 @@
 """The section `run`: folder of a run, and settings of its containers and workers."""
 
-from typing import Literal, Self
+from typing import Literal
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 from schemas.config.beam_args import BeamArgs
 from schemas.config.labels import Labels
@@ -36,13 +36,9 @@ class ResourcesConfig(Section):
     retries: NonNegativeInt = Field(0, description="max retries of a failed task")
     retry_seconds: PositiveInt = Field(60, description="pause before the first retry; it doubles with each")
 
-    @model_validator(mode="after")
-    def _every_key_acts(self) -> Self:
-        if self.accelerator is None:
-            self.refuse(["accelerator_count"], "without accelerator")
-        if not self.retries:
-            self.refuse(["retry_seconds"], "while retries = 0")
-        return self
+    def _check_keys(self) -> None:
+        self.refuse(["accelerator_count"], "without accelerator", when=self.accelerator is None)
+        self.refuse(["retry_seconds"], "while retries = 0", when=not self.retries)
 
 
 class WorkerPoolConfig(Section):
@@ -54,13 +50,10 @@ class WorkerPoolConfig(Section):
     tpu_topology: str | None = Field(None, min_length=1, description="of a TPU machine type, such as 2x2")
     replicas: PositiveInt = Field(1, description="number of machines")
 
-    @model_validator(mode="after")
-    def _every_key_acts(self) -> Self:
+    def _check_keys(self) -> None:
         if self.machine_type is None:
             self.refuse(["accelerator", "accelerator_count", "tpu_topology", "replicas"], "without machine_type")
-        if self.accelerator is None:
-            self.refuse(["accelerator_count"], "without accelerator")
-        return self
+        self.refuse(["accelerator_count"], "without accelerator", when=self.accelerator is None)
 
 
 class TrainerJobConfig(Section):
@@ -79,15 +72,13 @@ class TrainerJobConfig(Section):
         """True if the trainer runs as a custom job."""
         return self.chief.machine_type is not None
 
-    @model_validator(mode="after")
-    def _chief_leads(self) -> Self:
+    def _check_keys(self) -> None:
         if not self.enabled:
             if self.workers.machine_type is not None:
                 raise ValueError("workers without a chief; set chief.machine_type")
             self.refuse(["strategy", "max_wait_hours", "persistent_resource"], "without chief.machine_type")
         if self.chief.replicas != 1:
             raise ValueError(f"chief.replicas = {self.chief.replicas}: one machine leads; add others as workers")
-        return self
 
 
 class PersistentResourceConfig(Section):
@@ -104,11 +95,8 @@ class PersistentResourceConfig(Section):
         "fail", description="after that, the task fails or runs on machines on demand"
     )
 
-    @model_validator(mode="after")
-    def _every_key_acts(self) -> Self:
-        if self.name is None:
-            self.refuse(["max_wait_minutes", "on_timeout"], "without name")
-        return self
+    def _check_keys(self) -> None:
+        self.refuse(["max_wait_minutes", "on_timeout"], "without name", when=self.name is None)
 
 
 class VertexConfig(Section):
@@ -140,27 +128,17 @@ class VertexConfig(Section):
     persistent_resource: PersistentResourceConfig = PersistentResourceConfig()
     trainer_job: TrainerJobConfig = TrainerJobConfig()
 
-    @model_validator(mode="after")
-    def _resource_has_a_project(self) -> Self:
+    def _check_keys(self) -> None:
         name = self.persistent_resource.name
         if name is not None and "/" not in name and self.project is None:
             raise ValueError(f"persistent_resource.name = {name} is an id of a project; set project")
-        return self
-
-    @model_validator(mode="after")
-    def _network_is_one(self) -> Self:
         if self.network is None:
             self.refuse(["reserved_ip_ranges"], "without network")
         elif self.network_attachment is not None:
             raise ValueError("network and network_attachment are exclusive; remove one")
-        return self
-
-    @model_validator(mode="after")
-    def _key_is_in_the_region(self) -> Self:
         if self.encryption_key is not None and self.encryption_key.split("/")[3] != self.region:
             place = self.encryption_key.split("/")[3]
             raise ValueError(f"encryption_key is in {place}; Vertex requires a key in region = {self.region}")
-        return self
 
 
 class KubeflowConfig(Section):
@@ -195,11 +173,10 @@ class MetadataConfig(Section):
         None, min_length=1, description="environment variable with the password; none: no password"
     )
 
-    @model_validator(mode="after")
-    def _every_key_acts(self) -> Self:
+    def _check_keys(self) -> None:
         if self.kind == "sqlite":
             self.refuse(["host", "port", "socket", "database", "user", "password_env"], "with kind = sqlite")
-            return self
+            return
         if self.kind == "postgresql":
             self.refuse(["socket"], "with kind = postgresql; set host to the folder of the socket")
         if self.socket is not None:
@@ -209,7 +186,6 @@ class MetadataConfig(Section):
         for name in ("database", "user"):
             if getattr(self, name) is None:
                 raise ValueError(f"kind = {self.kind} requires {name}")
-        return self
 
 
 class RunConfig(Section):

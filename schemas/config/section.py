@@ -2,9 +2,9 @@
 
 import re
 from collections.abc import Iterable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict, model_validator
 
 
 class Section(BaseModel):
@@ -12,17 +12,26 @@ class Section(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=(), allow_inf_nan=False)
 
-    def refuse(self, keys: Iterable[str], because: str) -> None:
+    @model_validator(mode="after")
+    def _validate_keys(self) -> Self:
+        self._check_keys()
+        return self
+
+    def _check_keys(self) -> None:
+        """Refuses keys that contradict each other or have no effect, by a `ValueError`, which pydantic reports."""
+
+    def refuse(self, keys: Iterable[str], because: str, *, when: bool = True) -> None:
         """Refuses keys without effect that differ from their defaults.
 
         Args:
             keys: keys of this section.
             because: reason, which follows "... does nothing" in the message.
+            when: condition under which they have no effect.
 
         Raises:
             ValueError: a key differs from its default; pydantic reports it.
         """
-        for key in keys:
+        for key in keys if when else ():
             value = getattr(self, key)
             if value != type(self).model_fields[key].default:
                 raise ValueError(f"{key} = {value} does nothing {because}")

@@ -1,8 +1,6 @@
 """The section `watch`: triggers of the command `watch`."""
 
-from typing import Self
-
-from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, PositiveFloat, PositiveInt
 
 from schemas.config.recurrence import CronExpression, TimeZone
 from schemas.config.section import Section
@@ -22,11 +20,8 @@ class DriftConfig(Section):
         description="threshold for numbers: relative area and aspect ratio of boxes, objects per image, image size",
     )
 
-    @model_validator(mode="after")
-    def _every_key_acts(self) -> Self:
-        if not self.enabled:
-            self.refuse(["infinity_norm", "jensen_shannon_divergence"], "while enabled = False")
-        return self
+    def _check_keys(self) -> None:
+        self.refuse(["infinity_norm", "jensen_shannon_divergence"], "while enabled = False", when=not self.enabled)
 
 
 class WatchConfig(Section):
@@ -60,13 +55,9 @@ class WatchConfig(Section):
         """True if a trigger is set."""
         return self.cron is not None or self.new_span
 
-    @model_validator(mode="after")
-    def _every_key_acts(self) -> Self:
+    def _check_keys(self) -> None:
         if not self.enabled:
             keys = ["poll_seconds", "max_failures", "retry_seconds", "drift"]
             self.refuse(keys, "without a trigger; set cron or new_span")
-        if self.cron is None:
-            self.refuse(["time_zone", "catch_up"], "without cron")
-        if self.max_failures == 1:
-            self.refuse(["retry_seconds"], "while max_failures = 1")
-        return self
+        self.refuse(["time_zone", "catch_up"], "without cron", when=self.cron is None)
+        self.refuse(["retry_seconds"], "while max_failures = 1", when=self.max_failures == 1)

@@ -94,11 +94,6 @@ class Keypoints(NamedTuple):
     visibility: list[int]
     names: tuple[str, ...]
 
-    @property
-    def labelled(self) -> int:
-        """Number of labelled points: COCO's `num_keypoints`."""
-        return sum(value > 0 for value in self.visibility)
-
 
 def object_keypoints(record: Record, count: int) -> list[Keypoints] | None:
     """Returns the keypoints of a record's objects.

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -77,14 +78,11 @@ def read_images(path: str | Path, survey: Survey, policies: IssuePolicies | None
     number, annotation = survey.first_image[str(path)], survey.first_annotation[str(path)]
     for place, data in enumerate(read_shard(path)):
         where = record_name(path, place)
-        reading = _Reading(
-            parse_record(data, where),
-            where,
-            survey,
-            number=number + place,
-            first_annotation=annotation,
-            policies=policies or IssuePolicies(),
-        )
+        record = parse_record(data, where)
+        identity = numeric_source_id(record) if survey.image_ids == "source" else None
+        image_id = number + place if identity is None else identity
+        issues = ImageIssues(policies or IssuePolicies(), where=where, image_id=image_id)
+        reading = _Reading(record, where, survey, image_id, annotation, issues)
         yield reading.image()
         annotation += reading.count
 
@@ -117,30 +115,25 @@ def read_own_images(path: str | Path, category_ids: Container[int]) -> Iterator[
         yield ImportedImage(where, first_bytes(record, features.ENCODED), image_format, entry, annotations)
 
 
+@dataclass(frozen=True)
 class _Reading:
     """Converts one record of another tool to COCO entries."""
 
-    def __init__(
-        self,
-        record: Record,
-        where: str,
-        survey: Survey,
-        *,
-        number: int,
-        first_annotation: int,
-        policies: IssuePolicies,
-    ) -> None:
-        self.count = object_count(record)
-        self._classes = object_classes(record)
-        self._record = record
-        self._where = where
-        self._survey = survey
-        self._image_id = number
-        identity = numeric_source_id(record)
-        if survey.image_ids == "source" and identity is not None:
-            self._image_id = identity
-        self._first_annotation = first_annotation
-        self._issues = ImageIssues(policies, where=where, image_id=self._image_id)
+    _record: Record
+    _where: str
+    _survey: Survey
+    _image_id: int
+    _first_annotation: int
+    _issues: ImageIssues
+
+    @cached_property
+    def count(self) -> int:
+        """Number of objects."""
+        return object_count(self._record)
+
+    @cached_property
+    def _classes(self) -> list[Named]:
+        return object_classes(self._record)
 
     def image(self) -> ImportedImage:
         encoded = first_bytes(self._record, features.ENCODED)

@@ -1,11 +1,12 @@
 """Reads the categories of records from a label map, a COCO file, or the dataset.json of an Examples artifact."""
 
-import re
-from collections.abc import Iterator
+import functools
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 
 from detection.datasets.entries import category_issue, head_issue, too_many_categories
 from detection.storage import files, paths
@@ -14,14 +15,15 @@ from detection.storage.reading import read_bytes
 from schemas.artifacts import DATASET_JSON
 from schemas.errors import DataError
 from schemas.limits import MAX_LABEL_MAP
+from schemas.quoting import one_line
 
-_TOKEN = re.compile(
-    r"""\#[^\n]* | [\s,;]+ | (?P<text>"[^"\\]*+(?:\\.[^"\\]*+)*+"|'[^'\\]*+(?:\\.[^'\\]*+)*+')"""
-    r""" | (?P<word>[^\s{}<>:,;"'\#\[\]]+)"""
-    r""" | (?P<mark>[{}<>:\[\]])""",
-    re.VERBOSE,
-)
-_ESCAPED = re.compile(r"\\(.)")
+_REASON = 200  # max characters of a parser's message
+# Messages of a label map, as in the Object Detection API's `string_int_label_map.proto`; other fields are ignored.
+_MESSAGES = {
+    "Keypoint": {"id": "int64", "label": "string"},
+    "Item": {"name": "string", "id": "int64", "display_name": "string", "keypoints": "Keypoint"},
+    "LabelMap": {"item": "Item"},
+}
 
 
 @dataclass(frozen=True)
@@ -70,8 +72,12 @@ def read_label_map(path: str | Path) -> LabelMap:
             raise DataError(f"{source}: no list `categories`. Pass a COCO file or a label_map.pbtxt as the label map.")
         categories = items
     else:
-        items = [_item(block) for block in _blocks(source)]
-        categories = [_category(item) for item in items]
+        items = _items(source)
+        categories = [
+            {"id": item.get("id"), "name": item.get("display_name") or item.get("name")}
+            | {key: item[key] for key in ("keypoints",) if item[key]}
+            for item in items
+        ]
     _require_valid(categories, source)
     texts: dict[int, set[str]] = {}
     for place, (item, category) in enumerate(zip(items, categories, strict=True), 1):
@@ -134,67 +140,38 @@ def _require_valid(categories: list[Any], source: str) -> None:
         ids.add(identity)
 
 
-def _category(item: dict[str, Any]) -> dict[str, Any]:
-    category = {"id": item.get("id"), "name": item.get("display_name") or item.get("name")}
-    return category | {key: item[key] for key in ("keypoints",) if item.get(key)}
-
-
-def _item(block: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Returns an item's fields; of repeated fields, the labels of all `keypoints` and the last of others."""
-    item: dict[str, Any] = {key: value for key, value in block if isinstance(value, str)}
-    if re.fullmatch(r"-?[0-9]{1,19}", str(item.get("id"))):
-        item["id"] = int(item["id"])
-    points = [dict(value) for key, value in block if key == "keypoints" and isinstance(value, list)]
-    return item | {"keypoints": [str(point.get("label", "")) for point in points]}
-
-
-def _blocks(source: str) -> list[list[tuple[str, Any]]]:
-    """Reads the `item` blocks of a file."""
+def _items(source: str) -> list[dict[str, Any]]:
+    """Reads the items of a label map; fields are missing if they are not set."""
     try:
         text = read_bytes(source, MAX_LABEL_MAP).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise DataError(f"{source}: cannot read the label map: {error}. Check --label-map.") from None
+    labels = _label_map_class()()
     try:
-        fields = _fields(_tokens(text), nested=False)
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{source}: not a label map: {error}. Expected item {{ id: 1 name: 'cat' }}.") from None
-    blocks = [value for key, value in fields if key == "item" and isinstance(value, list)]
-    if not blocks:
+        text_format.Merge(text, labels, allow_unknown_field=True)
+    except (text_format.ParseError, RecursionError, ValueError) as error:  # ValueError: a text that is not UTF-8
+        reason = one_line(error)[:_REASON]
+        raise DataError(f"{source}: not a label map: {reason}. Expected item {{ id: 1 name: 'cat' }}.") from None
+    if not labels.item:
         raise DataError(f"{source}: not a label map: no item. Expected item {{ id: 1 name: 'cat' }}.")
-    return blocks
+    return [
+        {field.name: value for field, value in item.ListFields()} | {"keypoints": [one.label for one in item.keypoints]}
+        for item in labels.item
+    ]
 
 
-def _tokens(text: str) -> Iterator[tuple[str, str]]:
-    """Yields the (kind, value) of each token: "text" (without quotes), "word" or "mark"."""
-    position = 0
-    while position < len(text):
-        match = _TOKEN.match(text, position)
-        if match is None:
-            raise ValueError(f"line {text.count(chr(10), 0, position) + 1}: a quote is not closed")
-        position = match.end()
-        if match["text"]:
-            yield "text", _ESCAPED.sub(r"\1", match["text"][1:-1])
-        elif match.lastgroup:
-            yield match.lastgroup, match[match.lastgroup]
-
-
-def _fields(tokens: Iterator[tuple[str, str]], *, nested: bool) -> list[tuple[str, Any]]:
-    """Returns (key, text or fields) up to the end of the block or file."""
-    fields: list[tuple[str, Any]] = []
-    for kind, key in tokens:
-        if kind == "mark" and key in "}>" and nested:
-            return fields
-        if kind != "word":
-            raise ValueError(f"expected a key, found {key!r}")
-        form, value = next(tokens, ("mark", ""))
-        if (form, value) == ("mark", ":"):
-            form, value = next(tokens, ("mark", ""))
-        if form != "mark":
-            fields.append((key, value))
-        elif value in ("{", "<"):
-            fields.append((key, _fields(tokens, nested=True)))
-        else:
-            raise ValueError(f"{key} has no value")
-    if nested:
-        raise ValueError("a block is not closed")
-    return fields
+@functools.cache
+def _label_map_class() -> Any:
+    """Returns the class of protocol buffer messages `LabelMap`."""
+    file = descriptor_pb2.FileDescriptorProto(name="label_map.proto", package="label_map")
+    for message, fields in _MESSAGES.items():
+        described = file.message_type.add(name=message)
+        for number, (name, kind) in enumerate(fields.items(), 1):
+            field = described.field.add(name=name, number=number)
+            if kind in _MESSAGES:
+                field.type_name, field.label = f".label_map.{kind}", field.LABEL_REPEATED
+            else:
+                field.type, field.label = getattr(field, f"TYPE_{kind.upper()}"), field.LABEL_OPTIONAL
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("label_map.LabelMap"))

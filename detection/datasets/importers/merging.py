@@ -1,5 +1,6 @@
 """Merges the surveys of shards: categories, ids and field names of the data set, and a report for users."""
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -70,7 +71,7 @@ class Survey:
     extras: dict[str, str]
     formats: dict[str, int]
     claimed: dict[str, int]
-    issues: dict[str, list[int | str]]
+    issues: dict[str, tuple[int, str]]
 
 
 def merge_surveys(surveys: Sequence[ShardSurvey], *, label_map: LabelMap | None = None) -> Survey:
@@ -89,10 +90,13 @@ def merge_surveys(surveys: Sequence[ShardSurvey], *, label_map: LabelMap | None 
     keys = _sum(survey.keys for survey in surveys)
     records = sum(survey.records for survey in surveys)
     _check(surveys, keys, records)
-    classes = resolve_classes(_classes(surveys), label_map)
+    pairs: dict[Named, str] = {}
+    for survey in surveys:
+        for named in survey.classes:
+            pairs.setdefault(named, survey.path)
+    classes = resolve_classes(pairs, label_map)
     labels = all(label is not None for label, _ in classes.ids)
     points = _keypoint_names(surveys, classes.ids)
-    issues = _issues(surveys)
     return Survey(
         source_format=source_format_of(keys, labels=labels),
         records=records,
@@ -103,12 +107,12 @@ def merge_surveys(surveys: Sequence[ShardSurvey], *, label_map: LabelMap | None 
         category_ids={} if features.COCO in keys else classes.ids,
         with_keypoints=frozenset(points),
         image_ids=_id_rule(surveys),
-        first_image=_starts(surveys, [survey.records for survey in surveys]),
-        first_annotation=_starts(surveys, [survey.objects for survey in surveys]),
+        first_image=_starts({survey.path: survey.records for survey in surveys}),
+        first_annotation=_starts({survey.path: survey.objects for survey in surveys}),
         extras=extra_names(keys),
         formats=_sum(survey.formats for survey in surveys),
         claimed=_sum(survey.claimed for survey in surveys),
-        issues=issues,
+        issues=_issues(surveys),
     )
 
 
@@ -130,24 +134,15 @@ def _named(paths: Sequence[str]) -> str:
     return ", ".join(paths[:3]) + (", ..." if len(paths) > 3 else "")
 
 
-def _classes(surveys: Iterable[ShardSurvey]) -> dict[Named, str]:
-    classes: dict[Named, str] = {}
-    for survey in surveys:
-        for label, text, _ in survey.classes:
-            named = (None if label is None else int(label)), (None if text is None else str(text))
-            classes.setdefault(named, survey.path)
-    return classes
-
-
 def _keypoint_names(surveys: Iterable[ShardSurvey], ids: dict[Named, int]) -> dict[int, list[str]]:
     """Returns the names of the keypoints by category id; numbered names if records disagree or have none."""
     names_of: dict[int, set[tuple[str, ...]]] = {}
     sizes: Counter[int] = Counter()
     for survey in surveys:
         for label, text, names, size in survey.keypoints:
-            identity = ids[label, text]  # type: ignore[index]
-            names_of.setdefault(identity, set()).add(tuple(names) if isinstance(names, list) else ())
-            sizes[identity] = max(sizes[identity], int(size))  # type: ignore[arg-type]
+            identity = ids[label, text]
+            names_of.setdefault(identity, set()).add(names)
+            sizes[identity] = max(sizes[identity], size)
     numbers = {identity: [f"point_{number}" for number in range(1, size + 1)] for identity, size in sizes.items()}
     return {
         identity: list(next(iter(names))) if len(names) == 1 and () not in names else numbers[identity]
@@ -170,22 +165,19 @@ def _id_rule(surveys: Sequence[ShardSurvey]) -> Literal["source", "number"]:
     return "source" if len(seen) == sum(survey.records for survey in surveys) else "number"
 
 
-def _starts(surveys: Sequence[ShardSurvey], counts: Sequence[int]) -> dict[str, int]:
-    starts, start = {}, 1
-    for survey, count in zip(surveys, counts, strict=True):
-        starts[survey.path] = start
-        start += count
-    return starts
+def _starts(counts: dict[str, int]) -> dict[str, int]:
+    """Returns the number of the first image or annotation of each shard, from 1."""
+    return dict(zip(counts, itertools.accumulate(counts.values(), initial=1), strict=False))
 
 
-def _issues(surveys: Sequence[ShardSurvey]) -> dict[str, list[int | str]]:
-    merged: dict[str, list[int | str]] = {}
+def _issues(surveys: Sequence[ShardSurvey]) -> dict[str, tuple[int, str]]:
+    merged: dict[str, tuple[int, str]] = {}
     for survey in surveys:
         for message, (count, where) in survey.issues.items():
-            entry = merged.setdefault(message, [0, where])
-            entry[0] = int(entry[0]) + int(count)
+            before, first = merged.get(message, (0, where))
+            merged[message] = before + count, first
     for stem, missing in _missing_shards([survey.path for survey in surveys]).items():
-        merged["missing shards"] = [len(missing), f"{stem}-{missing[0]:05d}"]
+        merged["missing shards"] = len(missing), f"{stem}-{missing[0]:05d}"
     return merged
 
 

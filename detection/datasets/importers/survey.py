@@ -1,9 +1,11 @@
 """First pass over TFRecord shards: counts keys, classes, keypoints and image formats."""
 
-from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
+from pydantic.dataclasses import dataclass
+
+from detection.datasets.importers.classes import Named
 from detection.datasets.importers.coco_geometry import object_keypoints
 from detection.datasets.importers.source_format import (
     Record,
@@ -12,7 +14,6 @@ from detection.datasets.importers.source_format import (
     first_bytes,
     numeric_source_id,
     object_classes,
-    object_count,
     parse_record,
 )
 from detection.images.files import ImageFileError, read_header
@@ -24,31 +25,52 @@ _JPEG_NAMES = {"jpg", "jpe", "jfif"}
 
 @dataclass
 class ShardSurvey:
-    """Counts of one shard; plain values only, so that `ShardSurvey(**json)` restores it.
+    """Counts of one shard; `ShardSurvey(**json)` restores it from the JSON of `dataclasses.asdict`.
 
     path: the shard.
     records: number of records.
     objects: number of objects in all records.
     keys: key -> number of records with a value for it.
-    classes: [label, text, objects] for each pair; null for missing values.
-    keypoints: [label, text, names, points] for each kind of object with labelled
-        keypoints; names are null if the records have none.
-    source_ids: numeric source ids of the records; null if one is missing.
+    classes: each (label, text) of the objects; None for missing values.
+    keypoints: (label, text, names, points) for each kind of object with labelled
+        keypoints; () if the records have no names.
+    source_ids: numeric source ids of the records; None if one is missing.
     formats: image format of the bytes -> number of records; "" if unknown.
     claimed: "format, claimed format" -> number of records with another `image/format`.
-    issues: message -> [number of records, name of the first].
+    issues: message -> (number of records, name of the first).
     """
 
     path: str
     records: int = 0
     objects: int = 0
     keys: dict[str, int] = field(default_factory=dict)
-    classes: list[list[int | str | None]] = field(default_factory=list)
-    keypoints: list[list[int | str | list[str] | None]] = field(default_factory=list)
+    classes: list[Named] = field(default_factory=list)
+    keypoints: list[tuple[int | None, str | None, tuple[str, ...], int]] = field(default_factory=list)
     source_ids: list[int] | None = field(default_factory=list)
     formats: dict[str, int] = field(default_factory=dict)
     claimed: dict[str, int] = field(default_factory=dict)
-    issues: dict[str, list[int | str]] = field(default_factory=dict)
+    issues: dict[str, tuple[int, str]] = field(default_factory=dict)
+
+    def add_format(self, record: Record, where: str) -> None:
+        """Counts the image format of a record, and compares the record with the image's header."""
+        try:
+            header = read_header(first_bytes(record, features.ENCODED))
+        except ImageFileError as error:
+            _count(self.formats, "")
+            self.add_issue(f"{features.ENCODED}: {error.message}", where)
+            return
+        _count(self.formats, header.format)
+        claimed = as_text(first_bytes(record, features.FORMAT)).lower().strip(".")
+        if claimed and ("jpeg" if claimed in _JPEG_NAMES else claimed) != header.format:
+            _count(self.claimed, f"{header.format}, {claimed}")
+        declared = record.get(features.HEIGHT, [header.height])[0], record.get(features.WIDTH, [header.width])[0]
+        if declared != (header.height, header.width):
+            self.add_issue("different sizes in the record and in the image's header", where)
+
+    def add_issue(self, what: str, where: str) -> None:
+        """Counts an issue of a record; `where` is the record."""
+        count, first = self.issues.get(what, (0, where))
+        self.issues[what] = count + 1, first
 
 
 def survey_shard(path: str | Path) -> ShardSurvey:
@@ -58,11 +80,32 @@ def survey_shard(path: str | Path) -> ShardSurvey:
         DataError: the shard cannot be read completely, or has other data than
             `tf.train.Example`s.
     """
-    survey = _Survey(str(path))
+    survey = ShardSurvey(str(path))
+    source_ids: list[int | None] = []
+    classes: dict[Named, None] = {}  # in the order of the records
+    keypoints: dict[tuple[int | None, str | None, tuple[str, ...], int], None] = {}
     for number, data in enumerate(read_shard(path)):
         where = record_name(path, number)
-        survey.add(parse_record(data, where), where)
-    return survey.result()
+        record = parse_record(data, where)
+        named = object_classes(record)
+        survey.records += 1
+        survey.objects += len(named)
+        for key in record:
+            _count(survey.keys, key)
+        classes |= dict.fromkeys(named)
+        source_ids.append(numeric_source_id(record))
+        survey.add_format(record, where)
+        points = object_keypoints(record, len(named))
+        if points is None:
+            survey.add_issue("keypoints that cannot be assigned to the objects", where)
+        for (label, text), each in zip(named, points or [], strict=False):
+            if any(value > 0 for value in each.visibility):
+                keypoints[label, text, each.names, len(each.visibility)] = None
+        if len(set(map(len, corners(record)))) > 1:
+            survey.add_issue("different numbers of box corners", where)
+    survey.classes, survey.keypoints = list(classes), list(keypoints)
+    survey.source_ids = None if None in source_ids else [one for one in source_ids if one is not None]
+    return survey
 
 
 def record_name(path: str | Path, number: int) -> str:
@@ -70,73 +113,5 @@ def record_name(path: str | Path, number: int) -> str:
     return f"{path}, record {number}"
 
 
-class _Survey:
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._records = 0
-        self._keys: Counter[str] = Counter()
-        self._classes: Counter[tuple[int | None, str | None]] = Counter()
-        self._keypoints: dict[tuple[int | None, str | None, tuple[str, ...], int], None] = {}
-        self._source_ids: list[int] | None = []
-        self._formats: Counter[str] = Counter()
-        self._claimed: Counter[str] = Counter()
-        self._issues: dict[str, list[int | str]] = {}
-
-    def add(self, record: Record, where: str) -> None:
-        self._records += 1
-        self._keys.update(record.keys())
-        self._classes.update(object_classes(record))
-        self._add_source_id(record)
-        self._add_format(record, where)
-        self._add_keypoints(record, where)
-        if len(set(map(len, corners(record)))) > 1:
-            self._add_issue("different numbers of box corners", where)
-
-    def result(self) -> ShardSurvey:
-        return ShardSurvey(
-            path=self._path,
-            records=self._records,
-            objects=self._classes.total(),
-            keys=dict(sorted(self._keys.items())),
-            classes=[[label, text, count] for (label, text), count in self._classes.items()],
-            keypoints=[[label, text, list(names) or None, size] for label, text, names, size in self._keypoints],
-            source_ids=self._source_ids,
-            formats=dict(self._formats),
-            claimed=dict(self._claimed),
-            issues=self._issues,
-        )
-
-    def _add_source_id(self, record: Record) -> None:
-        number = numeric_source_id(record)
-        if number is None:
-            self._source_ids = None
-        elif self._source_ids is not None:
-            self._source_ids.append(number)
-
-    def _add_format(self, record: Record, where: str) -> None:
-        try:
-            header = read_header(first_bytes(record, features.ENCODED))
-        except ImageFileError as error:
-            self._formats[""] += 1
-            self._add_issue(f"{features.ENCODED}: {error.message}", where)
-            return
-        self._formats[header.format] += 1
-        claimed = as_text(first_bytes(record, features.FORMAT)).lower().strip(".")
-        if claimed and ("jpeg" if claimed in _JPEG_NAMES else claimed) != header.format:
-            self._claimed[f"{header.format}, {claimed}"] += 1
-        declared = record.get(features.HEIGHT, [header.height])[0], record.get(features.WIDTH, [header.width])[0]
-        if declared != (header.height, header.width):
-            self._add_issue("different sizes in the record and in the image's header", where)
-
-    def _add_keypoints(self, record: Record, where: str) -> None:
-        points = object_keypoints(record, object_count(record))
-        if points is None:
-            self._add_issue("keypoints that cannot be assigned to the objects", where)
-            return
-        for (label, text), each in zip(object_classes(record), points, strict=False):
-            if each.labelled:
-                self._keypoints[label, text, each.names, len(each.visibility)] = None
-
-    def _add_issue(self, what: str, where: str) -> None:
-        entry = self._issues.setdefault(what, [0, where])
-        entry[0] = int(entry[0]) + 1
+def _count(counts: dict[str, int], key: str) -> None:
+    counts[key] = counts.get(key, 0) + 1

@@ -8,8 +8,6 @@ import numpy as np
 import numpy.typing as npt
 
 from detection.datasets.examples import OpenSplit
-from detection.images.files import ImageFileError, read_file
-from detection.images.inspect import inspect_image
 from detection.inference.export.comparison import compare_with_saved_model, drawn_images, unlike_training
 from detection.inference.export.litert import calibration_batches, convert_to_litert, sample_images
 from detection.inference.export.mediapipe import convert_to_mediapipe, require_mediapipe
@@ -18,18 +16,15 @@ from detection.inference.export.options import ExportOptions
 from detection.inference.export.saved_model_export import write_extra_files
 from detection.inference.export.serving_module import ServingModule
 from detection.inference.model_files import FileDetector, ModelDescription, write_model_file
-from detection.inference.predict import find_images
+from detection.inference.predict import find_images, load_image
 from detection.inference.restore import TrainedDetector
 from detection.inference.saved_model import SignatureDetector
 from detection.inference.score_curves import ScoreCurves
-from detection.storage.paths import name_of, parent
 from detection.storage.tfrecord import find_shards
 from detection.types import EncodedImage
 from schemas.config.config import Config
 from schemas.config.config_io import to_yaml
-from schemas.config.issues import MAX_PIXELS
-from schemas.errors import ConfigError, DataError
-from schemas.quoting import one_line
+from schemas.errors import ConfigError
 
 _SHOWN = 0.3  # score from which applications show a detection
 _SAMPLE_IMAGES = 8  # max images of the comparison
@@ -77,7 +72,7 @@ def write_file(
 
     Raises:
         ConfigError: the format does not support the detector, or a package for ONNX is not installed.
-        DataError: the calibration data cannot be read, or the folder cannot be written.
+        DataError: an image or the calibration data cannot be read, or the folder cannot be written.
         CocoflowError: the detector cannot be converted.
     """
     assert options.format != "saved-model"
@@ -97,7 +92,8 @@ def write_file(
         delegate=options.delegate if mediapipe else None,
         calibrated=curves is not None,
     )
-    notes, images = [], _read_images(options.sample_images)
+    paths = find_images(options.sample_images)[:_SAMPLE_IMAGES] if options.sample_images else []
+    notes, images = [], [load_image(number, path) for number, path in enumerate(paths)]
     if options.calibration is None:
         content = _convert(trained, options, curves)
     else:
@@ -134,16 +130,10 @@ def _convert(
             precision=options.precision,
             calibration=calibration,
             description=f"Object detector, {trained.exported_from or trained.config.model.name}.",
-            curves=None if curves is None else curves.curves,
+            curves=curves,
         )
     batch_size = options.batch_size or (1 if options.format == "litert" else None)
-    module = ServingModule(
-        trained.detector,
-        trained.categories,
-        batch_size=batch_size,
-        nms=options.nms,
-        curves=None if curves is None else curves.curves,
-    )
+    module = ServingModule(trained.detector, trained.categories, batch_size=batch_size, nms=options.nms, curves=curves)
     if options.format == "onnx":
         return convert_to_onnx(module)
     return convert_to_litert(module, precision=options.precision, calibration=calibration)
@@ -163,7 +153,7 @@ def _differences(
         file = FileDetector(folder=folder, batch_size=1, as_mediapipe=options.format == "mediapipe")
     except ConfigError as error:  # the runtime is not installed
         return [f"not compared with the SavedModel: {error}"]
-    module = ServingModule(expected.detector, expected.categories, curves=None if curves is None else curves.curves)
+    module = ServingModule(expected.detector, expected.categories, curves=curves)
     saved_model = SignatureDetector(module.serve_encoded, batch_size=1)
     images = images or drawn_images(expected.detector.image_size)
     if options.format != "mediapipe":
@@ -174,22 +164,6 @@ def _differences(
     if mode != "stretch":
         rules += f", on stretched images instead of those of the training (resized by {mode})"
     return [f"{rules}, and {compared}"]
-
-
-def _read_images(sources: Sequence[str]) -> list[EncodedImage]:
-    """Reads the first images in files and folders.
-
-    Raises:
-        DataError: no image, or one that cannot be read.
-    """
-    images = []
-    for number, path in enumerate(find_images(sources)[:_SAMPLE_IMAGES] if sources else ()):
-        try:
-            file = inspect_image(read_file(parent(path), name_of(path), max_pixels=MAX_PIXELS), max_pixels=MAX_PIXELS)
-        except ImageFileError as error:
-            raise DataError(f"{one_line(path)}: {error.message}") from None
-        images.append(EncodedImage(number, path, file.data, file.height, file.width))
-    return images
 
 
 def _trains_statistics(config: Config) -> bool:

@@ -18,7 +18,7 @@ from detection.inference.file_runtimes import Delegate, labelled_categories
 from detection.inference.mediapipe import metadata
 from detection.inference.mediapipe.metadata import DetectorMetadata, require_labels
 from detection.inference.mediapipe.writer import add_metadata
-from detection.inference.score_curves import ScoreCurve
+from detection.inference.score_curves import ScoreCurve, ScoreCurves
 from detection.models.detector import Detector, NmsGraph
 from detection.models.heads.postprocess import BoxPostprocess
 from detection.ops.boxes import centre_and_size, clip_yxyx
@@ -82,7 +82,7 @@ def convert_to_mediapipe(
     delegate: Delegate,
     precision: Precision,
     calibration: Callable[[], Iterable[npt.NDArray[np.uint8]]] | None = None,
-    curves: Sequence[ScoreCurve] | None = None,
+    curves: ScoreCurves | None = None,
     description: str = "",
 ) -> bytes:
     """Converts a detector to a file that MediaPipe Tasks' ObjectDetector loads: a LiteRT model with metadata.
@@ -93,7 +93,7 @@ def convert_to_mediapipe(
         delegate: hardware.
         precision: as for `convert_to_litert`.
         calibration: as for `convert_to_litert`, in batches of one image.
-        curves: score curves in the order of the categories, applied by MediaPipe; not for the GPU.
+        curves: score curves of the categories, applied by MediaPipe; not for the GPU.
         description: description of the model.
 
     Returns:
@@ -115,7 +115,7 @@ def convert_to_mediapipe(
         labels=labels,
         normalization=None if precision == "int8" else (0.0, 1.0),  # the graph normalizes
         anchors_yxhw=module.anchors() if delegate == "gpu" else None,
-        calibration=None if curves is None else score_calibration([curves[at] for at, _ in labelled]),
+        calibration=None if curves is None else score_calibration([curves.curves[at] for at, _ in labelled]),
     )
     content = convert_to_litert(module, precision=precision, calibration=calibration, custom_ops=delegate == "coral")
     return add_metadata(content, described, outputs=_OUTPUTS[delegate])

@@ -3,9 +3,10 @@
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Annotated, Any, NamedTuple, Self
 
 import tensorflow as tf
+from pydantic import Field
 
 from detection.inference.export.serving_module import ServingModule
 from detection.inference.score_curves import SCORE_CURVES_FILE, ScoreCurves
@@ -51,7 +52,7 @@ class ExportedFrom(NamedTuple):
     chosen_on: images that the checkpoint was selected on; None: not a best checkpoint.
     """
 
-    step: int
+    step: Annotated[int, Field(ge=0, lt=2**63, strict=True)]
     weights: WeightsKind
     chosen_on: ChosenOn | None = None
 
@@ -94,12 +95,7 @@ def export_saved_model(
         CocoflowError: the disk is full or read-only.
     """
     module = ServingModule(
-        detector,
-        categories,
-        batch_size=batch_size,
-        nms=nms,
-        od_api_outputs=od_api_outputs,
-        curves=None if score_curves is None else score_curves.curves,
+        detector, categories, batch_size=batch_size, nms=nms, od_api_outputs=od_api_outputs, curves=score_curves
     )
     advice = (
         "The checkpoints are kept. Free space, or make the disk writable, and repeat the command: it exports without "

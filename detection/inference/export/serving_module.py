@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from detection.images.decode import decode_rgb, decode_rgb_or_blank
-from detection.inference.score_curves import MAX_LOGIT, ScoreCurve
+from detection.inference.score_curves import MAX_LOGIT, ScoreCurve, ScoreCurves
 from detection.input_pipeline.network_input import fit_to_input
 from detection.models.detector import Detector, NmsGraph, variables_by_path
 from detection.ops.masks import encode_rle, paste_masks
@@ -69,7 +69,7 @@ class ServingModule(tf.Module):
         batch_size: int | None = None,
         nms: bool = True,
         od_api_outputs: bool = False,
-        curves: Sequence[ScoreCurve] | None = None,
+        curves: ScoreCurves | None = None,
     ) -> None:
         super().__init__(name="detector")
         self._detector = detector
@@ -79,7 +79,7 @@ class ServingModule(tf.Module):
         self._batch_size = batch_size
         self._nms = nms
         self._od_api_outputs = od_api_outputs
-        self._curves = None if curves is None else tuple(curves)
+        self._curves = None if curves is None else curves.curves
         # Tracks only the variables: Keras' saving would trace every layer.
         setattr(self, WEIGHTS_PART, variables_by_path(detector.variables))
         # Called by the signatures; a device-dependent implementation is the one of the CPU that traces it.

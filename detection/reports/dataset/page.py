@@ -30,7 +30,6 @@ def write_report(
     categories: Sequence[Mapping[str, Any]],
     issues: Sequence[Issue],
     examples: Sequence[IssuePicture] = (),
-    omitted: IssueCounts | None = None,
     concerned: Mapping[int, int] | None = None,
     samples: Sequence[SamplePicture] = (),
 ) -> None:
@@ -43,8 +42,6 @@ def write_report(
         categories: COCO categories of the data set, with `id` and `name`.
         issues: the issues; the first LISTED_ISSUES are listed.
         examples: pictures; PICTURES_OF_A_KIND per kind are shown.
-        omitted: (kind, policy) -> number of issues that are missing in `issues`; they are
-            counted, too.
         concerned: category id -> number of annotations with an issue, or with an issue of
             their image.
         samples: pictures of valid ground truth.
@@ -53,7 +50,7 @@ def write_report(
         DataError: the file cannot be written.
     """
     splits = dict(sorted(splits.items(), key=lambda split: _ORDER.get(split[0], len(_ORDER))))
-    counts = issue_counts(issues, omitted or {})
+    counts = issue_counts(issues)
     gallery = _gallery(examples)
     anchors = {example.issue: _anchor(kind, at) for kind, shown in gallery for at, example in enumerate(shown)}
     sections = summary_sections(splits, categories) if any(part.images for part in splits.values()) else []

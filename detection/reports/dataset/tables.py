@@ -29,10 +29,9 @@ def split_table(splits: Splits, categories: Sequence[Mapping[str, Any]]) -> Tabl
     return Table(f"The data set has {_number(len(categories), 'category', 'categories')}.", header, rows)
 
 
-def issue_counts(issues: Iterable[Issue], omitted: IssueCounts) -> dict[tuple[str, Policy], int]:
+def issue_counts(issues: Iterable[Issue]) -> dict[tuple[str, Policy], int]:
     """Counts issues by (kind, policy), in the order of `IssuePolicies`, most severe policy first."""
     counts = Counter((issue.kind, issue.policy) for issue in issues)
-    counts.update(omitted)
     kinds, policies = list(IssuePolicies.model_fields), list(HANDLING)
     return dict(sorted(counts.items(), key=lambda item: (kinds.index(item[0][0]), policies.index(item[0][1]))))
 

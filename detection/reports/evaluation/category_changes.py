@@ -7,8 +7,8 @@ from detection.reports.evaluation.metric_tables import (
     FIRST,
     change_cell,
     change_text,
-    difference,
     interval_cell,
+    is_defined,
     is_significant,
     judgement,
     metric_cell,
@@ -38,10 +38,9 @@ def category_gains(analysis: Analysis) -> list[CategoryGain]:
     gains = []
     for one in analysis.categories:
         after, before = one.metrics.get(FIRST), one.baseline_metrics.get(FIRST)
-        change = difference(after, before)
-        if after is not None and before is not None and change is not None:
-            gains.append(CategoryGain(one.name, before, after, change, one.ap_difference, one.ground_truth))
-    return sorted(gains, key=lambda gain: gain.difference)
+        if is_defined(after) and is_defined(before):
+            gains.append(CategoryGain(one.name, before, after, after - before, one.ap_difference, one.ground_truth))
+    return sorted(gains, key=lambda gain: round(gain.difference, 9))
 
 
 def gain_sentences(gains: list[CategoryGain]) -> list[str]:

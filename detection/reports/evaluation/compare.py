@@ -15,7 +15,7 @@ from detection.reports.evaluation.comparison_page import category_change_table, 
 from detection.reports.evaluation.metric_tables import FIRST
 from detection.reports.evaluation.page import write_evaluation_report
 from detection.reports.evaluation.pictures import pictures_in
-from detection.reports.evaluation.summary import change_headline, sample_note
+from detection.reports.evaluation.summary import change_headline, remarks
 from detection.reports.html.table import rich_table
 from detection.storage.files import is_dir
 from detection.storage.json_files import read_json
@@ -136,8 +136,7 @@ def comparison_tables(comparison: Comparison) -> Iterator[rich.table.Table]:
 
 def comparison_lines(comparison: Comparison) -> list[str]:
     """Returns the lines below the tables."""
-    note = sample_note(comparison.sample) if comparison.sample else ""
-    return [change_headline(comparison), *filter(None, [note]), *comparison.remarks]
+    return [change_headline(comparison), *remarks(comparison)]
 
 
 def _most_changed(categories: list[CategoryChange]) -> list[CategoryChange]:

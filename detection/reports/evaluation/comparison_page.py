@@ -19,7 +19,7 @@ from detection.reports.evaluation.metric_tables import (
 )
 from detection.reports.evaluation.panels import Figure, compared
 from detection.reports.evaluation.pictures import PictureSource, measured, write_illustrated_page
-from detection.reports.evaluation.summary import COMPARED, change_headline, sample_note
+from detection.reports.evaluation.summary import COMPARED, change_headline, remarks
 from detection.reports.html.table import Cell, Number, Table, shown_name
 
 _BETTER, _WORSE = "better", "worse"  # ids of the sections
@@ -119,7 +119,6 @@ def write_comparison_page(
     comparisons: Sequence[Comparison],
     *,
     title: str,
-    facts: Mapping[str, str] | None = None,
     pictures: PictureSource | None = None,
 ) -> None:
     """Writes the page: one self-contained HTML file of at most 5 MB, written atomically.
@@ -128,7 +127,6 @@ def write_comparison_page(
         path: path of the HTML file.
         comparisons: comparison by each IoU type; further types have separate sections.
         title: heading.
-        facts: name -> text, beside the models' names.
         pictures: source of the images; None: no pictures.
 
     Raises:
@@ -138,10 +136,10 @@ def write_comparison_page(
     views = [_view(one, "" if one is first else f"{one.iou_type}-") for one in comparisons]
     told = {
         "title": title,
-        "facts": {"A": first.a, "B": first.b, **(facts or {})},
+        "facts": {"A": first.a, "B": first.b},
         "verdict": {"tone": _tone(first), "text": change_headline(first)},
         "headlines": [change_headline(one) for one in comparisons[1:]],
-        "remarks": list(dict.fromkeys(remark for one in comparisons for remark in _remarks(one))),
+        "remarks": list(dict.fromkeys(remark for one in comparisons for remark in remarks(one))),
         "sections": {id_: heading for view in views for id_, heading in view["sections"].items()},
         "views": views,
         "legend_groups": {"Ground truth": ("Miss",), "Detections": DETECTION_STATUSES},
@@ -190,11 +188,6 @@ def _tone(comparison: Comparison) -> str:
     if first is None or first.difference is None or not is_significant(first.interval):
         return "plain"
     return "good" if first.difference > 0 else "bad"
-
-
-def _remarks(comparison: Comparison) -> list[str]:
-    note = sample_note(comparison.sample) if comparison.sample else ""
-    return [*comparison.remarks, *([note] if note else [])]
 
 
 def _sections(comparison: Comparison, prefix: str) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 from detection.analysis.analysis_file import ERROR_TYPES, Analysis, Category, Interval, OperatingPoint
 from detection.coco.metrics import UNDEFINED
@@ -16,14 +16,14 @@ UNCLEAR = "not significant"
 _MINUS = "\u2212"
 
 
-def is_defined(value: float | None) -> bool:
+def is_defined(value: float | None) -> TypeGuard[float]:
     """Returns whether a metric is defined: not None, -1 or NaN."""
     return value is not None and math.isfinite(value) and value != UNDEFINED
 
 
 def metric_text(value: float | None) -> str:
     """Formats a metric, such as "0.412"."""
-    return DASH if value is None or not is_defined(value) else f"{value:.3f}"
+    return f"{value:.3f}" if is_defined(value) else DASH
 
 
 def change_text(change: float | None) -> str:
@@ -42,16 +42,14 @@ def fraction_text(fraction: float | None) -> str:
 
 def metric_cell(value: float | None, *, bar: bool = False) -> Number:
     """Returns a cell for a metric in 0..1, optionally with a bar of its length."""
-    if value is None or not is_defined(value):
-        return Number(DASH, None)
-    return Number(metric_text(value), value, min(max(value, 0.0), 1.0) if bar else None)
+    if is_defined(value):
+        return Number(metric_text(value), value, min(max(value, 0.0), 1.0) if bar else None)
+    return Number(DASH, None)
 
 
 def difference(value: float | None, before: float | None) -> float | None:
     """Returns the change of a metric; None if either is undefined."""
-    if value is None or before is None or not (is_defined(value) and is_defined(before)):
-        return None
-    return value - before
+    return value - before if is_defined(value) and is_defined(before) else None
 
 
 def change_cell(change: float | None, *, significant: bool = False) -> Number:
@@ -163,8 +161,8 @@ def ordered_categories(analysis: Analysis) -> list[Category]:
     """Returns the categories, the lowest AP first, undefined ones last."""
 
     def rank(category: Category) -> tuple[float, int]:
-        value = metric_cell(category.metrics.get(FIRST)).value
-        return (2.0 if value is None else value, category.id)
+        value = category.metrics.get(FIRST)
+        return (value if is_defined(value) else 2.0, category.id)
 
     return sorted(analysis.categories, key=rank)
 

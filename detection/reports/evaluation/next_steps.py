@@ -9,14 +9,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from detection.analysis.analysis_file import ERROR_TYPES, Analysis, Category, SizeBucket
+from detection.analysis.analysis_file import ERROR_TYPES, Analysis, SizeBucket
+from detection.reports.evaluation.category_changes import category_gains
 from detection.reports.evaluation.charts import most_confused_pair
 from detection.reports.evaluation.error_tables import errors_at_score, label_error_text, score_gap, size_text
 from detection.reports.evaluation.metric_tables import (
     FIRST,
     UNCLEAR,
     change_text,
-    difference,
     interval_text,
     is_defined,
     judgement,
@@ -70,8 +70,12 @@ def _baseline(analysis: Analysis) -> Step | None:
     if change is None:
         return None
     said = judgement(change)
-    losses = _losses(analysis.categories)
-    named = f" The largest losses: {_listed([f'{name} ({change_text(value)})' for name, value in losses])}."
+    losses = [
+        f"{shown_name(one.name)} ({change_text(one.difference)})"
+        for one in category_gains(analysis)
+        if one.difference < 0
+    ]
+    named = f" The largest losses: {_listed(losses)}."
     told = f"{change_text(change.value)}, interval {interval_text(change, signed=True)}"
     if said == "worse":
         evidence, action = f"{FIRST} is significantly lower than the baseline's ({told}).", "Keep the baseline."
@@ -267,18 +271,6 @@ _RULES: Sequence[Callable[[Analysis], Step | None]] = (
     _few_instances,
     _no_instances,
 )
-
-
-def _losses(categories: Sequence[Category]) -> list[tuple[str, float]]:
-    """Returns name and change of AP of the categories with a loss, the largest first."""
-    changes = [
-        (shown_name(one.name), difference(one.metrics.get(FIRST), one.baseline_metrics.get(FIRST)))
-        for one in categories
-    ]
-    return sorted(
-        ((name, change) for name, change in changes if change is not None and change < 0),
-        key=lambda pair: round(pair[1], 9),
-    )
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from detection.analysis.analysis_file import ERROR_TYPES, Analysis
 from detection.reports.box_styles import DETECTION_STATUSES, GROUND_TRUTH_STATUSES
@@ -50,14 +50,6 @@ class Judged(Protocol):
     @property
     def reasons(self) -> Sequence[str]:
         """The reasons."""
-
-
-class _Banner(NamedTuple):
-    """The first line: `tone` is "good", "bad" or "plain"."""
-
-    tone: str
-    text: str
-    reasons: Sequence[str]
 
 
 def write_evaluation_report(
@@ -203,12 +195,12 @@ def _sections(view: Mapping[str, Any], *, slices: bool) -> dict[str, str]:
     return {f"{prefix}{name}": f"{of_type}{heading}" for name, (heading, there) in content.items() if there}
 
 
-def _banner(verdict: Judged | None) -> _Banner:
+def _banner(verdict: Judged | None) -> dict[str, Any]:
+    """Returns the first line, its reasons, and its `tone`: "good", "bad" or "plain"."""
     if verdict is None:
-        return _Banner("plain", "Evaluated without a blessing decision.", ())
-    if verdict.blessed:
-        return _Banner("good", "Blessed.", verdict.reasons)
-    return _Banner("bad", "Not blessed.", verdict.reasons)
+        return {"tone": "plain", "text": "Evaluated without a blessing decision.", "reasons": ()}
+    tone, text = ("good", "Blessed.") if verdict.blessed else ("bad", "Not blessed.")
+    return {"tone": tone, "text": text, "reasons": verdict.reasons}
 
 
 def _galleries(analysis: Analysis, names: Mapping[int, str], source: PictureSource | None) -> Galleries:

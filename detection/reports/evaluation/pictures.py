@@ -41,21 +41,6 @@ _NONE = "This page has no pictures: there were no image files."
 Galleries = Mapping[str, Sequence[Figure]]
 
 
-class Wanted(NamedTuple):
-    """A picture for the page.
-
-    key: equal for equal pictures.
-    image_id: id of the image.
-    region: part of the image in pixels; None: the complete image.
-    markup: bytes of the page's markup for it, without the picture itself.
-    """
-
-    key: str
-    image_id: int
-    region: Region | None
-    markup: int
-
-
 class Picture(NamedTuple):
     """An encoded picture, and its region of the image in pixels."""
 
@@ -67,41 +52,41 @@ class Encoded(NamedTuple):
     """Pictures to show, and numbers of the others.
 
     pictures: pictures by key.
-    shown: positions in `wanted`.
+    shown: the figures with a picture.
     unreadable: number of pictures missing in the source.
     left_out: number of pictures beyond the budget.
     """
 
     pictures: Mapping[str, Picture]
-    shown: frozenset[int]
+    shown: Sequence[Figure]
     unreadable: int
     left_out: int
 
 
-def encode_pictures(wanted: Sequence[Wanted], source: PictureSource, *, budget: int) -> Encoded:
-    """Encodes pictures until the budget is spent.
+def encode_pictures(figures: Sequence[Figure], source: PictureSource, *, budget: int) -> Encoded:
+    """Encodes the pictures of figures until the budget is spent.
 
     Args:
-        wanted: pictures, the most interesting first.
+        figures: figures, the most interesting first.
         source: source of the images.
-        budget: max bytes of the page for all of them.
+        budget: max bytes of the page for all of them, with their markup.
     """
     pictures: dict[str, Picture | None] = {}
-    shown: set[int] = set()
-    done = 0
-    for want in wanted:
-        known = want.key in pictures
-        picture = pictures[want.key] if known else _encoded(source(want.image_id), want.region)
-        cost = want.markup + (0 if known or picture is None else len(picture.webp) * 4 // 3 + 4)  # base 64
-        if picture is not None and cost > budget:
+    shown: list[Figure] = []
+    unreadable = 0
+    for figure in figures:
+        known = figure.key in pictures
+        picture = pictures[figure.key] if known else _encoded(source(figure.image_id), figure.region)
+        pictures[figure.key] = picture
+        if picture is None:
+            unreadable += 1
+            continue
+        budget -= figure.markup + (0 if known else len(picture.webp) * 4 // 3 + 4)  # base 64
+        if budget < 0:
             break
-        pictures[want.key] = picture
-        if picture is not None:
-            budget -= cost
-            shown.add(done)
-        done += 1
-    readable = {key: picture for key, picture in pictures.items() if picture is not None}
-    return Encoded(readable, frozenset(shown), done - len(shown), len(wanted) - done)
+        shown.append(figure)
+    readable = {figure.key: picture for figure in shown if (picture := pictures[figure.key]) is not None}
+    return Encoded(readable, shown, unreadable, len(figures) - len(shown) - unreadable)
 
 
 def measured(image: ImageResult, source: PictureSource | None) -> ImageResult:
@@ -213,10 +198,10 @@ def write_illustrated_page(
     page = _render(template, scripts, shown, content)
     if source:
         wanted = [figure for rank in zip_longest(*galleries.values()) for figure in rank if figure is not None]
-        encoded = _encode(wanted, source, MOST_BYTES - _SLACK - len(page.encode()))
-        kept = {id(wanted[position]) for position in encoded.shown}
+        encoded = encode_pictures(wanted, source, budget=MOST_BYTES - _SLACK - len(page.encode()))
+        kept = set(map(id, encoded.shown))
         figures = {name: [one for one in gallery if id(one) in kept] for name, gallery in galleries.items()}
-        page = _render(template, scripts, Shown(figures, _stored(wanted, encoded), _note(encoded)), content)
+        page = _render(template, scripts, Shown(figures, _stored(encoded), _note(encoded)), content)
     write_text(path, page)
 
 
@@ -232,18 +217,12 @@ def _render(template: str, scripts: Sequence[str], shown: Shown, content: Callab
     )
 
 
-def _encode(figures: Sequence[Figure], source: PictureSource, budget: int) -> Encoded:
-    wanted = [Wanted(figure.key, figure.image_id, figure.region, figure.markup) for figure in figures]
-    return encode_pictures(wanted, source, budget=budget)
-
-
-def _stored(figures: Iterable[Figure], encoded: Encoded) -> dict[str, Picture]:
+def _stored(encoded: Encoded) -> dict[str, Picture]:
     """Returns pictures by key: complete images fill their figures' view, crops keep their region."""
     pictures = encoded.pictures
     return {
         figure.key: pictures[figure.key] if figure.region else pictures[figure.key]._replace(region=figure.view)
-        for figure in figures
-        if figure.key in pictures
+        for figure in encoded.shown
     }
 
 

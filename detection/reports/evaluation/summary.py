@@ -89,6 +89,12 @@ def sample_note(sample: ImageSample) -> str:
     )
 
 
+def remarks(comparison: Comparison) -> list[str]:
+    """Returns the notes on a comparison: on its sample, if it has one, and its own."""
+    note = sample_note(comparison.sample) if comparison.sample else ""
+    return [*filter(None, [note]), *comparison.remarks]
+
+
 def method(analysis: Analysis) -> list[str]:
     """Returns the definitions of the metrics, intervals and errors."""
     what = COMPARED.get(analysis.iou_type, analysis.iou_type)

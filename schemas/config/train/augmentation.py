@@ -5,7 +5,7 @@ fixed: mosaic, mixup, grid mask, AutoAugment or RandAugment, colour jitter, SSD 
 flip, scale jitter.
 """
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
 from pydantic import (
     AfterValidator,
@@ -13,7 +13,6 @@ from pydantic import (
     NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,
-    model_validator,
 )
 
 from schemas.config.input_size import ImageSize
@@ -29,18 +28,17 @@ def _ascending(values: tuple[float, float]) -> tuple[float, float]:
 
 
 Range = Annotated[tuple[NonNegativeFloat, NonNegativeFloat], AfterValidator(_ascending)]
-PartRange = Annotated[tuple[Part, Part], AfterValidator(_ascending)]
+PositiveRange = Annotated[tuple[PositiveFloat, PositiveFloat], AfterValidator(_ascending)]
+PositivePart = Annotated[float, Field(gt=0.0, le=1.0)]
+PositivePartRange = Annotated[tuple[PositivePart, PositivePart], AfterValidator(_ascending)]
 
 
 class SwitchedSection(Section):
     """An augmentation whose first key switches it on; if off, the other keys may not be set."""
 
-    @model_validator(mode="after")
-    def _every_key_acts(self) -> Self:
+    def _check_keys(self) -> None:
         switch, *others = type(self).model_fields
-        if not getattr(self, switch):
-            self.refuse(others, f"while {switch} = 0 switches this off; set {switch} too")
-        return self
+        self.refuse(others, f"while {switch} = 0 switches this off; set {switch} too", when=not getattr(self, switch))
 
 
 class MosaicConfig(SwitchedSection):
@@ -96,20 +94,15 @@ class SsdCropConfig(SwitchedSection):
         (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0),
         description="values to draw from: min fraction of at least one object that the window covers",
     )
-    aspect_ratio_range: Range = Field((0.5, 2.0), description="range of the window's width / height")
-    area_range: PartRange = Field((0.1, 1.0), description="range of the window's area, as a fraction of the image's")
+    aspect_ratio_range: PositiveRange = Field((0.5, 2.0), description="range of the window's width / height")
+    area_range: PositivePartRange = Field(
+        (0.1, 1.0), description="range of the window's area, as a fraction of the image's"
+    )
     keep: Literal["overlap", "centre"] = Field(
         "overlap",
         description="overlap: keep objects with at least the drawn fraction inside the window; centre: keep objects "
         "with their centre inside",
     )
-
-    @model_validator(mode="after")
-    def _windows_exist(self) -> Self:
-        for key in ("aspect_ratio_range", "area_range"):
-            if getattr(self, key)[0] <= 0:
-                raise ValueError(f"{key} starts at 0, but a window cannot be empty; set a positive minimum")
-        return self
 
 
 class AugmentConfig(Section):
@@ -128,14 +121,9 @@ class AugmentConfig(Section):
     color: ColorConfig = ColorConfig()
     ssd_crop: SsdCropConfig = SsdCropConfig()
 
-    @model_validator(mode="after")
-    def _range_is_one(self) -> Self:
+    def _check_keys(self) -> None:
         if self.scale_min > self.scale_max:
             raise ValueError(f"scale_min = {self.scale_min} is above scale_max = {self.scale_max}")
-        return self
-
-    @model_validator(mode="after")
-    def _no_two_of_a_kind(self) -> Self:
         if self.autoaugment is not None and self.randaugment.layers:
             raise ValueError("autoaugment and randaugment select the same operations; set one")
         if self.ssd_crop.probability and self.scale_max > 1.0:
@@ -143,4 +131,3 @@ class AugmentConfig(Section):
                 f"ssd_crop and scale_max = {self.scale_max:g} would both crop the image; "
                 "set scale_max = 1 (and scale_min = 1, or less to shrink), or remove ssd_crop"
             )
-        return self

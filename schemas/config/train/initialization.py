@@ -1,8 +1,8 @@
 """The section `train.init`: initial weights from an earlier training."""
 
-from typing import Literal, Self
+from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from schemas.config.section import RegularExpression, Section
 
@@ -51,16 +51,13 @@ class InitConfig(Section):
         "error",
     )
 
-    @model_validator(mode="after")
-    def _every_key_acts(self) -> Self:
-        if self.checkpoint is None:
-            self.refuse(("weights", "rename"), "without checkpoint; set checkpoint")
+    def _check_keys(self) -> None:
+        self.refuse(("weights", "rename"), "without checkpoint; set checkpoint", when=self.checkpoint is None)
         if not self.has_source:
             self.refuse(
                 ("fine_tune_type", "skip", "skip_mismatch"),
                 "without a warm start; set checkpoint or from_previous_model",
             )
-        return self
 
     @property
     def has_source(self) -> bool:

@@ -1,6 +1,6 @@
 """Monitoring of a training run: validation, TensorBoard summaries, profiler, non-finite steps."""
 
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
@@ -72,25 +72,20 @@ class ValidationConfig(Section):
             return current  # default in files of runs without validation
         return current | {"metric": f"{tree['iou_type']}/{tree.get('metric', 'AP')}"}
 
-    @model_validator(mode="after")
-    def _every_key_acts(self) -> Self:
+    def _check_keys(self) -> None:
         if self.every is not None and self.every_epochs is not None:
             raise ValueError("every and every_epochs are exclusive; remove one of them")
         if self.split == TRAIN_SPLIT:
             raise ValueError(
                 "split = train: training images cannot select a checkpoint; auto excludes a part of them from training"
             )
-        if self.split != AUTO_SPLIT and self.fraction != type(self).model_fields["fraction"].default:
-            raise ValueError(f"fraction requires split: auto, but split = {self.split}; remove one")
+        self.refuse(["fraction"], f"beside split = {self.split}; remove one", when=self.split != AUTO_SPLIT)
         if not self.enabled:
-            for key in ("split", "fraction", "metric", "max_images", "patience", "min_delta"):
-                if getattr(self, key) != type(self).model_fields[key].default:
-                    raise ValueError(f"{key} requires evaluations during training; set every, or every_epochs")
+            keys = ("split", "fraction", "metric", "max_images", "patience", "min_delta")
+            self.refuse(keys, "without evaluations during training; set every, or every_epochs")
             if self.export == "best":
                 raise ValueError("export = best, but nothing selects the best; set every, or every_epochs")
-        if self.min_delta and self.patience is None:
-            raise ValueError("min_delta requires early stopping; set patience")
-        return self
+        self.refuse(["min_delta"], "without early stopping; set patience", when=self.patience is None)
 
 
 class SummariesConfig(Section):
@@ -112,11 +107,8 @@ class SummariesConfig(Section):
         "0: none; the OD API's summarize_gradients writes them after clipping",
     )
 
-    @model_validator(mode="after")
-    def _every_key_acts(self) -> Self:
-        if not self.images_every:
-            self.refuse(("images",), "while images_every = 0")
-        return self
+    def _check_keys(self) -> None:
+        self.refuse(("images",), "while images_every = 0", when=not self.images_every)
 
 
 class ProfileConfig(Section):
@@ -127,11 +119,8 @@ class ProfileConfig(Section):
     )
     steps: PositiveInt = Field(10, description="number of steps to profile")
 
-    @model_validator(mode="after")
-    def _every_key_acts(self) -> Self:
-        if self.start_step is None:
-            self.refuse(("steps",), "while start_step is none")
-        return self
+    def _check_keys(self) -> None:
+        self.refuse(("steps",), "while start_step is none", when=self.start_step is None)
 
     @property
     def edges(self) -> tuple[int, ...]:
@@ -149,8 +138,5 @@ class NonFiniteConfig(Section):
     )
     max_in_a_row: PositiveInt = Field(10, description="for skip: max non-finite steps in a row; one more stops the run")
 
-    @model_validator(mode="after")
-    def _every_key_acts(self) -> Self:
-        if self.policy == "stop":
-            self.refuse(("max_in_a_row",), "with policy = stop")
-        return self
+    def _check_keys(self) -> None:
+        self.refuse(("max_in_a_row",), "with policy = stop", when=self.policy == "stop")

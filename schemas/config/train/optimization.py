@@ -1,6 +1,6 @@
 """The sections of the update rule: optimizer, weight decay, EMA weights, clipping."""
 
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
 
@@ -124,26 +124,17 @@ class OptimizerConfig(Section):
             return {key: value for key, value in tree.items() if key != "rho"}
         return tree
 
-    @model_validator(mode="after")
-    def _keys_act(self) -> Self:
+    def _check_keys(self) -> None:
         idle = sorted({key for keys in _KEYS_OF.values() for key in keys} - set(_KEYS_OF[self.name]))
         self.refuse(idle, f"under name = {self.name}")
-        if not self.momentum:
-            self.refuse(["nesterov", "legacy_momentum"], "while momentum is 0")
-        if not self.lars_weight_decay:
-            self.refuse(["lars_decays_weights"], "while lars_weight_decay is 0")
-        if not self.weight_decay:
-            self.refuse(["weight_decay_exclude"], "while weight_decay is 0")
-        return self
-
-    @model_validator(mode="after")
-    def _divides_by_more_than_zero(self) -> Self:
+        self.refuse(["nesterov", "legacy_momentum"], "while momentum is 0", when=not self.momentum)
+        self.refuse(["lars_decays_weights"], "while lars_weight_decay is 0", when=not self.lars_weight_decay)
+        self.refuse(["weight_decay_exclude"], "while weight_decay is 0", when=not self.weight_decay)
         values = self.hyperparameters
         sums_from_more = self.name == "adagrad" and values["initial_accumulator_value"]
         if values.get("epsilon") == 0 and not (sums_from_more or self.name == "lars"):
             fix = "set epsilon, or initial_accumulator_value" if self.name == "adagrad" else "set epsilon"
             raise ValueError(f"name = {self.name} divides by zero if epsilon and a gradient are 0; {fix}")
-        return self
 
     @property
     def hyperparameters(self) -> dict[str, float | bool]:
@@ -169,11 +160,8 @@ class EmaConfig(Section):
         "eval_config.use_moving_averages",
     )
 
-    @model_validator(mode="after")
-    def _there_are_ema_weights_to_use(self) -> Self:
-        if not self.enabled:
-            self.refuse(["use_moving_averages"], "while enabled = false: all weights are raw")
-        return self
+    def _check_keys(self) -> None:
+        self.refuse(["use_moving_averages"], "while enabled = false: all weights are raw", when=not self.enabled)
 
     @property
     def exported_weights(self) -> WeightsKind:
@@ -208,18 +196,12 @@ class ClipConfig(Section):
         "R-CNN",
     )
 
-    @model_validator(mode="after")
-    def _one_global_norm(self) -> Self:
+    def _check_keys(self) -> None:
         if self.global_norm is not None and self.norm_ratio is not None:
             raise ValueError("global_norm and norm_ratio bound the same norm; set one of them to null")
-        return self
-
-    @model_validator(mode="after")
-    def _something_is_multiplied(self) -> Self:
         if self.multiply_after_clipping and self.bias_multiplier == 1.0:
             raise ValueError(
                 "multiply_after_clipping does nothing while bias_multiplier is 1; set it to 2, for example"
             )
         if self.bias_multiplier == 1.0:
             self.refuse(["bias_variables"], "while bias_multiplier is 1; set it to 2, for example")
-        return self

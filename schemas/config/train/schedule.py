@@ -1,8 +1,8 @@
 """The section `train.schedule`: the learning rate as a function of the step."""
 
-from typing import Literal, Self
+from typing import Literal
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 from schemas.config.section import Section
 
@@ -18,8 +18,8 @@ _KEYS_OF = {
     "polynomial": {*_TOTAL, *_HOLD, "end_learning_rate", "phase", "power"},
     "exponential": {*_HOLD, "end_learning_rate", "decay_steps", "decay_epochs", "decay_factor", "staircase"},
 }
-# Pairs of keys for the same length.
-_UNITS = (
+# Pairs of keys for the same length: in steps, in epochs.
+UNITS = (
     ("total_steps", "total_epochs"),
     ("warmup_steps", "warmup_epochs"),
     ("hold_steps", "hold_epochs"),
@@ -94,21 +94,15 @@ class ScheduleConfig(Section):
     decay_factor: float = Field(0.95, gt=0.0, le=1.0, description="for exponential: factor per decay")
     staircase: bool = Field(True, description="for exponential: decay once per decay_steps, not continuously")
 
-    @model_validator(mode="after")
-    def _keys_act(self) -> Self:
+    def _check_keys(self) -> None:
         idle = sorted(set().union(*_KEYS_OF.values()) - _KEYS_OF[self.name])
         self.refuse(idle, f"under name = {self.name}")
         if self.reference_batch_size is None:
             self.refuse(["scale_warmup"], "without reference_batch_size: nothing scales")
-        if self.phase == "from_start":
-            self.refuse(["hold_steps", "hold_epochs"], "under phase = from_start")
-        for steps, epochs in _UNITS:
+        self.refuse(["hold_steps", "hold_epochs"], "under phase = from_start", when=self.phase == "from_start")
+        for steps, epochs in UNITS:
             if getattr(self, epochs) not in (None, ()):
                 self.refuse([steps], f"beside {epochs}; remove one of them")
-        return self
-
-    @model_validator(mode="after")
-    def _rates_are_whole(self) -> Self:
         boundaries = self.boundaries or self.boundaries_epochs
         if self.name == "step" and (
             not boundaries
@@ -126,7 +120,6 @@ class ScheduleConfig(Section):
             raise ValueError("name = exponential needs decay_steps or decay_epochs")
         if self.learning_rate is not None and self.end_learning_rate > self.learning_rate:
             raise ValueError(f"end_learning_rate = {self.end_learning_rate} is above learning_rate, the peak")
-        return self
 
     @property
     def peak(self) -> float:
@@ -137,7 +130,7 @@ class ScheduleConfig(Section):
     @property
     def has_epochs(self) -> bool:
         """True if a length is in epochs."""
-        return any(getattr(self, epochs) not in (None, ()) for _, epochs in _UNITS)
+        return any(getattr(self, epochs) not in (None, ()) for _, epochs in UNITS)
 
     def require_fit_in_epochs(self, epochs: float | None) -> None:
         """Refuses lengths in epochs beyond the end of the schedule, if its length is also in epochs.

@@ -1,15 +1,15 @@
 """The section `train`: one training run."""
 
-from typing import Literal, Self
+from typing import Literal
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 from schemas.config.section import PatternMatch, RegularExpression, Section
 from schemas.config.train.augmentation import AugmentConfig
 from schemas.config.train.initialization import InitConfig
 from schemas.config.train.monitoring import NonFiniteConfig, ProfileConfig, SummariesConfig, ValidationConfig
 from schemas.config.train.optimization import ClipConfig, EmaConfig, OptimizerConfig
-from schemas.config.train.schedule import ScheduleConfig
+from schemas.config.train.schedule import UNITS, ScheduleConfig
 
 # Length of a run with `steps: auto`.
 AUTO_EPOCHS = 15
@@ -30,11 +30,8 @@ class SamplingConfig(Section):
         0.001, gt=0.0, le=1.0, description="for repeat_factor: classes in a smaller fraction of the images are rare"
     )
 
-    @model_validator(mode="after")
-    def _something_is_rare(self) -> Self:
-        if self.name == "uniform":
-            self.refuse(("threshold",), "with name = uniform")
-        return self
+    def _check_keys(self) -> None:
+        self.refuse(("threshold",), "with name = uniform", when=self.name == "uniform")
 
 
 class TrainConfig(Section):
@@ -189,74 +186,22 @@ class TrainConfig(Section):
         specified = self.schedule.warmup_steps
         return self.schedule_steps // 10 if specified is None else specified
 
-    @model_validator(mode="after")
-    def _strategy_is_one(self) -> Self:
+    def _check_keys(self) -> None:
         if self.tpu is not None and self.strategy not in ("auto", "tpu"):
             raise ValueError(f"tpu = {self.tpu!r} and strategy = {self.strategy} are exclusive; remove one")
         if self.strategy == "one_device" and not self.sync_batch_norm:
             raise ValueError("sync_batch_norm = false requires several replicas, but strategy = one_device has one")
-        return self
-
-    @model_validator(mode="after")
-    def _xla_is_not_deterministic(self) -> Self:
         if self.jit_compile is True and self.deterministic is True:
             raise ValueError(
                 "jit_compile and deterministic are exclusive: XLA has no deterministic max-pooling; remove one"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _nothing_compiles_eagerly(self) -> Self:
         if self.run_eagerly and self.jit_compile is True:
             raise ValueError(
                 "run_eagerly and jit_compile are exclusive: XLA cannot compile eager execution; remove one"
             )
-        if self.run_eagerly:
-            self.refuse(("steps_per_loop",), "with run_eagerly, where no loop is compiled")
-        return self
-
-    @model_validator(mode="after")
-    def _lengths_have_one_unit(self) -> Self:
-        if self.epochs is not None:
-            self.refuse(("steps",), "beside epochs; remove one of them")
-        if self.checkpoint_every_epochs is not None:
-            self.refuse(("checkpoint_every",), "beside checkpoint_every_epochs; remove one of them")
-        return self
-
-    @model_validator(mode="after")
-    def _memory_limit_acts(self) -> Self:
+        self.refuse(("steps_per_loop",), "with run_eagerly, where no loop is compiled", when=self.run_eagerly)
         if self.batch_size != "auto":
             self.refuse(("memory_limit",), f"beside batch_size = {self.batch_size}; set batch_size to auto")
-        return self
-
-    @model_validator(mode="after")
-    def _profile_fits(self) -> Self:
-        start = self.profile.start_step
-        if start is not None and self.steps != "auto" and start + self.profile.steps > self.steps:
-            raise ValueError(
-                f"profile.start_step = {start} and profile.steps = {self.profile.steps} end after steps = {self.steps}"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _schedule_fits(self) -> Self:
-        if self.has_epochs:
-            self.schedule.require_fit_in_epochs(self.epochs)
-        else:
-            self.schedule.require_fit(steps=self.fixed_steps, warmup_steps=self.warmup_steps)
-        return self
-
-    @model_validator(mode="after")
-    def _learning_rate_is_known(self) -> Self:
-        if self.schedule.learning_rate is None and self.optimizer.name not in ("adam", "adamw"):
-            raise ValueError(
-                f"optimizer.name = {self.optimizer.name} has no default for schedule.learning_rate; set it, such as "
-                "0.08 with schedule.reference_batch_size = 64 for sgd, google/automl's"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _something_is_matched(self) -> Self:
         patterns = (
             self.trainable,
             self.freeze,
@@ -266,16 +211,35 @@ class TrainConfig(Section):
         )
         if not any(patterns):
             self.refuse(("pattern_match",), "without trainable, freeze, an exclude key of optimizer or init.skip")
-        return self
+        self._check_lengths()
+        self._check_scales()
 
-    @model_validator(mode="after")
-    def _only_float16_scales_its_loss(self) -> Self:
+    def _check_lengths(self) -> None:
+        self.refuse(("steps",), "beside epochs; remove one of them", when=self.epochs is not None)
+        if self.checkpoint_every_epochs is not None:
+            self.refuse(("checkpoint_every",), "beside checkpoint_every_epochs; remove one of them")
+        start = self.profile.start_step
+        if start is not None and self.steps != "auto" and start + self.profile.steps > self.steps:
+            raise ValueError(
+                f"profile.start_step = {start} and profile.steps = {self.profile.steps} end after steps = {self.steps}"
+            )
+        if self.has_epochs:
+            self.schedule.require_fit_in_epochs(self.epochs)
+        else:
+            self.schedule.require_fit(steps=self.fixed_steps, warmup_steps=self.warmup_steps)
+
+    def _check_scales(self) -> None:
+        """Checks the learning rate and the loss scale."""
+        if self.schedule.learning_rate is None and self.optimizer.name not in ("adam", "adamw"):
+            raise ValueError(
+                f"optimizer.name = {self.optimizer.name} has no default for schedule.learning_rate; set it, such as "
+                "0.08 with schedule.reference_batch_size = 64 for sgd, google/automl's"
+            )
         dynamic_keys = ("loss_scale_initial", "loss_scale_growth_steps")
         if self.precision != "mixed_float16":
             self.refuse(("loss_scale", *dynamic_keys), f"under precision = {self.precision}")
         if isinstance(self.loss_scale, float):
             self.refuse(dynamic_keys, f"beside a fixed loss_scale = {self.loss_scale}")
-        return self
 
 
 # Keys of `train` without effect on the trained weights: after a change of these, a killed training
@@ -296,10 +260,6 @@ WITHOUT_EFFECT = frozenset(
 STEPS_OF_EPOCHS = {
     "epochs": "steps",
     "checkpoint_every_epochs": "checkpoint_every",
-    "schedule.total_epochs": "schedule.total_steps",
-    "schedule.warmup_epochs": "schedule.warmup_steps",
-    "schedule.hold_epochs": "schedule.hold_steps",
-    "schedule.boundaries_epochs": "schedule.boundaries",
-    "schedule.decay_epochs": "schedule.decay_steps",
+    **{f"schedule.{epochs}": f"schedule.{steps}" for steps, epochs in UNITS},
     "validation.every_epochs": "validation.every",
 }

@@ -206,10 +206,10 @@ def test_thresholds_are_for_the_categories_of_the_model(tmp_path: Path) -> None:
     categories = [{"id": 7, "name": "cat"}, {"id": 90, "name": "new"}]
     (tmp_path / EXTRA_FILES / LABELS_JSON).write_text(json.dumps(categories))
     known = score_thresholds(analysis(), tmp_path)
-    assert [(one.id, one.best and one.best.threshold) for one in known.categories] == [(7, 0.6), (90, None)]
+    assert [(one.id, one.threshold) for one in known.categories] == [(7, 0.6), (90, None)]
     # Evaluated without categories, the analysis has a row of another name.
     pooled = score_thresholds(analysis("any category"), tmp_path)
-    assert [one.best for one in pooled.categories] == [None, None]
+    assert [one.threshold for one in pooled.categories] == [None, None]
     assert pooled.of_category(7) == 0.6
 
 

@@ -98,7 +98,7 @@ def test_curves_and_counts_of_images_equal_its_report_and_diagnostics(seed: int,
     model = evaluated(*generate(seed), make_params(iou_type))
     evaluation = hotcoco_eval(model)
     curves = evaluation.report()["curves"]
-    ours = mean_curves(model.arrays, model.params)
+    ours = mean_curves(model)
     for name in ("0.50", "0.75"):
         np.testing.assert_allclose(ours[name], curves[f"pr@{name}"], rtol=0, atol=1e-12)
     options = AnalysisConfig(score=0.0)

@@ -183,7 +183,7 @@ def test_without_objects_curves_are_undefined() -> None:
 
 def buckets(seed: int, iou_type: str) -> list[SizeBucket]:
     model = evaluated(*generate(seed), make_params(iou_type))
-    return size_buckets(model.ground_truth, model.detections, model.params)
+    return size_buckets(model)
 
 
 @pytest.mark.parametrize("iou_type", ["bbox", "segm", "keypoints"])
@@ -219,13 +219,13 @@ def test_an_object_is_in_one_bucket() -> None:
     )
     detections = detections_of(*[(one["image_id"], 1, one["bbox"], 0.9) for one in ground_truth["annotations"]])
     model = evaluated(ground_truth, detections)
-    rows = size_buckets(model.ground_truth, model.detections, model.params)
+    rows = size_buckets(model)
     assert [row.ground_truth for row in rows] == [1, 1, 1, 0, 1, 0, 0, 1]
     assert [row.metrics["AR100"] for row in rows] == [1, 1, 1, -1, 1, -1, -1, 1]
 
 
 def test_without_anything() -> None:
     model = evaluated({"images": [], "annotations": [], "categories": []}, [])
-    rows = size_buckets(model.ground_truth, model.detections, model.params)
+    rows = size_buckets(model)
     assert {row.ground_truth for row in rows} == {0}
     assert np.unique([list(row.metrics.values()) for row in rows]) == [-1]

@@ -16,10 +16,13 @@ from detection.inference.score_thresholds import (
 from schemas.errors import DataError
 
 SCORE = float(np.float32(0.7))  # a score of float32, which JSON has to keep to the bit
-OWN = Threshold(SCORE, 0.5, 0.25, 1 / 3)
 OVERALL = Threshold(0.3, 0.4, 0.6, 0.48)
 THRESHOLDS = ScoreThresholds(
-    "bbox", 0.5, 12, OVERALL, [CategoryThreshold(7, "cat", OWN), CategoryThreshold(2, "dog ß", None)]
+    "bbox",
+    0.5,
+    12,
+    OVERALL,
+    [CategoryThreshold(SCORE, 0.5, 0.25, 1 / 3, id=7, name="cat"), CategoryThreshold(id=2, name="dog ß")],
 )
 
 
@@ -31,7 +34,7 @@ def write(folder: Path, content: bytes) -> Path:
 
 def test_thresholds_come_back_as_they_were(tmp_path: Path) -> None:
     assert read_score_thresholds(write(tmp_path, THRESHOLDS.as_bytes())) == THRESHOLDS
-    bare = ScoreThresholds("segm", 0.75, 1, None, [])
+    bare = ScoreThresholds("segm", 0.75, 1, Threshold(), [])
     assert read_score_thresholds(write(tmp_path, bare.as_bytes())) == bare
     assert bare.of_category(7) == 0.0
 
@@ -60,5 +63,5 @@ def test_a_model_without_thresholds_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("change", [{"categories": [{}]}, {"overall": 3}, {"images": None}, {"iou": "x"}])
 def test_damaged_thresholds_are_refused(tmp_path: Path, change: dict[str, object]) -> None:
     content = json.dumps(json.loads(THRESHOLDS.as_bytes()) | change).encode()
-    with pytest.raises(DataError, match=r"score_thresholds\.json: not score thresholds of this version"):
+    with pytest.raises(DataError, match=r"thresholds\.json: not score thresholds of this version: .*Push or copy"):
         read_score_thresholds(write(tmp_path, content))

@@ -170,7 +170,7 @@ def outputs(scores: list[float], boxes: Any = None, classes: Any = None, **more:
 def differences(evaluated: dict[str, Any], served: dict[str, Any], slots: int = 100) -> dict[str, Any]:
     comparison = Comparison(TOLERANCE)
     comparison.add(evaluated, served, slots, "image 1")
-    return comparison.as_json()
+    return comparison.result
 
 
 def test_near_ties_may_swap() -> None:

@@ -11,10 +11,11 @@ from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from detection.analysis.analysis_file import Box
+from detection.coco.metrics import CocoMetrics
 from detection.reports.box_styles import STATUSES
-from detection.reports.tensorboard import side_by_side, write_scalars_and_images
+from detection.reports.tensorboard import side_by_side, write_evaluation
 from schemas.errors import DataError
-from schemas.metrics import METRIC_DEFINITIONS
+from schemas.metrics import MAX_DETS, METRIC_DEFINITIONS
 from tests.detection.reports.evaluation.builders import HEIGHT, WIDTH, image_result
 
 # As the TF Object Detection API's documentation of CocoDetectionEvaluator.evaluate lists them.
@@ -53,24 +54,41 @@ def metrics(iou_type: str) -> dict[str, float]:
     return {metric.name: index / 64 for index, metric in enumerate(METRIC_DEFINITIONS[iou_type], 1)}
 
 
+def write(
+    folder: Path,
+    step: int,
+    by_name: dict[str, float],
+    *,
+    iou_type: str = "bbox",
+    max_dets: tuple[int, ...] = MAX_DETS,
+    per_category: dict[str, float] | None = None,
+    losses: dict[str, float] | None = None,
+    pictures: list[np.ndarray] | None = None,
+) -> None:
+    nothing = np.zeros(0)
+    categories = [{"id": 1, "name": name, "AP": ap} for name, ap in (per_category or {}).items()]
+    measured = CocoMetrics(iou_type, by_name, (), nothing, nothing, nothing, categories, (), {}, max_dets)
+    write_evaluation(folder, step=step, metrics=[measured], losses=losses or {}, pictures=pictures or [])
+
+
 def test_metrics_have_their_old_names(tmp_path: Path) -> None:
-    write_scalars_and_images(tmp_path, step=1200, metrics=metrics("bbox"))
+    write(tmp_path, 1200, metrics("bbox"))
     assert scalars(tmp_path) == {name: [(1200, index / 64)] for index, name in enumerate(OLD_NAMES, 1)}
 
 
 def test_masks_and_keypoints(tmp_path: Path) -> None:
-    write_scalars_and_images(tmp_path / "m", step=1, metrics=metrics("segm"), iou_type="segm")
+    write(tmp_path / "m", 1, metrics("segm"), iou_type="segm")
     assert set(scalars(tmp_path / "m")) == {name.replace("Boxes", "Masks") for name in OLD_NAMES}
-    write_scalars_and_images(tmp_path / "k", step=1, metrics=metrics("keypoints"), iou_type="keypoints", max_dets=[20])
+    write(tmp_path / "k", 1, metrics("keypoints"), iou_type="keypoints", max_dets=(20,))
     assert {"Keypoints_Precision/mAP@.75IOU", "Keypoints_Recall/AR@20 (large)"} < set(scalars(tmp_path / "k"))
     assert len(scalars(tmp_path / "k")) == 10
 
 
 def test_what_is_undefined_is_left_out_and_other_metrics_are_kept(tmp_path: Path) -> None:
-    write_scalars_and_images(
+    write(
         tmp_path,
-        step=3,
-        metrics={"AP": 0.5, "APs": -1.0, "APr": 0.25},
+        3,
+        {"AP": 0.5, "APs": -1.0, "APr": 0.25},
         per_category={"cat": 0.75, "dog": -1.0},
         losses={"class_loss": 0.125},
     )
@@ -84,14 +102,14 @@ def test_what_is_undefined_is_left_out_and_other_metrics_are_kept(tmp_path: Path
 
 def test_evaluations_of_a_run_share_a_folder(tmp_path: Path) -> None:
     for step in (10, 20):
-        write_scalars_and_images(tmp_path, step=step, metrics={"AP": step / 64})
+        write(tmp_path, step, {"AP": step / 64})
     assert len(list(tmp_path.iterdir())) == 2
     assert scalars(tmp_path) == {"DetectionBoxes_Precision/mAP": [(10, 10 / 64), (20, 20 / 64)]}
 
 
 def test_pictures_are_read_back_as_they_were(tmp_path: Path) -> None:
     pictures = [np.random.default_rng(n).integers(0, 256, (20, 40, 3), np.uint8) for n in range(2)]
-    write_scalars_and_images(tmp_path, step=7, metrics={}, pictures=pictures)
+    write(tmp_path, 7, {}, pictures=pictures)
     events = read(tmp_path)
     assert events.Tags()["tensors"] == ["eval_side_by_side_0_0", "eval_side_by_side_1_0"]
     for number, picture in enumerate(pictures):
@@ -147,4 +165,4 @@ def test_the_most_confident_detections_are_drawn() -> None:
 def test_a_file_in_the_way_is_told(tmp_path: Path) -> None:
     (tmp_path / "logs").write_text("")
     with pytest.raises(DataError, match="cannot write"):
-        write_scalars_and_images(tmp_path / "logs", step=1, metrics={"AP": 0.5})
+        write(tmp_path / "logs", 1, {"AP": 0.5})

@@ -112,8 +112,8 @@ def test_too_few_images_choose_nothing_unless_asked_for(
     ("section", "message"),
     [
         ("{every: 1, split: train}", "training images cannot select a checkpoint"),
-        ("{every: 1, split: eval, fraction: 0.2}", "fraction requires split: auto"),
-        ("{split: eval}", "split requires evaluations during training"),
+        ("{every: 1, split: eval, fraction: 0.2}", "fraction = 0.2 does nothing beside split = eval"),
+        ("{split: eval}", "split = eval does nothing without evaluations during training"),
     ],
 )
 def test_keys_that_cannot_act_are_refused(section: str, message: str) -> None:

@@ -251,7 +251,7 @@ def test_views_are_fused(tmp_path: Path, model: Path) -> None:
     given = ("--model", model, "--images", tmp_path / "in", "--output")
     assert call(*given, tmp_path / "plain.json") == 0
     assert call(*given, tmp_path / "views.json", "--tta", "flip,1.5", "--batch-size", "2") == 0
-    images = [prediction._load(prediction._Named(number, str(path))) for number, path in listed(tmp_path / "in")]
+    images = [prediction.load_image(number, str(path)) for number, path in listed(tmp_path / "in")]
     detector = SavedModelDetector(folder=model, batch_size=4)
     expected = AugmentedDetector(
         detector, [View(scale, flip) for scale in (1.0, 1.5) for flip in (False, True)], batch_size=4
@@ -273,8 +273,8 @@ def test_views_without_a_meaning(tmp_path: Path, model: Path, text: str) -> None
 
 def test_score_thresholds_of_the_model_leave_detections_out(tmp_path: Path, model: Path) -> None:
     pushed = Path(shutil.copytree(model, tmp_path / "pushed"))
-    best = Threshold(0.5, 1.0, 1.0, 1.0)
-    thresholds = ScoreThresholds("bbox", 0.5, 5, None, [CategoryThreshold(7, "cat", best)])
+    best = CategoryThreshold(0.5, 1.0, 1.0, 1.0, id=7, name="cat")
+    thresholds = ScoreThresholds("bbox", 0.5, 5, Threshold(), [best])
     (pushed / SCORE_THRESHOLDS_FILE).parent.mkdir()
     (pushed / SCORE_THRESHOLDS_FILE).write_bytes(thresholds.as_bytes())
     write_images(tmp_path / "in", 6)

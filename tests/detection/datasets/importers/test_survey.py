@@ -24,8 +24,8 @@ def test_a_survey_is_plain_json(tmp_path: Path) -> None:
     survey = survey_shard(path)
     assert ShardSurvey(**json.loads(json.dumps(dataclasses.asdict(survey)))) == survey
     assert (survey.path, survey.records, survey.objects) == (path, 2, 2)
-    assert survey.classes == [[17, "cat", 1], [3, "dog", 1]]
-    assert survey.keypoints == [[17, "cat", None, 1], [3, "dog", None, 1]]
+    assert survey.classes == [(17, "cat"), (3, "dog")]
+    assert survey.keypoints == [(17, "cat", (), 1), (3, "dog", (), 1)]
     assert survey.source_ids is None
     assert (survey.formats, survey.claimed) == ({"png": 2}, {"png, gif": 1})
     assert survey.keys["image/object/area"] == 1
@@ -97,7 +97,7 @@ def test_a_label_map_gives_the_categories(tmp_path: Path) -> None:
 def test_issues_of_several_shards_add_up(tmp_path: Path) -> None:
     shards = [write_shard(tmp_path / name, [automl_record(image__height=1)]) for name in "ab"]
     survey = merge_surveys([survey_shard(shard) for shard in shards])
-    assert list(survey.issues.values()) == [[2, f"{shards[0]}, record 0"]]
+    assert list(survey.issues.values()) == [(2, f"{shards[0]}, record 0")]
 
 
 @pytest.mark.parametrize(

@@ -167,11 +167,9 @@ def test_numbers_are_to_the_right(page: HtmlPage) -> None:
 
 
 def test_issues_are_counted_by_kind_and_by_what_was_done(tmp_path: Path) -> None:
-    issues = [issue("mask_box", "keep")] * 2 + [issue("box_outside", "drop"), issue("entry", "fail")]
-    issues += [issue("box_outside", "fix")] * 3
-    html, page = report(
-        tmp_path, splits={}, issues=issues, omitted={("mask_box", "keep"): 1000, ("image_leak", "keep"): 1}
-    )
+    issues = [issue("mask_box", "keep")] * 1002 + [issue("box_outside", "drop"), issue("entry", "fail")]
+    issues += [issue("box_outside", "fix")] * 3 + [issue("image_leak", "keep")]
+    html, page = report(tmp_path, splits={}, issues=issues)
     assert "No, you cannot train on this yet: 1 of 1,008 issues of 4 kinds stops a run." in page.texts[""]
     assert ("p", {"class": "verdict bad"}) in page.tags
     assert re.findall("<strong>(.*?)</strong>", html) == [
@@ -181,7 +179,7 @@ def test_issues_are_counted_by_kind_and_by_what_was_done(tmp_path: Path) -> None
         "image_leak: 1 issue kept",
         "box_outside: 1 issue dropped",
     ]
-    assert "1,001 more are not listed here." in page.texts["issues"]
+    assert "808 more are not listed here." in page.texts["issues"]
     assert "quarantine.jsonl lists all that were dropped." in page.texts["issues"]
 
 

@@ -8,8 +8,8 @@ import pytest
 from PIL import Image
 
 from detection.reports.evaluation import pictures
-from detection.reports.evaluation.panels import Region, label_crop
-from detection.reports.evaluation.pictures import CROP_SIDE, LONGEST_SIDE, Wanted, encode_pictures, pictures_in
+from detection.reports.evaluation.panels import Figure, Region, label_crop
+from detection.reports.evaluation.pictures import CROP_SIDE, LONGEST_SIDE, encode_pictures, pictures_in
 from schemas.errors import DataError
 from tests.detection.reports.evaluation.builders import label_errors
 
@@ -29,8 +29,15 @@ def colored(width: int, height: int) -> Image.Image:
     return image
 
 
+def figure(key: str, image_id: int, region: Region | None = None) -> Figure:
+    return Figure(key, image_id, region, Region(0, 0, 1, 1), 0.0, [], "", "")
+
+
+MARKUP = figure("a", 1).markup
+
+
 def encode_one(image: Image.Image, region: Region | None = None) -> tuple[Image.Image, Region]:
-    encoded = encode_pictures([Wanted("a", 1, region, 0)], lambda _: image, budget=PLENTY)
+    encoded = encode_pictures([figure("a", 1, region)], lambda _: image, budget=PLENTY)
     return opened(encoded.pictures["a"].webp), encoded.pictures["a"].region
 
 
@@ -56,8 +63,8 @@ def test_a_region_is_cut_out_within_the_image() -> None:
 
 
 def test_a_region_beyond_the_image_has_no_picture() -> None:
-    encoded = encode_pictures([Wanted("a", 1, Region(50, 5, 9, 9), 0)], lambda _: colored(40, 30), budget=PLENTY)
-    assert (encoded.pictures, encoded.shown, encoded.unreadable, encoded.left_out) == ({}, frozenset(), 1, 0)
+    encoded = encode_pictures([figure("a", 1, Region(50, 5, 9, 9))], lambda _: colored(40, 30), budget=PLENTY)
+    assert (encoded.pictures, encoded.shown, encoded.unreadable, encoded.left_out) == ({}, [], 1, 0)
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "YCbCr", "I", "I;16", "F"])
@@ -73,7 +80,7 @@ def test_what_an_image_carries_beside_its_pixels_stays_behind() -> None:
     exif[0x010F] = "somebody's camera"
     stream = io.BytesIO()
     turned.save(stream, "JPEG", exif=exif, comment="secret")
-    encoded = encode_pictures([Wanted("a", 1, None, 0)], lambda _: Image.open(stream), budget=PLENTY)
+    encoded = encode_pictures([figure("a", 1, None)], lambda _: Image.open(stream), budget=PLENTY)
     assert not opened(encoded.pictures["a"].webp).getexif()
     assert b"camera" not in encoded.pictures["a"].webp
 
@@ -84,31 +91,34 @@ def noise(image_id: int) -> Image.Image | None:
     return Image.fromarray(np.random.default_rng(image_id).integers(0, 256, (100, 100, 3), np.uint8))
 
 
-def wanted(*image_ids: int, markup: int = 0) -> list[Wanted]:
-    return [Wanted(f"image-{image_id}", image_id, None, markup) for image_id in image_ids]
+def wanted(*image_ids: int) -> list[Figure]:
+    return [figure(f"image-{image_id}", image_id) for image_id in image_ids]
 
 
 def page_bytes(image_id: int) -> int:
     encoded = encode_pictures(wanted(image_id), noise, budget=PLENTY)
-    return len(encoded.pictures[f"image-{image_id}"].webp) * 4 // 3 + 4
+    return len(encoded.pictures[f"image-{image_id}"].webp) * 4 // 3 + 4 + MARKUP
 
 
 def test_the_budget_ends_with_the_first_that_does_not_fit() -> None:
-    budget = page_bytes(1) + page_bytes(2) + 10
-    encoded = encode_pictures(wanted(1, 2, 3, 4), noise, budget=budget)
-    assert (set(encoded.pictures), encoded.shown, encoded.left_out) == ({"image-1", "image-2"}, {0, 1}, 2)
-    encoded = encode_pictures(wanted(1, 2, 3, 4, markup=6), noise, budget=budget)
-    assert (encoded.shown, encoded.left_out) == ({0}, 3)
+    figures = wanted(1, 2, 3, 4)
+    budget = page_bytes(1) + page_bytes(2)
+    encoded = encode_pictures(figures, noise, budget=budget)
+    assert (set(encoded.pictures), encoded.shown, encoded.left_out) == ({"image-1", "image-2"}, figures[:2], 2)
+    encoded = encode_pictures(figures, noise, budget=budget - 1)
+    assert (set(encoded.pictures), encoded.shown, encoded.left_out) == ({"image-1"}, figures[:1], 3)
 
 
 def test_an_image_shown_twice_is_paid_once() -> None:
-    encoded = encode_pictures(wanted(1, 1, 1, 2, markup=100), noise, budget=page_bytes(1) + 300)
-    assert (set(encoded.pictures), encoded.shown, encoded.left_out) == ({"image-1"}, {0, 1, 2}, 1)
+    figures = wanted(1, 1, 1, 2)
+    encoded = encode_pictures(figures, noise, budget=page_bytes(1) + 2 * MARKUP)
+    assert (set(encoded.pictures), encoded.shown, encoded.left_out) == ({"image-1"}, figures[:3], 1)
 
 
 def test_images_that_are_not_there_cost_nothing() -> None:
-    encoded = encode_pictures(wanted(7, 7, 1, markup=100), noise, budget=page_bytes(1) + 100)
-    assert (encoded.shown, encoded.unreadable, encoded.left_out) == ({2}, 2, 0)
+    figures = wanted(7, 7, 1)
+    encoded = encode_pictures(figures, noise, budget=page_bytes(1))
+    assert (encoded.shown, encoded.unreadable, encoded.left_out) == (figures[2:], 2, 0)
 
 
 def test_a_label_error_is_seen_with_what_surrounds_it() -> None:

@@ -25,9 +25,9 @@ MAX_PIPE_BYTES = 512 << 20
 
 
 class LocalFiles:
-    """The local file system; see `file_system.FileSystem`. Follows links."""
+    """The local file system; see `file_system.file_system`. Follows links."""
 
-    requests = 1
+    requests = 1  # to make at a time, as a response takes no time
     is_file = staticmethod(os.path.isfile)
     is_dir = staticmethod(os.path.isdir)
     map = map

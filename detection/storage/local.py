@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from detection.storage.atomic import explained, fsync_path, fsync_tree, new_directory, not_empty, write_bytes
+from detection.storage.atomic import explained, fsync_path, fsync_tree, new_directory, new_path, not_empty
 from detection.storage.file_system import FileState, file_system
 from detection.storage.files import explained_as
 from detection.storage.paths import name_of
@@ -102,10 +102,15 @@ class LocalFiles:
         """Returns the path itself."""
         return Path(path)
 
+    def write(self, path: str, content: bytes, *, durable: bool) -> None:
+        """Writes a file beside an old one, and renames it."""
+        with new_path(path, durable=durable) as unfinished:
+            unfinished.write_bytes(content)
+
     def create(self, path: str, content: bytes) -> None:
         """Writes a new file."""
         if not os.path.lexists(path):
-            write_bytes(path, content)
+            self.write(path, content, durable=True)
         elif not os.path.isfile(path) or self.read(path) != content:
             raise DataError(f"{path}: exists already with other content. Remove it, then rerun.")
 

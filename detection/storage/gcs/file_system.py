@@ -82,6 +82,10 @@ class CloudStorage:
         with _missing_as_os_error(path):
             objects.download(self._require(path), destination)
 
+    def write(self, path: str, content: bytes, *, durable: bool) -> None:
+        """Writes an object over an old one."""
+        objects.write(path, content)
+
     def create(self, path: str, content: bytes) -> None:
         """Writes an object on the condition that there is none."""
         objects.write(path, content, generation=0)

@@ -13,7 +13,7 @@ from detection.storage.gcs.client import in_parallel, while_written
 from detection.storage.lock import Use
 from detection.storage.markers import LOCK_FILE, TEMPORARY_SUFFIX
 from detection.storage.mirror import Mirror
-from detection.storage.paths import join, relative
+from detection.storage.paths import join
 from schemas.errors import CocoflowError
 
 _NEVER = (LOCK_FILE, f"*{TEMPORARY_SUFFIX}")  # names, at any depth, that are never mirrored
@@ -63,8 +63,7 @@ class RemoteMirror(Mirror):
         folders.upload(self.local / name, join(self._folder, name), last=last, replace=True)
 
     def _objects(self) -> dict[str, FileState]:
-        names = {relative(one.path, self._folder): one for one in objects.list_tree(self._folder)}
-        return {name: one for name, one in names.items() if not self._is_excluded(name)}
+        return {name: one for name, one in objects.list_tree(self._folder).items() if not self._is_excluded(name)}
 
     def _pull(self, remote: dict[str, FileState]) -> None:
         outdated = [

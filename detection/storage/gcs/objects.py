@@ -36,7 +36,9 @@ _FIELDS = "name,size,generation,crc32c,updated"
 
 
 def find(path: str) -> FileState | None:
-    """Returns the object; None: no such object."""
+    """Returns the object; None: no such object, or a bucket."""
+    if not split(path)[1]:
+        return None
     try:
         blob = _blob(path)
         with explained(path):
@@ -46,23 +48,23 @@ def find(path: str) -> FileState | None:
     return _state_of(blob)
 
 
-def list_folder(path: str) -> tuple[list[FileState], list[str]]:
-    """Returns the objects directly in a folder, and the paths of its subfolders, sorted.
+def list_folder(path: str) -> tuple[list[str], list[str]]:
+    """Returns the names of the objects directly in a folder, and of its subfolders, sorted.
 
     The object that marks an otherwise empty folder is omitted.
 
     Raises:
         AbsentError: no such bucket.
     """
+    start = _start(path)
     with explained(path):
-        blobs = _blobs(path, f"items({_FIELDS}),prefixes", delimiter="/")
-        objects = [_state_of(blob) for blob in blobs if blob.name != _start(path)]
-    folders = [f"{REMOTE_PREFIX}{split(path)[0]}/{prefix.rstrip('/')}" for prefix in sorted(blobs.prefixes)]
-    return objects, folders
+        blobs = _blobs(path, "items(name),prefixes", delimiter="/")
+        names = [blob.name.removeprefix(start) for blob in blobs if blob.name != start]
+    return names, sorted(prefix.removeprefix(start).rstrip("/") for prefix in blobs.prefixes)
 
 
-def list_tree(path: str, *, markers: bool = False) -> list[FileState]:
-    """Returns all objects below a folder, sorted by key.
+def list_tree(path: str, *, markers: bool = False) -> dict[str, FileState]:
+    """Returns all objects below a folder by relative path, sorted.
 
     Args:
         path: folder.
@@ -71,9 +73,12 @@ def list_tree(path: str, *, markers: bool = False) -> list[FileState]:
     Raises:
         AbsentError: no such bucket.
     """
+    start = _start(path)
     with explained(path):
         blobs = _blobs(path, f"items({_FIELDS})")
-        return [_state_of(blob) for blob in blobs if markers or not blob.name.endswith("/")]
+        return {
+            blob.name.removeprefix(start): _state_of(blob) for blob in blobs if markers or not blob.name.endswith("/")
+        }
 
 
 def has_objects(path: str) -> bool:

@@ -13,7 +13,7 @@ from typing import Annotated
 from pydantic import Field, TypeAdapter
 
 from components.history.records import Output, Record, Value, read_all
-from detection.storage.files import is_dir, is_file, list_folder
+from detection.storage.files import is_file, list_files
 from detection.storage.json_files import read_json
 from detection.storage.paths import join
 from schemas.artifacts import HISTORY, REFUSED_JSON, TRAINING_JSON
@@ -64,8 +64,7 @@ def read_old_records(root: str, component: str) -> list[Record]:
         return []
     kind, adapter, convert = _KINDS[component]
     folder = join(root, HISTORY, kind)
-    names = list_folder(folder) if is_dir(folder) else []
-    paths = [join(folder, name) for name in names if name.endswith(".json") and not name.startswith(".")]
+    paths = [join(folder, name) for name in list_files(folder) if name.endswith(".json") and not name.startswith(".")]
     return read_all(adapter, paths, convert)
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from detection.storage.file_system import file_system
+from detection.storage.files import explained
 from detection.storage.paths import is_remote, join, local_place
 from detection.storage.temporary import hidden_sibling, temporary_folder
 from schemas.errors import DataError
@@ -183,22 +184,6 @@ def require_writable(folder: str | Path) -> None:
         DataError: they cannot.
     """
     file_system(folder).require_writable(str(folder))
-
-
-@contextlib.contextmanager
-def explained(path: str | Path) -> Iterator[None]:
-    """Turns the block's `OSError` into a message with a remedy for `path`, which the block writes.
-
-    Raises:
-        DataError: the block raised an `OSError`.
-    """
-    try:
-        yield
-    except OSError as error:
-        raise DataError(
-            f"{path}: cannot write: {error.strerror}. Check that {local_place(path).parent} is a folder you may write "
-            "to and that it has free space, or name another."
-        ) from error
 
 
 def not_empty(path: str | Path) -> DataError:

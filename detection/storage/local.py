@@ -7,19 +7,17 @@ import shutil
 import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
-from detection.storage.atomic import explained, fsync_path, fsync_tree, new_directory, new_path, not_empty
+from detection.storage.atomic import fsync_path, fsync_tree, new_directory, new_path, not_empty
 from detection.storage.file_system import FileState, file_system
-from detection.storage.files import explained_as
+from detection.storage.files import explained
+from detection.storage.lock import Use, hold_local_folder
+from detection.storage.mirror import Mirror
 from detection.storage.paths import name_of
+from detection.storage.publication import LocalVersions
 from detection.storage.temporary import hidden_sibling, temporary_folder
 from schemas.errors import DataError
-
-if TYPE_CHECKING:
-    from detection.storage.lock import Use
-    from detection.storage.mirror import Mirror
-    from detection.storage.publication import LocalVersions
 
 MAX_PIPE_BYTES = 512 << 20
 
@@ -31,6 +29,9 @@ class LocalFiles:
     is_file = staticmethod(os.path.isfile)
     is_dir = staticmethod(os.path.isdir)
     map = map
+    resolve = staticmethod(os.path.realpath)
+    lock = staticmethod(hold_local_folder)
+    versions = LocalVersions
 
     def find(self, path: str) -> FileState | None:
         """Returns the state of a file or folder."""
@@ -44,7 +45,7 @@ class LocalFiles:
         """Lists links to folders among the folders, or with `follow_links=False` among the files."""
         if not os.path.isdir(path):
             return [], []
-        with explained_as("list the folder", path), os.scandir(path) as found:
+        with explained(path, "list the folder"), os.scandir(path) as found:
             entries = sorted(found, key=lambda one: one.name)
         folders = [one.name for one in entries if _is_folder(one, follow_links=follow_links)]
         return sorted({one.name for one in entries}.difference(folders)), folders
@@ -66,10 +67,6 @@ class LocalFiles:
         paths = glob.glob(pattern, recursive=True)
         # Older Pythons take a file for a folder in front of `**`.
         return sorted({path for path in paths if not path.endswith("/") or os.path.isdir(path)})
-
-    def resolve(self, path: str) -> str:
-        """Returns the absolute path without links."""
-        return os.path.realpath(path)
 
     def read(self, path: str, start: int = 0, end: int | None = None) -> bytes:
         """Reads a file or a pipe."""
@@ -116,7 +113,7 @@ class LocalFiles:
 
     def copy(self, source: str, path: str) -> None:
         """Writes the copy in place."""
-        with explained_as("write", path):
+        with explained(path):
             os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
             file_system(source).download(source, Path(path))
 
@@ -152,27 +149,27 @@ class LocalFiles:
 
     def make_folder(self, path: str) -> None:
         """Makes a folder and those above it."""
-        with explained_as("make the folder", path):
+        with explained(path, "make the folder"):
             os.makedirs(path, exist_ok=True)
 
     def require_writable(self, path: str) -> None:
         """Writes and removes an empty file."""
         probe = hidden_sibling(Path(path) / "probe")
-        with explained(Path(path)):
+        with explained(path):
             probe.parent.mkdir(parents=True, exist_ok=True)
             probe.touch()
             probe.unlink()
 
     def remove_file(self, path: str) -> None:
         """Removes a file."""
-        with explained_as("remove", path), contextlib.suppress(FileNotFoundError):
+        with explained(path, "remove"), contextlib.suppress(FileNotFoundError):
             os.unlink(path)
 
     def remove_folder(self, path: str, *, first: Sequence[str], at_once: bool) -> None:
         """Removes a folder."""
         if at_once:
             with (
-                explained_as("remove", path),
+                explained(path, "remove"),
                 contextlib.suppress(FileNotFoundError),
                 temporary_folder(path) as hidden,
             ):
@@ -180,30 +177,16 @@ class LocalFiles:
             return
         for name in first:
             self.remove_file(os.path.join(path, name))
-        with explained_as("remove", path), contextlib.suppress(FileNotFoundError):
+        with explained(path, "remove"), contextlib.suppress(FileNotFoundError):
             shutil.rmtree(path)
 
     @contextlib.contextmanager
     def working_folder(
-        self, path: str, *, last: Sequence[str], exclude: Sequence[str], use: "Use | None"
-    ) -> "Iterator[Mirror]":
+        self, path: str, *, last: Sequence[str], exclude: Sequence[str], use: Use | None
+    ) -> Iterator[Mirror]:
         """Yields the folder itself."""
-        from detection.storage.mirror import Mirror
-
         self.make_folder(path)
         yield Mirror(path, Path(path), use=use)
-
-    def lock(self, path: str, *, instead: str) -> "contextlib.AbstractContextManager[Use]":
-        """Holds a folder by a lock of the file system."""
-        from detection.storage.lock import hold_local_folder
-
-        return hold_local_folder(path, instead=instead)
-
-    def versions(self, path: str) -> "LocalVersions":
-        """Returns a folder of numbered versions."""
-        from detection.storage.publication import LocalVersions
-
-        return LocalVersions(path)
 
 
 def _is_folder(entry: os.DirEntry[str], *, follow_links: bool) -> bool:

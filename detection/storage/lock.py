@@ -7,12 +7,13 @@ import json
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from detection.storage.atomic import explained, require_writable
+from detection.storage.atomic import require_writable
 from detection.storage.file_system import file_system
+from detection.storage.files import explained
 from detection.storage.markers import LOCK_FILE
 from detection.storage.processes import in_words, this_process
 from schemas.errors import CocoflowError
@@ -29,12 +30,10 @@ class Use:
 
     Args:
         held: whether the file system has locks.
-        check: checks that the folder is still held; None: it is until the process ends.
     """
 
-    def __init__(self, held: bool, check: Callable[[], None] | None = None) -> None:
+    def __init__(self, held: bool) -> None:
         self._held = held
-        self._check = check
 
     def __bool__(self) -> bool:
         return self._held
@@ -49,8 +48,6 @@ class Use:
             CocoflowError: another process holds it by now.
             DataError: Cloud Storage cannot be asked.
         """
-        if self._check is not None:
-            self._check()
 
 
 def exclusive_use(folder: str | Path, *, instead: str) -> AbstractContextManager[Use]:

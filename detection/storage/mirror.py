@@ -19,7 +19,7 @@ class Mirror:
         local: folder to read and write.
     """
 
-    def __init__(self, path: str | Path, local: Path, *, use: Use | None = None) -> None:
+    def __init__(self, path: str, local: Path, *, use: Use | None = None) -> None:
         self.path = path
         self.local = local
         self._use = use

@@ -9,8 +9,8 @@ from glob import has_magic
 from pathlib import Path
 from typing import BinaryIO
 
-from detection.storage.atomic import explained
 from detection.storage.file_system import FileState
+from detection.storage.files import explained
 from detection.storage.gcs import copies, folders, lease, mirror, objects
 from detection.storage.gcs.client import REQUESTS, AbsentError, absent, in_batches
 from detection.storage.gcs.versions import RemoteVersions

@@ -37,15 +37,16 @@ def hold_folder(path: str, *, instead: str) -> Iterator[Use]:
     """Holds a folder; see `lock.exclusive_use`."""
     lease = _acquire(path, instead)
     try:
-        yield Use(True, lease.require_held)
+        yield lease
     finally:
         lease.release()
 
 
-class Lease:
+class Lease(Use):
     """A held folder; a thread renews the lease until `release`."""
 
     def __init__(self, stored: FileState, content: bytes) -> None:
+        super().__init__(held=True)
         self._stored = stored
         self._content = content
         self._process = os.getpid()
@@ -57,12 +58,7 @@ class Lease:
         self._thread.start()
 
     def require_held(self) -> None:
-        """Checks that no other process can have taken the folder over; to be called before results are published.
-
-        Raises:
-            CocoflowError: another process did.
-            DataError: the service cannot be asked.
-        """
+        """Checks that no other process can have taken the folder over; see `lock.Use`."""
         if not self._lost and time.monotonic() - self._renewed > LEASE_SECONDS / 2:
             self._renew()
         if self._lost:

@@ -32,7 +32,6 @@ class RemoteMirror(Mirror):
 
     def __init__(self, path: str, local: Path, *, last: Sequence[str], exclude: Sequence[str], use: Use | None) -> None:
         super().__init__(path, local, use=use)
-        self._folder = path
         self._last = last
         self._exclude = (*exclude, *_NEVER)
         # Files that are the same on both sides: the local file's size and time of change in ns, and the object.
@@ -42,7 +41,7 @@ class RemoteMirror(Mirror):
     def pull(self) -> None:
         """Downloads new and changed objects; see `Mirror.pull`."""
         with self._lock:
-            while_written(self._folder, self._objects, self._pull)
+            while_written(self.path, self._objects, self._pull)
 
     def push(self) -> None:
         """Uploads changed files; see `Mirror.push`."""
@@ -60,10 +59,10 @@ class RemoteMirror(Mirror):
 
     def push_folder(self, name: str, *, last: Sequence[str]) -> None:
         """Uploads a folder; see `Mirror.push_folder`."""
-        folders.upload(self.local / name, join(self._folder, name), last=last, replace=True)
+        folders.upload(self.local / name, join(self.path, name), last=last, replace=True)
 
     def _objects(self) -> dict[str, FileState]:
-        return {name: one for name, one in objects.list_tree(self._folder).items() if not self._is_excluded(name)}
+        return {name: one for name, one in objects.list_tree(self.path).items() if not self._is_excluded(name)}
 
     def _pull(self, remote: dict[str, FileState]) -> None:
         outdated = [
@@ -91,7 +90,7 @@ class RemoteMirror(Mirror):
         file = self.local / name
         before = _size_and_time(file)
         generation = self._known[name][1].version if name in self._known else 0
-        self._known[name] = (before, objects.write(join(self._folder, name), file, generation=generation))
+        self._known[name] = (before, objects.write(join(self.path, name), file, generation=generation))
 
     def _has_changed(self, name: str) -> bool:
         file = self.local / name

@@ -6,6 +6,7 @@ the response to it may have been lost: the object then has the write's own conte
 """
 
 import base64
+import contextlib
 import io
 from collections.abc import Iterable
 from pathlib import Path
@@ -154,9 +155,6 @@ class _Content(io.RawIOBase):
     def seekable(self) -> bool:
         return True
 
-    def tell(self) -> int:
-        return self._position
-
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._state.size}[whence]
         self._position = max(0, start + offset)
@@ -265,24 +263,15 @@ def copy(source: FileState, path: str, *, generation: int | None = None) -> File
     return _state_of(blob)
 
 
-def delete(path: str, *, generation: int | None = None) -> bool:
-    """Deletes an object.
+def delete(path: str, *, generation: int | None = None) -> None:
+    """Deletes an object, if there is one.
 
     Args:
         path: path of the object.
-        generation: required generation; None: any.
-
-    Returns:
-        True if there is no such object now; False if it has another generation.
+        generation: an object of another generation stays; None: any is deleted.
     """
-    try:
-        with explained(path):
-            _blob(path).delete(if_generation_match=generation, timeout=TIMEOUT, retry=retry())
-    except AbsentError:
-        return True
-    except ConflictError:
-        return False
-    return True
+    with contextlib.suppress(AbsentError, ConflictError), explained(path):
+        _blob(path).delete(if_generation_match=generation, timeout=TIMEOUT, retry=retry())
 
 
 def delete_all(objects: Iterable[FileState]) -> None:

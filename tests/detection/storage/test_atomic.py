@@ -126,7 +126,7 @@ def test_an_error_of_the_block_itself_is_not_renamed(tmp_path: Path) -> None:
 def test_a_file_where_a_folder_should_be_is_explained(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(
-        DataError, match=r"file/t: cannot write: (File exists|Not a directory)\. Check that .*file is a"
+        DataError, match=r"file/t: cannot write: (File exists|Not a directory) \(.*file\)\. Check that its folder"
     ):
         atomic.write_text(tmp_path / "file" / "t", "x")
     with (

@@ -12,7 +12,8 @@ from tfx.dsl.components.base.base_component import BaseComponent
 from tfx.types import standard_artifacts
 
 from components.detection_trainer.identity import trainer_properties, training_identity, training_of
-from components.history.read import ModelRecord, read_models
+from components.history.facts import ModelRecord
+from components.history.read import read_models
 from components.history.stand_ins import resolve_to, resolved
 from components.selection.node import selecting
 from components.selection.usable import newest_usable

@@ -14,8 +14,9 @@ from tfx.dsl.component.experimental.annotations import InputArtifact, OutputArti
 from tfx.dsl.components.base.base_component import BaseComponent
 from tfx.types import standard_artifacts
 
+from components.history.facts import ExamplesRecord
 from components.history.files import damage_of
-from components.history.read import ExamplesRecord, examples_record, read_records
+from components.history.read import examples_record, read_records
 from components.history.stand_ins import describe, resolve_to
 from components.selection.node import selecting
 

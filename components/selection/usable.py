@@ -5,8 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import takewhile
 
+from components.history.facts import ModelRecord, PushRecord
 from components.history.files import damage_of
-from components.history.read import ModelRecord, PushRecord, read_blessed, read_pushes, read_refused
+from components.history.read import read_blessed, read_pushes, read_refused
 from components.history.records import READERS
 from components.saved_model_pusher.pushed_versions import (
     ADDED_FILES,

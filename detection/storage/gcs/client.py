@@ -18,7 +18,7 @@ from schemas.quoting import one_line
 RETRY_SECONDS = 120.0  # max time to repeat a request
 FIRST_DELAY = 0.5  # seconds before the first repetition
 _MAX_DELAY = 20.0
-TIMEOUT = (20.0, 120.0)  # seconds without a connection, without a byte
+_TIMEOUT = (20.0, 120.0)  # seconds without a connection, without a byte
 REQUESTS = 8  # at a time, of one session's ten connections
 _ATTEMPTS = 5  # to read a folder that is being written
 _BATCH = 64
@@ -58,11 +58,12 @@ def _client_of(process: int) -> Any:
     return storage.Client(project=None)
 
 
-def retry() -> Any:
-    """Returns the policy of retries: which errors of the service or the network are temporary, and for how long."""
+def options() -> dict[str, Any]:
+    """Returns the options of every request: timeouts, which errors are temporary, and for how long it is repeated."""
     from google.cloud.storage.retry import DEFAULT_RETRY
 
-    return DEFAULT_RETRY.with_delay(initial=FIRST_DELAY, maximum=_MAX_DELAY).with_timeout(RETRY_SECONDS)
+    policy = DEFAULT_RETRY.with_delay(initial=FIRST_DELAY, maximum=_MAX_DELAY).with_timeout(RETRY_SECONDS)
+    return {"timeout": _TIMEOUT, "retry": policy}
 
 
 def in_parallel(work: Callable[[T], R], items: Iterable[T]) -> list[R]:

@@ -15,8 +15,8 @@ from typing import Any
 import google_crc32c
 
 from detection.storage.file_system import FileState
+from detection.storage.files import require_files
 from detection.storage.gcs.client import (
-    TIMEOUT,
     AbsentError,
     ConflictError,
     PastTheEndError,
@@ -24,7 +24,7 @@ from detection.storage.gcs.client import (
     client,
     explained,
     in_parallel,
-    retry,
+    options,
 )
 from detection.storage.paths import REMOTE_PREFIX, split
 from schemas.errors import DataError
@@ -43,7 +43,7 @@ def find(path: str) -> FileState | None:
     try:
         blob = _blob(path)
         with explained(path):
-            blob.reload(timeout=TIMEOUT, retry=retry())
+            blob.reload(**options())
     except AbsentError:
         return None
     return _state_of(blob)
@@ -92,12 +92,10 @@ def has_objects(path: str) -> bool:
         return any(True for _ in _blobs(path, "items(name)", max_results=1)) or not split(path)[1]
 
 
-def _blobs(path: str, fields: str, **options: Any) -> Any:
+def _blobs(path: str, fields: str, **more: Any) -> Any:
     """Lists the service's objects below a folder, page by page."""
     fields = f"{fields},nextPageToken"
-    return client().list_blobs(
-        split(path)[0], prefix=_start(path), fields=fields, timeout=TIMEOUT, retry=retry(), **options
-    )
+    return client().list_blobs(split(path)[0], prefix=_start(path), fields=fields, **options(), **more)
 
 
 def read(path: str, start: int = 0, end: int | None = None, *, generation: int | None = None) -> bytes:
@@ -122,8 +120,7 @@ def read(path: str, start: int = 0, end: int | None = None, *, generation: int |
                 end=None if end is None else end - 1,
                 if_generation_match=generation,
                 checksum="crc32c" if not start and end is None else None,
-                timeout=TIMEOUT,
-                retry=retry(),
+                **options(),
             )
     except PastTheEndError:
         return b""
@@ -177,9 +174,7 @@ def download(state: FileState, destination: Path) -> None:
         OSError: the file cannot be written.
     """
     with explained(state.path), destination.open("wb") as file:
-        _blob(state.path).download_to_file(
-            file, if_generation_match=state.version, checksum="crc32c", timeout=TIMEOUT, retry=retry()
-        )
+        _blob(state.path).download_to_file(file, if_generation_match=state.version, checksum="crc32c", **options())
     if destination.stat().st_size != state.size:
         raise DataError(f"{state.path}: {state.size} bytes expected, but other content arrived. Rerun.")
 
@@ -197,19 +192,11 @@ def write(path: str, content: bytes | Path, *, generation: int | None = None) ->
         OSError: the file cannot be read.
     """
     blob = _blob(path)
-    rules = {
-        "content_type": "application/octet-stream",
-        "if_generation_match": generation,
-        "checksum": "crc32c",
-        "timeout": TIMEOUT,
-        "retry": retry(),
-    }
+    upload = blob.upload_from_string if isinstance(content, bytes) else blob.upload_from_filename
+    kind = "application/octet-stream"
     try:
         with explained(path):
-            if isinstance(content, bytes):
-                blob.upload_from_string(content, **rules)
-            else:
-                blob.upload_from_filename(str(content), **rules)
+            upload(content, content_type=kind, if_generation_match=generation, checksum="crc32c", **options())
     except ConflictError:
         return _require_content(path, crc32c(content))
     return _state_of(blob)
@@ -246,18 +233,9 @@ def copy(source: FileState, path: str, *, generation: int | None = None) -> File
     blob = _blob(path)
     try:
         with explained(path):
-            token = None
-            while True:
-                token, _, _ = blob.rewrite(
-                    _blob(source.path),
-                    token=token,
-                    if_generation_match=generation,
-                    if_source_generation_match=source.version,
-                    timeout=TIMEOUT,
-                    retry=retry(),
-                )
-                if token is None:
-                    break
+            token, rules = "", {"if_generation_match": generation, "if_source_generation_match": source.version}
+            while token is not None:
+                token, _, _ = blob.rewrite(_blob(source.path), token=token or None, **rules, **options())
     except ConflictError:
         return _require_content(path, source.checksum)
     return _state_of(blob)
@@ -271,7 +249,7 @@ def delete(path: str, *, generation: int | None = None) -> None:
         generation: an object of another generation stays; None: any is deleted.
     """
     with contextlib.suppress(AbsentError, ConflictError), explained(path):
-        _blob(path).delete(if_generation_match=generation, timeout=TIMEOUT, retry=retry())
+        _blob(path).delete(if_generation_match=generation, **options())
 
 
 def delete_all(objects: Iterable[FileState]) -> None:
@@ -289,10 +267,7 @@ def crc32c(content: bytes | Path) -> str:
     if isinstance(content, bytes):
         checksum.update(content)
     else:
-        if not content.is_file():
-            raise DataError(
-                f"{content}: a pipe, socket or device, or removed meanwhile; a file is expected. Move it away."
-            )
+        require_files([str(content)])
         with content.open("rb") as file:
             while block := file.read(_COPY_BLOCK):
                 checksum.update(block)

@@ -72,8 +72,10 @@ def recorded(component: str, rule: ReuseRule = DEFAULT_RULE) -> Callable[[Do], D
             try:
                 work(executor, inputs, outputs, parameters)
             except Exception as error:
+                cause = find_user_error(error) or error
+                failure = Failure(type(cause).__name__, one_line(str(cause).strip())[:_MAX_ERROR])
                 with contextlib.suppress(CocoflowError):  # the component's error counts
-                    record("failed", error=_failure(error))
+                    record("failed", error=failure)
                 raise
             made = {name: [describe(one) for one in artifacts] for name, artifacts in sorted(outputs.items())}
             files = entries_of(output for listed in made.values() for output in listed)
@@ -91,11 +93,6 @@ def read_uris(inputs: Mapping[str, Sequence[types.Artifact]]) -> dict[str, list[
         DataError: a list of artifacts cannot be read.
     """
     return {name: [one.uri for one in resolved(artifacts)] for name, artifacts in sorted(inputs.items())}
-
-
-def _failure(error: Exception) -> Failure:
-    error = find_user_error(error) or error
-    return Failure(type(error).__name__, one_line(str(error).strip())[:_MAX_ERROR])
 
 
 def run_of(output: str, root: str) -> tuple[str, int]:

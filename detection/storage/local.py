@@ -186,7 +186,7 @@ class LocalFiles:
     ) -> Iterator[Mirror]:
         """Yields the folder itself."""
         self.make_folder(path)
-        yield Mirror(path, Path(path), use=use)
+        yield Mirror(path, Path(path))
 
 
 def _is_folder(entry: os.DirEntry[str], *, follow_links: bool) -> bool:

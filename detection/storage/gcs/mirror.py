@@ -2,7 +2,6 @@
 
 import contextlib
 import fnmatch
-import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from detection.storage.gcs.client import in_parallel, while_written
 from detection.storage.lock import Use
 from detection.storage.markers import LOCK_FILE, TEMPORARY_SUFFIX
 from detection.storage.mirror import Mirror
+from detection.storage.output_folders import scratch_folder
 from detection.storage.paths import join
 from schemas.errors import CocoflowError
 
@@ -31,9 +31,10 @@ class RemoteMirror(Mirror):
     """
 
     def __init__(self, path: str, local: Path, *, last: Sequence[str], exclude: Sequence[str], use: Use | None) -> None:
-        super().__init__(path, local, use=use)
+        super().__init__(path, local)
         self._last = last
         self._exclude = (*exclude, *_NEVER)
+        self._use = use
         # Files that are the same on both sides: the local file's size and time of change in ns, and the object.
         self._known: dict[str, tuple[tuple[int, int], FileState]] = {}
         self._lock = threading.Lock()
@@ -46,7 +47,8 @@ class RemoteMirror(Mirror):
     def push(self) -> None:
         """Uploads changed files; see `Mirror.push`."""
         with self._lock:
-            self.require_held()
+            if self._use is not None:
+                self._use.require_held()
             present = self._local_names()
             changed = [(self._rank(name), name) for name in present if self._has_changed(name)]
             in_parallel(self._upload, [name for rank, name in changed if rank < 0])
@@ -124,11 +126,11 @@ def working_folder(
     path: str, *, last: Sequence[str], exclude: Sequence[str], use: Use | None
 ) -> Iterator[RemoteMirror]:
     """Yields a temporary folder with the content of a remote one; see `mirror.working_folder`."""
-    with tempfile.TemporaryDirectory(prefix="cocoflow-work-", ignore_cleanup_errors=True) as local:
+    with scratch_folder() as local:
         try:
-            mirror = RemoteMirror(path, Path(local), last=last, exclude=exclude, use=use)
+            mirror = RemoteMirror(path, local, last=last, exclude=exclude, use=use)
             mirror.pull()
             yield mirror
         except CocoflowError as error:  # the temporary folder is gone when the user reads of it
-            error.args = tuple(str(part).replace(local, path.rstrip("/")) for part in error.args)
+            error.args = tuple(str(part).replace(str(local), path.rstrip("/")) for part in error.args)
             raise

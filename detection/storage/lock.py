@@ -6,7 +6,6 @@ import functools
 import json
 import logging
 import os
-import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -20,7 +19,6 @@ from schemas.errors import CocoflowError
 
 _LOGGER = logging.getLogger("cocoflow.lock")
 _MAX_BYTES = 8192  # of a lock file
-_SECONDS_TO_WRITE = 0.5  # from a lock to its holder's name it takes microseconds
 
 _held: set[int] = set()
 
@@ -130,14 +128,10 @@ def _write_holder(descriptor: int) -> None:
 
 
 def _read_holder(descriptor: int) -> str:
-    deadline = time.monotonic() + _SECONDS_TO_WRITE
-    while True:
-        try:
-            return in_words(json.loads(os.pread(descriptor, _MAX_BYTES, 0)))
-        except (OSError, ValueError, RecursionError):
-            if time.monotonic() > deadline:
-                return in_words(None)
-        time.sleep(0.02)
+    try:
+        return in_words(json.loads(os.pread(descriptor, _MAX_BYTES, 0)))
+    except (OSError, ValueError, RecursionError):  # it has the lock since microseconds, and has not written its name
+        return in_words(None)
 
 
 @functools.cache

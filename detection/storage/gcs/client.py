@@ -39,23 +39,17 @@ class PastTheEndError(DataError):
     """A read begins after an object's last byte."""
 
 
-def client() -> Any:
-    """Returns the client of this process."""
-    return _client_of(os.getpid())  # a forked child must not share the parent's connections
-
-
-def forget_connections() -> None:
-    """Makes the next request read credentials and environment again."""
-    _client_of.cache_clear()
-
-
 @functools.cache
-def _client_of(process: int) -> Any:
+def client() -> Any:
+    """Returns the client of this process; `client.cache_clear()` lets it read credentials and environment again."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # of its libraries, about their own future
         from google.cloud import storage
 
     return storage.Client(project=None)
+
+
+os.register_at_fork(after_in_child=client.cache_clear)  # a child must not share the parent's connections
 
 
 def options() -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import BinaryIO
 from detection.storage.file_system import FileState
 from detection.storage.files import explained
 from detection.storage.gcs import copies, folders, lease, mirror, objects
-from detection.storage.gcs.client import REQUESTS, AbsentError, absent, in_batches
+from detection.storage.gcs.client import REQUESTS, AbsentError, in_batches
 from detection.storage.gcs.versions import RemoteVersions
 from detection.storage.paths import absolute, is_remote, join, split
 from schemas.errors import DataError
@@ -76,7 +76,7 @@ class CloudStorage:
     def download(self, path: str, destination: Path, *, link: bool = False) -> None:
         """Downloads an object."""
         with _missing_as_os_error(path):
-            objects.download(self._require(path), destination)
+            objects.download(objects.require(path), destination)
 
     def write(self, path: str, content: bytes, *, durable: bool) -> None:
         """Writes an object over an old one."""
@@ -89,7 +89,7 @@ class CloudStorage:
     def copy(self, source: str, path: str) -> None:
         """Copies within the service, or uploads a local file."""
         if is_remote(source):
-            objects.copy(self._require(source), path)
+            objects.copy(objects.require(source), path)
             return
         with explained(path):
             objects.write(path, Path(source))
@@ -114,12 +114,6 @@ class CloudStorage:
         for name in first:
             objects.delete(join(path, name))
         objects.delete_all(objects.list_tree(path, markers=True).values())
-
-    def _require(self, path: str) -> FileState:
-        state = self.find(path)
-        if state is None:
-            raise absent(path)
-        return state
 
     def _matches(self, folder: str, parts: list[str]) -> Iterator[str]:
         """Yields paths below a folder that match the names of a pattern."""

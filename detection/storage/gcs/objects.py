@@ -49,6 +49,18 @@ def find(path: str) -> FileState | None:
     return _state_of(blob)
 
 
+def require(path: str) -> FileState:
+    """Returns the object.
+
+    Raises:
+        AbsentError: no such object.
+    """
+    state = find(path)
+    if state is None:
+        raise absent(path)
+    return state
+
+
 def list_folder(path: str) -> tuple[list[str], list[str]]:
     """Returns the names of the objects directly in a folder, and of its subfolders, sorted.
 
@@ -133,10 +145,7 @@ def open_stream(path: str) -> io.BufferedReader:
     Raises:
         AbsentError: no such object.
     """
-    state = find(path)
-    if state is None:
-        raise absent(path)
-    return io.BufferedReader(_Content(state), _READ_BLOCK)
+    return io.BufferedReader(_Content(require(path)), _READ_BLOCK)
 
 
 class _Content(io.RawIOBase):

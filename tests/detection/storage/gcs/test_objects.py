@@ -146,11 +146,11 @@ def test_no_network_no_credentials_and_no_bucket_are_explained(
     monkeypatch.setattr(client, "RETRY_SECONDS", 0.1)
     for name in ("HTTPS_PROXY", "https_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
-    client.forget_connections()
+    client.client.cache_clear()
     with pytest.raises(DataError, match="x: Cloud Storage cannot be reached"):
         objects.write(f"{gcs.path}/x", b"")
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "none.json"))
-    client.forget_connections()
+    client.client.cache_clear()
     with pytest.raises(DataError, match=r"x: no valid credentials .*none\.json was not found\. Run `gcloud auth"):
         objects.write(f"{gcs.path}/x", b"")
 
@@ -172,7 +172,7 @@ def test_another_emulator_is_found_by_the_usual_variable(gcs: Bucket, monkeypatc
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{gcs.emulator.port}")
     for name in ("HTTPS_PROXY", "https_proxy", "GOOGLE_APPLICATION_CREDENTIALS"):
         monkeypatch.delenv(name)
-    client.forget_connections()
+    client.client.cache_clear()
     gcs.emulator.requests()
     for size in (3, 9 << 20):
         written = objects.write(f"{gcs.path}/x", b"x" * size)

@@ -106,25 +106,20 @@ def _acquire(folder: str, instead: str) -> Lease:
     start, first = time.monotonic(), None
     while True:
         current = objects.find(path)
-        stored = None
-        if current is None:
-            stored = objects.claim(path, content)
-        else:
+        if current is not None:
             record = _read(current)
             if first is not None and current.version != first.version:
                 raise in_use(folder, in_words(record), instead)
-            silent = now - current.modified + time.monotonic() - start
-            if silent > LEASE_SECONDS or has_ended(record):
-                stored = objects.claim(path, content, generation=current.version)
-            elif first is None:
-                first = current
-                left = LEASE_SECONDS - silent
-                _LOGGER.warning(
-                    "%s: in use by %s; waiting up to %.0f s for a sign of life", folder, in_words(record), left
-                )
+            left = LEASE_SECONDS - (now - current.modified + time.monotonic() - start)
+            if left >= 0 and not has_ended(record):
+                if first is None:
+                    first, holder = current, in_words(record)
+                    _LOGGER.warning("%s: in use by %s; waiting up to %.0f s for a sign of life", folder, holder, left)
+                time.sleep(_POLL_SECONDS)
+                continue
+        stored = objects.claim(path, content, generation=0 if current is None else current.version)
         if stored is not None:
             return Lease(stored, content)
-        time.sleep(_POLL_SECONDS if first is not None else 0.0)
 
 
 def _read(stored: FileState) -> Any:

@@ -5,7 +5,7 @@ import glob
 import os
 import shutil
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -29,7 +29,6 @@ class LocalFiles:
     is_file = staticmethod(os.path.isfile)
     is_dir = staticmethod(os.path.isdir)
     map = map
-    resolve = staticmethod(os.path.realpath)
     lock = staticmethod(hold_local_folder)
     versions = LocalVersions
 
@@ -47,15 +46,21 @@ class LocalFiles:
             return [], []
         with explained(path, "list the folder"), os.scandir(path) as found:
             entries = sorted(found, key=lambda one: one.name)
-        folders = [one.name for one in entries if _is_folder(one, follow_links=follow_links)]
+        folders = [
+            one.name
+            for one in entries
+            # `is_dir` that follows links raises an error for a link to itself.
+            if one.is_dir(follow_symlinks=False) or (follow_links and one.is_symlink() and os.path.isdir(one.path))
+        ]
         return sorted({one.name for one in entries}.difference(folders)), folders
 
     def walk(self, path: str, *, follow_links: bool) -> dict[str, FileState]:
         """Omits links that lead nowhere."""
         found = {}
         for current, folders, names in os.walk(path, followlinks=follow_links):
+            above = [Path(current), *Path(current).parents]
             for link in (os.path.join(current, name) for name in folders if follow_links):
-                if os.path.islink(link) and any(os.path.samefile(link, one) for one in _and_parents(current)):
+                if os.path.islink(link) and any(os.path.samefile(link, one) for one in above):
                     raise DataError(f"{link}: this link leads back to a folder that contains it. Remove it.")
             for file in (os.path.join(current, name) for name in names):
                 if (state := self.find(file)) is not None:
@@ -67,6 +72,10 @@ class LocalFiles:
         paths = glob.glob(pattern, recursive=True)
         # Older Pythons take a file for a folder in front of `**`.
         return sorted({path for path in paths if not path.endswith("/") or os.path.isdir(path)})
+
+    def resolve(self, path: str) -> str:
+        """Returns the absolute path without links."""
+        return os.path.realpath(path)
 
     def read(self, path: str, start: int = 0, end: int | None = None) -> bytes:
         """Reads a file or a pipe."""
@@ -141,11 +150,9 @@ class LocalFiles:
             if os.path.exists(path) and (not os.path.isdir(path) or os.listdir(path)):
                 raise not_empty(path)
 
-    @contextlib.contextmanager
-    def shared_directory(self, path: str, *, last: str) -> Iterator[str | Path]:
+    def shared_directory(self, path: str, *, last: str) -> contextlib.AbstractContextManager[Path]:
         """Yields a hidden folder beside `path`."""
-        with new_directory(path) as folder:
-            yield folder
+        return new_directory(path)
 
     def make_folder(self, path: str) -> None:
         """Makes a folder and those above it."""
@@ -180,23 +187,12 @@ class LocalFiles:
         with explained(path, "remove"), contextlib.suppress(FileNotFoundError):
             shutil.rmtree(path)
 
-    @contextlib.contextmanager
     def working_folder(
         self, path: str, *, last: Sequence[str], exclude: Sequence[str], use: Use | None
-    ) -> Iterator[Mirror]:
+    ) -> contextlib.AbstractContextManager[Mirror]:
         """Yields the folder itself."""
         self.make_folder(path)
-        yield Mirror(path, Path(path))
-
-
-def _is_folder(entry: os.DirEntry[str], *, follow_links: bool) -> bool:
-    if follow_links and entry.is_symlink():
-        return os.path.isdir(entry.path)  # `entry.is_dir` raises an error for a link to itself
-    return entry.is_dir(follow_symlinks=False)
-
-
-def _and_parents(folder: str) -> list[Path]:
-    return [Path(folder), *Path(folder).parents]
+        return contextlib.nullcontext(Mirror(path, Path(path)))
 
 
 def _read_pipe(path: str, file: BinaryIO) -> bytes:

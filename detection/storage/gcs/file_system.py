@@ -42,10 +42,9 @@ class CloudStorage:
 
     def is_dir(self, path: str) -> bool:
         """Returns whether there is an object below."""
-        try:
+        with contextlib.suppress(AbsentError):
             return objects.has_objects(path)
-        except AbsentError:
-            return False
+        return False
 
     def entries(self, path: str, *, follow_links: bool = True) -> tuple[list[str], list[str]]:
         """Lists by one request per page."""

@@ -242,7 +242,8 @@ def copy(source: FileState, path: str, *, generation: int | None = None) -> File
     blob = _blob(path)
     try:
         with explained(path):
-            token, rules = "", {"if_generation_match": generation, "if_source_generation_match": source.version}
+            token: str | None = ""
+            rules = {"if_generation_match": generation, "if_source_generation_match": source.version}
             while token is not None:
                 token, _, _ = blob.rewrite(_blob(source.path), token=token or None, **rules, **options())
     except ConflictError:

@@ -47,7 +47,7 @@ def temporary_folder(destination: str | Path, *, mode: int = 0o777) -> Iterator[
     remove_leftovers(destination.parent, destination.name)
     folder, owner = hidden_sibling(destination), os.getpid()
     folder.mkdir(mode)
-    with _lock(folder):
+    with _lock(folder, wait=True):  # for another process that looks whether it is a leftover
         try:
             # Written under the lock: a folder with a marker and without a lock is dead.
             marker = {"folder": folder.name, "host": socket.gethostname()}
@@ -109,13 +109,13 @@ def _is_dead(folder: Path) -> bool:
 
 
 @contextlib.contextmanager
-def _lock(folder: Path) -> Iterator[bool]:
+def _lock(folder: Path, *, wait: bool = False) -> Iterator[bool]:
     """Yields whether no other process holds the folder; this one does then, until it ends."""
     with contextlib.ExitStack() as stack:
         try:
             descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             stack.callback(os.close, descriptor)
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
             held = True
         except OSError:
             held = False

@@ -20,7 +20,10 @@ def exists(path: str | Path) -> bool:
 
 
 def is_file(path: str | Path) -> bool:
-    """Returns whether there is a file; the object that marks an empty remote folder is not a file."""
+    """Returns whether there is a file that can be read more than once, so no pipe.
+
+    The object that marks an empty remote folder is not a file.
+    """
     return file_system(path).is_file(str(path))
 
 

@@ -1,7 +1,5 @@
 """TFX's StatisticsGen and ExampleValidator, with a record of each execution."""
 
-from typing import Any
-
 import tfx.components.example_validator.executor
 import tfx.components.statistics_gen.executor
 from tfx import components, types
@@ -29,10 +27,7 @@ _RUN_ROOT = {RUN_ROOT_KEY: ExecutionParameter(type=str, optional=True)}
 class StatisticsExecutor(tfx.components.statistics_gen.executor.Executor):
     """TFX's executor."""
 
-    @recorded("StatisticsGen", _RULE)
-    def Do(self, input_dict: Any, output_dict: Any, exec_properties: dict[str, Any]) -> None:  # noqa: N802 (TFX's name)
-        """Runs the component."""
-        super().Do(input_dict, output_dict, exec_properties)
+    Do = recorded("StatisticsGen", _RULE)(tfx.components.statistics_gen.executor.Executor.Do)
 
 
 class StatisticsGenSpec(standard_component_specs.StatisticsGenSpec):
@@ -66,10 +61,7 @@ class StatisticsGen(components.StatisticsGen):
 class ValidatorExecutor(tfx.components.example_validator.executor.Executor):
     """TFX's executor."""
 
-    @recorded("ExampleValidator", _RULE)
-    def Do(self, input_dict: Any, output_dict: Any, exec_properties: dict[str, Any]) -> None:  # noqa: N802 (TFX's name)
-        """Runs the component."""
-        super().Do(input_dict, output_dict, exec_properties)
+    Do = recorded("ExampleValidator", _RULE)(tfx.components.example_validator.executor.Executor.Do)
 
 
 class ExampleValidatorSpec(standard_component_specs.ExampleValidatorSpec):

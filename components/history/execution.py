@@ -4,7 +4,6 @@ import contextlib
 import functools
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -53,49 +52,38 @@ def recorded(component: str, rule: ReuseRule = DEFAULT_RULE) -> Callable[[Do], D
                 return  # reused, see `components.history.driver`
             logging.getLogger(__name__).info("%s is executed", component)
             run, attempt = run_of(next(one.uri for artifacts in outputs.values() for one in artifacts), root)
-            execution = _Execution(component, rule, root, run, attempt, datetime.now(UTC), inputs, parameters)
+            started = datetime.now(UTC)
+
+            def record(state: Literal["done", "failed"], **result: Any) -> None:
+                read = read_uris(inputs)
+                made = Record(
+                    component=component,
+                    state=state,
+                    run=run,
+                    attempt=attempt,
+                    # The parameters have by now what the component resolved itself.
+                    key=rule.key(component, parameters=parameters, inputs=read, root=root),
+                    parameters=recorded_parameters(parameters),
+                    inputs=read,
+                    **result,
+                )
+                write_record(root, made, started=started)
+
             try:
                 work(executor, inputs, outputs, parameters)
             except Exception as error:
+                cause = find_user_error(error) or error
+                failure = Failure(type(cause).__name__, one_line(str(cause).strip())[:_MAX_ERROR])
                 with contextlib.suppress(CocoflowError):  # the component's error counts
-                    execution.record("failed", error=_failure(error))
+                    record("failed", error=failure)
                 raise
             made = {name: [describe(one) for one in artifacts] for name, artifacts in sorted(outputs.items())}
             files = entries_of(output for listed in made.values() for output in listed)
-            execution.record("done", outputs=made, files=files)
+            record("done", outputs=made, files=files)
 
         return do
 
     return decorate
-
-
-@dataclass(frozen=True)
-class _Execution:
-    """An execution of a component; fields as arguments of `recorded` and as in a record."""
-
-    component: str
-    rule: ReuseRule
-    root: str
-    run: str
-    attempt: int
-    started: datetime
-    inputs: Artifacts
-    parameters: dict[str, Any]
-
-    def record(self, state: Literal["done", "failed"], **result: Any) -> None:
-        """Writes the record; the parameters have by now what the component resolved itself."""
-        read = read_uris(self.inputs)
-        record = Record(
-            component=self.component,
-            state=state,
-            run=self.run,
-            attempt=self.attempt,
-            key=self.rule.key(self.component, parameters=self.parameters, inputs=read, root=self.root),
-            parameters=recorded_parameters(self.parameters),
-            inputs=read,
-            **result,
-        )
-        write_record(self.root, record, started=self.started)
 
 
 def read_uris(inputs: Mapping[str, Sequence[types.Artifact]]) -> dict[str, list[str]]:
@@ -105,11 +93,6 @@ def read_uris(inputs: Mapping[str, Sequence[types.Artifact]]) -> dict[str, list[
         DataError: a list of artifacts cannot be read.
     """
     return {name: [one.uri for one in resolved(artifacts)] for name, artifacts in sorted(inputs.items())}
-
-
-def _failure(error: Exception) -> Failure:
-    error = find_user_error(error) or error
-    return Failure(type(error).__name__, one_line(str(error).strip())[:_MAX_ERROR])
 
 
 def run_of(output: str, root: str) -> tuple[str, int]:

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 from components.history.records import DESTINATION_PROPERTY, Entry, Output, Record
@@ -80,19 +80,13 @@ def _summary(states: dict[str, FileState]) -> Entry:
 
 def _states(output: Output) -> dict[str, FileState]:
     """Returns the states of the files that an output consists of; those of a pushed version are among them."""
+    folders = (output.uri, output.properties.get(DESTINATION_PROPERTY))
     return {
         join(folder, name): state
-        for folder in _folders(output)
+        for folder in map(str, filter(None, folders))
         for name, state in walk_states(folder).items()
         if _counts(name, output.type)
     }
-
-
-def _folders(output: Output) -> Iterator[str]:
-    yield output.uri
-    destination = output.properties.get(DESTINATION_PROPERTY)
-    if destination:
-        yield str(destination)
 
 
 def _counts(name: str, kind: str) -> bool:

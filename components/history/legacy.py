@@ -12,22 +12,13 @@ from typing import Annotated
 
 from pydantic import Field, TypeAdapter
 
+from components.history.facts import BlessingRecord, ExamplesRecord, PushRecord
 from components.history.records import Output, Record, Value, read_all
-from detection.storage.files import is_dir, is_file, list_folder
+from detection.storage.files import is_file, list_files
 from detection.storage.json_files import read_json
 from detection.storage.paths import join
 from schemas.artifacts import HISTORY, REFUSED_JSON, TRAINING_JSON
 from schemas.errors import DataError
-
-
-@dataclass(frozen=True)
-class _Examples:
-    uri: str
-    source: str
-    span: int
-    version: int | None
-    splits: list[str]
-    identity: str
 
 
 @dataclass(frozen=True)
@@ -37,21 +28,6 @@ class _Model:
     base_model: str | None
     examples: tuple[str, ...] = ()
     config: Annotated[str, Field(pattern="^[0-9a-f]{16}$")] | None = None
-
-
-@dataclass(frozen=True)
-class _Blessing:
-    model: str
-    blessed: bool
-    evaluation: str | None = None
-
-
-@dataclass(frozen=True)
-class _Push:
-    destination: str
-    version: str
-    model: str
-    time: str
 
 
 def read_old_records(root: str, component: str) -> list[Record]:
@@ -64,8 +40,7 @@ def read_old_records(root: str, component: str) -> list[Record]:
         return []
     kind, adapter, convert = _KINDS[component]
     folder = join(root, HISTORY, kind)
-    names = list_folder(folder) if is_dir(folder) else []
-    paths = [join(folder, name) for name in names if name.endswith(".json") and not name.startswith(".")]
+    paths = [join(folder, name) for name in list_files(folder) if name.endswith(".json") and not name.startswith(".")]
     return read_all(adapter, paths, convert)
 
 
@@ -78,7 +53,7 @@ def was_refused(model: str) -> bool:
     return is_file(join(model, REFUSED_JSON))
 
 
-def _examples(old: _Examples) -> Record:
+def _examples(old: ExamplesRecord) -> Record:
     properties: dict[str, Value] = {
         "data_source": old.source,
         "span": old.span,
@@ -107,22 +82,22 @@ def _model(old: _Model) -> Record:
     )
 
 
-def _blessing(old: _Blessing) -> Record:
+def _blessing(old: BlessingRecord) -> Record:
     evaluation = [] if old.evaluation is None else [Output(old.evaluation, "ModelEvaluation")]
     blessing = Output("", "ModelBlessing", {"blessed": int(old.blessed)})
     outputs = {"evaluation": evaluation, "blessing": [blessing]}
     return Record("CocoEvaluator", "done", inputs={"model": [old.model]}, outputs=outputs)
 
 
-def _push(old: _Push) -> Record:
+def _push(old: PushRecord) -> Record:
     properties: dict[str, Value] = {"pushed": 1, "pushed_destination": old.destination, "pushed_version": old.version}
     outputs = {"pushed_model": [Output("", "PushedModel", properties)]}
     return Record("SavedModelPusher", "done", ended=old.time, inputs={"model": [old.model]}, outputs=outputs)
 
 
 _KINDS: dict[str, tuple[str, TypeAdapter, Callable[..., Record]]] = {
-    "CocoExampleGen": ("examples", TypeAdapter(_Examples), _examples),
+    "CocoExampleGen": ("examples", TypeAdapter(ExamplesRecord), _examples),
     "DetectionTrainer": ("models", TypeAdapter(_Model), _model),
-    "CocoEvaluator": ("blessings", TypeAdapter(_Blessing), _blessing),
-    "SavedModelPusher": ("pushes", TypeAdapter(_Push), _push),
+    "CocoEvaluator": ("blessings", TypeAdapter(BlessingRecord), _blessing),
+    "SavedModelPusher": ("pushes", TypeAdapter(PushRecord), _push),
 }

@@ -1,12 +1,13 @@
 """What the records of a `run.root` say of examples, models, verdicts and pushes."""
 
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic import TypeAdapter
 
+from components.history.facts import BlessingRecord, ExamplesRecord, ModelRecord, PushRecord
 from components.history.legacy import read_old_records, was_refused
 from components.history.records import DESTINATION_PROPERTY, Output, Record, read_new_records, time_of
 from detection.storage.files import list_folders
@@ -33,63 +34,6 @@ PUSHED_VERSION_PROPERTY = "pushed_version"  # string: its name
 
 
 @dataclass(frozen=True)
-class ExamplesRecord:
-    """`Examples` of a run.
-
-    source: data set that the span belongs to.
-    version: version of the span; None: the data has no versions.
-    identity: see `IDENTITY_PROPERTY`.
-    """
-
-    uri: str
-    source: str
-    span: int
-    version: int | None
-    splits: list[str]
-    identity: str
-
-
-@dataclass(frozen=True)
-class ModelRecord:
-    """A trained `Model`.
-
-    record: record of its training.
-    training: identity of its training, without the base model.
-    identity: identity of its training, with the base model; "": not known.
-    base_model: URI of the model that its weights started from; None: no model.
-    examples: URIs of the `Examples` that it was trained on, the newest span first; none in old records.
-    config: digest of its configuration, see `records.store_config`; None in old records.
-    """
-
-    record: Record
-    uri: str
-    training: str
-    identity: str
-    base_model: str | None
-    examples: Sequence[str] = ()
-    config: str | None = None
-
-    @property
-    def model_run(self) -> str:
-        """URI of the ModelRun beside it."""
-        return self.record.output("model_run").uri
-
-
-@dataclass(frozen=True)
-class BlessingRecord:
-    """The verdict on a `Model`.
-
-    evaluation: URI of the `ModelEvaluation`; None in old records.
-    run: id of the run; "" in old records.
-    """
-
-    model: str
-    blessed: bool
-    evaluation: str | None = None
-    run: str = ""
-
-
-@dataclass(frozen=True)
 class RecordedVerdict:
     """A blessing decision as the evaluator writes it.
 
@@ -101,26 +45,6 @@ class RecordedVerdict:
     reasons: list[str]
     baseline: Any = None
     checkpoint: str = ""
-
-
-@dataclass(frozen=True)
-class PushRecord:
-    """A pushed `Model`.
-
-    destination: folder of the version.
-    version: name of this folder.
-    model: URI of the model.
-    time: of the push, in ISO format with the time zone.
-    digest: digest of the model's files; None in old records.
-    run: id of the run; "" in old records.
-    """
-
-    destination: str
-    version: str
-    model: str
-    time: str
-    digest: str | None = None
-    run: str = ""
 
 
 def read_records(root: str, component: str) -> list[Record]:

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, TypeAdapter
 
 from detection.storage.atomic import create_json, write_text
-from detection.storage.files import is_dir, is_file, list_folder
+from detection.storage.files import is_file, list_files
 from detection.storage.json_files import parse_file
 from detection.storage.paths import join
 from schemas.artifacts import HISTORY
@@ -162,14 +162,11 @@ def properties_of(artifact: Any) -> dict[str, Value]:
 
 def recorded_parameters(parameters: Mapping[str, Any]) -> dict[str, Value]:
     """Returns execution parameters as a record has them."""
-    given = {name: value for name, value in sorted(parameters.items()) if isinstance(value, str | int | float)}
-    return {name: _shortened(value) for name, value in given.items() if name != RUN_ROOT_KEY}
-
-
-def _shortened(value: Value) -> Value:
-    if isinstance(value, str) and len(value) > _LONGEST:
-        return f"sha256:{hashlib.sha256(value.encode(errors='backslashreplace')).hexdigest()}"
-    return value
+    return {
+        name: f"sha256:{_sha256(value)}" if isinstance(value, str) and len(value) > _LONGEST else value
+        for name, value in sorted(parameters.items())
+        if isinstance(value, str | int | float) and name != RUN_ROOT_KEY
+    }
 
 
 def write_record(root: str, record: Record, *, started: datetime) -> None:
@@ -185,7 +182,7 @@ def write_record(root: str, record: Record, *, started: datetime) -> None:
     """
     folder = join(root, HISTORY, record.component)
     names = _names(folder)
-    newest = [time_of(names[-1].partition("-")[0]) + timedelta(microseconds=1)] if names else []
+    newest = [time_of(told[0]) + timedelta(microseconds=1) for _, told in names[-1:]]
     ended = max([datetime.now(UTC), *newest])
     record = replace(
         record,
@@ -215,7 +212,7 @@ def read_new_records(
     folder = join(root, HISTORY, component)
     paths = [
         join(folder, name)
-        for name, (_, its_key, run) in _names_read(folder)
+        for name, (_, its_key, run) in _names(folder)
         if (key is None or its_key == key) and (runs is None or run in runs)
     ]
     return read_all(_RECORD, paths, lambda one: _restored(one, root))
@@ -223,13 +220,13 @@ def read_new_records(
 
 def recorded_runs(root: str, component: str) -> set[str]:
     """Returns the ids of the runs with a record of a component; reads the names of the files alone."""
-    return {run for _, (_, _, run) in _names_read(join(root, HISTORY, component))}
+    return {run for _, (_, _, run) in _names(join(root, HISTORY, component))}
 
 
-def _names_read(folder: str) -> list[tuple[str, tuple[str, str, str]]]:
+def _names(folder: str) -> list[tuple[str, list[str]]]:
     """Returns the names of the records in a folder, oldest first, with the time, key and run that they tell."""
-    split = [(name, [*name.removesuffix(".json").split("-", maxsplit=2), "", ""]) for name in _names(folder)]
-    return [(name, (parts[0], parts[1], parts[2])) for name, parts in split]
+    names = sorted(name for name in list_files(folder) if name.endswith(".json") and not name.startswith("."))
+    return [(name, [*name.removesuffix(".json").split("-", maxsplit=2), "", ""][:3]) for name in names]
 
 
 def read_all(adapter: TypeAdapter[Any], paths: list[str], convert: Callable[[Any], Any]) -> list[Any]:
@@ -239,8 +236,11 @@ def read_all(adapter: TypeAdapter[Any], paths: list[str], convert: Callable[[Any
         DataError: a file cannot be read, or is no such record.
     """
     remedy = "Restore the file, or remove it: then the runs do not know of what it records."
+
+    def read(path: str) -> Any:
+        return convert(parse_file(adapter, path, what="a record of a run", remedy=remedy))
+
     with ThreadPoolExecutor(READERS) as pool:
-        read = lambda path: convert(parse_file(adapter, path, what="a record of a run", remedy=remedy))  # noqa: E731
         return list(pool.map(read, paths))
 
 
@@ -250,11 +250,6 @@ def time_of(text: str) -> datetime:
         return datetime.strptime(text, _TIME).replace(tzinfo=UTC)
     except ValueError:
         return datetime.min.replace(tzinfo=UTC)
-
-
-def _names(folder: str) -> list[str]:
-    names = list_folder(folder) if is_dir(folder) else []
-    return sorted(name for name in names if name.endswith(".json") and not name.startswith("."))
 
 
 def _restored(record: Record, root: str) -> Record:
@@ -306,4 +301,8 @@ def store_config(history: str, config_yaml: str) -> str:
 
 
 def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode(errors="backslashreplace")).hexdigest()[:_DIGEST_LENGTH]
+    return _sha256(text)[:_DIGEST_LENGTH]
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode(errors="backslashreplace")).hexdigest()

@@ -12,7 +12,8 @@ from tfx.dsl.components.base.base_component import BaseComponent
 from tfx.types import standard_artifacts
 
 from components.detection_trainer.identity import trainer_properties, training_identity, training_of
-from components.history.read import ModelRecord, read_models
+from components.history.facts import ModelRecord
+from components.history.read import read_models
 from components.history.stand_ins import resolve_to, resolved
 from components.selection.node import selecting
 from components.selection.usable import newest_usable
@@ -52,10 +53,10 @@ def BaseModel(  # noqa: N802, PLR0917 (a component's name, and TFX's form of its
 
 def _base_of(root: str, training: str) -> ModelRecord | None:
     models = read_models(root)
-    by_uri = {model.uri: model for model in models}
+    by_uri: dict[str | None, ModelRecord | None] = {None: None, **{model.uri: model for model in models}}
     finished = [model.base_model for model in models if model.training == training]
-    if finished and (finished[-1] is None or finished[-1] in by_uri):
-        return None if finished[-1] is None else by_uri[finished[-1]]
+    if finished and finished[-1] in by_uri:
+        return by_uri[finished[-1]]
     return newest_usable(root, models)
 
 

@@ -14,9 +14,9 @@ from tfx.dsl.component.experimental.annotations import InputArtifact, OutputArti
 from tfx.dsl.components.base.base_component import BaseComponent
 from tfx.types import standard_artifacts
 
+from components.history.facts import ExamplesRecord
 from components.history.files import damage_of
-from components.history.read import ExamplesRecord, examples_record, read_records
-from components.history.records import Record
+from components.history.read import examples_record, read_records
 from components.history.stand_ins import describe, resolve_to
 from components.selection.node import selecting
 
@@ -47,7 +47,8 @@ def Window(  # noqa: N802 (a component's name)
     spans: Parameter[int],
 ) -> None:
     """Resolves `examples` to those of a window of spans that ends with `newest`."""
-    records = {record.output("examples").uri: record for record in _made(run_root)}
+    made = (record for record in read_records(run_root, "CocoExampleGen") if record.state == "done")
+    records = {record.output("examples").uri: record for record in made}
     own = describe(newest)
     while True:
         outputs = {uri: record.output("examples") for uri, record in records.items()}
@@ -62,10 +63,6 @@ def Window(  # noqa: N802 (a component's name)
     read = ", ".join(str(one.span) for one in window)
     _LOGGER.info("training on a window of %d spans, of which runs have read %s", spans, read)
     resolve_to(examples, [outputs.get(one.uri, own) for one in window])
-
-
-def _made(root: str) -> list[Record]:
-    return [record for record in read_records(root, "CocoExampleGen") if record.state == "done"]
 
 
 def training_window(examples: types.BaseChannel, *, run_root: str, spans: int) -> BaseComponent:

@@ -5,8 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import takewhile
 
+from components.history.facts import ModelRecord, PushRecord
 from components.history.files import damage_of
-from components.history.read import ModelRecord, PushRecord, read_blessed, read_pushes, read_refused
+from components.history.read import read_blessed, read_pushes, read_refused
 from components.history.records import READERS
 from components.saved_model_pusher.pushed_versions import (
     ADDED_FILES,
@@ -49,10 +50,7 @@ def _obstacle(model: ModelRecord, refused: set[str], pushes: Sequence[PushRecord
     """Returns why a blessed model is not usable; None: it is."""
     if model.uri in refused:
         return "its push was refused"
-    damage = damage_of(model.record)
-    if damage is not None:
-        return damage
-    return "it was rolled back" if _is_rolled_back(model, pushes) else None
+    return damage_of(model.record) or ("it was rolled back" if _is_rolled_back(model, pushes) else None)
 
 
 def _is_rolled_back(model: ModelRecord, pushes: Sequence[PushRecord]) -> bool:

@@ -11,8 +11,8 @@ from typing import IO, Any, Self
 import numpy as np
 
 from detection.storage import paths
-from detection.storage.atomic import explained, new_path
-from detection.storage.files import is_dir
+from detection.storage.atomic import new_path
+from detection.storage.files import explained, is_dir
 from detection.storage.temporary import temporary_folder
 from schemas.errors import DataError
 

@@ -3,8 +3,8 @@
 Remote paths are always `str`, never `pathlib.Path`; local ones are `str | Path`.
 
 - `paths`: `require_supported`, `is_remote`, `join`, `parent`, `name_of`, `with_name`, `relative`, `escape`: text only.
-- `file_system`: `FileSystem`, the operations on one kind of paths, and `file_system(path)`, the one place that
-  chooses between `local.LocalFiles` and `gcs.file_system.CloudStorage`.
+- `file_system`: `file_system(path)`, the one place that chooses between `local.LocalFiles` and
+  `gcs.file_system.CloudStorage`.
 - `files`: `exists`, `resolve`, `is_file`, `is_dir`, `list_folder`, `walk_files`, `glob`, `state`, `copy_file`,
   `remove_file`, `remove_folder`, `make_folder`: the same answers for both kinds of path.
 - `reading`: `read_bytes`, `read_range`, `read_text`, `open_stream`; `json_files`: `read_json`, `parse_file`.

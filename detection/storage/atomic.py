@@ -3,9 +3,9 @@
 Local: written beside the destination, flushed to the disk, renamed. A reader sees the old
 content, or the new one; never a part. `temporary` removes the leftovers of kills.
 
-Remote (`gs://`): written to a local temporary folder, and uploaded when the block has ended
-without an error. An object appears complete; a folder is complete when its last file exists
-(see `markers` and `gcs.folders`).
+Remote (`gs://`): bytes are sent as they are; what a block writes goes to a local temporary file or folder, and is
+uploaded when the block has ended without an error. An object appears complete; a folder is complete when its last
+file exists (see `markers` and `gcs.folders`).
 """
 
 import contextlib
@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from detection.storage.file_system import file_system
-from detection.storage.paths import join, local_place, name_of
+from detection.storage.files import explained
+from detection.storage.paths import is_remote, join, local_place
 from detection.storage.temporary import hidden_sibling, temporary_folder
 from schemas.errors import DataError
 
@@ -33,8 +34,7 @@ def write_bytes(path: str | Path, content: bytes, *, durable: bool = True) -> No
     Raises:
         DataError: the folder cannot be made or written, or `path` is a folder.
     """
-    with new_path(path, durable=durable) as unfinished:
-        unfinished.write_bytes(content)
+    file_system(path).write(str(path), content, durable=durable)
 
 
 def write_text(path: str | Path, text: str) -> None:
@@ -118,11 +118,12 @@ def new_path(path: str | Path, *, beside: str | Path | None = None, durable: boo
         DataError: the folder cannot be made or written, `path` is a folder, or the block
             raised an `OSError`.
     """
-    unfinished = hidden_sibling(local_place(path if beside is None else join(beside, name_of(path))))
+    place = local_place(path)
+    unfinished = hidden_sibling(place if beside is None or is_remote(beside) else Path(beside, place.name))
     try:
         with explained(path):
             unfinished.parent.mkdir(parents=True, exist_ok=True)
-            local_place(path).parent.mkdir(parents=True, exist_ok=True)
+            place.parent.mkdir(parents=True, exist_ok=True)
             yield unfinished
             file_system(path).move_file(unfinished, str(path), durable=durable)
     finally:
@@ -183,22 +184,6 @@ def require_writable(folder: str | Path) -> None:
         DataError: they cannot.
     """
     file_system(folder).require_writable(str(folder))
-
-
-@contextlib.contextmanager
-def explained(path: str | Path) -> Iterator[None]:
-    """Turns the block's `OSError` into a message with a remedy for `path`, which the block writes.
-
-    Raises:
-        DataError: the block raised an `OSError`.
-    """
-    try:
-        yield
-    except OSError as error:
-        raise DataError(
-            f"{path}: cannot write: {error.strerror}. Check that {local_place(path).parent} is a folder you may write "
-            "to and that it has free space, or name another."
-        ) from error
 
 
 def not_empty(path: str | Path) -> DataError:

@@ -4,7 +4,7 @@ import hashlib
 from pathlib import Path, PurePosixPath
 
 from detection.storage.atomic import write_json
-from detection.storage.files import is_file, walk_states
+from detection.storage.files import is_file, walk_files, walk_states
 from detection.storage.gcs.objects import crc32c
 from detection.storage.json_files import read_json
 from detection.storage.markers import OWN_FILES
@@ -44,10 +44,8 @@ def write_checksums(folder: Path) -> None:
     Args:
         folder: local folder of the SavedModel.
     """
-    files = (path for path in folder.rglob("*") if path.is_file())
-    names = sorted(path.relative_to(folder).as_posix() for path in files)
-    checksums = {name: sha256(folder / name) for name in names if not name.startswith(f"{EXTRA_FILES}/")}
-    write_json(folder / EXTRA_FILES / CHECKSUMS_JSON, checksums)
+    names = (name for name in walk_files(folder) if not name.startswith(f"{EXTRA_FILES}/"))
+    write_json(folder / EXTRA_FILES / CHECKSUMS_JSON, {name: sha256(folder / name) for name in names})
 
 
 def require_checksums(folder: str | Path, local: str | Path, *, below: str = "") -> None:

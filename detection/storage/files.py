@@ -20,7 +20,10 @@ def exists(path: str | Path) -> bool:
 
 
 def is_file(path: str | Path) -> bool:
-    """Returns whether there is a file; the object that marks an empty remote folder is not a file."""
+    """Returns whether there is a file that can be read more than once, so no pipe.
+
+    The object that marks an empty remote folder is not a file.
+    """
     return file_system(path).is_file(str(path))
 
 
@@ -174,8 +177,8 @@ def link_file(source: str | Path, destination: Path) -> None:
 
 
 @contextlib.contextmanager
-def explained_as(action: str, path: str) -> Iterator[None]:
-    """Turns an `OSError` of the block into a message that names the failed action and the path.
+def explained(path: str | Path, action: str = "write") -> Iterator[None]:
+    """Turns an `OSError` of the block into a message that names the failed action and the path, with a remedy.
 
     Raises:
         DataError: the block raised an `OSError`.
@@ -183,7 +186,8 @@ def explained_as(action: str, path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        named = f" ({error.filename})" if error.filename and error.filename != path else ""
+        named = f" ({error.filename})" if error.filename and error.filename != str(path) else ""
         raise DataError(
-            f"{path}: cannot {action}: {error.strerror}{named}. Check the path and its permissions."
-        ) from None
+            f"{path}: cannot {action}: {error.strerror}{named}. Check that its folder exists, that you may use it and "
+            "that it has free space, or name another."
+        ) from error

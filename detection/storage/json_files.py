@@ -3,12 +3,11 @@
 import json
 import math
 import re
-from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from detection.storage.reading import read_bytes
 from schemas.errors import DataError
@@ -17,7 +16,7 @@ from schemas.quoting import one_line
 
 _ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder()
-_BRACKETS = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|([\[{])|[\]}]')  # keeps no state per character
+_TEXT = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)  # keeps no state per character
 _SQUARE = bytes.maketrans(b"{}", b"[]")
 _OTHERS = bytes(set(range(256)) - set(b"[]{}"))
 T = TypeVar("T")
@@ -54,27 +53,15 @@ def serialize(value: Any) -> bytes:
 
 def is_too_deep(text: bytes) -> bool:
     """Returns whether a JSON text nests deeper than `MAX_DEPTH`."""
+    # Brackets in its texts do not count, but it takes long to remove the texts, and is seldom needed.
+    return _is_deep(text) and _is_deep(_TEXT.sub(b"", text))
+
+
+def _is_deep(text: bytes) -> bool:
     brackets = text.translate(_SQUARE, _OTHERS)
     for _ in range(MAX_DEPTH):
-        left = brackets.replace(b"[]", b"")  # without the innermost level
-        if len(left) in (0, len(brackets)):
-            break
-        brackets = left
-    if not left:
-        return False
-    return _is_deeper(text.decode("latin-1"))  # brackets in its texts do not count
-
-
-def _is_deeper(text: str) -> bool:
-    depth = 0
-    for match in _BRACKETS.finditer(text):
-        if match[1]:
-            depth += 1
-            if depth > MAX_DEPTH:
-                return True
-        elif match[0] in "]}":
-            depth -= 1
-    return False
+        brackets = brackets.replace(b"[]", b"")  # the innermost level
+    return b"[]" in brackets or brackets.count(b"[") > MAX_DEPTH  # not closed
 
 
 def read_json(path: str | Path) -> Any:
@@ -119,7 +106,7 @@ def parse_file(structure: TypeAdapter[T], path: str | Path, *, what: str, remedy
         first = error.errors(include_input=False, include_url=False)[0]
         place = ".".join(map(str, first["loc"]))[:_PLACE]
         raise not_of_this_version(path, what, f"{f'{place}: ' if place else ''}{first['msg']}", remedy) from None
-    infinite = _infinite(value, "")
+    infinite = _infinite(structure.dump_python(value), "")
     if infinite is not None:
         raise not_of_this_version(path, what, f"{infinite[1:][:_PLACE]}: not a finite number", remedy)
     return value
@@ -134,14 +121,5 @@ def _infinite(value: Any, place: str) -> str | None:
     """The key of the first number that is not finite; None: all are."""
     if isinstance(value, float):
         return None if math.isfinite(value) else place
-    if is_dataclass(value):
-        members: Any = ((field.name, getattr(value, field.name)) for field in fields(value))
-    elif isinstance(value, BaseModel):
-        members = value
-    elif isinstance(value, dict):
-        members = value.items()
-    elif isinstance(value, list | tuple):
-        members = enumerate(value)
-    else:
-        return None
+    members = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list | tuple) else ()
     return next((inner for key, member in members if (inner := _infinite(member, f"{place}.{key}")) is not None), None)

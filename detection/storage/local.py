@@ -5,32 +5,32 @@ import glob
 import os
 import shutil
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
-from detection.storage.atomic import explained, fsync_path, fsync_tree, new_directory, not_empty, write_bytes
+from detection.storage.atomic import fsync_path, fsync_tree, new_directory, new_path, not_empty
 from detection.storage.file_system import FileState, file_system
-from detection.storage.files import explained_as
+from detection.storage.files import explained
+from detection.storage.lock import Use, hold_local_folder
+from detection.storage.mirror import Mirror
 from detection.storage.paths import name_of
+from detection.storage.publication import LocalVersions
 from detection.storage.temporary import hidden_sibling, temporary_folder
 from schemas.errors import DataError
-
-if TYPE_CHECKING:
-    from detection.storage.lock import Use
-    from detection.storage.mirror import Mirror
-    from detection.storage.publication import LocalVersions
 
 MAX_PIPE_BYTES = 512 << 20
 
 
 class LocalFiles:
-    """The local file system; see `file_system.FileSystem`. Follows links."""
+    """The local file system; see `file_system.file_system`. Follows links."""
 
-    requests = 1
+    requests = 1  # to make at a time, as a response takes no time
     is_file = staticmethod(os.path.isfile)
     is_dir = staticmethod(os.path.isdir)
     map = map
+    lock = staticmethod(hold_local_folder)
+    versions = LocalVersions
 
     def find(self, path: str) -> FileState | None:
         """Returns the state of a file or folder."""
@@ -44,17 +44,23 @@ class LocalFiles:
         """Lists links to folders among the folders, or with `follow_links=False` among the files."""
         if not os.path.isdir(path):
             return [], []
-        with explained_as("list the folder", path), os.scandir(path) as found:
+        with explained(path, "list the folder"), os.scandir(path) as found:
             entries = sorted(found, key=lambda one: one.name)
-        folders = [one.name for one in entries if _is_folder(one, follow_links=follow_links)]
+        folders = [
+            one.name
+            for one in entries
+            # `is_dir` that follows links raises an error for a link to itself.
+            if one.is_dir(follow_symlinks=False) or (follow_links and one.is_symlink() and os.path.isdir(one.path))
+        ]
         return sorted({one.name for one in entries}.difference(folders)), folders
 
     def walk(self, path: str, *, follow_links: bool) -> dict[str, FileState]:
         """Omits links that lead nowhere."""
         found = {}
         for current, folders, names in os.walk(path, followlinks=follow_links):
+            above = [Path(current), *Path(current).parents]
             for link in (os.path.join(current, name) for name in folders if follow_links):
-                if os.path.islink(link) and any(os.path.samefile(link, one) for one in _and_parents(current)):
+                if os.path.islink(link) and any(os.path.samefile(link, one) for one in above):
                     raise DataError(f"{link}: this link leads back to a folder that contains it. Remove it.")
             for file in (os.path.join(current, name) for name in names):
                 if (state := self.find(file)) is not None:
@@ -102,16 +108,21 @@ class LocalFiles:
         """Returns the path itself."""
         return Path(path)
 
+    def write(self, path: str, content: bytes, *, durable: bool) -> None:
+        """Writes a file beside an old one, and renames it."""
+        with new_path(path, durable=durable) as unfinished:
+            unfinished.write_bytes(content)
+
     def create(self, path: str, content: bytes) -> None:
         """Writes a new file."""
         if not os.path.lexists(path):
-            write_bytes(path, content)
+            self.write(path, content, durable=True)
         elif not os.path.isfile(path) or self.read(path) != content:
             raise DataError(f"{path}: exists already with other content. Remove it, then rerun.")
 
     def copy(self, source: str, path: str) -> None:
         """Writes the copy in place."""
-        with explained_as("write", path):
+        with explained(path):
             os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
             file_system(source).download(source, Path(path))
 
@@ -139,35 +150,33 @@ class LocalFiles:
             if os.path.exists(path) and (not os.path.isdir(path) or os.listdir(path)):
                 raise not_empty(path)
 
-    @contextlib.contextmanager
-    def shared_directory(self, path: str, *, last: str) -> Iterator[str | Path]:
+    def shared_directory(self, path: str, *, last: str) -> contextlib.AbstractContextManager[Path]:
         """Yields a hidden folder beside `path`."""
-        with new_directory(path) as folder:
-            yield folder
+        return new_directory(path)
 
     def make_folder(self, path: str) -> None:
         """Makes a folder and those above it."""
-        with explained_as("make the folder", path):
+        with explained(path, "make the folder"):
             os.makedirs(path, exist_ok=True)
 
     def require_writable(self, path: str) -> None:
         """Writes and removes an empty file."""
         probe = hidden_sibling(Path(path) / "probe")
-        with explained(Path(path)):
+        with explained(path):
             probe.parent.mkdir(parents=True, exist_ok=True)
             probe.touch()
             probe.unlink()
 
     def remove_file(self, path: str) -> None:
         """Removes a file."""
-        with explained_as("remove", path), contextlib.suppress(FileNotFoundError):
+        with explained(path, "remove"), contextlib.suppress(FileNotFoundError):
             os.unlink(path)
 
     def remove_folder(self, path: str, *, first: Sequence[str], at_once: bool) -> None:
         """Removes a folder."""
         if at_once:
             with (
-                explained_as("remove", path),
+                explained(path, "remove"),
                 contextlib.suppress(FileNotFoundError),
                 temporary_folder(path) as hidden,
             ):
@@ -175,40 +184,15 @@ class LocalFiles:
             return
         for name in first:
             self.remove_file(os.path.join(path, name))
-        with explained_as("remove", path), contextlib.suppress(FileNotFoundError):
+        with explained(path, "remove"), contextlib.suppress(FileNotFoundError):
             shutil.rmtree(path)
 
-    @contextlib.contextmanager
     def working_folder(
-        self, path: str, *, last: Sequence[str], exclude: Sequence[str], use: "Use | None"
-    ) -> "Iterator[Mirror]":
+        self, path: str, *, last: Sequence[str], exclude: Sequence[str], use: Use | None
+    ) -> contextlib.AbstractContextManager[Mirror]:
         """Yields the folder itself."""
-        from detection.storage.mirror import Mirror
-
         self.make_folder(path)
-        yield Mirror(path, Path(path), use=use)
-
-    def lock(self, path: str, *, instead: str) -> "contextlib.AbstractContextManager[Use]":
-        """Holds a folder by a lock of the file system."""
-        from detection.storage.lock import hold_local_folder
-
-        return hold_local_folder(path, instead=instead)
-
-    def versions(self, path: str) -> "LocalVersions":
-        """Returns a folder of numbered versions."""
-        from detection.storage.publication import LocalVersions
-
-        return LocalVersions(path)
-
-
-def _is_folder(entry: os.DirEntry[str], *, follow_links: bool) -> bool:
-    if follow_links and entry.is_symlink():
-        return os.path.isdir(entry.path)  # `entry.is_dir` raises an error for a link to itself
-    return entry.is_dir(follow_symlinks=False)
-
-
-def _and_parents(folder: str) -> list[Path]:
-    return [Path(folder), *Path(folder).parents]
+        return contextlib.nullcontext(Mirror(path, Path(path)))
 
 
 def _read_pipe(path: str, file: BinaryIO) -> bytes:

@@ -6,20 +6,19 @@ import functools
 import json
 import logging
 import os
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from detection.storage.atomic import explained, require_writable
+from detection.storage.atomic import require_writable
 from detection.storage.file_system import file_system
+from detection.storage.files import explained
 from detection.storage.markers import LOCK_FILE
 from detection.storage.processes import in_words, this_process
 from schemas.errors import CocoflowError
 
 _LOGGER = logging.getLogger("cocoflow.lock")
 _MAX_BYTES = 8192  # of a lock file
-_SECONDS_TO_WRITE = 0.5  # from a lock to its holder's name it takes microseconds
 
 _held: set[int] = set()
 
@@ -29,12 +28,10 @@ class Use:
 
     Args:
         held: whether the file system has locks.
-        check: checks that the folder is still held; None: it is until the process ends.
     """
 
-    def __init__(self, held: bool, check: Callable[[], None] | None = None) -> None:
+    def __init__(self, held: bool) -> None:
         self._held = held
-        self._check = check
 
     def __bool__(self) -> bool:
         return self._held
@@ -49,8 +46,6 @@ class Use:
             CocoflowError: another process holds it by now.
             DataError: Cloud Storage cannot be asked.
         """
-        if self._check is not None:
-            self._check()
 
 
 def exclusive_use(folder: str | Path, *, instead: str) -> AbstractContextManager[Use]:
@@ -133,14 +128,10 @@ def _write_holder(descriptor: int) -> None:
 
 
 def _read_holder(descriptor: int) -> str:
-    deadline = time.monotonic() + _SECONDS_TO_WRITE
-    while True:
-        try:
-            return in_words(json.loads(os.pread(descriptor, _MAX_BYTES, 0)))
-        except (OSError, ValueError, RecursionError):
-            if time.monotonic() > deadline:
-                return in_words(None)
-        time.sleep(0.02)
+    try:
+        return in_words(json.loads(os.pread(descriptor, _MAX_BYTES, 0)))
+    except (OSError, ValueError, RecursionError):  # it has the lock since microseconds, and has not written its name
+        return in_words(None)
 
 
 @functools.cache

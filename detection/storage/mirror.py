@@ -19,10 +19,9 @@ class Mirror:
         local: folder to read and write.
     """
 
-    def __init__(self, path: str | Path, local: Path, *, use: Use | None = None) -> None:
+    def __init__(self, path: str, local: Path) -> None:
         self.path = path
         self.local = local
-        self._use = use
 
     def pull(self) -> None:
         """Makes the local folder's files those of the remote one, as of one moment.
@@ -56,16 +55,6 @@ class Mirror:
         Raises:
             DataError: the remote folder cannot be written.
         """
-
-    def require_held(self) -> None:
-        """Checks that this process still holds the folder, if it did; see `lock.Use`.
-
-        Raises:
-            CocoflowError: another process holds it by now.
-            DataError: the service cannot be asked.
-        """
-        if self._use is not None:
-            self._use.require_held()
 
 
 def working_folder(

@@ -6,8 +6,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from detection.storage.atomic import explained, new_directory, shared_directory
-from detection.storage.files import resolve
+from detection.storage.atomic import new_directory, shared_directory
+from detection.storage.files import explained, resolve
 from detection.storage.temporary import temporary_folder
 from schemas.errors import DataError
 

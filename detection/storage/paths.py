@@ -133,8 +133,8 @@ def common_folder(paths: Sequence[str]) -> str | None:
 
 
 def local_place(path: str | Path) -> Path:
-    """Returns the path itself, or for a remote one a path of the same name among the temporary files."""
-    return Path(tempfile.gettempdir(), name_of(path)) if is_remote(path) else Path(path)
+    """Returns the path itself, or for a remote one, whose name may be too long, a path among the temporary files."""
+    return Path(tempfile.gettempdir(), "cocoflow") if is_remote(path) else Path(path)
 
 
 def relative(path: str | Path, folder: str | Path) -> str:

@@ -83,18 +83,10 @@ def open_stream(path: str | Path) -> BinaryIO:
 
 
 def cannot_read(path: str | Path, error: OSError) -> DataError:
-    """Returns the error for a file that cannot be opened, which names the files beside it."""
-    return DataError(f"{path}: cannot read the file: {error.strerror}. {_what_is_there(path)}")
-
-
-def _what_is_there(path: str | Path) -> str:
+    """Returns the error for a file that cannot be opened, which names the JSON files beside it."""
     folder = paths.parent(path)
-    if not files.is_dir(folder):
-        return f"The folder {folder} does not exist either; check the path."
-    try:
-        names = [name for name in files.list_folder(folder) if name.endswith(".json")]
-    except DataError:
-        names = []
-    if not names:
-        return f"There is no JSON file in {folder}; check the path."
-    return f"JSON files in {folder}: {', '.join(names[:8])}{', ...' if len(names) > 8 else ''}."
+    names = [name for name in files.list_files(folder) if name.endswith(".json")]
+    beside = ", ".join(names[:8]) or "none"
+    return DataError(
+        f"{path}: cannot read the file: {error.strerror}. JSON files in {folder}: {beside}. Check the path."
+    )

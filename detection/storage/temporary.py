@@ -24,7 +24,6 @@ from detection.storage.paths import local_place
 SILENT_SECONDS = 3600.0
 
 _CONTENT = "content"
-_MARKER_BYTES = 4096  # more than any marker has: {"folder": name of the temporary folder, "host": machine that writes}
 
 
 @contextlib.contextmanager
@@ -48,7 +47,7 @@ def temporary_folder(destination: str | Path, *, mode: int = 0o777) -> Iterator[
     remove_leftovers(destination.parent, destination.name)
     folder, owner = hidden_sibling(destination), os.getpid()
     folder.mkdir(mode)
-    with _lock(folder):
+    with _lock(folder, wait=True):  # for another process that looks whether it is a leftover
         try:
             # Written under the lock: a folder with a marker and without a lock is dead.
             marker = {"folder": folder.name, "host": socket.gethostname()}
@@ -78,11 +77,8 @@ def remove_leftovers(parent: str | Path, destination: str | None = None) -> list
     name = "*" if destination is None else glob.escape(destination)
     removed = []
     for leftover in Path(parent).glob(f".{name}.{'[0-9a-f]' * 8}{TEMPORARY_SUFFIX}"):
-        host = _host_of(leftover)
-        if host is None and not _is_bare(leftover):
-            continue
         with _lock(leftover) as free, contextlib.suppress(OSError):
-            if free and (host == socket.gethostname() or time.time() - _last_change(leftover) > SILENT_SECONDS):
+            if free and _is_dead(leftover):
                 _remove(leftover)
                 removed.append(leftover)
     return removed
@@ -100,34 +96,26 @@ def _remove(folder: Path) -> None:
     shutil.rmtree(folder)
 
 
-def _is_bare(folder: Path) -> bool:
-    """Whether a folder is empty but for its marker, whose writer may have been killed."""
+def _is_dead(folder: Path) -> bool:
+    """Whether `temporary_folder` made an unlocked folder on this machine, or elsewhere, and it has been silent."""
+    host = None
     try:
-        return not folder.is_symlink() and {path.name for path in folder.iterdir()} <= {UNFINISHED_MARKER}
-    except OSError:
-        return False
-
-
-def _host_of(folder: Path) -> str | None:
-    """The machine that wrote a temporary folder; None: `temporary_folder` did not make this folder."""
-    try:
-        if folder.is_symlink():
-            return None
-        with (folder / UNFINISHED_MARKER).open("rb") as file:
-            marker = json.loads(file.read(_MARKER_BYTES))
-        return str(marker["host"]) if marker["folder"] == folder.name else None
+        marker = json.loads((folder / UNFINISHED_MARKER).read_bytes())
+        host, ours = marker["host"], marker["folder"] == folder.name
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
-        return None
+        # Empty but for its marker: its writer may have been killed.
+        ours = {path.name for path in folder.iterdir()} <= {UNFINISHED_MARKER}
+    return ours and (host == socket.gethostname() or time.time() - _last_change(folder) > SILENT_SECONDS)
 
 
 @contextlib.contextmanager
-def _lock(folder: Path) -> Iterator[bool]:
+def _lock(folder: Path, *, wait: bool = False) -> Iterator[bool]:
     """Yields whether no other process holds the folder; this one does then, until it ends."""
     with contextlib.ExitStack() as stack:
         try:
-            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             stack.callback(os.close, descriptor)
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
             held = True
         except OSError:
             held = False

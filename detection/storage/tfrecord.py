@@ -133,33 +133,29 @@ class _Frames:
 
     def records(self) -> Iterator[bytes]:
         while header := self._read(HEADER.size, complete=False):
-            yield self._record(self._length(header))
+            record = self._read(self._length(header))
+            if CHECKSUM.unpack(self._read(CHECKSUM.size))[0] != masked_crc(record):
+                raise self._error("damaged", "its checksum does not match")
+            yield record
             self._count += 1
 
     def _length(self, header: bytes) -> int:
-        if len(header) < HEADER.size and self._count:
-            raise self._truncated(HEADER.size)
         valid = len(header) == HEADER.size and HEADER.unpack(header)[1] == masked_crc(header[:8])
-        if not valid and self._count:
-            raise self._damaged("the checksum of its length does not match")
-        if not valid:
+        if not valid and not self._count:
             raise DataError(
                 f"{self._path}: no TFRecord file: it does not start with a record, so 0 records are read. "
                 "Name TFRecord files only, for example by a pattern."
             )
+        if len(header) < HEADER.size:
+            raise self._truncated(HEADER.size)
+        if not valid:
+            raise self._error("damaged", "the checksum of its length does not match")
         length: int = HEADER.unpack(header)[0]
         if self._size is None and length > MAX_GZIPPED_RECORD:
-            raise self._damaged(f"it claims {length} bytes, more than {MAX_GZIPPED_RECORD}")
+            raise self._error("damaged", f"it claims {length} bytes, more than {MAX_GZIPPED_RECORD}")
+        if self._size is not None and length > self._size - self._position:
+            raise self._truncated(length)
         return length
-
-    def _record(self, length: int) -> bytes:
-        needed = length + CHECKSUM.size
-        if self._size is not None and needed > self._size - self._position:
-            raise self._truncated(needed)
-        data = self._read(length)
-        if CHECKSUM.unpack(self._read(CHECKSUM.size))[0] != masked_crc(data):
-            raise self._damaged("its checksum does not match")
-        return data
 
     def _read(self, length: int, *, complete: bool = True) -> bytes:
         try:
@@ -167,22 +163,19 @@ class _Frames:
         except EOFError:
             raise self._truncated(length) from None
         except (zlib.error, gzip.BadGzipFile) as error:
-            raise self._damaged(f"gzip: {error}") from None
+            raise self._error("damaged", f"gzip: {error}") from None
         if complete and len(data) < length:
             raise self._truncated(length)
         self._position += len(data)
         return data
 
     def _truncated(self, needed: int) -> DataError:
-        return DataError(
-            f"{self._path}: truncated after {self._count} complete records: the next one needs {needed} bytes from "
-            f"byte {self._position}, which are missing. Copy or write the file again."
-        )
+        return self._error("truncated", f"{needed} bytes more are needed")
 
-    def _damaged(self, reason: str) -> DataError:
+    def _error(self, state: str, reason: str) -> DataError:
         return DataError(
-            f"{self._path}: damaged after {self._count} complete records: the next one starts before byte "
-            f"{self._position}; {reason}. Copy or write the file again."
+            f"{self._path}: {state} after {self._count} complete records: in the next one, at byte {self._position}, "
+            f"{reason}. Copy or write the file again."
         )
 
 

@@ -5,16 +5,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
-from components.history.read import (
-    ExamplesRecord,
-    ModelRecord,
-    PushRecord,
-    read_examples,
-    read_models,
-    read_pushes,
-    read_verdict,
-    read_verdicts,
-)
+from components.history.facts import ExamplesRecord, ModelRecord, PushRecord
+from components.history.read import read_examples, read_models, read_pushes, read_verdict, read_verdicts
 from components.history.records import absolute_paths, config_digest, config_path
 from detection.coco.summary import read_metrics
 from detection.storage.files import is_dir, is_file

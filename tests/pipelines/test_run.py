@@ -13,6 +13,7 @@ from apache_beam.runners.direct.direct_runner import SwitchingDirectRunner
 
 import pipeline_runner
 from components.history import read as history
+from components.history.facts import BlessingRecord
 from components.history.records import config_path
 from detection.inference.score_thresholds import read_score_thresholds
 from detection.storage import files, paths
@@ -113,7 +114,7 @@ def _require_records(root: Path, summary: dict[str, Any]) -> None:
     assert (model.uri, model.base_model, model.examples) == (run.model, None, [examples.uri])
     trained = Path(config_path(str(root / "history"), str(model.config))).read_text()
     assert trained == Path(model.uri, CONFIG_YAML).read_text()
-    assert verdict == history.BlessingRecord(model.uri, True, run.evaluation, run.id)
+    assert verdict == BlessingRecord(model.uri, True, run.evaluation, run.id)
     assert (push.destination, push.model) == (run.pushed_path, model.uri)
     assert push.version == Path(str(run.pushed_path)).name
 

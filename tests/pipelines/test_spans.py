@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from components.coco_example_gen.spans.dataset_files import files_of
-from components.history.read import ExamplesRecord, read_models, read_outputs, read_records
+from components.history.facts import ExamplesRecord
+from components.history.read import read_models, read_outputs, read_records
 from components.history.records import Output
 from schemas.config.config import DataConfig
 from schemas.config.config_io import from_yaml, load_config, to_yaml

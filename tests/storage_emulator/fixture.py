@@ -42,7 +42,7 @@ def gcs(storage_emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> Iterator
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
     monkeypatch.setattr(client, "FIRST_DELAY", 0.01)
-    client.forget_connections()
+    client.client.cache_clear()
     bucket = Bucket(storage_emulator, f"test-{uuid.uuid4().hex[:12]}")
     storage_emulator.make_bucket(bucket.name)
     yield bucket
@@ -50,4 +50,4 @@ def gcs(storage_emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> Iterator
     storage_emulator.set_clock(0.0)
     storage_emulator.set_page_size(1000)
     storage_emulator.requests()
-    client.forget_connections()
+    client.client.cache_clear()

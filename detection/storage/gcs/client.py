@@ -18,7 +18,7 @@ from schemas.quoting import one_line
 RETRY_SECONDS = 120.0  # max time to repeat a request
 FIRST_DELAY = 0.5  # seconds before the first repetition
 _MAX_DELAY = 20.0
-TIMEOUT = (20.0, 120.0)  # seconds without a connection, without a byte
+_TIMEOUT = (20.0, 120.0)  # seconds without a connection, without a byte
 REQUESTS = 8  # at a time, of one session's ten connections
 _ATTEMPTS = 5  # to read a folder that is being written
 _BATCH = 64
@@ -39,18 +39,9 @@ class PastTheEndError(DataError):
     """A read begins after an object's last byte."""
 
 
-def client() -> Any:
-    """Returns the client of this process."""
-    return _client_of(os.getpid())  # a forked child must not share the parent's connections
-
-
-def forget_connections() -> None:
-    """Makes the next request read credentials and environment again."""
-    _client_of.cache_clear()
-
-
 @functools.cache
-def _client_of(process: int) -> Any:
+def client() -> Any:
+    """Returns the client of this process; `client.cache_clear()` lets it read credentials and environment again."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # of its libraries, about their own future
         from google.cloud import storage
@@ -58,11 +49,15 @@ def _client_of(process: int) -> Any:
     return storage.Client(project=None)
 
 
-def retry() -> Any:
-    """Returns the policy of retries: which errors of the service or the network are temporary, and for how long."""
+os.register_at_fork(after_in_child=client.cache_clear)  # a child must not share the parent's connections
+
+
+def options() -> dict[str, Any]:
+    """Returns the options of every request: timeouts, which errors are temporary, and for how long it is repeated."""
     from google.cloud.storage.retry import DEFAULT_RETRY
 
-    return DEFAULT_RETRY.with_delay(initial=FIRST_DELAY, maximum=_MAX_DELAY).with_timeout(RETRY_SECONDS)
+    policy = DEFAULT_RETRY.with_delay(initial=FIRST_DELAY, maximum=_MAX_DELAY).with_timeout(RETRY_SECONDS)
+    return {"timeout": _TIMEOUT, "retry": policy}
 
 
 def in_parallel(work: Callable[[T], R], items: Iterable[T]) -> list[R]:

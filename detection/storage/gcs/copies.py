@@ -19,9 +19,10 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from detection.storage.file_system import FileState
-from detection.storage.gcs import folders, objects
+from detection.storage.gcs import objects
 from detection.storage.gcs.client import absent, in_parallel, while_written
-from detection.storage.paths import is_remote, name_of, relative, split
+from detection.storage.markers import OWN_FILES
+from detection.storage.paths import is_remote, name_of
 from detection.storage.temporary import temporary_folder
 from schemas.errors import ConfigError, DataError
 
@@ -39,21 +40,20 @@ def local_copy(path: str, *, complete: str | None, only: Sequence[str]) -> Path:
 
 def _objects_of(path: str, complete: str | None, only: Sequence[str]) -> dict[str, FileState]:
     """Returns the objects to copy by relative path; that of a single file is ""."""
-    if complete is not None:
-        below = folders.complete_files(path, complete)
-    else:
-        file = objects.find(path) if split(path)[1] else None
-        if file is not None:
-            return {"": file}
-        below = objects.list_tree(path)
-        if not below and not objects.has_objects(path):
+    file = objects.find(path) if complete is None else None
+    if file is not None:
+        return {"": file}
+    found = objects.list_tree(path)
+    if complete is None:
+        if not found and not objects.has_objects(path):
             raise absent(path)
-    names = {relative(one.path, path): one for one in below}
-    return {name: one for name, one in names.items() if not only or _is_named(name, only)}
-
-
-def _is_named(name: str, patterns: Sequence[str]) -> bool:
-    return any(fnmatchcase(name, pattern) for pattern in patterns)
+    elif complete not in found:
+        raise DataError(
+            f"{path}: not complete: no {complete}. Its writer failed or is still at work; wait for it, or write it "
+            "again."
+        )
+    chosen = (name for name in found if not only or any(fnmatchcase(name, pattern) for pattern in only))
+    return {name: found[name] for name in chosen if name not in OWN_FILES}
 
 
 def _copied(path: str, found: dict[str, FileState]) -> Path:

@@ -15,8 +15,8 @@ from detection.storage.file_system import FileState
 from detection.storage.files import walk_files
 from detection.storage.gcs import objects
 from detection.storage.gcs.client import ConflictError, in_parallel
-from detection.storage.markers import LOCK_FILE, OWN_FILES, PROBE, UNFINISHED_MARKER
-from detection.storage.paths import join, relative
+from detection.storage.markers import LOCK_FILE, PROBE, UNFINISHED_MARKER
+from detection.storage.paths import join
 from detection.storage.processes import this_process
 from schemas.errors import DataError
 
@@ -41,7 +41,7 @@ def require_free(path: str, *, last: Sequence[str] = ()) -> None:
     Raises:
         DataError: there is content.
     """
-    names = {relative(one.path, path) for one in objects.list_tree(path)} - {PROBE, LOCK_FILE}
+    names = objects.list_tree(path).keys() - {PROBE, LOCK_FILE}
     if names and (UNFINISHED_MARKER not in names or "".join(last[-1:]) in names):
         raise not_empty(path)
 
@@ -106,7 +106,7 @@ def claimed(path: str, *, last: Sequence[str] = (), replace: bool = False) -> It
     content = json.dumps(this_process() | {"id": uuid.uuid4().hex}).encode()
     claim = objects.write(join(path, UNFINISHED_MARKER), content)
     with held(path, claim, last_file):
-        remove_all(path, claim, last_file)
+        remove_all(path, last_file)
         yield claim
 
 
@@ -125,35 +125,17 @@ def held(path: str, claim: FileState, last: str) -> Iterator[None]:
         with contextlib.suppress(DataError):
             current = objects.find(claim.path)
             if current is not None and current.version == claim.version:
-                remove_all(path, claim, last)
+                remove_all(path, last)
                 objects.delete(claim.path, generation=claim.version)
         raise
     with contextlib.suppress(DataError):  # the folder is complete
         objects.delete(claim.path, generation=claim.version)
 
 
-def complete_files(path: str, last: str) -> list[FileState]:
-    """Returns the files of a complete folder.
-
-    Args:
-        path: folder.
-        last: relative path of its last file.
-
-    Raises:
-        DataError: the folder is not complete.
-    """
-    by_name = {relative(one.path, path): one for one in objects.list_tree(path)}
-    if last not in by_name:
-        raise DataError(
-            f"{path}: not complete: no {last}. Its writer failed or is still at work; wait for it, or write it again."
-        )
-    return [one for name, one in by_name.items() if name not in OWN_FILES]
-
-
-def remove_all(path: str, claim: FileState, last: str) -> None:
-    """Deletes a folder's content, the last file first; the claim and a lock stay."""
-    kept = {claim.path, join(path, LOCK_FILE)}
-    content = [one for one in objects.list_tree(path, markers=True) if one.path not in kept]
+def remove_all(path: str, last: str) -> None:
+    """Deletes a folder's content, the last file first; `UNFINISHED_MARKER` and a lock stay."""
+    found = objects.list_tree(path, markers=True)
+    content = [one for name, one in found.items() if name not in (UNFINISHED_MARKER, LOCK_FILE)]
     objects.delete_all(one for one in content if one.path == join(path, last))
     objects.delete_all(one for one in content if one.path != join(path, last))
 
@@ -164,6 +146,5 @@ def _require_alone(path: str, written: list[FileState]) -> None:
     Raises:
         ConflictError: another process writes there, too.
     """
-    lock = join(path, LOCK_FILE)
-    if {one for one in objects.list_tree(path) if one.path != lock} != set(written):
+    if {one for name, one in objects.list_tree(path).items() if name != LOCK_FILE} != set(written):
         raise ConflictError(f"{path}: another process writes this folder, too. Let one process write it, then rerun.")

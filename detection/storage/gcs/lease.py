@@ -37,15 +37,16 @@ def hold_folder(path: str, *, instead: str) -> Iterator[Use]:
     """Holds a folder; see `lock.exclusive_use`."""
     lease = _acquire(path, instead)
     try:
-        yield Use(True, lease.require_held)
+        yield lease
     finally:
         lease.release()
 
 
-class Lease:
+class Lease(Use):
     """A held folder; a thread renews the lease until `release`."""
 
     def __init__(self, stored: FileState, content: bytes) -> None:
+        super().__init__(held=True)
         self._stored = stored
         self._content = content
         self._process = os.getpid()
@@ -57,12 +58,7 @@ class Lease:
         self._thread.start()
 
     def require_held(self) -> None:
-        """Checks that no other process can have taken the folder over; to be called before results are published.
-
-        Raises:
-            CocoflowError: another process did.
-            DataError: the service cannot be asked.
-        """
+        """Checks that no other process can have taken the folder over; see `lock.Use`."""
         if not self._lost and time.monotonic() - self._renewed > LEASE_SECONDS / 2:
             self._renew()
         if self._lost:
@@ -110,25 +106,20 @@ def _acquire(folder: str, instead: str) -> Lease:
     start, first = time.monotonic(), None
     while True:
         current = objects.find(path)
-        stored = None
-        if current is None:
-            stored = objects.claim(path, content)
-        else:
+        if current is not None:
             record = _read(current)
             if first is not None and current.version != first.version:
                 raise in_use(folder, in_words(record), instead)
-            silent = now - current.modified + time.monotonic() - start
-            if silent > LEASE_SECONDS or has_ended(record):
-                stored = objects.claim(path, content, generation=current.version)
-            elif first is None:
-                first = current
-                left = LEASE_SECONDS - silent
-                _LOGGER.warning(
-                    "%s: in use by %s; waiting up to %.0f s for a sign of life", folder, in_words(record), left
-                )
+            left = LEASE_SECONDS - (now - current.modified + time.monotonic() - start)
+            if left >= 0 and not has_ended(record):
+                if first is None:
+                    first, holder = current, in_words(record)
+                    _LOGGER.warning("%s: in use by %s; waiting up to %.0f s for a sign of life", folder, holder, left)
+                time.sleep(_POLL_SECONDS)
+                continue
+        stored = objects.claim(path, content, generation=0 if current is None else current.version)
         if stored is not None:
             return Lease(stored, content)
-        time.sleep(_POLL_SECONDS if first is not None else 0.0)
 
 
 def _read(stored: FileState) -> Any:

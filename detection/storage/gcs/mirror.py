@@ -2,7 +2,6 @@
 
 import contextlib
 import fnmatch
-import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,7 +12,8 @@ from detection.storage.gcs.client import in_parallel, while_written
 from detection.storage.lock import Use
 from detection.storage.markers import LOCK_FILE, TEMPORARY_SUFFIX
 from detection.storage.mirror import Mirror
-from detection.storage.paths import join, relative
+from detection.storage.output_folders import scratch_folder
+from detection.storage.paths import join
 from schemas.errors import CocoflowError
 
 _NEVER = (LOCK_FILE, f"*{TEMPORARY_SUFFIX}")  # names, at any depth, that are never mirrored
@@ -31,10 +31,10 @@ class RemoteMirror(Mirror):
     """
 
     def __init__(self, path: str, local: Path, *, last: Sequence[str], exclude: Sequence[str], use: Use | None) -> None:
-        super().__init__(path, local, use=use)
-        self._folder = path
+        super().__init__(path, local)
         self._last = last
         self._exclude = (*exclude, *_NEVER)
+        self._use = use
         # Files that are the same on both sides: the local file's size and time of change in ns, and the object.
         self._known: dict[str, tuple[tuple[int, int], FileState]] = {}
         self._lock = threading.Lock()
@@ -42,12 +42,13 @@ class RemoteMirror(Mirror):
     def pull(self) -> None:
         """Downloads new and changed objects; see `Mirror.pull`."""
         with self._lock:
-            while_written(self._folder, self._objects, self._pull)
+            while_written(self.path, self._objects, self._pull)
 
     def push(self) -> None:
         """Uploads changed files; see `Mirror.push`."""
         with self._lock:
-            self.require_held()
+            if self._use is not None:
+                self._use.require_held()
             present = self._local_names()
             changed = [(self._rank(name), name) for name in present if self._has_changed(name)]
             in_parallel(self._upload, [name for rank, name in changed if rank < 0])
@@ -60,11 +61,10 @@ class RemoteMirror(Mirror):
 
     def push_folder(self, name: str, *, last: Sequence[str]) -> None:
         """Uploads a folder; see `Mirror.push_folder`."""
-        folders.upload(self.local / name, join(self._folder, name), last=last, replace=True)
+        folders.upload(self.local / name, join(self.path, name), last=last, replace=True)
 
     def _objects(self) -> dict[str, FileState]:
-        names = {relative(one.path, self._folder): one for one in objects.list_tree(self._folder)}
-        return {name: one for name, one in names.items() if not self._is_excluded(name)}
+        return {name: one for name, one in objects.list_tree(self.path).items() if not self._is_excluded(name)}
 
     def _pull(self, remote: dict[str, FileState]) -> None:
         outdated = [
@@ -92,7 +92,7 @@ class RemoteMirror(Mirror):
         file = self.local / name
         before = _size_and_time(file)
         generation = self._known[name][1].version if name in self._known else 0
-        self._known[name] = (before, objects.write(join(self._folder, name), file, generation=generation))
+        self._known[name] = (before, objects.write(join(self.path, name), file, generation=generation))
 
     def _has_changed(self, name: str) -> bool:
         file = self.local / name
@@ -126,11 +126,11 @@ def working_folder(
     path: str, *, last: Sequence[str], exclude: Sequence[str], use: Use | None
 ) -> Iterator[RemoteMirror]:
     """Yields a temporary folder with the content of a remote one; see `mirror.working_folder`."""
-    with tempfile.TemporaryDirectory(prefix="cocoflow-work-", ignore_cleanup_errors=True) as local:
+    with scratch_folder() as local:
         try:
-            mirror = RemoteMirror(path, Path(local), last=last, exclude=exclude, use=use)
+            mirror = RemoteMirror(path, local, last=last, exclude=exclude, use=use)
             mirror.pull()
             yield mirror
         except CocoflowError as error:  # the temporary folder is gone when the user reads of it
-            error.args = tuple(str(part).replace(local, path.rstrip("/")) for part in error.args)
+            error.args = tuple(str(part).replace(str(local), path.rstrip("/")) for part in error.args)
             raise

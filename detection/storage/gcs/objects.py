@@ -6,6 +6,7 @@ the response to it may have been lost: the object then has the write's own conte
 """
 
 import base64
+import contextlib
 import io
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,8 +15,8 @@ from typing import Any
 import google_crc32c
 
 from detection.storage.file_system import FileState
+from detection.storage.files import require_files
 from detection.storage.gcs.client import (
-    TIMEOUT,
     AbsentError,
     ConflictError,
     PastTheEndError,
@@ -23,7 +24,7 @@ from detection.storage.gcs.client import (
     client,
     explained,
     in_parallel,
-    retry,
+    options,
 )
 from detection.storage.paths import REMOTE_PREFIX, split
 from schemas.errors import DataError
@@ -36,33 +37,47 @@ _FIELDS = "name,size,generation,crc32c,updated"
 
 
 def find(path: str) -> FileState | None:
-    """Returns the object; None: no such object."""
+    """Returns the object; None: no such object, or a bucket."""
+    if not split(path)[1]:
+        return None
     try:
         blob = _blob(path)
         with explained(path):
-            blob.reload(timeout=TIMEOUT, retry=retry())
+            blob.reload(**options())
     except AbsentError:
         return None
     return _state_of(blob)
 
 
-def list_folder(path: str) -> tuple[list[FileState], list[str]]:
-    """Returns the objects directly in a folder, and the paths of its subfolders, sorted.
+def require(path: str) -> FileState:
+    """Returns the object.
+
+    Raises:
+        AbsentError: no such object.
+    """
+    state = find(path)
+    if state is None:
+        raise absent(path)
+    return state
+
+
+def list_folder(path: str) -> tuple[list[str], list[str]]:
+    """Returns the names of the objects directly in a folder, and of its subfolders, sorted.
 
     The object that marks an otherwise empty folder is omitted.
 
     Raises:
         AbsentError: no such bucket.
     """
+    start = _start(path)
     with explained(path):
-        blobs = _blobs(path, f"items({_FIELDS}),prefixes", delimiter="/")
-        objects = [_state_of(blob) for blob in blobs if blob.name != _start(path)]
-    folders = [f"{REMOTE_PREFIX}{split(path)[0]}/{prefix.rstrip('/')}" for prefix in sorted(blobs.prefixes)]
-    return objects, folders
+        blobs = _blobs(path, "items(name),prefixes", delimiter="/")
+        names = [blob.name.removeprefix(start) for blob in blobs if blob.name != start]
+    return names, sorted(prefix.removeprefix(start).rstrip("/") for prefix in blobs.prefixes)
 
 
-def list_tree(path: str, *, markers: bool = False) -> list[FileState]:
-    """Returns all objects below a folder, sorted by key.
+def list_tree(path: str, *, markers: bool = False) -> dict[str, FileState]:
+    """Returns all objects below a folder by relative path, sorted.
 
     Args:
         path: folder.
@@ -71,9 +86,12 @@ def list_tree(path: str, *, markers: bool = False) -> list[FileState]:
     Raises:
         AbsentError: no such bucket.
     """
+    start = _start(path)
     with explained(path):
         blobs = _blobs(path, f"items({_FIELDS})")
-        return [_state_of(blob) for blob in blobs if markers or not blob.name.endswith("/")]
+        return {
+            blob.name.removeprefix(start): _state_of(blob) for blob in blobs if markers or not blob.name.endswith("/")
+        }
 
 
 def has_objects(path: str) -> bool:
@@ -86,12 +104,10 @@ def has_objects(path: str) -> bool:
         return any(True for _ in _blobs(path, "items(name)", max_results=1)) or not split(path)[1]
 
 
-def _blobs(path: str, fields: str, **options: Any) -> Any:
+def _blobs(path: str, fields: str, **more: Any) -> Any:
     """Lists the service's objects below a folder, page by page."""
     fields = f"{fields},nextPageToken"
-    return client().list_blobs(
-        split(path)[0], prefix=_start(path), fields=fields, timeout=TIMEOUT, retry=retry(), **options
-    )
+    return client().list_blobs(split(path)[0], prefix=_start(path), fields=fields, **options(), **more)
 
 
 def read(path: str, start: int = 0, end: int | None = None, *, generation: int | None = None) -> bytes:
@@ -116,8 +132,7 @@ def read(path: str, start: int = 0, end: int | None = None, *, generation: int |
                 end=None if end is None else end - 1,
                 if_generation_match=generation,
                 checksum="crc32c" if not start and end is None else None,
-                timeout=TIMEOUT,
-                retry=retry(),
+                **options(),
             )
     except PastTheEndError:
         return b""
@@ -130,10 +145,7 @@ def open_stream(path: str) -> io.BufferedReader:
     Raises:
         AbsentError: no such object.
     """
-    state = find(path)
-    if state is None:
-        raise absent(path)
-    return io.BufferedReader(_Content(state), _READ_BLOCK)
+    return io.BufferedReader(_Content(require(path)), _READ_BLOCK)
 
 
 class _Content(io.RawIOBase):
@@ -148,9 +160,6 @@ class _Content(io.RawIOBase):
 
     def seekable(self) -> bool:
         return True
-
-    def tell(self) -> int:
-        return self._position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._state.size}[whence]
@@ -174,9 +183,7 @@ def download(state: FileState, destination: Path) -> None:
         OSError: the file cannot be written.
     """
     with explained(state.path), destination.open("wb") as file:
-        _blob(state.path).download_to_file(
-            file, if_generation_match=state.version, checksum="crc32c", timeout=TIMEOUT, retry=retry()
-        )
+        _blob(state.path).download_to_file(file, if_generation_match=state.version, checksum="crc32c", **options())
     if destination.stat().st_size != state.size:
         raise DataError(f"{state.path}: {state.size} bytes expected, but other content arrived. Rerun.")
 
@@ -194,19 +201,11 @@ def write(path: str, content: bytes | Path, *, generation: int | None = None) ->
         OSError: the file cannot be read.
     """
     blob = _blob(path)
-    rules = {
-        "content_type": "application/octet-stream",
-        "if_generation_match": generation,
-        "checksum": "crc32c",
-        "timeout": TIMEOUT,
-        "retry": retry(),
-    }
+    upload = blob.upload_from_string if isinstance(content, bytes) else blob.upload_from_filename
+    kind = "application/octet-stream"
     try:
         with explained(path):
-            if isinstance(content, bytes):
-                blob.upload_from_string(content, **rules)
-            else:
-                blob.upload_from_filename(str(content), **rules)
+            upload(content, content_type=kind, if_generation_match=generation, checksum="crc32c", **options())
     except ConflictError:
         return _require_content(path, crc32c(content))
     return _state_of(blob)
@@ -243,41 +242,24 @@ def copy(source: FileState, path: str, *, generation: int | None = None) -> File
     blob = _blob(path)
     try:
         with explained(path):
-            token = None
-            while True:
-                token, _, _ = blob.rewrite(
-                    _blob(source.path),
-                    token=token,
-                    if_generation_match=generation,
-                    if_source_generation_match=source.version,
-                    timeout=TIMEOUT,
-                    retry=retry(),
-                )
-                if token is None:
-                    break
+            token: str | None = ""
+            rules = {"if_generation_match": generation, "if_source_generation_match": source.version}
+            while token is not None:
+                token, _, _ = blob.rewrite(_blob(source.path), token=token or None, **rules, **options())
     except ConflictError:
         return _require_content(path, source.checksum)
     return _state_of(blob)
 
 
-def delete(path: str, *, generation: int | None = None) -> bool:
-    """Deletes an object.
+def delete(path: str, *, generation: int | None = None) -> None:
+    """Deletes an object, if there is one.
 
     Args:
         path: path of the object.
-        generation: required generation; None: any.
-
-    Returns:
-        True if there is no such object now; False if it has another generation.
+        generation: an object of another generation stays; None: any is deleted.
     """
-    try:
-        with explained(path):
-            _blob(path).delete(if_generation_match=generation, timeout=TIMEOUT, retry=retry())
-    except AbsentError:
-        return True
-    except ConflictError:
-        return False
-    return True
+    with contextlib.suppress(AbsentError, ConflictError), explained(path):
+        _blob(path).delete(if_generation_match=generation, **options())
 
 
 def delete_all(objects: Iterable[FileState]) -> None:
@@ -295,10 +277,7 @@ def crc32c(content: bytes | Path) -> str:
     if isinstance(content, bytes):
         checksum.update(content)
     else:
-        if not content.is_file():
-            raise DataError(
-                f"{content}: a pipe, socket or device, or removed meanwhile; a file is expected. Move it away."
-            )
+        require_files([str(content)])
         with content.open("rb") as file:
             while block := file.read(_COPY_BLOCK):
                 checksum.update(block)

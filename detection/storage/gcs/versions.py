@@ -22,7 +22,7 @@ from detection.storage.gcs import objects
 from detection.storage.gcs.client import AbsentError, in_parallel
 from detection.storage.gcs.folders import held, probe, remove_all
 from detection.storage.markers import TEMPORARY_SUFFIX, UNFINISHED_MARKER
-from detection.storage.paths import join, name_of, parent, relative
+from detection.storage.paths import join, name_of, parent
 from detection.storage.processes import has_ended, this_process
 from detection.storage.temporary import SILENT_SECONDS
 from detection.storage.versions import TEMPORARY_STEM, next_version, numbered_versions
@@ -46,10 +46,10 @@ class RemoteVersions:
         now = probe(self.directory)
         stored = objects.list_tree(self.directory)
         # Staged folders come first: without the staged marker, a writer that was taken for dead completes no version.
-        for claim in sorted(stored, key=lambda one: one.path):
-            folder = parent(claim.path)
-            if _CLAIM.fullmatch(relative(claim.path, self.directory)):
-                written = max(one.modified for one in stored if one.path.startswith(f"{folder}/"))
+        for name, claim in stored.items():
+            if _CLAIM.fullmatch(name):
+                folder = parent(claim.path)
+                written = max(one.modified for one in stored.values() if one.path.startswith(f"{folder}/"))
                 if _is_of_dead(claim, silent=now - written):
                     _end(claim, folder, marker)
 
@@ -62,7 +62,7 @@ class RemoteVersions:
             yield join(folder, _CONTENT)
         finally:
             with contextlib.suppress(Exception):  # the next publication removes it
-                objects.delete_all(objects.list_tree(join(folder, _CONTENT)))
+                objects.delete_all(objects.list_tree(join(folder, _CONTENT)).values())
                 objects.delete(claim.path)
 
     def copy(self, source: str | Path, staged: str, names: list[str], marker: str) -> None:
@@ -73,7 +73,7 @@ class RemoteVersions:
         """Copies a staged folder to the next version; returns its path."""
         claim = self._claim_next()
         version = parent(claim.path)
-        files = {relative(one.path, staged): one for one in objects.list_tree(staged)}
+        files = objects.list_tree(staged)
         with held(version, claim, marker):
             last = files.pop(marker)
             in_parallel(lambda one: objects.copy(one[1], join(version, one[0]), generation=0), files.items())
@@ -83,7 +83,7 @@ class RemoteVersions:
     def remove(self, version: str, marker: str) -> None:
         """Removes a version, the marker first."""
         claim = objects.write(join(version, UNFINISHED_MARKER), _record(version))
-        remove_all(version, claim, marker)
+        remove_all(version, marker)
         objects.delete(claim.path)
 
     def _claim_next(self) -> FileState:
@@ -105,7 +105,7 @@ def _end(claim: FileState, folder: str, marker: str) -> None:
     if ours is None:
         return
     if objects.find(join(folder, marker)) is None:
-        remove_all(folder, ours, marker)
+        remove_all(folder, marker)
     objects.delete(ours.path, generation=ours.version)
 
 

@@ -110,7 +110,8 @@ def test_the_executor_resolves_where_no_driver_did_and_writes_a_record_last(
     from tfx.types import standard_artifacts
 
     from components.coco_example_gen import executor
-    from components.history.read import ExamplesRecord, read_examples
+    from components.history.facts import ExamplesRecord
+    from components.history.read import read_examples
 
     write_data_set(tmp_path / "data")
     properties = _properties(_component(root=str(tmp_path / "data")), data_root=str(tmp_path / "data"))

@@ -221,9 +221,9 @@ def test_a_pipe_in_a_version_is_refused(name: str, tmp_path: Path) -> None:
     pipe.parent.mkdir(exist_ok=True)
     pipe.unlink(missing_ok=True)
     os.mkfifo(pipe)
-    with pytest.raises(DataError, match=rf"{pipe}: a pipe, socket or device"):
+    with pytest.raises(DataError, match=rf"{pipe}: a pipe, socket, device or folder"):
         roll_back(serving)
-    with pytest.raises(DataError, match=rf"{pipe}: a pipe, socket or device"):
+    with pytest.raises(DataError, match=rf"{pipe}: a pipe, socket, device or folder"):
         publish(serving / str(served), tmp_path / "other")
 
 

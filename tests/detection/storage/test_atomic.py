@@ -1,6 +1,7 @@
 """Atomic writing, and leftovers of killed processes: whose they are, and when they are removed."""
 
 import contextlib
+import fcntl
 import json
 import os
 import shutil
@@ -8,6 +9,7 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -126,7 +128,7 @@ def test_an_error_of_the_block_itself_is_not_renamed(tmp_path: Path) -> None:
 def test_a_file_where_a_folder_should_be_is_explained(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(
-        DataError, match=r"file/t: cannot write: (File exists|Not a directory)\. Check that .*file is a"
+        DataError, match=r"file/t: cannot write: (File exists|Not a directory) \(.*file\)\. Check that its folder"
     ):
         atomic.write_text(tmp_path / "file" / "t", "x")
     with (
@@ -229,6 +231,23 @@ def test_a_living_process_keeps_its_folder_and_a_killed_one_does_not(tmp_path: P
     assert names(tmp_path) == [folder.name]
     assert remove_leftovers(tmp_path) == [folder]
     assert names(tmp_path) == []
+
+
+def test_a_look_at_a_new_folder_leaves_it_to_its_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process may lock it for a moment, to see whether it is a leftover, before the writer does."""
+    make = Path.mkdir
+
+    def make_and_look(folder: Path, *given: Any, **more: Any) -> None:
+        make(folder, *given, **more)
+        if folder.parent == tmp_path:
+            looking = os.open(folder, os.O_RDONLY)
+            fcntl.flock(looking, fcntl.LOCK_EX)
+            threading.Timer(0.1, os.close, [looking]).start()
+
+    monkeypatch.setattr(Path, "mkdir", make_and_look)
+    with temporary_folder(tmp_path / "out") as folder:
+        assert remove_leftovers(tmp_path) == []
+        assert folder.exists()
 
 
 def test_a_killed_removal_is_ended_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

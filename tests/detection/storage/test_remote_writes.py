@@ -61,6 +61,18 @@ def test_files_appear_whole(gcs: Bucket) -> None:
     assert files.walk_files(gcs.path) == ["a/x.json", "a/x.txt"]
 
 
+def test_a_name_may_be_longer_than_those_of_local_files(gcs: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "n" * 900
+    with atomic.new_path(f"{gcs.path}/a/{name}") as unfinished:
+        unfinished.write_bytes(b"1")
+    with atomic.new_directory(f"{gcs.path}/b/{name}") as folder:
+        (folder / "x").touch()
+    monkeypatch.setenv("TMPDIR", "/missing")  # bytes need no file
+    monkeypatch.setattr("tempfile.tempdir", "/missing")
+    atomic.write_bytes(f"{gcs.path}/c/{name}", b"2")
+    assert files.walk_files(gcs.path) == [f"a/{name}", f"b/{name}/x", f"c/{name}"]
+
+
 def test_a_block_that_raises_publishes_nothing(gcs: Bucket) -> None:
     atomic.write_text(f"{gcs.path}/x", "old")
     with contextlib.suppress(RuntimeError), atomic.new_file(f"{gcs.path}/x") as file:

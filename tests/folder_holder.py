@@ -8,8 +8,8 @@ from pathlib import Path
 
 _CODE = """
 import os, sys
-from detection.storage.lock import exclusive_use
-with exclusive_use(sys.argv[1], instead="wait"):
+from detection.storage.lock import lock_folder
+with lock_folder(sys.argv[1], instead="wait"):
     {meanwhile}
     print("held", flush=True)
     sys.stdin.read()

@@ -9,7 +9,7 @@ from detection.config_files import read_config
 from detection.datasets.annotations import differing_categories
 from detection.storage.files import is_dir, is_file
 from detection.storage.json_files import read_json
-from detection.storage.lock import exclusive_use
+from detection.storage.lock import lock_folder
 from detection.storage.mirror import working_folder
 from detection.storage.paths import join, parent, relative, require_supported
 from detection.storage.tfrecord import find_shards
@@ -87,7 +87,7 @@ def follow_run(
     config = _configuration(run, data, assignments)
     split, labels = config.validation_split or TRAIN_SPLIT, join(run, LABELS_JSON)
     with (
-        exclusive_use(output, instead="name another folder with --output") as use,
+        lock_folder(output, instead="name another folder with --output") as use,
         working_folder(output, last=_UPLOADED_LAST, exclude=[f"{COPIES}/*"], use=use) as working,
         data_as_examples(config, data, split=split, check=lambda known: _categories(labels, known, data)) as dataset,
     ):

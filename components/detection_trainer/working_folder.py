@@ -16,7 +16,7 @@ from detection.storage import files, mirror
 from detection.storage.atomic import new_directory, write_json
 from detection.storage.checksums import sha256
 from detection.storage.json_files import read_json
-from detection.storage.lock import exclusive_use
+from detection.storage.lock import lock_folder
 from detection.storage.markers import LOCK_FILE
 from detection.storage.mirror import Mirror
 from detection.storage.paths import join
@@ -56,7 +56,7 @@ def working_folder(parent: str | Path, name: str) -> Iterator[Mirror]:
     """
     folder = join(parent, name)
     with (
-        exclusive_use(folder, instead="give the other pipeline another run_root") as use,
+        lock_folder(folder, instead="give the other pipeline another run_root") as use,
         mirror.working_folder(folder, last=UPLOADED_LAST, exclude=[f"{SAVED_MODEL}/*"], use=use) as working,
     ):
         published = working.local / _PUBLISHED
@@ -88,7 +88,7 @@ def remove_served(parent: str | Path, *, keep: str | None = None) -> None:
         folder = join(parent, name)
         # Checked first: the lock's file makes the folder young again.
         if name != keep and _OWN.fullmatch(name) and _has_served(folder):
-            with contextlib.suppress(CocoflowError), exclusive_use(folder, instead="leave it") as held:
+            with contextlib.suppress(CocoflowError), lock_folder(folder, instead="leave it") as held:
                 if held:
                     _remove(folder)
 

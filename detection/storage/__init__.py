@@ -14,7 +14,7 @@ Remote paths are always `str`, never `pathlib.Path`; local ones are `str | Path`
 - `mirror`: `working_folder`: a local folder to work in, pulled from and pushed to a remote one.
 - `versions`: `numbered_versions`, `newest_version`: folders with numbers, of which a model server takes the highest;
   `publication`: `publish_version`, `remove_version`.
-- `lock`: `exclusive_use`: one process at a time.
+- `lock`: `lock_folder`: one process at a time.
 - `tfrecord`: `find_shards`, `read_shard`.
 - `gcs`: Google Cloud Storage itself.
 

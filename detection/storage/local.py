@@ -12,7 +12,7 @@ from typing import BinaryIO
 from detection.storage.atomic import fsync_path, fsync_tree, new_directory, new_path, not_empty
 from detection.storage.file_system import FileState, file_system
 from detection.storage.files import explained
-from detection.storage.lock import Use, hold_local_folder
+from detection.storage.lock import FolderLock, hold_local_folder
 from detection.storage.mirror import Mirror
 from detection.storage.paths import name_of
 from detection.storage.publication import LocalVersions
@@ -188,7 +188,7 @@ class LocalFiles:
             shutil.rmtree(path)
 
     def working_folder(
-        self, path: str, *, last: Sequence[str], exclude: Sequence[str], use: Use | None
+        self, path: str, *, last: Sequence[str], exclude: Sequence[str], use: FolderLock | None
     ) -> contextlib.AbstractContextManager[Mirror]:
         """Yields the folder itself."""
         self.make_folder(path)

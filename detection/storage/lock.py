@@ -23,7 +23,7 @@ _MAX_BYTES = 8192  # of a lock file
 _held: set[int] = set()
 
 
-class Use:
+class FolderLock:
     """A folder in use; true if it is held against other processes.
 
     Args:
@@ -48,7 +48,7 @@ class Use:
         """
 
 
-def exclusive_use(folder: str | Path, *, instead: str) -> AbstractContextManager[Use]:
+def lock_folder(folder: str | Path, *, instead: str) -> AbstractContextManager[FolderLock]:
     """Holds a folder until the block or this process ends, however it ends.
 
     Local: flock(2) locks a file in the folder; the file itself only names the holder. This does not wait, and child
@@ -70,8 +70,8 @@ def exclusive_use(folder: str | Path, *, instead: str) -> AbstractContextManager
 
 
 @contextlib.contextmanager
-def hold_local_folder(path: str, *, instead: str) -> Iterator[Use]:
-    """Holds a local folder; see `exclusive_use`."""
+def hold_local_folder(path: str, *, instead: str) -> Iterator[FolderLock]:
+    """Holds a local folder; see `lock_folder`."""
     require_writable(path)
     file = Path(path, LOCK_FILE)
     descriptor, held = _acquire(file, instead)
@@ -79,7 +79,7 @@ def hold_local_folder(path: str, *, instead: str) -> Iterator[Use]:
         if held:
             _held.add(descriptor)
             _write_holder(descriptor)
-        yield Use(held)
+        yield FolderLock(held)
     finally:
         with contextlib.suppress(OSError):
             if _is_at(file, descriptor):

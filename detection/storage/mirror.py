@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from detection.storage.file_system import file_system
-from detection.storage.lock import Use
+from detection.storage.lock import FolderLock
 
 
 class Mirror:
@@ -58,7 +58,7 @@ class Mirror:
 
 
 def working_folder(
-    path: str | Path, *, last: Sequence[str] = (), exclude: Sequence[str] = (), use: Use | None = None
+    path: str | Path, *, last: Sequence[str] = (), exclude: Sequence[str] = (), use: FolderLock | None = None
 ) -> AbstractContextManager[Mirror]:
     """Yields a folder to work in, with the content of `path`; the block calls `push`.
 

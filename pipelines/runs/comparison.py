@@ -8,7 +8,7 @@ from components.coco_example_gen.spans.fingerprint import fingerprint
 from components.coco_example_gen.spans.locate import locate, source_of
 from components.coco_example_gen.spans.span_paths import NO_SPAN, SpanSplits, SpanVersion
 from detection.storage.files import is_file
-from detection.storage.lock import Use
+from detection.storage.lock import FolderLock
 from detection.storage.paths import absolute, join
 from pipelines.runs.history import RunHistory, deciding_digest, new_id, unfinished_run
 from pipelines.runs.run_record import DONE, SKIPPED, DataRead, Plan, RunRecord, as_text
@@ -120,7 +120,7 @@ def compare(inputs: RunInputs, newest: RunRecord | None) -> tuple[bool, str]:
 
 
 def skip_unchanged(
-    config: Config, located: SpanSplits, history: RunHistory, use: Use, *, run_id: str | None, trigger: str
+    config: Config, located: SpanSplits, history: RunHistory, use: FolderLock, *, run_id: str | None, trigger: str
 ) -> str | None:
     """Records that a run would change nothing; replaces the record of an equal decision before it.
 

@@ -12,7 +12,7 @@ from components.history.records import read_new_records
 from components.run_report.report import NODE, executions, fields_so_far, run_fields
 from detection.storage.atomic import require_writable, write_json, write_text
 from detection.storage.files import list_folders, remove_file, remove_folder
-from detection.storage.lock import exclusive_use
+from detection.storage.lock import lock_folder
 from detection.storage.output_folders import scratch_tempdir
 from detection.storage.paths import join
 from detection.storage.temporary import remove_leftovers
@@ -70,7 +70,7 @@ def execute_run(
     with quiet_run(None, verbose=verbose):
         require_runner(config.run.beam_args, layout.root)
     located = find_data(config)
-    held = exclusive_use(layout.root, instead="choose another folder with --set run.root=DIR")
+    held = lock_folder(layout.root, instead="choose another folder with --set run.root=DIR")
     with held as use:
         history = RunHistory(layout.root)
         if if_changed:

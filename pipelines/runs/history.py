@@ -23,7 +23,7 @@ from components.history.records import READERS, absolute_paths, config_path, rel
 from detection.storage.atomic import write_json
 from detection.storage.files import is_dir, is_file, list_folder
 from detection.storage.json_files import parse_file
-from detection.storage.lock import Use
+from detection.storage.lock import FolderLock
 from detection.storage.paths import is_remote, join, name_of
 from detection.storage.processes import in_words, this_process
 from pipelines.folders import RunLayout
@@ -163,7 +163,7 @@ class OpenRun:
 
 @contextlib.contextmanager
 def recorded_run(
-    history: RunHistory, use: Use, *, run_id: str | None, config: Config, fields: Mapping[str, Any]
+    history: RunHistory, use: FolderLock, *, run_id: str | None, config: Config, fields: Mapping[str, Any]
 ) -> Iterator[OpenRun]:
     """Records a run from its start to its end, however it ends; first closes the records of killed runs.
 
@@ -228,7 +228,7 @@ def record_submission(config: Config, runner: str, run: str) -> None:
         _LOGGER.warning("the run was submitted, but not recorded for `status`: %s", error)
 
 
-def unfinished_run(history: RunHistory, use: Use, run_id: str | None) -> RunRecord | None:
+def unfinished_run(history: RunHistory, use: FolderLock, run_id: str | None) -> RunRecord | None:
     """Returns the record of a run that may begin or resume; first closes the records of killed runs.
 
     Args:

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import FrameType
 
 from detection.storage import files
-from detection.storage.lock import Use
+from detection.storage.lock import FolderLock
 from detection.storage.output_folders import scratch_tempdir
 from detection.storage.paths import is_remote, name_of
 from pipelines.folders import RunLayout
@@ -24,7 +24,7 @@ _LOGGER = logging.getLogger("cocoflow.run")
 
 
 @contextlib.contextmanager
-def local_log(layout: RunLayout, use: Use) -> Iterator[Path]:
+def local_log(layout: RunLayout, use: FolderLock) -> Iterator[Path]:
     """Yields the local file of a run's log; a remote copy is up to date when the block ends, also with an error.
 
     To be called in the main thread, which is interrupted if another process takes the folder over: TFX has no better
@@ -83,7 +83,7 @@ def _interruptible(lost: Sequence[CocoflowError]) -> Iterator[None]:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _follow(log: Path, destination: str, use: Use, stop: threading.Event, lost: list[CocoflowError]) -> None:
+def _follow(log: Path, destination: str, use: FolderLock, stop: threading.Event, lost: list[CocoflowError]) -> None:
     """Copies the log from time to time, until `stop` or a loss of the folder."""
     copied = time.monotonic()
     while not stop.wait(_LOOK_SECONDS):

@@ -14,7 +14,7 @@ from detection.datasets.importers.label_map import read_dataset_file
 from detection.datasets.layouts import SplitFiles
 from detection.storage.atomic import new_directory
 from detection.storage.files import is_file, list_folders, remove_folder
-from detection.storage.lock import exclusive_use
+from detection.storage.lock import lock_folder
 from detection.storage.mirror import Mirror, working_folder
 from detection.storage.output_folders import scratch_tempdir
 from detection.storage.paths import join, literal_path, require_supported
@@ -97,7 +97,7 @@ def _working_folder(output: str, *, leads: bool) -> Iterator[Mirror]:
     Several machines of one training share the folder: the one that writes holds it for all.
     """
     with contextlib.ExitStack() as stack:
-        use = stack.enter_context(exclusive_use(output, instead="name another folder with --output")) if leads else None
+        use = stack.enter_context(lock_folder(output, instead="name another folder with --output")) if leads else None
         stack.enter_context(scratch_tempdir())
         others = [f"{_EXAMPLES}/*", f"{SAVED_MODEL}/*"]
         working = stack.enter_context(working_folder(output, last=UPLOADED_LAST, exclude=others, use=use))

@@ -11,7 +11,7 @@ from pathlib import Path
 from detection.analysis.analysis_file import read_analysis
 from detection.reports.evaluation.category_changes import category_gains, gain_sentences
 from detection.storage.files import is_file
-from detection.storage.lock import exclusive_use
+from detection.storage.lock import lock_folder
 from detection.storage.paths import join
 from detection.storage.processes import tied
 from pipelines.runs.history import RunHistory, instant
@@ -127,7 +127,7 @@ class Supervisor:
     def _is_in_use(self) -> bool:
         """Returns whether another process, such as a run that a person started, holds the run's folder."""
         try:
-            with exclusive_use(self.history.root, instead="wait"):
+            with lock_folder(self.history.root, instead="wait"):
                 return False
         except CocoflowError as error:
             if type(error) is not CocoflowError:

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 
 from components.coco_example_gen.spans.locate import require_one_data_set, source_of
 from components.coco_example_gen.spans.span_paths import placeholders
-from detection.storage.lock import Use, exclusive_use
+from detection.storage.lock import FolderLock, lock_folder
 from detection.storage.paths import join
 from pipelines.folders import RunLayout
 from pipelines.runs.comparison import RunInputs, compare, data_name, data_of, find_data, newest_done, observe
@@ -116,8 +116,8 @@ class Watch:
 
     @contextlib.contextmanager
     def _held(self) -> Iterator[None]:
-        with exclusive_use(self._folder, instead="choose another folder with --set run.root=DIR") as use:
-            self._use: Use = use
+        with lock_folder(self._folder, instead="choose another folder with --set run.root=DIR") as use:
+            self._use: FolderLock = use
             source = source_of(self._config.data)
             newest = newest_decision(self._history) or adopt_journal(self._history, self._folder, source)
             self._newest = newest or first_decision(self._clock())

@@ -19,7 +19,7 @@ from detection.storage.file_system import FileState
 from detection.storage.gcs import objects
 from detection.storage.gcs.client import AbsentError, ConflictError
 from detection.storage.gcs.folders import probe
-from detection.storage.lock import Use, in_use
+from detection.storage.lock import FolderLock, in_use
 from detection.storage.markers import LOCK_FILE
 from detection.storage.paths import join, parent
 from detection.storage.processes import has_ended, in_words, this_process
@@ -33,8 +33,8 @@ _LOGGER = logging.getLogger("cocoflow.lock")
 
 
 @contextlib.contextmanager
-def hold_folder(path: str, *, instead: str) -> Iterator[Use]:
-    """Holds a folder; see `lock.exclusive_use`."""
+def hold_folder(path: str, *, instead: str) -> Iterator[FolderLock]:
+    """Holds a folder; see `lock.lock_folder`."""
     lease = _acquire(path, instead)
     try:
         yield lease
@@ -42,7 +42,7 @@ def hold_folder(path: str, *, instead: str) -> Iterator[Use]:
         lease.release()
 
 
-class Lease(Use):
+class Lease(FolderLock):
     """A held folder; a thread renews the lease until `release`."""
 
     def __init__(self, stored: FileState, content: bytes) -> None:
@@ -58,7 +58,7 @@ class Lease(Use):
         self._thread.start()
 
     def require_held(self) -> None:
-        """Checks that no other process can have taken the folder over; see `lock.Use`."""
+        """Checks that no other process can have taken the folder over; see `lock.FolderLock`."""
         if not self._lost and time.monotonic() - self._renewed > LEASE_SECONDS / 2:
             self._renew()
         if self._lost:

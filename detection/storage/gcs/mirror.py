@@ -9,7 +9,7 @@ from pathlib import Path
 from detection.storage.file_system import FileState
 from detection.storage.gcs import folders, objects
 from detection.storage.gcs.client import in_parallel, while_written
-from detection.storage.lock import Use
+from detection.storage.lock import FolderLock
 from detection.storage.markers import LOCK_FILE, TEMPORARY_SUFFIX
 from detection.storage.mirror import Mirror
 from detection.storage.output_folders import scratch_folder
@@ -30,7 +30,9 @@ class RemoteMirror(Mirror):
         use: lock of the folder; None: nobody holds it.
     """
 
-    def __init__(self, path: str, local: Path, *, last: Sequence[str], exclude: Sequence[str], use: Use | None) -> None:
+    def __init__(
+        self, path: str, local: Path, *, last: Sequence[str], exclude: Sequence[str], use: FolderLock | None
+    ) -> None:
         super().__init__(path, local)
         self._last = last
         self._exclude = (*exclude, *_NEVER)
@@ -123,7 +125,7 @@ def _matches(name: str, pattern: str) -> bool:
 
 @contextlib.contextmanager
 def working_folder(
-    path: str, *, last: Sequence[str], exclude: Sequence[str], use: Use | None
+    path: str, *, last: Sequence[str], exclude: Sequence[str], use: FolderLock | None
 ) -> Iterator[RemoteMirror]:
     """Yields a temporary folder with the content of a remote one; see `mirror.working_folder`."""
     with scratch_folder() as local:

@@ -13,20 +13,20 @@ from typing import Any
 
 import pytest
 
-from detection.storage.lock import exclusive_use
+from detection.storage.lock import lock_folder
 from detection.storage.markers import LOCK_FILE
 from schemas.errors import CocoflowError, DataError
 from tests.folder_holder import folder_holder
 
 
 def _use(folder: Path) -> None:
-    with exclusive_use(folder, instead="name another one") as held:
+    with lock_folder(folder, instead="name another one") as held:
         assert held
 
 
 def test_a_folder_is_made_held_and_left_as_it_was(tmp_path: Path) -> None:
     folder = tmp_path / "new" / "folder"
-    with exclusive_use(folder, instead="wait"):
+    with lock_folder(folder, instead="wait"):
         assert json.loads((folder / LOCK_FILE).read_text())["process"] == os.getpid()
     assert list(folder.iterdir()) == []
     _use(folder)
@@ -93,7 +93,7 @@ def test_of_many_that_try_one_at_a_time_gets_in(tmp_path: Path) -> None:
 
     def use() -> None:
         while entries[0] < 40:
-            with contextlib.suppress(CocoflowError), exclusive_use(tmp_path, instead="wait"):
+            with contextlib.suppress(CocoflowError), lock_folder(tmp_path, instead="wait"):
                 inside[0] += 1
                 most[0] = max(most[0], inside[0])
                 entries[0] += 1
@@ -133,7 +133,7 @@ def test_a_file_system_without_locks_is_told_of(
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr(fcntl, "flock", refuse)
-    with exclusive_use(tmp_path, instead="wait") as held:
+    with lock_folder(tmp_path, instead="wait") as held:
         assert not held
     assert f"{tmp_path}: this file system has no locks (No locks available)" in caplog.text
     assert list(tmp_path.iterdir()) == []

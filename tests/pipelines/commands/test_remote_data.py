@@ -8,7 +8,7 @@ import pytest
 import pipeline_runner
 from detection.storage import files
 from detection.storage.gcs import lease
-from detection.storage.lock import exclusive_use
+from detection.storage.lock import lock_folder
 from detection.storage.reading import read_bytes, read_text
 from tests.components.coco_example_gen.data_set import write_data_set
 from tests.components.coco_example_gen.remote_data import contents, upload
@@ -62,7 +62,7 @@ def test_one_command_at_a_time_writes_a_folder(
 ) -> None:
     monkeypatch.setattr(lease, "RENEW_SECONDS", 0.2)
     examples = f"{gcs.path}/examples"
-    with exclusive_use(examples, instead="wait"):
+    with lock_folder(examples, instead="wait"):
         assert call("to-examples", "--data", data, "--output", examples) == 1
     assert "examples: in use by" in capsys.readouterr().err
     assert files.walk_files(gcs.path) == []

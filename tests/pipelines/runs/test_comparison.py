@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import pipeline_runner
-from detection.storage.lock import Use
+from detection.storage.lock import FolderLock
 from pipelines.runs.comparison import (
     RunInputs,
     compare,
@@ -106,7 +106,7 @@ class Skips:
 
     def __call__(self, run_id: str | None = None, *assignments: str) -> str | None:
         config = self.config(*assignments)
-        return skip_unchanged(config, find_data(config), self.history, Use(True), run_id=run_id, trigger="cron")
+        return skip_unchanged(config, find_data(config), self.history, FolderLock(True), run_id=run_id, trigger="cron")
 
     def skipped(self) -> list[RunRecord]:
         """The records of skipped runs, the newest first."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from detection.storage.lock import Use, exclusive_use
+from detection.storage.lock import FolderLock, lock_folder
 from detection.storage.processes import this_process
 from pipelines.runs.history import RunHistory, deciding_digest, new_id, recorded_run
 from pipelines.runs.run_record import DataRead, Plan, RunRecord
@@ -29,9 +29,9 @@ def root(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return f"{bucket.path}/run"
 
 
-def _record(root: str, run_id: str | None, use: Use | None = None, **fields: Any) -> Any:
+def _record(root: str, run_id: str | None, use: FolderLock | None = None, **fields: Any) -> Any:
     return recorded_run(
-        RunHistory(root), Use(True) if use is None else use, run_id=run_id, config=CONFIG, fields=fields
+        RunHistory(root), FolderLock(True) if use is None else use, run_id=run_id, config=CONFIG, fields=fields
     )
 
 
@@ -100,7 +100,7 @@ def test_the_next_run_closes_killed_ones(root: str) -> None:
         record = RunRecord(id=name, state="running", started=LONG_AGO, runner=runner, process=process)
         history.write(record)
     assert [record.id for record in history.read_all() if record.is_dead] == ["killed"]
-    with _record(root, None, Use(False)):
+    with _record(root, None, FolderLock(False)):
         states = {record.id: record.state for record in history.read_all()}
         assert states | {"killed": "interrupted", "other-machine": "running", "submitted": "running"} == states
     with _record(root, "killed") as again:
@@ -115,7 +115,7 @@ def test_a_run_that_goes_on_is_not_taken_up(tmp_path: Path) -> None:
     RunHistory(str(tmp_path)).write(record)
     with (
         pytest.raises(CocoflowError, match=r"--run-id a: this run goes on, in process \d+ on "),
-        _record(str(tmp_path), "a", Use(False)),
+        _record(str(tmp_path), "a", FolderLock(False)),
     ):
         pytest.fail("the run goes on")
     assert RunHistory(str(tmp_path)).read("a") == record
@@ -142,7 +142,7 @@ def _lost() -> None:
 
 
 def test_a_run_that_lost_its_folder_writes_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    use = Use(True)
+    use = FolderLock(True)
 
     def lose() -> None:
         with _record(str(tmp_path), "a", use):
@@ -185,7 +185,7 @@ def test_records_of_later_versions_are_read_and_damaged_ones_named(
 
 
 def _hold(root: str, held: Any, end: Any) -> None:
-    with exclusive_use(root, instead="wait") as use, _record(root, "first", use):
+    with lock_folder(root, instead="wait") as use, _record(root, "first", use):
         held.set()
         end.wait(60)
 

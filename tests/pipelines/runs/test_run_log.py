@@ -11,7 +11,7 @@ import pytest
 from detection.storage import files
 from detection.storage.atomic import write_text
 from detection.storage.gcs import lease
-from detection.storage.lock import exclusive_use
+from detection.storage.lock import lock_folder
 from detection.storage.reading import read_text
 from pipelines.folders import RunLayout
 from pipelines.runs import run_log
@@ -33,13 +33,13 @@ def _wait_for(condition: Callable[[], bool]) -> None:
 
 
 def _write(layout: RunLayout, text: str) -> None:
-    with exclusive_use(layout.root, instead="") as use, local_log(layout, use) as log, log.open("a") as file:
+    with lock_folder(layout.root, instead="") as use, local_log(layout, use) as log, log.open("a") as file:
         file.write(text)
 
 
 def test_of_a_local_run_it_is_where_it_belongs(tmp_path: Path) -> None:
     layout = _layout(str(tmp_path))
-    with exclusive_use(layout.root, instead="") as use, local_log(layout, use) as log:
+    with lock_folder(layout.root, instead="") as use, local_log(layout, use) as log:
         assert log == tmp_path / "run.log"
 
 
@@ -54,7 +54,7 @@ def test_the_next_run_goes_on_where_the_last_one_ended(gcs: Bucket) -> None:
 def test_it_is_copied_while_the_run_goes_on(gcs: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_log, "_LOG_SECONDS", 0.1)
     layout = _layout(f"{gcs.path}/run")
-    with exclusive_use(layout.root, instead="") as use, local_log(layout, use) as log:
+    with lock_folder(layout.root, instead="") as use, local_log(layout, use) as log:
         log.write_text("now")
         _wait_for(lambda: files.is_file(layout.log))
         assert read_text(layout.log) == "now"
@@ -64,7 +64,7 @@ def test_after_a_failure_it_is_there_as_well(gcs: Bucket) -> None:
     layout = _layout(f"{gcs.path}/run")
 
     def fail() -> None:
-        with exclusive_use(layout.root, instead="") as use, local_log(layout, use) as log:
+        with lock_folder(layout.root, instead="") as use, local_log(layout, use) as log:
             log.write_text("why")
             raise KeyError("a component failed")
 
@@ -90,7 +90,7 @@ def test_a_run_whose_folder_another_process_has_taken_over_is_ended(
 
     try:
         with pytest.raises(CocoflowError, match=r"lost the lock: .* another process has it"):  # noqa: SIM117
-            with exclusive_use(layout.root, instead="") as use, local_log(layout, use) as log:
+            with lock_folder(layout.root, instead="") as use, local_log(layout, use) as log:
                 work(log)
         assert signal.getsignal(signal.SIGINT) == handler
         assert not files.is_file(layout.log), "a run that lost its folder writes nothing there"

@@ -10,7 +10,7 @@ from pathlib import Path
 from detection.config_files import read_config
 from detection.storage import files
 from detection.storage.atomic import write_text
-from detection.storage.lock import exclusive_use
+from detection.storage.lock import lock_folder
 from detection.storage.paths import join
 from pipelines.runs.comparison import find_data, observe
 from pipelines.runs.history import RunHistory, recorded_run
@@ -44,7 +44,7 @@ def run(run_id: str, trigger: str, config_path: str) -> None:
     """Does what `execute_run` does, with a nap as its work; it fails if a file `fail` says so."""
     config = read_config(config_path)
     root = config.run.root
-    with exclusive_use(root, instead="wait") as use:
+    with lock_folder(root, instead="wait") as use:
         data = observe(config, find_data(config)).data
         report = join(root, EVALUATION, run_id)
         fields = {"trigger": trigger, "data": data, "evaluation": report}

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from detection.storage.atomic import write_text
-from detection.storage.lock import exclusive_use
+from detection.storage.lock import lock_folder
 from pipelines.runs.run_record import DONE
 from pipelines.watch.decisions import number_of, pause_after
 from pipelines.watch.drift import Drift
@@ -266,7 +266,7 @@ def test_a_wrong_configuration_is_given_up_at_once(make: Any) -> None:
 def test_a_run_waits_for_a_person_s_run(make: Any, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "cocoflow.watch")
     world = make(new_span=True)
-    with exclusive_use(world.root, instead="wait"):
+    with lock_folder(world.root, instead="wait"):
         world.run_until(START + HOUR)
     assert world.attempts == []
     assert len([message for message in caplog.messages if "waiting: " in message and "in use by" in message]) == 1

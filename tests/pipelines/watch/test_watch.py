@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import pipeline_runner
-from detection.storage.lock import exclusive_use
+from detection.storage.lock import lock_folder
 from pipelines.runs.comparison import RunInputs, data_name, find_data, observe
 from pipelines.runs.history import RunHistory
 from pipelines.runs.run_record import SKIPPED, RunRecord
@@ -51,7 +51,7 @@ def test_the_program_says_what_is_wrong(capsys: pytest.CaptureFixture[str], tmp_
 
 
 def test_only_one_watches_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with exclusive_use(tmp_path / "watch", instead="wait"):
+    with lock_folder(tmp_path / "watch", instead="wait"):
         flags = ["watch", "--data", str(tmp_path), "--set", f"run.root={tmp_path}", "--set", "watch.cron='0 3 * * *'"]
         assert pipeline_runner.main(flags) == 1
     assert f"{tmp_path}/watch: in use by process" in capsys.readouterr().err

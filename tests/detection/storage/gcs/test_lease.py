@@ -11,7 +11,7 @@ import pytest
 
 from detection.storage import files
 from detection.storage.gcs import lease, objects
-from detection.storage.lock import exclusive_use
+from detection.storage.lock import lock_folder
 from detection.storage.markers import LOCK_FILE
 from schemas.errors import CocoflowError, DataError
 from tests.storage_emulator.fixture import Bucket
@@ -31,13 +31,13 @@ def folder(gcs: Bucket) -> str:
 
 
 def use(folder: str) -> None:
-    with exclusive_use(folder, instead="name another one") as held:
+    with lock_folder(folder, instead="name another one") as held:
         assert held
         held.require_held()
 
 
 def test_a_folder_is_held_and_left_as_it_was(folder: str) -> None:
-    with exclusive_use(folder, instead="wait"):
+    with lock_folder(folder, instead="wait"):
         holder = json.loads(objects.read(f"{folder}/{LOCK_FILE}"))
         assert (holder["process"], holder["host"]) == (os.getpid(), socket.gethostname())
     assert files.walk_files(folder) == []
@@ -45,7 +45,7 @@ def test_a_folder_is_held_and_left_as_it_was(folder: str) -> None:
 
 
 def test_the_second_is_told_who_holds_it(folder: str) -> None:
-    with exclusive_use(folder, instead="wait"):
+    with lock_folder(folder, instead="wait"):
         with pytest.raises(CocoflowError) as refused:
             use(folder)
         words = str(refused.value)
@@ -57,7 +57,7 @@ def test_the_second_is_told_who_holds_it(folder: str) -> None:
 def _hold(folder: str, mark: str) -> None:
     lease.RENEW_SECONDS, lease._POLL_SECONDS = 0.05, 0.02
     try:
-        with exclusive_use(folder, instead="wait"):
+        with lock_folder(folder, instead="wait"):
             objects.write(mark, b"", generation=0)  # fails if another one is inside
             time.sleep(0.3)
             objects.delete(mark)
@@ -102,9 +102,9 @@ def test_a_holder_that_was_overtaken_does_not_publish_and_leaves_the_new_lease(
     monkeypatch.setattr(lease, "has_ended", lambda record: False)
     monkeypatch.setattr(lease, "RENEW_SECONDS", 3600.0)  # the old holder stands still
     with contextlib.ExitStack() as old:
-        held = old.enter_context(exclusive_use(folder, instead="wait"))
+        held = old.enter_context(lock_folder(folder, instead="wait"))
         gcs.emulator.set_clock(31.0)
-        with exclusive_use(folder, instead="wait"):
+        with lock_folder(folder, instead="wait"):
             monkeypatch.setattr(lease, "LEASE_SECONDS", 0.0)  # it asks again
             with pytest.raises(CocoflowError, match=r"run: lost the lock: .* another process has it\. Nothing more"):
                 held.require_held()
@@ -114,7 +114,7 @@ def test_a_holder_that_was_overtaken_does_not_publish_and_leaves_the_new_lease(
 
 
 def test_the_thread_renews_and_survives_faults(folder: str, gcs: Bucket) -> None:
-    with exclusive_use(folder, instead="wait") as held:
+    with lock_folder(folder, instead="wait") as held:
         first = objects.find(f"{folder}/{LOCK_FILE}")
         gcs.emulator.fail(status=403, method="write", times=2)
         gcs.emulator.fail("reset", method="write", skip=2, after=True)

@@ -161,7 +161,7 @@ import sys, tempfile
 from detection.storage import atomic, files, lock, mirror, reading, staging
 folder = tempfile.mkdtemp()
 atomic.write_text(f"{folder}/x", "x"); reading.read_text(f"{folder}/x"); staging.local_copy(folder)
-with lock.exclusive_use(folder, instead="wait"), mirror.working_folder(folder): pass
+with lock.lock_folder(folder, instead="wait"), mirror.working_folder(folder): pass
 print([name for name in ("google.cloud.storage", "google.auth", "google.api_core", "requests") if name in sys.modules])
 """
     loaded = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout

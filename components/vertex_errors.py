@@ -67,8 +67,6 @@ def translate_errors(what: str, location: VertexLocation, *, look_for: str | Non
     """
     try:
         yield
-    except CocoflowError:
-        raise
     except Exception as error:
         reason = _reason(error, location, look_for)
         if reason is None:

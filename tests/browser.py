@@ -5,7 +5,6 @@ commands from descriptor 3 and writes answers and events to 4, JSON texts that e
 Protocol: https://chromedevtools.github.io/devtools-protocol/
 """
 
-import base64
 import fcntl
 import json
 import os
@@ -141,11 +140,6 @@ class Page:
         key_down = {"type": "keyDown", "key": key, "text": text, "windowsVirtualKeyCode": code}
         self.send("Input.dispatchKeyEvent", **key_down)
         self.send("Input.dispatchKeyEvent", type="keyUp", key=key, windowsVirtualKeyCode=code)
-
-    def screenshot(self, path: Path, *, whole: bool = False) -> None:
-        """A PNG of the window, or of the whole page."""
-        shot = self.send("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
-        path.write_bytes(base64.b64decode(shot["data"]))
 
     def complaints(self) -> list[Any]:
         """Messages on the console, uncaught exceptions and what the browser itself logs, from the beginning on."""

@@ -23,11 +23,12 @@ from components.coco_example_gen.shards import (
 from components.coco_example_gen.sources import ImageSource
 from detection.datasets.encode_record import Rules
 from detection.datasets.entries import Entry
-from detection.datasets.issues import Issue, printable
+from detection.datasets.issues import Issue
 from detection.datasets.layouts import SplitFiles
 from schemas.artifacts import EVAL_SPLIT, TRAIN_SPLIT
 from schemas.config.config import DataConfig
 from schemas.config.issues import IssuePolicies
+from schemas.quoting import one_line
 
 # Images, for each core beyond the first, from which on worker processes are done earlier than threads: processes do not
 # share Python's lock, but each takes some fifteen seconds to import what it needs.
@@ -134,11 +135,11 @@ def find_duplicates(seen: Mapping[str, Sequence[SeenImage]], policies: IssuePoli
                 continue
             kind = "image_duplicate" if other_split == split else "image_leak"
             message = (
-                f"the same pixels as {other_split}: {printable(other.file_name)} (image {other.image_id}). "
+                f"the same pixels as {other_split}: {one_line(other.file_name)} (image {other.image_id}). "
                 "Remove one of them, or join their annotations."
             )
             issues[split].append(
-                Issue(kind, policies.of(kind), f"{split}: {printable(image.file_name)}", image.image_id, None, message)
+                Issue(kind, policies.of(kind), f"{split}: {one_line(image.file_name)}", image.image_id, None, message)
             )
     return issues
 
@@ -169,7 +170,7 @@ def _empty_categories(inputs: Inputs, results: Mapping[str, SplitResult], polici
             first.path,
             None,
             None,
-            f"category {category['id']} ({printable(category['name'])}) has no annotation. "
+            f"category {category['id']} ({one_line(category['name'])}) has no annotation. "
             "Add some, or remove the category.",
         )
         for category in inputs.dataset["categories"]

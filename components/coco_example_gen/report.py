@@ -8,7 +8,7 @@ from pathlib import Path
 from components.coco_example_gen.examination import Examination
 from components.coco_example_gen.sources import CocoSource
 from detection.datasets.encode_record import make_record
-from detection.datasets.issues import Issue, printable
+from detection.datasets.issues import Issue
 from detection.images.files import ImageFileError, read_file
 from detection.reports.dataset.page import PICTURES_OF_A_KIND, write_report
 from detection.reports.dataset.pictures import (
@@ -20,6 +20,7 @@ from detection.reports.dataset.pictures import (
 )
 from detection.storage import paths
 from schemas.artifacts import TRAIN_SPLIT
+from schemas.quoting import one_line
 
 MOST_IMAGES = 5000  # images of a split whose entries are read
 
@@ -64,7 +65,7 @@ def _samples(examination: Examination) -> Iterator[SamplePicture]:
             encoded = partial(read_file, source.files.images or "", file_name, max_pixels=rules.max_pixels)
             record = make_record(entry, annotations, read=encoded, split=name, rules=rules)
             if record.file is not None:
-                caption = f"{name}: {printable(file_name)} (image {image_id})"
+                caption = f"{name}: {one_line(file_name)} (image {image_id})"
                 yield sample_picture(record.file.data, record.annotations, rules.category_names, caption=caption)
 
 

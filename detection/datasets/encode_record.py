@@ -10,13 +10,14 @@ import tensorflow as tf
 
 from detection.datasets.annotation_checks import MARGIN, Context, valid_annotations, without_nan
 from detection.datasets.annotations import is_crowd
-from detection.datasets.issues import ImageIssues, Issue, printable
+from detection.datasets.issues import ImageIssues, Issue
 from detection.datasets.packed_entries import EntriesTooLargeError, pack_entries
 from detection.images.files import ImageFileError
 from detection.images.inspect import ImageFile, converted, inspect_image, turned
 from detection.storage.json_files import serialize
 from schemas import features
 from schemas.config.issues import IssuePolicies
+from schemas.quoting import one_line
 
 _SHOWN = 1000  # max characters of a file name in an issue
 
@@ -69,7 +70,7 @@ def make_record(
         split: name of the split, for the issues.
         rules: rules for turning images into records.
     """
-    where = f"{split}: {printable(image['file_name'][:_SHOWN])}"
+    where = f"{split}: {one_line(image['file_name'][:_SHOWN])}"
     issues = ImageIssues(rules.policies, where=where, image_id=image["id"])
     file = _usable(image, read, rules.max_pixels, issues)
     fitted = None if file is None else _fit(image, annotations, file, issues)

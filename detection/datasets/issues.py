@@ -67,8 +67,3 @@ class ImageIssues:
             policy = "drop"
         self.issues.append(Issue(kind, policy, self._where, self._image_id, annotation_id, message))
         return policy
-
-
-def printable(text: str) -> str:
-    """Makes a text safe for a terminal: control characters become escapes."""
-    return text if text.isprintable() else text.encode("unicode_escape").decode()

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from detection.datasets.issues import printable
 from detection.datasets.statistics import SplitSummary, total
 from detection.input_pipeline.evaluation_records import parse_record
 from detection.input_pipeline.network_input import input_scale
@@ -17,6 +16,7 @@ from detection.models.registry import detector_config
 from detection.types import Resizing
 from schemas.artifacts import TRAIN_SPLIT
 from schemas.config.config import Config
+from schemas.quoting import one_line
 
 _LOGGER = logging.getLogger("cocoflow.trainer")
 
@@ -91,7 +91,7 @@ def data_facts(
     """
     trained = splits[TRAIN_SPLIT] if TRAIN_SPLIT in splits else total(splits.values())
     counts = "; ".join(
-        f"{printable(name)}: {part.images:,} images, {part.annotations:,} objects" for name, part in splits.items()
+        f"{one_line(name)}: {part.images:,} images, {part.annotations:,} objects" for name, part in splits.items()
     )
     return [
         Fact(counts),
@@ -106,7 +106,7 @@ def _categories(trained: SplitSummary, categories: Sequence[Mapping[str, Any]]) 
     if not categories:
         return []
     ordered = sorted(categories, key=lambda category: (-trained.instances[category["id"]], category["id"]))
-    counts = [(printable(category["name"]), trained.instances[category["id"]]) for category in ordered]
+    counts = [(one_line(category["name"]), trained.instances[category["id"]]) for category in ordered]
     ends = counts if len(counts) <= 2 * _LISTED else [*counts[:_LISTED], *counts[-2:]]
     texts = [f"{name} ({count:,})" for name, count in ends]
     if len(ends) < len(counts):

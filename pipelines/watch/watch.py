@@ -12,8 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 
-from components.coco_example_gen.spans.locate import require_one_data_set, source_of
-from components.coco_example_gen.spans.span_paths import placeholders
+from components.coco_example_gen.spans.locate import has_spans, require_one_data_set, source_of
 from detection.storage.lock import FolderLock, lock_folder
 from detection.storage.paths import join
 from pipelines.folders import RunLayout
@@ -256,24 +255,14 @@ def newest_decision(history: RunHistory) -> RunRecord | None:
     return None
 
 
-def has_spans(config: Config) -> bool:
-    """Returns whether the paths of the data have placeholders of spans.
-
-    Raises:
-        ConfigError: no data set, or placeholders that name no span.
-    """
-    require_one_data_set(config.data)
-    paths = [config.data.root] if config.data.root else [split.files[0] for split in config.data.splits.values()]
-    return any(map(placeholders, paths))
-
-
 def check_data(config: Config) -> None:
     """Checks that a data set is named, and that new spans can appear if they are to trigger.
 
     Raises:
         ConfigError: no data set, data without spans, or a span or version that is set.
     """
-    spans = has_spans(config)
+    require_one_data_set(config.data)
+    spans = has_spans(config.data)
     if not config.watch.new_span:
         return
     if not spans:
@@ -292,9 +281,9 @@ def config_for(config: Config, data: DataRead) -> Config:
     """Returns the configuration of a run on this data, whatever newer spans appear in the meantime.
 
     Raises:
-        ConfigError: see `has_spans`.
+        ConfigError: placeholders that name no span.
     """
-    if not has_spans(config):
+    if not has_spans(config.data):
         return config
     pinned = config.data.model_copy(update={"span": data.span, "version": data.version})
     return config.model_copy(update={"data": pinned})

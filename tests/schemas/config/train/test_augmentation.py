@@ -7,8 +7,6 @@ from pydantic import ValidationError
 
 from schemas.config.train.augmentation import AugmentConfig
 
-FIT = {"scale_min": 1.0, "scale_max": 1.0}
-
 
 @pytest.mark.parametrize(
     ("keys", "message"),

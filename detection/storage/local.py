@@ -7,17 +7,19 @@ import shutil
 import stat
 from collections.abc import Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from detection.storage.atomic import fsync_path, fsync_tree, new_directory, new_path, not_empty
 from detection.storage.file_system import FileState, file_system
 from detection.storage.files import explained
-from detection.storage.lock import FolderLock, hold_local_folder
-from detection.storage.mirror import Mirror
 from detection.storage.paths import name_of
-from detection.storage.publication import LocalVersions
 from detection.storage.temporary import hidden_sibling, temporary_folder
 from schemas.errors import DataError
+
+if TYPE_CHECKING:
+    from detection.storage.lock import FolderLock
+    from detection.storage.mirror import Mirror
+    from detection.storage.publication import LocalVersions
 
 MAX_PIPE_BYTES = 512 << 20
 
@@ -29,8 +31,6 @@ class LocalFiles:
     is_file = staticmethod(os.path.isfile)
     is_dir = staticmethod(os.path.isdir)
     map = map
-    lock = staticmethod(hold_local_folder)
-    versions = LocalVersions
 
     def find(self, path: str) -> FileState | None:
         """Returns the state of a file or folder."""
@@ -188,11 +188,25 @@ class LocalFiles:
             shutil.rmtree(path)
 
     def working_folder(
-        self, path: str, *, last: Sequence[str], exclude: Sequence[str], use: FolderLock | None
-    ) -> contextlib.AbstractContextManager[Mirror]:
+        self, path: str, *, last: Sequence[str], exclude: Sequence[str], use: "FolderLock | None"
+    ) -> "contextlib.AbstractContextManager[Mirror]":
         """Yields the folder itself."""
+        from detection.storage.mirror import Mirror
+
         self.make_folder(path)
         return contextlib.nullcontext(Mirror(path, Path(path)))
+
+    def lock(self, path: str, *, instead: str) -> "contextlib.AbstractContextManager[FolderLock]":
+        """Holds a folder by a lock of the file system."""
+        from detection.storage.lock import hold_local_folder
+
+        return hold_local_folder(path, instead=instead)
+
+    def versions(self, path: str) -> "LocalVersions":
+        """Returns a folder of numbered versions."""
+        from detection.storage.publication import LocalVersions
+
+        return LocalVersions(path)
 
 
 def _read_pipe(path: str, file: BinaryIO) -> bytes:

@@ -114,12 +114,15 @@ def require_paths(args: argparse.Namespace, *flags: str, existing: Collection[st
     """
     from detection.storage.files import exists
 
+    paths = []
     for flag in (*flags, *existing):
         given = getattr(args, flag.removeprefix("--").replace("-", "_").lower())
-        for path in [given] if isinstance(given, str) else given or ():
-            require_supported(path, flag)
-            if flag in existing and not (exists(path) or exists(f"{path}.index")):
-                raise DataError(f"{one_line(path)}: no such file or folder. Check {flag}.")
+        paths += [(flag, path) for path in ([given] if isinstance(given, str) else given or ())]
+    for flag, path in paths:
+        require_supported(path, flag)
+    for flag, path in paths:
+        if flag in existing and not (exists(path) or exists(f"{path}.index")):
+            raise DataError(f"{one_line(path)}: no such file or folder. Check {flag}.")
 
 
 def config_of(args: argparse.Namespace) -> "Config":

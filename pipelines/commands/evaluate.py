@@ -11,7 +11,7 @@ import argparse
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from detection.storage.paths import absolute, parent
+from detection.storage.paths import absolute, parent, require_supported
 from pipelines.commands.common import (
     add_config_arguments,
     add_model_arguments,
@@ -129,8 +129,8 @@ def run(args: argparse.Namespace) -> int:
         ConfigError: flags that do not fit each other, or a value without a meaning.
         DataError: a file or model that cannot be read, evaluated or written.
     """
-    require_paths(args, "--output", "--ground-truth", "--detections", "--report", "--images")
-    require_paths(args, "--model", "--examples", "--baseline")
+    for name in ("output", "ground_truth", "detections", "report", "images", "model", "examples", "baseline"):
+        require_supported(getattr(args, name) or "", f"--{name.replace('_', '-')}")
     if args.model is not None or args.examples is not None:
         _refuse_file_flags(args)
         return _run_model(args)

@@ -53,15 +53,22 @@ def convert(detector: Detector, delegate: Delegate = "cpu", categories: Any = CA
     return convert_to_mediapipe(detector, categories, delegate=delegate, precision="float32", **options)
 
 
-def of_detector(detector: Detector, image: Array, categories: Any = CATEGORIES) -> list[tuple[Any, ...]]:
-    """(x, y, width, height, label, score) of the SavedModel's detections, cut to whole pixels."""
+def of_detector(detector: Detector, images: list[Array], categories: Any) -> list[list[tuple[Any, ...]]]:
+    """(x, y, width, height, label, score) of the SavedModel's detections per image, cut to whole pixels."""
     names = {category["id"]: category["name"] for category in categories}
-    outputs = ServingModule(detector, categories).serve_images(tf.constant(image[np.newaxis]))
-    found = []
-    for slot in range(int(outputs[serving.COUNT][0])):
-        ymin, xmin, ymax, xmax = (outputs[serving.BOXES][0, slot].numpy() * np.float32(64)).tolist()
-        box = int(xmin), int(ymin), int(xmax - xmin), int(ymax - ymin)
-        found.append((*box, names[int(outputs[serving.CLASSES][0, slot])], float(outputs[serving.SCORES][0, slot])))
+    outputs = ServingModule(detector, categories).serve_images(tf.constant(np.stack(images)))
+    boxes, ids, scores, counts = (
+        outputs[name].numpy() for name in (serving.BOXES, serving.CLASSES, serving.SCORES, serving.COUNT)
+    )
+    found: list[list[tuple[Any, ...]]] = []
+    for row, count in enumerate(counts):
+        corners = (boxes[row, :count] * np.float32(64)).tolist()
+        found.append(
+            [
+                (int(xmin), int(ymin), int(xmax - xmin), int(ymax - ymin), names[int(id_)], float(score))
+                for (ymin, xmin, ymax, xmax), id_, score in zip(corners, ids[row], scores[row], strict=False)
+            ]
+        )
     return found
 
 
@@ -101,8 +108,8 @@ def test_mediapipe_finds_what_the_saved_model_finds(
     if delegate == "cpu":
         assert "NON_MAX_SUPPRESSION_V" in " ".join(built_in_ops(content))
     count = 0
-    for image, detections in zip(images, mediapipe_detect(content, images), strict=True):
-        expected = of_detector(detector, image, categories)
+    detected = mediapipe_detect(content, images)
+    for expected, detections in zip(of_detector(detector, images, categories), detected, strict=True):
         assert_both_find(of_mediapipe(detections), expected)
         count += sum(score > SCORE for *_, score in expected)
     assert count > 20

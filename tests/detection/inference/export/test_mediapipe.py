@@ -115,13 +115,18 @@ def test_mediapipe_finds_what_the_saved_model_finds(
     assert count > 20
 
 
-def test_for_gpus_mediapipe_finds_what_its_rules_in_numpy_find(images: list[Array], mediapipe_detect: Detect) -> None:
-    detector = stretching()
-    content = convert(detector, "gpu")
-    assert read_detector_file(content, "m").metadata.anchors_yxhw is not None
-    run, _ = load_network("mediapipe", content, where="m", categories=CATEGORIES, curves=None)
+@pytest.fixture(scope="module")
+def gpu_file() -> bytes:
+    return convert(stretching(), "gpu")
+
+
+def test_for_gpus_mediapipe_finds_what_its_rules_in_numpy_find(
+    gpu_file: bytes, images: list[Array], mediapipe_detect: Detect
+) -> None:
+    assert read_detector_file(gpu_file, "m").metadata.anchors_yxhw is not None
+    run, _ = load_network("mediapipe", gpu_file, where="m", categories=CATEGORIES, curves=None)
     names = {category["id"]: category["name"] for category in CATEGORIES}
-    for image, detections in zip(images, mediapipe_detect(content, images, score_threshold=SCORE), strict=True):
+    for image, detections in zip(images, mediapipe_detect(gpu_file, images, score_threshold=SCORE), strict=True):
         outputs = run(image[np.newaxis].astype(np.float32))
         expected = []
         for box, id_, score in zip(
@@ -174,10 +179,9 @@ def test_mediapipe_loads_every_preset_for_phones(name: str, mediapipe_detect: De
     assert found
 
 
-def test_a_file_with_other_labels_than_its_categories_is_refused() -> None:
-    content = convert(stretching(), "gpu", UNNAMED)
+def test_a_file_with_other_labels_than_its_categories_is_refused(gpu_file: bytes) -> None:
     with pytest.raises(DataError, match="m: its labels are not the categories beside it"):
-        load_network("mediapipe", content, where="m", categories=CATEGORIES, curves=None)
+        load_network("mediapipe", gpu_file, where="m", categories=UNNAMED, curves=None)
 
 
 @pytest.mark.parametrize(

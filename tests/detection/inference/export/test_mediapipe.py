@@ -27,7 +27,11 @@ Array = np.ndarray[Any, Any]
 
 SCORE = 0.018  # of a network with random weights
 # The first has no name: an output of the network without a category.
-UNNAMED = [{"id": 3, "name": None}, {"id": 7, "name": 'b "é"\t; 猫'}, {"id": 40, "name": "x" * 500}]
+UNNAMED: list[dict[str, Any]] = [
+    {"id": 3, "name": None},
+    {"id": 7, "name": 'b "é"\t; 猫'},
+    {"id": 40, "name": "x" * 500},
+]
 
 
 @pytest.fixture(scope="module")

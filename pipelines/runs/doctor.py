@@ -159,13 +159,10 @@ def _check_disk(config: Config) -> Iterator[Check]:
     for subject, place in places.items():
         folder = next(one for one in (Path(place), *Path(place).parents) if one.is_dir())
         free = shutil.disk_usage(folder).free
-        found, remedy = (
-            f"{place}: {free / _GIGABYTE:.1f} GB free",
-            f"a run takes at least {_MIN_DISK / _GIGABYTE:.0f} GB",
-        )
         if not os.access(folder, os.W_OK | os.X_OK):
             yield Check(subject, "broken", f"{place}: {folder} is not writable", "choose another folder")
         else:
+            found = f"{place}: {free / _GIGABYTE:.1f} GB free"
             remedy = f"a run takes at least {_MIN_DISK / _GIGABYTE:.0f} GB: free space"
             yield _check(subject, found, remedy, fails=free < _MIN_DISK)
 

@@ -1,17 +1,22 @@
-"""The notebooks run in a Jupyter kernel on a small data set, and are stored without outputs."""
+"""The notebooks run in IPython on a small data set, and are stored without outputs."""
 
 import os
+from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import nbclient
 import nbformat
 import pytest
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.utils.capture import capture_output
+from matplotlib import pyplot
 
 from detection.datasets.demo_data import make_demo_data
 from tests.detection.fake_detector import save_fake_detector
 from tests.detection.mask_keypoint_data import save_model, write_data
-from tests.pipelines.small_run import FEW_STEPS
+from tests.detection.training import tiny_detector
+from tests.detection.training.tiny_run import SMALL
 
 PROJECT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((PROJECT / "notebooks").glob("*.ipynb"))
@@ -22,9 +27,10 @@ PARAMETERS: dict[str, dict[str, Any]] = {
     "pipeline": {
         "CONFIG": "pipelines/configs/demo.yaml",
         "SETTINGS": [
-            *FEW_STEPS,
-            "train.checkpoint_every=3",
+            *SMALL,
+            "train.steps=3",
             "train.log_every=1",
+            "evaluate.thresholds={absolute: {AP: 0.0}}",
             "evaluate.losses=false",
             "data.root={tmp}/data",
             "run.root={tmp}/run",
@@ -40,82 +46,88 @@ MASKS = {"SERVING": "{tmp}/masks", "TRUTH": "{tmp}/shapes/instances_val.json", "
 
 
 @pytest.fixture
-def executed(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The cells of a notebook after their execution, in a kernel as Jupyter starts it: in the notebook's folder."""
-    name, assignments = (
-        request.param if isinstance(request.param, tuple) else (request.param, PARAMETERS[request.param])
-    )
+def executed(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[dict[str, list[Any]]]:
+    """What the cells of a notebook display, by MIME type; executed in the notebook's folder, where Jupyter starts."""
+    name, assignments = request.param
+    tiny_detector.register()
     make_demo_data(tmp_path / "data", train_images=4, eval_images=3)
     save_fake_detector(tmp_path / "serving" / "12", category_ids=(1, 2, 3))
     if assignments is MASKS:
         save_model(tmp_path / "masks" / "3")
         write_data(tmp_path / "shapes", 6)
-    notebook = nbformat.read(PROJECT / "notebooks" / f"{name}.ipynb", as_version=4)
-    [parameters] = [cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", [])]
-    assigned = {line.partition(" = ")[0] for line in parameters.source.splitlines()}
-    assert assigned == PARAMETERS[name].keys()
+    cells = _code(name)
+    [parameters] = [cell for cell in cells if "parameters" in cell.metadata.get("tags", [])]
+    assert {line.partition(" = ")[0] for line in parameters.source.splitlines()} == PARAMETERS[name].keys()
     # As those of the notebooks, the paths are relative to the project's folder.
     folder = os.path.relpath(tmp_path, PROJECT)
     lines = [f"{key} = {value!r}".replace("{tmp}", folder) for key, value in assignments.items()]
     parameters.source = "\n".join(lines)
-    monkeypatch.delenv("PYTHONPATH", raising=False)
-    nbclient.NotebookClient(
-        notebook, timeout=300, resources={"metadata": {"path": str(PROJECT / "notebooks")}}
-    ).execute()
+    monkeypatch.chdir(PROJECT / "notebooks")
+    shell = InteractiveShell.instance()
+    shown: dict[str, list[Any]] = defaultdict(list)
+    for cell in cells:
+        with capture_output() as captured:
+            result = shell.run_cell(cell.source)
+            result.raise_error()
+        outputs = [output.data for output in captured.outputs]
+        if result.result is not None:
+            outputs.append(shell.display_formatter.format(result.result)[0])
+        for kind, content in (item for output in outputs for item in output.items()):
+            shown[kind].append(content)
+        # Jupyter displays what a cell has drawn.
+        shown["image/png"] += pyplot.get_fignums()
+        pyplot.close("all")
+    yield shown
+    InteractiveShell.clear_instance()
+
+
+def _code(name: str) -> list[Any]:
+    notebook = nbformat.read(PROJECT / "notebooks" / f"{name}.ipynb", as_version=4)
+    nbformat.validate(notebook)
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
 
 
-def _shown(cells: list[Any], kind: str) -> list[str]:
-    """The outputs of a MIME type."""
-    return [
-        output.data[kind]
-        for cell in cells
-        for output in cell.outputs
-        if output.output_type in ("execute_result", "display_data") and kind in output.data
-    ]
-
-
 @pytest.mark.parametrize("executed", [("data", PARAMETERS["data"])], indirect=True)
-def test_the_notebook_of_data_shows_splits_issues_and_pictures(executed: list[Any], tmp_path: Path) -> None:
-    assert "instances_train.json" in _shown(executed, "text/plain")[0]
-    assert len(_shown(executed, "image/png")) == 3
+def test_the_notebook_of_data_shows_splits_issues_and_pictures(executed: dict[str, list[Any]], tmp_path: Path) -> None:
+    assert "instances_train.json" in executed["text/plain"][0]
+    assert len(executed["image/png"]) == 3
     assert (tmp_path / "report.html").is_file()
 
 
 @pytest.mark.extended  # the same cells as with masks, below
 @pytest.mark.parametrize("executed", [("results", PARAMETERS["results"])], indirect=True)
-def test_the_notebook_of_results_shows_metrics_and_pictures(executed: list[Any]) -> None:
-    assert any("'AR100'" in text for text in _shown(executed, "text/plain"))
-    assert len(_shown(executed, "image/png")) == 4
+def test_the_notebook_of_results_shows_metrics_and_pictures(executed: dict[str, list[Any]]) -> None:
+    assert any("'AR100'" in text for text in executed["text/plain"])
+    assert len(executed["image/png"]) == 4
 
 
 @pytest.mark.parametrize("executed", [("results", MASKS)], indirect=True)
-def test_the_notebook_of_results_shows_both_aps_of_a_model_with_masks(executed: list[Any]) -> None:
-    [text] = [text for text in _shown(executed, "text/plain") if "'AR100'" in text]
+def test_the_notebook_of_results_shows_both_aps_of_a_model_with_masks(executed: dict[str, list[Any]]) -> None:
+    [text] = [text for text in executed["text/plain"] if "'AR100'" in text]
     assert text.count("'AP50'") == 2
     assert text.index("'bbox'") < text.index("'segm'")
-    assert len(_shown(executed, "image/png")) == 4
+    assert len(executed["image/png"]) == 4
 
 
 @pytest.mark.slow
 @pytest.mark.e2e
 @pytest.mark.parametrize("executed", [("pipeline", PARAMETERS["pipeline"])], indirect=True)
-def test_the_notebook_of_the_pipeline_runs_every_node(executed: list[Any], tmp_path: Path) -> None:
-    texts = _shown(executed, "text/plain")
+def test_the_notebook_of_the_pipeline_runs_every_node(executed: dict[str, list[Any]], tmp_path: Path) -> None:
+    texts = executed["text/plain"]
     assert any("'image/encoded': 'bytes_list'" in text for text in texts)
     assert any("'AP50'" in text for text in texts)
-    assert len(_shown(executed, "image/png")) == 1
+    assert len(executed["image/png"]) == 1
     [version] = (tmp_path / "run" / "serving").iterdir()
     assert (version / "saved_model.pb").is_file()
     assert version.name in texts[-1]
-    [page] = [text for text in _shown(executed, "text/html") if "<iframe" in text]
+    [page] = [text for text in executed["text/html"] if "<iframe" in text]
     assert "&lt;title&gt;" in page
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebooks_are_stored_without_outputs_and_are_executed_here(path: Path) -> None:
     assert path.stem in PARAMETERS
-    notebook = nbformat.read(path, as_version=4)
-    nbformat.validate(notebook)
-    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    code = _code(path.stem)
     assert [(cell.outputs, cell.execution_count) for cell in code] == [([], None)] * len(code)

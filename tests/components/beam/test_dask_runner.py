@@ -2,7 +2,6 @@
 
 import ast
 import contextlib
-import hashlib
 import json
 import logging
 import os
@@ -38,6 +37,7 @@ from detection.coco.params import make_params
 from detection.datasets.layouts import find_splits
 from schemas.errors import CocoflowError, DataError, find_user_error
 from tests.components.beam.cluster import PATH, DaskCluster, dask_cluster
+from tests.components.beam.stage_functions import hold, megabytes, refuse
 from tests.components.coco_evaluator.beam.test_evaluate import cases_in_one, load, write_batches
 from tests.components.coco_example_gen.data_set import write_data_set
 from tests.components.coco_example_gen.remote_data import contents, converted
@@ -96,18 +96,6 @@ def test_evaluator_on_two_workers_measures_to_the_bit_as_one_process(cluster: Da
     assert took_part == {f"worker-{process.pid}" for process in cluster.workers.values()}
 
 
-def _hold(number: int, folder: str) -> int:
-    """Returns after the test has released the stage."""
-    Path(folder, f"begun-{os.getpid()}").touch()
-    while not Path(folder, "released").exists():
-        time.sleep(0.1)
-    return number
-
-
-def _refuse(number: int) -> int:
-    raise DataError(f"image {number}: broken. Remove it.")
-
-
 def run(beam_args: Sequence[str], function: Callable[..., Any], out: Path, **arguments: Any) -> list[int]:
     """Runs a pipeline of two stages over 20 numbers."""
     with make_pipeline(beam_args) as pipeline:
@@ -136,12 +124,12 @@ def test_killed_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog:
     with dask_cluster(tmp_path / "cluster") as running:
         first, second = tmp_path / "first", tmp_path / "second"
         when_begun(first, 2, lambda: running.signal("w1", signal.SIGKILL))
-        assert run(running.beam_args, _hold, tmp_path / "numbers", folder=str(first)) == list(range(20))
+        assert run(running.beam_args, hold, tmp_path / "numbers", folder=str(first)) == list(range(20))
         assert re.search(r"The Dask worker w1 \(tcp://127.0.0.1:\d+\) was lost.* starts again", caplog.text)
 
         when_begun(second, 1, lambda: running.signal("w0", signal.SIGKILL))
         with pytest.raises(CocoflowError, match=r"The Dask worker w0 \(.*\) was lost: .* has no other worker"):
-            run(running.beam_args, _hold, tmp_path / "none", folder=str(second))
+            run(running.beam_args, hold, tmp_path / "none", folder=str(second))
         assert not (tmp_path / "none").exists()
 
 
@@ -187,9 +175,9 @@ def test_a_worker_that_hangs_is_lost_within_half_a_minute(tmp_path: Path, caplog
     """The next pipeline leaves it out; its harness ends as soon as it wakes up."""
     with dask_cluster(tmp_path / "cluster") as running:
         when_begun(tmp_path / "hold", 2, lambda: running.signal("w1", signal.SIGSTOP))
-        assert run(running.beam_args, _hold, tmp_path / "a", folder=str(tmp_path / "hold")) == list(range(20))
+        assert run(running.beam_args, hold, tmp_path / "a", folder=str(tmp_path / "hold")) == list(range(20))
         assert re.search(r"The Dask worker w1 .* was lost.* starts again", caplog.text)
-        assert run(running.beam_args, _hold, tmp_path / "b", folder=str(tmp_path / "hold")) == list(range(20))
+        assert run(running.beam_args, hold, tmp_path / "b", folder=str(tmp_path / "hold")) == list(range(20))
         assert re.search(r"Left out, as they do not answer: the Dask workers w1 ", caplog.text)
         running.signal("w1", signal.SIGCONT)
         while running.workers["w1"].children():
@@ -218,7 +206,7 @@ def test_an_error_of_the_data_is_told_as_without_dask(cluster: DaskCluster, tmp_
     messages = []
     for beam_args in ([], cluster.beam_args):
         with pytest.raises((DataError, RuntimeError)) as refused:
-            run(beam_args, _refuse, tmp_path / "none")
+            run(beam_args, refuse, tmp_path / "none")
         messages.append(re.sub(r"\d+", "N", str(find_user_error(refused.value))))
     assert messages == ["image N: broken. Remove it."] * 2
     assert run(cluster.beam_args, abs, tmp_path / "numbers") == list(range(20))
@@ -236,7 +224,7 @@ def test_two_drivers_share_a_thread_and_listen_at_one_address_each(tmp_path: Pat
     with dask_cluster(tmp_path / "cluster", ["w0"]) as running, ThreadPoolExecutor() as threads:
         when_begun(tmp_path / "hold", 2, lambda: addresses.update(_listening()))
         drivers = [
-            threads.submit(run, [*running.beam_args, *more], _hold, tmp_path / name, folder=str(tmp_path / "hold"))
+            threads.submit(run, [*running.beam_args, *more], hold, tmp_path / name, folder=str(tmp_path / "hold"))
             for name, more in (("a", []), ("b", ["--dask_driver_host=127.0.0.2"]))
         ]
         assert [driver.result() for driver in drivers] == [list(range(20))] * 2
@@ -273,7 +261,7 @@ def test_a_busy_worker_is_waited_for(cluster: DaskCluster, tmp_path: Path, caplo
 @pytest.mark.extended
 def test_nothing_remains_of_a_killed_driver(tmp_path: Path) -> None:
     with dask_cluster(tmp_path / "cluster", ["w0"]) as running:
-        code = f"import {__name__} as m; m.run({running.beam_args}, m._hold, m.Path('x'), folder={str(tmp_path)!r})"
+        code = f"import {__name__} as m; m.run({running.beam_args}, m.hold, m.Path('x'), folder={str(tmp_path)!r})"
         with subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, env=os.environ | PATH) as driver:
             while not list(tmp_path.glob("begun-*")):
                 assert driver.poll() is None
@@ -287,18 +275,14 @@ def test_nothing_remains_of_a_killed_driver(tmp_path: Path) -> None:
             assert not any(client.processing().values())
 
 
-def _megabytes(number: int) -> tuple[int, bytes]:
-    return number % 7, hashlib.sha256(str(number).encode()).digest() * 2**15
-
-
 @pytest.mark.extended
 def test_no_byte_is_lost_on_the_way(cluster: DaskCluster, tmp_path: Path) -> None:
     """200 MB through a GroupByKey: Beam's timed buffers lose some of them."""
     expected = dict.fromkeys(range(7), 0)
     for number in range(200):
-        expected[number % 7] ^= zlib.crc32(_megabytes(number)[1])
+        expected[number % 7] ^= zlib.crc32(megabytes(number)[1])
     with make_pipeline(cluster.beam_args) as pipeline:
-        grouped = pipeline | beam.Create(range(200)) | beam.Reshuffle() | beam.Map(_megabytes) | beam.GroupByKey()
+        grouped = pipeline | beam.Create(range(200)) | beam.Reshuffle() | beam.Map(megabytes) | beam.GroupByKey()
         sums = grouped | beam.MapTuple(lambda key, parts: (key, reduce(xor, map(zlib.crc32, parts))))
         sums | beam.combiners.ToDict() | beam.Map(lambda found: (tmp_path / "sums").write_text(repr(found)))
     assert ast.literal_eval((tmp_path / "sums").read_text()) == expected

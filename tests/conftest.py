@@ -41,7 +41,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Ends what takes long and shows nothing: optimizing what runs once, and looking for garbage in what was imported."""
+    """Ends what takes long and shows nothing: optimizing what runs once, looking for garbage in what was imported."""
     if "tensorflow" in sys.modules:
         do_not_optimize()
     gc.collect()

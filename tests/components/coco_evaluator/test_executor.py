@@ -483,12 +483,6 @@ evaluate(Path({str(tmp_path)!r}), Path({str(examples)!r}), Path({str(models[0])!
     assert list((tmp_path / "blessing").iterdir()) == []
 
 
-def test_an_absolute_threshold_refuses(tmp_path: Path, examples: Path, models: list[Path]) -> None:
-    folder, blessing = evaluate(tmp_path, examples, models[1], thresholds={"absolute": {"AP": 0.9}})
-    assert read(folder, BLESSING_JSON)["blessed"] is False
-    assert blessing.get_int_custom_property("blessed") == 0
-
-
 def test_errors(
     tmp_path: Path, examples: Path, models: list[Path], ground_truth: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

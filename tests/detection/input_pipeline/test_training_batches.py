@@ -1,4 +1,4 @@
-"""None"""
+"""Batches for training: order, resuming, replicas, shapes, and the labels that follow their pixels."""
 
 import functools
 from pathlib import Path

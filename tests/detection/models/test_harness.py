@@ -179,7 +179,7 @@ def test_tells_which_variables_depend_on_the_number_of_classes(name: str) -> Non
 def test_works_with_any_batch_size_when_traced(name: str) -> None:
     detector = _build(name)
 
-    @tf.function(input_signature=[tf.TensorSpec([None, SIDE, SIDE, 3])])
+    @tf.function(input_signature=[tf.TensorSpec([None, SIDE, SIDE, 3])], autograph=False)
     def detect(images: tf.Tensor) -> Detections:
         batch = tf.shape(images)[0]
         return detector.detect(detector(images), ImageInfo(tf.fill([batch, 2], 100.0), tf.fill([batch, 2], 0.64)))
@@ -249,7 +249,7 @@ def test_compiles_under_xla(name: str) -> None:
     detector = _build(name)
     seed = tf.constant([1, 2])
 
-    @tf.function(jit_compile=True)
+    @tf.function(jit_compile=True, autograph=False)
     def compiled(images: tf.Tensor, labels: Labels, info: ImageInfo) -> Any:
         terms = detector.losses(detector(images, training=True, seed=seed), labels)
         return terms, detector.detect(detector(images), info)
@@ -266,7 +266,9 @@ def test_compiles_under_xla(name: str) -> None:
 @pytest.mark.extended
 def test_gradients_compile_under_xla(name: str) -> None:
     detector = _build(name)
-    _, gradients = tf.function(lambda *args: _gradient_step(detector, *args), jit_compile=True)(_images(), _labels())
+    _, gradients = tf.function(lambda *args: _gradient_step(detector, *args), jit_compile=True, autograph=False)(
+        _images(), _labels()
+    )
     _, expected = _gradient_step(detector, _images(), _labels())
     _assert_near(gradients, expected)
 
@@ -287,7 +289,8 @@ def test_two_replicas_equal_one(name: str, two_replicas: tf.distribute.Strategy)
 
     inputs = (distribute(_images()), Labels(*map(distribute, _labels())))
     run = tf.function(
-        lambda images, labels: two_replicas.run(lambda *args: _gradient_step(two, *args), (images, labels))
+        lambda images, labels: two_replicas.run(lambda *args: _gradient_step(two, *args), (images, labels)),
+        autograph=False,
     )
     of_replicas, their_gradients = run(*inputs)
     for key, term in terms.items():
@@ -305,7 +308,7 @@ def test_trains_the_same_twice_and_learns(name: str, op_determinism: None) -> No
     optimizer.build(detector.trainable_variables)
     start = [variable.numpy() for variable in (*detector.variables, *optimizer.variables)]
 
-    @tf.function
+    @tf.function(autograph=False)
     def step(number: tf.Tensor) -> tf.Tensor:
         terms, gradients = _gradient_step(detector, _images(), _labels(), seed=tf.stack([number, 0]))
         optimizer.apply(gradients, detector.trainable_variables)

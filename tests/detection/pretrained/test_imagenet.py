@@ -53,7 +53,7 @@ def _detector(**overrides: Any) -> EfficientDet:
     return detector
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def detector() -> EfficientDet:
     return _detector()
 

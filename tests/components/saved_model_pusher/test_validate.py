@@ -8,14 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
-import tensorflow as tf
 
 from components.saved_model_pusher import validate as validating
 from components.saved_model_pusher.validate import Validation, validate
 from schemas.errors import DataError
 from tests.components.saved_model_pusher.served_models import evaluated_sample
 from tests.detection.fake_detector import save_fake_detector
-from tests.forked_calls import do_not_optimize
 
 
 def check(folder: Path, sample: Path, *, timeout: float = 120.0) -> Validation:
@@ -25,11 +23,7 @@ def check(folder: Path, sample: Path, *, timeout: float = 120.0) -> Validation:
 def test_a_process_with_tensorflow_alone_finds_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", os.getcwd())  # the process finds our packages, and refuses them
     model = save_fake_detector(tmp_path / "model")
-    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": False})  # as the process does
-    try:
-        sample = evaluated_sample(tmp_path, model, images=4)
-    finally:
-        do_not_optimize()
+    sample = evaluated_sample(tmp_path, model, images=4)
     validation = check(model, sample)
     assert (validation.images, validation.unmatched, validation.tolerance) == (3, 0, 0.001)
     assert validation.detections > 0

@@ -3,7 +3,6 @@
 import gc
 import json
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
@@ -13,7 +12,6 @@ from hypothesis import settings
 
 from tests.browser import Browser, find_browser, running_browser
 from tests.detection.inference.mediapipe.detector_process import Detect, detect, missing_library
-from tests.forked_calls import do_not_optimize
 from tests.storage_emulator.client import TENSORFLOW_ENVIRONMENT
 from tests.storage_emulator.fixture import gcs, storage_emulator
 from tests.vertex_service.fixture import vertex, vertex_over_rest
@@ -26,6 +24,8 @@ os.environ.update(TENSORFLOW_ENVIRONMENT)
 os.environ.update(COCOFLOW_OFFLINE="1", COCOFLOW_WEIGHTS=os.devnull, KERAS_HOME=os.devnull)
 # Tables and help do not depend on the terminal in which the tests run.
 os.environ["COLUMNS"] = "80"
+# Whether a step compiles, and to what, is tested; how fast the code is, is not: optimizing it takes twice as long.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true")
 
 # An example's time is the machine's affair: on two busy cores Hypothesis' deadline of 200 ms fails at random.
 settings.register_profile("cocoflow", deadline=None)
@@ -41,9 +41,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Ends what takes long and shows nothing: optimizing what runs once, looking for garbage in what was imported."""
-    if "tensorflow" in sys.modules:
-        do_not_optimize()
+    """Leaves what was imported to the end of the process: going through it again and again took a tenth of the time."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 10, 3)

@@ -99,17 +99,6 @@ def _started(command: Sequence[str], environment: Mapping[str, str]) -> Iterator
             process.kill()
 
 
-def do_not_optimize() -> None:
-    """Lets TensorFlow optimize nothing in this process and in those forked from it: neither graphs nor code of XLA.
-
-    Whether a step compiles, and to what, is tested; how fast the code is, is not: optimizing it takes twice as long.
-    """
-    os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true")
-    import tensorflow as tf
-
-    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
-
-
 def _run_module(folder: str, arguments: list[str], log: str, variables: dict[str, str]) -> None:
     """Runs a module as `python -m` does; its output goes to a file."""
     with Path(log).open("w") as output:
@@ -145,8 +134,6 @@ def _call_in_child(function: str, arguments: list[Any]) -> int:
 if __name__ == "__main__":
     for one in sys.argv[1:]:
         importlib.import_module(one)
-    if "tensorflow" in sys.modules:
-        do_not_optimize()
     while line := sys.stdin.readline():
         _, status = os.waitpid(_call_in_child(**json.loads(line)), 0)
         print(f"\nended {os.waitstatus_to_exitcode(status)}", flush=True)

@@ -46,9 +46,16 @@ MASKS = {"SERVING": "{tmp}/masks", "TRUTH": "{tmp}/shapes/instances_val.json", "
 
 
 @pytest.fixture
+def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[InteractiveShell]:
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))  # not the user's profile and history
+    yield InteractiveShell.instance()
+    InteractiveShell.clear_instance()
+
+
+@pytest.fixture
 def executed(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[dict[str, list[Any]]]:
+    request: pytest.FixtureRequest, shell: InteractiveShell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> dict[str, list[Any]]:
     """What the cells of a notebook display, by MIME type; executed in the notebook's folder, where Jupyter starts."""
     name, assignments = request.param
     tiny_detector.register()
@@ -65,7 +72,6 @@ def executed(
     lines = [f"{key} = {value!r}".replace("{tmp}", folder) for key, value in assignments.items()]
     parameters.source = "\n".join(lines)
     monkeypatch.chdir(PROJECT / "notebooks")
-    shell = InteractiveShell.instance()
     shown: dict[str, list[Any]] = defaultdict(list)
     for cell in cells:
         with capture_output() as captured:
@@ -79,8 +85,7 @@ def executed(
         # Jupyter displays what a cell has drawn.
         shown["image/png"] += pyplot.get_fignums()
         pyplot.close("all")
-    yield shown
-    InteractiveShell.clear_instance()
+    return shown
 
 
 def _code(name: str) -> list[Any]:

@@ -53,7 +53,7 @@ def _detector(**overrides: Any) -> EfficientDet:
     return detector
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def detector() -> EfficientDet:
     return _detector()
 

@@ -2,6 +2,7 @@
 
 import gc
 import json
+import multiprocessing
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +27,9 @@ os.environ.update(COCOFLOW_OFFLINE="1", COCOFLOW_WEIGHTS=os.devnull, KERAS_HOME=
 os.environ["COLUMNS"] = "80"
 # Whether a step compiles, and to what, is tested; how fast the code is, is not: optimizing it takes twice as long.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true")
+
+# Imported once, not by each process that converts a model: that takes five times as long as the conversion.
+multiprocessing.set_forkserver_preload(["detection.inference.export.litert"])
 
 # An example's time is the machine's affair: on two busy cores Hypothesis' deadline of 200 ms fails at random.
 settings.register_profile("cocoflow", deadline=None)

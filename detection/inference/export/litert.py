@@ -63,24 +63,22 @@ def convert_to_litert(
         CocoflowError: LiteRT has no built-in op for an op of the detector.
     """
     if precision != "int8":
-        return convert(module, [module.fitted_function("op").get_concrete_function()], precision, custom_ops=custom_ops)
+        return convert([module.fitted_function("op").get_concrete_function()], precision, custom_ops=custom_ops)
     if calibration is None:
         raise ValueError("int8 requires calibration images")
-    return convert(module, module.fitted_stages("op"), precision, calibration(), custom_ops=custom_ops)
+    return convert(module.fitted_stages("op"), precision, calibration(), custom_ops=custom_ops)
 
 
 def convert(
-    module: tf.Module,
     stages: Sequence[Any],
     precision: Precision = "float32",
     calibration: Iterable[npt.NDArray[np.uint8]] = (),
     *,
     custom_ops: bool = False,
 ) -> bytes:
-    """Converts a module in a separate process: the converter of TensorFlow 2.20 and newer does not free its memory.
+    """Converts functions in a separate process: the converter of TensorFlow 2.20 and newer does not free its memory.
 
     Args:
-        module: owns the variables.
         stages: concrete functions; each takes the outputs of the previous one by name.
         precision: as for `convert_to_litert`; int8 applies to the first stage, which takes uint8.
         calibration: for int8: inputs of the first stage.
@@ -91,13 +89,16 @@ def convert(
     """
     names = ["serving_default", *(f"stage_{number}" for number in range(1, len(stages)))]
     with tempfile.TemporaryDirectory(prefix="cocoflow-litert-") as folder:
+        # Tracks only the variables: `ServingModule` would trace its signatures, too.
+        module = tf.Module()
+        module.weights = [variable for stage in stages for variable in stage.variables]
         tf.saved_model.save(module, folder, signatures=dict(zip(names, stages, strict=True)))
         for number, batch in enumerate(calibration):
             images = batch.copy()
             # A black and a white pixel, so that the 8-bit input range is always 0 to 255.
             images[:, 0, 0], images[:, 0, 1] = 0, 255
             np.save(Path(folder, f"{number:09}.npy"), images)
-        with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("forkserver")) as pool:
             try:
                 return pool.submit(_convert_saved_model, folder, names, precision, custom_ops).result()
             except BrokenProcessPool:

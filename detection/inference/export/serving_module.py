@@ -204,7 +204,7 @@ class ServingModule(tf.Module):
         # An example without an image has the outputs of an undecodable image.
         spec = {ENCODED: tf.io.FixedLenFeature([], tf.string, default_value="")}
         images = tf.io.parse_example(examples, spec)[ENCODED]
-        return self._serve_encoded(tf.ensure_shape(images, [self._batch_size]))
+        return self.serve_encoded(tf.ensure_shape(images, [self._batch_size]))
 
     def _serve_images(self, images: tf.Tensor) -> dict[str, tf.Tensor]:
         inputs, info = self._fit_each(images, self._fit)

@@ -104,7 +104,7 @@ def test_every_efficientdet_converts(name: str) -> None:
 def test_an_op_that_is_not_built_in_is_refused() -> None:
     function = tf.function(lambda x: {"y": tf.linalg.inv(x)}, input_signature=[tf.TensorSpec([3, 3], tf.float32)])
     with pytest.raises(CocoflowError, match=r"only built-in ops: .*MatrixInverse.*--no-nms"):
-        litert.convert(tf.Module(), [function.get_concrete_function()])
+        litert.convert([function.get_concrete_function()])
 
 
 def _killed(*_: Any) -> None:
@@ -115,7 +115,7 @@ def test_a_killed_converter_is_reported(monkeypatch: pytest.MonkeyPatch) -> None
     function = tf.function(lambda x: {"y": x + 1.0}, input_signature=[tf.TensorSpec([3], tf.float32)])
     monkeypatch.setattr(litert, "_convert_saved_model", _killed)
     with pytest.raises(CocoflowError, match=r"conversion process of LiteRT was killed. Free memory"):
-        litert.convert(tf.Module(), [function.get_concrete_function()])
+        litert.convert([function.get_concrete_function()])
 
 
 def test_a_chain_of_models_with_a_loop_equals_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,7 +136,6 @@ def test_a_chain_of_models_with_a_loop_equals_numpy(monkeypatch: pytest.MonkeyPa
         return {"value": value, "steps": steps}
 
     joined = litert.convert(
-        tf.Module(),
         [
             stage(lambda x: {"scaled": x * 3.0, "other": x - 1.0}, "x"),
             stage(lambda scaled: {"start": scaled + tf.constant([5.0, 6.0, 7.0])}, "scaled"),

@@ -138,7 +138,7 @@ def assert_close(found: dict[str, np.ndarray], expected: dict[str, np.ndarray], 
 @pytest.mark.parametrize("precision", ["float32", "float16"])
 def test_litert_calibrates_as_tensorflow(precision: Precision, in_the_graph: dict[str, np.ndarray]) -> None:
     module = Calibration()
-    content = convert(module, [module.calibrate.get_concrete_function()], precision)
+    content = convert([module.calibrate.get_concrete_function()], precision)
     built_in_ops(content)
     given = {name: value.numpy() for name, value in _detections()._asdict().items()}
     found = Interpreter(model_content=content).get_signature_runner()(**given)

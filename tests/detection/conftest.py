@@ -19,7 +19,7 @@ def _own_collective_keys() -> None:
     tf.distribute.MirroredStrategy._collective_key_base += 1000
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def two_replicas() -> tf.distribute.Strategy:
     """A strategy of two CPU replicas in this process."""
     return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])

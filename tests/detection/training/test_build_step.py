@@ -21,6 +21,7 @@ from detection.training.engine.step import NanGuard, StepReport, TrainStep
 from detection.types import Labels
 from schemas.config.config_io import load_config
 from tests.detection.training import tiny_detector
+from tests.detection.training.tiny_loop import Values, values
 from tests.detection.training.tiny_run import AUTOML
 
 Run = Callable[..., StepReport]
@@ -115,15 +116,7 @@ def _batch(factor: float) -> Batch:
     return Batch(images, labels, tf.zeros([4], tf.int32))
 
 
-def _values(state: TrainState) -> dict[str, np.ndarray]:
-    variables = [*state.model.variables, *state.model.loss_statistics, *state.optimizer.variables]
-    by_name = {variable.path: variable.numpy() for variable in variables}
-    if state.ema is not None:
-        by_name |= {f"ema/{name}": weight.numpy() for name, weight in state.ema.weights.items()}
-    return by_name
-
-
-def _changed(before: dict[str, np.ndarray], after: dict[str, np.ndarray]) -> set[str]:
+def _changed(before: Values, after: Values) -> set[str]:
     return {name for name, value in before.items() if (value != after[name]).any()}
 
 
@@ -141,11 +134,11 @@ def _changed(before: dict[str, np.ndarray], after: dict[str, np.ndarray]) -> set
 )
 def test_every_kind_of_rule_trains(assignments: list[str], l2: bool) -> None:
     state, run = _training(*assignments)
-    before = _values(state)
+    before = values(state)
     report = run()
     assert bool(report.finite)
     assert ("l2_loss" in report.scalars) == l2
-    assert {variable.path for variable in state.model.variables} <= _changed(before, _values(state))
+    assert {variable.path for variable in state.model.variables} <= _changed(before, values(state))
 
 
 def test_the_rate_goes_by_the_runs_step() -> None:
@@ -199,13 +192,13 @@ def test_a_schedule_that_ends_at_zero_before_the_run_does_is_warned_of(
 
 def test_what_is_frozen_neither_moves_nor_is_averaged_nor_decays() -> None:
     state, run = _training("freeze=[tiny/stem]", "optimizer.weight_decay=0.1")
-    before = _values(state)
+    before = values(state)
     report = run()
     fixed = {variable.path for variable in state.model.variables if variable.path.startswith("tiny/stem")}
     assert len(fixed) == 6
     assert state.ema is not None
     assert not fixed & set(state.ema.weights)
-    assert not fixed & _changed(before, _values(state))
+    assert not fixed & _changed(before, values(state))
     kernels = [before[path] for path in ("tiny/block/kernel", "tiny/head/kernel")]
     np.testing.assert_allclose(
         report.scalars["l2_loss"], 0.1 * sum((kernel**2).sum() / 2 for kernel in kernels), rtol=1e-5
@@ -215,9 +208,9 @@ def test_what_is_frozen_neither_moves_nor_is_averaged_nor_decays() -> None:
 @pytest.mark.parametrize(("batch_norm", "moves"), [("statistics", {"gamma", "beta"}), ("all", set())])
 def test_batch_norm_is_fixed_in_part_or_whole(batch_norm: str, moves: set[str]) -> None:
     state, run = _training(f"freeze_batch_norm={batch_norm}")
-    before = _values(state)
+    before = values(state)
     run()
-    changed = _changed(before, _values(state))
+    changed = _changed(before, values(state))
     assert {name.split("/")[-1] for name in changed if name.startswith(("tiny/stem_norm", "tiny/block_norm"))} == moves
     assert "tiny/stem/kernel" in changed
 
@@ -256,13 +249,13 @@ def test_an_overflow_under_a_dynamic_scale_is_skipped_counted_and_halves_it(
     precision = ("precision=mixed_float16", f"loss_scale_initial={2.0**40}")
     state, run = _training(*precision, *CONSTANT, strategy=strategy)
     assert state.loss_scale is not None
-    before = _values(state)
+    before = values(state)
     report = run()
     assert bool(report.finite)
     assert not bool(report.halted)
     assert not np.isfinite(report.scalars["gradient_norm"])
     assert [float(report.scalars[name]) for name in ("loss_scale", "skipped_steps")] == [2.0**40, 1.0]
-    assert _changed(before, _values(state)) == set()
+    assert _changed(before, values(state)) == set()
     assert state.step.numpy() == 1
     assert state.loss_scale.scale.numpy() == 2.0**39
 
@@ -276,7 +269,7 @@ def test_an_overflow_under_a_dynamic_scale_is_skipped_counted_and_halves_it(
         report = run()
     assert 2.0 < float(report.scalars["loss_scale"]) < 2.0**38
     assert np.isfinite(report.scalars["gradient_norm"])
-    assert "tiny/stem/kernel" in _changed(before, _values(state))
+    assert "tiny/stem/kernel" in _changed(before, values(state))
 
     scale, skipped = state.loss_scale.scale.numpy(), state.loss_scale.skipped_steps.numpy()
     assert not bool(run(float("nan")).finite), "no scale is to blame for a loss that is not finite"
@@ -285,12 +278,12 @@ def test_an_overflow_under_a_dynamic_scale_is_skipped_counted_and_halves_it(
 
 def test_an_overflow_under_a_fixed_scale_is_an_error() -> None:
     state, run = _training("precision=mixed_float16", f"loss_scale={2.0**40}", *CONSTANT)
-    before = _values(state)
+    before = values(state)
     report = run()
     assert not bool(report.finite)
     assert bool(report.halted)
     assert [float(report.scalars[name]) for name in ("loss_scale", "skipped_steps")] == [2.0**40, 0.0]
-    assert _changed(before, _values(state)) == set()
+    assert _changed(before, values(state)) == set()
 
 
 def test_a_skipped_step_leaves_the_losses_statistics_alone(strategy: tf.distribute.Strategy, tmp_path: Path) -> None:
@@ -308,9 +301,9 @@ def test_a_skipped_step_leaves_the_losses_statistics_alone(strategy: tf.distribu
     average.assign(number + 8.0)
     run()
     assert copies() == [number + 6.0] * replicas
-    before = _values(state)
+    before = values(state)
     assert bool(run(float("nan")).halted)
-    assert _changed(before, _values(state)) == set()
+    assert _changed(before, values(state)) == set()
 
     path = state.checkpoint().save(str(tmp_path / "ckpt"))
     again, _ = _training(*CONSTANT, momentum=0.75)
@@ -324,6 +317,6 @@ def test_a_skipped_step_leaves_the_losses_statistics_alone(strategy: tf.distribu
 
 
 def test_initial_weights_follow_from_the_seed() -> None:
-    first, again, other = (_values(_training(f"seed={seed}")[0]) for seed in (3, 3, 4))
+    first, again, other = (values(_training(f"seed={seed}")[0]) for seed in (3, 3, 4))
     assert not _changed(first, again)
     assert any("kernel" in path for path in _changed(first, other))

@@ -16,6 +16,7 @@ from schemas.config.config_io import from_yaml
 from schemas.errors import CocoflowError, DataError
 from tests.detection.synthetic import CATEGORY_IDS, rectangles, write_shards
 from tests.detection.training import tiny_detector
+from tests.detection.training.tiny_loop import assert_equal
 from tests.detection.training.tiny_run import SMALL, checkpoint_values, run, tiny_config
 
 pytestmark = pytest.mark.slow
@@ -47,16 +48,10 @@ def whole_run(tmp_path_factory: pytest.TempPathFactory, shards: list[str]) -> Pa
     return output
 
 
-def _assert_equal(left: dict[str, np.ndarray], right: dict[str, np.ndarray]) -> None:
-    assert left.keys() == right.keys()
-    for name, value in left.items():
-        np.testing.assert_array_equal(value, right[name], err_msg=name)
-
-
 @pytest.mark.extended  # the resumed run shows it of two steps, test_build_step.py of the initial weights
 def test_equal_seeds_give_equal_weights_bit_for_bit(whole_run: Path, shards: list[str], tmp_path: Path) -> None:
     assert _train(tmp_path, shards, "no-export").returncode == 0
-    _assert_equal(checkpoint_values(whole_run, 4), checkpoint_values(tmp_path, 4))
+    assert_equal(checkpoint_values(whole_run, 4), checkpoint_values(tmp_path, 4))
 
 
 def test_a_stopped_run_goes_on_to_the_same_bits(whole_run: Path, shards: list[str], tmp_path: Path) -> None:
@@ -68,7 +63,7 @@ def test_a_stopped_run_goes_on_to_the_same_bits(whole_run: Path, shards: list[st
     (kept / "checkpoint").write_text('model_checkpoint_path: "ckpt-2"\nall_model_checkpoint_paths: "ckpt-2"\n')
     done = _train(tmp_path, shards, "no-export")
     assert done.returncode == 0, done.stderr[-3000:]
-    _assert_equal(checkpoint_values(whole_run, 4), checkpoint_values(tmp_path, 4))
+    assert_equal(checkpoint_values(whole_run, 4), checkpoint_values(tmp_path, 4))
     first, last = checkpoint_values(whole_run, 2), checkpoint_values(whole_run, 4)
     assert any((first[name] != last[name]).any() for name in first)
 

@@ -2,21 +2,17 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 import tensorflow as tf
 
 from detection.input_pipeline.training_batches import Batch
-from detection.training.build_step import state_from_config, train_loop_from_config
 from detection.training.engine.loop import LoopReport
 from detection.training.engine.state import TrainState
 from detection.types import Labels
-from schemas.config.config_io import load_config
-from tests.detection.training import tiny_detector
-from tests.detection.training.tiny_run import AUTOML
+from tests.detection.training.tiny_loop import Values, new_loop, restarted_loop
 
 pytestmark = pytest.mark.slow
 WHOLE = ("train.batch_size=8",)
@@ -25,7 +21,6 @@ IN_TWO = ("train.batch_size=4", "train.accumulate_steps=2")
 # Statistics of a micro-batch are not those of the whole batch.
 FROZEN = "train.freeze_batch_norm=statistics"
 KEYS = (
-    "model.name=tiny",
     "model.overrides.positives_momentum=0.75",
     "train.schedule.warmup_steps=0",
     "train.schedule.learning_rate=0.5",
@@ -35,18 +30,11 @@ KEYS = (
 
 
 class Run(NamedTuple):
-    """A training of the tiny detector."""
+    """Results of a training of the tiny detector."""
 
-    state: TrainState
+    values: Values
     report: LoopReport
-
-    def values(self) -> dict[str, npt.NDArray[Any]]:
-        """Everything that a checkpoint holds."""
-        assert self.state.ema is not None
-        parts = {"model": self.state.model.variables, "optimizer": self.state.optimizer.variables}
-        parts["losses"] = self.state.model.loss_statistics
-        values = {f"{part}/{v.path}": v.numpy() for part, variables in parts.items() for v in variables}
-        return values | {f"ema/{name}": weight.numpy() for name, weight in self.state.ema.weights.items()}
+    state: TrainState
 
 
 def _batch(number: int, *, bad: bool = False) -> Batch:
@@ -75,29 +63,26 @@ def _for_replicas(batch: Batch, replicas: int, micro_batches: int) -> list[Batch
 def _run(
     *assignments: str, steps: Sequence[Batch] | None = None, strategy: tf.distribute.Strategy | None = None
 ) -> Run:
-    tiny_detector.register()
-    strategy = strategy or tf.distribute.OneDeviceStrategy("/cpu:0")
-    config = load_config(None, [AUTOML, *KEYS, *assignments])
-    state = state_from_config(config, num_classes=3, strategy=strategy)
-    loop = train_loop_from_config(config.train, state, strategy=strategy)
+    tiny = restarted_loop(*KEYS, *assignments, strategy=strategy)
+    strategy = tiny.strategy
     batches = [_batch(number) for number in range(3)] if steps is None else steps
     parts = [
         part
         for batch in batches
-        for part in _for_replicas(batch, strategy.num_replicas_in_sync, config.train.accumulate_steps)
+        for part in _for_replicas(batch, strategy.num_replicas_in_sync, tiny.config.train.accumulate_steps)
     ]
     flat = [(part.images, *part.labels[:3], part.truncated) for part in parts]
     data = tf.data.Dataset.from_tensor_slices(tuple(tf.stack(column) for column in zip(*flat, strict=True)))
     data = data.map(lambda images, *rest: Batch(images, Labels(*rest[:3]), rest[3]))
     iterator = iter(strategy.distribute_datasets_from_function(lambda context: data))
-    return Run(state, loop(iterator, len(batches)))
+    report = tiny.loop(iterator, len(batches))
+    return Run(tiny.values(), report, tiny.state)
 
 
 def _assert_close(left: Run, right: Run, atol: float = 1e-6) -> None:
-    expected = right.values()
-    assert left.values().keys() == expected.keys()
-    for name, value in left.values().items():
-        np.testing.assert_allclose(value, expected[name], rtol=0, atol=atol, err_msg=name)
+    assert left.values.keys() == right.values.keys()
+    for name, value in left.values.items():
+        np.testing.assert_allclose(value, right.values[name], rtol=0, atol=atol, err_msg=name)
     assert left.report.last.keys() == right.report.last.keys()
     for name, scalar in right.report.last.items():
         assert left.report.last[name] == pytest.approx(scalar, rel=1e-5), name
@@ -125,8 +110,7 @@ def test_moving_statistics_take_the_mean_over_micro_batches() -> None:
     """Those of the first layer, whose inputs are the same for any division; its variances have Bessel's correction."""
     batch = _batch(0)
     run = _run(*IN_TWO, steps=[batch])
-    config = load_config(None, [AUTOML, *KEYS, *IN_TWO])
-    fresh = state_from_config(config, num_classes=3, strategy=tf.distribute.get_strategy()).model
+    fresh = new_loop(*KEYS, *IN_TWO).state.model
     inputs = fresh.stem(batch.images).numpy().reshape(2, -1, fresh.stem_norm.gamma.shape[0])
     norm = run.state.model.stem_norm
     means, variances = inputs.mean(axis=1).mean(axis=0), inputs.var(axis=1, ddof=1).mean(axis=0)
@@ -139,7 +123,7 @@ def test_a_micro_batch_that_is_not_finite_changes_nothing() -> None:
     run = _run(*IN_FOUR, "train.nonfinite.policy=skip", steps=batches)
     assert (run.report.steps, run.report.skipped, run.report.bad_step) == (2, 1, 1)
     assert run.state.step.numpy() == 3
-    assert all(np.isfinite(value).all() for value in run.values().values())
+    assert all(np.isfinite(value).all() for value in run.values.values())
 
 
 def test_gradients_that_overflow_under_a_loss_scale_halve_it() -> None:

@@ -1,5 +1,6 @@
 """Steps in a loop: what they change, what they do not, and what is told of them."""
 
+import functools
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,56 +14,45 @@ import tensorflow as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from detection.input_pipeline.training_batches import Batch
-from detection.training.build_step import state_from_config, train_loop_from_config
 from detection.training.engine import loop as loop_module
 from detection.training.engine.gradients import write_histogram
-from detection.training.engine.loop import LoopReport, TrainLoop
+from detection.training.engine.loop import LoopReport
 from detection.training.engine.state import TrainState
 from detection.types import Labels
-from schemas.config.config_io import load_config
 from tests.detection.training import tiny_detector
-from tests.detection.training.tiny_run import AUTOML
+from tests.detection.training.tiny_loop import TinyLoop, Values, assert_equal, new_loop, restarted_loop
 
 SIDE, OBJECTS = 32, 3
-KEYS = ("model.name=tiny", "train.batch_size=4", "train.schedule.warmup_steps=0", "train.schedule.learning_rate=0.5")
+KEYS = ("train.batch_size=4", "train.schedule.warmup_steps=0", "train.schedule.learning_rate=0.5")
 
 
 class Run(NamedTuple):
-    """A training run made by hand."""
+    """A training run made by hand, on a loop that other runs of its configuration take over."""
 
-    state: TrainState
-    loop: TrainLoop
-    strategy: tf.distribute.Strategy
+    tiny: TinyLoop
 
     def __call__(self, batches: list[Batch]) -> LoopReport:
-        return self.loop(self._iterator(batches), len(batches))
+        return self.tiny.loop(self._iterator(batches), len(batches))
 
     def windows(self, batches: list[Batch], *, start: int, every: int) -> Iterator[tuple[int, LoopReport]]:
-        return self.loop.windows(self._iterator(batches), start=start, stop=start + len(batches), every=every)
+        return self.tiny.loop.windows(self._iterator(batches), start=start, stop=start + len(batches), every=every)
+
+    def values(self) -> Values:
+        return self.tiny.values()
 
     def _iterator(self, batches: list[Batch]) -> Any:
+        strategy = self.tiny.strategy
         flat = [(batch.images, *batch.labels[:3], batch.truncated) for batch in batches]
         columns = tuple(tf.concat(column, axis=0) for column in zip(*flat, strict=True))
         slices = tf.data.Dataset.from_tensor_slices(columns).batch(
-            4 // self.strategy.num_replicas_in_sync, drop_remainder=True
+            4 // strategy.num_replicas_in_sync, drop_remainder=True
         )
         slices = slices.map(lambda images, *rest: Batch(images, Labels(*rest[:3]), rest[3]))
-        return iter(self.strategy.distribute_datasets_from_function(lambda context: slices))
-
-    def values(self) -> dict[str, npt.NDArray[Any]]:
-        """Everything a checkpoint would hold, but the step."""
-        parts = {"model": self.state.model.variables, "optimizer": self.state.optimizer.variables}
-        values = {f"{part}/{v.path}": v.numpy() for part, variables in parts.items() for v in variables}
-        assert self.state.ema is not None
-        return values | {f"ema/{name}": weight.numpy() for name, weight in self.state.ema.weights.items()}
+        return iter(strategy.distribute_datasets_from_function(lambda context: slices))
 
 
 def _run(*assignments: str, strategy: tf.distribute.Strategy | None = None) -> Run:
-    tiny_detector.register()
-    strategy = strategy or tf.distribute.OneDeviceStrategy("/cpu:0")
-    config = load_config(None, [AUTOML, *KEYS, *assignments])
-    state = state_from_config(config, num_classes=3, strategy=strategy)
-    return Run(state, train_loop_from_config(config.train, state, strategy=strategy), strategy)
+    return Run(restarted_loop(*KEYS, *assignments, strategy=strategy))
 
 
 def _batch(number: int, *, bad: bool = False) -> Batch:
@@ -80,29 +70,26 @@ def _batch(number: int, *, bad: bool = False) -> Batch:
     return Batch(tf.constant(images), labels, tf.constant([number, 0, 0, 0]))
 
 
-def _assert_equal(left: dict[str, npt.NDArray[Any]], right: dict[str, npt.NDArray[Any]]) -> None:
-    assert left.keys() == right.keys()
-    for name, value in left.items():
-        np.testing.assert_array_equal(value, right[name], err_msg=name)
-
-
 @pytest.mark.parametrize("kind", ["plain", "xla", "two replicas", "eager"])
 def test_nothing_changes_from_the_first_step_on_that_is_not_finite(
     kind: str, two_replicas: tf.distribute.Strategy
 ) -> None:
     keys = {"xla": ["train.jit_compile=true"], "eager": ["train.run_eagerly=true"]}.get(kind, [])
     strategy = two_replicas if kind == "two replicas" else None
-    whole, short = (_run(*keys, strategy=strategy) for _ in range(2))
-    fresh = whole.values()
+    run = functools.partial(_run, *keys, strategy=strategy)
+    short = run()
     short([_batch(0), _batch(1)])
+    expected = short.values()
+    whole = run()
+    fresh = whole.values()
     report = whole([_batch(0), _batch(1), _batch(2, bad=True), _batch(3), _batch(4)])
     assert (report.steps, report.skipped, report.bad_step, report.halted) == (2, 1, 2, True)
     assert not math.isfinite(report.bad["loss"])
     assert math.isfinite(report.sums["loss"])
-    assert whole.state.step.numpy() == 2
-    _assert_equal(whole.values(), short.values())
+    assert whole.tiny.state.step.numpy() == 2
+    assert_equal(whole.values(), expected)
     assert whole([_batch(5)]).halted
-    _assert_equal(whole.values(), short.values())
+    assert_equal(whole.values(), expected)
     assert any((value != fresh[name]).any() for name, value in whole.values().items())
 
 
@@ -114,12 +101,13 @@ def test_a_skipped_step_changes_nothing_but_the_number_of_steps(
     skipping = _run("train.nonfinite.policy=skip", strategy=strategy)
     report = skipping([_batch(0), _batch(1, bad=True), _batch(2)])
     assert (report.steps, report.skipped, report.bad_step, report.halted) == (2, 1, 1, False)
-    assert skipping.state.step.numpy() == 3
-    clean = _run(strategy=strategy)
+    assert skipping.tiny.state.step.numpy() == 3
+    found = skipping.values()
+    clean = _run("train.nonfinite.policy=skip", strategy=strategy)
     clean([_batch(0)])
-    clean.state.step.assign(2)
+    clean.tiny.state.step.assign(2)
     clean([_batch(2)])
-    _assert_equal(skipping.values(), clean.values())
+    assert_equal(found, clean.values())
 
 
 def test_too_many_skips_in_a_row_end_the_run() -> None:
@@ -127,7 +115,7 @@ def test_too_many_skips_in_a_row_end_the_run() -> None:
     pattern = [True, True, False, True, True, False, True, True, True, False]
     report = run([_batch(number, bad=bad) for number, bad in enumerate(pattern)])
     assert (report.steps, report.skipped, report.bad_step, report.halted) == (2, 7, 0, True)
-    assert run.state.step.numpy() == 8
+    assert run.tiny.state.step.numpy() == 8
 
 
 def test_a_gradient_that_is_not_finite_counts_although_the_loss_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,13 +125,13 @@ def test_a_gradient_that_is_not_finite_counts_although_the_loss_is(monkeypatch: 
         return losses(self, outputs, labels, *rest, **more) | {"kink": tf.norm(outputs - tf.stop_gradient(outputs))}
 
     monkeypatch.setattr(tiny_detector.TinyDetector, "losses", with_a_kink)
-    run = _run()
+    run = Run(new_loop(*KEYS))
     before = run.values()
     report = run([_batch(0)])
     assert report.halted
     assert math.isfinite(report.bad["loss"])
     assert not math.isfinite(report.bad["gradient_norm"])
-    _assert_equal(run.values(), before)
+    assert_equal(run.values(), before)
 
 
 def test_an_overflow_that_a_loss_scale_excuses_is_no_error() -> None:
@@ -155,13 +143,15 @@ def test_an_overflow_that_a_loss_scale_excuses_is_no_error() -> None:
     assert report.last["skipped_steps"] == 1.0
     assert report.counts["gradient_norm"] == 0.0
     assert report.counts["loss"] == 1.0
-    _assert_equal(run.values(), before)
+    assert_equal(run.values(), before)
 
 
 def test_scalars_of_a_loop_are_those_of_its_steps() -> None:
-    together, one_by_one = _run(), _run()
     batches = [_batch(number) for number in range(3)]
+    together = _run()
     report = together(batches)
+    expected = together.values()
+    one_by_one = _run()
     reports = [one_by_one([batch]) for batch in batches]
     assert report.steps == 3
     assert set(report.sums) >= {"loss", "class_loss", "box_loss", "l2_loss", "learning_rate", "gradient_norm"}
@@ -170,19 +160,21 @@ def test_scalars_of_a_loop_are_those_of_its_steps() -> None:
         assert report.counts[name] == 3
     assert report.last == pytest.approx(reports[-1].last, rel=1e-5)
     assert report.sums["instances_cut_off"] == 0 + 1 + 2
-    for name, value in together.values().items():
-        np.testing.assert_allclose(one_by_one.values()[name], value, rtol=1e-5, atol=1e-6, err_msg=name)
+    for name, value in one_by_one.values().items():
+        np.testing.assert_allclose(value, expected[name], rtol=1e-5, atol=1e-6, err_msg=name)
 
 
 def test_windows_of_a_call_are_calls_of_their_own() -> None:
     """Windows of three steps from step 1 on, with a step that is not finite, then with one that ends the run."""
     keys = ("train.nonfinite={policy: skip, max_in_a_row: 1}", "train.schedule.name=constant")
-    together, apart = _run(*keys), _run(*keys)
     bad = (4, 8, 9)
     batches = [_batch(number, bad=number in bad) for number in range(11)]
-    for run in (together, apart):
-        run(batches[:1])
+    together = _run(*keys)
+    together(batches[:1])
     windows = dict(together.windows(batches[1:], start=1, every=3))
+    values = together.values()
+    apart = _run(*keys)
+    apart(batches[:1])
     assert list(windows) == [3, 6, 9, 11]
     expected = [apart(batches[start:stop]) for start, stop in ((1, 3), (3, 6), (6, 9), (9, 11))]
     for window, alone in zip(windows.values(), expected, strict=True):
@@ -197,7 +189,7 @@ def test_windows_of_a_call_are_calls_of_their_own() -> None:
     assert all(report.seconds >= report.waited >= 0.0 for report in windows.values())
     assert [report.bad_step for report in windows.values()] == [None, 4, 8, 9]
     assert [report.halted for report in windows.values()] == [False, False, False, True]
-    _assert_equal(together.values(), apart.values())
+    assert_equal(values, apart.values())
 
 
 @pytest.mark.parametrize("kind", ["plain", "xla", pytest.param("two replicas", marks=pytest.mark.extended)])
@@ -214,11 +206,11 @@ def test_norms_and_histograms_are_those_of_the_gradients_before_clipping(
     one_replica = silent if strategy is None else _run(*keys)
     gradients = []
     for number, batch in enumerate(batches):
-        gradients.append(_gradients(one_replica.state, batch, number))
+        gradients.append(_gradients(one_replica.tiny.state, batch, number))
         one_replica([batch])
     if strategy is not None:
         silent(batches)
-    _assert_equal(run.values(), silent.values())
+    assert_equal(run.values(), silent.values())
 
     with tf.summary.create_file_writer(str(tmp_path)).as_default():
         for name, values in report.histograms.items():
@@ -261,15 +253,17 @@ def test_an_eager_run_runs_python_at_every_step_and_gives_the_same(monkeypatch: 
         seen.append(tf.executing_eagerly())
         return call(self, images, **keywords)
 
-    eager, compiled = _run("train.run_eagerly=true"), _run()
+    eager = _run("train.run_eagerly=true")
     monkeypatch.setattr(tiny_detector.TinyDetector, "call", looked_at)
     batches = [_batch(number) for number in range(2)]
     eager(batches)
     assert seen == [True, True]
     monkeypatch.undo()
+    compiled = _run()
     compiled(batches)
+    values = eager.values()
     for name, value in compiled.values().items():
-        np.testing.assert_allclose(eager.values()[name], value, rtol=1e-4, atol=1e-6, err_msg=name)
+        np.testing.assert_allclose(values[name], value, rtol=1e-4, atol=1e-6, err_msg=name)
 
 
 @pytest.mark.usefixtures("op_determinism")  # TensorFlow's own clock would be asked without it
@@ -297,7 +291,7 @@ def test_time_without_a_batch_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
             clock.now += 10.0
             return _batch(0)
 
-    report = _run("train.run_eagerly=true").loop(Batches(), 3)
+    report = new_loop(*KEYS, "train.run_eagerly=true").loop(Batches(), 3)
     assert (report.waited, report.seconds) == (30.0, 33.0)
 
 

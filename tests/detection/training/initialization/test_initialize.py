@@ -17,9 +17,8 @@ from schemas.artifacts import CONFIG_YAML, EXTRA_FILES, LABELS_JSON
 from schemas.config.config import Config
 from schemas.config.config_io import to_yaml
 from schemas.errors import DataError
+from tests.detection.training.tiny_loop import Values, assert_equal
 from tests.detection.training.tiny_run import CATEGORIES, tiny_config
-
-Values = dict[str, np.ndarray]
 
 
 def _state(config: Config, strategy: tf.distribute.Strategy | None = None) -> TrainState:
@@ -46,12 +45,6 @@ def _initialize(
 
 def _weights(state: TrainState) -> Values:
     return {variable.path: variable.numpy() for variable in state.model.variables}
-
-
-def _assert_equal(left: Values, right: Values) -> None:
-    assert left.keys() == right.keys()
-    for name, value in left.items():
-        np.testing.assert_array_equal(value, right[name], err_msg=name)
 
 
 @pytest.fixture(scope="module")
@@ -117,9 +110,9 @@ def test_a_warm_start_takes_weights_and_nothing_else(earlier: tuple[str, Values,
     report = _initialize(config, state)
 
     expected = raw if weights == "raw" else ema_weights
-    _assert_equal(_weights(state), expected)
+    assert_equal(_weights(state), expected)
     assert state.ema is not None
-    _assert_equal({name: weight.numpy() for name, weight in state.ema.weights.items()}, expected)
+    assert_equal({name: weight.numpy() for name, weight in state.ema.weights.items()}, expected)
     assert int(state.step) == 0
     for before, variable in zip(slots, state.optimizer.variables, strict=True):
         np.testing.assert_array_equal(variable.numpy(), before)
@@ -170,7 +163,7 @@ def test_a_run_that_goes_on_is_not_initialised_again(caplog: pytest.LogCaptureFi
     assert caplog.messages == [
         "resumed run: ignoring model.weights and train.init; the weights come from its checkpoint"
     ]
-    _assert_equal(_weights(state), before)
+    assert_equal(_weights(state), before)
     with pytest.raises(DataError, match="/no/longer/there: no such file or folder"):
         _initialize(config, state)
 
@@ -185,7 +178,7 @@ def test_without_any_source_the_weights_are_the_seeds(caplog: pytest.LogCaptureF
         assert caplog.messages == []
         assert _initialize(tiny_config("train.init.from_previous_model=true"), state) is None
     assert caplog.messages == ["train.init.from_previous_model: no blessed model yet; starting from random weights"]
-    _assert_equal(_weights(state), before)
+    assert_equal(_weights(state), before)
 
 
 def test_a_previous_model_goes_before_a_checkpoint(
@@ -201,14 +194,14 @@ def test_a_previous_model_goes_before_a_checkpoint(
     write_json(model / EXTRA_FILES / LABELS_JSON, CATEGORIES)
     state = _state(config)
     report = _initialize(config, state, base_model=model.parent)
-    _assert_equal(_weights(state), _weights(previous))
+    assert_equal(_weights(state), _weights(previous))
     assert report is not None
     assert report.warm_start is not None
     assert report.warm_start.source == str(model / "variables" / "variables")
     with caplog.at_level(logging.INFO, "cocoflow.trainer"):
         _initialize(config, state)
     assert f"no blessed model yet; starting from {path}" in caplog.text
-    _assert_equal(_weights(state), ema_weights)
+    assert_equal(_weights(state), ema_weights)
 
 
 def test_the_report_lists_every_variable_once(earlier: tuple[str, Values, Values], tmp_path: Path) -> None:
@@ -274,7 +267,7 @@ class TestBackbone:
         assert state.ema is not None
         np.testing.assert_array_equal(state.ema.weights["efficientnet-b0/stem/conv2d/kernel"].numpy(), stem)
         assert set(report.fresh) == {name for name in got if not name.startswith("efficientnet-b0/")}
-        _assert_equal({name: got[name] for name in report.fresh}, {name: before[name] for name in report.fresh})
+        assert_equal({name: got[name] for name in report.fresh}, {name: before[name] for name in report.fresh})
         assert set(report.as_json()) == {"backbone_weights", "fresh"}
 
     def test_under_a_checkpoint_that_leaves_some(self, theirs: keras.Model, file: str, tmp_path: Path) -> None:

@@ -2,13 +2,13 @@
 
 import importlib
 import importlib.util
+import json
 import re
 import shlex
 import shutil
 import sys
 from pathlib import Path
 
-import nbformat
 import pytest
 
 import pipeline_runner
@@ -59,7 +59,8 @@ def config_commands(config: Path) -> list[str]:
 
 def notebook_commands(path: Path) -> list[str]:
     """Command lines in the texts of a notebook."""
-    texts = [cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "markdown"]
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    texts = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown"]
     spans = [" ".join(span.split()) for text in texts for span in _SPAN.findall(text)]
     return [span for span in spans if _COMMAND.match(span)]
 

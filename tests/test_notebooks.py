@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
@@ -89,6 +88,8 @@ def executed(
 
 
 def _code(name: str) -> list[Any]:
+    import nbformat  # four seconds, which collecting the tests should not take
+
     notebook = nbformat.read(PROJECT / "notebooks" / f"{name}.ipynb", as_version=4)
     nbformat.validate(notebook)
     return [cell for cell in notebook.cells if cell.cell_type == "code"]

@@ -14,6 +14,8 @@ RUN apt-get update \
     && apt-get install --yes --no-install-recommends g++ \
     && rm -rf /var/lib/apt/lists/*
 WORKDIR /build
+# Each component's container starts without bytecode of its own, and compiling TFX's takes it 20 seconds.
+ENV UV_COMPILE_BYTECODE=1
 COPY environment.sh requirements.lock ./
 RUN ./environment.sh ${GPU:+--gpu} /opt/cocoflow
 COPY . .

@@ -17,7 +17,7 @@ from detection.datasets.layouts import EXAMPLES_WORK, SplitFiles
 from detection.datasets.packed_entries import unpack_entries
 from detection.storage import files, paths
 from detection.storage.atomic import new_path, write_json, write_text
-from detection.storage.staging import local_copy
+from detection.storage.tfrecord import read_shard
 from schemas import features
 from schemas.artifacts import DATA_REPORT_HTML, DATASET_JSON, QUARANTINE_JSONL, split_dir
 from schemas.config.config import DataConfig
@@ -118,7 +118,7 @@ def _drop_images(shards: Iterable[str], image_ids: set[int]) -> int:
         # TFX reads every file of the split's folder.
         beside = paths.parent(paths.parent(shard))
         with new_path(shard, beside=beside) as unfinished, tf.io.TFRecordWriter(str(unfinished)) as writer:
-            for record in tf.data.TFRecordDataset(str(local_copy(shard))).as_numpy_iterator():
+            for record in read_shard(shard):
                 values = tf.train.Example.FromString(record).features.feature
                 if values[features.SOURCE_ID].bytes_list.value[0] in sources:
                     dropped += len(unpack_entries(values[features.COCO].bytes_list.value[0])[1])

@@ -11,6 +11,7 @@ import tensorflow as tf
 from detection.inference.device_copies import map_in_turn, on_device_of
 from detection.inference.restore import load_trained
 from detection.input_pipeline.network_input import fit_to_input, in_window, pad_labels
+from detection.input_pipeline.parallel_map import parallel_map
 from detection.input_pipeline.record_decoder import decode_record, num_keypoints
 from detection.models.detector import Detector
 from detection.types import Labels
@@ -47,11 +48,16 @@ class MeanLosses:
         self._detector = detector
         self._category_ids = [category["id"] for category in categories]
         self._num_keypoints = num_keypoints(categories) if detector.takes_keypoints else 0
-        self._batch_size = batch_size
         self._max_instances = max_instances
         self._with_crowds = with_crowds
         self._loss_terms = [_loss_terms_of(detector)]
         self._loss_terms += [on_device_of(copy, _loss_terms_of(copy)) for copy in copies]
+        # Traced once, for all calls.
+        self._records: Iterable[bytes] = ()
+        serialized = tf.data.Dataset.from_generator(
+            lambda: self._records, output_signature=tf.TensorSpec([], tf.string)
+        )
+        self._batches = parallel_map(serialized, self._example).batch(batch_size).prefetch(len(self._loss_terms))
 
     def __call__(
         self, records: Iterable[bytes], *, gather: Callable[[bytes], Sequence[bytes]] = lambda data: [data]
@@ -81,12 +87,10 @@ class MeanLosses:
 
     def _batch_terms(self, records: Iterable[bytes]) -> list[tuple[int, dict[str, float]]]:
         """Returns the number of images and the losses of each batch."""
-        serialized = tf.data.Dataset.from_generator(lambda: records, output_signature=tf.TensorSpec([], tf.string))
-        examples = serialized.map(self._example, num_parallel_calls=tf.data.AUTOTUNE)
-        batches = examples.batch(self._batch_size).prefetch(len(self._loss_terms))
+        self._records = records
         results: list[tuple[int, dict[str, float]]] = []
         try:
-            for result in map_in_turn(self._loss_terms, batches):
+            for result in map_in_turn(self._loss_terms, self._batches):
                 results.append(result)
         except tf.errors.InvalidArgumentError as error:
             raise DataError(

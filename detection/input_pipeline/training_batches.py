@@ -15,6 +15,7 @@ import tensorflow as tf
 from detection.input_pipeline.augmentation.crops import random_scale_crop
 from detection.input_pipeline.augmentation.flip import random_horizontal_flip
 from detection.input_pipeline.network_input import normalize, pad_labels, pad_to
+from detection.input_pipeline.parallel_map import parallel_map
 from detection.input_pipeline.record_decoder import decode_record, python_op
 from detection.input_pipeline.record_order import RecordOrder
 from detection.input_pipeline.record_reader import RecordReader
@@ -148,10 +149,7 @@ def training_batches(
     start = start_step * batch_size
     endless = tf.data.Dataset.counter(start)
     counters = endless if stop_step is None else tf.data.Dataset.range(start, stop_step * batch_size)
-    # The function has no Python control flow on tensors, and converting it takes seconds.
-    example = tf.autograph.experimental.do_not_convert(example_of)
-    # Reading, decoding and augmenting run in parallel, in a deterministic order.
-    examples = counters.map(example, num_parallel_calls=tf.data.AUTOTUNE)
+    examples = parallel_map(counters, example_of)
     return examples.batch(element_size, drop_remainder=True).prefetch(2)
 
 

@@ -191,12 +191,7 @@ def _unfused(layer: BatchNormalization, inputs: tf.Tensor) -> tuple[tf.Tensor, t
 
 
 def _ours(
-    config: Config,
-    strategy: tf.distribute.Strategy,
-    *,
-    steps_per_call: int,
-    ready: bool = False,
-    data: Any = None,
+    config: Config, strategy: tf.distribute.Strategy, *, steps_per_call: int, ready: bool = False, data: Any = None
 ) -> Way:
     state = state_from_config(config, num_classes=_CLASSES, strategy=strategy)
     loop = train_loop_from_config(config.train, state, strategy=strategy)

@@ -113,9 +113,7 @@ def _nodes(config: Config, root: str, parameters: Mapping[str, Any], *, trainer_
     schema_gen = RecordSchemaGen(run_root=root)
     statistics_gen = StatisticsGen(examples=examples, schema=schema_gen.outputs["schema"], run_root=root)
     example_validator = ExampleValidator(
-        statistics=statistics_gen.outputs["statistics"],
-        schema=schema_gen.outputs["schema"],
-        run_root=root,
+        statistics=statistics_gen.outputs["statistics"], schema=schema_gen.outputs["schema"], run_root=root
     )
     window = [training_window(examples, run_root=root, spans=spans)] if spans > 1 else []
     training_examples = window[0].outputs["examples"] if window else examples

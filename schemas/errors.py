@@ -34,8 +34,7 @@ class RefusedModelError(DataError):
 _BY_NAME = {kind.__name__: kind for kind in (CocoflowError, ConfigError, DataError, RefusedModelError)}
 
 _IN_TRACEBACK = re.compile(
-    rf"schemas\.errors\.({'|'.join(_BY_NAME)}): (.*?)(?= \[while running |\n\s*\n|\nDuring |\Z)",
-    re.DOTALL,
+    rf"schemas\.errors\.({'|'.join(_BY_NAME)}): (.*?)(?= \[while running |\n\s*\n|\nDuring |\Z)", re.DOTALL
 )
 
 _INTERRUPTED = re.compile(r"(?:^|\n)KeyboardInterrupt(?: \[while running |\s*(?:\n|\Z))")

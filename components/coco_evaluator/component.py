@@ -9,13 +9,7 @@ from tfx.types import standard_artifacts
 from tfx.types import standard_component_specs as keys
 from tfx.types.component_spec import ChannelParameter, ComponentSpec, ExecutionParameter
 
-from components.coco_evaluator.executor import (
-    CONFIG_KEY,
-    EVAL_CONFIG_KEY,
-    SERVED_IMAGES_KEY,
-    THRESHOLDS_KEY,
-    Executor,
-)
+from components.coco_evaluator.executor import CONFIG_KEY, EVAL_CONFIG_KEY, SERVED_IMAGES_KEY, THRESHOLDS_KEY, Executor
 from components.history.driver import Driver
 from components.history.records import RUN_ROOT_KEY
 from schemas.config.evaluate import EvaluateConfig

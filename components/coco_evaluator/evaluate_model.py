@@ -23,13 +23,7 @@ from schemas.program import require_module
 
 
 def evaluate_model(
-    config: Config,
-    *,
-    model: str,
-    checkpoint: CheckpointChoice = None,
-    examples: str,
-    baseline: str | None,
-    output: str,
+    config: Config, *, model: str, checkpoint: CheckpointChoice = None, examples: str, baseline: str | None, output: str
 ) -> Evaluation:
     """Evaluates a model on a split, into a folder that appears complete or not at all.
 

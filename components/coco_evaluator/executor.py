@@ -34,11 +34,7 @@ SERVED_IMAGES_KEY = "served_images"  # number of images with outputs to keep for
 
 
 def record_blessing(
-    blessing: types.Artifact,
-    *,
-    blessed: bool,
-    model: types.Artifact,
-    baseline: types.Artifact | None,
+    blessing: types.Artifact, *, blessed: bool, model: types.Artifact, baseline: types.Artifact | None
 ) -> None:
     """Fills a `ModelBlessing` artifact: its properties and its one file.
 
@@ -90,12 +86,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):
             artifact_utils.get_single_uri(output_dict[keys.EVALUATION_KEY]),
             beam_args=self._beam_pipeline_args,
         )
-        record_blessing(
-            blessing,
-            blessed=evaluation.verdict.blessed,
-            model=model,
-            baseline=baseline,
-        )
+        record_blessing(blessing, blessed=evaluation.verdict.blessed, model=model, baseline=baseline)
 
 
 def make_request(

@@ -6,15 +6,7 @@ from rich.table import Table
 from components.coco_example_gen.examination import Examination, examine
 from components.coco_example_gen.report import concerned_annotations, write_data_report
 from components.coco_example_gen.spans.dataset_files import files_of
-from detection.reports.dataset.summary import (
-    LISTED,
-    Kind,
-    category_table,
-    count_text,
-    image_table,
-    kinds_of,
-    verdict,
-)
+from detection.reports.dataset.summary import LISTED, Kind, category_table, count_text, image_table, kinds_of, verdict
 from detection.reports.dataset.tables import issue_counts
 from detection.reports.html.table import Table as Rows
 from detection.reports.html.table import cell_text

@@ -30,11 +30,7 @@ log = logging.getLogger("cocoflow.example_gen")
 
 
 def convert(
-    splits: Mapping[str, SplitFiles],
-    root: str | Path,
-    data: DataConfig,
-    *,
-    beam_args: Sequence[str] = (),
+    splits: Mapping[str, SplitFiles], root: str | Path, data: DataConfig, *, beam_args: Sequence[str] = ()
 ) -> None:
     """Writes Split-<name>/, quarantine.jsonl, data_report.html and, last, dataset.json below `root`, or nothing.
 

@@ -21,12 +21,7 @@ from components.detection_trainer.identity import (
     training_of,
     working_name,
 )
-from components.detection_trainer.working_folder import (
-    copy_parts,
-    describe_training,
-    restore_training,
-    working_folder,
-)
+from components.detection_trainer.working_folder import copy_parts, describe_training, restore_training, working_folder
 from components.history.execution import recorded
 from components.history.read import CONFIG_PROPERTY, IDENTITY_PROPERTY, TRAINING_PROPERTY, read_models
 from components.history.records import RUN_ROOT_KEY, store_config

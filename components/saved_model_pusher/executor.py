@@ -11,12 +11,7 @@ from tfx.types import standard_component_specs as keys
 from tfx.utils import path_utils
 
 from components.history.execution import recorded, run_of
-from components.history.read import (
-    DIGEST_PROPERTY,
-    PUSHED_PROPERTY,
-    PUSHED_VERSION_PROPERTY,
-    REMOVED_PROPERTY,
-)
+from components.history.read import DIGEST_PROPERTY, PUSHED_PROPERTY, PUSHED_VERSION_PROPERTY, REMOVED_PROPERTY
 from components.history.records import DESTINATION_PROPERTY, RUN_ROOT_KEY, relative_paths
 from components.saved_model_pusher.model_registry import Registration, register
 from components.saved_model_pusher.push import Pushed, PushRequest, push

@@ -3,13 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from detection.analysis.analysis_file import (
-    Analysis,
-    Bin,
-    Calibration,
-    Confusion,
-    ImageSample,
-)
+from detection.analysis.analysis_file import Analysis, Bin, Calibration, Confusion, ImageSample
 from detection.analysis.bootstrap import bootstrap
 from detection.analysis.boundaries import boundaries
 from detection.analysis.categories import category_rows, mean_curves, operating_point, size_buckets

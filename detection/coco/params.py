@@ -198,11 +198,7 @@ def best_of_images(detections: list[Entry] | Rows, most: int) -> list[Entry] | R
 
 
 def best_positions(
-    images: npt.NDArray[np.generic],
-    scores: Rows,
-    most: int,
-    *,
-    categories: npt.NDArray[np.generic] | None = None,
+    images: npt.NDArray[np.generic], scores: Rows, most: int, *, categories: npt.NDArray[np.generic] | None = None
 ) -> IntArray:
     """Finds the `most` detections with the highest scores per image; ties go to the first.
 

@@ -94,9 +94,7 @@ class AnnotationScan:
         ids, image_ids, _, _, categories = columns
         images = np.fromiter(self.images, np.int64, len(self.images))
         keep = self._sieve(
-            columns,
-            np.isin(image_ids, images),
-            lambda row: ("entry", self._no_image(int(image_ids[row]))),
+            columns, np.isin(image_ids, images), lambda row: ("entry", self._no_image(int(image_ids[row])))
         )
         known = sorted(category_ids)
         known_ids = quoted_json(known[:_LISTED_IDS])  # once: there may be as many such issues as categories
@@ -112,9 +110,7 @@ class AnnotationScan:
         first = np.zeros(len(ids), bool)
         first[np.unique(ids, return_index=True)[1]] = True
         keep &= self._sieve(
-            columns,
-            first | ~keep,
-            lambda row: ("duplicate_id", "duplicate id. Give each annotation a unique id"),
+            columns, first | ~keep, lambda row: ("duplicate_id", "duplicate id. Give each annotation a unique id")
         )
         rows = np.flatnonzero(keep)
         rows = rows[np.argsort(image_ids[rows], kind="stable")]

@@ -79,8 +79,7 @@ def inspect_image(data: bytes, *, max_pixels: int) -> ImageFile:
         # Storing the image again fixes everything that Pillow can read.
         kind = "image_unsupported" if reason is None and header.format == "bmp" else "image_broken"
         raise ImageFileError(
-            kind,
-            f"the image file cannot be decoded: {reason or _first_words(error)}. Copy or convert it again.",
+            kind, f"the image file cannot be decoded: {reason or _first_words(error)}. Copy or convert it again."
         ) from None
     if pixels.shape[:2] != (header.height, header.width):
         raise ImageFileError(

@@ -98,10 +98,7 @@ def _require_own(
 
 
 def _mediapipe(
-    content: bytes,
-    metadata: DetectorMetadata,
-    categories: Sequence[Mapping[str, Any]],
-    curves: ScoreCurves | None,
+    content: bytes, metadata: DetectorMetadata, categories: Sequence[Mapping[str, Any]], curves: ScoreCurves | None
 ) -> Loaded:
     """Runs a file for MediaPipe; classes become category ids."""
     (run, shape), classes_of = _litert(content), np.array([at for at, _ in labelled_categories(categories)])

@@ -316,10 +316,7 @@ class FileDetector(ExportedDetector):
             if self._as_mediapipe:
                 return (*_stretch(image, description.image_size), valid)
             pixels, info = fit_pixels(
-                image,
-                image_size=description.image_size,
-                resizing=description.resizing,
-                padding=description.padding,
+                image, image_size=description.image_size, resizing=description.resizing, padding=description.padding
             )
             return pixels, info, valid
 

@@ -72,10 +72,7 @@ class ScoreCurves:
 
     def as_bytes(self) -> bytes:
         """Returns the file's content."""
-        content = {
-            "calibrated_score": "1 / (1 + exp(-(slope * log(score / (1 - score)) + offset)))",
-            **asdict(self),
-        }
+        content = {"calibrated_score": "1 / (1 + exp(-(slope * log(score / (1 - score)) + offset)))", **asdict(self)}
         return (json.dumps(content, indent=2) + "\n").encode()
 
 

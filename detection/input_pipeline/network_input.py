@@ -28,12 +28,7 @@ def normalize(image: tf.Tensor, *, mean: Sequence[float], std: Sequence[float]) 
 
 
 def fit_to_input(
-    image: tf.Tensor,
-    *,
-    image_size: tuple[int, int],
-    resizing: Resizing,
-    mean: Sequence[float],
-    std: Sequence[float],
+    image: tf.Tensor, *, image_size: tuple[int, int], resizing: Resizing, mean: Sequence[float], std: Sequence[float]
 ) -> tuple[tf.Tensor, ImageInfo]:
     """Scales and normalises an image, and pads it with 0 at the bottom and the right.
 

@@ -54,10 +54,7 @@ def read_classes(reader: RecordReader, category_ids: Sequence[int]) -> RecordCla
     if len(unknown):
         refuse_category(reader.read(int(records[unknown[0]])), np.asarray(category_ids))
     _LOGGER.info(
-        "read the classes of %d objects in %d records in %.1f s",
-        len(ids),
-        len(reader),
-        time.monotonic() - started,
+        "read the classes of %d objects in %d records in %.1f s", len(ids), len(reader), time.monotonic() - started
     )
     return RecordClasses(records, classes)
 

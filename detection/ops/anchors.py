@@ -130,9 +130,7 @@ def assign_anchors(
         positive, index = positive | is_claimed, tf.where(is_claimed, claimant, index)
     has_band = unmatched_threshold is not None and unmatched_threshold < match_threshold
     return Assignment(
-        positive=positive,
-        ignored=~positive & (best.iou >= unmatched_threshold) if has_band else None,
-        index=index,
+        positive=positive, ignored=~positive & (best.iou >= unmatched_threshold) if has_band else None, index=index
     )
 
 

@@ -250,11 +250,7 @@ def op_nms(
     for own_boxes, own_scores, own_ranks in zip(*map(tf.unstack, (compared, scores, ranks)), strict=True):
         if sigma is None:
             own = tf.raw_ops.NonMaxSuppressionV4(
-                boxes=own_boxes,
-                scores=own_ranks,
-                iou_threshold=iou_threshold,
-                score_threshold=0.5,
-                **options,
+                boxes=own_boxes, scores=own_ranks, iou_threshold=iou_threshold, score_threshold=0.5, **options
             )
             picked = (own.selected_indices, tf.gather(own_scores, own.selected_indices), own.valid_outputs)
         else:  # the op divides by 2 * sigma

@@ -175,11 +175,7 @@ class LocalFiles:
     def remove_folder(self, path: str, *, first: Sequence[str], at_once: bool) -> None:
         """Removes a folder."""
         if at_once:
-            with (
-                explained(path, "remove"),
-                contextlib.suppress(FileNotFoundError),
-                temporary_folder(path) as hidden,
-            ):
+            with explained(path, "remove"), contextlib.suppress(FileNotFoundError), temporary_folder(path) as hidden:
                 Path(path).rename(hidden / name_of(path))
             return
         for name in first:

@@ -135,10 +135,7 @@ class LocalVersions:
         """Removes a version by one rename, and deletes it then."""
         folder = Path(version)
         # Another process may be faster.
-        with (
-            contextlib.suppress(FileNotFoundError),
-            temporary_folder(folder.with_name(TEMPORARY_STEM)) as hidden,
-        ):
+        with contextlib.suppress(FileNotFoundError), temporary_folder(folder.with_name(TEMPORARY_STEM)) as hidden:
             folder.rename(hidden / folder.name)
 
     def _rename_to_next(self, staged: Path) -> Path:

@@ -322,11 +322,7 @@ def export_checkpoint(
     shutil.rmtree(output / SAVED_MODEL, ignore_errors=True)
     with new_directory(output / SAVED_MODEL) as folder:
         export_saved_model(
-            detector,
-            folder,
-            categories=categories,
-            config_yaml=to_yaml(config),
-            exported_from=exported_from,
+            detector, folder, categories=categories, config_yaml=to_yaml(config), exported_from=exported_from
         )
         if is_file(output / INIT_REPORT_JSON):
             # A pushed model includes the licence of the weights that it was trained from.

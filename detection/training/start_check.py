@@ -68,11 +68,7 @@ def check_start(
         _require_weight_files(config)
     with without_log(), tf.device(device):
         return _build(
-            config,
-            categories,
-            strategy=strategy,
-            checkpoints=checkpoints if resumes else None,
-            initializes=initializes,
+            config, categories, strategy=strategy, checkpoints=checkpoints if resumes else None, initializes=initializes
         )
 
 

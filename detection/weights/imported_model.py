@@ -15,15 +15,7 @@ from detection.storage.files import make_folder
 from detection.storage.paths import join, literal_path
 from detection.weights.program import Program, VariableSource, class_categories, require_variant, unused_variables
 from detection.weights.weight_source import WeightSource
-from schemas.artifacts import (
-    CHECKPOINTS,
-    CONFIG_YAML,
-    EMA_PART,
-    IMPORT_JSON,
-    LABELS_JSON,
-    MODEL_PART,
-    STEP_PART,
-)
+from schemas.artifacts import CHECKPOINTS, CONFIG_YAML, EMA_PART, IMPORT_JSON, LABELS_JSON, MODEL_PART, STEP_PART
 from schemas.config.config import Config
 from schemas.config.config_io import to_yaml
 from schemas.config.train.initialization import SourceWeights

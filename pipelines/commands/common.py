@@ -39,12 +39,7 @@ def config_path(text: str) -> str:
 def add_assignments_argument(parser: argparse._ActionsContainer, what: str) -> None:
     """Adds `--set`; `what` is the first part of its help."""
     parser.add_argument(
-        "--set",
-        dest="assignments",
-        metavar="KEY=VALUE",
-        action="append",
-        default=[],
-        help=f"{what}; repeatable",
+        "--set", dest="assignments", metavar="KEY=VALUE", action="append", default=[], help=f"{what}; repeatable"
     )
 
 

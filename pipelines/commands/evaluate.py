@@ -186,11 +186,7 @@ def _run_files(args: argparse.Namespace) -> int:
         from detection.reports.evaluation.compare import write_file_report
 
         write_file_report(
-            args.report,
-            ground_truth=args.ground_truth,
-            detections=args.detections,
-            params=params,
-            images=args.images,
+            args.report, ground_truth=args.ground_truth, detections=args.detections, params=params, images=args.images
         )
     Console().print(summary_table(metrics))
     for line in lines:

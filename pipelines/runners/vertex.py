@@ -128,10 +128,7 @@ class Vertex(Target):
             max_concurrent_run_count=schedule.max_concurrent_runs,
             max_concurrent_active_run_count=schedule.max_concurrent_runs,
             allow_queueing=schedule.allow_queueing,
-            create_pipeline_job_request={
-                "parent": self._place.parent,
-                "pipeline_job": self._job(compiled, parameters),
-            },
+            create_pipeline_job_request={"parent": self._place.parent, "pipeline_job": self._job(compiled, parameters)},
         )
         if replaced is not None:
             return self._update(replaced, new)

@@ -77,12 +77,7 @@ def execute_run(
             reason = skip_unchanged(config, located, history, use, run_id=run_id, trigger=trigger)
             if reason is not None:
                 return reason
-        fields = {
-            "trigger": trigger,
-            "runner": runner,
-            "pipeline": config.run.name,
-            "data": data_of(config, located),
-        }
+        fields = {"trigger": trigger, "runner": runner, "pipeline": config.run.name, "data": data_of(config, located)}
         recorded = recorded_run(history, use, run_id=run_id, config=config, fields=fields)
         with recorded as open_run, local_log(layout, use) as log:
             require_writable(layout.push_directory)

@@ -28,16 +28,7 @@ from detection.storage.paths import is_remote, join, name_of
 from detection.storage.processes import in_words, this_process
 from pipelines.folders import RunLayout
 from pipelines.runners.local import RUNNERS
-from pipelines.runs.run_record import (
-    DONE,
-    FAILED,
-    INTERRUPTED,
-    RUNNING,
-    SUBMITTED,
-    UNFINISHED,
-    ConfigCopy,
-    RunRecord,
-)
+from pipelines.runs.run_record import DONE, FAILED, INTERRUPTED, RUNNING, SUBMITTED, UNFINISHED, ConfigCopy, RunRecord
 from schemas.artifacts import HISTORY
 from schemas.config.config import MODEL_WITHOUT_EFFECT, Config
 from schemas.config.config_io import to_yaml

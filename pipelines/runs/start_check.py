@@ -42,12 +42,7 @@ def check_run(config: Config, splits: Mapping[str, SplitFiles], *, is_first: boo
     optional = train.init.from_previous_model or published
     with without_log():
         strategy = _strategy_of(train)
-    detector = check_start(
-        config,
-        categories=categories,
-        strategy=strategy,
-        initializes=is_first or not optional,
-    )
+    detector = check_start(config, categories=categories, strategy=strategy, initializes=is_first or not optional)
     require_iou_types("evaluate.iou_types", config.evaluate.iou_types or (), detector)
     if config.push.mediapipe is not None:
         from detection.inference.export.mediapipe import require_mediapipe
@@ -106,10 +101,6 @@ def check_train(
     if config.train.validation.enabled:
         _require_evaluable(config, categories)
     detector = check_start(
-        config,
-        categories=categories,
-        strategy=strategy,
-        checkpoints=output / CHECKPOINTS,
-        device=None,
+        config, categories=categories, strategy=strategy, checkpoints=output / CHECKPOINTS, device=None
     )
     return None if categories is None else detector

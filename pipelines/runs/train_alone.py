@@ -55,10 +55,7 @@ def train_alone(config: Config, output: str, *, verbose: bool = False) -> str:
     names = [TRAIN_SPLIT, *filter(None, [config.validation_split])]
     files = files_of(config.data, *names)
     splits = {name: files[name] for name in names}
-    with (
-        _working_folder(output, leads=leads) as working,
-        quiet_run(working.local / _LOG, verbose=verbose or not leads),
-    ):
+    with _working_folder(output, leads=leads) as working, quiet_run(working.local / _LOG, verbose=verbose or not leads):
         from detection.training.distributed.strategy import make_strategy
         from detection.training.distributed.workers import chief_first, explain_lost_workers
         from detection.training.train import train

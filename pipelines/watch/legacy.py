@@ -12,17 +12,7 @@ from detection.storage.files import is_dir, list_folder
 from detection.storage.json_files import parse_file
 from detection.storage.paths import join
 from pipelines.runs.history import RunHistory
-from pipelines.runs.run_record import (
-    DONE,
-    GIVEN_UP,
-    PLANNED,
-    SKIPPED,
-    ConfigCopy,
-    DataRead,
-    Moment,
-    Plan,
-    RunRecord,
-)
+from pipelines.runs.run_record import DONE, GIVEN_UP, PLANNED, SKIPPED, ConfigCopy, DataRead, Moment, Plan, RunRecord
 from pipelines.watch.decisions import decision_id
 
 

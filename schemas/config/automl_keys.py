@@ -335,10 +335,7 @@ HPARAMS: dict[str, Hparam] = {
         "the same; `bifpn_dyn` is bifpn",
     ),
     "fpn_weight_method": _choice(
-        None,
-        f"{_OVERRIDE}.fpn_fusion",
-        _FUSIONS,
-        "`attn`: attention, `fastattn`: fast_attention, also with `channel_`",
+        None, f"{_OVERRIDE}.fpn_fusion", _FUSIONS, "`attn`: attention, `fastattn`: fast_attention, also with `channel_`"
     ),
     "fpn_config": Hparam(
         None, f"{_OVERRIDE}.fpn_graph, {_OVERRIDE}.fpn_fusion", "its nodes and its weight_method", _fpn_config

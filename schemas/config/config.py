@@ -8,14 +8,7 @@ import re
 from datetime import date
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BeforeValidator,
-    Field,
-    NonNegativeInt,
-    PositiveFloat,
-    PositiveInt,
-    field_validator,
-)
+from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt, field_validator
 
 from schemas.artifacts import EVAL_SPLIT
 from schemas.config.evaluate import EvaluateConfig

@@ -12,8 +12,7 @@ class ThresholdsConfig(Section):
     """Thresholds for blessing a model; all have to be met."""
 
     absolute: dict[MetricName, float] = Field(
-        {"AP": 0.05},
-        description="min value of each metric; AP keeps its default unless it is set; {}: no min value",
+        {"AP": 0.05}, description="min value of each metric; AP keeps its default unless it is set; {}: no min value"
     )
     improvement: dict[MetricName, float] = Field(
         {}, description="min change of each metric from the last blessed model; a negative value allows a loss"

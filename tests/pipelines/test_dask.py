@@ -134,11 +134,7 @@ def test_relative_paths_are_those_of_the_driver(
 
 @pytest.mark.parametrize("records", [False, True], ids=["coco", "records"])
 def test_workers_and_driver_have_only_the_bucket_in_common(
-    records: bool,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    gcs: Bucket,
-    models: list[Path],
+    records: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gcs: Bucket, models: list[Path]
 ) -> None:
     """Workers have folders of their own, and end at the first access to the driver's."""
     driver = tmp_path / "driver"

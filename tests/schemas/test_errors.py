@@ -3,14 +3,7 @@ import traceback
 
 import pytest
 
-from schemas.errors import (
-    CocoflowError,
-    ConfigError,
-    DataError,
-    RefusedModelError,
-    find_user_error,
-    was_interrupted,
-)
+from schemas.errors import CocoflowError, ConfigError, DataError, RefusedModelError, find_user_error, was_interrupted
 
 
 def test_finds_the_error_behind_others() -> None:

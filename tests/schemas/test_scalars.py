@@ -12,10 +12,7 @@ TWO_STAGES = ("rpn_score_loss", "rpn_box_loss", "class_loss", "box_loss", "mask_
     ("terms", "tags"),
     [
         # What the Object Detection API's `model_main_tf2.py` prints while it trains an SSD and a Mask R-CNN.
-        (
-            tuple(ONE_STAGE),
-            "Loss/classification_loss Loss/localization_loss Loss/regularization_loss Loss/total_loss",
-        ),
+        (tuple(ONE_STAGE), "Loss/classification_loss Loss/localization_loss Loss/regularization_loss Loss/total_loss"),
         (
             TWO_STAGES,
             "Loss/RPNLoss/objectness_loss Loss/RPNLoss/localization_loss Loss/BoxClassifierLoss/classification_loss "

@@ -13,12 +13,7 @@ from components.beam.pipelines import make_pipeline
 from components.beam.progress import report_progress
 from components.coco_evaluator.beam.batches import ALL_IMAGES, DetectedBatch, of_categories, of_images
 from components.coco_evaluator.beam.detection_files import detections_to_files
-from components.coco_evaluator.beam.evaluate import (
-    Measure,
-    SliceResult,
-    evaluate_batches,
-    read_slices,
-)
+from components.coco_evaluator.beam.evaluate import Measure, SliceResult, evaluate_batches, read_slices
 from components.coco_evaluator.beam.sample import KeepServed, SampleChoice, SampleRecords, keep_sample, read_served
 from components.coco_evaluator.tfma.slice_metrics import CANDIDATE, OVERALL, SliceKey, SliceMetrics
 from components.coco_evaluator.tfma.slicing import Slicer

@@ -12,13 +12,7 @@ import hotcoco
 import numpy as np
 import numpy.typing as npt
 
-from detection.coco.engine.streaming import (
-    Arrays,
-    accumulated,
-    engine_parameters,
-    pairs_by_image,
-    require_pairs,
-)
+from detection.coco.engine.streaming import Arrays, accumulated, engine_parameters, pairs_by_image, require_pairs
 from detection.coco.params import FloatArray, IntArray, Params, chosen, column, counted_detections
 from detection.datasets.entries import Entry, Rows
 from schemas.errors import DataError

@@ -151,12 +151,7 @@ class MatchingEngine:
         self._state = hotcoco.StreamingEval(names, params.iou_type, params.lvis, parameters)
 
     def add(
-        self,
-        images: Sequence[Entry],
-        annotations: Sequence[Entry],
-        detections: Sequence[Entry] | Rows,
-        *,
-        where: str,
+        self, images: Sequence[Entry], annotations: Sequence[Entry], detections: Sequence[Entry] | Rows, *, where: str
     ) -> None:
         """Matches the detections of some images.
 

@@ -22,11 +22,7 @@ from schemas import features
 from schemas.errors import DataError
 
 _SHARD_NUMBER = re.compile(r"^(.*)-(\d{5})-of-(\d{5})(?:\.\w+)*$")
-_NAMES = {
-    COCOFLOW: "Cocoflow's own",
-    AUTOML: "google/automl",
-    OD_API: "TF Object Detection API",
-}
+_NAMES = {COCOFLOW: "Cocoflow's own", AUTOML: "google/automl", OD_API: "TF Object Detection API"}
 _EXPECTED = {
     features.CLASS_LABEL: "labels",
     features.CLASS_TEXT: "texts of the labels",

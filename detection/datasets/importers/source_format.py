@@ -42,23 +42,9 @@ Record: TypeAlias = dict[str, list[Any]]
 _AUTOML_ONLY = (CAPTION, POLYGON, ATTRIBUTE_LABEL)
 _CORNERS = (features.BBOX_XMIN, features.BBOX_YMIN, features.BBOX_XMAX, features.BBOX_YMAX)
 _ID_DIGITS = 19
-_WHOLE = {
-    features.HEIGHT,
-    features.WIDTH,
-    features.CLASS_LABEL,
-    features.IS_CROWD,
-    KEYPOINT_VISIBILITY,
-    KEYPOINT_NUM,
-}
+_WHOLE = {features.HEIGHT, features.WIDTH, features.CLASS_LABEL, features.IS_CROWD, KEYPOINT_VISIBILITY, KEYPOINT_NUM}
 _NUMBERS = {*_CORNERS, features.AREA, POLYGON, KEYPOINT_X, KEYPOINT_Y}
-_BYTES = {
-    features.ENCODED,
-    features.FORMAT,
-    features.FILENAME,
-    features.CLASS_TEXT,
-    features.COCO,
-    KEYPOINT_TEXT,
-}
+_BYTES = {features.ENCODED, features.FORMAT, features.FILENAME, features.CLASS_TEXT, features.COCO, KEYPOINT_TEXT}
 _KINDS = ((int, _WHOLE, "whole numbers"), (float, _NUMBERS, "numbers"), (bytes, _BYTES, "bytes"))
 # Keys that are read, or recomputed from the image's bytes.
 _UNDERSTOOD = {value for name, value in vars(features).items() if name.isupper()} | {

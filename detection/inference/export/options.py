@@ -86,10 +86,7 @@ def _refusals(options: ExportOptions) -> Iterator[tuple[bool, str]]:
         f"--precision {options.precision}: for --format litert and mediapipe. The network of a SavedModel computes in "
         "train.precision (--set train.precision=mixed_bfloat16), that of ONNX in float32.",
     )
-    yield (
-        not saved_model and options.od_api_outputs,
-        "--od-api-outputs: for --format saved-model; remove it.",
-    )
+    yield (not saved_model and options.od_api_outputs, "--od-api-outputs: for --format saved-model; remove it.")
     yield (
         not mediapipe and options.delegate != "cpu",
         f"--delegate {options.delegate}: for --format mediapipe; remove it.",

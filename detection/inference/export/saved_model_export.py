@@ -105,11 +105,7 @@ def export_saved_model(
         tf.saved_model.save(module, str(folder), signatures=module.signatures)
     write_checksums(folder)
     write_extra_files(
-        folder,
-        categories=categories,
-        config_yaml=config_yaml,
-        exported_from=exported_from,
-        score_curves=score_curves,
+        folder, categories=categories, config_yaml=config_yaml, exported_from=exported_from, score_curves=score_curves
     )
 
 

@@ -15,13 +15,7 @@ from detection.inference.export.serving_module import ServingModule
 from detection.inference.restore import TrainedDetector
 from detection.inference.results import joined
 from detection.inference.saved_model import SignatureDetector
-from detection.inference.score_curves import (
-    MIN_SAMPLES,
-    ScoreCurve,
-    ScoreCurves,
-    calibrate_scores,
-    fit_curves,
-)
+from detection.inference.score_curves import MIN_SAMPLES, ScoreCurve, ScoreCurves, calibrate_scores, fit_curves
 from detection.input_pipeline.evaluation_records import parse_record
 from detection.input_pipeline.record_reader import RecordReader
 from detection.storage.tfrecord import find_shards

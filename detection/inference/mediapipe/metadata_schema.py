@@ -72,10 +72,7 @@ METADATA = Schema(
         "ScoreCalibrationOptions": {"score_transformation": "byte", "default_score": "float"},
         "ScoreThresholdingOptions": {"global_score_threshold": "float"},
         "BertTokenizerOptions": {"vocab_file": "[AssociatedFile]"},
-        "SentencePieceTokenizerOptions": {
-            "sentencePiece_model": "[AssociatedFile]",
-            "vocab_file": "[AssociatedFile]",
-        },
+        "SentencePieceTokenizerOptions": {"sentencePiece_model": "[AssociatedFile]", "vocab_file": "[AssociatedFile]"},
         "RegexTokenizerOptions": {"delim_regex_pattern": "string", "vocab_file": "[AssociatedFile]"},
         "Stats": {"max": "[float]", "min": "[float]"},
         "TensorGroup": {"name": "string", "tensor_names": "[string]"},

@@ -35,10 +35,7 @@ _DESCRIPTIONS = {
     SCORE: "Scores of the boxes, best first.",
     "number of detections": "Number of valid boxes.",
 }
-_RAW_DESCRIPTIONS = {
-    LOCATION: "Encoded boxes, one per anchor.",
-    SCORE: "Logits of the classes, one row per anchor.",
-}
+_RAW_DESCRIPTIONS = {LOCATION: "Encoded boxes, one per anchor.", SCORE: "Logits of the classes, one row per anchor."}
 
 
 def add_metadata(model: bytes, metadata: DetectorMetadata, *, outputs: Sequence[str] | None = None) -> bytes:

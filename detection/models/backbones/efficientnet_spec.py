@@ -111,12 +111,7 @@ BACKBONES: dict[str, EfficientNetSpec] = {
         activation="relu",
         stem_filters=16,
         squeeze_excite=False,
-        stages=(
-            Stage(1, 3, 2, 1, 24),
-            Stage(2, 3, 2, 3, 40),
-            Stage(2, 3, 2, 3, 80),
-            Stage(1, 3, 2, 3, 128),
-        ),
+        stages=(Stage(1, 3, 2, 1, 24), Stage(2, 3, 2, 3, 40), Stage(2, 3, 2, 3, 80), Stage(1, 3, 2, 3, 128)),
     ),
 }
 

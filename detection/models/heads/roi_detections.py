@@ -58,13 +58,7 @@ def detect_in_rois(
     # With corners as pixel indices, the max of a box smaller than a pixel is below its min.
     boxes = tf.concat([boxes[..., :2], tf.maximum(boxes[..., :2], boxes[..., 2:])], axis=-1)
     picked = suppress(
-        boxes,
-        candidates.logits,
-        candidates.classes,
-        image_info,
-        options,
-        num_classes=num_classes,
-        graph=graph,
+        boxes, candidates.logits, candidates.classes, image_info, options, num_classes=num_classes, graph=graph
     )
     detections = picked_detections(picked, boxes, candidates.classes, image_info)
     counts = tf.range(options.max_detections) < picked.num[:, tf.newaxis]

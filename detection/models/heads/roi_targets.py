@@ -80,12 +80,7 @@ def sample_anchors(
     if labels.crowds is not None:
         negative &= ~anchors_inside(anchors, labels.boxes, labels.crowds, min_fraction=_CROWD_FRACTION)
     slots = sample_balanced(
-        assignment.positive,
-        negative,
-        count=count,
-        positive_fraction=positive_fraction,
-        seed=seed,
-        index=_ANCHOR_DRAW,
+        assignment.positive, negative, count=count, positive_fraction=positive_fraction, seed=seed, index=_ANCHOR_DRAW
     )
     sampled = Assignment(slots.positive, None, tf.gather(assignment.index, slots.indices, batch_dims=1))
     targets = all_anchors(tf.gather(anchors, slots.indices), labels, sampled)

@@ -115,11 +115,7 @@ def _category_row(category: CategoryChange, others: Sequence[str], with_interval
 
 
 def write_comparison_page(
-    path: str | Path,
-    comparisons: Sequence[Comparison],
-    *,
-    title: str,
-    pictures: PictureSource | None = None,
+    path: str | Path, comparisons: Sequence[Comparison], *, title: str, pictures: PictureSource | None = None
 ) -> None:
     """Writes the page: one self-contained HTML file of at most 5 MB, written atomically.
 

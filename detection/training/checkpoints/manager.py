@@ -43,13 +43,7 @@ class Checkpoints:
     """
 
     def __init__(
-        self,
-        state: TrainState,
-        folder: Path,
-        *,
-        keep: int,
-        keep_every_hours: float | None = None,
-        writes: bool = True,
+        self, state: TrainState, folder: Path, *, keep: int, keep_every_hours: float | None = None, writes: bool = True
     ) -> None:
         self._checkpoint = state.checkpoint()
         self._state = state

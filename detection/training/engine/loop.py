@@ -231,13 +231,7 @@ class TrainLoop:
 
 
 def _counted(
-    tally: _Tally,
-    *,
-    number: tf.Tensor,
-    scalars: tf.Tensor,
-    histograms: tf.Tensor,
-    finite: tf.Tensor,
-    halted: tf.Tensor,
+    tally: _Tally, *, number: tf.Tensor, scalars: tf.Tensor, histograms: tf.Tensor, finite: tf.Tensor, halted: tf.Tensor
 ) -> _Tally:
     """Adds a step to the tally; steps after the end of the run are not included."""
     counts, skips = ~tally.halted & finite, ~tally.halted & ~finite

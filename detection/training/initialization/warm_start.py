@@ -105,11 +105,7 @@ def warm_start(
         left_out = {path: _rule(fine_tune_type) for path in ours if path not in backbone} | left_out
     outputs = _class_outputs(model, source, categories, left_out, fine_tune_type, strict=not skip_mismatch)
     plan = _plan(
-        ours,
-        source.shapes,
-        left_out={**left_out, **outputs.left_out},
-        outputs=outputs.positions,
-        widths=outputs.widths,
+        ours, source.shapes, left_out={**left_out, **outputs.left_out}, outputs=outputs.positions, widths=outputs.widths
     )
     _require_some(plan, source, ours)
     if not skip_mismatch:

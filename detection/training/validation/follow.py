@@ -8,12 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from detection.storage.files import is_dir
-from detection.training.checkpoints.files import (
-    checkpoint_path,
-    checkpoint_versions,
-    find_damage,
-    link_checkpoint,
-)
+from detection.training.checkpoints.files import checkpoint_path, checkpoint_versions, find_damage, link_checkpoint
 from detection.training.validation.checkpoint_evaluator import CheckpointEvaluator
 
 _LOGGER = logging.getLogger("cocoflow.follow")

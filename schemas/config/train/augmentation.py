@@ -7,13 +7,7 @@ flip, scale jitter.
 
 from typing import Annotated, Literal
 
-from pydantic import (
-    AfterValidator,
-    Field,
-    NonNegativeFloat,
-    NonNegativeInt,
-    PositiveFloat,
-)
+from pydantic import AfterValidator, Field, NonNegativeFloat, NonNegativeInt, PositiveFloat
 
 from schemas.config.input_size import ImageSize
 from schemas.config.section import Section

@@ -42,8 +42,7 @@ class InitConfig(Section):
         description="pairs [regular expression, replacement] to apply in order to the variable names of `checkpoint`",
     )
     skip: tuple[RegularExpression, ...] = Field(
-        (),
-        description="regular expressions, see train.pattern_match: do not load variables whose path matches",
+        (), description="regular expressions, see train.pattern_match: do not load variables whose path matches"
     )
     skip_mismatch: bool = Field(
         False,

@@ -92,8 +92,7 @@ class SummariesConfig(Section):
     """TensorBoard summaries, besides the scalars every `train.log_every` steps."""
 
     images_every: NonNegativeInt = Field(
-        1000,
-        description="steps between pictures of augmented training images with their boxes; 0: none",
+        1000, description="steps between pictures of augmented training images with their boxes; 0: none"
     )
     images: PositiveInt = Field(8, description="max images per picture; at most a batch")
     gradient_norms: bool = Field(

@@ -423,11 +423,7 @@ def test_an_eval_config_slices_and_judges(tmp_path: Path, examples: Path, models
     for least, asked, blessed in [(0.0, 0.1, True), (0.99, 0.1, False), (0.0, 0.99, False)]:
         thresholds["absolute"]["AP"] = asked
         folder, blessing = evaluate(
-            tmp_path / f"{least}-{asked}",
-            examples,
-            models[0],
-            eval_config=config % least,
-            thresholds=thresholds,
+            tmp_path / f"{least}-{asked}", examples, models[0], eval_config=config % least, thresholds=thresholds
         )
         verdict = read(folder, BLESSING_JSON)
         assert verdict["blessed"] is blessed

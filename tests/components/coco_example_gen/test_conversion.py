@@ -44,11 +44,7 @@ def _write(root: Path, split: str, tree: dict[str, Any]) -> None:
 def _convert(root: Path, out: Path, **policies: str) -> dict[str, list[int]]:
     """Ids of the images of each split."""
     out.mkdir()
-    convert(
-        find_splits(root),
-        out,
-        DataConfig(on_fault=IssuePolicies.model_validate(policies)),
-    )
+    convert(find_splits(root), out, DataConfig(on_fault=IssuePolicies.model_validate(policies)))
     return {
         folder.name.removeprefix("Split-"): sorted(
             unpack_entries(tf.train.Example.FromString(record).features.feature[features.COCO].bytes_list.value[0])[0][

@@ -27,12 +27,7 @@ def test_annotations_with_an_issue_and_those_of_images_with_one_are_counted(
     tree["annotations"][5]["category_id"] = 77  # in no category
     path.write_text(json.dumps(tree))
     work.mkdir()
-    examined = examine(
-        {"train": SplitFiles(str(path), str(root / "images"))},
-        DataConfig(),
-        work=work,
-        records=None,
-    )
+    examined = examine({"train": SplitFiles(str(path), str(root / "images"))}, DataConfig(), work=work, records=None)
     assert {issue.kind for issue in examined.all_issues} == {
         *("box_outside", "image_missing", "box_empty", "entry", "category_empty")
     }

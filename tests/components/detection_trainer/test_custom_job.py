@@ -106,11 +106,7 @@ def _properties(folder: Path) -> dict[str, Any]:
 
     config = tiny_config(f"run.vertex.trainer_job={json.dumps(GPUS)}", "run.vertex.project=mine", *SUBMISSION)
     job = {"image": "image:1", "vertex": config.run.vertex.model_dump(mode="json")}
-    return {
-        **trainer_properties(config, TRAIN_SPLIT),
-        "run_root": str(folder / "run"),
-        "custom_job": json.dumps(job),
-    }
+    return {**trainer_properties(config, TRAIN_SPLIT), "run_root": str(folder / "run"), "custom_job": json.dumps(job)}
 
 
 def test_the_component_takes_over_what_the_job_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,11 +22,7 @@ def sample_of(path: Path, model: Path, images: Path, entries: list[dict[str, Any
     """The same for images that exist, by their COCO entries."""
     encoded = [
         EncodedImage(
-            entry["id"],
-            entry["file_name"],
-            (images / entry["file_name"]).read_bytes(),
-            entry["height"],
-            entry["width"],
+            entry["id"], entry["file_name"], (images / entry["file_name"]).read_bytes(), entry["height"], entry["width"]
         )
         for entry in entries
     ]

@@ -125,11 +125,7 @@ def test_the_validation_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     from components.saved_model_pusher.executor import Executor
 
     folders = [tmp_path / name for name in ("model", "evaluation", "pushed")]
-    artifacts = [
-        standard_artifacts.Model(),
-        standard_artifacts.ModelEvaluation(),
-        standard_artifacts.PushedModel(),
-    ]
+    artifacts = [standard_artifacts.Model(), standard_artifacts.ModelEvaluation(), standard_artifacts.PushedModel()]
     for artifact, folder in zip(artifacts, folders, strict=True):
         artifact.uri = str(folder)
     saved_model = save_fake_detector(folders[0] / "Format-Serving")

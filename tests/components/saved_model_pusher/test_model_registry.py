@@ -5,11 +5,7 @@ from typing import Any
 
 import pytest
 
-from components.saved_model_pusher.model_registry import (
-    Registered,
-    Registration,
-    register,
-)
+from components.saved_model_pusher.model_registry import Registered, Registration, register
 from detection.storage.atomic import write_bytes
 from schemas.config.config_io import load_config
 from schemas.errors import CocoflowError, ConfigError
@@ -103,11 +99,7 @@ def test_all_settings_reach_the_service(vertex: LoopbackVertex) -> None:
             "displayName": "Street signs",
             "serviceAccount": "server@my-project.iam.gserviceaccount.com",
             "dedicatedResources": {
-                "machineSpec": {
-                    "machineType": "g2-standard-8",
-                    "acceleratorType": "NVIDIA_L4",
-                    "acceleratorCount": 1,
-                },
+                "machineSpec": {"machineType": "g2-standard-8", "acceleratorType": "NVIDIA_L4", "acceleratorCount": 1},
                 "minReplicaCount": 2,
                 "maxReplicaCount": 5,
             },

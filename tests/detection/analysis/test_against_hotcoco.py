@@ -27,11 +27,7 @@ def hotcoco_eval(model: Evaluated) -> Any:
     """A finished evaluation by hotcoco itself."""
     ground_truth = model.ground_truth
     loaded = hotcoco.COCO(
-        {
-            "images": ground_truth.images,
-            "annotations": ground_truth.annotations,
-            "categories": ground_truth.categories,
-        }
+        {"images": ground_truth.images, "annotations": ground_truth.annotations, "categories": ground_truth.categories}
     )
     results: Any = model.detections.results
     evaluation = hotcoco.COCOeval(loaded, loaded.load_res(results), model.params.iou_type)

@@ -105,12 +105,7 @@ def _random_params(rng: np.random.Generator, iou_type: str) -> dict[str, Any]:
         params["max_dets"] = tuple(sorted(numbers.tolist()))
     if rng.random() < 0.3:
         middle = float(rng.uniform(100, 5000))
-        params["area_ranges"] = {
-            "all": (0.0, 1e10),
-            "small": (0.0, middle),
-            "huge": (middle, 1e10),
-            "none": (0.0, 0.0),
-        }
+        params["area_ranges"] = {"all": (0.0, 1e10), "small": (0.0, middle), "huge": (middle, 1e10), "none": (0.0, 0.0)}
     if rng.random() < 0.2:
         params["iou_thresholds"] = tuple(np.sort(rng.choice([0.1, 0.5, 0.75, 0.9, 1.0], 3, replace=False)).tolist())
     if iou_type == "keypoints" and rng.random() < 0.4:

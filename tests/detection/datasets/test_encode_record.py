@@ -84,10 +84,7 @@ def test_boxes_a_little_outside_are_clipped_in_the_features_only() -> None:
 
 def _make(folder: Path, image: dict[str, Any], annotations: list[dict[str, Any]], **policies: str) -> Record:
     rules = Rules(
-        policies=IssuePolicies.model_validate(policies),
-        max_pixels=MAX_PIXELS,
-        category_names=NAMES,
-        keypoints={9: 2},
+        policies=IssuePolicies.model_validate(policies), max_pixels=MAX_PIXELS, category_names=NAMES, keypoints={9: 2}
     )
     read = partial(read_file, str(folder), image["file_name"], max_pixels=MAX_PIXELS)
     return make_record(image, annotations, read=read, split="train", rules=rules)

@@ -10,14 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from detection.datasets.statistics import (
-    ASPECT_EDGES,
-    OBJECTS_EDGES,
-    SIDE_EDGES,
-    SIZE_EDGES,
-    SplitSummary,
-    total,
-)
+from detection.datasets.statistics import ASPECT_EDGES, OBJECTS_EDGES, SIDE_EDGES, SIZE_EDGES, SplitSummary, total
 
 Annotation = dict[str, Any]
 

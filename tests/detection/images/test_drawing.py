@@ -10,13 +10,7 @@ import numpy as np
 import pytest
 from pycocotools import mask
 
-from detection.images.drawing import (
-    LineStyle,
-    Picture,
-    category_color,
-    contact_sheet,
-    draw_detections,
-)
+from detection.images.drawing import LineStyle, Picture, category_color, contact_sheet, draw_detections
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 GREY = 128

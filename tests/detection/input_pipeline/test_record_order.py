@@ -36,10 +36,7 @@ def test_repeat_factors_worked_by_hand() -> None:
     np.testing.assert_array_equal(repeat_factors(_classes(records), num_records=8, threshold=0.125), np.ones(8))
 
 
-@given(
-    st.lists(st.lists(st.integers(0, 4), max_size=5), min_size=1, max_size=12),
-    st.floats(0.01, 1.0),
-)
+@given(st.lists(st.lists(st.integers(0, 4), max_size=5), min_size=1, max_size=12), st.floats(0.01, 1.0))
 def test_repeat_factors_equal_the_papers_rule(records: list[list[int]], threshold: float) -> None:
     count = len(records)
     expected = []
@@ -57,11 +54,7 @@ def test_over_all_offsets_every_record_has_exactly_its_factor() -> None:
     np.testing.assert_allclose(counts.mean(0), factors, atol=1e-3)
 
 
-@given(
-    st.lists(st.floats(1.0, 30.0), min_size=1, max_size=40),
-    st.integers(0, 2**32),
-    st.integers(0, 50),
-)
+@given(st.lists(st.floats(1.0, 30.0), min_size=1, max_size=40), st.integers(0, 2**32), st.integers(0, 50))
 def test_an_epoch_has_each_record_its_factor_rounded_down_or_up(factors: list[float], seed: int, epoch: int) -> None:
     order = RecordOrder(seed, len(factors), np.array(factors))
     counts = np.bincount(_epoch(order, epoch), minlength=len(factors))

@@ -187,11 +187,7 @@ def test_nothing_to_pick(nms: str) -> None:
 def test_a_batch_of_unknown_size(nms: str) -> None:
     run = tf.function(
         _function(nms, score_threshold=0.0, iou_threshold=0.5, max_outputs=3),
-        input_signature=[
-            tf.TensorSpec([None, 2, 4]),
-            tf.TensorSpec([None, 2]),
-            tf.TensorSpec([None, 2], tf.int32),
-        ],
+        input_signature=[tf.TensorSpec([None, 2, 4]), tf.TensorSpec([None, 2]), tf.TensorSpec([None, 2], tf.int32)],
         autograph=False,
     )
     for batch in (0, 1, 3):

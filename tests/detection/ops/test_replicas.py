@@ -1,14 +1,7 @@
 import numpy as np
 import tensorflow as tf
 
-from detection.ops.replicas import (
-    micro_batch,
-    own_slice,
-    replica_count,
-    replica_id,
-    slice_count,
-    sum_over_replicas,
-)
+from detection.ops.replicas import micro_batch, own_slice, replica_count, replica_id, slice_count, sum_over_replicas
 
 
 def test_without_a_strategy_there_is_one() -> None:

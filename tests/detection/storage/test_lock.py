@@ -64,10 +64,7 @@ def _open_files(process_id: str) -> set[str]:
 
 @pytest.mark.parametrize(
     "child",
-    [
-        "os.fork() or __import__('time').sleep(60)",
-        "__import__('subprocess').Popen(['sleep', '60'], close_fds=False)",
-    ],
+    ["os.fork() or __import__('time').sleep(60)", "__import__('subprocess').Popen(['sleep', '60'], close_fds=False)"],
     ids=["forked", "started"],
 )
 def test_a_child_that_outlives_the_holder_does_not_hold_the_folder(child: str, tmp_path: Path) -> None:

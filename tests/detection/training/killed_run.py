@@ -27,12 +27,7 @@ MOMENTS: dict[str, tuple[Any, str]] = {
     "listed": (checkpoint_management.CheckpointManager, "_sweep"),  # nothing is removed yet
     "removing": (checkpoint_management, "_delete_file_if_exists"),  # half of an old one is removed
 }
-ASSIGNMENTS = (
-    *SMALL,
-    "train.checkpoint_every=1",
-    "train.keep_checkpoints=2",
-    "train.log_every=1",
-)
+ASSIGNMENTS = (*SMALL, "train.checkpoint_every=1", "train.keep_checkpoints=2", "train.log_every=1")
 
 
 def train_in_child(moment: str, output: str, shards: Sequence[str], assignments: Sequence[str]) -> int:

@@ -71,11 +71,7 @@ def test_a_detector_that_cannot_weight_is_refused() -> None:
     detector = detector_from_config(config.model, num_classes=len(CATEGORIES))
     input_options_from_config(config, detector, CATEGORIES)
     other = Detector(
-        image_size=(64, 64),
-        num_classes=3,
-        pixel_mean=detector.pixel_mean,
-        pixel_std=detector.pixel_std,
-        name="other",
+        image_size=(64, 64), num_classes=3, pixel_mean=detector.pixel_mean, pixel_std=detector.pixel_std, name="other"
     )
     with pytest.raises(ConfigError, match=r"train\.class_weights: efficientdet-nano does not support weighted losses"):
         input_options_from_config(config, other, CATEGORIES)

@@ -120,11 +120,7 @@ class _WithKeypoints(Detector):
 
 def _keypoint_detector(detector: Detector) -> Detector:
     return _WithKeypoints(
-        image_size=(64, 64),
-        num_classes=3,
-        pixel_mean=detector.pixel_mean,
-        pixel_std=detector.pixel_std,
-        name="points",
+        image_size=(64, 64), num_classes=3, pixel_mean=detector.pixel_mean, pixel_std=detector.pixel_std, name="points"
     )
 
 

@@ -9,13 +9,7 @@ from detection.datasets.coco_categories import COCO_CATEGORIES
 from detection.datasets.importers.label_map import LabelMap
 from detection.models.efficientdet.config import EFFICIENTDETS
 from detection.models.registry import build_detector
-from detection.weights.automl import (
-    AUTOML,
-    automl_name,
-    class_count,
-    structure_of_config,
-    structure_of_variables,
-)
+from detection.weights.automl import AUTOML, automl_name, class_count, structure_of_config, structure_of_variables
 from detection.weights.program import class_categories, require_variant
 from schemas.errors import DataError
 

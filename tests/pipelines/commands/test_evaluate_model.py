@@ -107,11 +107,7 @@ def test_with_views(tmp_path: Path, models: list[Path], data: Path) -> None:
         ([*WHOLE, "--baseline", "m"], 1, "m: no such file or folder"),
         ([*WHOLE, "--split", "test"], 1, "no annotations of the split 'test'"),
         ([*WHOLE, "--set", "evaluate.eval_config=none.json"], 2, "none.json: cannot read the EvalConfig"),
-        (
-            [*WHOLE, "--set", "evaluate.eval_config=KEYPOINTS"],
-            1,
-            "no output detection_keypoints, which the IoU type",
-        ),
+        ([*WHOLE, "--set", "evaluate.eval_config=KEYPOINTS"], 1, "no output detection_keypoints, which the IoU type"),
     ],
 )
 def test_errors_leave_nothing(

@@ -236,13 +236,7 @@ def test_trainings_start_from_the_object_detection_api(tmp_path: Path, capfd: py
     ],
 )
 def test_errors_leave_nothing(
-    tmp_path: Path,
-    checkpoint: Path,
-    capfd: pytest.CaptureFixture[str],
-    *,
-    flags: list[str],
-    code: int,
-    message: str,
+    tmp_path: Path, checkpoint: Path, capfd: pytest.CaptureFixture[str], *, flags: list[str], code: int, message: str
 ) -> None:
     assert call(checkpoint, tmp_path / "model", *flags) == code
     assert message in capfd.readouterr().err

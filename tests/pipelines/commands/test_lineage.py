@@ -11,14 +11,7 @@ import pytest
 import pipeline_runner
 from components.history.records import config_digest
 from schemas.artifacts import EXPORTED_FROM_JSON, EXTRA_FILES, INIT_REPORT_JSON, ORIGIN_JSON, POINTER_JSON
-from tests.pipelines.recorded_root import (
-    SOURCE,
-    local_root,
-    publish_rollback,
-    record_day,
-    run_of,
-    write_saved_model,
-)
+from tests.pipelines.recorded_root import SOURCE, local_root, publish_rollback, record_day, run_of, write_saved_model
 from tests.storage_emulator.fixture import Bucket
 
 

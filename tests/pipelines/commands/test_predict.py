@@ -13,12 +13,7 @@ from PIL import Image
 from detection.coco import evaluate
 from detection.inference import predict as prediction
 from detection.inference.saved_model import SavedModelDetector
-from detection.inference.score_thresholds import (
-    SCORE_THRESHOLDS_FILE,
-    CategoryThreshold,
-    ScoreThresholds,
-    Threshold,
-)
+from detection.inference.score_thresholds import SCORE_THRESHOLDS_FILE, CategoryThreshold, ScoreThresholds, Threshold
 from detection.inference.test_time_augmentation import AugmentedDetector, View
 from pipeline_runner import main
 from pipelines.commands import predict

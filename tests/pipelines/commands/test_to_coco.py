@@ -173,10 +173,7 @@ def test_records_of_other_tools_with_a_report(
         assert (tmp_path / "images" / name).read_bytes() == (source / "images" / name).read_bytes()
     lines = capfd.readouterr().out.splitlines()
     assert lines[0] == "source:     TF Object Detection API (od_api)"
-    assert lines[-2:] == [
-        f"{tmp_path}/back.json: 25 images, 263 annotations",
-        f"{tmp_path}/images: 25 image files",
-    ]
+    assert lines[-2:] == [f"{tmp_path}/back.json: 25 images, 263 annotations", f"{tmp_path}/images: 25 image files"]
 
 
 def test_splits_of_other_tools_share_ids_and_categories(tmp_path: Path) -> None:

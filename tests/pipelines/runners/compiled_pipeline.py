@@ -123,11 +123,7 @@ class CompiledPipeline:
             ).returncode
 
     def _run_task(
-        self,
-        name: str,
-        parameters: Mapping[str, Any],
-        outputs: Mapping[str, dict[str, Any]],
-        run_module: _RunModule,
+        self, name: str, parameters: Mapping[str, Any], outputs: Mapping[str, dict[str, Any]], run_module: _RunModule
     ) -> dict[str, Any]:
         task = self.spec["root"]["dag"]["tasks"][name]
         component = self.spec["components"][task["componentRef"]["name"]]

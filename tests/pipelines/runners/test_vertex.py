@@ -74,9 +74,7 @@ def test_submit_creates_the_job(vertex: LoopbackVertex, capsys: pytest.CaptureFi
         "serviceAccount": "runner@my-project.iam.gserviceaccount.com",
         "network": "projects/12345/global/networks/vpc",
         "reservedIpRanges": ["range-1", "range-2"],
-        "encryptionSpec": {
-            "kmsKeyName": "projects/my-project/locations/us-central1/keyRings/ring/cryptoKeys/key",
-        },
+        "encryptionSpec": {"kmsKeyName": "projects/my-project/locations/us-central1/keyRings/ring/cryptoKeys/key"},
     }
     told = capsys.readouterr()
     assert told.out == f"submitted: {NAMED}/pipelineJobs/{number}\n"

@@ -7,15 +7,7 @@ import pytest
 
 import pipeline_runner
 from detection.storage.lock import FolderLock
-from pipelines.runs.comparison import (
-    RunInputs,
-    compare,
-    data_name,
-    find_data,
-    newest_done,
-    observe,
-    skip_unchanged,
-)
+from pipelines.runs.comparison import RunInputs, compare, data_name, find_data, newest_done, observe, skip_unchanged
 from pipelines.runs.history import RunHistory
 from pipelines.runs.run_record import ConfigCopy, DataRead, Plan, RunRecord
 from schemas.config.config import Config

@@ -116,11 +116,7 @@ def _newest_version(runs: Runs) -> tuple[str, int]:
     ],
 )
 def test_a_damaged_output_is_made_again_with_what_depends_on_it(
-    damage: Callable[[Runs], Path],
-    again: list[str],
-    pushed_again: bool,
-    runs: Runs,
-    caplog: pytest.LogCaptureFixture,
+    damage: Callable[[Runs], Path], again: list[str], pushed_again: bool, runs: Runs, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "cocoflow")
     before = _newest_version(runs)

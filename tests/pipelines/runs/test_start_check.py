@@ -109,11 +109,7 @@ MISTAKES = {
         2,
         "evaluate.iou_types requests keypoints: tiny has no keypoints. Remove it, or evaluate a results file with",
     ),
-    "a batch beyond the memory": (
-        ["train.batch_size=1000000000"],
-        2,
-        "a training step needs at least",
-    ),
+    "a batch beyond the memory": (["train.batch_size=1000000000"], 2, "a training step needs at least"),
     "no cluster": (["train.strategy=multi_worker"], 2, "neither TF_CONFIG nor CLUSTER_SPEC names the machines"),
     "no checkpoint": (["train.init.checkpoint=NOWHERE"], 1, "nowhere: no such file or folder"),
     "a damaged checkpoint": (["train.init.checkpoint=DAMAGED"], 1, "cannot be read as a checkpoint"),
@@ -152,13 +148,7 @@ BOTH_COMMANDS = ("frozen by no name", "no cluster", "no checkpoint", "another sh
     ],
 )
 def test_mistakes_are_told_before_data_is_read(
-    command: str,
-    mistake: str,
-    *,
-    data: Path,
-    saved: dict[str, str],
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
+    command: str, mistake: str, *, data: Path, saved: dict[str, str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assignments, code, message = MISTAKES[mistake]
     if "PLAIN" in assignments[0]:

@@ -65,18 +65,12 @@ def test_assignments_override_the_file(tmp_path: Path) -> None:
             ["evaluate: thresholds.not_worse requires intervals; set analysis.replicates"],
         ),
         ("evaluate.thresholds.not_worse=[mAP]", ["evaluate.thresholds.not_worse.0: 'mAP' is not", "AP50"]),
-        (
-            "evaluate={iou_types: [bbox, bbox]}",
-            ["evaluate.iou_types: list each IoU type once, such as [bbox, segm]"],
-        ),
+        ("evaluate={iou_types: [bbox, bbox]}", ["evaluate.iou_types: list each IoU type once, such as [bbox, segm]"]),
         (
             "evaluate={iou_types: [bbox], thresholds: {absolute: {segm/AP: 0.1}}}",
             ["evaluate: thresholds: segm/AP is not evaluated; add segm to evaluate.iou_types"],
         ),
-        (
-            "data.splits.train.annotations=a.json",
-            ["data.splits.train", "set annotations and images, or records"],
-        ),
+        ("data.splits.train.annotations=a.json", ["data.splits.train", "set annotations and images, or records"]),
         ("data.splits.train={records: a, images: b}", ["data.splits.train", "remove annotations and images"]),
         ("data.split_ratios={train: 0.8, eval: 0.1}", ["data.split_ratios", "the sum of the fractions is 0.9, not 1"]),
         ("data.on_fault=skip", ["data.on_fault"]),

@@ -21,10 +21,7 @@ def test_the_evaluator_keeps_as_many_images_as_the_push_needs(assignments: list[
 @pytest.mark.parametrize(
     ("assignments", "message"),
     [
-        (
-            ["push.validation.images=0", "push.validation.tolerance=0.1"],
-            "tolerance = 0.1 does nothing while images",
-        ),
+        (["push.validation.images=0", "push.validation.tolerance=0.1"], "tolerance = 0.1 does nothing while images"),
         (["push.validation.images=0", "push.validation.timeout=9"], "timeout = 9.0 does nothing while images = 0"),
         (["push.keep_versions=0"], "push.keep_versions"),
         (["push.validation.tolerance=0"], "push.validation.tolerance"),

@@ -51,10 +51,7 @@ REMOTE = ("run.root=gs://bucket/run", "run.vertex.project=p", "push.vertex.model
             [*REMOTE, "push.vertex.endpoint.name=e", "push.vertex.endpoint.min_replicas=2"],
             "max_replicas = 1 is less than min_replicas = 2",
         ),
-        (
-            [*REMOTE, "push.vertex.endpoint.name=e", "push.vertex.endpoint.traffic_percent=101"],
-            "equal to 100",
-        ),
+        ([*REMOTE, "push.vertex.endpoint.name=e", "push.vertex.endpoint.traffic_percent=101"], "equal to 100"),
         ([*REMOTE, "run.vertex.project=null"], "push.vertex.model_registry requires a project; set run.vertex.project"),
         (
             [*REMOTE, "push.directory=/srv/models"],

@@ -104,10 +104,7 @@ def test_completing_changes_nothing_given() -> None:
             'metrics_specs { metrics { class_name: "CocoMetrics" module: "mine" } }',
             r"metrics\[0\]\.module: 'mine'; CocoMetrics is in 'components",
         ),
-        (
-            f"metrics_specs {{ metrics {{ {OURS} config: '[]' }} }}",
-            "CocoMetrics: Input should be a valid dict",
-        ),
+        (f"metrics_specs {{ metrics {{ {OURS} config: '[]' }} }}", "CocoMetrics: Input should be a valid dict"),
         (f"metrics_specs {{ metrics {{ {OURS} config: '{{' }} }}", r"config: '\{' is no JSON: "),
         (
             f"metrics_specs {{ metrics {{ {OURS} config: '{{\"max_dets\": 3}}' }} }}",

@@ -69,10 +69,7 @@ def test_what_tfma_loads(tmp_path: Path) -> None:
         "AP50": {"doubleValue": 0.25},
     }
     assert result.get_metrics_for_slice(class_id=90)["AP"] == {"doubleValue": "NaN"}
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "eval_config.json",
-        "metrics-00000-of-00001.tfrecord",
-    ]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["eval_config.json", "metrics-00000-of-00001.tfrecord"]
 
 
 def test_both_models_and_their_difference(tmp_path: Path) -> None:
@@ -121,11 +118,7 @@ def test_the_viewer_shows_it(tmp_path: Path) -> None:
         ("lower_bound { value: 0.5 }", True, "AP is 0.5, at least 0.5"),
         ("lower_bound { value: 0.51 }", False, "AP is 0.5, not at least 0.51"),
         ("upper_bound { value: 0.5 }", True, "AP is 0.5, at most 0.5"),
-        (
-            "lower_bound { value: 0.1 } upper_bound { value: 0.4 }",
-            False,
-            "AP is 0.5, not at least 0.1 and at most 0.4",
-        ),
+        ("lower_bound { value: 0.1 } upper_bound { value: 0.4 }", False, "AP is 0.5, not at least 0.1 and at most 0.4"),
     ],
 )
 def test_value_thresholds(bounds: str, ok: bool, reason: str) -> None:

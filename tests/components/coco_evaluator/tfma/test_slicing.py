@@ -84,11 +84,7 @@ def test_too_many_slices_are_refused(example: tf.train.Example, monkeypatch: pyt
     monkeypatch.setattr(slicing, "_MOST", 2)
     assert len(slices(example, {"feature_keys": ["image/object/class/text"]})) == 3
     with pytest.raises(DataError, match=r"slicing by image/height, image/object/class/text makes more than 2 slices"):
-        slices(
-            example,
-            {"feature_keys": ["image/object/class/text"]},
-            {"feature_keys": ["image/height"]},
-        )
+        slices(example, {"feature_keys": ["image/object/class/text"]}, {"feature_keys": ["image/height"]})
 
 
 def test_slicings_without_images_are_told() -> None:

@@ -127,12 +127,7 @@ _ERRORS: list[tuple[str, tuple[Any, ...], Any, str]] = [
         [64, 48],
         rf"DT: invalid segmentation: {_FIRST}: .*size .*\[64, 48\], the image's \[48, 64\]",
     ),
-    (
-        "segm",
-        (*_D, "segmentation", "counts"),
-        "T3b1",
-        r"DT: invalid segmentation: .*covers \d+ pixels, .* has 3072",
-    ),
+    ("segm", (*_D, "segmentation", "counts"), "T3b1", r"DT: invalid segmentation: .*covers \d+ pixels, .* has 3072"),
     ("segm", (*_D, "segmentation", "counts"), "T3b1Zk2~", r"DT: invalid segmentation: .*invalid character '~'"),
     ("segm", (*_D, "segmentation", "counts"), [9], r"DT: invalid segmentation: .*covers 9 pixels"),
     ("segm", (*_D, "bbox"), ..., rf"DT: missing bbox: {_FIRST}\. .*one to all, or to none"),

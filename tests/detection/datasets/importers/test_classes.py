@@ -55,11 +55,7 @@ def test_a_label_map_knows_also_what_does_not_occur() -> None:
     [
         ([(1, "cat"), (1, "dog")], None, "label 1 is 'cat' in shard-0 but 'dog' in shard-1"),
         ([(1, "cat"), (2, "cat"), (None, "cat")], None, "shard-2: .*no label, and the text 'cat', .* have 2 labels"),
-        (
-            [(1, "cat"), (None, "dog")],
-            None,
-            "shard-1: .*no label, and the text 'dog', .* have 0 labels.*label map",
-        ),
+        ([(1, "cat"), (None, "dog")], None, "shard-1: .*no label, and the text 'dog', .* have 0 labels.*label map"),
         ([(1, "cat"), (None, None)], None, "shard-1: .*no label and no text"),
         ([(2, "dog"), (5, "dog")], MAP, "label 5 is '/m/cat' or 'cat' in labels.pbtxt but 'dog' in shard-1"),
         ([(7, "cow")], MAP, r"shard-0: label 7 \(cow\) is not in labels.pbtxt"),

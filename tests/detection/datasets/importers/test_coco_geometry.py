@@ -34,9 +34,7 @@ def test_every_box_with_two_decimals_comes_back(drawn: tuple[list[float], int, i
 
 
 @given(boxes_in_images(80_000))
-def test_two_decimals_come_back_in_the_largest_images_that_the_text_names(
-    drawn: tuple[list[float], int, int],
-) -> None:
+def test_two_decimals_come_back_in_the_largest_images_that_the_text_names(drawn: tuple[list[float], int, int]) -> None:
     box, height, width = drawn
     assert coco_box(*corners(box, height=height, width=width), height=height, width=width) == box
 

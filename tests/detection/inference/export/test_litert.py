@@ -140,7 +140,7 @@ def test_a_chain_of_models_with_a_loop_equals_numpy(monkeypatch: pytest.MonkeyPa
             stage(lambda x: {"scaled": x * 3.0, "other": x - 1.0}, "x"),
             stage(lambda scaled: {"start": scaled + tf.constant([5.0, 6.0, 7.0])}, "scaled"),
             stage(sums, "start"),
-        ],
+        ]
     )
     given = np.array([0.5, -2.0, 1.0], np.float32)
     value, steps = given * 3 + [5, 6, 7], 0

@@ -88,10 +88,7 @@ def test_outputs_that_are_no_detections_are_refused(
     outputs = detector.outputs(images)
     for changed, message in (
         ({name: value for name, value in outputs.items() if name != "detection_boxes"}, "cannot be run"),
-        (
-            {name: value for name, value in outputs.items() if name != "detection_scores"},
-            "has no output detection_sc",
-        ),
+        ({name: value for name, value in outputs.items() if name != "detection_scores"}, "has no output detection_sc"),
         (outputs | {"detection_scores": outputs["detection_scores"] * np.nan}, "detections that are not finite"),
     ):
         monkeypatch.setattr(detector, "_network", lambda _, changed=changed: changed)

@@ -11,10 +11,7 @@ from detection.inference.mediapipe.flatbuffer_tables import Schema
 from detection.inference.mediapipe.metadata_schema import DETECTOR_METADATA, METADATA, MODEL, MODEL_PARTS
 from tests.detection.inference.mediapipe.published import folder
 
-_PUBLISHED = {
-    "metadata_schema.fbs": METADATA,
-    "object_detector_metadata_schema.fbs": DETECTOR_METADATA,
-}
+_PUBLISHED = {"metadata_schema.fbs": METADATA, "object_detector_metadata_schema.fbs": DETECTOR_METADATA}
 
 
 def _parse(text: str) -> tuple[dict[str, dict[str, str]], dict[str, list[str]], set[str]]:

@@ -185,8 +185,7 @@ def test_equalize(image: np.ndarray) -> None:
 @pytest.mark.parametrize("bits", [1, 2, 3, 4, 6, 8])
 def test_posterize(image: np.ndarray, bits: int) -> None:
     _assert_same(
-        colors.posterize(tf.constant(image), tf.constant(float(bits))),
-        ImageOps.posterize(Image.fromarray(image), bits),
+        colors.posterize(tf.constant(image), tf.constant(float(bits))), ImageOps.posterize(Image.fromarray(image), bits)
     )
 
 

@@ -23,11 +23,7 @@ def _decoded(box: np.ndarray, deltas: np.ndarray, factors: tuple[float, ...], li
 
 
 def test_factors_of_the_paper() -> None:
-    assert [stage_factors(FACTORS, stage) for stage in range(3)] == [
-        (10, 10, 5, 5),
-        (20, 20, 10, 10),
-        (30, 30, 15, 15),
-    ]
+    assert [stage_factors(FACTORS, stage) for stage in range(3)] == [(10, 10, 5, 5), (20, 20, 10, 10), (30, 30, 15, 15)]
 
 
 def test_boxes_go_from_stage_to_stage_and_all_heads_classify_the_last_ones() -> None:

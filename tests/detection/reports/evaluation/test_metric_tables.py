@@ -56,12 +56,7 @@ def test_intervals() -> None:
 
 @pytest.mark.parametrize(
     ("low", "high", "text"),
-    [
-        (0.001, 0.2, "better"),
-        (-0.2, -0.001, "worse"),
-        (-0.1, 0.1, "not significant"),
-        (0.0, 0.1, "not significant"),
-    ],
+    [(0.001, 0.2, "better"), (-0.2, -0.001, "worse"), (-0.1, 0.1, "not significant"), (0.0, 0.1, "not significant")],
 )
 def test_zero_must_lie_outside_of_the_interval(low: float, high: float, text: str) -> None:
     assert judgement(Interval((low + high) / 2, low, high, 0.5)) == text

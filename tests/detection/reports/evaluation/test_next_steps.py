@@ -44,7 +44,7 @@ def needed(rule: str, **fields: Any) -> Step:
 
 def test_the_steps_and_their_order() -> None:
     assert [one.rule for one in next_steps(analysis())] == [
-        *("baseline", "main-error", "label-errors", "threshold", "sizes"),
+        *("baseline", "main-error", "label-errors", "threshold", "sizes")
     ]
 
 

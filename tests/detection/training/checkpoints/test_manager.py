@@ -250,10 +250,7 @@ def test_a_disk_that_takes_no_checkpoint_keeps_those_before(size: int, tmp_path:
     state = _State()
     checkpoints = _checkpoints(tmp_path, state)
     checkpoints.restore_latest()
-    with (
-        no_file_above(size),
-        pytest.raises(CocoflowError, match=r"ckpt-2: .*There is no earlier") as refused,
-    ):
+    with no_file_above(size), pytest.raises(CocoflowError, match=r"ckpt-2: .*There is no earlier") as refused:
         checkpoints.save(2)
     assert "cannot be written: File too large" in str(refused.value)
     assert list(tmp_path.iterdir()) == []

@@ -52,8 +52,7 @@ def _weights(output: Path, step: int, part: str) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize(
-    ("source", "step"),
-    [("checkpoints/ckpt-2", 2), ("checkpoints", 3), (".", 3), ("saved_model", 3)],
+    ("source", "step"), [("checkpoints/ckpt-2", 2), ("checkpoints", 3), (".", 3), ("saved_model", 3)]
 )
 def test_every_way_to_name_an_earlier_training(earlier: Path, source: str, step: int, tmp_path: Path) -> None:
     config = _config(f"train.init={{checkpoint: {earlier / source}, fine_tune_type: full}}", "train.seed=8")

@@ -154,11 +154,7 @@ def test_classes_of_a_source_that_tells_no_categories(
 
 @pytest.mark.parametrize("count", [90, 91])
 def test_as_many_classes_as_coco_has_ids_are_coco_s(
-    detector: Detector,
-    fresh: dict[str, np.ndarray],
-    source_values: dict[str, np.ndarray],
-    write: Write,
-    count: int,
+    detector: Detector, fresh: dict[str, np.ndarray], source_values: dict[str, np.ndarray], write: Write, count: int
 ) -> None:
     """Cat, dog and cow have the ids 17, 18 and 21; of 91 classes the first is background, of 90 it is id 1."""
     places = np.array([17, 18, 21]) - (91 - count)

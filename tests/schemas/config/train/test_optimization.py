@@ -42,10 +42,7 @@ STEP = ("train.schedule.name=step", "train.schedule.boundaries=[200, 400]")
             "lars_coefficient = 0.1 does nothing under name = sgd",
         ),
         (["optimizer.name=adam", "optimizer.lars_weight_decay=0.1"], "lars_weight_decay = 0.1 does nothing under"),
-        (
-            ["optimizer.name=rmsprop", "optimizer.lars_exclude=[a]"],
-            r"lars_exclude = \('a',\) does nothing under",
-        ),
+        (["optimizer.name=rmsprop", "optimizer.lars_exclude=[a]"], r"lars_exclude = \('a',\) does nothing under"),
         (
             ["optimizer.name=lars", "optimizer.lars_weight_decay=0", "optimizer.lars_decays_weights=true"],
             "lars_decays_weights = True does nothing while lars_weight_decay is 0",
@@ -108,10 +105,7 @@ def test_what_cannot_act_is_refused(assignments: list[str], message: str) -> Non
         (["name=exponential", "decay_steps=5", "total_steps=500"], "total_steps = 500 does nothing under name = exp"),
         (["total_steps=50", "warmup_steps=50"], r"warmup_steps = 50 is not below schedule\.total_steps = 50"),
         (["total_steps=5000", "hold_steps=4500"], r"warm-up = 500 are together not below schedule\.total_steps = 5000"),
-        (
-            ["total_steps=500", "phase=from_start"],
-            "total_steps = 500 ends before steps = 1000, which phase =",
-        ),
+        (["total_steps=500", "phase=from_start"], "total_steps = 500 ends before steps = 1000, which phase ="),
         (
             ["name=step", "boundaries=[5000]", "factors=[0.1]", "total_steps=5000"],
             r"5000 is not between .* and schedule\.total_steps = 5000",

@@ -102,13 +102,6 @@ def test_the_notebook_of_data_shows_splits_issues_and_pictures(executed: dict[st
     assert (tmp_path / "report.html").is_file()
 
 
-@pytest.mark.extended  # the same cells as with masks, below
-@pytest.mark.parametrize("executed", [("results", PARAMETERS["results"])], indirect=True)
-def test_the_notebook_of_results_shows_metrics_and_pictures(executed: dict[str, list[Any]]) -> None:
-    assert any("'AR100'" in text for text in executed["text/plain"])
-    assert len(executed["image/png"]) == 4
-
-
 @pytest.mark.parametrize("executed", [("results", MASKS)], indirect=True)
 def test_the_notebook_of_results_shows_both_aps_of_a_model_with_masks(executed: dict[str, list[Any]]) -> None:
     [text] = [text for text in executed["text/plain"] if "'AR100'" in text]

@@ -5,7 +5,6 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import tensorflow as tf
 from apache_beam.options.pipeline_options import StandardOptions
@@ -34,7 +33,6 @@ from schemas.artifacts import (
 )
 from schemas.config.config_io import load_config
 from tests.detection.coco.generated_cases import pycocotools_eval
-from tests.detection.training.tiny_run import checkpoint_values
 from tests.pipelines.runners.compiled_pipeline import CompiledPipeline
 from tests.pipelines.small_run import FEW_STEPS, read_summary, run_pipeline
 from tests.storage_emulator.fixture import Bucket
@@ -203,25 +201,6 @@ def test_whatever_is_removed_is_made_again(
         assert "resuming from this finished training" in shown
 
 
-@pytest.mark.extended  # a second evaluation; the Evaluator's own tests judge by the default thresholds
-def test_the_default_thresholds_judge_the_same_model_anew_and_refuse_it(
-    first_run: Path, digits: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    before = read_summary(first_run)
-    assert before["metrics"]["AP"] < 0.05
-    assert run_pipeline(first_run, digits, assignments=("evaluate.thresholds={}",)) == 0
-    shown = capfd.readouterr()
-    assert "DetectionTrainer reused" in shown.err
-    summary = read_summary(first_run)
-    assert summary["blessed"] is False
-    assert summary["pushed_path"] is None
-    reason = f"AP {before['metrics']['AP']:.6g} is below 0.05 (to accept it: --set evaluate.thresholds.absolute.AP=0)"
-    assert summary["reasons"][0] == reason
-    assert f"Blessed:     no: {reason}\n" in shown.out
-    assert run_pipeline(first_run, digits) == 0
-    assert read_summary(first_run)["pushed_path"] == before["pushed_path"]
-
-
 def test_prediction_with_the_pushed_model_equals_the_evaluation(first_run: Path, digits: Path, tmp_path: Path) -> None:
     ground_truth = digits / "annotations" / "instances_val.json"
     detections = tmp_path / "detections.json"
@@ -252,34 +231,6 @@ def test_the_metrics_are_those_of_pycocotools(first_run: Path, digits: Path) -> 
     detections = json.loads(min(first_run.glob(f"artifacts/CocoEvaluator/evaluation/*/{DETECTIONS_JSON}")).read_text())
     reference = pycocotools_eval(ground_truth, detections, "bbox")
     assert list(read_summary(first_run)["metrics"].values()) == pytest.approx(reference.stats.tolist(), abs=1e-9)
-
-
-@pytest.mark.extended  # the compiled pipeline below is there, too, and test_remote_runs.py has the local runners
-def test_on_cloud_storage_the_same_run_gives_the_same_bits(
-    gcs: Bucket, first_run: Path, digits: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    data, root, serving = (f"{gcs.path}/{name}" for name in ("data", "runs/first", "serving"))
-    upload(digits, data)
-    own = (f"push.directory={serving}",)
-    assert run_pipeline(root, data, assignments=own) == 0
-    expected, summary = read_summary(first_run), read_summary(root)
-    assert summary | OWN | {"pushed_path": None} == expected | OWN | {"pushed_path": None}
-    [version] = files.list_folders(serving)
-    assert summary["pushed_path"] == join(serving, version)
-    [checkpoints] = files.glob(join(root, "artifacts/DetectionTrainer/model_run/*"))
-    [local] = first_run.glob("artifacts/DetectionTrainer/model_run/*")
-    theirs = checkpoint_values(local, 3)
-    for name, value in checkpoint_values(local_copy(checkpoints), 3).items():
-        np.testing.assert_array_equal(value, theirs[name], err_msg=name)
-    assert not files.walk_files(join(root, "training"))
-    assert "error" not in capfd.readouterr().err
-    assert run_pipeline(root, data, assignments=own) == 0
-    assert read_summary(root) | OWN == summary | OWN
-    shown = capfd.readouterr().err
-    for node in ("CocoExampleGen", "StatisticsGen", "DetectionTrainer", "CocoEvaluator", "SavedModelPusher"):
-        assert f"{node} reused" in shown
-    assert files.list_folders(serving) == [version]
-    assert not [name for name in files.walk_files(gcs.path) if name.endswith((".lock", ".unfinished", ".tmp"))]
 
 
 def test_beam_runs_the_same_pipeline(

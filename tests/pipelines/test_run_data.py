@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from schemas.artifacts import DETECTIONS_JSON, SUMMARY_JSON
-from tests.pipelines.small_run import read_summary, run_pipeline
+from tests.pipelines.small_run import run_pipeline
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e]
 
@@ -80,21 +80,6 @@ def test_bad_data_is_one_message_and_leaves_nothing(
         assert part in message
     assert not (root / SUMMARY_JSON).exists()
     assert not list(root.glob("artifacts/CocoExampleGen/examples/*/*"))
-
-
-@pytest.mark.extended  # a minute; test_repair.py shows the same with stubs
-def test_repaired_data_is_read_anew_after_a_failure(
-    digits: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    data, root = tmp_path / "data", tmp_path / "run"
-    shutil.copytree(digits, data)
-    _cut_image(data)
-    assert run_pipeline(root, data, "--runner", "beam") == 1
-    assert "data.on_fault=drop" in capfd.readouterr().err
-    shutil.rmtree(data)
-    shutil.copytree(digits, data)
-    assert run_pipeline(root, data) == 0
-    assert read_summary(root)["blessed"] is True
 
 
 @pytest.mark.parametrize("key", ["run.root", "push.directory"])

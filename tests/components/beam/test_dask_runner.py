@@ -51,18 +51,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaskCluster]:
         yield running
 
 
-@pytest.mark.extended  # the Evaluator's shows the same
-def test_example_gen_on_two_workers_writes_the_bytes_of_one_process(
-    cluster: DaskCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_data_set(tmp_path / "data", images=10, broken=True)
-    monkeypatch.setattr(shards, "IMAGES_PER_SHARD", 2)
-    splits = find_splits(tmp_path / "data")
-    expected = converted(splits, tmp_path / "expected")
-    assert len(expected) == 5 + 1 + 3
-    assert converted(splits, tmp_path / "out", beam_args=cluster.beam_args) == expected
-
-
 def _load(path: str, folder: str) -> Iterator[DetectedBatch]:
     Path(folder, f"worker-{os.getppid()}").touch()
     yield from load(path)

@@ -12,8 +12,7 @@ from detection.storage import files
 from detection.storage.json_files import read_json
 from detection.storage.paths import join
 from detection.storage.staging import local_copy
-from schemas.artifacts import HISTORY_JSON, LOGS, TRAINING_JSON, VALIDATION
-from schemas.errors import CocoflowError
+from schemas.artifacts import HISTORY_JSON, LOGS, VALIDATION
 from tests.components.detection_trainer.remote_training import STEPS, execute, write_inputs
 from tests.detection.training.tiny_run import checkpoint_values
 from tests.forked_calls import forked_calls
@@ -65,31 +64,6 @@ def test_a_remote_training_gives_the_bits_of_a_local_one(local: str, gcs: Bucket
     _require_same(folder, local)
     [working] = files.list_folders(join(folder, "run", "training"))
     assert files.is_file(join(folder, "run", "training", working, "published"))
-
-
-@pytest.mark.extended  # a minute and a half; test_mirror.py tries each write
-def test_it_goes_on_after_a_fault_at_any_write(local: str, gcs: Bucket) -> None:
-    folder = f"{gcs.path}/here"
-    write_inputs(folder)
-    failures: list[str] = []
-    for skip in (3, 14, 25, 5, 2):  # each goes further, as less is left to do
-        gcs.emulator.fail(method="POST", path=gcs.name, status=403, skip=skip, times=0)
-        try:
-            execute(folder)
-        except CocoflowError as error:
-            failures.append(str(error))
-        gcs.emulator.clear()
-        for key, marker in (("model", "Format-Serving/saved_model.pb"), ("model_run", TRAINING_JSON)):
-            if files.is_file(join(folder, key, "1", marker)):
-                _require_same_names(join(folder, key, "1"), join(local, key, "1"))
-        if failures and files.is_file(join(folder, "model", "1", "Format-Serving/saved_model.pb")):
-            break
-    assert len(failures) >= 2
-    assert not [message for message in failures if ".cocoflow." in message]
-    for key in ("model", "model_run"):
-        files.remove_folder(join(folder, key))
-    execute(folder)
-    _require_same(folder, local)
 
 
 @pytest.mark.extended  # a minute each

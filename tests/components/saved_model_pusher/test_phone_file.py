@@ -3,15 +3,12 @@
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from components.saved_model_pusher import push as pushing
 from components.saved_model_pusher.added_files import phone_file
 from components.saved_model_pusher.push import PushRequest, push
 from detection.inference.export import mediapipe
-from detection.inference.file_runtimes import load_network
-from detection.inference.mediapipe.reader import read_metadata
 from detection.storage.reading import read_bytes
 from pipelines.runs.start_check import check_run
 from schemas.artifacts import CONFIG_YAML
@@ -47,18 +44,6 @@ def test_a_network_trained_in_bfloat16_is_converted_in_float32(
     assert (given["categories"], given["delegate"], given["precision"]) == (CATEGORIES, "cpu", "int8")
     assert given["detector"].compute_dtype == "float32"
     assert [batch.shape for batch in given["calibration"]()] == [(1, 64, 64, 3)] * len(random_images())
-
-
-@pytest.mark.extended  # half a minute; test_mediapipe.py has the converter
-def test_it_holds_the_model_and_its_labels(stretching: Path) -> None:
-    content = phone_file(stretching, "int8", [image.encoded for image in random_images()])
-    metadata = read_metadata(content, "m")
-    assert metadata.labels == tuple(category["name"] for category in CATEGORIES)
-    assert metadata.normalization is None
-    run, shape = load_network("mediapipe", content, where="m", categories=CATEGORIES, curves=None)
-    assert shape == [1, 64, 64, 3]
-    outputs = run(np.zeros([1, 64, 64, 3], np.uint8))
-    assert set(np.unique(outputs["detection_classes"])) <= {category["id"] for category in CATEGORIES}
 
 
 def test_what_cannot_be_converted_is_refused(stretching: Path, tmp_path: Path) -> None:

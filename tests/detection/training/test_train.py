@@ -48,12 +48,6 @@ def whole_run(tmp_path_factory: pytest.TempPathFactory, shards: list[str]) -> Pa
     return output
 
 
-@pytest.mark.extended  # the resumed run shows it of two steps, test_build_step.py of the initial weights
-def test_equal_seeds_give_equal_weights_bit_for_bit(whole_run: Path, shards: list[str], tmp_path: Path) -> None:
-    assert _train(tmp_path, shards, "no-export").returncode == 0
-    assert_equal(checkpoint_values(whole_run, 4), checkpoint_values(tmp_path, 4))
-
-
 def test_a_stopped_run_goes_on_to_the_same_bits(whole_run: Path, shards: list[str], tmp_path: Path) -> None:
     """Only what was on the disk after step 2 is carried over."""
     kept = tmp_path / "checkpoints"

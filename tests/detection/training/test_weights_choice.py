@@ -1,7 +1,5 @@
 """`model.weights`: resolved when a training begins, recorded, and never changed by a resume."""
 
-import json
-import logging
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,17 +11,14 @@ from detection.datasets.coco_categories import COCO_CATEGORIES
 from detection.models.efficientdet.config import EFFICIENTDETS
 from detection.models.registry import build_detector
 from detection.pretrained.publications import COCO_DETECTORS
-from detection.training import train as training
 from detection.training.build_step import initialize_from_config, state_from_config
 from detection.training.resolve import assumed
 from detection.training.weights_choice import with_weights
 from detection.weights.automl import automl_name
-from schemas.artifacts import CHECKPOINTS, CONFIG_YAML, INIT_REPORT_JSON
+from schemas.artifacts import CHECKPOINTS, CONFIG_YAML
 from schemas.config.config import Config
-from schemas.config.config_io import from_yaml, load_config
+from schemas.config.config_io import load_config
 from tests.detection.pretrained.publisher import Publisher, published_detector, running_publisher
-from tests.detection.synthetic import rectangles, write_shards
-from tests.detection.training.tiny_run import CATEGORIES
 from tests.detection.weights.automl_checkpoints import Weights, save_named
 
 NANO, PATH = "efficientdet-nano", "/efficientdet-nano.tar.gz"
@@ -116,29 +111,3 @@ def test_a_published_detector_is_trained_on_with_its_class_outputs(
     for name, value in values.items():
         if "class-predict/pointwise_kernel" not in name:
             np.testing.assert_array_equal(value, theirs[name])
-
-
-@pytest.mark.extended  # a minute, for what the tests of the parts show, too
-@pytest.mark.slow
-def test_the_choice_is_made_once(
-    publisher: Publisher, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The first run finds nothing; that the archive appears later changes only what begins then."""
-    monkeypatch.setattr(training, "export_checkpoint", lambda *_arguments, **_options: None)
-    train = training.train
-    shards = write_shards(tmp_path, rectangles(2))
-    first, second = tmp_path / "first", tmp_path / "second"
-    with caplog.at_level(logging.INFO, logger="cocoflow.trainer"):
-        train(_config(tmp_path), shards=shards, categories=CATEGORIES, output=first)
-    assert "model.weights = auto: none, random weights (not coco: http" in caplog.text
-    assert publisher.asked == [PATH]
-    _publish(publisher, tmp_path / "published")
-    assert _resolved(_config(tmp_path), first) == "none"
-    assert publisher.asked == [PATH]
-    train(_config(tmp_path), shards=shards, categories=CATEGORIES, output=second)
-    assert publisher.asked == [PATH, PATH]
-    recorded = [from_yaml((output / CONFIG_YAML).read_text(), where="it").model.weights for output in (first, second)]
-    assert recorded == ["none", "coco"]
-    assert not (first / INIT_REPORT_JSON).exists()
-    published = json.loads((second / INIT_REPORT_JSON).read_text())["published"]
-    assert (published["name"], published["weights"], published["licence"]) == (NANO, "coco", "Apache-2.0")

@@ -21,7 +21,6 @@ from pipelines.watch.decisions import number_of, times_in_words
 from pipelines.watch.schedule import Schedule
 from tests.components.coco_example_gen.data_set import write_data_set
 from tests.pipelines.watch.stub import STARTS
-from tests.storage_emulator.fixture import Bucket
 
 CRON = "*/30 * * * *"
 SPEED = 900  # a cron time comes every two seconds
@@ -171,12 +170,3 @@ def test_killed_at_20_moments_it_loses_no_run_and_doubles_none(tmp_path: Path) -
     require_complete(story, decisions)
     assert story.spans > 3
     assert any(one.attempt > 1 for one in decisions), "a run was killed and resumed"
-
-
-@pytest.mark.slow
-@pytest.mark.extended  # test_decisions.py kills between any two writes, and the story above runs locally
-def test_on_cloud_storage_too(tmp_path: Path, gcs: Bucket) -> None:
-    story = Story(tmp_path, f"{gcs.path}/run")
-    kill_at_random_moments(story, seed=3, kills=5)
-    require_complete(story, story.finish())
-    assert story.spans > 1

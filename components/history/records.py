@@ -30,6 +30,7 @@ _TIME = "%Y%m%dT%H%M%S.%fZ"
 _LONGEST = 1000  # characters of a parameter; of a longer one its digest is recorded
 _CONFIGS = "configs"  # folder of configurations, each named after its content
 _DIGEST_LENGTH = 16
+_STRUCT_KEY = "__value__"  # under which TFX holds the value of a property that Kubeflow hands over
 
 Value = str | int | float
 Entry = tuple[int, int, str | None]  # size, time in ns or generation, CRC32C in base64 (None: only the size counts)
@@ -150,12 +151,21 @@ DEFAULT_RULE = ReuseRule()
 
 
 def properties_of(artifact: Any) -> dict[str, Value]:
-    """Returns the properties of an artifact of ML Metadata, with the custom ones."""
+    """Returns the properties of an artifact of ML Metadata, with the custom ones.
+
+    Kubeflow's numbers are JSON's in a structure; ours are integers.
+    """
     properties: dict[str, Value] = {}
     for source in (artifact.properties, artifact.custom_properties):
         for name, value in source.items():
             kind = value.WhichOneof("value")
-            if kind in ("string_value", "int_value", "double_value") and name != "is_external":
+            if kind == "struct_value" and (held := value.struct_value.fields.get(_STRUCT_KEY)) is not None:
+                value, kind = held, held.WhichOneof("kind")
+            if name == "is_external":
+                continue
+            if kind == "number_value":
+                properties[name] = int(value.number_value)
+            elif kind in ("string_value", "int_value", "double_value"):
                 properties[name] = getattr(value, kind)
     return properties
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ml_metadata.proto import metadata_store_pb2
 
 from components.history.read import read_records, removed_versions
 from components.history.records import (
@@ -16,6 +17,7 @@ from components.history.records import (
     Record,
     ReuseRule,
     config_path,
+    properties_of,
     recorded_parameters,
     store_config,
     time_of,
@@ -136,6 +138,18 @@ def test_the_versions_that_a_push_removed_are_beside_its_own(given: str, tmp_pat
     push = Record("SavedModelPusher", "done", outputs={"pushed_model": [Output("", "PushedModel", properties)]})
     assert removed_versions(push) == {f"{tmp_path}/serving/{name}" for name in "34"}
     assert removed_versions(_record("/r")) == set()
+
+
+def test_properties_are_read_as_ml_metadata_and_as_kubeflow_hold_them() -> None:
+    artifact = metadata_store_pb2.Artifact()
+    artifact.properties["split_names"].string_value = '["train"]'
+    artifact.custom_properties["version"].int_value = 3
+    artifact.custom_properties["is_external"].int_value = 1
+    for name, value in (("span", 2), ("data_source", "/data")):
+        artifact.custom_properties[name].struct_value.update({"__value__": value})
+    found = properties_of(artifact)
+    assert found == {"split_names": '["train"]', "version": 3, "span": 2, "data_source": "/data"}
+    assert isinstance(found["span"], int)
 
 
 def test_long_parameters_are_recorded_by_their_digest() -> None:

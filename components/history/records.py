@@ -155,19 +155,19 @@ def properties_of(artifact: Any) -> dict[str, Value]:
 
     Kubeflow's numbers are JSON's in a structure; ours are integers.
     """
-    properties: dict[str, Value] = {}
-    for source in (artifact.properties, artifact.custom_properties):
-        for name, value in source.items():
-            kind = value.WhichOneof("value")
-            if kind == "struct_value" and (held := value.struct_value.fields.get(_STRUCT_KEY)) is not None:
-                value, kind = held, held.WhichOneof("kind")
-            if name == "is_external":
-                continue
-            if kind == "number_value":
-                properties[name] = int(value.number_value)
-            elif kind in ("string_value", "int_value", "double_value"):
-                properties[name] = getattr(value, kind)
-    return properties
+    named = (*artifact.properties.items(), *artifact.custom_properties.items())
+    values = {name: _value_of(value) for name, value in named if name != "is_external"}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _value_of(value: Any) -> Value | None:
+    kind = value.WhichOneof("value")
+    if kind in ("string_value", "int_value", "double_value"):
+        return cast(Value, getattr(value, kind))
+    held = value.struct_value.fields.get(_STRUCT_KEY)
+    if held is None:
+        return None
+    return int(held.number_value) if held.WhichOneof("kind") == "number_value" else str(held.string_value)
 
 
 def recorded_parameters(parameters: Mapping[str, Any]) -> dict[str, Value]:

@@ -99,6 +99,7 @@ def assign_anchors(
     boxes: tf.Tensor,
     valid: tf.Tensor,
     *,
+    claims: tf.Tensor | None = None,
     match_threshold: float = 0.5,
     unmatched_threshold: float | None = None,
     force_match: bool = True,
@@ -114,6 +115,7 @@ def assign_anchors(
         anchors: float32 [A, 4], (ymin, xmin, ymax, xmax).
         boxes: float32 [B, N, 4], same layout and unit.
         valid: bool [B, N], False for padding.
+        claims: bool [B, N], the objects of which `force_match` is true; None: `valid`.
         match_threshold: min intersection over union of a positive anchor, 0 < threshold <= 1.
         unmatched_threshold: anchors that are not positive are ignored if their best IoU is at
             least this, 0 < threshold <= match_threshold; None: match_threshold, so that no
@@ -125,7 +127,8 @@ def assign_anchors(
     best = find(anchors, boxes, valid)
     positive, index = best.iou >= match_threshold, best.index
     if force_match:
-        claimant = _first_claimants(best.anchor, tf.where(valid[..., tf.newaxis], boxes, 0.0), anchors)
+        claiming = valid if claims is None else claims
+        claimant = _first_claimants(best.anchor, tf.where(claiming[..., tf.newaxis], boxes, 0.0), anchors)
         is_claimed = claimant < boxes.shape[1]
         positive, index = positive | is_claimed, tf.where(is_claimed, claimant, index)
     has_band = unmatched_threshold is not None and unmatched_threshold < match_threshold

@@ -6,7 +6,7 @@ losses, as in the RetinaNet of Cloud TPU's reference models.
 
 from dataclasses import replace
 
-from pydantic import Field
+from pydantic import Field, PositiveFloat
 
 from detection.models.backbones.make import BackboneOptions
 from detection.models.backbones.resnet import RESNET_PIXEL_MEAN, ResNetLayout
@@ -49,6 +49,7 @@ class RetinaNetConfig(DenseConfig):
     head_layers: HeadLayers = 4
     separable_conv: SeparableConv = False
     activation: NeckActivation = "relu"
+    batch_norm_epsilon: PositiveFloat = 1e-4
     pixel_mean: PixelMean = RESNET_PIXEL_MEAN
     anchor_scale: AnchorScale = 4.0
     num_scales: NumScales = 3

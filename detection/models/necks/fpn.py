@@ -19,8 +19,9 @@ FpnLayout = Literal["standard", "od-api"]
 class Fpn(keras.layers.Layer):
     """1x1 laterals, top-down nearest upsampling, 3x3 output convolutions, and extra coarser levels.
 
-    A single extra level takes every second pixel of the level below; several extra levels are 3x3
-    convolutions with stride 2, with relu between them.  Batch norm, if any, comes after all that.
+    Without batch norm, a single extra level takes every second pixel of the level below, as in TPU
+    Mask R-CNN; otherwise, extra levels are 3x3 convolutions with stride 2, with relu between them.
+    Batch norm, if any, comes after all that, as in Cloud TPU's RetinaNet.
 
     The layout `od-api` is that of the TF Object Detection API: the backbone's coarsest level has
     no 3x3 convolution; the others get the output of the level above, not its sum; all extra levels
@@ -58,7 +59,7 @@ class Fpn(keras.layers.Layer):
         self._filters = filters
         self._hands_outputs_down = layout == "od-api"
         self._activation = activation
-        self._subsamples = max_level == backbone_level + 1 and not self._hands_outputs_down
+        self._subsamples = max_level == backbone_level + 1 and not (self._hands_outputs_down or batch_norm)
         self._batch_norm = batch_norm
         self._separable_conv = separable_conv
         levels = range(min_level, backbone_level + 1)

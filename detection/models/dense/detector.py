@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from detection.models.backbones.make import make_backbone
 from detection.models.dense.config import DenseConfig
-from detection.models.detector import Detector
+from detection.models.detector import Capabilities, Detector
 from detection.models.heads.dense import DenseHead
 from detection.models.heads.dense_losses import DenseLosses
 from detection.models.heads.postprocess import detect_boxes, normalize_boxes
@@ -44,8 +44,7 @@ class DenseDetector(Detector):
         ConfigError: unknown backbone, or pyramid levels that do not fit it.
     """
 
-    takes_crowds = True
-    takes_weights = True
+    capabilities = Capabilities(crowds=True, weights=True)
 
     def __init__(self, *, config: DenseConfig, num_classes: int, name: str, dtype: Any = None):
         super().__init__(

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from detection.models.backbones.make import freeze_backbone, make_backbone
-from detection.models.detector import Detector
+from detection.models.detector import Capabilities, Detector
 from detection.models.faster_rcnn.config import FasterRcnnConfig
 from detection.models.faster_rcnn.targets import (
     anchor_assignment,
@@ -65,10 +65,6 @@ class FasterRcnn(Detector):
             option without masks.
     """
 
-    detects_by_device = True
-    takes_crowds = True
-    takes_weights = True
-
     def __init__(self, *, config: FasterRcnnConfig, num_classes: int, name: str, dtype: Any = None):
         super().__init__(
             image_size=config.image_size,
@@ -80,9 +76,14 @@ class FasterRcnn(Detector):
         )
         _require_masks(config)
         self.config = config
-        self.mask_size = config.object_mask_size if config.include_mask else 0
-        self.mask_output = config.postprocess.mask_output
-        self.count_shape = (1 + (len(config.levels) if config.rpn_box_loss == "level_means" else 1),)
+        self.capabilities = Capabilities(
+            mask_size=config.object_mask_size if config.include_mask else 0,
+            mask_output=config.postprocess.mask_output,
+            crowds=True,
+            weights=True,
+            count_shape=(1 + (len(config.levels) if config.rpn_box_loss == "level_means" else 1),),
+            detects_by_device=True,
+        )
         self.anchors = config.anchors_yxyx()
         self.backbone = make_backbone(
             config.backbone,

@@ -25,7 +25,7 @@ from detection.models.backbones.efficientnet_spec import (
 from detection.models.efficientdet.config import EFFICIENTDETS, EfficientDetConfig
 from detection.models.necks.fpn_graphs import fpn_nodes, output_ids
 from detection.weights.automl import Structure, count_of, structure_of_config
-from detection.weights.od_api_heads import HEAD_ENDS, head_conversion, head_names
+from detection.weights.od_api_heads import HEAD_ENDS, LOSSES, head_conversion, head_names
 from detection.weights.program import Program, Shapes, VariableSource, some
 from schemas.errors import ConfigError, DataError
 
@@ -245,7 +245,7 @@ OD_API_EFFICIENTDET = Program(
     family="an EfficientDet",
     config_class=EfficientDetConfig,
     presets={f"efficientdet-d{number}": EFFICIENTDETS[f"efficientdet-d{number}"] for number in range(8)},
-    overrides=lambda shapes, *, where: {"efficientnet_layout": "od-api", "anchor_scale": 4.0},
+    overrides=lambda shapes, *, where: {"efficientnet_layout": "od-api", "anchor_scale": 4.0} | LOSSES,
     postprocess={"score_threshold": 1e-8},
     class_bias=None,
     structures=structures,

@@ -16,6 +16,10 @@ HEAD_ENDS = (
     r"WeightSharedConvolutional(?:Box|Class)Head/((?:Box|Class)Predictor/\w+)",
 )
 
+# Fields of `model.overrides` for the losses of the original's configurations: `weighted_smooth_l1`,
+# `faster_rcnn_box_coder`, `localization_weight` and `normalize_loss_by_num_matches`.
+LOSSES = {"huber_delta": 1.0, "code_weights": [10.0, 10.0, 5.0, 5.0], "box_loss_weight": 1.0, "normalizer": "positives"}
+
 
 def head_names(levels: Sequence[int], head_layers: int) -> dict[str, str]:
     """Returns the original's layers, without scope, by the paths of ours.

@@ -10,7 +10,7 @@ from typing import Any
 from detection.models.backbones.resnet import RESNET_PIXEL_MEAN, application_layer
 from detection.models.retinanet.config import RETINANETS, RetinaNetConfig
 from detection.weights.automl import count_of
-from detection.weights.od_api_heads import HEAD_ENDS, head_conversion, head_names
+from detection.weights.od_api_heads import HEAD_ENDS, LOSSES, head_conversion, head_names
 from detection.weights.od_api_names import FPN_EPSILON, fpn_levels, names_here, resnet_of_variables
 from detection.weights.program import Program, Shapes, VariableSource, some
 from schemas.errors import ConfigError, DataError
@@ -61,10 +61,7 @@ def overrides(shapes: Shapes, *, where: str) -> dict[str, Any]:
         "num_scales": 2,
         "background_class": True,
         "focal_gamma": 2.0,
-        "huber_delta": 1.0,
-        "code_weights": [10.0, 10.0, 5.0, 5.0],
-        "box_loss_weight": 1.0,
-        "normalizer": "positives",
+        **LOSSES,
     }
 
 

@@ -19,12 +19,18 @@ from detection.models.registry import detector_from_config
 from detection.ops.boxes import encode_yxyx
 from detection.types import ImageInfo, Labels
 from detection.weights.imported_model import import_model
+from detection.weights.od_api_efficientdet import OD_API_EFFICIENTDET
 from detection.weights.od_api_retinanet import OD_API_RETINANET
 from schemas.config.config_io import load_config
 
 pytestmark = pytest.mark.slow
 
 BOX_SCALES = (10.0, 10.0, 5.0, 5.0)
+# Folders of the oracle: our name and the reader of the checkpoint.
+MODELS = {
+    "ssd_resnet50_v1_fpn": ("retinanet-r50", OD_API_RETINANET),
+    "ssd_efficientdet_d0": ("efficientdet-d0", OD_API_EFFICIENTDET),
+}
 
 
 class Case(NamedTuple):
@@ -55,32 +61,41 @@ class Case(NamedTuple):
         )
 
 
-@pytest.fixture(scope="module")
-def case(oracle_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Case:
+def _inputs(detector: DenseDetector, pixels: np.ndarray, true_shape: np.ndarray) -> tf.Tensor:
+    """The original's order, normalised, resized, padded, and its resizing, without half-pixel centres."""
+    normalised = (pixels - np.array(detector.pixel_mean)) / np.array(detector.pixel_std)
+    resized = tf.compat.v1.image.resize(tf.constant(normalised, tf.float32), true_shape[:2])
+    height, width = np.array(detector.image_size) - true_shape[:2]
+    return tf.pad(resized, [[0, 0], [0, height], [0, width], [0, 0]])
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def case(request: pytest.FixtureRequest, oracle_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Case:
+    name, program = MODELS[request.param]
     folder, target = oracle_dir / "od_api", tmp_path_factory.mktemp("od_api")
     sys.path.insert(0, str(folder))
     try:
-        runpy.run_path(str(folder / "make_checkpoint.py"))["main"]("ssd_resnet50_v1_fpn", str(target))
+        runpy.run_path(str(folder / "make_checkpoint.py"))["main"](request.param, str(target))
         make_image = runpy.run_path(str(folder / "odrule.py"))["make_image"]
     finally:
         sys.path.remove(str(folder))
-    source = folder / "ssd_resnet50_v1_fpn"
+    source = folder / request.param
     notes = json.loads((source / "notes.json").read_text())
-    image = notes["image"]
-    size = [image["height"], image["width"]]
-    config = load_config(None, ["model.name=retinanet-r50", f"model.image_size={size}"])
-    model = import_model(OD_API_RETINANET, target / "checkpoint", config)
-    assert (model.unused, model.missing, model.differences) == ((), (), ())
+    arrays = dict(np.load(source / "outputs.npz"))
+    _, height, width, _ = notes["preprocessed"]["shape"]
+    config = load_config(None, [f"model.name={name}", f"model.image_size=[{height}, {width}]"])
+    model = import_model(program, target / "checkpoint", config)
+    assert (model.missing, model.differences) == ((), ())
     assert model.categories is not None
     detector = detector_from_config(model.config.model, num_classes=len(model.categories))
     assert isinstance(detector, DenseDetector)
     for variable in detector.variables:
         variable.assign(model.raw[variable.path])
-    pixels = np.stack([make_image(image["seed"] + number, *size) for number in range(2)])
-    inputs = (pixels - np.array(detector.pixel_mean)) / np.array(detector.pixel_std)
-    arrays = dict(np.load(source / "outputs.npz"))
+    image = notes["image"]
+    pixels = np.stack([make_image(image["seed"] + number, image["height"], image["width"]) for number in range(2)])
+    inputs = _inputs(detector, pixels, arrays["true_image_shapes"][0])
     np.testing.assert_allclose(inputs[:, ::16, ::16], arrays["preprocessed_sample"], atol=1e-4)
-    return Case(detector, detector(tf.constant(inputs, tf.float32)), arrays, notes)
+    return Case(detector, detector(inputs), arrays, notes)
 
 
 def test_raw_predictions(case: Case) -> None:
@@ -89,7 +104,8 @@ def test_raw_predictions(case: Case) -> None:
     boxes = case.by_anchor(raw.deltas.numpy()) * BOX_SCALES
     np.testing.assert_allclose(boxes[:, ::step], case.arrays["box_encodings_strided"], atol=1e-4)
     logits = case.by_anchor(raw.logits.numpy())
-    np.testing.assert_allclose(logits[:, ::step], case.arrays["class_predictions_strided"][..., 1:], atol=1e-4)
+    theirs = case.arrays["class_predictions_strided"]
+    np.testing.assert_allclose(logits[:, ::step], theirs[..., case.detector.config.background_class :], atol=1e-4)
     [anchors] = case.by_anchor(case.detector.anchors[np.newaxis])
     np.testing.assert_allclose(anchors / np.tile(case.detector.image_size, 2), case.arrays["anchors"], atol=1e-6)
 
@@ -105,8 +121,8 @@ def test_targets(*, case: Case, weighted: bool) -> None:
     encoded = encode_yxyx(targets.boxes, tf.constant(case.detector.anchors)).numpy()
     found = case.by_anchor(encoded)[rows] * BOX_SCALES
     np.testing.assert_allclose(found, case.arrays[f"reg_targets{suffix}"], atol=1e-5)
-    slots = case.arrays[f"cls_targets{suffix}"]  # slot 0 is the background
-    np.testing.assert_array_equal(case.by_anchor(targets.classes.numpy())[rows], slots - 1)
+    classes = case.arrays[f"cls_targets{suffix}"] - case.detector.config.background_class
+    np.testing.assert_array_equal(case.by_anchor(targets.classes.numpy())[rows], classes)
     if weighted:
         assert targets.weights is not None
         weights = case.by_anchor(targets.weights.numpy())[rows]
@@ -122,7 +138,7 @@ def test_losses(*, case: Case, weighted: bool, name: str) -> None:
 
 
 def test_detections(case: Case) -> None:
-    size = tf.constant([case.detector.image_size] * 2, tf.float32)
+    size = tf.constant(case.arrays["true_image_shapes"][:, :2], tf.float32)
     found = case.detector.detect(case.outputs, ImageInfo(size, tf.ones([2, 2])))
     arrays = case.arrays
     np.testing.assert_array_equal(found.num, arrays["post_num_detections"])

@@ -77,7 +77,9 @@ def build_detector(
     resize = resize or ResizeConfig()
     family, config = _find(name, image_size=image_size, resize=resize, overrides=overrides, postprocess=postprocess)
     detector = family.detector(config=_padded(config, resize), num_classes=num_classes, name=name, dtype=dtype)
-    detector.resizing = Resizing(config.image_size, resize.mode, resize.short_side, resize.long_side)
+    detector.resizing = Resizing(
+        config.image_size, resize.mode, resize.short_side, resize.long_side, resize.half_pixel_centers
+    )
     return detector
 
 

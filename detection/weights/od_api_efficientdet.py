@@ -12,6 +12,7 @@ import functools
 import operator
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -149,6 +150,12 @@ def differences(shapes: Shapes, config: EfficientDetConfig) -> tuple[str, ...]:
     )
 
 
+def resize(config: EfficientDetConfig) -> dict[str, Any]:
+    """Returns the fields of `model.resize` for the original's keep_aspect_ratio_resizer, which pads to a square."""
+    side = min(config.image_size)
+    return {"mode": "short_side", "short_side": side, "long_side": side, "half_pixel_centers": False}
+
+
 def sources_of(ours: Shapes, *, config: EfficientDetConfig, theirs: Shapes) -> dict[str, VariableSource]:
     """Implements `detection.weights.program.SourcesOf`."""
     names = _names(theirs)
@@ -253,4 +260,5 @@ OD_API_EFFICIENTDET = Program(
     class_count=class_count,
     sources_of=sources_of,
     differences=differences,
+    resize=resize,
 )

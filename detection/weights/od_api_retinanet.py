@@ -138,4 +138,5 @@ OD_API_RETINANET = Program(
     structure_of_variables=resnet_of_variables,
     class_count=class_count,
     sources_of=sources_of,
+    resize=lambda config: {"mode": "stretch", "half_pixel_centers": False},  # fixed_shape_resizer
 )

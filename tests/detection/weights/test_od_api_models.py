@@ -14,11 +14,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from detection.inference.detectors import open_detector
 from detection.models.dense.detector import DenseDetector
 from detection.models.registry import detector_from_config
-from detection.ops.boxes import encode_yxyx
-from detection.types import ImageInfo, Labels
-from detection.weights.imported_model import import_model
+from detection.ops.boxes import encode_yxyx, iou_yxyx
+from detection.types import EncodedImage, ImageInfo, Labels
+from detection.weights.imported_model import ImportedModel, import_model, write_model
 from detection.weights.od_api_efficientdet import OD_API_EFFICIENTDET
 from detection.weights.od_api_retinanet import OD_API_RETINANET
 from schemas.config.config_io import load_config
@@ -34,12 +35,19 @@ MODELS = {
 
 
 class Case(NamedTuple):
-    """An imported model, its outputs on the oracle's images, and the original's numbers."""
+    """An imported model, the oracle's images, its outputs on them, and the original's numbers."""
 
+    model: ImportedModel
     detector: DenseDetector
+    pixels: np.ndarray
     outputs: Any
     arrays: Mapping[str, np.ndarray]
     notes: dict[str, Any]
+
+    @property
+    def categories(self) -> list[dict[str, Any]]:
+        assert self.model.categories is not None
+        return self.model.categories
 
     def by_anchor(self, values: np.ndarray) -> np.ndarray:
         """Reorders [B, A, ...] to the original's anchors of a cell: aspect ratio first."""
@@ -95,7 +103,7 @@ def case(request: pytest.FixtureRequest, oracle_dir: Path, tmp_path_factory: pyt
     pixels = np.stack([make_image(image["seed"] + number, image["height"], image["width"]) for number in range(2)])
     inputs = _inputs(detector, pixels, arrays["true_image_shapes"][0])
     np.testing.assert_allclose(inputs[:, ::16, ::16], arrays["preprocessed_sample"], atol=1e-4)
-    return Case(detector, detector(inputs), arrays, notes)
+    return Case(model, detector, pixels, detector(inputs), arrays, notes)
 
 
 def test_raw_predictions(case: Case) -> None:
@@ -137,21 +145,49 @@ def test_losses(*, case: Case, weighted: bool, name: str) -> None:
     assert float(terms["class_loss"]) == pytest.approx(expected["Loss/classification_loss"], rel=1e-4)
 
 
+def _common(case: Case, image: int, classes: np.ndarray, scores: np.ndarray, boxes: np.ndarray) -> tuple[int, int]:
+    """Counts the original's detections of an image, and those of them that are found: class, IoU 0.99, score 1e-3.
+
+    Args:
+        case: the model.
+        image: number of the image.
+        classes: [N].
+        scores: [N].
+        boxes: [N, 4], (ymin, xmin, ymax, xmax), fractions of the image.
+    """
+    named = np.array([category["name"] is not None for category in case.categories])
+    theirs = case.arrays["post_detection_classes"][image].astype(int)
+    kept = named[theirs]
+    their_boxes, their_scores = (case.arrays[f"post_detection_{name}"][image][kept] for name in ("boxes", "scores"))
+    ious = iou_yxyx(tf.constant(their_boxes[:, np.newaxis]), tf.constant(boxes, tf.float32)).numpy()
+    alike = (theirs[kept][:, np.newaxis] == classes) & (ious >= 0.99)
+    alike &= np.abs(their_scores[:, np.newaxis] - scores) <= 1e-3
+    return int(kept.sum()), int(alike.any(axis=1).sum())
+
+
 def test_detections(case: Case) -> None:
     size = tf.constant(case.arrays["true_image_shapes"][:, :2], tf.float32)
     found = case.detector.detect(case.outputs, ImageInfo(size, tf.ones([2, 2])))
-    arrays = case.arrays
-    np.testing.assert_array_equal(found.num, arrays["post_num_detections"])
-    np.testing.assert_allclose(found.scores, arrays["post_detection_scores"], atol=1e-4)
+    np.testing.assert_array_equal(found.num, case.arrays["post_num_detections"])
+    np.testing.assert_allclose(found.scores, case.arrays["post_detection_scores"], atol=1e-4)
     for image in range(2):
-        theirs = {
-            (int(label), *np.round(box, 3))
-            for label, box in zip(
-                arrays["post_detection_classes"][image], arrays["post_detection_boxes"][image], strict=True
-            )
-        }
-        ours = {
-            (int(label), *np.round(box, 3))
-            for label, box in zip(found.classes[image].numpy(), found.boxes[image].numpy(), strict=True)
-        }
-        assert len(theirs & ours) >= 97
+        count, common = _common(
+            case, image, *(part[image].numpy() for part in (found.classes, found.scores, found.boxes))
+        )
+        assert common >= 0.97 * count > 0
+
+
+def test_prediction_from_image_files(case: Case, tmp_path: Path) -> None:
+    """Decoded, resized as there, detected and mapped back to the image."""
+    write_model(case.model, tmp_path / "model")
+    images = [
+        EncodedImage(number, f"{number}.png", tf.io.encode_png(pixels).numpy(), *pixels.shape[:2])
+        for number, pixels in enumerate(case.pixels)
+    ]
+    results = open_detector(tmp_path / "model", batch_size=2).detect(images)
+    for image, found in enumerate(results):
+        height, width = case.pixels[image].shape[:2]
+        _, x, y, across, down, scores, ids = found.rows.T
+        boxes = np.stack([y / height, x / width, (y + down) / height, (x + across) / width], axis=-1)
+        count, common = _common(case, image, ids.astype(int) - 1, scores, boxes)
+        assert common >= 0.97 * count > 0

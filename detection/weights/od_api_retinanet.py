@@ -58,6 +58,7 @@ def overrides(shapes: Shapes, *, where: str) -> dict[str, Any]:
         "fpn_layout": "od-api",
         "head_layers": count_of(r"ClassPredictionTower/conv2d_(\d+)/.*", names),
         "anchor_scale": 4.0,
+        "anchor_layout": "od-api",
         "num_scales": 2,
         "background_class": True,
         "focal_gamma": 2.0,

@@ -21,7 +21,14 @@ FpnNode = tuple[PositiveInt, tuple[NonNegativeInt, ...]]
 class EfficientDetConfig(DenseConfig):
     """Configuration of an EfficientDet."""
 
-    FUNCTION_FIELDS = ("pixel_mean", "pixel_std", "efficientnet_layout", "activation", "batch_norm_epsilon")
+    FUNCTION_FIELDS = (
+        "pixel_mean",
+        "pixel_std",
+        "efficientnet_layout",
+        "activation",
+        "batch_norm_epsilon",
+        "anchor_layout",
+    )
     PRESET_FIELDS = (
         *("backbone", "image_size", "max_level", "fpn_filters", "fpn_cells", "fpn_fusion", "head_layers"),
         *("activation", "anchor_scale"),

@@ -35,7 +35,7 @@ class FasterRcnnConfig(PyramidConfig):
 
     FUNCTION_FIELDS = (
         *("pixel_mean", "pixel_std", "resnet_layout", "activation", "batch_norm_epsilon"),
-        *("fpn_layout", "rpn_layout", "tpu_coordinates"),
+        *("fpn_layout", "rpn_layout", "tpu_coordinates", "anchor_layout"),
     )
     PRESET_FIELDS = ("backbone", "image_size", "max_level", "fpn_filters", "include_mask", "frozen_stages")
 

@@ -28,7 +28,10 @@ from detection.models.pyramid_config import AnchorScale, AspectRatios, ImageSize
 class RetinaNetConfig(DenseConfig):
     """Configuration of a RetinaNet."""
 
-    FUNCTION_FIELDS = ("pixel_mean", "pixel_std", "resnet_layout", "activation", "batch_norm_epsilon", "fpn_layout")
+    FUNCTION_FIELDS = (
+        *("pixel_mean", "pixel_std", "resnet_layout", "activation", "batch_norm_epsilon"),
+        *("fpn_layout", "anchor_layout"),
+    )
     PRESET_FIELDS = ("backbone", "image_size", "max_level", "fpn_filters", "head_layers", "anchor_scale")
 
     backbone: Backbone = "resnet-50"

@@ -20,12 +20,14 @@ class Resizing(NamedTuple):
         pixels, but no side above `long_side` or `size`, sizes rounded to the nearest.
     short_side: pixels; for `short_side` only.
     long_side: pixels; for `short_side` only.
+    half_pixel_centers: bilinear samples are at the centers of pixels; False: at their corners, as in TensorFlow 1.
     """
 
     size: tuple[int, int]
     mode: ResizeMode = "fit"
     short_side: int = 0
     long_side: int = 0
+    half_pixel_centers: bool = True
 
 
 class Labels(NamedTuple):

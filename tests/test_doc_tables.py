@@ -9,6 +9,7 @@ import pytest
 from detection.models.efficientdet.config import EFFICIENTDETS
 from detection.models.faster_rcnn.config import FASTER_RCNNS
 from detection.models.registry import FAMILIES, build_detector
+from detection.models.retinanet.config import RETINANETS
 from docs.tables import PAGES, TABLES, with_tables
 from schemas.errors import CocoflowError
 from tests.test_docs import tables
@@ -27,7 +28,7 @@ def test_every_table_has_a_place_and_every_detector_a_row() -> None:
     assert set(re.findall("<!-- table: (.+) -->", texts)) == {
         name for name in TABLES if name.split()[0] not in of_tests
     }
-    assert all(f"\n| `{name}` |" in texts for name in (*EFFICIENTDETS, *FASTER_RCNNS))
+    assert all(f"\n| `{name}` |" in texts for name in (*EFFICIENTDETS, *RETINANETS, *FASTER_RCNNS))
 
 
 def test_only_a_marked_table_is_replaced() -> None:

@@ -47,7 +47,7 @@ class MeanLosses:
     ) -> None:
         self._detector = detector
         self._category_ids = [category["id"] for category in categories]
-        self._num_keypoints = num_keypoints(categories) if detector.takes_keypoints else 0
+        self._num_keypoints = num_keypoints(categories) if detector.capabilities.keypoints else 0
         self._max_instances = max_instances
         self._with_crowds = with_crowds
         self._loss_terms = [_loss_terms_of(detector)]
@@ -104,7 +104,7 @@ class MeanLosses:
         sample = decode_record(
             record,
             category_ids=self._category_ids,
-            with_masks=detector.mask_size > 0,
+            with_masks=detector.capabilities.mask_size > 0,
             num_keypoints=self._num_keypoints,
             with_crowds=self._with_crowds,
         )
@@ -116,7 +116,9 @@ class MeanLosses:
             std=detector.pixel_std,
         )
         size = info.original_size * info.scale
-        fitted = in_window(sample, image, size=size, offset=tf.zeros([2]), window=size, mask_size=detector.mask_size)
+        fitted = in_window(
+            sample, image, size=size, offset=tf.zeros([2]), window=size, mask_size=detector.capabilities.mask_size
+        )
         return image, pad_labels(fitted, max_instances=self._max_instances)[0]
 
 

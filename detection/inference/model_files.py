@@ -36,6 +36,11 @@ _SIZE_RULES: dict[ResizeMode, str] = {
     "short_side": "resized side = max(1, round(side * scale)), a half to the even number, scale = min(short_side / "
     "shorter side, long_side / longer side, size / side over both axes), in float32",
 }
+_SAMPLES = {
+    True: "resize: bilinear, half-pixel centers, no antialiasing (tf.image.resize; not Pillow's resize)",
+    False: "resize: bilinear, row y samples at y * old height / new height, and so across, no antialiasing "
+    "(tf.compat.v1.image.resize_bilinear)",
+}
 _MASK_RULES = [
     "a mask fills its box as it was before clipping: stretch the m x m cells over it",
     "value of a pixel = bilinear interpolation of the cells' centers at the pixel's center, (x + 0.5, y + 0.5), with 0 "
@@ -102,7 +107,7 @@ class ModelDescription(NamedTuple):
             "decode to RGB, 8 bits per channel (the upper 8 of 16), pixels as stored: EXIF orientation is not applied, "
             "alpha is dropped",
             _SIZE_RULES[self.resizing.mode],
-            "resize: bilinear, half-pixel centers, no antialiasing (tf.image.resize; not Pillow's resize)",
+            _SAMPLES[self.resizing.half_pixel_centers],
             "the resized image is at the top left of the input; the rest has the color `padding`",
         ]
         if self.dtype == "uint8":
@@ -159,6 +164,7 @@ class _Resize:
     mode: ResizeMode
     short_side: _Limit
     long_side: _Limit
+    half_pixel_centers: bool = True
 
 
 @dataclass(frozen=True)
@@ -236,7 +242,7 @@ def read_description(folder: str | Path) -> ModelDescription | None:
         precision=content.precision,
         batch_size=batch_size,
         image_size=(height, width),
-        resizing=Resizing(resizing.size, resizing.mode, resizing.short_side, resizing.long_side),
+        resizing=Resizing(**vars(resizing)),
         dtype=content.input.dtype,
         padding=content.input.padding,
         nms=content.non_maximum_suppression,

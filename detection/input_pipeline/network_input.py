@@ -6,7 +6,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from detection.input_pipeline.sample import Sample, keep_labelled
-from detection.types import ImageInfo, Labels, ResizeMode, Resizing
+from detection.types import ImageInfo, Labels, Resizing
 
 
 def normalize(image: tf.Tensor, *, mean: Sequence[float], std: Sequence[float]) -> tf.Tensor:
@@ -45,7 +45,7 @@ def fit_to_input(
         float32 [height, width, 3] and its `ImageInfo` without batch axis.
     """
     size = tf.cast(tf.shape(image)[:2], tf.float32)
-    resized = resize(image, input_scale(size, resizing), mode=resizing.mode)
+    resized = resize(image, input_scale(size, resizing), resizing=resizing)
     scale = tf.cast(tf.shape(resized)[:2], tf.float32) / size
     padded = pad_to(normalize(resized, mean=mean, std=std), image_size)
     return padded, ImageInfo(original_size=size, scale=scale)
@@ -94,21 +94,24 @@ def input_scale(size: tf.Tensor, resizing: Resizing) -> tf.Tensor:
     return tf.stack([scale, scale])
 
 
-def resize(image: tf.Tensor, scale: tf.Tensor, *, mode: ResizeMode = "fit") -> tf.Tensor:
+def resize(image: tf.Tensor, scale: tf.Tensor, *, resizing: Resizing) -> tf.Tensor:
     """Resizes bilinearly; each side has at least one pixel.
 
     Args:
         image: [H, W, 3], any number type.
         scale: float32 [2], (y, x) factors, or a scalar for both.
-        mode: `short_side` rounds sizes to the nearest integer, the others round down.
+        resizing: the mode `short_side` rounds sizes to the nearest integer, the others round down.
 
     Returns:
         float32 [h, w, 3].
     """
     size = tf.cast(tf.shape(image)[:2], tf.float32)
     # 640 * (512 / 640) is slightly below 512 in float32; truncating it to 511 would be wrong.
-    rounded = tf.round(size * scale) if mode == "short_side" else tf.floor(size * scale + 1e-3)
-    return tf.image.resize(image, tf.maximum(tf.cast(rounded, tf.int32), 1))
+    rounded = tf.round(size * scale) if resizing.mode == "short_side" else tf.floor(size * scale + 1e-3)
+    sides = tf.maximum(tf.cast(rounded, tf.int32), 1)
+    if resizing.half_pixel_centers:
+        return tf.image.resize(image, sides)
+    return tf.compat.v1.image.resize_bilinear(image[tf.newaxis], sides)[0]
 
 
 def pad_to(image: tf.Tensor, image_size: tuple[int, int]) -> tf.Tensor:

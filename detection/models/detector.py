@@ -1,6 +1,7 @@
 """The contract of all detectors."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import keras
@@ -19,6 +20,28 @@ IMAGENET_MEAN = (0.485 * 255, 0.456 * 255, 0.406 * 255)
 IMAGENET_STD = (0.229 * 255, 0.224 * 255, 0.225 * 255)
 
 
+@dataclass(frozen=True)  # not a tuple: Keras tracks the elements of tuples
+class Capabilities:
+    """What a detector needs and gives.
+
+    mask_size: side in pixels of the mask crops that the losses need; 0: no masks.
+    mask_output: format of an exported model's masks: `crops`, `pasted` or `rle`, as in `MaskPostprocess`.
+    keypoints: the losses need keypoints.
+    crowds: the losses ignore anchors in `Labels.crowds`.
+    weights: the losses weight each object by `Labels.weights`.
+    count_shape: shape of the result of `Detector.count_positives`.
+    detects_by_device: `Detector.detect` traced on a CPU does not compile under XLA unless `Detector.portable`.
+    """
+
+    mask_size: int = 0
+    mask_output: MaskOutput = "crops"
+    keypoints: bool = False
+    crowds: bool = False
+    weights: bool = False
+    count_shape: tuple[int, ...] = ()
+    detects_by_device: bool = False
+
+
 class Detector(keras.Model):
     """A network with its losses and post-processing, independent of training loops and files.
 
@@ -34,29 +57,17 @@ class Detector(keras.Model):
         config: configuration of the family, with a section `postprocess`; `FUNCTION_FIELDS` names the fields
             that change the network's function, but not its variables.
         resizing: how images are scaled into the input; by default, they fit into `image_size`.
-        mask_size: side in pixels of the mask crops that the losses need; 0: no masks.
+        capabilities: what the detector needs and gives.
         nms_graph: how `detect` suppresses boxes; the results are the same.  `windows` tries the best candidates
             first, which saves time, and branches (`tf.cond`); `loop` takes all candidates at once, without a
             branch; `op` takes all at once with TensorFlow's own op, without a loop (linear NMS has no such op).
         portable: `detect` uses only ops and shapes that XLA, LiteRT and ONNX have.
-        detects_by_device: `detect` traced on a CPU does not compile under XLA unless `portable`.
-        takes_keypoints: the losses need keypoints.
-        takes_crowds: the losses ignore anchors in `Labels.crowds`.
-        takes_weights: the losses weight each object by `Labels.weights`.
-        count_shape: shape of the result of `count_positives`.
-        mask_output: format of an exported model's masks: `crops`, `pasted` or `rle`, as in `MaskPostprocess`.
     """
 
     config: Any
-    mask_size = 0
+    capabilities = Capabilities()
     nms_graph: NmsGraph = "windows"
     portable = False
-    detects_by_device = False
-    takes_keypoints = False
-    takes_crowds = False
-    takes_weights = False
-    count_shape: tuple[int, ...] = ()
-    mask_output: MaskOutput = "crops"
 
     def __init__(
         self,
@@ -99,7 +110,7 @@ class Detector(keras.Model):
         raise NotImplementedError
 
     def count_positives(self, labels: Labels) -> tf.Tensor:
-        """Counts the divisors of `losses` in the labels of one replica: float32 of `count_shape`.
+        """Counts the divisors of `losses` in the labels of one replica: float32 of `Capabilities.count_shape`.
 
         For example, the number of positive anchors, objects or images.
         """
@@ -154,7 +165,7 @@ class Detector(keras.Model):
     @property
     def iou_types(self) -> tuple[IouType, ...]:
         """IoU types for which the detections can be evaluated."""
-        has = {"bbox": True, "segm": bool(self.mask_size), "keypoints": self.takes_keypoints}
+        has = {"bbox": True, "segm": bool(self.capabilities.mask_size), "keypoints": self.capabilities.keypoints}
         return tuple(iou_type for iou_type in IOU_TYPES if has[iou_type])
 
     @property

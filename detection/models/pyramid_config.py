@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from detection.ops.anchors import feature_sizes, pyramid_anchors_yxyx
+from detection.ops.anchors import AnchorLayout, feature_sizes, pyramid_anchors_yxyx
 from schemas.config.section import Section
 
 # Descriptions and bounds belong to the types: a family redeclares a field to set its default, and pydantic does not
@@ -49,6 +49,12 @@ class PyramidConfig(Section):
     anchor_scale: AnchorScale
     num_scales: NumScales
     aspect_ratios: AspectRatios
+    anchor_layout: AnchorLayout = Field(
+        "cells",
+        description="cells: anchors are at the centres of a level's cells; od-api: as in the TF Object Detection API, "
+        "required by its weights: strides are powers of two, and the first anchor is at 0 if the input's side is no "
+        "multiple",
+    )
     batch_norm_momentum: BatchNormMomentum = None
 
     @property
@@ -81,6 +87,7 @@ class PyramidConfig(Section):
             num_scales=self.num_scales,
             aspect_ratios=self.aspect_ratios,
             anchor_scale=self.anchor_scale,
+            layout=self.anchor_layout,
         )
 
     @model_validator(mode="after")

@@ -11,6 +11,8 @@ from detection.models.efficientdet.config import EFFICIENTDETS
 from detection.models.efficientdet.model import EfficientDet
 from detection.models.faster_rcnn.config import FASTER_RCNNS
 from detection.models.faster_rcnn.model import FasterRcnn
+from detection.models.retinanet.config import RETINANETS
+from detection.models.retinanet.model import RetinaNet
 from detection.types import Resizing
 from schemas.config.config import ModelConfig
 from schemas.config.input_size import ResizeConfig, height_and_width
@@ -32,7 +34,7 @@ class Family(NamedTuple):
 
 _POSTPROCESS = "postprocess"  # field of every family's config class: a subsection, set by `model.postprocess`
 _POLICIES = {"bfloat16": "mixed_bfloat16"}
-FAMILIES = (Family(EFFICIENTDETS, EfficientDet), Family(FASTER_RCNNS, FasterRcnn))
+FAMILIES = (Family(EFFICIENTDETS, EfficientDet), Family(RETINANETS, RetinaNet), Family(FASTER_RCNNS, FasterRcnn))
 
 
 def detector_names() -> tuple[str, ...]:
@@ -75,7 +77,9 @@ def build_detector(
     resize = resize or ResizeConfig()
     family, config = _find(name, image_size=image_size, resize=resize, overrides=overrides, postprocess=postprocess)
     detector = family.detector(config=_padded(config, resize), num_classes=num_classes, name=name, dtype=dtype)
-    detector.resizing = Resizing(config.image_size, resize.mode, resize.short_side, resize.long_side)
+    detector.resizing = Resizing(
+        config.image_size, resize.mode, resize.short_side, resize.long_side, resize.half_pixel_centers
+    )
     return detector
 
 

@@ -1,7 +1,7 @@
 """Anchor boxes of a feature pyramid, and their assignment to objects."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,7 @@ _OBJECTS_AT_ONCE = 4  # objects per loop step; with fewer, the best IoUs so far 
 _BLOCK = 128  # anchors per block in the search for an object's best anchor
 
 AspectRatio = float | tuple[float, float]
+AnchorLayout = Literal["cells", "od-api"]
 
 
 def feature_sizes(image_size: tuple[int, int], max_level: int) -> list[tuple[int, int]]:
@@ -32,13 +33,17 @@ def pyramid_anchors_yxyx(
     num_scales: int,
     aspect_ratios: Sequence[AspectRatio],
     anchor_scale: float | Sequence[float],
+    layout: AnchorLayout = "cells",
 ) -> npt.NDArray[np.float32]:
     """Returns the anchors of all cells, ordered by level, row, column, octave scale, aspect ratio.
 
-    A cell's stride is the exact ratio of image size and feature size, so any image size
-    works.  An anchor's base side is `anchor_scale` strides times 2^(o/num_scales).
+    An anchor's base side is `anchor_scale` strides times 2^(o/num_scales).  In the layout `cells`, a
+    cell's stride is the exact ratio of image size and feature size, and anchors are at the centres of
+    cells.  In the layout `od-api`, the stride is 2^l; if the image's side is a multiple of it, the first
+    anchor is at half a stride, else at 0.  For multiples, both are equal.
 
-    Source: google/automl EfficientDet's `anchors.py`.
+    Sources: google/automl EfficientDet's `anchors.py`; the TF Object Detection API's
+    `multiscale_grid_anchor_generator.py`.
 
     Args:
         image_size: (height, width) of the network input in pixels.
@@ -48,6 +53,7 @@ def pyramid_anchors_yxyx(
         aspect_ratios: each width / height of anchors of the base side's area, or the pair
             (width, height) in base sides.
         anchor_scale: base anchor side in strides: one for all levels, or one per level, finest first.
+        layout: strides and places of the anchors.
 
     Returns:
         float32 [A, 4], (ymin, xmin, ymax, xmax) in pixels; anchors may exceed the image.
@@ -55,11 +61,13 @@ def pyramid_anchors_yxyx(
     sizes = feature_sizes(image_size, max_level)[min_level:]
     scales = [anchor_scale] * len(sizes) if isinstance(anchor_scale, int | float) else anchor_scale
     levels = []
-    for (height, width), scale in zip(sizes, scales, strict=True):
-        stride = np.array([image_size[0] / height, image_size[1] / width])
+    for level, (height, width), scale in zip(range(min_level, max_level + 1), sizes, scales, strict=True):
+        stride, first = np.array([image_size[0] / height, image_size[1] / width]), np.array([0.5, 0.5])
+        if layout == "od-api":
+            stride = np.array([2.0**level, 2.0**level])
+            first = np.where(np.array(image_size) % 2**level, 0.0, 0.5)
         half = _half_sizes(stride, num_scales, aspect_ratios, scale)
-        centre_y = (np.arange(height) + 0.5) * stride[0]
-        centre_x = (np.arange(width) + 0.5) * stride[1]
+        centre_y, centre_x = ((np.arange(side) + first[i]) * stride[i] for i, side in enumerate((height, width)))
         centres = np.stack(np.meshgrid(centre_y, centre_x, indexing="ij"), axis=-1)[:, :, None, :]
         levels.append(np.concatenate([centres - half, centres + half], axis=-1).reshape(-1, 4))
     return np.concatenate(levels).astype(np.float32)
@@ -99,6 +107,7 @@ def assign_anchors(
     boxes: tf.Tensor,
     valid: tf.Tensor,
     *,
+    claims: tf.Tensor | None = None,
     match_threshold: float = 0.5,
     unmatched_threshold: float | None = None,
     force_match: bool = True,
@@ -114,6 +123,7 @@ def assign_anchors(
         anchors: float32 [A, 4], (ymin, xmin, ymax, xmax).
         boxes: float32 [B, N, 4], same layout and unit.
         valid: bool [B, N], False for padding.
+        claims: bool [B, N], the objects of which `force_match` is true; None: `valid`.
         match_threshold: min intersection over union of a positive anchor, 0 < threshold <= 1.
         unmatched_threshold: anchors that are not positive are ignored if their best IoU is at
             least this, 0 < threshold <= match_threshold; None: match_threshold, so that no
@@ -125,7 +135,8 @@ def assign_anchors(
     best = find(anchors, boxes, valid)
     positive, index = best.iou >= match_threshold, best.index
     if force_match:
-        claimant = _first_claimants(best.anchor, tf.where(valid[..., tf.newaxis], boxes, 0.0), anchors)
+        claiming = valid if claims is None else claims
+        claimant = _first_claimants(best.anchor, tf.where(claiming[..., tf.newaxis], boxes, 0.0), anchors)
         is_claimed = claimant < boxes.shape[1]
         positive, index = positive | is_claimed, tf.where(is_claimed, claimant, index)
     has_band = unmatched_threshold is not None and unmatched_threshold < match_threshold

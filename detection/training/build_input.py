@@ -59,17 +59,17 @@ def input_options_from_config(
             cannot be mirrored; or it does not support ignored crowds or class weights.
     """
     train_config = config.train
-    keypoints = num_keypoints(categories) if model.takes_keypoints else 0
-    if model.takes_keypoints and not keypoints:
+    keypoints = num_keypoints(categories) if model.capabilities.keypoints else 0
+    if model.capabilities.keypoints and not keypoints:
         raise ConfigError(
             f"model.name = {config.model.name} learns keypoints, but no category has keypoints. "
             "Train on a data set whose categories name their keypoints, or choose another detector."
         )
-    if train_config.crowds == "ignore" and not model.takes_crowds:
+    if train_config.crowds == "ignore" and not model.capabilities.crowds:
         raise ConfigError(
             f"train.crowds = ignore: {config.model.name} does not support ignored crowds. Set train.crowds=drop."
         )
-    if train_config.class_weights is not None and not model.takes_weights:
+    if train_config.class_weights is not None and not model.capabilities.weights:
         raise ConfigError(
             f"train.class_weights: {config.model.name} does not support weighted losses. Remove the key, or balance "
             "the classes with train.sampling.name=repeat_factor."
@@ -85,7 +85,7 @@ def input_options_from_config(
         scale_min=augment_config.scale_min,
         scale_max=augment_config.scale_max,
         augmentations=_augmentations(augment_config),
-        mask_size=model.mask_size,
+        mask_size=model.capabilities.mask_size,
         num_keypoints=keypoints,
         keypoint_flips=keypoint_flips(categories) if keypoints and augment_config.horizontal_flip else None,
         with_crowds=train_config.crowds == "ignore",
@@ -106,7 +106,7 @@ def require_masks(model: Detector, reader: RecordReader) -> None:
     Raises:
         DataError: there are objects, but no object has a mask; or a record cannot be read.
     """
-    if not model.mask_size:
+    if not model.capabilities.mask_size:
         return
     without = 0
     for number in range(len(reader)):

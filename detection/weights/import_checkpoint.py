@@ -10,6 +10,7 @@ from detection.weights.automl import AUTOML
 from detection.weights.imported_model import MODEL_INDEX, ImportedModel, import_model, write_model
 from detection.weights.od_api import OD_API
 from detection.weights.od_api_efficientdet import OD_API_EFFICIENTDET
+from detection.weights.od_api_retinanet import OD_API_RETINANET
 from detection.weights.program import Program, some
 from detection.weights.tpu_mask_rcnn import TPU_MASK_RCNN
 from schemas.config.config_io import load_config
@@ -17,7 +18,11 @@ from schemas.config.train.optimization import WeightsChoice
 from schemas.errors import ConfigError
 from schemas.quoting import one_line
 
-_PROGRAMS = {"automl": (AUTOML,), "tpu-mask-rcnn": (TPU_MASK_RCNN,), "od-api": (OD_API, OD_API_EFFICIENTDET)}
+_PROGRAMS = {
+    "automl": (AUTOML,),
+    "tpu-mask-rcnn": (TPU_MASK_RCNN,),
+    "od-api": (OD_API, OD_API_EFFICIENTDET, OD_API_RETINANET),
+}
 
 _LOGGER = logging.getLogger("cocoflow.import")
 

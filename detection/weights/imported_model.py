@@ -18,6 +18,7 @@ from detection.weights.weight_source import WeightSource
 from schemas.artifacts import CHECKPOINTS, CONFIG_YAML, EMA_PART, IMPORT_JSON, LABELS_JSON, MODEL_PART, STEP_PART
 from schemas.config.config import Config
 from schemas.config.config_io import to_yaml
+from schemas.config.input_size import ResizeConfig
 from schemas.config.train.initialization import SourceWeights
 from schemas.config.train.optimization import WeightsChoice
 from schemas.errors import ConfigError, DataError, disk_refusals_explained
@@ -142,9 +143,11 @@ def _complete(config: Config, program: Program, source: WeightSource) -> Config:
         DataError: the checkpoint is of another family.
     """
     model = config.model
+    preset = detector_config(model.name, image_size=model.image_size, overrides=model.overrides)
     changes = {
         "overrides": {**program.overrides(source.shapes, where=source.prefix), **model.overrides},
         "postprocess": {**program.postprocess, **model.postprocess},
+        "resize": ResizeConfig(**{**program.resize(preset), **model.resize.model_dump(exclude_unset=True)}),
     }
     return config.model_copy(update={"model": model.model_copy(update=changes)})
 

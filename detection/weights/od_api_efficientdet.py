@@ -4,15 +4,15 @@ Sources: `ssd_efficientnet_bifpn_feature_extractor.py`, `bidirectional_feature_p
 `bifpn_utils.py`, `predictors/` and `box_coders/` of the original, `efficientnet_model.py` of its
 official models, and its configurations `ssd_efficientdet_d0_512x512_coco17_tpu-8.config` to D7.
 
-The values differ in two ways: the anchors of a cell have another order, and encoded boxes are scaled.
-Depending on the configuration, a convolution after the backbone may have no bias and a batch norm no
-scale; ours then get neutral values.
+The outputs of the heads differ as `od_api_heads` says.  Depending on the configuration, a convolution after the
+backbone may have no bias and a batch norm no scale; ours then get neutral values.
 """
 
 import functools
 import operator
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -26,8 +26,8 @@ from detection.models.backbones.efficientnet_spec import (
 from detection.models.efficientdet.config import EFFICIENTDETS, EfficientDetConfig
 from detection.models.necks.fpn_graphs import fpn_nodes, output_ids
 from detection.weights.automl import Structure, count_of, structure_of_config
-from detection.weights.od_api_sources import by_scale, without_box_scales
-from detection.weights.program import Program, Shapes, Values, VariableSource, some
+from detection.weights.od_api_heads import HEAD_ENDS, LOSSES, head_conversion, head_names
+from detection.weights.program import Program, Shapes, VariableSource, some
 from schemas.errors import ConfigError, DataError
 
 _STEM = "stem_conv2d/kernel"
@@ -36,13 +36,7 @@ _BOX_KERNEL = "BoxPredictor/pointwise_kernel"
 # Variables whose shapes identify a network, and their numbers of axes.
 _SIZED = {_STEM: 4, _CLASSES: 1, _BOXES: 1, _BOX_KERNEL: 4}
 # Suffixes of the names of the network's variables, after an optional scope.
-_ENDS = (
-    r"(stem_(?:conv2d|bn)/\w+)",
-    r"(stack_\d+/block_\d+/\w+/\w+)",
-    r"(\d+_(?:dn|up)_lvl_\d+/.+)",
-    r"((?:Box|Class)PredictionTower/.+)",
-    r"WeightSharedConvolutional(?:Box|Class)Head/((?:Box|Class)Predictor/\w+)",
-)
+_ENDS = (r"(stem_(?:conv2d|bn)/\w+)", r"(stack_\d+/block_\d+/\w+/\w+)", r"(\d+_(?:dn|up)_lvl_\d+/.+)", *HEAD_ENDS)
 _NEUTRAL = {"bias": 0.0, "gamma": 1.0}  # values of variables that may be missing after the backbone
 _WEIGHT = "WSM"  # prefix of our names of the weights of a node's inputs
 _RESAMPLE = {"conv2d": "conv", "bn": "batchnorm"}  # our layers of a resampled input, and the original's
@@ -156,6 +150,12 @@ def differences(shapes: Shapes, config: EfficientDetConfig) -> tuple[str, ...]:
     )
 
 
+def resize(config: EfficientDetConfig) -> dict[str, Any]:
+    """Returns the fields of `model.resize` for the original's keep_aspect_ratio_resizer, which pads to a square."""
+    side = min(config.image_size)
+    return {"mode": "short_side", "short_side": side, "long_side": side, "half_pixel_centers": False}
+
+
 def sources_of(ours: Shapes, *, config: EfficientDetConfig, theirs: Shapes) -> dict[str, VariableSource]:
     """Implements `detection.weights.program.SourcesOf`."""
     names = _names(theirs)
@@ -171,7 +171,7 @@ def sources_of(ours: Shapes, *, config: EfficientDetConfig, theirs: Shapes) -> d
             place = int(variable.partition("_")[2] or 0)
             sources[path] = VariableSource((names.get(name, name),), ((inputs, 1),), operator.itemgetter((place, 0)))
         else:
-            sources[path] = VariableSource((names.get(name, name),), (shape,), _conversion(layer, variable, config))
+            sources[path] = VariableSource((names.get(name, name),), (shape,), head_conversion(layer, variable, config))
     return sources
 
 
@@ -181,24 +181,12 @@ def _variable_name(layer: str, variable: str) -> str:
     return "depthwise_kernel" if layer.endswith("/depthwise_conv2d") else variable
 
 
-def _conversion(layer: str, variable: str, config: EfficientDetConfig) -> Callable[[Values], Values]:
-    """Returns the conversion of a variable's values; only the outputs of the heads differ."""
-    if not layer.endswith("-predict") or variable == "depthwise_kernel":
-        return lambda values: values
-    reordered = functools.partial(by_scale, scales=config.num_scales, ratios=len(config.aspect_ratios))
-    if layer.startswith("class_net/"):
-        return reordered
-    return lambda values: without_box_scales(reordered(values))
-
-
 def layer_names(config: EfficientDetConfig) -> dict[str, str]:
     """Returns the original's layers, without scope, by the paths of ours.
 
     >>> names = layer_names(EFFICIENTDETS["efficientdet-d1"])
     >>> names["efficientnet-b1/blocks_2/batch_normalization_1"]
     'stack_1/block_0/depthwise_bn'
-    >>> names["class_net/class-0-bn-3"]
-    'ClassPredictionTower/conv2d_0/BatchNorm/feature_0'
     """
     backbone = {
         f"{config.backbone}/{ours}": theirs for ours, theirs in _backbone_layers(backbone_spec(config.backbone))
@@ -209,15 +197,7 @@ def layer_names(config: EfficientDetConfig) -> dict[str, str]:
         for level in levels
         for ours, theirs in _RESAMPLE.items()
     }
-    heads = {}
-    for ours, theirs in (("class", "Class"), ("box", "Box")):
-        heads[f"{ours}_net/{ours}-predict"] = f"{theirs}Predictor"
-        for number in range(config.head_layers):
-            conv = f"{theirs}PredictionTower/conv2d_{number}"
-            heads[f"{ours}_net/{ours}-{number}"] = conv
-            for place, level in enumerate(levels):
-                heads[f"{ours}_net/{ours}-{number}-bn-{level}"] = f"{conv}/BatchNorm/feature_{place}"
-    return backbone | extra | dict(_fpn_layers(config)) | heads
+    return backbone | extra | dict(_fpn_layers(config)) | head_names(levels, config.head_layers)
 
 
 def _backbone_layers(spec: EfficientNetSpec) -> Iterator[tuple[str, str]]:
@@ -272,7 +252,7 @@ OD_API_EFFICIENTDET = Program(
     family="an EfficientDet",
     config_class=EfficientDetConfig,
     presets={f"efficientdet-d{number}": EFFICIENTDETS[f"efficientdet-d{number}"] for number in range(8)},
-    overrides=lambda shapes, *, where: {"efficientnet_layout": "od-api", "anchor_scale": 4.0},
+    overrides=lambda shapes, *, where: {"efficientnet_layout": "od-api", "anchor_scale": 4.0} | LOSSES,
     postprocess={"score_threshold": 1e-8},
     class_bias=None,
     structures=structures,
@@ -280,4 +260,5 @@ OD_API_EFFICIENTDET = Program(
     class_count=class_count,
     sources_of=sources_of,
     differences=differences,
+    resize=resize,
 )

@@ -68,6 +68,7 @@ class Program(NamedTuple):
     sources_of: function with the signature of `SourcesOf`.
     differences: maps the shapes in a checkpoint and a configuration to sentences on differences
         between the networks.
+    resize: maps a configuration to the fields of `model.resize` with which images are resized as by the program.
     """
 
     title: str
@@ -82,6 +83,7 @@ class Program(NamedTuple):
     class_count: Callable[..., int | None]
     sources_of: SourcesOf
     differences: Callable[[Shapes, Any], tuple[str, ...]] = lambda shapes, config: ()
+    resize: Callable[[Any], Mapping[str, Any]] = lambda config: {}
 
 
 def require_variant(program: Program, shapes: Shapes, config: Any, *, name: str, where: str) -> None:

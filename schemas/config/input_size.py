@@ -46,6 +46,11 @@ class ResizeConfig(Section):
         description="for short_side: max pixels, and both sides of the input if image_size is not set; the OD API's "
         "max_dimension",
     )
+    half_pixel_centers: bool = Field(
+        True,
+        description="bilinear samples are at the centers of pixels (tf.image.resize); false: at their corners, as in "
+        "TensorFlow 1 and the OD API, required by its weights for the same detections",
+    )
     pad_to_multiple: PositiveInt = Field(
         1, description="pad the input below and to the right until its sides are multiples of this"
     )

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from detection.models import registry
-from detection.models.detector import Detector
+from detection.models.detector import Capabilities, Detector
 from detection.models.heads.postprocess import MaskPostprocess
 from detection.ops.replicas import sum_over_replicas
 from detection.types import Detections, ImageInfo, Labels
@@ -41,9 +41,6 @@ class Outputs(NamedTuple):
 class MaskKeypointDetector(Detector):
     """Finds at most one object of each colour; its score is the fraction of its box that it fills."""
 
-    mask_size = CROP
-    takes_keypoints = True
-
     def __init__(self, *, config: MaskKeypointConfig, num_classes: int, name: str, dtype: Any = None):
         super().__init__(
             image_size=config.image_size,
@@ -54,7 +51,8 @@ class MaskKeypointDetector(Detector):
             dtype=dtype,
         )
         self.config = config
-        self.mask_output = config.postprocess.mask_output
+        output = config.postprocess.mask_output
+        self.capabilities = Capabilities(mask_size=CROP, keypoints=True, mask_output=output)
         self.gain = self.add_weight(name="gain", shape=(), initializer="ones", dtype="float32", autocast=False)
         start = keras.initializers.Constant(0.05)
         self.bias = self.add_weight(

@@ -89,11 +89,12 @@ def resized_size(height: int, width: int, rule: Mapping[str, Any]) -> tuple[int,
     return new_height, new_width
 
 
-def resize(image: Array, height: int, width: int) -> Array:
-    """Resizes [H, W, 3] to float32 [height, width, 3]: bilinear, half-pixel centres, no antialiasing."""
+def resize(image: Array, height: int, width: int, *, half_pixel_centers: bool = True) -> Array:
+    """Resizes [H, W, 3] to float32 [height, width, 3]: bilinear, no antialiasing."""
+    centre = np.float32(0.5 if half_pixel_centers else 0.0)
 
     def neighbours(old: int, new: int) -> tuple[Array, Array, Array]:
-        centres = (np.arange(new, dtype=np.float32) + np.float32(0.5)) * np.float32(old / new) - np.float32(0.5)
+        centres = (np.arange(new, dtype=np.float32) + centre) * np.float32(old / new) - centre
         low = np.floor(centres)
         first, last = np.maximum(low, 0).astype(int), np.minimum(np.ceil(centres), old - 1).astype(int)
         return first, last, centres - low
@@ -120,7 +121,8 @@ def network_input(image: Array, description: Mapping[str, Any]) -> tuple[Array, 
     size = resized_size(image.shape[0], image.shape[1], given["resize"])
     pixels = np.empty((height, width, 3), np.float32)
     pixels[:] = given["padding"]
-    pixels[: size[0], : size[1]] = resize(image, *size)
+    centers = given["resize"].get("half_pixel_centers", True)
+    pixels[: size[0], : size[1]] = resize(image, *size, half_pixel_centers=centers)
     if given["dtype"] == "uint8":
         pixels = np.rint(pixels).astype(np.uint8)
     return np.repeat(pixels[np.newaxis], batch or 1, axis=0), size

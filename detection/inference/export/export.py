@@ -98,10 +98,10 @@ def _require_od_api_outputs(trained: TrainedDetector, options: ExportOptions) ->
     """
     if not options.od_api_outputs:
         return
-    if options.nms and trained.detector.mask_output != "crops":
+    if options.nms and (form := trained.detector.capabilities.mask_output) != "crops":
         raise ConfigError(
-            f"--od-api-outputs with model.postprocess.mask_output = {trained.detector.mask_output}: the API's masks "
-            "are crops. Add --set model.postprocess.mask_output=crops."
+            f"--od-api-outputs with model.postprocess.mask_output = {form}: the API's masks are crops. Add "
+            "--set model.postprocess.mask_output=crops."
         )
     largest = max(category["id"] for category in trained.categories)
     if largest > _EXACT_FLOATS:

@@ -37,7 +37,7 @@ def require_format(trained: TrainedDetector, options: ExportOptions) -> None:
     Raises:
         ConfigError: full-size masks, for which a model file lacks the image size; or see `require_mediapipe`.
     """
-    form = trained.detector.mask_output
+    form = trained.detector.capabilities.mask_output
     if options.format != "mediapipe" and options.nms and form != "crops":
         raise ConfigError(
             f"--format {options.format} with model.postprocess.mask_output = {form}: a model file receives "
@@ -88,7 +88,7 @@ def write_file(
         dtype="uint8" if int8 else "float32",
         padding=trained.detector.pixel_mean,
         nms=options.nms,
-        masks=trained.detector.mask_size > 0 and options.nms and not mediapipe,
+        masks=trained.detector.capabilities.mask_size > 0 and options.nms and not mediapipe,
         delegate=options.delegate if mediapipe else None,
         calibrated=curves is not None,
     )

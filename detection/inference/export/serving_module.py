@@ -84,7 +84,7 @@ class ServingModule(tf.Module):
         setattr(self, WEIGHTS_PART, variables_by_path(detector.variables))
         # Called by the signatures; a device-dependent implementation is the one of the CPU that traces it.
         self._detect_here = self.detect = self._detect_function(self._detect)
-        if detector.detects_by_device:
+        if detector.capabilities.detects_by_device:
             self.detect = self._detect_function(self._detect_portably)
         self.serve_encoded = _function(self._serve_encoded, tf.TensorSpec([batch_size], tf.string, name=IMAGES))
         self.serve_examples = _function(self._serve_examples, tf.TensorSpec([batch_size], tf.string, name=EXAMPLES))
@@ -259,10 +259,10 @@ class ServingModule(tf.Module):
 
     def _masks(self, detections: Detections, sizes: tf.Tensor) -> tf.Tensor:
         """Returns the masks in the format of `mask_output`, as defined in `schemas.serving`."""
-        if self._detector.mask_output == "crops":
+        if self._detector.capabilities.mask_output == "crops":
             return detections.masks
         boxes = detections.boxes * tf.concat([sizes, sizes], axis=1)[:, tf.newaxis]
-        if self._detector.mask_output == "rle":
+        if self._detector.capabilities.mask_output == "rle":
             return _rle(detections.masks, boxes, detections.num, sizes)
         height, width = tf.unstack(tf.cast(tf.reduce_max(sizes, axis=0), tf.int32))
         return paste_masks(detections.masks, boxes, height=height, width=width)

@@ -48,7 +48,7 @@ def random_scale_crop(
     jitter = scale_min + factors[0] * (scale_max - scale_min)
     resizing = resizing or Resizing(image_size)
     scale = input_scale(tf.cast(tf.shape(sample.image)[:2], tf.float32), resizing)
-    image = resize(sample.image, scale * jitter, mode=resizing.mode)
+    image = resize(sample.image, scale * jitter, resizing=resizing)
     size = tf.cast(tf.shape(image)[:2], tf.float32)
     offset = tf.floor(factors[1:] * (tf.maximum(size - target, 0.0) + 1.0 - 1e-4))
     corner = tf.cast(offset, tf.int32)

@@ -4,40 +4,37 @@ Tan, Pang and Le, "EfficientDet: Scalable and Efficient Object Detection", 2020,
 table 1; the lite variants and D7x as in google/automl.
 """
 
+from dataclasses import replace
 from typing import Literal, Self
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 from detection.models.backbones.efficientnet_spec import EfficientNetLayout
-from detection.models.detector import IMAGENET_MEAN, IMAGENET_STD, Activation
-from detection.models.heads.dense_losses import Normalizer
-from detection.models.heads.postprocess import BoxPostprocess
-from detection.models.pyramid_config import (
-    AnchorScale,
-    AspectRatios,
-    ImageSize,
-    MaxLevel,
-    MinLevel,
-    NumScales,
-    PyramidConfig,
-)
-from detection.ops.losses import IouLoss
+from detection.models.backbones.make import BackboneOptions
+from detection.models.dense.config import Backbone, DenseConfig, FpnFilters, HeadLayers, NeckActivation, SeparableConv
+from detection.models.heads.dense import HeadOptions
+from detection.models.pyramid_config import AnchorScale, AspectRatios, ImageSize, MaxLevel, MinLevel, NumScales
 
-Rgb = tuple[float, float, float]
-FourWeights = tuple[NonNegativeFloat, NonNegativeFloat, NonNegativeFloat, NonNegativeFloat]
 FpnNode = tuple[PositiveInt, tuple[NonNegativeInt, ...]]
 
 
-class EfficientDetConfig(PyramidConfig):
+class EfficientDetConfig(DenseConfig):
     """Configuration of an EfficientDet."""
 
-    FUNCTION_FIELDS = ("pixel_mean", "pixel_std", "efficientnet_layout", "activation", "batch_norm_epsilon")
+    FUNCTION_FIELDS = (
+        "pixel_mean",
+        "pixel_std",
+        "efficientnet_layout",
+        "activation",
+        "batch_norm_epsilon",
+        "anchor_layout",
+    )
     PRESET_FIELDS = (
         *("backbone", "image_size", "max_level", "fpn_filters", "fpn_cells", "fpn_fusion", "head_layers"),
         *("activation", "anchor_scale"),
     )
 
-    backbone: str = Field("efficientnet-b0", description="name in efficientnet_spec.BACKBONES")
+    backbone: Backbone = "efficientnet-b0"
     efficientnet_layout: EfficientNetLayout = Field(
         "automl",
         description="blocks whose outputs are the levels: automl: the last block before each stride; od-api: as in the "
@@ -47,7 +44,7 @@ class EfficientDetConfig(PyramidConfig):
     image_size: ImageSize = (512, 512)
     min_level: MinLevel = 3
     max_level: MaxLevel = 7
-    fpn_filters: PositiveInt = Field(64, description="channels of neck and heads")
+    fpn_filters: FpnFilters = 64
     fpn_cells: PositiveInt = Field(3, description="number of cells in the neck")
     fpn_graph: Literal["bifpn", "qufpn"] | tuple[FpnNode, ...] = Field(
         "bifpn",
@@ -66,11 +63,9 @@ class EfficientDetConfig(PyramidConfig):
         True, description="batch norm after the 1x1 convolutions that change channels in the neck"
     )
     conv_after_pooling: bool = Field(False, description="those convolutions come after pooling, not before")
-    head_layers: PositiveInt = Field(3, description="inner layers of each head")
-    separable_conv: bool = Field(
-        True, description="3x3 convolutions of neck and heads are separable; false: plain ones"
-    )
-    activation: Activation = Field("swish", description="activation of backbone, neck and heads")
+    head_layers: HeadLayers = 3
+    separable_conv: SeparableConv = True
+    activation: NeckActivation = "swish"
     survival_probability: float | None = Field(
         0.8, gt=0.0, le=1.0, description="survival of the last backbone block; none: off"
     )
@@ -81,46 +76,24 @@ class EfficientDetConfig(PyramidConfig):
         description="inner layers of the heads, from the second on, are residual branches with this survival; none: "
         "no residual branches",
     )
-    gradient_checkpointing: bool = Field(
-        False,
-        description="recompute backbone blocks, cells of the neck and layers of the heads in the backward pass: "
-        "less memory, more time",
-    )
-    batch_norm_epsilon: PositiveFloat = 1e-3
-    pixel_mean: Rgb = Field(IMAGENET_MEAN, description="RGB mean of 0..255 pixels")
-    pixel_std: Rgb = Field(IMAGENET_STD, description="RGB standard deviation of 0..255 pixels")
     anchor_scale: AnchorScale = 4.0
     num_scales: NumScales = 3
     aspect_ratios: AspectRatios = (1.0, 2.0, 0.5)
-    match_threshold: float = Field(0.5, gt=0.0, le=1.0, description="min IoU of a positive anchor")
-    unmatched_threshold: float | None = Field(
-        None, gt=0.0, le=1.0, description="anchors with an IoU from here to match_threshold are ignored; none: no band"
-    )
-    force_match: bool = Field(True, description="each object also gets the anchor that it overlaps most")
-    focal_alpha: float = Field(0.25, ge=0.0, le=1.0)
-    focal_gamma: NonNegativeFloat = 1.5
-    label_smoothing: float = Field(0.0, ge=0.0, lt=1.0)
-    huber_delta: PositiveFloat = Field(0.1, description="in units of the weighted box deltas")
-    code_weights: FourWeights = Field((1.0, 1.0, 1.0, 1.0), description="factors of the box deltas (ty, tx, th, tw)")
-    box_loss_weight: NonNegativeFloat = 50.0
-    iou_loss_type: IouLoss | None = Field(None, description="IoU loss beside the Huber loss; none: no IoU loss")
-    iou_loss_weight: NonNegativeFloat = Field(1.0, description="weight of the IoU loss")
-    normalizer: Normalizer = Field(
-        "positives_plus_one", description="divisor of the losses; positives: positive anchors, at least 1"
-    )
-    positives_momentum: float = Field(
-        0.0, ge=0.0, lt=1.0, description="momentum of the divisor's moving average; 0: a divisor per batch"
-    )
-    postprocess: BoxPostprocess = BoxPostprocess()
+
+    @property
+    def backbone_options(self) -> BackboneOptions:
+        """See `DenseConfig.backbone_options`."""
+        options = super().backbone_options
+        return replace(options, survival=self.survival_probability, efficientnet_layout=self.efficientnet_layout)
+
+    def head_options(self, dtype: object) -> HeadOptions:
+        """See `DenseConfig.head_options`."""
+        return replace(super().head_options(dtype), survival=self.head_survival_probability)
 
     @model_validator(mode="after")
-    def _losses_fit(self) -> Self:
-        if self.unmatched_threshold is not None and self.unmatched_threshold > self.match_threshold:
-            raise ValueError(
-                f"unmatched_threshold = {self.unmatched_threshold} is above match_threshold = {self.match_threshold}"
-            )
-        if self.iou_loss_type is None:
-            self.refuse(("iou_loss_weight",), "without iou_loss_type")
+    def _fuses_levels(self) -> Self:
+        if self.min_level >= self.max_level:
+            raise ValueError(f"levels {self.min_level} to {self.max_level}: specify at least two levels")
         return self
 
 

@@ -8,6 +8,7 @@ from typing import Literal, Self
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
+from detection.models.backbones.make import BackboneOptions
 from detection.models.backbones.resnet import RESNET_PIXEL_MEAN, Relu, ResNetLayout
 from detection.models.detector import IMAGENET_MEAN, IMAGENET_STD
 from detection.models.heads.postprocess import MaskPostprocess
@@ -34,7 +35,7 @@ class FasterRcnnConfig(PyramidConfig):
 
     FUNCTION_FIELDS = (
         *("pixel_mean", "pixel_std", "resnet_layout", "activation", "batch_norm_epsilon"),
-        *("fpn_layout", "rpn_layout", "tpu_coordinates"),
+        *("fpn_layout", "rpn_layout", "tpu_coordinates", "anchor_layout"),
     )
     PRESET_FIELDS = ("backbone", "image_size", "max_level", "fpn_filters", "include_mask", "frozen_stages")
 
@@ -164,6 +165,17 @@ class FasterRcnnConfig(PyramidConfig):
     def learning_rate(self) -> float:
         """Default peak for AdamW; with fixed statistics, the value for Mask R-CNN in Liu et al., Swin, 2021."""
         return ADAM_LEARNING_RATE if self.train_batch_norm else 1e-4
+
+    @property
+    def backbone_options(self) -> BackboneOptions:
+        """Options of the backbone."""
+        return BackboneOptions(
+            momentum=self.momentum,
+            epsilon=self.batch_norm_epsilon,
+            activation=self.activation if self.backbone.startswith("resnet-") else None,
+            recompute=self.gradient_checkpointing,
+            resnet_layout=self.resnet_layout,
+        )
 
     @property
     def pixel_offset(self) -> float:

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from detection.models.detector import Detector
-from detection.models.faster_rcnn.backbone import freeze_backbone, make_backbone
+from detection.models.backbones.make import freeze_backbone, make_backbone
+from detection.models.detector import Capabilities, Detector
 from detection.models.faster_rcnn.config import FasterRcnnConfig
 from detection.models.faster_rcnn.targets import (
     anchor_assignment,
@@ -65,10 +65,6 @@ class FasterRcnn(Detector):
             option without masks.
     """
 
-    detects_by_device = True
-    takes_crowds = True
-    takes_weights = True
-
     def __init__(self, *, config: FasterRcnnConfig, num_classes: int, name: str, dtype: Any = None):
         super().__init__(
             image_size=config.image_size,
@@ -80,11 +76,22 @@ class FasterRcnn(Detector):
         )
         _require_masks(config)
         self.config = config
-        self.mask_size = config.object_mask_size if config.include_mask else 0
-        self.mask_output = config.postprocess.mask_output
-        self.count_shape = (1 + (len(config.levels) if config.rpn_box_loss == "level_means" else 1),)
+        self.capabilities = Capabilities(
+            mask_size=config.object_mask_size if config.include_mask else 0,
+            mask_output=config.postprocess.mask_output,
+            crowds=True,
+            weights=True,
+            count_shape=(1 + (len(config.levels) if config.rpn_box_loss == "level_means" else 1),),
+            detects_by_device=True,
+        )
         self.anchors = config.anchors_yxyx()
-        self.backbone = make_backbone(config, dtype=self.dtype_policy)
+        self.backbone = make_backbone(
+            config.backbone,
+            config.backbone_options,
+            min_level=config.min_level,
+            max_level=config.max_level,
+            dtype=self.dtype_policy,
+        )
         self.fpn = Fpn(
             min_level=config.min_level,
             backbone_level=len(self.backbone.level_filters),
@@ -129,7 +136,7 @@ class FasterRcnn(Detector):
             head.build((None, None, config.box_roi_size, config.box_roi_size, config.fpn_filters))
         if self.mask_head is not None:
             self.mask_head.build((None, None, config.mask_roi_size, config.mask_roi_size, config.fpn_filters))
-        freeze_backbone(self.backbone, config)
+        freeze_backbone(self.backbone, stages=config.frozen_stages, fix_statistics=not config.train_batch_norm)
         self.built = True
 
     def call(self, images: tf.Tensor, training: bool = False, seed: tf.Tensor | None = None) -> RawOutputs:

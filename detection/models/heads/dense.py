@@ -24,10 +24,11 @@ class HeadOptions:
     activation: name of the activation.
     batch_norm: arguments of `BatchNormalization`.
     separable_conv: False: plain convolutions.
-    survival: all inner layers but the first are residual branches, kept with this
-        probability in training; None: no residual branches.
     recompute: recompute each inner layer in the backward pass, to save memory.
     dtype: Keras dtype policy.
+    survival: all inner layers but the first are residual branches, kept with this
+        probability in training; None: no residual branches.
+    conv_bias: inner convolutions have a bias, although a batch norm follows.
     """
 
     filters: int
@@ -36,9 +37,10 @@ class HeadOptions:
     activation: str
     batch_norm: dict[str, float]
     separable_conv: bool
-    survival: float | None
     recompute: bool
     dtype: Any
+    survival: float | None = None
+    conv_bias: bool = True
 
 
 class DenseHead(keras.layers.Layer):
@@ -58,7 +60,8 @@ class DenseHead(keras.layers.Layer):
         self._first_branch = first_branch
         conv = functools.partial(_separable_conv if options.separable_conv else _plain_conv, dtype=self.dtype_policy)
         layers = range(options.num_layers)
-        self.convs = [conv(options.filters, bias=0.0, name=f"{prefix}-{number}") for number in layers]
+        bias = 0.0 if options.conv_bias else None
+        self.convs = [conv(options.filters, bias=bias, name=f"{prefix}-{number}") for number in layers]
         # A flat list, level by level within each layer, because Keras does not save nested lists.
         self.norms = [
             BatchNormalization(name=f"{prefix}-{number}-bn-{level}", dtype=self.dtype_policy, **options.batch_norm)
@@ -116,26 +119,28 @@ class DenseHead(keras.layers.Layer):
         return inputs + outputs
 
 
-def _separable_conv(filters: int, *, bias: float, name: str, dtype: Any) -> Any:
+def _separable_conv(filters: int, *, bias: float | None, name: str, dtype: Any) -> Any:
     return keras.layers.SeparableConv2D(
         filters,
         3,
         padding="same",
         depthwise_initializer=lecun_normal(),
         pointwise_initializer=lecun_normal(),
-        bias_initializer=keras.initializers.Constant(bias),
+        use_bias=bias is not None,
+        bias_initializer=keras.initializers.Constant(bias or 0.0),
         name=name,
         dtype=dtype,
     )
 
 
-def _plain_conv(filters: int, *, bias: float, name: str, dtype: Any) -> Any:
+def _plain_conv(filters: int, *, bias: float | None, name: str, dtype: Any) -> Any:
     return keras.layers.Conv2D(
         filters,
         3,
         padding="same",
         kernel_initializer=normal(0.01),
-        bias_initializer=keras.initializers.Constant(bias),
+        use_bias=bias is not None,
+        bias_initializer=keras.initializers.Constant(bias or 0.0),
         name=name,
         dtype=dtype,
     )

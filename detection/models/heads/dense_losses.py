@@ -44,7 +44,7 @@ class PositivesNormalizer:
 
     Args:
         kind: `positives_plus_one`, as in google/automl; `positives`: at least 1, as in the
-            TF Object Detection API, which divides each replica's losses by its own count.
+            TF Object Detection API, which divides each replica's losses by its own number.
         momentum: momentum of the moving average that replaces the divisor in training; 0: no
             moving average.
 
@@ -89,6 +89,7 @@ class DenseLossOptions(NamedTuple):
     iou_loss_type: formula of the IoU loss; None: no IoU loss.
     iou_loss_weight: weight of the IoU loss.
     normalizer, positives_momentum: `kind` and `momentum` of `PositivesNormalizer`.
+    background_class: the first class output is the background, whose target is 0 for all anchors.
     """
 
     match_threshold: float
@@ -104,6 +105,7 @@ class DenseLossOptions(NamedTuple):
     iou_loss_weight: float
     normalizer: Normalizer
     positives_momentum: float
+    background_class: bool
 
 
 class DenseLosses:
@@ -127,8 +129,11 @@ class DenseLosses:
         return [] if self._normalizer.average is None else [self._normalizer.average]
 
     def count_positives(self, labels: Labels) -> tf.Tensor:
-        """Returns the number of positive anchors of this replica, float32 scalar."""
-        return _count(self.assign(labels))
+        """Returns the number of positive anchors of this replica, float32 scalar.
+
+        For the normalizer `positives`, each counts as the weight of its object, as in the TF Object Detection API.
+        """
+        return self._count(self.assign(labels))
 
     def __call__(
         self,
@@ -145,7 +150,7 @@ class DenseLosses:
         deltas with an error of 0 are included (google/automl excludes them).
 
         Args:
-            class_logits: float32 [B, A, C].
+            class_logits: float32 [B, A, C], or C + 1 with the background.
             box_deltas: float32 [B, A, 4], (ty, tx, th, tw).
             labels: ground truth.
             positives: number of positive anchors in the update's batch; None: count those of `labels`.
@@ -153,7 +158,7 @@ class DenseLosses:
         """
         targets = self.assign(labels)
         if positives is None:
-            positives = sum_over_replicas(_count(targets))
+            positives = sum_over_replicas(self._count(targets))
         normalizer = self._normalizer(positives, training=training)
         terms = {
             "class_loss": tf.reduce_sum(self._class_losses(class_logits, targets)) / normalizer,
@@ -177,6 +182,7 @@ class DenseLosses:
             anchors,
             labels.boxes,
             labels.valid,
+            claims=None if labels.weights is None else labels.valid & (labels.weights > 0.0),
             match_threshold=self._options.match_threshold,
             unmatched_threshold=self._options.unmatched_threshold,
             force_match=self._options.force_match,
@@ -199,10 +205,16 @@ class DenseLosses:
             weights=None if labels.weights is None else tf.where(positive, of_object(labels.weights), 1.0),
         )
 
+    def _count(self, targets: DenseTargets) -> tf.Tensor:
+        positive = tf.cast(targets.positive, tf.float32)
+        if self._options.normalizer == "positives" and targets.weights is not None:
+            positive *= targets.weights
+        return tf.reduce_sum(positive)
+
     def _class_losses(self, class_logits: tf.Tensor, targets: DenseTargets) -> tf.Tensor:
-        """Returns [B, A, C]."""
-        classes = targets.classes
-        is_target = classes[..., tf.newaxis] == tf.range(self._num_classes, dtype=classes.dtype)
+        """Returns [B, A, C], or C + 1 with the background."""
+        columns = tf.range(-1 if self._options.background_class else 0, self._num_classes)
+        is_target = (targets.classes[..., tf.newaxis] == columns) & (columns >= 0)
         losses = focal_loss(
             class_logits,
             is_target,
@@ -228,10 +240,6 @@ class DenseLosses:
         boxes = decode_yxyx(tf.where(positive, box_deltas, 0.0), anchors)
         losses = iou_loss(boxes, tf.where(positive, targets.boxes, anchors), kind=kind)
         return _weighted(tf.where(positive, losses[..., tf.newaxis], 0.0), targets)
-
-
-def _count(targets: DenseTargets) -> tf.Tensor:
-    return tf.reduce_sum(tf.cast(targets.positive, tf.float32))
 
 
 def _weighted(losses: tf.Tensor, targets: DenseTargets) -> tf.Tensor:

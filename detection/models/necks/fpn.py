@@ -9,8 +9,7 @@ from typing import Any, Literal
 import keras
 import tensorflow as tf
 
-from detection.models.backbones.resnet import Relu
-from detection.models.layers.batch_norm import activate
+from detection.models.layers.batch_norm import BatchNormalization, activate
 from detection.models.layers.initializers import glorot_uniform
 from detection.models.necks.resample import upsample_nearest
 
@@ -20,13 +19,14 @@ FpnLayout = Literal["standard", "od-api"]
 class Fpn(keras.layers.Layer):
     """1x1 laterals, top-down nearest upsampling, 3x3 output convolutions, and extra coarser levels.
 
-    A single extra level takes every second pixel of the level below; several extra levels are 3x3
-    convolutions with stride 2, with relu between them.  There is no batch norm.
+    Without batch norm, a single extra level takes every second pixel of the level below, as in TPU
+    Mask R-CNN; otherwise, extra levels are 3x3 convolutions with stride 2, with relu between them.
+    Batch norm, if any, comes after all that, as in Cloud TPU's RetinaNet.
 
-    The layout `od-api` is that of the TF Object Detection API's Faster R-CNN, whose batch norms
-    can be folded into the convolutions: the backbone's coarsest level has no 3x3 convolution; the
-    others get the output of the level above, not its sum; all extra levels are convolutions; and
-    the activation follows each 3x3 convolution.
+    The layout `od-api` is that of the TF Object Detection API: the backbone's coarsest level has
+    no 3x3 convolution; the others get the output of the level above, not its sum; all extra levels
+    are convolutions; and batch norm, if any, in place of a bias, and the activation follow each 3x3
+    convolution.  In its Faster R-CNN, batch norms can be folded into the convolutions.
 
     Args:
         min_level: finest level.
@@ -35,6 +35,8 @@ class Fpn(keras.layers.Layer):
         filters: channels of all outputs.
         layout: `standard` or `od-api`.
         activation: activation in the layout `od-api`.
+        batch_norm: arguments of `BatchNormalization`; None: no batch norm.
+        separable_conv: 3x3 convolutions are separable; False: plain.
         name: layer name.
         dtype: Keras dtype policy.
     """
@@ -47,7 +49,9 @@ class Fpn(keras.layers.Layer):
         max_level: int,
         filters: int,
         layout: FpnLayout = "standard",
-        activation: Relu = "relu",
+        activation: str = "relu",
+        batch_norm: dict[str, float] | None = None,
+        separable_conv: bool = False,
         name: str = "fpn",
         dtype: Any = None,
     ):
@@ -55,24 +59,34 @@ class Fpn(keras.layers.Layer):
         self._filters = filters
         self._hands_outputs_down = layout == "od-api"
         self._activation = activation
-        self._subsamples = max_level == backbone_level + 1 and not self._hands_outputs_down
+        self._subsamples = max_level == backbone_level + 1 and not (self._hands_outputs_down or batch_norm)
+        self._batch_norm = batch_norm
+        self._separable_conv = separable_conv
         levels = range(min_level, backbone_level + 1)
         self.laterals = [self._conv(1, 1, f"lateral_p{level}") for level in levels]
-        self.outputs = [
-            self._conv(3, 1, f"output_p{level}") for level in (levels[:-1] if self._hands_outputs_down else levels)
+        finer = levels[:-1] if self._hands_outputs_down else levels
+        above = [] if self._subsamples else range(backbone_level + 1, max_level + 1)
+        self.outputs = [self._conv(3, 1, f"output_p{level}") for level in finer]
+        self.extra_levels = [self._conv(3, 2, f"p{level}") for level in above]
+        self.norms = [
+            BatchNormalization(name=f"{conv.name}_bn", dtype=self.dtype_policy, **batch_norm)
+            for conv in (*self.outputs, *self.extra_levels)
+            if batch_norm
         ]
-        above = range(backbone_level + 1, max_level + 1)
-        self.extra_levels = [] if self._subsamples else [self._conv(3, 2, f"p{level}") for level in above]
 
     def _conv(self, kernel: int, stride: int, name: str) -> Any:
-        return keras.layers.Conv2D(
+        separable = self._separable_conv and kernel > 1
+        initializers = ("depthwise_initializer", "pointwise_initializer") if separable else ("kernel_initializer",)
+        layer = keras.layers.SeparableConv2D if separable else keras.layers.Conv2D
+        return layer(
             self._filters,
             kernel,
             strides=stride,
             padding="same",
-            kernel_initializer=glorot_uniform(),
+            use_bias=kernel == 1 or not (self._hands_outputs_down and self._batch_norm),
             name=name,
             dtype=self.dtype_policy,
+            **{initializer: glorot_uniform() for initializer in initializers},
         )
 
     def build(self, input_shape: Sequence[tuple[int | None, ...]]) -> None:
@@ -82,17 +96,20 @@ class Fpn(keras.layers.Layer):
             lateral.build(shape)
         for conv in (*self.outputs, *self.extra_levels):
             conv.build(inner)
+        for norm in self.norms:
+            norm.build(inner)
 
-    def call(self, features: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    def call(self, features: Sequence[tf.Tensor], training: bool = False) -> list[tf.Tensor]:
         """Returns features [B, h, w, filters] of the levels min_level..max_level.
 
         Args:
             features: float [B, h, w, C_l] of the levels min_level..backbone_level, static
                 sizes, each half of the finer one, rounded up.
+            training: use batch statistics.
         """
         merged = [lateral(feature) for lateral, feature in zip(self.laterals, features, strict=True)]
         if self._hands_outputs_down:
-            return self._outputs_handed_down(merged)
+            return self._outputs_handed_down(merged, training=training)
         for place in reversed(range(len(merged) - 1)):
             merged[place] = _with_coarser(merged[place], merged[place + 1])
         pyramid = [output(feature) for output, feature in zip(self.outputs, merged, strict=True)]
@@ -100,16 +117,24 @@ class Fpn(keras.layers.Layer):
             pyramid.append(pyramid[-1][:, ::2, ::2])
         for number, conv in enumerate(self.extra_levels):
             pyramid.append(conv(tf.nn.relu(pyramid[-1]) if number else pyramid[-1]))
+        if self.norms:
+            pyramid = [norm(level, training=training) for norm, level in zip(self.norms, pyramid, strict=True)]
         return pyramid
 
-    def _outputs_handed_down(self, laterals: list[tf.Tensor]) -> list[tf.Tensor]:
+    def _outputs_handed_down(self, laterals: list[tf.Tensor], *, training: bool) -> list[tf.Tensor]:
         """Returns the pyramid of the layout `od-api` from the laterals' outputs, finest first."""
         pyramid = [laterals[-1]]
-        for lateral, output in zip(reversed(laterals[:-1]), reversed(self.outputs), strict=True):
-            pyramid.insert(0, activate(output(_with_coarser(lateral, pyramid[0])), self._activation))
-        for conv in self.extra_levels:
-            pyramid.append(activate(conv(pyramid[-1]), self._activation))
+        for place in reversed(range(len(self.outputs))):
+            merged = _with_coarser(laterals[place], pyramid[0])
+            pyramid.insert(0, self._activated(self.outputs[place], merged, place, training))
+        for place, conv in enumerate(self.extra_levels, start=len(self.outputs)):
+            pyramid.append(self._activated(conv, pyramid[-1], place, training))
         return pyramid
+
+    def _activated(self, conv: Any, inputs: tf.Tensor, place: int, training: bool) -> tf.Tensor:
+        outputs = conv(inputs)
+        outputs = self.norms[place](outputs, training=training) if self.norms else outputs
+        return activate(outputs, self._activation)
 
 
 def _with_coarser(finer: tf.Tensor, coarser: tf.Tensor) -> tf.Tensor:

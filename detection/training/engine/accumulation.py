@@ -39,7 +39,7 @@ class AccumulatedStep:
         self._names: list[str] = []
         self._moving = [value for value in state.statistics if "float" in value.dtype]
         with strategy.scope():
-            self._positives = _local_variable(tf.zeros(state.model.count_shape))
+            self._positives = _local_variable(tf.zeros(state.model.capabilities.count_shape))
             self._gradients = [_local_variable(tf.zeros(value.shape)) for value in state.trainable]
             self._moves = [_local_variable(tf.zeros(value.shape)) for value in self._moving]
 

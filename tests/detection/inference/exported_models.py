@@ -80,7 +80,7 @@ def write_file(
         dtype="uint8" if precision == "int8" else "float32",
         padding=detector.pixel_mean,
         nms=True,
-        masks=detector.mask_size > 0,
+        masks=detector.capabilities.mask_size > 0,
     )
     write_model_file(folder, content, description)
     written = read_description(folder)

@@ -174,7 +174,7 @@ def test_masks_may_be_left_out(crops: Path, images: list[EncodedImage]) -> None:
 
 def test_an_exported_detector_comes_back_with_its_options(pasted: Path) -> None:
     trained = load_trained(pasted)
-    assert trained.detector.mask_output == "pasted"
+    assert trained.detector.capabilities.mask_output == "pasted"
     assert [category["name"] for category in trained.categories] == ["red", "green", "blue"]
 
 

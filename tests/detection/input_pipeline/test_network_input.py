@@ -160,6 +160,9 @@ def test_an_image_may_be_stretched_to_another_aspect() -> None:
     fitted, info = fit_to_input(rows, image_size=(40, 30), resizing=Resizing((40, 30), "stretch"), **NO_CHANGE)
     np.testing.assert_allclose(info.scale, [2.0, 3.0])
     np.testing.assert_allclose(fitted.numpy()[10:30, :, 0], np.tile(np.arange(4.75, 14.5, 0.5)[:, None], [1, 30]))
+    corners = Resizing((40, 30), "stretch", half_pixel_centers=False)
+    fitted, _ = fit_to_input(rows, image_size=(40, 30), resizing=corners, **NO_CHANGE)
+    np.testing.assert_allclose(fitted.numpy()[:39, :, 0], np.tile(np.arange(0.0, 19.5, 0.5)[:, None], [1, 30]))
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from detection.models.efficientdet.model import EfficientDet, RawOutputs
+from detection.models.dense.detector import RawOutputs
+from detection.models.efficientdet.model import EfficientDet
 from detection.models.heads.postprocess import BoxPostprocess
 from detection.models.registry import build_detector
 from detection.types import ImageInfo

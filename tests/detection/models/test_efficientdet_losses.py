@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from detection.models.efficientdet.model import EfficientDet, RawOutputs
+from detection.models.dense.detector import RawOutputs
+from detection.models.efficientdet.model import EfficientDet
 from detection.models.registry import build_detector
 from detection.ops.boxes import encode_yxyx
 from detection.types import Labels

@@ -169,8 +169,10 @@ def test_options_that_do_not_fit_are_refused(overrides: dict[str, Any], message:
 def test_an_output_of_masks_needs_masks() -> None:
     with pytest.raises(ConfigError, match="mask_output = pasted does nothing without masks"):
         build_detector("faster-rcnn-nano", num_classes=3, postprocess={"mask_output": "pasted"})
-    assert build_detector("mask-rcnn-nano", num_classes=3, postprocess={"mask_output": "pasted"}).mask_size == 56
-    assert _build("faster-rcnn-nano").mask_size == _build("mask-rcnn-nano", include_mask=False).mask_size == 0
+    pasted = build_detector("mask-rcnn-nano", num_classes=3, postprocess={"mask_output": "pasted"})
+    assert (pasted.capabilities.mask_size, pasted.capabilities.mask_output) == (56, "pasted")
+    for without in (_build("faster-rcnn-nano"), _build("mask-rcnn-nano", include_mask=False)):
+        assert without.capabilities.mask_size == 0
 
 
 def test_presets_are_of_every_resnet_that_keras_or_the_original_has() -> None:

@@ -33,6 +33,8 @@ SMALL_HEADS = {
 }
 DETECTORS: dict[str, dict[str, Any]] = {name: {} for name in smallest_detectors()} | {
     "efficientdet-nano": {"fpn_filters": 16, "fpn_cells": 1, "head_layers": 1, "min_level": 4, "max_level": 6},
+    "retinanet-nano": {"fpn_filters": 16, "head_layers": 1, "min_level": 4, "max_level": 6},
+    "retinanet-nano, od-api": {"fpn_filters": 16, "head_layers": 1, "max_level": 6, "fpn_layout": "od-api"},
     "efficientdet-d0": {"fpn_cells": 1, "head_layers": 1},
     "efficientdet-lite0": {"fpn_cells": 1, "head_layers": 1},
     "faster-rcnn-nano": SMALL_HEADS,
@@ -45,7 +47,7 @@ DETECTORS: dict[str, dict[str, Any]] = {name: {} for name in smallest_detectors(
 }
 # Their losses are means over samples, whose number depends on the outputs except in the RPN.
 SAMPLING = {"faster-rcnn-nano", "faster-rcnn-nano, od-api", "mask-rcnn-nano", "mask-rcnn-nano, cascade"}
-SLOW = SAMPLING - {"mask-rcnn-nano"} | {"efficientdet-d0", "efficientdet-lite0"}
+SLOW = SAMPLING - {"mask-rcnn-nano"} | {"efficientdet-d0", "efficientdet-lite0", "retinanet-nano, od-api"}
 
 
 @pytest.fixture(params=[pytest.param(name, marks=pytest.mark.extended) if name in SLOW else name for name in DETECTORS])

@@ -48,12 +48,15 @@ def test_an_unknown_backbone_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "levels", [{"min_level": 5, "max_level": 5}, {"min_level": 6, "max_level": 8}, {"max_level": 4}]
+    ("levels", "message"),
+    [
+        ({"min_level": 5, "max_level": 5}, "levels 5 to 5: specify at least two levels"),
+        ({"min_level": 6, "max_level": 8}, "levels 6 to 8 do not fit efficientnet-nano: include its deepest level, 5"),
+        ({"max_level": 4}, "levels 3 to 4 do not fit efficientnet-nano: include its deepest level, 5"),
+    ],
 )
-def test_levels_that_do_not_fit_are_refused(levels: dict[str, int]) -> None:
-    with pytest.raises(
-        ConfigError, match="specify at least two levels, including the deepest level of the backbone, 5"
-    ):
+def test_levels_that_do_not_fit_are_refused(levels: dict[str, int], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         build_detector("efficientdet-nano", num_classes=3, overrides=levels)
 
 

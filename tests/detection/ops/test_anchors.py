@@ -1,3 +1,4 @@
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -230,3 +231,16 @@ def test_anchors_in_regions_by_their_own_area() -> None:
     assert inside.tolist() == [[True, True, False, True, False], [True, True, False, False, False]]
     assert anchors_inside(anchors, regions, valid, min_fraction=0.51).numpy()[0].tolist() == [True] + [False] * 4
     assert not anchors_inside(anchors, regions, tf.zeros([2, 2], tf.bool), min_fraction=0.1).numpy().any()
+
+
+@pytest.mark.parametrize(
+    ("model", "image_size"), [("ssd_mobilenet_v2_fpnlite", (320, 320)), ("ssd_mobilenet_v1_fpn", (256, 320))]
+)
+def test_sides_that_are_no_multiples_have_the_od_apis_anchors(
+    model: str, image_size: tuple[int, int], oracle_dir: Path
+) -> None:
+    """320 is no multiple of level 7's stride; the original orders the anchors of a cell by aspect ratio."""
+    ours = _anchors(*image_size, num_scales=2, layout="od-api").reshape(-1, 2, 3, 4)
+    expected = np.load(oracle_dir / "od_api" / model / "outputs.npz")["anchors"]
+    found = ours.swapaxes(1, 2).reshape(-1, 4) / np.tile(image_size, 2)
+    np.testing.assert_allclose(found, expected, atol=1e-6)

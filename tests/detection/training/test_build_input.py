@@ -9,7 +9,7 @@ import pytest
 
 from detection.input_pipeline.record_reader import RecordReader
 from detection.input_pipeline.training_batches import Augmentation, Batch, InputOptions, training_batches
-from detection.models.detector import Detector
+from detection.models.detector import Capabilities, Detector
 from detection.models.registry import detector_from_config
 from detection.training.build_input import input_options_from_config, require_masks
 from schemas.errors import ConfigError, DataError
@@ -115,7 +115,7 @@ def test_switching_one_on_changes_no_other_s_draws(tmp_path: Path, detector: Det
 
 
 class _WithKeypoints(Detector):
-    takes_keypoints = True
+    capabilities = Capabilities(keypoints=True)
 
 
 def _keypoint_detector(detector: Detector) -> Detector:
@@ -146,7 +146,7 @@ def test_what_a_detector_cannot_do_is_refused(detector: Detector) -> None:
 def test_a_detector_of_masks_needs_records_with_masks(detector: Detector, tmp_path: Path) -> None:
     shards = write_shards(tmp_path, rectangles(3))
     require_masks(detector, RecordReader(shards))  # it learns no masks
-    detector.mask_size = 28
+    detector.capabilities = Capabilities(mask_size=28)
     message = (
         f"model.name = {detector.name} learns masks, but no object in the 3 training records has a mask .*"
         "model.overrides.include_mask=false"
@@ -158,4 +158,4 @@ def test_a_detector_of_masks_needs_records_with_masks(detector: Detector, tmp_pa
         background = [example(np.zeros((8, 8, 3), np.uint8), [], [])]
         require_masks(detector, RecordReader(write_shards(tmp_path / "empty", background)))
     finally:
-        detector.mask_size = 0
+        del detector.capabilities  # those of the class

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from detection.models import registry
-from detection.models.detector import IMAGENET_MEAN, IMAGENET_STD, Detector
+from detection.models.detector import IMAGENET_MEAN, IMAGENET_STD, Capabilities, Detector
 from detection.models.heads.dense_losses import PositivesNormalizer
 from detection.models.heads.postprocess import BoxPostprocess
 from detection.models.layers.batch_norm import BatchNormalization
@@ -35,8 +35,7 @@ class TinyConfig(Section):
 class TinyDetector(Detector):
     """Learns which classes an image holds and where its objects lie on average, weighted by object."""
 
-    takes_weights = True
-    count_shape = (1,)
+    capabilities = Capabilities(weights=True, count_shape=(1,))
 
     def __init__(self, *, config: TinyConfig, num_classes: int, name: str, dtype: Any = None):
         super().__init__(

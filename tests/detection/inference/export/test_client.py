@@ -22,6 +22,7 @@ RESIZINGS = [
     Resizing((96, 128)),
     Resizing((90, 120), "stretch"),
     Resizing((96, 128), "short_side", short_side=60, long_side=120),
+    Resizing((96, 128), "stretch", half_pixel_centers=False),
 ]
 
 
@@ -46,7 +47,7 @@ def test_pixels_are_those_that_predict_decodes(mode: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("dtype", ["float32", "uint8"])
-@pytest.mark.parametrize("resizing", RESIZINGS, ids=lambda resizing: resizing.mode)
+@pytest.mark.parametrize("resizing", RESIZINGS, ids=lambda one: f"{one.mode}-{one.half_pixel_centers}")
 def test_the_input_is_the_one_of_predict(resizing: Resizing, dtype: str) -> None:
     description = {
         "input": {"shape": [2, 96, 128, 3], "resize": resizing._asdict(), "padding": PADDING, "dtype": dtype}

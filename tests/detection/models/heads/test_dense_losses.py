@@ -34,6 +34,7 @@ AUTOML = {
     "iou_loss_weight": 1.0,
     "normalizer": "positives_plus_one",
     "positives_momentum": 0.0,
+    "background_class": False,
 }
 # The EfficientDets of the Object Detection API; docs/losses.md has the same.
 OD_API = AUTOML | {

@@ -1,0 +1,93 @@
+"""Backbones by name, for all families of detectors."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from detection.models.backbones.efficientnet import EfficientNet
+from detection.models.backbones.efficientnet_spec import BACKBONES, EfficientNetLayout
+from detection.models.backbones.resnet import RESNETS, ResNet, ResNetLayout
+from detection.models.layers.batch_norm import batch_norms
+from schemas.errors import ConfigError
+
+# A layer that maps images to the feature maps of levels 1..L, level l at stride 2^l; `level_filters` are their
+# channels, and `stages` the layers between them.
+Backbone = EfficientNet | ResNet
+
+
+@dataclass(frozen=True)
+class BackboneOptions:
+    """Options of a backbone.
+
+    momentum, epsilon: parameters of batch norm.
+    activation: name of the activation; None: the network's own.
+    survival: survival of the last block of an EfficientNet in training; None: blocks are not dropped.
+    recompute: recompute each block in the backward pass, to save memory.
+    resnet_layout, efficientnet_layout: see `ResNet` and `EfficientNet`.
+    """
+
+    momentum: float
+    epsilon: float
+    activation: str | None = None
+    survival: float | None = None
+    recompute: bool = False
+    resnet_layout: ResNetLayout = "keras"
+    efficientnet_layout: EfficientNetLayout = "automl"
+
+
+def make_backbone(name: str, options: BackboneOptions, *, min_level: int, max_level: int, dtype: Any) -> Backbone:
+    """Returns the backbone of a pyramid, without its variables.
+
+    Args:
+        name: key of `RESNETS` or `BACKBONES`.
+        options: options of the backbone.
+        min_level: finest level of the pyramid.
+        max_level: coarsest level of the pyramid.
+        dtype: Keras dtype policy.
+
+    Raises:
+        ConfigError: unknown backbone, or levels that do not fit it.
+    """
+    common: dict[str, Any] = {
+        "momentum": options.momentum,
+        "epsilon": options.epsilon,
+        "recompute": options.recompute,
+        "name": name,
+        "dtype": dtype,
+    }
+    backbone: Backbone
+    if name in RESNETS:
+        activation: Any = options.activation or "relu"
+        backbone = ResNet(spec=RESNETS[name], layout=options.resnet_layout, activation=activation, **common)
+    elif name in BACKBONES:
+        spec = BACKBONES[name]
+        spec = spec._replace(activation=options.activation or spec.activation)
+        backbone = EfficientNet(spec=spec, layout=options.efficientnet_layout, survival=options.survival, **common)
+    else:
+        raise ConfigError(
+            f"model.overrides.backbone = {name!r}: no such backbone. Choose from {', '.join((*RESNETS, *BACKBONES))}."
+        )
+    deepest = len(backbone.level_filters)
+    if not min_level <= deepest <= max_level:
+        raise ConfigError(
+            f"model.overrides: levels {min_level} to {max_level} do not fit {name}: include its deepest level, "
+            f"{deepest}."
+        )
+    return backbone
+
+
+def freeze_backbone(backbone: Backbone, *, stages: int, fix_statistics: bool) -> None:
+    """Freezes the first stages, and the statistics of all batch norms.
+
+    Raises:
+        ConfigError: there are fewer stages.
+    """
+    if stages > len(backbone.stages):
+        raise ConfigError(
+            f"model.overrides.frozen_stages = {stages}: {backbone.name} has {len(backbone.stages)} stages."
+        )
+    for stage in backbone.stages[:stages]:
+        for layer in stage:
+            layer.trainable = False
+    if fix_statistics:
+        for layer in batch_norms(backbone):
+            layer.fixed_statistics = True

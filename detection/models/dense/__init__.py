@@ -1,0 +1,1 @@
+"""Detectors that predict classes and boxes for every anchor."""

@@ -1,0 +1,198 @@
+"""Dense detectors: a backbone, a neck, and a class and a box head that predict for every anchor of every level."""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from detection.models.backbones.make import make_backbone
+from detection.models.dense.config import DenseConfig
+from detection.models.detector import Capabilities, Detector
+from detection.models.heads.dense import DenseHead
+from detection.models.heads.dense_losses import DenseLosses
+from detection.models.heads.postprocess import detect_boxes, normalize_boxes
+from detection.ops.anchors import feature_sizes
+from detection.ops.boxes import decode_yxyx
+from detection.types import AnchorOutputs, Detections, ImageInfo, Labels, RawDetections
+
+_PRIOR = 0.01  # probability of every class before training
+_FIRST_BRANCHES = {"class": 1000, "box": 2000}  # indices of the heads' drop-connect branches, above the blocks' indices
+
+
+class RawOutputs(NamedTuple):
+    """Outputs per pyramid level, finest first.
+
+    class_logits: float32 [B, h, w, K * C], K anchors per cell; anchor by anchor; C + 1 with a background.
+    box_deltas: float32 [B, h, w, K * 4], (ty, tx, th, tw) of each anchor.
+    """
+
+    class_logits: list[tf.Tensor]
+    box_deltas: list[tf.Tensor]
+
+
+class DenseDetector(Detector):
+    """A dense detector, built with its variables.  A family makes and calls its neck.
+
+    Args:
+        config: configuration.
+        num_classes: C.
+        name: the model's name.
+        dtype: Keras dtype policy; None: the global one.
+
+    Raises:
+        ConfigError: unknown backbone, or pyramid levels that do not fit it.
+    """
+
+    capabilities = Capabilities(crowds=True, weights=True)
+
+    def __init__(self, *, config: DenseConfig, num_classes: int, name: str, dtype: Any = None):
+        super().__init__(
+            image_size=config.image_size,
+            num_classes=num_classes,
+            pixel_mean=config.pixel_mean,
+            pixel_std=config.pixel_std,
+            name=name,
+            dtype=dtype,
+        )
+        self.config = config
+        self._columns = num_classes + config.background_class  # class outputs of each anchor
+        self.anchors = config.anchors_yxyx()
+        self._dense_losses = DenseLosses(config.loss_options, anchors=self.anchors, num_classes=num_classes)
+        self.backbone = make_backbone(
+            config.backbone,
+            config.backbone_options,
+            min_level=config.min_level,
+            max_level=config.max_level,
+            dtype=self.dtype_policy,
+        )
+        self.make_neck()
+        prior = -math.log((1 - _PRIOR) / _PRIOR)
+        self.class_net = self._head("class", outputs=self._columns, output_bias=prior)
+        self.box_net = self._head("box", outputs=4, output_bias=0.0)
+        self._build_layers()
+
+    def make_neck(self) -> None:
+        """Makes the layers between backbone and heads, as attributes."""
+        raise NotImplementedError
+
+    def build_neck(self, level_filters: list[int]) -> None:
+        """Creates their variables; `level_filters` are the channels of the backbone's levels, from level 1."""
+        raise NotImplementedError
+
+    def call_neck(self, levels: list[tf.Tensor], sizes: list[tuple[int, int]], training: bool) -> list[tf.Tensor]:
+        """Returns the features [B, h, w, fpn_filters] of the pyramid's levels, finest first.
+
+        Args:
+            levels: features of the backbone's levels, from level 1.
+            sizes: (height, width) of all levels, from level 0, the image.
+            training: use batch statistics.
+        """
+        raise NotImplementedError
+
+    def _head(self, prefix: str, *, outputs: int, output_bias: float) -> DenseHead:
+        return DenseHead(
+            self.config.head_options(self.dtype_policy),
+            prefix=prefix,
+            outputs=self.config.anchors_per_cell * outputs,
+            output_bias=output_bias,
+            first_branch=_FIRST_BRANCHES[prefix],
+        )
+
+    def _build_layers(self) -> None:
+        """Creates all variables; their paths start with the part's name, such as `fpn_cells/`."""
+        self.backbone.build((None, None, None, 3))
+        self.build_neck(list(self.backbone.level_filters))
+        pyramid = [(None, None, None, self.config.fpn_filters)] * len(self.config.levels)
+        self.class_net.build(pyramid)
+        self.box_net.build(pyramid)
+        self.built = True
+
+    def call(self, images: tf.Tensor, training: bool = False, seed: tf.Tensor | None = None) -> RawOutputs:
+        """See `Detector.call`; [B, H, W, 3] to class logits and box deltas per level."""
+        # From the images, not the config: `load_detector` calls the network with other image sizes.
+        sizes = feature_sizes((images.shape[1], images.shape[2]), self.config.max_level)
+        features = self.call_neck(self.backbone(images, training=training, seed=seed), sizes, training)
+        return RawOutputs(
+            class_logits=[tf.cast(x, tf.float32) for x in self.class_net(features, training=training, seed=seed)],
+            box_deltas=[tf.cast(x, tf.float32) for x in self.box_net(features, training=training, seed=seed)],
+        )
+
+    def named_outputs(self, outputs: RawOutputs) -> dict[str, tf.Tensor]:
+        """See `Detector.named_outputs`: `class_p3` to `class_p7`, `box_p3` to `box_p7`."""
+        levels = self.config.levels
+        logits = {f"class_p{level}": values for level, values in zip(levels, outputs.class_logits, strict=True)}
+        deltas = {f"box_p{level}": values for level, values in zip(levels, outputs.box_deltas, strict=True)}
+        return logits | deltas
+
+    def count_positives(self, labels: Labels) -> tf.Tensor:
+        """See `Detector.count_positives`: the number of positive anchors."""
+        return self._dense_losses.count_positives(labels)
+
+    def losses(
+        self, outputs: RawOutputs, labels: Labels, positives: tf.Tensor | None = None, training: bool = False
+    ) -> dict[str, tf.Tensor]:
+        """See `Detector.losses` and `DenseLosses`."""
+        return self._dense_losses(
+            self._by_anchor(outputs.class_logits, self._columns),
+            self._by_anchor(outputs.box_deltas, 4),
+            labels,
+            positives=positives,
+            training=training,
+        )
+
+    @property
+    def loss_statistics(self) -> list[Any]:
+        """See `Detector.loss_statistics`."""
+        return self._dense_losses.statistics
+
+    def detect(self, outputs: RawOutputs, image_info: ImageInfo) -> Detections:
+        """See `Detector.detect`: best candidates, then NMS by `model.postprocess`."""
+        return detect_boxes(
+            self._logits_per_level(outputs),
+            self._per_level(outputs.box_deltas, 4),
+            tf.constant(self.anchors),
+            image_info,
+            self.config.postprocess,
+            graph=self.nms_graph,
+        )
+
+    def raw_detections(self, outputs: RawOutputs, image_info: ImageInfo) -> RawDetections:
+        """See `Detector.raw_detections`."""
+        deltas, logits = self.anchor_outputs(outputs)
+        boxes = decode_yxyx(deltas, tf.constant(self.anchors))
+        return RawDetections(normalize_boxes(boxes, image_info), tf.sigmoid(logits))
+
+    def anchor_outputs(self, outputs: RawOutputs) -> AnchorOutputs:
+        """See `Detector.anchor_outputs`."""
+        return AnchorOutputs(
+            deltas=self._by_anchor(outputs.box_deltas, 4), logits=tf.concat(self._logits_per_level(outputs), axis=1)
+        )
+
+    @property
+    def backbone_variables(self) -> list[Any]:
+        """The backbone's variables."""
+        return list(self.backbone.variables)
+
+    def output_classes(self, num_classes: int) -> dict[str, np.ndarray]:
+        """See `Detector.output_classes`: the last layer of the class head, anchor by anchor."""
+        columns = np.arange(-1 if self.config.background_class else 0, num_classes)
+        classes = np.tile(columns, self.config.anchors_per_cell)
+        return {variable.path: classes for variable in self.class_net.output_variables}
+
+    def _logits_per_level(self, outputs: RawOutputs) -> list[tf.Tensor]:
+        """Returns [B, A_l, C] per level, without the background."""
+        levels = self._per_level(outputs.class_logits, self._columns)
+        return [level[..., 1:] for level in levels] if self.config.background_class else levels
+
+    def _by_anchor(self, levels: list[tf.Tensor], width: int) -> tf.Tensor:
+        """Concatenates [B, h, w, K * width] per level to [B, A, width], in the order of the anchors."""
+        return tf.concat(self._per_level(levels, width), axis=1)
+
+    def _per_level(self, levels: list[tf.Tensor], width: int) -> list[tf.Tensor]:
+        """Reshapes [B, h, w, K * width] per level to [B, A_l, width]."""
+        batch = tf.shape(levels[0])[0]
+        return [
+            tf.reshape(level, [batch, level.shape[1] * level.shape[2] * level.shape[3] // width, width])
+            for level in levels
+        ]

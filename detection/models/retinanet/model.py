@@ -1,0 +1,39 @@
+"""RetinaNet: a backbone, an FPN, and a class and a box head over all levels.
+
+Lin et al., "Focal Loss for Dense Object Detection", 2017.
+"""
+
+import tensorflow as tf
+
+from detection.models.dense.detector import DenseDetector
+from detection.models.necks.fpn import Fpn
+from detection.models.retinanet.config import RetinaNetConfig
+
+
+class RetinaNet(DenseDetector):
+    """A RetinaNet; see `DenseDetector`."""
+
+    config: RetinaNetConfig
+
+    def make_neck(self) -> None:
+        """Makes the FPN."""
+        config = self.config
+        self.fpn = Fpn(
+            min_level=config.min_level,
+            backbone_level=len(self.backbone.level_filters),
+            max_level=config.max_level,
+            filters=config.fpn_filters,
+            layout=config.fpn_layout,
+            activation=config.activation,
+            batch_norm=config.batch_norm,
+            separable_conv=config.separable_conv,
+            dtype=self.dtype_policy,
+        )
+
+    def build_neck(self, level_filters: list[int]) -> None:
+        """See `DenseDetector.build_neck`."""
+        self.fpn.build([(None, None, None, filters) for filters in level_filters[self.config.min_level - 1 :]])
+
+    def call_neck(self, levels: list[tf.Tensor], sizes: list[tuple[int, int]], training: bool) -> list[tf.Tensor]:
+        """See `DenseDetector.call_neck`."""
+        return list(self.fpn(levels[self.config.min_level - 1 :], training=training))

@@ -1,0 +1,48 @@
+"""The weight-shared heads of the TF Object Detection API: names of their layers, and values of their outputs.
+
+The values differ in two ways: the anchors of a cell have another order, and encoded boxes are scaled.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from detection.weights.od_api_sources import by_scale, without_box_scales
+from detection.weights.program import Values
+
+# Suffixes of the names of the heads' variables, after an optional scope.
+HEAD_ENDS = (
+    r"((?:Box|Class)PredictionTower/.+)",
+    r"WeightSharedConvolutional(?:Box|Class)Head/((?:Box|Class)Predictor/\w+)",
+)
+
+# Fields of `model.overrides` for the losses of the original's configurations: `weighted_smooth_l1`,
+# `faster_rcnn_box_coder`, `localization_weight` and `normalize_loss_by_num_matches`.
+LOSSES = {"huber_delta": 1.0, "code_weights": [10.0, 10.0, 5.0, 5.0], "box_loss_weight": 1.0, "normalizer": "positives"}
+
+
+def head_names(levels: Sequence[int], head_layers: int) -> dict[str, str]:
+    """Returns the original's layers, without scope, by the paths of ours.
+
+    >>> head_names(range(3, 8), 4)["class_net/class-0-bn-3"]
+    'ClassPredictionTower/conv2d_0/BatchNorm/feature_0'
+    """
+    heads = {}
+    for ours, theirs in (("class", "Class"), ("box", "Box")):
+        heads[f"{ours}_net/{ours}-predict"] = f"{theirs}Predictor"
+        for number in range(head_layers):
+            conv = f"{theirs}PredictionTower/conv2d_{number}"
+            heads[f"{ours}_net/{ours}-{number}"] = conv
+            for place, level in enumerate(levels):
+                heads[f"{ours}_net/{ours}-{number}-bn-{level}"] = f"{conv}/BatchNorm/feature_{place}"
+    return heads
+
+
+def head_conversion(layer: str, variable: str, config: Any) -> Callable[[Values], Values]:
+    """Returns the conversion of the values of a variable of ours; only the outputs of the heads differ."""
+    if not layer.endswith("-predict") or variable == "depthwise_kernel":
+        return lambda values: values
+    reordered = functools.partial(by_scale, scales=config.num_scales, ratios=len(config.aspect_ratios))
+    if layer.startswith("class_net/"):
+        return reordered
+    return lambda values: without_box_scales(reordered(values))

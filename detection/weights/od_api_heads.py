@@ -12,7 +12,7 @@ from detection.weights.program import Values
 
 # Suffixes of the names of the heads' variables, after an optional scope.
 HEAD_ENDS = (
-    r"((?:Box|Class)PredictionTower/.+)",
+    r"((?:Box|Class|)PredictionTower/.+)",
     r"WeightSharedConvolutional(?:Box|Class)Head/((?:Box|Class)Predictor/\w+)",
 )
 
@@ -21,8 +21,8 @@ HEAD_ENDS = (
 LOSSES = {"huber_delta": 1.0, "code_weights": [10.0, 10.0, 5.0, 5.0], "box_loss_weight": 1.0, "normalizer": "positives"}
 
 
-def head_names(levels: Sequence[int], head_layers: int) -> dict[str, str]:
-    """Returns the original's layers, without scope, by the paths of ours.
+def head_names(levels: Sequence[int], head_layers: int, *, shared: bool = False) -> dict[str, str]:
+    """Returns the original's layers, without scope, by the paths of ours; `shared`: both heads have one tower.
 
     >>> head_names(range(3, 8), 4)["class_net/class-0-bn-3"]
     'ClassPredictionTower/conv2d_0/BatchNorm/feature_0'
@@ -31,7 +31,7 @@ def head_names(levels: Sequence[int], head_layers: int) -> dict[str, str]:
     for ours, theirs in (("class", "Class"), ("box", "Box")):
         heads[f"{ours}_net/{ours}-predict"] = f"{theirs}Predictor"
         for number in range(head_layers):
-            conv = f"{theirs}PredictionTower/conv2d_{number}"
+            conv = f"{'' if shared else theirs}PredictionTower/conv2d_{number}"
             heads[f"{ours}_net/{ours}-{number}"] = conv
             for place, level in enumerate(levels):
                 heads[f"{ours}_net/{ours}-{number}-bn-{level}"] = f"{conv}/BatchNorm/feature_{place}"

@@ -1,30 +1,51 @@
-"""The TF Object Detection API's checkpoints of RetinaNets, its SSDs with a ResNet v1 and an FPN, of TF2.
+"""The TF Object Detection API's checkpoints of SSDs with a ResNet v1 or a MobileNet and an FPN (RetinaNets), of TF2.
 
-Sources: `ssd_resnet_v1_fpn_keras_feature_extractor.py`, `feature_map_generators.py`, `predictors/` and `box_coders/` of
-the original, and its configurations `ssd_resnet50_v1_fpn_640x640_coco17_tpu-8.config` to ResNet-152.
+Sources: `ssd_resnet_v1_fpn_keras_feature_extractor.py` and those of MobileNet, `feature_map_generators.py`,
+`predictors/` and `box_coders/` of the original, and its configurations, such as
+`ssd_resnet50_v1_fpn_640x640_coco17_tpu-8.config` and `ssd_mobilenet_v2_fpnlite_320x320_coco17_tpu-8.config`.
 """
 
 import re
 from typing import Any
 
-from detection.models.backbones.resnet import RESNET_PIXEL_MEAN, application_layer
+from detection.models.backbones.resnet import RESNET_PIXEL_MEAN
 from detection.models.retinanet.config import RETINANETS, RetinaNetConfig
 from detection.weights.automl import count_of
+from detection.weights.od_api_backbones import backbone_layer, backbone_of_variables
 from detection.weights.od_api_heads import HEAD_ENDS, LOSSES, head_conversion, head_names
-from detection.weights.od_api_names import FPN_EPSILON, fpn_levels, names_here, resnet_of_variables
+from detection.weights.od_api_names import FPN_EPSILON
 from detection.weights.program import Program, Shapes, VariableSource, some
 from schemas.errors import ConfigError, DataError
 
-_RESNETS = ("resnet-50", "resnet-101", "resnet-152")
+_BACKBONES = ("resnet-50", "resnet-101", "resnet-152", "mobilenet-v1", "mobilenet-v2")
+_PRESETS = {name: preset for name, preset in RETINANETS.items() if preset.backbone in _BACKBONES}
 _CLASSES, _BOXES = "ClassPredictor/bias", "BoxPredictor/bias"
 # Variables whose shapes determine sizes of the network, and their numbers of axes.
 _SIZED = {"projection_1/kernel": 4, _CLASSES: 1, _BOXES: 1}
+_BACKBONE_LEVEL = 5
+# Suffixes of the names of the network's variables, after an optional scope, and the names here.
+_ENDS = (
+    (
+        r"((?:conv1|bn_Conv1|Conv1|Conv_1|conv\d_block\d+_[0-3]|conv_[dp]w_\d+|block_\d+|expanded_conv)(?:_\w+)?/\w+)",
+        r"\1",
+    ),
+    (r"(projection_\d+/\w+)", r"\1"),
+    (r"(smoothing_\d+_)(?:depthwise_)?((?:conv|batchnorm)/\w+)", r"\1\2"),
+    (r"bottom_up_(?:block|Conv2d_)(\d+_)(?:depthwise_)?((?:conv|batchnorm)/\w+)", r"bottom_up_\1\2"),
+    *((ending, r"\1") for ending in HEAD_ENDS),
+)
 
 
 def _names(theirs: Shapes) -> dict[str, str]:
-    """Returns the names in a checkpoint by names without scope."""
-    matches = ((re.fullmatch(f"(?:.*/)?{end}", name), name) for name in theirs for end in HEAD_ENDS)
-    return names_here(theirs) | {match[1]: name for match, name in matches if match}
+    """Returns the names in a checkpoint by names without scope; extra levels are numbered from 1."""
+    found: dict[str, str] = {}
+    for name in theirs:
+        for ending, kept in _ENDS:
+            if match := re.fullmatch(f"(?:.*/)?{ending}", name):
+                found[match.expand(kept)] = name
+    extra = sorted({int(match[1]) for name in found if (match := re.match(r"bottom_up_(\d+)_", name))})
+    numbers = {str(number): str(place) for place, number in enumerate(extra, start=1)}
+    return {re.sub(r"(?<=^bottom_up_)\d+", lambda match: numbers[match[0]], here): name for here, name in found.items()}
 
 
 def overrides(shapes: Shapes, *, where: str) -> dict[str, Any]:
@@ -37,7 +58,7 @@ def overrides(shapes: Shapes, *, where: str) -> dict[str, Any]:
     Raises:
         DataError: no ResNet, or a part of the network is missing.
     """
-    resnet_of_variables(shapes, where=where)
+    backbone = backbone_of_variables(shapes, where=where)
     names = _names(shapes)
     lacking = [name for name, axes in _SIZED.items() if len(shapes.get(names.get(name, ""), ())) != axes]
     if lacking:
@@ -45,18 +66,20 @@ def overrides(shapes: Shapes, *, where: str) -> dict[str, Any]:
             f"{where}: not a checkpoint of a RetinaNet: {some(lacking)} is missing or has another number of axes. "
             f"Examples of its variables: {some(sorted(shapes))}."
         )
-    finest, coarsest = fpn_levels(names)
-    return {
-        "resnet_layout": "od-api",
+    levels, extra = (
+        count_of(rf"{layer}_(\d+)(?:_conv)?/\w*kernel", names) - 1 for layer in ("projection", "bottom_up")
+    )
+    pixels = {"pixel_mean": list(RESNET_PIXEL_MEAN), "pixel_std": [1.0] * 3, "resnet_layout": "od-api"}
+    return ({} if backbone.startswith("mobilenet") else pixels) | {
         "activation": "relu6",
         "batch_norm_epsilon": FPN_EPSILON,
-        "pixel_mean": list(RESNET_PIXEL_MEAN),
-        "pixel_std": [1.0, 1.0, 1.0],
-        "min_level": finest,
-        "max_level": coarsest,
+        "min_level": _BACKBONE_LEVEL + 1 - levels,
+        "max_level": _BACKBONE_LEVEL + extra,
         "fpn_filters": shapes[names["projection_1/kernel"]][-1],
         "fpn_layout": "od-api",
-        "head_layers": count_of(r"ClassPredictionTower/conv2d_(\d+)/.*", names),
+        "head_layers": count_of(r"(?:Class)?PredictionTower/conv2d_(\d+)/.*", names),
+        "share_tower": any(name.startswith("PredictionTower/") for name in names),
+        "separable_conv": "BoxPredictor/depthwise_kernel" in names,
         "anchor_scale": 4.0,
         "anchor_layout": "od-api",
         "num_scales": 2,
@@ -67,16 +90,16 @@ def overrides(shapes: Shapes, *, where: str) -> dict[str, Any]:
 
 
 def structures(config: RetinaNetConfig) -> tuple[str]:
-    """Returns the structure of a configured network: its ResNet.
+    """Returns the structure of a configured network: its backbone.
 
     Raises:
         ConfigError: the original has no such network.
     """
-    if config.backbone not in _RESNETS or config.fpn_layout != "od-api":
+    if config.backbone not in _BACKBONES or config.fpn_layout != "od-api":
         raise ConfigError(
             f"model.overrides: backbone = {config.backbone} with fpn_layout = {config.fpn_layout}: of the Object "
-            f"Detection API's RetinaNets, {', '.join(_RESNETS)} with fpn_layout = od-api can be imported. Pass --model "
-            "retinanet-r50, -r101 or -r152."
+            f"Detection API's SSDs with an FPN, those with {', '.join(_BACKBONES)} and fpn_layout = od-api can be "
+            f"imported. Pass --model {', '.join(_PRESETS)}."
         )
     return (config.backbone,)
 
@@ -102,28 +125,28 @@ def class_count(shapes: Shapes, config: RetinaNetConfig, *, where: str) -> int:
 def sources_of(ours: Shapes, *, config: RetinaNetConfig, theirs: Shapes) -> dict[str, VariableSource]:
     """Implements `detection.weights.program.SourcesOf`."""
     names = _names(theirs)
-    heads = head_names(config.levels, config.head_layers)
+    heads = head_names(config.levels, config.head_layers, shared=config.share_tower)
     sources = {}
     for path, shape in ours.items():
         layer, _, variable = path.rpartition("/")
         part, _, rest = layer.partition("/")
         if part == config.backbone:
-            name = application_layer(rest)
+            name = backbone_layer(config.backbone, rest)
         else:
             name = _fpn_layer(rest, config) if part == "fpn" else heads[layer]
-        name = f"{name}/{variable}"
+        name = f"{name}/{'depthwise_kernel' if layer.endswith('/depthwise_conv2d') else variable}"
         sources[path] = VariableSource((names.get(name, name),), (shape,), head_conversion(layer, variable, config))
     return sources
 
 
 def _fpn_layer(layer: str, config: RetinaNetConfig) -> str:
-    """Returns the original's layer; it counts projections from the finest level, extra levels by stage."""
+    """Returns the original's layer; it counts projections from the finest level."""
     layer, norm, _ = layer.partition("_bn")
     kind, _, level = layer.rpartition("p")
     number = int(level) - config.min_level + 1
     if kind == "lateral_":
         return f"projection_{number}"
-    block = f"smoothing_{number}" if kind == "output_" else f"bottom_up_block{int(level) - 1}"
+    block = f"smoothing_{number}" if kind == "output_" else f"bottom_up_{int(level) - _BACKBONE_LEVEL}"
     return f"{block}_batchnorm" if norm else f"{block}_conv"
 
 
@@ -131,12 +154,12 @@ OD_API_RETINANET = Program(
     title="the Object Detection API",
     family="a RetinaNet",
     config_class=RetinaNetConfig,
-    presets={name: preset for name, preset in RETINANETS.items() if preset.backbone in _RESNETS},
+    presets=_PRESETS,
     overrides=overrides,
     postprocess={"score_threshold": 1e-8, "iou_threshold": 0.6},
     class_bias=None,
     structures=structures,
-    structure_of_variables=resnet_of_variables,
+    structure_of_variables=backbone_of_variables,
     class_count=class_count,
     sources_of=sources_of,
     resize=lambda config: {"mode": "stretch", "half_pixel_centers": False},  # fixed_shape_resizer

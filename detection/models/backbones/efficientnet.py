@@ -1,4 +1,4 @@
-"""EfficientNet without its classifier, as a feature extractor, with stochastic depth.
+"""EfficientNet, MnasNet and MobileNet without their classifiers, as feature extractors, with stochastic depth.
 
 Layer names follow google/automl, see `detection.weights.automl.automl_name`.
 """
@@ -61,7 +61,7 @@ class EfficientNet(keras.layers.Layer):
         }
         blocks = block_specs(spec)
         self._level_blocks = level_blocks(spec, layout)
-        self.stem = Stem(filters=stem_filters(spec), name="stem", **common)
+        self.stem = ConvNorm(stem_filters(spec), kernel=3, stride=2, name="stem", **common)
         self.blocks = [
             Block(
                 spec=block,
@@ -73,6 +73,10 @@ class EfficientNet(keras.layers.Layer):
             for index, block in enumerate(blocks[: self._level_blocks[-1] + 1])
         ]
         self.level_filters = [blocks[index].out_filters for index in self._level_blocks]
+        self.top: ConvNorm | None = None
+        if spec.top_filters is not None:
+            self.top = ConvNorm(spec.top_filters, kernel=1, stride=1, name="top", **common)
+            self.level_filters[-1] = spec.top_filters
         if blocks[0].stride == 2:
             self.level_filters.insert(0, stem_filters(spec))
 
@@ -84,6 +88,7 @@ class EfficientNet(keras.layers.Layer):
             if block.spec.stride == 2:
                 stages.append([])
             stages[-1].append(block)
+        stages[-1] += [] if self.top is None else [self.top]
         return stages
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
@@ -91,6 +96,8 @@ class EfficientNet(keras.layers.Layer):
         self.stem.build(input_shape)
         for block in self.blocks:
             block.build((None, None, None, block.spec.in_filters))
+        if self.top is not None:
+            self.top.build((None, None, None, self.blocks[-1].spec.out_filters))
 
     def call(self, images: tf.Tensor, training: bool = False, seed: tf.Tensor | None = None) -> list[tf.Tensor]:
         """Returns features [B, H / 2^l, W / 2^l, level_filters[l - 1]] of levels l = 1..L, sizes rounded up."""
@@ -102,16 +109,28 @@ class EfficientNet(keras.layers.Layer):
             )
             if index in self._level_blocks:
                 levels.append(features)
+        if self.top is not None:
+            levels[-1] = self.top(levels[-1], training=training)
         return levels
 
 
-class Stem(keras.layers.Layer):
-    """3x3 convolution with stride 2, batch norm, activation."""
+class ConvNorm(keras.layers.Layer):
+    """Convolution, batch norm, activation."""
 
-    def __init__(self, *, filters: int, activation: str, batch_norm: dict[str, float], name: str, dtype: Any):
+    def __init__(
+        self,
+        filters: int,
+        *,
+        kernel: int,
+        stride: int,
+        activation: str,
+        batch_norm: dict[str, float],
+        name: str,
+        dtype: Any,
+    ):
         super().__init__(name=name, dtype=dtype)
         self._activation = activation
-        self.conv = _conv(filters, 3, 2, name="conv2d", dtype=dtype)
+        self.conv = _conv(filters, kernel, stride, name="conv2d", dtype=dtype)
         self.norm = BatchNormalization(name="batch_normalization", dtype=dtype, **batch_norm)
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
@@ -120,7 +139,7 @@ class Stem(keras.layers.Layer):
         self.norm.build((None, None, None, self.conv.filters))
 
     def call(self, images: tf.Tensor, training: bool = False) -> tf.Tensor:
-        """Maps [B, H, W, 3] to [B, H / 2, W / 2, filters]."""
+        """Maps [B, H, W, C] to [B, H / stride, W / stride, filters]."""
         return activate(self.norm(self.conv(images), training=training), self._activation)
 
 
@@ -203,6 +222,8 @@ class Block(keras.layers.Layer):
         if self.squeeze_excite is not None:
             outputs = self.squeeze_excite(outputs)
         outputs = self.project_norm(self.project_conv(outputs), training=training)
+        if self.spec.activates:
+            outputs = activate(outputs, self._activation)
         if not self.spec.adds or self.spec.stride != 1 or self.spec.in_filters != self.spec.out_filters:
             return outputs
         if training and seed is not None and self._survival is not None:

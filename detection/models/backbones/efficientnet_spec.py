@@ -1,7 +1,8 @@
-"""Specifications of EfficientNet and MnasNet, which share their blocks: stages, scaling, blocks.
+"""Specifications of EfficientNet, MnasNet and MobileNet, which share their blocks: stages, scaling, blocks.
 
 Tan and Le, "EfficientNet", 2019, table 1; the lite variants as in google/automl.  Tan et al.,
-"MnasNet", 2019, figure 7 (A1); B1 and small as in tensorflow/tpu.
+"MnasNet", 2019, figure 7 (A1); B1 and small as in tensorflow/tpu.  Howard et al., "MobileNets", 2017,
+table 1; Sandler et al., "MobileNetV2", 2018, table 2.
 """
 
 import math
@@ -18,6 +19,7 @@ class Stage(NamedTuple):
 
     squeeze_excite: False: no squeeze-and-excitation, even if the network has it.
     adds: False: no block adds its input, even if the shapes match.
+    activates: an activation follows the last convolution of each block.
     """
 
     repeats: int
@@ -27,6 +29,7 @@ class Stage(NamedTuple):
     filters: int
     squeeze_excite: bool = True
     adds: bool = True
+    activates: bool = False
 
 
 class EfficientNetSpec(NamedTuple):
@@ -34,6 +37,7 @@ class EfficientNetSpec(NamedTuple):
 
     width, depth: multipliers of filters and repeats.
     lite: no squeeze-and-excitation, relu6, and unscaled stem, first and last stage.
+    top_filters: unscaled filters of a 1x1 convolution, whose output is the coarsest level; None: no such layer.
     """
 
     width: float
@@ -42,6 +46,7 @@ class EfficientNetSpec(NamedTuple):
     activation: str = "swish"
     stem_filters: int = 32
     squeeze_excite: bool = True
+    top_filters: int | None = None
     stages: tuple[Stage, ...] = (
         Stage(1, 3, 1, 1, 16),
         Stage(2, 3, 2, 6, 24),
@@ -61,6 +66,11 @@ def _mnasnet(stem: int, *stages: Stage) -> EfficientNetSpec:
     return EfficientNetSpec(1.0, 1.0, activation="relu", stem_filters=stem, stages=stages)
 
 
+def _mobilenet(*stages: Stage, top_filters: int | None = None) -> EfficientNetSpec:
+    return EfficientNetSpec(1.0, 1.0, activation="relu6", squeeze_excite=False, top_filters=top_filters, stages=stages)
+
+
+_V1 = {"adds": False, "activates": True}
 BACKBONES: dict[str, EfficientNetSpec] = {
     "efficientnet-b0": EfficientNetSpec(1.0, 1.0),
     "efficientnet-b1": EfficientNetSpec(1.0, 1.1),
@@ -105,6 +115,23 @@ BACKBONES: dict[str, EfficientNetSpec] = {
         Stage(3, 5, 2, 6, 88),
         Stage(1, 3, 1, 6, 144, squeeze_excite=False),
     ),
+    "mobilenet-v1": _mobilenet(
+        Stage(1, 3, 1, 1, 64, **_V1),
+        Stage(2, 3, 2, 1, 128, **_V1),
+        Stage(2, 3, 2, 1, 256, **_V1),
+        Stage(6, 3, 2, 1, 512, **_V1),
+        Stage(2, 3, 2, 1, 1024, **_V1),
+    ),
+    "mobilenet-v2": _mobilenet(
+        Stage(1, 3, 1, 1, 16),
+        Stage(2, 3, 2, 6, 24),
+        Stage(3, 3, 2, 6, 32),
+        Stage(4, 3, 2, 6, 64),
+        Stage(3, 3, 1, 6, 96),
+        Stage(3, 3, 2, 6, 160),
+        Stage(1, 3, 1, 6, 320),
+        top_filters=1280,
+    ),
     "efficientnet-nano": EfficientNetSpec(
         1.0,
         1.0,
@@ -132,6 +159,7 @@ class BlockSpec(NamedTuple):
 
     squeeze_excite: the block has a squeeze-and-excite branch.
     adds: the block adds its input if the shapes match.
+    activates: an activation follows the last convolution.
     """
 
     kernel: int
@@ -141,6 +169,7 @@ class BlockSpec(NamedTuple):
     out_filters: int
     squeeze_excite: bool
     adds: bool
+    activates: bool
 
 
 def round_filters(filters: int, width: float) -> int:
@@ -159,9 +188,8 @@ def block_specs(spec: EfficientNetSpec) -> list[BlockSpec]:
         for repeat in range(repeats):
             stride = stage.stride if repeat == 0 else 1
             squeeze_excite = spec.squeeze_excite and stage.squeeze_excite
-            blocks.append(
-                BlockSpec(stage.kernel, stride, stage.expand, filters, out_filters, squeeze_excite, stage.adds)
-            )
+            flags = squeeze_excite, stage.adds, stage.activates
+            blocks.append(BlockSpec(stage.kernel, stride, stage.expand, filters, out_filters, *flags))
             filters = out_filters
     return blocks
 

@@ -45,6 +45,9 @@ class DenseConfig(PyramidConfig):
     head_layers: HeadLayers
     separable_conv: SeparableConv
     activation: NeckActivation
+    share_tower: bool = Field(
+        False, description="the box head predicts from the class head's inner layers, and has none of its own"
+    )
     gradient_checkpointing: bool = Field(
         False,
         description="recompute backbone blocks, cells of the neck and layers of the heads in the backward pass: "

@@ -1,6 +1,7 @@
 """Dense detectors: a backbone, a neck, and a class and a box head that predict for every anchor of every level."""
 
 import math
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -91,8 +92,9 @@ class DenseDetector(Detector):
         raise NotImplementedError
 
     def _head(self, prefix: str, *, outputs: int, output_bias: float) -> DenseHead:
+        options = self.config.head_options(self.dtype_policy)
         return DenseHead(
-            self.config.head_options(self.dtype_policy),
+            replace(options, num_layers=0) if self.config.share_tower and prefix == "box" else options,
             prefix=prefix,
             outputs=self.config.anchors_per_cell * outputs,
             output_bias=output_bias,
@@ -113,10 +115,12 @@ class DenseDetector(Detector):
         # From the images, not the config: `load_detector` calls the network with other image sizes.
         sizes = feature_sizes((images.shape[1], images.shape[2]), self.config.max_level)
         features = self.call_neck(self.backbone(images, training=training, seed=seed), sizes, training)
-        return RawOutputs(
-            class_logits=[tf.cast(x, tf.float32) for x in self.class_net(features, training=training, seed=seed)],
-            box_deltas=[tf.cast(x, tf.float32) for x in self.box_net(features, training=training, seed=seed)],
-        )
+        if self.config.share_tower:
+            features = self.class_net.tower(features, training=training, seed=seed)
+            outputs = [[net.predict(feature) for feature in features] for net in (self.class_net, self.box_net)]
+        else:
+            outputs = [net(features, training=training, seed=seed) for net in (self.class_net, self.box_net)]
+        return RawOutputs(*([tf.cast(level, tf.float32) for level in levels] for levels in outputs))
 
     def named_outputs(self, outputs: RawOutputs) -> dict[str, tf.Tensor]:
         """See `Detector.named_outputs`: `class_p3` to `class_p7`, `box_p3` to `box_p7`."""

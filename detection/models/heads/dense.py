@@ -98,13 +98,17 @@ class DenseHead(keras.layers.Layer):
             training: use batch statistics, and drop-connect if there is a seed.
             seed: int32 [2], seed of this step; None: no drop-connect.
         """
-        return [self._predict_level(feature, place, training, seed) for place, feature in enumerate(features)]
+        return [self.predict(feature) for feature in self.tower(features, training=training, seed=seed)]
 
-    def _predict_level(self, feature: tf.Tensor, place: int, training: bool, seed: tf.Tensor | None) -> tf.Tensor:
+    def tower(self, features: Sequence[tf.Tensor], *, training: bool, seed: tf.Tensor | None = None) -> list[tf.Tensor]:
+        """Returns the features before the prediction; arguments as in `call`."""
+        return [self._inner_level(feature, place, training, seed) for place, feature in enumerate(features)]
+
+    def _inner_level(self, feature: tf.Tensor, place: int, training: bool, seed: tf.Tensor | None) -> tf.Tensor:
         for number in range(len(self.convs)):
             layer = functools.partial(self._layer, number=number, place=place, training=training, seed=seed)
             feature = recomputed(layer, feature, enabled=training and self._options.recompute)
-        return self.predict(feature)
+        return feature
 
     def _layer(
         self, inputs: tf.Tensor, *, number: int, place: int, training: bool, seed: tf.Tensor | None

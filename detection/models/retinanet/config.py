@@ -79,7 +79,20 @@ _NANO = RetinaNetConfig(
     anchor_scale=2.0,
 )
 
+# Images of -1 to 1, and the layers and losses of the TF Object Detection API, whose detectors these are.
+_MOBILE = {
+    "fpn_layout": "od-api",
+    "activation": "relu6",
+    "batch_norm_epsilon": 1e-3,
+    "pixel_mean": (127.5, 127.5, 127.5),
+    "pixel_std": (127.5, 127.5, 127.5),
+    "num_scales": 2,
+}
+_LITE = {"image_size": (320, 320), "fpn_filters": 128, "separable_conv": True, "share_tower": True}
+
 RETINANETS: dict[str, RetinaNetConfig] = {
     **{f"retinanet-r{depth}": RetinaNetConfig(backbone=f"resnet-{depth}") for depth in (18, 34, 50, 101, 152)},
+    "ssd-mobilenet-v1-fpn": RetinaNetConfig.model_validate(_MOBILE | {"backbone": "mobilenet-v1"}),
+    "ssd-mobilenet-v2-fpnlite": RetinaNetConfig.model_validate(_MOBILE | _LITE | {"backbone": "mobilenet-v2"}),
     "retinanet-nano": _NANO,
 }

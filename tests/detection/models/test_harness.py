@@ -34,7 +34,8 @@ SMALL_HEADS = {
 DETECTORS: dict[str, dict[str, Any]] = {name: {} for name in smallest_detectors()} | {
     "efficientdet-nano": {"fpn_filters": 16, "fpn_cells": 1, "head_layers": 1, "min_level": 4, "max_level": 6},
     "retinanet-nano": {"fpn_filters": 16, "head_layers": 1, "min_level": 4, "max_level": 6},
-    "retinanet-nano, od-api": {"fpn_filters": 16, "head_layers": 1, "max_level": 6, "fpn_layout": "od-api"},
+    "retinanet-nano, od-api": {"fpn_filters": 16, "head_layers": 1, "max_level": 6, "fpn_layout": "od-api"}
+    | {"share_tower": True, "separable_conv": True, "background_class": True},
     "efficientdet-d0": {"fpn_cells": 1, "head_layers": 1},
     "efficientdet-lite0": {"fpn_cells": 1, "head_layers": 1},
     "faster-rcnn-nano": SMALL_HEADS,

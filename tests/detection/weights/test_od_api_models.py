@@ -30,6 +30,8 @@ BOX_SCALES = (10.0, 10.0, 5.0, 5.0)
 # Folders of the oracle: our name and the reader of the checkpoint.
 MODELS = {
     "ssd_resnet50_v1_fpn": ("retinanet-r50", OD_API_RETINANET),
+    "ssd_mobilenet_v1_fpn": ("ssd-mobilenet-v1-fpn", OD_API_RETINANET),
+    "ssd_mobilenet_v2_fpnlite": ("ssd-mobilenet-v2-fpnlite", OD_API_RETINANET),
     "ssd_efficientdet_d0": ("efficientdet-d0", OD_API_EFFICIENTDET),
 }
 
@@ -107,13 +109,16 @@ def case(request: pytest.FixtureRequest, oracle_dir: Path, tmp_path_factory: pyt
 
 
 def test_raw_predictions(case: Case) -> None:
-    step = case.notes["anchor_step"]
+    step = case.notes.get("anchor_step", 1)
+    named = ("box_encodings", "class_predictions_with_background")
+    names = ("box_encodings_strided", "class_predictions_strided") if step > 1 else named
+    their_boxes, their_logits = (case.arrays[name] for name in names)
     raw = case.detector.anchor_outputs(case.outputs)
     boxes = case.by_anchor(raw.deltas.numpy()) * BOX_SCALES
-    np.testing.assert_allclose(boxes[:, ::step], case.arrays["box_encodings_strided"], atol=1e-4)
+    np.testing.assert_allclose(boxes[:, ::step], their_boxes, atol=1e-4)
     logits = case.by_anchor(raw.logits.numpy())
-    theirs = case.arrays["class_predictions_strided"]
-    np.testing.assert_allclose(logits[:, ::step], theirs[..., case.detector.config.background_class :], atol=1e-4)
+    first = int(case.detector.config.background_class)
+    np.testing.assert_allclose(logits[:, ::step], their_logits[..., first:], atol=1e-4)
     [anchors] = case.by_anchor(case.detector.anchors[np.newaxis])
     np.testing.assert_allclose(anchors / np.tile(case.detector.image_size, 2), case.arrays["anchors"], atol=1e-6)
 

@@ -48,7 +48,8 @@ class FasterRcnnConfig(PyramidConfig):
 
     backbone: str = Field(
         "resnet-50",
-        description="resnet-18, -34, -50, -101, -152 or -200, mnasnet-a1, -b1 or -small, mobilenet-v1 or -v2, or an EfficientNet",
+        description="resnet-18, -34, -50, -101, -152 or -200, mnasnet-a1, -b1 or -small, mobilenet-v1 or -v2, or an "
+        "EfficientNet",
     )
     resnet_layout: ResNetLayout = Field(
         "keras",

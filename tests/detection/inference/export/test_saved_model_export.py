@@ -11,6 +11,7 @@ import tensorflow as tf
 from detection.images.decode import decode_rgb, decode_rgb_or_blank
 from detection.inference.export.saved_model_export import export_saved_model
 from detection.inference.saved_model import SavedModelDetector
+from detection.models.detector import Capabilities
 from detection.types import EncodedImage
 from schemas.errors import DataError
 from tests.detection.fake_detector import write_images
@@ -93,7 +94,7 @@ def test_an_export_traces_detection_once_for_all_signatures(
 ) -> None:
     """And once more for `detect` if its graph differs from that of the signatures."""
     detector = TinyDetector(config=TinyConfig(), num_classes=len(CATEGORIES), name="tiny")
-    monkeypatch.setattr(TinyDetector, "detects_by_device", by_device)
+    monkeypatch.setattr(TinyDetector, "capabilities", Capabilities(detects_by_device=by_device))
     with mock.patch.object(TinyDetector, "detect", autospec=True, side_effect=TinyDetector.detect) as detect:
         export_saved_model(detector, tmp_path, categories=CATEGORIES, config_yaml="")
     assert detect.call_count == traces

@@ -86,9 +86,9 @@ MISTAKES = {
     "a detector that does not exist": (["model.name=tinny"], 2, "no such detector. The nearest is tiny"),
     "an override that does not exist": (["model.overrides={filter: 3}"], 2, "The nearest is filters"),
     "levels that do not fit": (
-        ["model.name=efficientdet-nano", "model.overrides={min_level: 5}"],
+        ["model.name=efficientdet-nano", "model.overrides={max_level: 4}"],
         2,
-        "including the deepest level of the backbone, 5",
+        "include its deepest level, 5",
     ),
     "frozen by no name": (["train.freeze=[bone]"], 2, "train.freeze: 'bone' matches no variable"),
     "trained by no name": (["train.trainable=[bone]"], 2, "train.trainable: 'bone' matches no variable"),

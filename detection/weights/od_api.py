@@ -20,7 +20,7 @@ from detection.weights.od_api_names import (
     resnet_of_variables,
 )
 from detection.weights.od_api_sources import sources_of
-from detection.weights.program import Program, Shapes, some
+from detection.weights.program import Program, Shapes, lacking, some
 from schemas.errors import ConfigError, DataError
 
 _RESNET_EPSILON = 1e-5  # of the batch norms of a ResNet without an FPN
@@ -51,10 +51,10 @@ def overrides(shapes: Shapes, *, where: str) -> dict[str, Any]:
     }
     if not is_fpn_detector(names):
         return backbone
-    lacking = [name for name, axes in _SIZED.items() if len(shapes.get(names.get(name, ""), ())) != axes]
-    if lacking:
+    missing = lacking(_SIZED, names, shapes)
+    if missing:
         raise DataError(
-            f"{where}: a Faster R-CNN with an FPN, but {some(lacking)} is missing or has another number of axes. "
+            f"{where}: a Faster R-CNN with an FPN, but {some(missing)} is missing or has another number of axes. "
             f"Examples of its variables: {some(sorted(shapes))}."
         )
     fpn, rpn, dense, _ = (shapes[names[name]] for name in _SIZED)

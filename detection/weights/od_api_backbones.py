@@ -3,11 +3,11 @@
 import re
 
 from detection.models.backbones.resnet import RESNETS, application_layer
-from detection.weights.od_api_names import resnet_of_variables
+from detection.weights.od_api_names import names_here, resnet_of_variables
 from detection.weights.program import Shapes
 
 _ROLES = ("expand", "depthwise", "project")
-# Endings of a layer that only one MobileNet has.
+# A variable that only one MobileNet has.
 _MOBILENETS = {"mobilenet-v1": "conv_pw_13/kernel", "mobilenet-v2": "block_16_project/kernel"}
 
 
@@ -17,9 +17,10 @@ def backbone_of_variables(shapes: Shapes, *, where: str) -> str:
     Raises:
         DataError: no MobileNet and no ResNet.
     """
-    for name, ending in _MOBILENETS.items():
-        if any(variable == ending or variable.endswith(f"/{ending}") for variable in shapes):
-            return name
+    names = names_here(shapes)
+    for backbone, variable in _MOBILENETS.items():
+        if variable in names:
+            return backbone
     return resnet_of_variables(shapes, where=where)
 
 

@@ -26,15 +26,15 @@ from detection.models.backbones.efficientnet_spec import (
 from detection.models.efficientdet.config import EFFICIENTDETS, EfficientDetConfig
 from detection.models.necks.fpn_graphs import fpn_nodes, output_ids
 from detection.weights.automl import Structure, count_of, structure_of_config
-from detection.weights.od_api_heads import HEAD_ENDS, LOSSES, head_conversion, head_names
-from detection.weights.program import Program, Shapes, VariableSource, some
+from detection.weights.od_api_heads import BOXES, CLASSES, LOSSES, class_outputs, head_conversion, head_names
+from detection.weights.od_api_names import HEAD_ENDS
+from detection.weights.program import Program, Shapes, VariableSource, lacking, some
 from schemas.errors import ConfigError, DataError
 
 _STEM = "stem_conv2d/kernel"
-_CLASSES, _BOXES = "ClassPredictor/bias", "BoxPredictor/bias"
 _BOX_KERNEL = "BoxPredictor/pointwise_kernel"
 # Variables whose shapes identify a network, and their numbers of axes.
-_SIZED = {_STEM: 4, _CLASSES: 1, _BOXES: 1, _BOX_KERNEL: 4}
+_SIZED = {_STEM: 4, CLASSES: 1, BOXES: 1, _BOX_KERNEL: 4}
 # Suffixes of the names of the network's variables, after an optional scope.
 _ENDS = (r"(stem_(?:conv2d|bn)/\w+)", r"(stack_\d+/block_\d+/\w+/\w+)", r"(\d+_(?:dn|up)_lvl_\d+/.+)", *HEAD_ENDS)
 _NEUTRAL = {"bias": 0.0, "gamma": 1.0}  # values of variables that may be missing after the backbone
@@ -85,10 +85,10 @@ def structure_of_variables(shapes: Shapes, *, where: str) -> Structure:
         DataError: the variables are not those of an EfficientDet of the Object Detection API.
     """
     names = _names(shapes)
-    lacking = [name for name, axes in _SIZED.items() if len(shapes.get(names.get(name, ""), ())) != axes]
-    if lacking:
+    missing = lacking(_SIZED, names, shapes)
+    if missing:
         raise DataError(
-            f"{where}: not a checkpoint of the Object Detection API's EfficientDet: {some(lacking)} is missing or has "
+            f"{where}: not a checkpoint of the Object Detection API's EfficientDet: {some(missing)} is missing or has "
             f"another number of axes. Examples of its variables: {some(sorted(shapes))}.{_advice(shapes)}"
         )
     return Structure(
@@ -127,15 +127,7 @@ def class_count(shapes: Shapes, config: EfficientDetConfig, *, where: str) -> in
             f"{where}: the pyramid starts at level {finest}, that of the configuration at {config.min_level}. Pass "
             f"--set model.overrides.min_level={finest}."
         )
-    [classes], [boxes] = (shapes[names[name]] for name in (_CLASSES, _BOXES))
-    anchors = config.anchors_per_cell
-    if boxes != 4 * anchors or classes % anchors:
-        raise DataError(
-            f"{where}: {boxes} box outputs and {classes} class outputs do not match {anchors} anchors per cell. "
-            "Pass scales_per_octave and aspect_ratios of its pipeline.config with --set "
-            "model.overrides.num_scales=VALUE and aspect_ratios."
-        )
-    return classes // anchors
+    return class_outputs(names, shapes, config, where=where)
 
 
 def differences(shapes: Shapes, config: EfficientDetConfig) -> tuple[str, ...]:

@@ -4,18 +4,14 @@ The values differ in two ways: the anchors of a cell have another order, and enc
 """
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from detection.weights.od_api_sources import by_scale, without_box_scales
-from detection.weights.program import Values
+from detection.weights.program import Shapes, Values
+from schemas.errors import DataError
 
-# Suffixes of the names of the heads' variables, after an optional scope.
-HEAD_ENDS = (
-    r"((?:Box|Class|)PredictionTower/.+)",
-    r"WeightSharedConvolutional(?:Box|Class)Head/((?:Box|Class)Predictor/\w+)",
-)
-
+CLASSES, BOXES = "ClassPredictor/bias", "BoxPredictor/bias"
 # Fields of `model.overrides` for the losses of the original's configurations: `weighted_smooth_l1`,
 # `faster_rcnn_box_coder`, `localization_weight` and `normalize_loss_by_num_matches`.
 LOSSES = {"huber_delta": 1.0, "code_weights": [10.0, 10.0, 5.0, 5.0], "box_loss_weight": 1.0, "normalizer": "positives"}
@@ -46,3 +42,26 @@ def head_conversion(layer: str, variable: str, config: Any) -> Callable[[Values]
     if layer.startswith("class_net/"):
         return reordered
     return lambda values: without_box_scales(reordered(values))
+
+
+def class_outputs(names: Mapping[str, str], shapes: Shapes, config: Any, *, where: str) -> int:
+    """Returns the number of class outputs of each anchor.
+
+    Args:
+        names: names in the checkpoint by names without scope.
+        shapes: shapes by the names in the checkpoint.
+        config: configuration of the network.
+        where: the checkpoint, for errors.
+
+    Raises:
+        DataError: the network and the configuration have different numbers of anchors per cell.
+    """
+    [classes], [boxes] = (shapes[names[name]] for name in (CLASSES, BOXES))
+    anchors: int = config.anchors_per_cell
+    if boxes != 4 * anchors or classes % anchors:
+        raise DataError(
+            f"{where}: {boxes} box outputs and {classes} class outputs do not match {anchors} anchors per cell. "
+            "Pass scales_per_octave and aspect_ratios of its pipeline.config with --set "
+            "model.overrides.num_scales=VALUE and aspect_ratios."
+        )
+    return classes // anchors

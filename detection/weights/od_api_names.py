@@ -1,4 +1,4 @@
-"""Names of variables in the TF Object Detection API's checkpoints of Faster R-CNNs with a ResNet v1.
+"""Names of variables in the TF Object Detection API's checkpoints of Faster R-CNNs and SSDs, but for EfficientDet's.
 
 Checkpoints of TF2 have the names of Keras layers, such as `conv2_block1_1_conv/kernel`, with or
 without a scope; those of TF1 have TF-Slim's, such as
@@ -14,13 +14,23 @@ from detection.weights.program import Shapes, some
 from schemas.errors import DataError
 
 FPN_EPSILON = 1e-3  # of all batch norms of a network with an FPN, from the original's configurations
-_BACKBONE_LEVEL = 5
+BACKBONE_LEVEL = 5
 
+# Suffixes of the names of variables of weight-shared heads, EfficientDet's too.
+HEAD_ENDS = (
+    r"((?:Box|Class|)PredictionTower/.+)",
+    r"WeightSharedConvolutional(?:Box|Class)Head/((?:Box|Class)Predictor/\w+)",
+)
 # Suffixes of TF2 names, and the names here.
 _KERAS = (
     (r"(conv1_(?:conv|bn)/\w+)", r"\1"),
     (r"(conv[2-5]_block\d+_[0-3]_(?:conv|bn)/\w+)", r"\1"),
-    (r"((?:projection_\d+|smoothing_\d+_(?:conv|batchnorm)|bottom_up_block\d+_(?:conv|batchnorm))/\w+)", r"\1"),
+    (r"(conv1/kernel|(?:bn_)?Conv1/\w+|Conv_1(?:_bn)?/\w+)", r"\1"),  # of MobileNets; TF-Slim has a conv1/weights
+    (r"((?:conv_[dp]w_\d+(?:_bn)?|(?:block_\d+|expanded_conv)_\w+)/\w+)", r"\1"),
+    (r"(projection_\d+/\w+)", r"\1"),
+    (r"(smoothing_\d+_)(?:depthwise_)?((?:conv|batchnorm)/\w+)", r"\1\2"),
+    (r"bottom_up_(?:block|Conv2d_)(\d+_)(?:depthwise_)?((?:conv|batchnorm)/\w+)", r"bottom_up_block\1\2"),
+    *((ending, r"\1") for ending in HEAD_ENDS),
     (r"(RPN(?:Conv|BatchNorm)/\w+)", r"\1"),
     (r"Convolutional(?:Box|Class)Head_(\d+)/(BoxEncodingPredictor|ClassPredictor)/(\w+)", r"\2_\1/\3"),
     (r"((?:BoxEncodingPredictor|ClassPredictor)_(?:dense|batchnorm)/\w+)", r"\1"),
@@ -129,7 +139,7 @@ def is_fpn_detector(names: Collection[str]) -> bool:
 def fpn_levels(names: Mapping[str, str]) -> tuple[int, int]:
     """Returns the finest and the coarsest level of an FPN, by names here."""
     projections, above = (
-        sum(bool(re.fullmatch(rf"{layer}\d+(_conv)?/kernel", name)) for name in names)
+        sum(bool(re.fullmatch(rf"{layer}\d+(_conv)?/(pointwise_)?kernel", name)) for name in names)
         for layer in ("projection_", "bottom_up_block")
     )
-    return _BACKBONE_LEVEL + 1 - projections, _BACKBONE_LEVEL + above
+    return BACKBONE_LEVEL + 1 - projections, BACKBONE_LEVEL + above

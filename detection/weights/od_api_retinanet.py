@@ -6,46 +6,22 @@ Sources: `ssd_resnet_v1_fpn_keras_feature_extractor.py` and those of MobileNet, 
 """
 
 import re
+from collections.abc import Collection
 from typing import Any
 
 from detection.models.backbones.resnet import RESNET_PIXEL_MEAN
 from detection.models.retinanet.config import RETINANETS, RetinaNetConfig
 from detection.weights.automl import count_of
 from detection.weights.od_api_backbones import backbone_layer, backbone_of_variables
-from detection.weights.od_api_heads import HEAD_ENDS, LOSSES, head_conversion, head_names
-from detection.weights.od_api_names import FPN_EPSILON
-from detection.weights.program import Program, Shapes, VariableSource, some
+from detection.weights.od_api_heads import BOXES, CLASSES, LOSSES, class_outputs, head_conversion, head_names
+from detection.weights.od_api_names import BACKBONE_LEVEL, FPN_EPSILON, fpn_levels, names_here
+from detection.weights.program import Program, Shapes, VariableSource, lacking, some
 from schemas.errors import ConfigError, DataError
 
 _BACKBONES = ("resnet-50", "resnet-101", "resnet-152", "mobilenet-v1", "mobilenet-v2")
 _PRESETS = {name: preset for name, preset in RETINANETS.items() if preset.backbone in _BACKBONES}
-_CLASSES, _BOXES = "ClassPredictor/bias", "BoxPredictor/bias"
 # Variables whose shapes determine sizes of the network, and their numbers of axes.
-_SIZED = {"projection_1/kernel": 4, _CLASSES: 1, _BOXES: 1}
-_BACKBONE_LEVEL = 5
-# Suffixes of the names of the network's variables, after an optional scope, and the names here.
-_ENDS = (
-    (
-        r"((?:conv1|bn_Conv1|Conv1|Conv_1|conv\d_block\d+_[0-3]|conv_[dp]w_\d+|block_\d+|expanded_conv)(?:_\w+)?/\w+)",
-        r"\1",
-    ),
-    (r"(projection_\d+/\w+)", r"\1"),
-    (r"(smoothing_\d+_)(?:depthwise_)?((?:conv|batchnorm)/\w+)", r"\1\2"),
-    (r"bottom_up_(?:block|Conv2d_)(\d+_)(?:depthwise_)?((?:conv|batchnorm)/\w+)", r"bottom_up_\1\2"),
-    *((ending, r"\1") for ending in HEAD_ENDS),
-)
-
-
-def _names(theirs: Shapes) -> dict[str, str]:
-    """Returns the names in a checkpoint by names without scope; extra levels are numbered from 1."""
-    found: dict[str, str] = {}
-    for name in theirs:
-        for ending, kept in _ENDS:
-            if match := re.fullmatch(f"(?:.*/)?{ending}", name):
-                found[match.expand(kept)] = name
-    extra = sorted({int(match[1]) for name in found if (match := re.match(r"bottom_up_(\d+)_", name))})
-    numbers = {str(number): str(place) for place, number in enumerate(extra, start=1)}
-    return {re.sub(r"(?<=^bottom_up_)\d+", lambda match: numbers[match[0]], here): name for here, name in found.items()}
+_SIZED = {"projection_1/kernel": 4, CLASSES: 1, BOXES: 1}
 
 
 def overrides(shapes: Shapes, *, where: str) -> dict[str, Any]:
@@ -56,25 +32,23 @@ def overrides(shapes: Shapes, *, where: str) -> dict[str, Any]:
         where: the checkpoint, for errors.
 
     Raises:
-        DataError: no ResNet, or a part of the network is missing.
+        DataError: no known backbone, or a part of the network is missing.
     """
     backbone = backbone_of_variables(shapes, where=where)
-    names = _names(shapes)
-    lacking = [name for name, axes in _SIZED.items() if len(shapes.get(names.get(name, ""), ())) != axes]
-    if lacking:
+    names = names_here(shapes)
+    missing = lacking(_SIZED, names, shapes)
+    if missing:
         raise DataError(
-            f"{where}: not a checkpoint of a RetinaNet: {some(lacking)} is missing or has another number of axes. "
+            f"{where}: not a checkpoint of a RetinaNet: {some(missing)} is missing or has another number of axes. "
             f"Examples of its variables: {some(sorted(shapes))}."
         )
-    levels, extra = (
-        count_of(rf"{layer}_(\d+)(?:_conv)?/\w*kernel", names) - 1 for layer in ("projection", "bottom_up")
-    )
+    finest, coarsest = fpn_levels(names)
     pixels = {"pixel_mean": list(RESNET_PIXEL_MEAN), "pixel_std": [1.0] * 3, "resnet_layout": "od-api"}
     return ({} if backbone.startswith("mobilenet") else pixels) | {
         "activation": "relu6",
         "batch_norm_epsilon": FPN_EPSILON,
-        "min_level": _BACKBONE_LEVEL + 1 - levels,
-        "max_level": _BACKBONE_LEVEL + extra,
+        "min_level": finest,
+        "max_level": coarsest,
         "fpn_filters": shapes[names["projection_1/kernel"]][-1],
         "fpn_layout": "od-api",
         "head_layers": count_of(r"(?:Class)?PredictionTower/conv2d_(\d+)/.*", names),
@@ -110,21 +84,12 @@ def class_count(shapes: Shapes, config: RetinaNetConfig, *, where: str) -> int:
     Raises:
         DataError: the network and the configuration have different numbers of anchors per cell.
     """
-    names = _names(shapes)
-    [classes], [boxes] = (shapes[names[name]] for name in (_CLASSES, _BOXES))
-    anchors = config.anchors_per_cell
-    if boxes != 4 * anchors or classes % anchors:
-        raise DataError(
-            f"{where}: {boxes} box outputs and {classes} class outputs do not match {anchors} anchors per cell. "
-            "Pass scales_per_octave and aspect_ratios of its pipeline.config with --set "
-            "model.overrides.num_scales=VALUE and aspect_ratios."
-        )
-    return classes // anchors - config.background_class
+    return class_outputs(names_here(shapes), shapes, config, where=where) - config.background_class
 
 
 def sources_of(ours: Shapes, *, config: RetinaNetConfig, theirs: Shapes) -> dict[str, VariableSource]:
     """Implements `detection.weights.program.SourcesOf`."""
-    names = _names(theirs)
+    names = names_here(theirs)
     heads = head_names(config.levels, config.head_layers, shared=config.share_tower)
     sources = {}
     for path, shape in ours.items():
@@ -133,20 +98,23 @@ def sources_of(ours: Shapes, *, config: RetinaNetConfig, theirs: Shapes) -> dict
         if part == config.backbone:
             name = backbone_layer(config.backbone, rest)
         else:
-            name = _fpn_layer(rest, config) if part == "fpn" else heads[layer]
+            name = _fpn_layer(rest, config, names) if part == "fpn" else heads[layer]
         name = f"{name}/{'depthwise_kernel' if layer.endswith('/depthwise_conv2d') else variable}"
         sources[path] = VariableSource((names.get(name, name),), (shape,), head_conversion(layer, variable, config))
     return sources
 
 
-def _fpn_layer(layer: str, config: RetinaNetConfig) -> str:
-    """Returns the original's layer; it counts projections from the finest level."""
+def _fpn_layer(layer: str, config: RetinaNetConfig, names: Collection[str]) -> str:
+    """Returns the original's layer; the numbers of extra levels go on from those of the backbone's blocks."""
     layer, norm, _ = layer.partition("_bn")
     kind, _, level = layer.rpartition("p")
     number = int(level) - config.min_level + 1
     if kind == "lateral_":
         return f"projection_{number}"
-    block = f"smoothing_{number}" if kind == "output_" else f"bottom_up_{int(level) - _BACKBONE_LEVEL}"
+    block = f"smoothing_{number}"
+    if not kind:
+        numbers = (int(match[1]) for name in names if (match := re.match(r"bottom_up_block(\d+)_", name)))
+        block = f"bottom_up_block{min(numbers, default=0) + int(level) - BACKBONE_LEVEL - 1}"
     return f"{block}_batchnorm" if norm else f"{block}_conv"
 
 

@@ -113,6 +113,17 @@ def require_variant(program: Program, shapes: Shapes, config: Any, *, name: str,
     )
 
 
+def lacking(sized: Mapping[str, int], names: Mapping[str, str], shapes: Shapes) -> list[str]:
+    """Returns the variables that a checkpoint does not have, or with another number of axes.
+
+    Args:
+        sized: numbers of axes of the variables that identify a network, by names without scope.
+        names: names in the checkpoint by names without scope.
+        shapes: shapes by the names in the checkpoint.
+    """
+    return [name for name, axes in sized.items() if len(shapes.get(names.get(name, ""), ())) != axes]
+
+
 def unused_variables(sources: Mapping[str, VariableSource], theirs: Shapes, *, where: str) -> tuple[str, ...]:
     """Requires the variables that a network needs, and returns the names of the others.
 

@@ -88,7 +88,8 @@ class EfficientNet(keras.layers.Layer):
             if block.spec.stride == 2:
                 stages.append([])
             stages[-1].append(block)
-        stages[-1] += [] if self.top is None else [self.top]
+        if self.top is not None:
+            stages[-1].append(self.top)
         return stages
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:

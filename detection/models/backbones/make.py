@@ -34,14 +34,13 @@ class BackboneOptions:
     efficientnet_layout: EfficientNetLayout = "automl"
 
 
-def make_backbone(name: str, options: BackboneOptions, *, min_level: int, max_level: int, dtype: Any) -> Backbone:
+def make_backbone(name: str, options: BackboneOptions, *, levels: range, dtype: Any) -> Backbone:
     """Returns the backbone of a pyramid, without its variables.
 
     Args:
         name: key of `RESNETS` or `BACKBONES`.
         options: options of the backbone.
-        min_level: finest level of the pyramid.
-        max_level: coarsest level of the pyramid.
+        levels: levels of the pyramid, finest first.
         dtype: Keras dtype policy.
 
     Raises:
@@ -67,10 +66,10 @@ def make_backbone(name: str, options: BackboneOptions, *, min_level: int, max_le
             f"model.overrides.backbone = {name!r}: no such backbone. Choose from {', '.join((*RESNETS, *BACKBONES))}."
         )
     deepest = len(backbone.level_filters)
-    if not min_level <= deepest <= max_level:
+    if deepest not in levels:
         raise ConfigError(
-            f"model.overrides: levels {min_level} to {max_level} do not fit {name}: include its deepest level, "
-            f"{deepest}."
+            f"model.overrides: levels {levels.start} to {levels.stop - 1} do not fit {name}: include its deepest "
+            f"level, {deepest}."
         )
     return backbone
 

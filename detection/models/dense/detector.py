@@ -61,11 +61,7 @@ class DenseDetector(Detector):
         self.anchors = config.anchors_yxyx()
         self._dense_losses = DenseLosses(config.loss_options, anchors=self.anchors, num_classes=num_classes)
         self.backbone = make_backbone(
-            config.backbone,
-            config.backbone_options,
-            min_level=config.min_level,
-            max_level=config.max_level,
-            dtype=self.dtype_policy,
+            config.backbone, config.backbone_options, levels=config.levels, dtype=self.dtype_policy
         )
         self.make_neck()
         prior = -math.log((1 - _PRIOR) / _PRIOR)

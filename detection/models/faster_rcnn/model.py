@@ -86,11 +86,7 @@ class FasterRcnn(Detector):
         )
         self.anchors = config.anchors_yxyx()
         self.backbone = make_backbone(
-            config.backbone,
-            config.backbone_options,
-            min_level=config.min_level,
-            max_level=config.max_level,
-            dtype=self.dtype_policy,
+            config.backbone, config.backbone_options, levels=config.levels, dtype=self.dtype_policy
         )
         self.fpn = Fpn(
             min_level=config.min_level,

@@ -9,7 +9,7 @@ from schemas.errors import ConfigError
 DETECTORS: tuple[str, ...] = (
     *(f"efficientdet-{size}" for size in ("nano", "d0", "d1", "d2", "d3", "d4", "d5", "d6", "d7", "d7x")),
     *(f"efficientdet-lite{size}" for size in ("0", "1", "2", "3", "3x", "4")),
-    *("ssd-mobilenet-v1-fpn", "ssd-mobilenet-v2-fpnlite"),
+    *("ssd-mobilenet-v1-fpn", "ssd-mobilenet-v2-fpnlite", "ssd-mobilenet-v1", "ssd-mobilenet-v2", "ssd-nano"),
     *(f"retinanet-{size}" for size in ("nano", "r18", "r34", "r50", "r101", "r152")),
     *(
         f"{family}-rcnn-{size}"

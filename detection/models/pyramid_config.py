@@ -35,8 +35,8 @@ BatchNormMomentum = Annotated[
 _LONG_RUN_MOMENTUM = 0.99
 
 
-class PyramidConfig(Section):
-    """Input size, pyramid levels and anchors of a detector; momentum of batch norm."""
+class LevelsConfig(Section):
+    """Input size and pyramid levels of a detector; momentum of batch norm."""
 
     # Fields that change the network's function, but not its variables: a warm start warns about different values.
     FUNCTION_FIELDS: ClassVar[tuple[str, ...]]
@@ -46,15 +46,6 @@ class PyramidConfig(Section):
     image_size: ImageSize
     min_level: MinLevel
     max_level: MaxLevel
-    anchor_scale: AnchorScale
-    num_scales: NumScales
-    aspect_ratios: AspectRatios
-    anchor_layout: AnchorLayout = Field(
-        "cells",
-        description="cells: anchors are at the centres of a level's cells; od-api: as in the TF Object Detection API, "
-        "required by its weights: strides are powers of two, and the first anchor is at 0 if the input's side is no "
-        "multiple",
-    )
     batch_norm_momentum: BatchNormMomentum = None
 
     @property
@@ -68,6 +59,29 @@ class PyramidConfig(Section):
         return range(self.min_level, self.max_level + 1)
 
     @property
+    def level_sizes(self) -> list[tuple[int, int]]:
+        """(height, width) of the features of each level, finest first."""
+        return feature_sizes(self.image_size, self.max_level)[self.min_level :]
+
+    def anchors_yxyx(self) -> npt.NDArray[np.float32]:
+        """Returns the anchors of all levels, float32 [A, 4], (ymin, xmin, ymax, xmax) in pixels of the input."""
+        raise NotImplementedError
+
+
+class PyramidConfig(LevelsConfig):
+    """Anchors of octave scales and aspect ratios, the same in each level but for the level's stride."""
+
+    anchor_scale: AnchorScale
+    num_scales: NumScales
+    aspect_ratios: AspectRatios
+    anchor_layout: AnchorLayout = Field(
+        "cells",
+        description="cells: anchors are at the centres of a level's cells; od-api: as in the TF Object Detection API, "
+        "required by its weights: strides are powers of two, and the first anchor is at 0 if the input's side is no "
+        "multiple",
+    )
+
+    @property
     def anchors_per_cell(self) -> int:
         """Number of anchors in each cell of each level."""
         return self.num_scales * len(self.aspect_ratios)
@@ -75,11 +89,10 @@ class PyramidConfig(Section):
     @property
     def anchors_per_level(self) -> list[int]:
         """Number of anchors of each level, finest first."""
-        sizes = feature_sizes(self.image_size, self.max_level)[self.min_level :]
-        return [height * width * self.anchors_per_cell for height, width in sizes]
+        return [height * width * self.anchors_per_cell for height, width in self.level_sizes]
 
     def anchors_yxyx(self) -> npt.NDArray[np.float32]:
-        """Returns the anchors of all levels, float32 [A, 4], (ymin, xmin, ymax, xmax) in pixels of the input."""
+        """See `LevelsConfig.anchors_yxyx`."""
         return pyramid_anchors_yxyx(
             self.image_size,
             min_level=self.min_level,

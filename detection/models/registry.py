@@ -13,6 +13,8 @@ from detection.models.faster_rcnn.config import FASTER_RCNNS
 from detection.models.faster_rcnn.model import FasterRcnn
 from detection.models.retinanet.config import RETINANETS
 from detection.models.retinanet.model import RetinaNet
+from detection.models.ssd.config import SSDS
+from detection.models.ssd.model import Ssd
 from detection.types import Resizing
 from schemas.config.config import ModelConfig
 from schemas.config.input_size import ResizeConfig, height_and_width
@@ -34,7 +36,12 @@ class Family(NamedTuple):
 
 _POSTPROCESS = "postprocess"  # field of every family's config class: a subsection, set by `model.postprocess`
 _POLICIES = {"bfloat16": "mixed_bfloat16"}
-FAMILIES = (Family(EFFICIENTDETS, EfficientDet), Family(RETINANETS, RetinaNet), Family(FASTER_RCNNS, FasterRcnn))
+FAMILIES = (
+    Family(EFFICIENTDETS, EfficientDet),
+    Family(RETINANETS, RetinaNet),
+    Family(SSDS, Ssd),
+    Family(FASTER_RCNNS, FasterRcnn),
+)
 
 
 def detector_names() -> tuple[str, ...]:

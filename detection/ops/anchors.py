@@ -73,6 +73,32 @@ def pyramid_anchors_yxyx(
     return np.concatenate(levels).astype(np.float32)
 
 
+def grid_anchors_yxyx(
+    image_size: tuple[int, int], level_sizes: Sequence[tuple[int, int]], shapes: Sequence[Sequence[tuple[float, float]]]
+) -> npt.NDArray[np.float32]:
+    """Returns SSD's anchors of all cells, at their centres, ordered by level, row, column, shape.
+
+    Source: the TF Object Detection API's `multiple_grid_anchor_generator.py`.
+
+    Args:
+        image_size: (height, width) of the network input in pixels.
+        level_sizes: (height, width) of the features of each level.
+        shapes: for each level, (scale, width / height) of the anchors of a cell; an anchor's area is that of a square
+            whose side is `scale` times the image's short side.
+
+    Returns:
+        float32 [A, 4], (ymin, xmin, ymax, xmax) in pixels; anchors may exceed the image.
+    """
+    levels = []
+    for size, of_level in zip(level_sizes, shapes, strict=True):
+        scales, ratios = np.array(of_level).T
+        half = min(image_size) * scales[:, np.newaxis] * np.stack([ratios**-0.5, ratios**0.5], axis=-1) / 2.0
+        centre_y, centre_x = ((np.arange(side) + 0.5) * image_size[i] / side for i, side in enumerate(size))
+        centres = np.stack(np.meshgrid(centre_y, centre_x, indexing="ij"), axis=-1)[:, :, np.newaxis]
+        levels.append(np.concatenate([centres - half, centres + half], axis=-1).reshape(-1, 4))
+    return np.concatenate(levels).astype(np.float32)
+
+
 def _half_sizes(
     stride: npt.NDArray[np.float64], num_scales: int, aspect_ratios: Sequence[AspectRatio], anchor_scale: float
 ) -> npt.NDArray[np.float64]:

@@ -8,10 +8,16 @@ import tensorflow as tf
 from detection.ops.boxes import area_yxyx, centre_and_size, enclosing_yxyx, intersection_yxyx, iou_yxyx
 
 IouLoss = Literal["iou", "giou", "diou", "ciou"]
+_TINY = 1e-30
 
 
 def focal_loss(
-    logits: tf.Tensor, is_target: tf.Tensor, *, alpha: float = 0.25, gamma: float = 1.5, label_smoothing: float = 0.0
+    logits: tf.Tensor,
+    is_target: tf.Tensor,
+    *,
+    alpha: float | None = 0.25,
+    gamma: float = 1.5,
+    label_smoothing: float = 0.0,
 ) -> tf.Tensor:
     """Alpha-balanced sigmoid focal loss (Lin et al., "Focal Loss for Dense Object Detection", 2017).
 
@@ -23,8 +29,8 @@ def focal_loss(
     Args:
         logits: float32 [...].
         is_target: bool [...], True for the true class.
-        alpha: weight of targets; other classes have weight 1 - alpha.
-        gamma: focusing parameter, >= 0.
+        alpha: weight of targets; other classes have weight 1 - alpha.  None: all have weight 1.
+        gamma: focusing parameter, >= 0; with 0 and without alpha, this is the sigmoid cross-entropy.
         label_smoothing: s, 0 <= s < 1.
 
     Returns:
@@ -33,8 +39,57 @@ def focal_loss(
     margin = tf.where(is_target, logits, -logits)
     cross_entropy = tf.math.softplus(-margin)
     modulator = tf.exp(-gamma * (cross_entropy + margin))
-    balance = tf.where(is_target, alpha, 1.0 - alpha)
-    return balance * modulator * (cross_entropy + 0.5 * label_smoothing * margin)
+    losses = modulator * (cross_entropy + 0.5 * label_smoothing * margin)
+    return losses if alpha is None else tf.where(is_target, alpha, 1.0 - alpha) * losses
+
+
+def softmax_loss(
+    logits: tf.Tensor, is_target: tf.Tensor, *, logit_scale: float = 1.0, soften_targets: bool = False
+) -> tf.Tensor:
+    """Cross-entropy of the softmax over classes.
+
+    Source: `weighted_softmax` and, with softened targets, `weighted_logits_softmax` of the TF Object Detection API.
+
+    Args:
+        logits: float32 [..., C].
+        is_target: bool [..., C], True for the true class; without one, the loss is 0.
+        logit_scale: divisor of the logits, > 0.
+        soften_targets: the targets are a softmax of the 0 and 1, divided by the logit scale, too.
+
+    Returns:
+        float32 [...].
+    """
+    targets = tf.cast(is_target, tf.float32)
+    if soften_targets:
+        targets = tf.nn.softmax(targets / logit_scale)
+    return -tf.reduce_sum(targets * tf.nn.log_softmax(logits / logit_scale), axis=-1)
+
+
+def softmax_log_odds(logits: tf.Tensor) -> tf.Tensor:
+    """Returns logits [..., C] whose sigmoids are the softmax of other logits [..., C]."""
+    parts = tf.exp(logits - tf.reduce_max(logits, axis=-1, keepdims=True))
+    others = tf.reduce_sum(parts, axis=-1, keepdims=True) - parts
+    return tf.math.log(tf.maximum(parts, _TINY)) - tf.math.log(tf.maximum(others, _TINY))
+
+
+def bootstrapped_loss(logits: tf.Tensor, is_target: tf.Tensor, *, alpha: float, hard: bool = False) -> tf.Tensor:
+    """Sigmoid cross-entropy whose targets are mixed with the predictions.
+
+    The target is alpha t + (1 - alpha) p, with p the probability, or, if `hard`, 1 for p > 0.5 and else 0 (Reed et
+    al., "Training Deep Neural Networks on Noisy Labels with Bootstrapping", 2014).
+
+    Args:
+        logits: float32 [...].
+        is_target: bool [...], True for the true class.
+        alpha: 0 <= alpha <= 1.
+        hard: use decisions in place of probabilities.
+
+    Returns:
+        float32 [...].
+    """
+    predicted = tf.cast(logits > 0.0, tf.float32) if hard else tf.sigmoid(logits)
+    targets = alpha * tf.cast(is_target, tf.float32) + (1.0 - alpha) * predicted
+    return tf.nn.sigmoid_cross_entropy_with_logits(labels=targets, logits=logits)
 
 
 def huber_loss(errors: tf.Tensor, *, delta: float) -> tf.Tensor:
@@ -84,6 +139,29 @@ def iou_loss(boxes: tf.Tensor, targets: tf.Tensor, *, kind: IouLoss) -> tf.Tenso
     difference = 4.0 / math.pi**2 * tf.square(_aspect_angle(target_size) - _aspect_angle(size))
     alpha = tf.stop_gradient(tf.math.divide_no_nan(difference, 1.0 - iou + difference))
     return loss + alpha * difference
+
+
+def code_iou_loss(codes: tf.Tensor, targets: tf.Tensor, *, generalized: bool) -> tf.Tensor:
+    """IoU or GIoU loss of encoded boxes, taken for corners, as by the TF Object Detection API's `weighted_(g)iou`.
+
+    It differs from `iou_loss` by the areas of inverted boxes, which are signed.
+
+    Args:
+        codes: float32 [..., 4].
+        targets: float32 [..., 4].
+        generalized: GIoU.
+
+    Returns:
+        float32 [...].
+    """
+    (height, width), (target_height, target_width) = (
+        tf.unstack(values[..., 2:] - values[..., :2], axis=-1) for values in (codes, targets)
+    )
+    overlap = intersection_yxyx(codes, targets)
+    union = height * width + target_height * target_width - overlap
+    loss = 1.0 - tf.math.divide_no_nan(overlap, union)
+    hull = area_yxyx(enclosing_yxyx(codes, targets))
+    return loss + tf.math.divide_no_nan(hull - union, hull) if generalized else loss
 
 
 def _aspect_angle(size: tf.Tensor) -> tf.Tensor:

@@ -11,6 +11,7 @@ from detection.weights.imported_model import MODEL_INDEX, ImportedModel, import_
 from detection.weights.od_api import OD_API
 from detection.weights.od_api_efficientdet import OD_API_EFFICIENTDET
 from detection.weights.od_api_retinanet import OD_API_RETINANET
+from detection.weights.od_api_ssd import OD_API_SSD
 from detection.weights.program import Program, some
 from detection.weights.tpu_mask_rcnn import TPU_MASK_RCNN
 from schemas.config.config_io import load_config
@@ -21,7 +22,7 @@ from schemas.quoting import one_line
 _PROGRAMS = {
     "automl": (AUTOML,),
     "tpu-mask-rcnn": (TPU_MASK_RCNN,),
-    "od-api": (OD_API, OD_API_EFFICIENTDET, OD_API_RETINANET),
+    "od-api": (OD_API, OD_API_EFFICIENTDET, OD_API_RETINANET, OD_API_SSD),
 }
 
 _LOGGER = logging.getLogger("cocoflow.import")

@@ -32,7 +32,12 @@ _KERAS = (
     (r"bottom_up_(?:block|Conv2d_)(\d+_)(?:depthwise_)?((?:conv|batchnorm)/\w+)", r"bottom_up_block\1\2"),
     *((ending, r"\1") for ending in HEAD_ENDS),
     (r"(RPN(?:Conv|BatchNorm)/\w+)", r"\1"),
-    (r"Convolutional(?:Box|Class)Head_(\d+)/(BoxEncodingPredictor|ClassPredictor)/(\w+)", r"\2_\1/\3"),
+    # Levels of SSDs above the backbone's, as `extra_2_1x1_conv` and `extra_2_3x3_conv`; the RPN's and SSDs' heads.
+    (r"layer_\w+_Conv2d_(\d+)_([13]x[13])(?:_s2)?_\d+_((?:depthwise_)?(?:conv|batchnorm)/\w+)", r"extra_\1_\2_\3"),
+    (
+        r"Convolutional(?:Box|Class)Head_(\d+)/(BoxEncodingPredictor|ClassPredictor)(_depthwise(?:_batchnorm)?|)/(\w+)",
+        r"\2_\1\3/\4",
+    ),
     (r"((?:BoxEncodingPredictor|ClassPredictor)_(?:dense|batchnorm)/\w+)", r"\1"),
 )
 # The same for TF-Slim; a block of TF-Slim is a stage, and a unit a block.

@@ -31,6 +31,7 @@ class EfficientNet(keras.layers.Layer):
     Args:
         spec: network to build.
         layout: selects the blocks whose outputs are levels, as in `level_blocks`; blocks after level L are not built.
+        expanded: a level is the expansion within the next block, which halves it later, if there is one, as in SSD.
         survival: survival probability of the last block in stochastic depth; None: off.
         momentum: momentum of batch norm.
         epsilon: epsilon of batch norm.
@@ -44,6 +45,7 @@ class EfficientNet(keras.layers.Layer):
         *,
         spec: EfficientNetSpec,
         layout: EfficientNetLayout = "automl",
+        expanded: bool = False,
         survival: float | None = None,
         momentum: float = 0.99,
         epsilon: float = 1e-3,
@@ -72,7 +74,14 @@ class EfficientNet(keras.layers.Layer):
             )
             for index, block in enumerate(blocks[: self._level_blocks[-1] + 1])
         ]
-        self.level_filters = [blocks[index].out_filters for index in self._level_blocks]
+        # Blocks whose expansions are levels.
+        self._expansions = [
+            index + 1 for index in self._level_blocks[:-1] if expanded and blocks[index + 1].expand != 1
+        ]
+        self.level_filters = [
+            blocks[index + 1].expanded_filters if index + 1 in self._expansions else blocks[index].out_filters
+            for index in self._level_blocks
+        ]
         self.top: ConvNorm | None = None
         if spec.top_filters is not None:
             self.top = ConvNorm(spec.top_filters, kernel=1, stride=1, name="top", **common)
@@ -105,9 +114,12 @@ class EfficientNet(keras.layers.Layer):
         features = self.stem(images, training=training)
         levels = [features] if self.blocks[0].spec.stride == 2 else []
         for index, block in enumerate(self.blocks):
-            features = recomputed(
-                functools.partial(block, training=training, seed=seed), features, enabled=training and self._recompute
-            )
+            if index in self._expansions:
+                levels[-1] = block.expand(features, training=training)
+                features = block(features, training=training, seed=seed, expanded=levels[-1])
+            else:
+                call = functools.partial(block, training=training, seed=seed)
+                features = recomputed(call, features, enabled=training and self._recompute)
             if index in self._level_blocks:
                 levels.append(features)
         if self.top is not None:
@@ -173,7 +185,7 @@ class Block(keras.layers.Layer):
         self._index = index
         self._survival = survival
         self._activation = activation
-        inner = spec.in_filters * spec.expand
+        inner = spec.expanded_filters
         expands = spec.expand != 1
         norms = [
             BatchNormalization(name=_numbered("batch_normalization", number), dtype=dtype, **batch_norm)
@@ -202,7 +214,7 @@ class Block(keras.layers.Layer):
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         """Creates the variables."""
-        inner = (None, None, None, self.spec.in_filters * self.spec.expand)
+        inner = (None, None, None, self.spec.expanded_filters)
         if self.expand_conv is not None:
             self.expand_conv.build(input_shape)
         if self.expand_norm is not None:
@@ -214,11 +226,21 @@ class Block(keras.layers.Layer):
         self.project_conv.build(inner)
         self.project_norm.build((None, None, None, self.spec.out_filters))
 
-    def call(self, inputs: tf.Tensor, training: bool = False, seed: tf.Tensor | None = None) -> tf.Tensor:
-        """Maps [B, H, W, in_filters] to [B, H / stride, W / stride, out_filters]."""
-        outputs = inputs
-        if self.expand_conv is not None and self.expand_norm is not None:
-            outputs = activate(self.expand_norm(self.expand_conv(outputs), training=training), self._activation)
+    def expand(self, inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
+        """Maps [B, H, W, in_filters] to [B, H, W, expanded_filters], the first part of `call`."""
+        if self.expand_conv is None or self.expand_norm is None:
+            return inputs
+        return activate(self.expand_norm(self.expand_conv(inputs), training=training), self._activation)
+
+    def call(
+        self,
+        inputs: tf.Tensor,
+        training: bool = False,
+        seed: tf.Tensor | None = None,
+        expanded: tf.Tensor | None = None,
+    ) -> tf.Tensor:
+        """Maps [B, H, W, in_filters] to [B, H / stride, W / stride, out_filters]; `expanded`: result of `expand`."""
+        outputs = self.expand(inputs, training=training) if expanded is None else expanded
         outputs = activate(self.depthwise_norm(self.depthwise_conv(outputs), training=training), self._activation)
         if self.squeeze_excite is not None:
             outputs = self.squeeze_excite(outputs)

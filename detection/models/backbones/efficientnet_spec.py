@@ -171,6 +171,11 @@ class BlockSpec(NamedTuple):
     adds: bool
     activates: bool
 
+    @property
+    def expanded_filters(self) -> int:
+        """Channels of the depthwise convolution."""
+        return self.in_filters * self.expand
+
 
 def round_filters(filters: int, width: float) -> int:
     """Scales filters and rounds them to a multiple of 8, at least 90 % of the scaled value."""

@@ -22,7 +22,7 @@ class BackboneOptions:
     activation: name of the activation; None: the network's own.
     survival: survival of the last block of an EfficientNet in training; None: blocks are not dropped.
     recompute: recompute each block in the backward pass, to save memory.
-    resnet_layout, efficientnet_layout: see `ResNet` and `EfficientNet`.
+    resnet_layout, efficientnet_layout, expanded: see `ResNet` and `EfficientNet`.
     """
 
     momentum: float
@@ -32,6 +32,7 @@ class BackboneOptions:
     recompute: bool = False
     resnet_layout: ResNetLayout = "keras"
     efficientnet_layout: EfficientNetLayout = "automl"
+    expanded: bool = False
 
 
 def make_backbone(name: str, options: BackboneOptions, *, levels: range, dtype: Any) -> Backbone:
@@ -60,7 +61,8 @@ def make_backbone(name: str, options: BackboneOptions, *, levels: range, dtype: 
     elif name in BACKBONES:
         spec = BACKBONES[name]
         spec = spec._replace(activation=options.activation or spec.activation)
-        backbone = EfficientNet(spec=spec, layout=options.efficientnet_layout, survival=options.survival, **common)
+        common |= {"layout": options.efficientnet_layout, "expanded": options.expanded, "survival": options.survival}
+        backbone = EfficientNet(spec=spec, **common)
     else:
         raise ConfigError(
             f"model.overrides.backbone = {name!r}: no such backbone. Choose from {', '.join((*RESNETS, *BACKBONES))}."

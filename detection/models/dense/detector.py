@@ -1,7 +1,6 @@
 """Dense detectors: a backbone, a neck, and a class and a box head that predict for every anchor of every level."""
 
 import math
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,15 +9,14 @@ import tensorflow as tf
 from detection.models.backbones.make import make_backbone
 from detection.models.dense.config import DenseConfig
 from detection.models.detector import Capabilities, Detector
-from detection.models.heads.dense import DenseHead
 from detection.models.heads.dense_losses import DenseLosses
 from detection.models.heads.postprocess import detect_boxes, normalize_boxes
 from detection.ops.anchors import feature_sizes
 from detection.ops.boxes import decode_yxyx
+from detection.ops.losses import softmax_log_odds
 from detection.types import AnchorOutputs, Detections, ImageInfo, Labels, RawDetections
 
 _PRIOR = 0.01  # probability of every class before training
-_FIRST_BRANCHES = {"class": 1000, "box": 2000}  # indices of the heads' drop-connect branches, above the blocks' indices
 
 
 class RawOutputs(NamedTuple):
@@ -33,7 +31,7 @@ class RawOutputs(NamedTuple):
 
 
 class DenseDetector(Detector):
-    """A dense detector, built with its variables.  A family makes and calls its neck.
+    """A dense detector, built with its variables.  A family makes its neck and its heads.
 
     Args:
         config: configuration.
@@ -65,20 +63,24 @@ class DenseDetector(Detector):
         )
         self.make_neck()
         prior = -math.log((1 - _PRIOR) / _PRIOR)
-        self.class_net = self._head("class", outputs=self._columns, output_bias=prior)
-        self.box_net = self._head("box", outputs=4, output_bias=0.0)
+        self.class_net = self.make_head("class", outputs=self._columns, output_bias=prior)
+        self.box_net = self.make_head("box", outputs=4, output_bias=0.0)
         self._build_layers()
 
     def make_neck(self) -> None:
         """Makes the layers between backbone and heads, as attributes."""
         raise NotImplementedError
 
-    def build_neck(self, level_filters: list[int]) -> None:
-        """Creates their variables; `level_filters` are the channels of the backbone's levels, from level 1."""
+    def build_neck(self, level_filters: list[int]) -> list[int]:
+        """Creates their variables, and returns the channels of the features of `call_neck`.
+
+        Args:
+            level_filters: channels of the backbone's levels, from level 1.
+        """
         raise NotImplementedError
 
     def call_neck(self, levels: list[tf.Tensor], sizes: list[tuple[int, int]], training: bool) -> list[tf.Tensor]:
-        """Returns the features [B, h, w, fpn_filters] of the pyramid's levels, finest first.
+        """Returns the features [B, h, w, F] of the pyramid's levels, finest first.
 
         Args:
             levels: features of the backbone's levels, from level 1.
@@ -87,21 +89,27 @@ class DenseDetector(Detector):
         """
         raise NotImplementedError
 
-    def _head(self, prefix: str, *, outputs: int, output_bias: float) -> DenseHead:
-        options = self.config.head_options(self.dtype_policy)
-        return DenseHead(
-            replace(options, num_layers=0) if self.config.share_tower and prefix == "box" else options,
-            prefix=prefix,
-            outputs=self.config.anchors_per_cell * outputs,
-            output_bias=output_bias,
-            first_branch=_FIRST_BRANCHES[prefix],
-        )
+    def make_head(self, prefix: str, *, outputs: int, output_bias: float) -> Any:
+        """Returns a layer that maps features per level to predictions per level.
+
+        It has the signature of `DenseHead`, and `output_variables`, whose last axis is the prediction's channels.
+
+        Args:
+            prefix: `class` or `box`.
+            outputs: outputs per anchor.
+            output_bias: initial bias of the predictions.
+        """
+        raise NotImplementedError
+
+    def call_heads(self, features: list[tf.Tensor], training: bool, seed: tf.Tensor | None) -> list[list[tf.Tensor]]:
+        """Returns the class head's predictions per level, and the box head's."""
+        return [net(features, training=training, seed=seed) for net in (self.class_net, self.box_net)]
 
     def _build_layers(self) -> None:
         """Creates all variables; their paths start with the part's name, such as `fpn_cells/`."""
         self.backbone.build((None, None, None, 3))
-        self.build_neck(list(self.backbone.level_filters))
-        pyramid = [(None, None, None, self.config.fpn_filters)] * len(self.config.levels)
+        filters = self.build_neck(list(self.backbone.level_filters))
+        pyramid = [(None, None, None, channels) for channels in filters]
         self.class_net.build(pyramid)
         self.box_net.build(pyramid)
         self.built = True
@@ -111,11 +119,7 @@ class DenseDetector(Detector):
         # From the images, not the config: `load_detector` calls the network with other image sizes.
         sizes = feature_sizes((images.shape[1], images.shape[2]), self.config.max_level)
         features = self.call_neck(self.backbone(images, training=training, seed=seed), sizes, training)
-        if self.config.share_tower:
-            features = self.class_net.tower(features, training=training, seed=seed)
-            outputs = [[net.predict(feature) for feature in features] for net in (self.class_net, self.box_net)]
-        else:
-            outputs = [net(features, training=training, seed=seed) for net in (self.class_net, self.box_net)]
+        outputs = self.call_heads(features, training, seed)
         return RawOutputs(*([tf.cast(level, tf.float32) for level in levels] for levels in outputs))
 
     def named_outputs(self, outputs: RawOutputs) -> dict[str, tf.Tensor]:
@@ -177,12 +181,14 @@ class DenseDetector(Detector):
     def output_classes(self, num_classes: int) -> dict[str, np.ndarray]:
         """See `Detector.output_classes`: the last layer of the class head, anchor by anchor."""
         columns = np.arange(-1 if self.config.background_class else 0, num_classes)
-        classes = np.tile(columns, self.config.anchors_per_cell)
-        return {variable.path: classes for variable in self.class_net.output_variables}
+        variables = self.class_net.output_variables
+        return {one.path: np.tile(columns, one.shape[-1] // self._columns) for one in variables}
 
     def _logits_per_level(self, outputs: RawOutputs) -> list[tf.Tensor]:
-        """Returns [B, A_l, C] per level, without the background."""
+        """Returns [B, A_l, C] per level, without the background, whose sigmoids are the scores."""
         levels = self._per_level(outputs.class_logits, self._columns)
+        if self.config.class_loss.endswith("softmax"):
+            levels = [softmax_log_odds(level / self.config.logit_scale) for level in levels]
         return [level[..., 1:] for level in levels] if self.config.background_class else levels
 
     def _by_anchor(self, levels: list[tf.Tensor], width: int) -> tf.Tensor:

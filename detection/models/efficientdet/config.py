@@ -11,14 +11,21 @@ from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 from detection.models.backbones.efficientnet_spec import EfficientNetLayout
 from detection.models.backbones.make import BackboneOptions
-from detection.models.dense.config import Backbone, DenseConfig, FpnFilters, HeadLayers, NeckActivation, SeparableConv
+from detection.models.dense.config import (
+    Backbone,
+    FpnFilters,
+    HeadLayers,
+    NeckActivation,
+    SeparableConv,
+    SharedHeadsConfig,
+)
 from detection.models.heads.dense import HeadOptions
 from detection.models.pyramid_config import AnchorScale, AspectRatios, ImageSize, MaxLevel, MinLevel, NumScales
 
 FpnNode = tuple[PositiveInt, tuple[NonNegativeInt, ...]]
 
 
-class EfficientDetConfig(DenseConfig):
+class EfficientDetConfig(SharedHeadsConfig):
     """Configuration of an EfficientDet."""
 
     FUNCTION_FIELDS = (
@@ -87,7 +94,7 @@ class EfficientDetConfig(DenseConfig):
         return replace(options, survival=self.survival_probability, efficientnet_layout=self.efficientnet_layout)
 
     def head_options(self, dtype: object) -> HeadOptions:
-        """See `DenseConfig.head_options`."""
+        """See `SharedHeadsConfig.head_options`."""
         return replace(super().head_options(dtype), survival=self.head_survival_probability)
 
     @model_validator(mode="after")

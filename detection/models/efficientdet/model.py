@@ -5,7 +5,7 @@ Tan, Pang and Le, "EfficientDet: Scalable and Efficient Object Detection", 2020.
 
 import tensorflow as tf
 
-from detection.models.dense.detector import DenseDetector
+from detection.models.dense.shared_heads import SharedHeadsDetector
 from detection.models.efficientdet.config import EfficientDetConfig
 from detection.models.necks.bifpn import BiFpn, NodeOptions
 from detection.models.necks.fpn_graphs import Node, fpn_nodes
@@ -13,7 +13,7 @@ from detection.models.necks.resample import Resample
 from schemas.errors import ConfigError
 
 
-class EfficientDet(DenseDetector):
+class EfficientDet(SharedHeadsDetector):
     """An EfficientDet; see `DenseDetector`."""
 
     config: EfficientDetConfig
@@ -50,13 +50,14 @@ class EfficientDet(DenseDetector):
             recompute=config.gradient_checkpointing,
         )
 
-    def build_neck(self, level_filters: list[int]) -> None:
+    def build_neck(self, level_filters: list[int]) -> list[int]:
         """See `DenseDetector.build_neck`."""
         filters = list(level_filters)
         for layer in self.extra_levels:
             layer.build((None, None, None, filters[-1]))
             filters.append(self.config.fpn_filters)
         self.fpn.build([(None, None, None, channels) for channels in filters[self.config.min_level - 1 :]])
+        return [self.config.fpn_filters] * len(self.config.levels)
 
     def call_neck(self, levels: list[tf.Tensor], sizes: list[tuple[int, int]], training: bool) -> list[tf.Tensor]:
         """See `DenseDetector.call_neck`."""

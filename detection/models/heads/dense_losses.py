@@ -1,7 +1,8 @@
 """Targets and losses of dense detectors, which predict classes and box deltas for every anchor.
 
 The normalizer, its moving average and the IoU loss follow google/automl's EfficientDet; ignored
-anchors, forced matches, code weights and object weights follow the TF Object Detection API.
+anchors, forced matches, code weights, object weights, hard examples and the other losses follow the TF Object
+Detection API.
 """
 
 from typing import Literal, NamedTuple
@@ -11,14 +12,25 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from detection.models.heads.hard_examples import HardExampleMiner, keep_hard_examples
 from detection.ops.anchors import anchors_inside, assign_anchors
 from detection.ops.boxes import decode_yxyx, encode_yxyx
-from detection.ops.losses import IouLoss, focal_loss, huber_loss, iou_loss
+from detection.ops.losses import (
+    IouLoss,
+    bootstrapped_loss,
+    code_iou_loss,
+    focal_loss,
+    huber_loss,
+    iou_loss,
+    softmax_loss,
+)
 from detection.ops.replicas import sum_over_replicas
 from detection.types import Labels
 
 CodeWeights = tuple[float, float, float, float]
-Normalizer = Literal["positives_plus_one", "positives"]
+Normalizer = Literal["positives_plus_one", "positives", "none"]
+ClassLoss = Literal["focal", "softmax", "logits_softmax", "bootstrapped_sigmoid", "hard_bootstrapped_sigmoid"]
+BoxLoss = Literal["huber", "l1", "l2", "code_iou", "code_giou"]
 
 
 class DenseTargets(NamedTuple):
@@ -44,7 +56,8 @@ class PositivesNormalizer:
 
     Args:
         kind: `positives_plus_one`, as in google/automl; `positives`: at least 1, as in the
-            TF Object Detection API, which divides each replica's losses by its own number.
+            TF Object Detection API, which divides each replica's losses by its own number;
+            `none`: 1.
         momentum: momentum of the moving average that replaces the divisor in training; 0: no
             moving average.
 
@@ -66,6 +79,8 @@ class PositivesNormalizer:
             positives: float32 scalar, number of positive anchors of all replicas.
             training: update the moving average, and return it.
         """
+        if self._kind == "none":
+            return tf.ones([])
         number = positives + 1.0 if self._kind == "positives_plus_one" else tf.maximum(positives, 1.0)
         if self.average is None or not training:
             return number
@@ -82,20 +97,26 @@ class DenseLossOptions(NamedTuple):
     match_threshold: min IoU of a positive anchor, and min fraction inside a crowd of an ignored one.
     unmatched_threshold: min IoU of an ignored anchor; None: no IoU is ignored.
     force_match: each object also gets the anchor with the best IoU.
+    class_loss: formula of the class loss.
     focal_alpha, focal_gamma, label_smoothing: parameters of `focal_loss`.
+    logit_scale, bootstrap_alpha: parameters of `softmax_loss` and `bootstrapped_loss`.
+    class_loss_weight: weight of the class loss.
+    box_loss: formula of the box loss.
     huber_delta: error at which the Huber loss becomes linear, in units of the weighted box deltas.
-    code_weights: factors of the errors of (ty, tx, th, tw) in the Huber loss.
-    box_loss_weight: weight of the Huber loss.
+    code_weights: factors of (ty, tx, th, tw) in the box loss.
+    box_loss_weight: weight of the box loss.
     iou_loss_type: formula of the IoU loss; None: no IoU loss.
     iou_loss_weight: weight of the IoU loss.
     normalizer, positives_momentum: `kind` and `momentum` of `PositivesNormalizer`.
-    background_class: the first class output is the background, whose target is 0 for all anchors.
+    background_class: the first class output is the background.
+    background_target: its target is 1 for anchors without an object; False: 0 for all anchors.
+    hard_example_miner: anchors that the losses are restricted to; None: all.
     """
 
     match_threshold: float
     unmatched_threshold: float | None
     force_match: bool
-    focal_alpha: float
+    focal_alpha: float | None
     focal_gamma: float
     label_smoothing: float
     huber_delta: float
@@ -106,10 +127,17 @@ class DenseLossOptions(NamedTuple):
     normalizer: Normalizer
     positives_momentum: float
     background_class: bool
+    class_loss: ClassLoss = "focal"
+    class_loss_weight: float = 1.0
+    logit_scale: float = 1.0
+    bootstrap_alpha: float = 0.95
+    box_loss: BoxLoss = "huber"
+    background_target: bool = False
+    hard_example_miner: HardExampleMiner | None = None
 
 
 class DenseLosses:
-    """Focal loss of the classes, Huber loss of the box deltas, and IoU loss of the decoded boxes.
+    """Loss of the classes, loss of the box deltas, and IoU loss of the decoded boxes.
 
     Args:
         options: thresholds, formulas and weights.
@@ -160,11 +188,13 @@ class DenseLosses:
         if positives is None:
             positives = sum_over_replicas(self._count(targets))
         normalizer = self._normalizer(positives, training=training)
+        class_losses = self._class_losses(class_logits, targets)
+        box_losses = self._box_losses(box_deltas, targets)
+        if self._options.hard_example_miner is not None:
+            class_losses, box_losses = self._mined(class_losses, box_losses, box_deltas, targets)
         terms = {
-            "class_loss": tf.reduce_sum(self._class_losses(class_logits, targets)) / normalizer,
-            "box_loss": self._options.box_loss_weight
-            * tf.reduce_sum(self._huber_losses(box_deltas, targets))
-            / (4.0 * normalizer),
+            "class_loss": self._options.class_loss_weight * tf.reduce_sum(class_losses) / normalizer,
+            "box_loss": self._options.box_loss_weight * tf.reduce_sum(box_losses) / (4.0 * normalizer),
         }
         if self._options.iou_loss_type is not None:
             iou_losses = self._iou_losses(box_deltas, targets, self._options.iou_loss_type)
@@ -212,36 +242,71 @@ class DenseLosses:
         return tf.reduce_sum(positive)
 
     def _class_losses(self, class_logits: tf.Tensor, targets: DenseTargets) -> tf.Tensor:
-        """Returns [B, A, C], or C + 1 with the background."""
-        columns = tf.range(-1 if self._options.background_class else 0, self._num_classes)
-        is_target = (targets.classes[..., tf.newaxis] == columns) & (columns >= 0)
-        losses = focal_loss(
-            class_logits,
-            is_target,
-            alpha=self._options.focal_alpha,
-            gamma=self._options.focal_gamma,
-            label_smoothing=self._options.label_smoothing,
-        )
+        """Returns [B, A]."""
+        options = self._options
+        columns = tf.range(-1 if options.background_class else 0, self._num_classes)
+        is_target = targets.classes[..., tf.newaxis] == columns
+        if not options.background_target:
+            is_target &= columns >= 0
+        if options.class_loss.endswith("softmax"):
+            soften = options.class_loss == "logits_softmax"
+            losses = softmax_loss(class_logits, is_target, logit_scale=options.logit_scale, soften_targets=soften)
+        elif options.class_loss == "focal":
+            losses = focal_loss(
+                class_logits,
+                is_target,
+                alpha=options.focal_alpha,
+                gamma=options.focal_gamma,
+                label_smoothing=options.label_smoothing,
+            )
+            losses = tf.reduce_sum(losses, axis=-1)
+        else:
+            hard = options.class_loss == "hard_bootstrapped_sigmoid"
+            losses = bootstrapped_loss(class_logits, is_target, alpha=options.bootstrap_alpha, hard=hard)
+            losses = tf.reduce_sum(losses, axis=-1)
         if targets.ignored is not None:
-            losses = tf.where(targets.ignored[..., tf.newaxis], 0.0, losses)
-        return _weighted(losses, targets)
+            losses = tf.where(targets.ignored, 0.0, losses)
+        return losses if targets.weights is None else losses * targets.weights
 
-    def _huber_losses(self, box_deltas: tf.Tensor, targets: DenseTargets) -> tf.Tensor:
-        """Returns [B, A, 4]."""
-        errors = box_deltas - encode_yxyx(targets.boxes, tf.constant(self._anchors))
-        errors = tf.where(targets.positive[..., tf.newaxis], errors, 0.0) * tf.constant(self._options.code_weights)
-        return _weighted(huber_loss(errors, delta=self._options.huber_delta), targets)
+    def _box_losses(self, box_deltas: tf.Tensor, targets: DenseTargets) -> tf.Tensor:
+        """Returns [B, A]."""
+        options, scales = self._options, tf.constant(self._options.code_weights)
+        # `where` comes before the formula: encoded boxes of padding are not finite.
+        positive = targets.positive[..., tf.newaxis]
+        codes = tf.where(positive, scales * encode_yxyx(targets.boxes, tf.constant(self._anchors)), 0.0)
+        deltas = tf.where(positive, scales * box_deltas, 0.0)
+        weights = 1.0 if targets.weights is None else targets.weights
+        if options.box_loss in ("code_iou", "code_giou"):
+            losses = code_iou_loss(deltas, codes, generalized=options.box_loss == "code_giou")
+            return tf.where(targets.positive, losses, 0.0) * weights
+        errors = deltas - codes
+        if options.box_loss == "l2":  # weights are within the square, as in the TF Object Detection API
+            return 0.5 * tf.reduce_sum(tf.square(errors), axis=-1) * weights**2
+        losses = tf.abs(errors) if options.box_loss == "l1" else huber_loss(errors, delta=options.huber_delta)
+        return tf.reduce_sum(losses, axis=-1) * weights
+
+    def _mined(
+        self, class_losses: tf.Tensor, box_losses: tf.Tensor, box_deltas: tf.Tensor, targets: DenseTargets
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the losses, [B, A] each, of the hard examples, and 0 for the others."""
+        options = self._options
+        assert options.hard_example_miner is not None
+        kept = keep_hard_examples(
+            options.class_loss_weight * class_losses,
+            options.box_loss_weight * box_losses,
+            decode_yxyx(box_deltas, tf.constant(self._anchors)),
+            positive=targets.positive,
+            ignored=targets.ignored,
+            options=options.hard_example_miner,
+        )
+        return tf.where(kept, class_losses, 0.0), tf.where(kept, box_losses, 0.0)
 
     def _iou_losses(self, box_deltas: tf.Tensor, targets: DenseTargets, kind: IouLoss) -> tf.Tensor:
-        """Returns [B, A, 1]."""
+        """Returns [B, A]."""
         positive = targets.positive[..., tf.newaxis]
         anchors = tf.constant(self._anchors)
         # `where` comes before the formula: the gradient of its unused branch must be finite, too.
         boxes = decode_yxyx(tf.where(positive, box_deltas, 0.0), anchors)
         losses = iou_loss(boxes, tf.where(positive, targets.boxes, anchors), kind=kind)
-        return _weighted(tf.where(positive, losses[..., tf.newaxis], 0.0), targets)
-
-
-def _weighted(losses: tf.Tensor, targets: DenseTargets) -> tf.Tensor:
-    """Multiplies [B, A, ...] by the weights of the anchors' objects."""
-    return losses if targets.weights is None else losses * targets.weights[..., tf.newaxis]
+        losses = tf.where(targets.positive, losses, 0.0)
+        return losses if targets.weights is None else losses * targets.weights

@@ -12,12 +12,12 @@ from detection.models.backbones.make import BackboneOptions
 from detection.models.backbones.resnet import RESNET_PIXEL_MEAN, ResNetLayout
 from detection.models.dense.config import (
     Backbone,
-    DenseConfig,
     FpnFilters,
     HeadLayers,
     NeckActivation,
     PixelMean,
     SeparableConv,
+    SharedHeadsConfig,
 )
 from detection.models.detector import IMAGENET_MEAN
 from detection.models.heads.dense import HeadOptions
@@ -25,7 +25,7 @@ from detection.models.necks.fpn import FpnLayout
 from detection.models.pyramid_config import AnchorScale, AspectRatios, ImageSize, MaxLevel, MinLevel, NumScales
 
 
-class RetinaNetConfig(DenseConfig):
+class RetinaNetConfig(SharedHeadsConfig):
     """Configuration of a RetinaNet."""
 
     FUNCTION_FIELDS = (
@@ -64,7 +64,7 @@ class RetinaNetConfig(DenseConfig):
         return replace(super().backbone_options, resnet_layout=self.resnet_layout)
 
     def head_options(self, dtype: object) -> HeadOptions:
-        """See `DenseConfig.head_options`."""
+        """See `SharedHeadsConfig.head_options`."""
         return replace(super().head_options(dtype), conv_bias=self.fpn_layout == "standard")
 
 

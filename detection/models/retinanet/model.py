@@ -5,12 +5,12 @@ Lin et al., "Focal Loss for Dense Object Detection", 2017.
 
 import tensorflow as tf
 
-from detection.models.dense.detector import DenseDetector
+from detection.models.dense.shared_heads import SharedHeadsDetector
 from detection.models.necks.fpn import Fpn
 from detection.models.retinanet.config import RetinaNetConfig
 
 
-class RetinaNet(DenseDetector):
+class RetinaNet(SharedHeadsDetector):
     """A RetinaNet; see `DenseDetector`."""
 
     config: RetinaNetConfig
@@ -30,9 +30,10 @@ class RetinaNet(DenseDetector):
             dtype=self.dtype_policy,
         )
 
-    def build_neck(self, level_filters: list[int]) -> None:
+    def build_neck(self, level_filters: list[int]) -> list[int]:
         """See `DenseDetector.build_neck`."""
         self.fpn.build([(None, None, None, filters) for filters in level_filters[self.config.min_level - 1 :]])
+        return [self.config.fpn_filters] * len(self.config.levels)
 
     def call_neck(self, levels: list[tf.Tensor], sizes: list[tuple[int, int]], training: bool) -> list[tf.Tensor]:
         """See `DenseDetector.call_neck`."""

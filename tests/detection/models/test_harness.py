@@ -36,6 +36,9 @@ DETECTORS: dict[str, dict[str, Any]] = {name: {} for name in smallest_detectors(
     "retinanet-nano": {"fpn_filters": 16, "head_layers": 1, "min_level": 4, "max_level": 6},
     "retinanet-nano, od-api": {"fpn_filters": 16, "head_layers": 1, "max_level": 6, "fpn_layout": "od-api"}
     | {"share_tower": True, "separable_conv": True, "background_class": True},
+    "ssd-nano": {},
+    "ssd-nano, softmax": {"separable_conv": True, "background_class": True, "background_target": True}
+    | {"class_loss": "softmax", "hard_example_miner": {"max_negatives_per_positive": 3.0}},
     "efficientdet-d0": {"fpn_cells": 1, "head_layers": 1},
     "efficientdet-lite0": {"fpn_cells": 1, "head_layers": 1},
     "faster-rcnn-nano": SMALL_HEADS,
@@ -48,7 +51,12 @@ DETECTORS: dict[str, dict[str, Any]] = {name: {} for name in smallest_detectors(
 }
 # Their losses are means over samples, whose number depends on the outputs except in the RPN.
 SAMPLING = {"faster-rcnn-nano", "faster-rcnn-nano, od-api", "mask-rcnn-nano", "mask-rcnn-nano, cascade"}
-SLOW = SAMPLING - {"mask-rcnn-nano"} | {"efficientdet-d0", "efficientdet-lite0", "retinanet-nano, od-api"}
+SLOW = SAMPLING - {"mask-rcnn-nano"} | {
+    "efficientdet-d0",
+    "efficientdet-lite0",
+    "retinanet-nano, od-api",
+    "ssd-nano, softmax",
+}
 
 
 @pytest.fixture(params=[pytest.param(name, marks=pytest.mark.extended) if name in SLOW else name for name in DETECTORS])

@@ -16,12 +16,16 @@ import tensorflow as tf
 
 from detection.inference.detectors import open_detector
 from detection.models.dense.detector import DenseDetector
+from detection.models.heads.dense_losses import DenseLosses
+from detection.models.heads.hard_examples import HardExampleMiner
+from detection.models.pyramid_config import PyramidConfig
 from detection.models.registry import detector_from_config
 from detection.ops.boxes import encode_yxyx, iou_yxyx
 from detection.types import EncodedImage, ImageInfo, Labels
 from detection.weights.imported_model import ImportedModel, import_model, write_model
 from detection.weights.od_api_efficientdet import OD_API_EFFICIENTDET
 from detection.weights.od_api_retinanet import OD_API_RETINANET
+from detection.weights.od_api_ssd import OD_API_SSD
 from schemas.config.config_io import load_config
 
 pytestmark = pytest.mark.slow
@@ -32,6 +36,7 @@ MODELS = {
     "ssd_resnet50_v1_fpn": ("retinanet-r50", OD_API_RETINANET),
     "ssd_mobilenet_v1_fpn": ("ssd-mobilenet-v1-fpn", OD_API_RETINANET),
     "ssd_mobilenet_v2_fpnlite": ("ssd-mobilenet-v2-fpnlite", OD_API_RETINANET),
+    "ssd_mobilenet_v2": ("ssd-mobilenet-v2", OD_API_SSD),
     "ssd_efficientdet_d0": ("efficientdet-d0", OD_API_EFFICIENTDET),
 }
 
@@ -54,6 +59,8 @@ class Case(NamedTuple):
     def by_anchor(self, values: np.ndarray) -> np.ndarray:
         """Reorders [B, A, ...] to the original's anchors of a cell: aspect ratio first."""
         config = self.detector.config
+        if not isinstance(config, PyramidConfig):
+            return values
         order = np.arange(config.anchors_per_cell).reshape(config.num_scales, -1).T.ravel()
         return values.reshape(len(values), -1, len(order), *values.shape[2:])[:, :, order].reshape(values.shape)
 
@@ -148,6 +155,53 @@ def test_losses(*, case: Case, weighted: bool, name: str) -> None:
     expected = case.notes["losses"][name]
     assert float(terms["box_loss"]) == pytest.approx(expected["Loss/localization_loss"], rel=1e-4)
     assert float(terms["class_loss"]) == pytest.approx(expected["Loss/classification_loss"], rel=1e-4)
+
+
+SIGMOID = {"focal_alpha": None, "focal_gamma": 0.0}
+# Variants of the losses in the notes, which replace messages of `loss`, as fields of `model.overrides`.
+VARIANTS: dict[str, dict[str, Any]] = {
+    "softmax": {"class_loss": "softmax"},
+    "sigmoid": SIGMOID,
+    "sigmoid_miner_cls": SIGMOID
+    | {
+        "hard_example_miner": HardExampleMiner(
+            num_hard_examples=3000,
+            iou_threshold=0.99,
+            loss_type="classification",
+            max_negatives_per_positive=3,
+            min_negatives_per_image=3,
+        )
+    },
+    "sigmoid_miner_both": SIGMOID
+    | {
+        "class_loss_weight": 0.7,
+        "box_loss_weight": 1.5,
+        "hard_example_miner": HardExampleMiner(
+            num_hard_examples=60, iou_threshold=0.7, max_negatives_per_positive=2, min_negatives_per_image=5
+        ),
+    },
+    "loc_l2": {"box_loss": "l2"},
+    "loc_smooth_l1_delta_0.1": {"huber_delta": 0.1},
+    "focal_g1_no_alpha": {"focal_gamma": 1.0, "focal_alpha": None},
+    "bootstrapped_soft": {"class_loss": "bootstrapped_sigmoid", "bootstrap_alpha": 0.8},
+    "bootstrapped_hard": {"class_loss": "hard_bootstrapped_sigmoid", "bootstrap_alpha": 0.8},
+    "softmax_against_logits": {"class_loss": "logits_softmax", "logit_scale": 2.0},
+    "loc_iou": {"box_loss": "code_iou"},
+    "loc_giou": {"box_loss": "code_giou"},
+}
+
+
+def test_other_losses(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    detector = case.detector
+    for name, expected in case.notes["losses"].items():
+        if not name.startswith("variant_"):
+            continue
+        options = detector.config.model_copy(update=VARIANTS[name.removeprefix("variant_")]).loss_options
+        losses = DenseLosses(options, anchors=detector.anchors, num_classes=detector.num_classes)
+        monkeypatch.setattr(detector, "_dense_losses", losses)
+        terms = detector.losses(case.outputs, case.labels(weighted=True))
+        found = {"Loss/localization_loss": terms["box_loss"], "Loss/classification_loss": terms["class_loss"]}
+        assert {key: float(value) for key, value in found.items()} == pytest.approx(expected["loss"], rel=1e-4), name
 
 
 def _common(case: Case, image: int, classes: np.ndarray, scores: np.ndarray, boxes: np.ndarray) -> tuple[int, int]:

@@ -173,7 +173,7 @@ TPU_MASK_RCNN = Program(
     family="a Faster R-CNN or Mask R-CNN",
     config_class=FasterRcnnConfig,
     presets={name: preset for name, preset in FASTER_RCNNS.items() if preset.backbone in RESNETS},
-    overrides=lambda shapes, *, where: {
+    overrides=lambda shapes, *, config, where: {
         "resnet_layout": "tpu",
         "tpu_coordinates": True,
         "pixel_mean": list(IMAGENET_MEAN),

@@ -19,11 +19,12 @@ def detect_in_rois(
     scale_factors: ScaleFactors,
     pixel_offset: float,
     max_log_size: float,
+    clip_after_nms: bool = False,
     graph: NmsGraph = "windows",
 ) -> tuple[Detections, tf.Tensor]:
     """Turns the box head's outputs into detections without masks.
 
-    Each class has its own box in each RoI; boxes are clipped to the image before NMS.
+    Each class has its own box in each RoI; boxes are clipped to the image.
 
     Args:
         outputs: float32 outputs of the box head.
@@ -33,6 +34,7 @@ def detect_in_rois(
         scale_factors: factors of the deltas (ty, tx, th, tw).
         pixel_offset: 1 if box corners are pixel indices, 0 if they are edges.
         max_log_size: upper limit of the size deltas.
+        clip_after_nms: clip boxes after NMS, not before.
         graph: form of the NMS graph, as in `Detector.nms_graph`; all pairs are tried at once.
 
     Returns:
@@ -54,12 +56,14 @@ def detect_in_rois(
         max_log_size=max_log_size,
     )
     limits = image_info.original_size * image_info.scale - pixel_offset
-    boxes = clip_yxyx(boxes, limits[:, :1], limits[:, 1:])
+    clipped = clip_yxyx(boxes, limits[:, :1], limits[:, 1:])
     # With corners as pixel indices, the max of a box smaller than a pixel is below its min.
-    boxes = tf.concat([boxes[..., :2], tf.maximum(boxes[..., :2], boxes[..., 2:])], axis=-1)
+    clipped = tf.concat([clipped[..., :2], tf.maximum(clipped[..., :2], clipped[..., 2:])], axis=-1)
+    compared = boxes if clip_after_nms else clipped
     picked = suppress(
-        boxes, candidates.logits, candidates.classes, image_info, options, num_classes=num_classes, graph=graph
+        compared, candidates.logits, candidates.classes, image_info, options, num_classes=num_classes, graph=graph
     )
+    boxes = clipped
     detections = picked_detections(picked, boxes, candidates.classes, image_info)
     counts = tf.range(options.max_detections) < picked.num[:, tf.newaxis]
     return detections, tf.where(counts[..., tf.newaxis], tf.gather(boxes, picked.indices, batch_dims=1), 0.0)

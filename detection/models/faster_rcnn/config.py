@@ -335,6 +335,8 @@ _C4 = {
     "rpn_filters": 512,
     "anchor_scale": 4.0,
     "aspect_ratios": _C4_SHAPES,
+    "test_post_nms_top_k": 300,
+    "roi_samples": 64,
 }
 
 FASTER_RCNNS: dict[str, FasterRcnnConfig] = {

@@ -78,7 +78,7 @@ class PyramidConfig(LevelsConfig):
         "cells",
         description="cells: anchors are at the centres of a level's cells; od-api: as in the TF Object Detection API, "
         "required by its weights: strides are powers of two, and the first anchor is at 0 if the input's side is no "
-        "multiple",
+        "multiple; corners: so are strides, and the first anchor is always at 0, as in its grid_anchor_generator",
     )
 
     @property

@@ -13,7 +13,7 @@ _OBJECTS_AT_ONCE = 4  # objects per loop step; with fewer, the best IoUs so far 
 _BLOCK = 128  # anchors per block in the search for an object's best anchor
 
 AspectRatio = float | tuple[float, float]
-AnchorLayout = Literal["cells", "od-api"]
+AnchorLayout = Literal["cells", "od-api", "corners"]
 
 
 def feature_sizes(image_size: tuple[int, int], max_level: int) -> list[tuple[int, int]]:
@@ -40,10 +40,11 @@ def pyramid_anchors_yxyx(
     An anchor's base side is `anchor_scale` strides times 2^(o/num_scales).  In the layout `cells`, a
     cell's stride is the exact ratio of image size and feature size, and anchors are at the centres of
     cells.  In the layout `od-api`, the stride is 2^l; if the image's side is a multiple of it, the first
-    anchor is at half a stride, else at 0.  For multiples, both are equal.
+    anchor is at half a stride, else at 0.  For multiples, both are equal.  In the layout `corners`,
+    the stride is 2^l, and the first anchor is at 0.
 
     Sources: google/automl EfficientDet's `anchors.py`; the TF Object Detection API's
-    `multiscale_grid_anchor_generator.py`.
+    `multiscale_grid_anchor_generator.py` and `grid_anchor_generator.py`.
 
     Args:
         image_size: (height, width) of the network input in pixels.
@@ -63,9 +64,9 @@ def pyramid_anchors_yxyx(
     levels = []
     for level, (height, width), scale in zip(range(min_level, max_level + 1), sizes, scales, strict=True):
         stride, first = np.array([image_size[0] / height, image_size[1] / width]), np.array([0.5, 0.5])
-        if layout == "od-api":
+        if layout != "cells":
             stride = np.array([2.0**level, 2.0**level])
-            first = np.where(np.array(image_size) % 2**level, 0.0, 0.5)
+            first = np.where((np.array(image_size) % 2**level > 0) | (layout == "corners"), 0.0, 0.5)
         half = _half_sizes(stride, num_scales, aspect_ratios, scale)
         centre_y, centre_x = ((np.arange(side) + first[i]) * stride[i] for i, side in enumerate((height, width)))
         centres = np.stack(np.meshgrid(centre_y, centre_x, indexing="ij"), axis=-1)[:, :, None, :]

@@ -220,7 +220,7 @@ def op_nms(
 ) -> Picked:
     """Hard or Gaussian NMS by one op per image, `NonMaxSuppressionV4` or `V5`, for graphs without loops.
 
-    The op does not support classes, so boxes of different classes are moved apart.  Boxes are
+    The op does not support classes, so boxes of different classes are moved apart.  These boxes are
     clipped at one `side` beyond the input, which keeps the distances small enough for float32.
     The order of equal scores, frequent with 8 bits, depends on the kernel: hard NMS passes ranks.
 
@@ -238,11 +238,11 @@ def op_nms(
     Returns:
         The picked boxes; their scores do not increase.
     """
-    compared = tf.clip_by_value(boxes, -side, 2.0 * side)
+    compared = boxes
     if classes is not None:
         columns = math.isqrt(num_classes - 1) + 1  # a square grid around the input keeps the coordinates small
         places = tf.cast(tf.stack([classes // columns, classes % columns], axis=-1) - columns // 2, tf.float32)
-        compared += tf.concat([places, places], axis=-1) * (3.0 * side)
+        compared = tf.clip_by_value(boxes, -side, 2.0 * side) + tf.concat([places, places], axis=-1) * (3.0 * side)
     options = {"max_output_size": max_outputs, "pad_to_max_output_size": True}
     # Counted in the graph: a constant with so many values would lose precision in a float16 file.
     ranks = tf.cumsum(tf.cast(scores > score_threshold, tf.float32), axis=1, reverse=True)

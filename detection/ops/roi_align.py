@@ -4,10 +4,12 @@ The size of a RoI selects its pyramid level (Lin et al., "Feature Pyramid Networ
 eq. 1).  The RoI is divided into bins; a bin is the mean of bilinear samples on a regular grid
 (He et al., "Mask R-CNN", 2017, section 3).  Cell i of a map has its centre at i + 0.5
 strides; samples beyond the outermost centres take the value of the border.
+
+`crop_max_pool` resamples as the TF Object Detection API does instead.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
@@ -15,11 +17,13 @@ from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 from detection.ops.boxes import area_yxyx
 
 _CANONICAL_SIDE = 224.0  # side in pixels of RoIs on level 4, the size of ImageNet images
-_CANONICAL_LEVEL = 4
+CANONICAL_LEVEL = 4
 
 
-def roi_levels(boxes: tf.Tensor, *, min_level: int, max_level: int) -> tf.Tensor:
-    """Returns the pyramid level of each RoI: floor(log2(sqrt(area) / 224)) + 4, clamped.
+def roi_levels(
+    boxes: tf.Tensor, *, min_level: int, max_level: int, canonical_level: int = CANONICAL_LEVEL
+) -> tf.Tensor:
+    """Returns the pyramid level of each RoI: floor(log2(sqrt(area) / 224)) + canonical_level, clamped.
 
     Computed by comparing areas, because float32 logarithms are not exact at powers of 2.
 
@@ -27,6 +31,7 @@ def roi_levels(boxes: tf.Tensor, *, min_level: int, max_level: int) -> tf.Tensor
         boxes: float32 [..., 4], (ymin, xmin, ymax, xmax) in pixels of the network input.
         min_level: finest level, also used for boxes without an area.
         max_level: coarsest level.
+        canonical_level: level of RoIs with the area of 224 x 224 pixels.
 
     Returns:
         int32 [...].
@@ -34,7 +39,7 @@ def roi_levels(boxes: tf.Tensor, *, min_level: int, max_level: int) -> tf.Tensor
     area = area_yxyx(boxes)
     levels = tf.fill(tf.shape(area), min_level)
     for level in range(min_level + 1, max_level + 1):
-        side = _CANONICAL_SIDE * 2.0 ** (level - _CANONICAL_LEVEL)
+        side = _CANONICAL_SIDE * 2.0 ** (level - canonical_level)
         levels += tf.cast(area >= side**2, tf.int32)
     return levels
 
@@ -48,6 +53,8 @@ def roi_align(
     output_size: int,
     samples: int = 1,
     cell_centre: float = 0.5,
+    canonical_level: int = CANONICAL_LEVEL,
+    corners: bool = False,
     portable: bool = False,
 ) -> tf.Tensor:
     """Resamples the features of RoIs to `output_size` x `output_size` bins.
@@ -70,6 +77,9 @@ def roi_align(
         samples: samples per bin and side, >= 1: 1 as in TPU Mask R-CNN, 2 as in torchvision.
         cell_centre: position of a cell's centre in strides from its start.  0 as in TPU Mask
             R-CNN, whose features are shifted by half a cell towards the image's origin.
+        canonical_level: level of RoIs with the area of 224 x 224 pixels.
+        corners: place samples as `tf.image.crop_and_resize` does: the outermost ones are on the RoI's border, and
+            the image's corners are the centres of the corner cells; `samples` is 1, and `cell_centre` is ignored.
         portable: use only ops that XLA, LiteRT and ONNX have.
 
     Returns:
@@ -83,9 +93,21 @@ def roi_align(
         output_size=output_size,
         samples=samples,
         cell_centre=cell_centre,
+        canonical_level=canonical_level,
+        corners=corners,
     )
     gathers = portable or features[0].dtype != tf.float32 or on_accelerator()
     return _pool(tf.concat([_rows(feature) for feature in features], axis=1), bins, gathers=gathers)
+
+
+def crop_max_pool(features: Sequence[tf.Tensor], boxes: tf.Tensor, *, output_size: int, **options: Any) -> tf.Tensor:
+    """Resamples RoIs to twice the size as `tf.image.crop_and_resize` does, and takes the maxima of 2 x 2 bins.
+
+    Source: the TF Object Detection API's Faster R-CNN; arguments and result as in `roi_align`.
+    """
+    crops = roi_align(features, boxes, output_size=2 * output_size, corners=True, **options)
+    pooled = tf.nn.max_pool2d(tf.reshape(crops, [-1, *crops.shape[2:]]), 2, 2, padding="VALID")
+    return tf.reshape(pooled, tf.concat([tf.shape(boxes)[:2], list(pooled.shape[1:])], axis=0))
 
 
 class _Bins(NamedTuple):
@@ -108,15 +130,20 @@ def _find_bins(
     output_size: int,
     samples: int,
     cell_centre: float,
+    canonical_level: int,
+    corners: bool,
 ) -> _Bins:
-    levels = roi_levels(boxes, min_level=min_level, max_level=min_level + len(sizes) - 1) - min_level
+    max_level = min_level + len(sizes) - 1
+    levels = roi_levels(boxes, min_level=min_level, max_level=max_level, canonical_level=canonical_level) - min_level
+    steps = tf.range(output_size * samples, dtype=tf.float32)
+    places = steps / max(output_size - 1, 1) if corners else (steps + 0.5) / (output_size * samples)
     axes = []
     for axis in (0, 1):
         counts = tf.gather(tf.constant([size[axis] for size in sizes]), levels)[..., tf.newaxis]
-        places = (tf.range(output_size * samples, dtype=tf.float32) + 0.5) / (output_size * samples)
         low, high = boxes[..., axis, tf.newaxis], boxes[..., axis + 2, tf.newaxis]
         pixels = low + places * (high - low)
-        centres = pixels * (tf.cast(counts, tf.float32) / image_size[axis]) - cell_centre
+        strides = tf.cast(counts - int(corners), tf.float32) / image_size[axis]
+        centres = pixels * strides - (0.0 if corners else cell_centre)
         axes.append(_neighbours(centres, counts))
     (rows, row_weights), (columns, column_weights) = axes
     widths = tf.gather(tf.constant([width for _, width in sizes]), levels)[..., tf.newaxis]

@@ -145,7 +145,7 @@ def _complete(config: Config, program: Program, source: WeightSource) -> Config:
     model = config.model
     preset = detector_config(model.name, image_size=model.image_size, overrides=model.overrides)
     changes = {
-        "overrides": {**program.overrides(source.shapes, where=source.prefix), **model.overrides},
+        "overrides": {**program.overrides(source.shapes, config=preset, where=source.prefix), **model.overrides},
         "postprocess": {**program.postprocess, **model.postprocess},
         "resize": ResizeConfig(**{**program.resize(preset), **model.resize.model_dump(exclude_unset=True)}),
     }

@@ -1,9 +1,10 @@
 """The TF Object Detection API's checkpoints of Faster R-CNN and Mask R-CNN with a ResNet v1, of TF2 and TF1.
 
-Checkpoints with an FPN are imported completely, except masks; with one feature level, only their ResNet.
-Sources: `faster_rcnn_resnet_v1_fpn_keras_feature_extractor.py`, `feature_map_generators.py`,
-`faster_rcnn_meta_arch.py`, `predictors/` and `box_coders/` of the original, and its configuration
-`faster_rcnn_resnet50_v1_fpn_640x640_coco17_tpu-8.config`.
+Checkpoints of TF2 are imported completely, except masks; of TF1, or into another architecture, only their ResNet.
+Sources: `faster_rcnn_resnet_keras_feature_extractor.py`, `faster_rcnn_resnet_v1_fpn_keras_feature_extractor.py`,
+`feature_map_generators.py`, `faster_rcnn_meta_arch.py`, `predictors/` and `box_coders/` of the original, and its
+configurations, such as `faster_rcnn_resnet50_v1_fpn_640x640_coco17_tpu-8.config` and
+`faster_rcnn_resnet50_v1_640x640_coco17_tpu-8.config`.
 """
 
 import math
@@ -13,9 +14,9 @@ from detection.models.backbones.resnet import RESNET_PIXEL_MEAN
 from detection.models.faster_rcnn.config import FASTER_RCNNS, FasterRcnnConfig
 from detection.weights.od_api_names import (
     FPN_EPSILON,
+    architecture,
     fpn_levels,
     is_fpn,
-    is_fpn_detector,
     names_here,
     resnet_of_variables,
 )
@@ -26,15 +27,38 @@ from schemas.errors import ConfigError, DataError
 _RESNET_EPSILON = 1e-5  # of the batch norms of a ResNet without an FPN
 _CLASSES = "ClassPredictor_dense/bias"
 # Variables whose shapes determine sizes of the network, and their numbers of axes.
-_SIZED = {"projection_1/kernel": 4, "RPNConv/kernel": 4, "dense_0/kernel": 2, _CLASSES: 1}
+_SIZED = {"RPNConv/kernel": 4, _CLASSES: 1}
+_SIZED_FPN = {"projection_1/kernel": 4, "dense_0/kernel": 2}
+# Fields of `model.overrides` with which both architectures do as the original in detection and in its losses.
+_FUNCTION = {
+    "padding": "black",
+    "rpn_layout": "od-api",
+    "crossing_anchors": "clip",
+    "max_log_size": 10.0,
+    "train_pre_nms_top_k": 100_000,
+    "train_post_nms_top_k": 300,
+    "test_pre_nms_top_k": 100_000,
+    "test_post_nms_top_k": 300,
+    "proposal_nms": "image",
+    "proposal_min_size": 0.0,
+    "clip_after_nms": True,
+    "roi_pooling": "crop-max-pool",
+    "roi_samples": 64,
+    "loss_normalizer": "image",
+    "rpn_huber_delta": 1.0,
+    "rpn_code_factors": [10.0, 10.0, 5.0, 5.0],
+    "rpn_box_loss_weight": 2.0,
+    "box_loss_weight": 2.0,
+}
 _RESNETS = ("resnet-50", "resnet-101", "resnet-152")
 
 
-def overrides(shapes: Shapes, *, where: str) -> dict[str, Any]:
+def overrides(shapes: Shapes, *, config: FasterRcnnConfig, where: str) -> dict[str, Any]:
     """Returns the fields of `model.overrides` for a network equivalent to the checkpoint's.
 
     Args:
         shapes: shapes by the names in the checkpoint.
+        config: configuration of the detector; of another architecture, only the ResNet is imported.
         where: the checkpoint, for errors.
 
     Raises:
@@ -49,30 +73,31 @@ def overrides(shapes: Shapes, *, where: str) -> dict[str, Any]:
         "pixel_mean": list(RESNET_PIXEL_MEAN),
         "pixel_std": [1.0, 1.0, 1.0],
     }
-    if not is_fpn_detector(names):
+    if architecture(names) != config.architecture:
         return backbone
-    missing = lacking(_SIZED, names, shapes)
+    missing = lacking(_SIZED | (_SIZED_FPN if is_fpn(names) else {}), names, shapes)
     if missing:
         raise DataError(
-            f"{where}: a Faster R-CNN with an FPN, but {some(missing)} is missing or has another number of axes. "
-            f"Examples of its variables: {some(sorted(shapes))}."
+            f"{where}: a Faster R-CNN {'with' if is_fpn(names) else 'without'} an FPN, but {some(missing)} is missing "
+            f"or has another number of axes. Examples of its variables: {some(sorted(shapes))}."
         )
-    fpn, rpn, dense, _ = (shapes[names[name]] for name in _SIZED)
+    common = backbone | _FUNCTION | {"rpn_filters": shapes[names["RPNConv/kernel"]][-1]}
+    if not is_fpn(names):
+        return common | {"anchor_layout": "corners"}
+    fpn, dense = (shapes[names[name]] for name in _SIZED_FPN)
     finest, coarsest = fpn_levels(names)
-    return backbone | {
+    return common | {
         "min_level": finest,
         "max_level": coarsest,
         "fpn_filters": fpn[-1],
         "fpn_layout": "od-api",
-        "rpn_filters": rpn[-1],
-        "rpn_layout": "od-api",
         "anchor_scale": 4.0,
+        "anchor_layout": "od-api",
         "num_scales": 2,
         "aspect_ratios": [1.0, 2.0, 0.5],
         "box_roi_size": math.isqrt(dense[0] // max(fpn[-1], 1)),
-        "roi_align_samples": 2,
+        "roi_canonical_level": coarsest - 1,
         "fc_units": dense[-1],
-        "test_post_nms_top_k": 300,
     }
 
 
@@ -98,9 +123,9 @@ def class_count(shapes: Shapes, config: FasterRcnnConfig, *, where: str) -> int 
         ConfigError: the configuration has another layout.
     """
     names = names_here(shapes)
-    if not is_fpn_detector(names):
+    if architecture(names) != config.architecture:
         return None
-    for key in ("fpn_layout", "rpn_layout"):
+    for key in ("fpn_layout", "rpn_layout") if is_fpn(names) else ("rpn_layout",):
         if getattr(config, key) != "od-api":
             raise ConfigError(
                 f"model.overrides.{key} = {getattr(config, key)}: the original's variables require od-api. Remove it."
@@ -119,17 +144,16 @@ def class_count(shapes: Shapes, config: FasterRcnnConfig, *, where: str) -> int 
 def differences(shapes: Shapes, config: FasterRcnnConfig) -> tuple[str, ...]:
     """Returns sentences on differences between the networks, and on unused variables."""
     names = names_here(shapes)
-    if not is_fpn_detector(names):
+    found = architecture(names)
+    if found != config.architecture:
+        c4 = ". Pass --model faster-rcnn-r50-c4, -r101-c4 or -r152-c4 to import the complete network"
         return (
-            "only the ResNet is imported: the original's RPN and heads, if it has any, use other features than those "
-            "of an FPN. In a detector with one feature level, conv5_x was trained on features of RoIs",
+            f"only the ResNet is imported: the original's RPN and heads, if it has any, use other features than those "
+            f"of architecture = {config.architecture}. In a detector with one feature level, conv5_x was trained on "
+            f"features of RoIs{c4 if found == 'c4' else ''}",
         )
-    features = (
-        "RoI features are means of samples here, by RoIAlign; the original takes maxima of a resized crop, from "
-        "another level. Continue training before you use the model"
-    )
     masks = "the mask head starts from random weights: the original's takes one vector per RoI, not a feature map"
-    return (features, masks) if config.include_mask else (features,)
+    return (masks,) if config.include_mask else ()
 
 
 OD_API = Program(
@@ -138,11 +162,12 @@ OD_API = Program(
     config_class=FasterRcnnConfig,
     presets={name: preset for name, preset in FASTER_RCNNS.items() if preset.backbone in _RESNETS},
     overrides=overrides,
-    postprocess={},
+    postprocess={"score_threshold": 0.0, "iou_threshold": 0.6, "max_detections": 300},
     class_bias=None,
     structures=structures,
     structure_of_variables=resnet_of_variables,
     class_count=class_count,
     sources_of=sources_of,
     differences=differences,
+    resize=lambda config: {"half_pixel_centers": False},
 )

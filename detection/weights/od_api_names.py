@@ -50,6 +50,9 @@ _SLIM_BLOCK = re.compile(
 _KINDS = ("dense", "freezable_batch_norm")
 _NUMBERED = re.compile(rf"(?:.*/)?({'|'.join(_KINDS)})(?:_(\d+))?/(\w+)")
 
+# Variables that a Faster R-CNN without an FPN has in TF2.
+_C4 = {f"{layer}/kernel" for layer in ("RPNConv", "BoxEncodingPredictor_0", "BoxEncodingPredictor_dense")}
+
 # Unsupported networks: patterns of their variables' names, and descriptions.
 _OTHERS = {
     r"InceptionResnetV2|(?:^|/)block(?:35|17|8)_\d+_": "an Inception-ResNet; no detector here has such a backbone",
@@ -136,9 +139,11 @@ def is_fpn(names: Collection[str]) -> bool:
     return "projection_1/kernel" in names
 
 
-def is_fpn_detector(names: Collection[str]) -> bool:
-    """Returns whether the network is a Faster R-CNN with an FPN, by names here."""
-    return is_fpn(names) and "RPNConv/kernel" in names
+def architecture(names: Collection[str]) -> str | None:
+    """Returns the architecture of a Faster R-CNN, `fpn` or `c4`, by names here; None: no RPN of TF2."""
+    if is_fpn(names):
+        return "fpn" if "RPNConv/kernel" in names else None
+    return "c4" if set(names) >= _C4 else None
 
 
 def fpn_levels(names: Mapping[str, str]) -> tuple[int, int]:

@@ -24,11 +24,12 @@ _PRESETS = {name: preset for name, preset in RETINANETS.items() if preset.backbo
 _SIZED = {"projection_1/kernel": 4, CLASSES: 1, BOXES: 1}
 
 
-def overrides(shapes: Shapes, *, where: str) -> dict[str, Any]:
+def overrides(shapes: Shapes, *, config: Any, where: str) -> dict[str, Any]:
     """Returns the fields of `model.overrides` for a network equivalent to the checkpoint's.
 
     Args:
         shapes: shapes by the names in the checkpoint.
+        config: ignored.
         where: the checkpoint, for errors.
 
     Raises:

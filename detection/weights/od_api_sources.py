@@ -1,4 +1,4 @@
-"""Sources of our Faster R-CNN's variables in the TF Object Detection API's checkpoints with an FPN.
+"""Sources of our Faster R-CNN's variables in the TF Object Detection API's checkpoints.
 
 The values differ in four ways: batch norms that ours does not have are folded into the adjacent
 layer, with their values at inference; the RPN has two class outputs per anchor, for a softmax, and
@@ -12,7 +12,7 @@ import numpy as np
 
 from detection.models.backbones.resnet import application_layer
 from detection.models.faster_rcnn.config import FasterRcnnConfig
-from detection.weights.od_api_names import FPN_EPSILON, fpn_levels, names_here
+from detection.weights.od_api_names import FPN_EPSILON, fpn_levels, is_fpn, names_here
 from detection.weights.program import Shape, Shapes, Values, VariableSource, copied
 
 _BOX_SCALES = np.array([10.0, 10.0, 5.0, 5.0], np.float32)  # of the box coder, (ty, tx, th, tw), also for the RPN
@@ -138,10 +138,9 @@ def _rpn_source(checkpoint: _Checkpoint, path: str, shape: Shape, *, config: Fas
     """Returns a source in the RPN; the original orders anchors by aspect ratio and has outputs for both classes."""
     layer, variable = path.split("/")
     if layer == "conv2d":
-        kernel = (3, 3, config.fpn_filters, shape[-1])
-        return checkpoint.folded("RPNConv", "RPNBatchNorm", kernel, variable)
+        return checkpoint.folded("RPNConv", "RPNBatchNorm", shape, variable)
     kind, _, level = layer.partition("_p")
-    number = int(level) - fpn_levels(checkpoint.names)[0]
+    number = int(level) - (fpn_levels(checkpoint.names)[0] if is_fpn(checkpoint.names) else config.min_level)
     reordered = functools.partial(by_scale, scales=config.num_scales, ratios=len(config.aspect_ratios))
     if kind == "score":
         name = f"ClassPredictor_{number}/{variable}"
@@ -166,12 +165,10 @@ def _box_head_source(checkpoint: _Checkpoint, path: str, shape: Shape) -> Variab
         return _second_layer(checkpoint, variable, shape)
     if layer.startswith("fc"):
         return checkpoint.copied(f"dense_{int(layer[2:]) - 6}/{variable}", shape)
-    units = checkpoint.shape("dense_1/kernel") or (0, 0)
     if layer == "class":
-        kernel = (units[-1], shape[-1])
-        return checkpoint.folded("ClassPredictor_dense", "ClassPredictor_batchnorm", kernel, variable)
+        return checkpoint.folded("ClassPredictor_dense", "ClassPredictor_batchnorm", shape, variable)
     one_box = checkpoint.shape("BoxEncodingPredictor_dense/bias") == (4,)
-    kernel = (units[-1], 4 if one_box else shape[-1] - 4)
+    kernel = (*shape[:-1], 4 if one_box else shape[-1] - 4)
     boxes = checkpoint.folded("BoxEncodingPredictor_dense", "BoxEncodingPredictor_batchnorm", kernel, variable)
     return boxes._replace(convert=lambda *values: _with_background(boxes.convert(*values), shape[-1]))
 

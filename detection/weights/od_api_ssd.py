@@ -29,11 +29,12 @@ _SEPARABLE = {"depthwise_conv2d": "depthwise_conv", "batch_normalization": "dept
 _SEPARABLE |= {"conv2d": "conv", "batch_normalization_1": "batchnorm"}
 
 
-def overrides(shapes: Shapes, *, where: str) -> dict[str, Any]:
+def overrides(shapes: Shapes, *, config: Any, where: str) -> dict[str, Any]:
     """Returns the fields of `model.overrides` for a network equivalent to the checkpoint's.
 
     Args:
         shapes: shapes by the names in the checkpoint.
+        config: ignored.
         where: the checkpoint, for errors.
 
     Raises:

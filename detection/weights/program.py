@@ -55,8 +55,8 @@ class Program(NamedTuple):
     family: its family of detectors in sentences, with an article.
     config_class: configuration class of the family.
     presets: configurations by name.
-    overrides: maps the shapes in a checkpoint, and `where`, to the fields of `model.overrides` for a
-        network equivalent to the program's.
+    overrides: maps the shapes in a checkpoint, the `config` of the detector, and `where`, to the fields of
+        `model.overrides` for a network equivalent to the program's.
     postprocess: fields of `model.postprocess`, for the same purpose.
     class_bias: name of the variable of class outputs, possibly after a scope in a checkpoint;
         None: names have no common scope.

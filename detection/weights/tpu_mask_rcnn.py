@@ -92,7 +92,7 @@ class Structure(NamedTuple):
         return f"{self.backbone} with {self.heads}"
 
 
-def structures(config: FasterRcnnConfig) -> tuple[Structure, Structure]:
+def structures(config: FasterRcnnConfig) -> tuple[Structure, ...]:
     """Returns the structures of a configured network, and of only its backbone.
 
     Raises:
@@ -110,7 +110,8 @@ def structures(config: FasterRcnnConfig) -> tuple[Structure, Structure]:
             f"Keep it at {_BACKBONE_LEVEL + 1}."
         )
     heads = "boxes and masks" if config.include_mask else "boxes"
-    return Structure(config.backbone, heads), Structure(config.backbone, "no heads")
+    complete = (Structure(config.backbone, heads),) if config.architecture == "fpn" else ()
+    return *complete, Structure(config.backbone, "no heads")
 
 
 def structure_of_variables(shapes: Shapes, *, where: str) -> Structure:
@@ -173,7 +174,7 @@ TPU_MASK_RCNN = Program(
     family="a Faster R-CNN or Mask R-CNN",
     config_class=FasterRcnnConfig,
     presets={name: preset for name, preset in FASTER_RCNNS.items() if preset.backbone in RESNETS},
-    overrides=lambda shapes, *, where: {
+    overrides=lambda shapes, *, config, where: {
         "resnet_layout": "tpu",
         "tpu_coordinates": True,
         "pixel_mean": list(IMAGENET_MEAN),

@@ -22,7 +22,7 @@ class BackboneOptions:
     activation: name of the activation; None: the network's own.
     survival: survival of the last block of an EfficientNet in training; None: blocks are not dropped.
     recompute: recompute each block in the backward pass, to save memory.
-    resnet_layout, efficientnet_layout, expanded: see `ResNet` and `EfficientNet`.
+    resnet_layout, tail, efficientnet_layout, expanded: see `ResNet` and `EfficientNet`.
     """
 
     momentum: float
@@ -31,6 +31,7 @@ class BackboneOptions:
     survival: float | None = None
     recompute: bool = False
     resnet_layout: ResNetLayout = "keras"
+    tail: bool = False
     efficientnet_layout: EfficientNetLayout = "automl"
     expanded: bool = False
 
@@ -57,7 +58,8 @@ def make_backbone(name: str, options: BackboneOptions, *, levels: range, dtype: 
     backbone: Backbone
     if name in RESNETS:
         activation: Any = options.activation or "relu"
-        backbone = ResNet(spec=RESNETS[name], layout=options.resnet_layout, activation=activation, **common)
+        common |= {"layout": options.resnet_layout, "tail": options.tail}
+        backbone = ResNet(spec=RESNETS[name], activation=activation, **common)
     elif name in BACKBONES:
         spec = BACKBONES[name]
         spec = spec._replace(activation=options.activation or spec.activation)

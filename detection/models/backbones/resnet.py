@@ -60,6 +60,7 @@ class ResNet(keras.layers.Layer):
         momentum: momentum of batch norm.
         epsilon: epsilon of batch norm.
         recompute: recompute each block in the backward pass, to save memory.
+        tail: conv5_x is for RoIs: `call` returns levels 1..4, and `run_tail` runs it.
         name: layer name.
         dtype: Keras dtype policy.
     """
@@ -73,6 +74,7 @@ class ResNet(keras.layers.Layer):
         momentum: float = 0.997,
         epsilon: float = 1e-4,
         recompute: bool = False,
+        tail: bool = False,
         name: str | None = None,
         dtype: Any = None,
     ):
@@ -104,6 +106,9 @@ class ResNet(keras.layers.Layer):
                 )
                 self.blocks.append(block)
             self.level_filters.append(self.blocks[-1].out_filters)
+        self.out_filters = self.level_filters[-1]
+        if tail:
+            self.level_filters.pop()
 
     @property
     def stages(self) -> list[list[keras.layers.Layer]]:
@@ -131,13 +136,20 @@ class ResNet(keras.layers.Layer):
         """
         levels = [self.stem(images, training=training)]
         features = _max_pool(levels[0], centred=self.layout == "keras")
-        ends = [stage[-1] for stage in self.stages[1:]]
-        for block in self.blocks:
+        for stage in self.stages[1 : len(self.level_filters)]:
+            features = self._run(stage, features, training=training)
+            levels.append(features)
+        return levels
+
+    def run_tail(self, features: tf.Tensor, training: bool = False) -> tf.Tensor:
+        """Maps features [B, h, w, C] of level 4 to those of conv5_x, [B, h / 2, w / 2, out_filters]."""
+        return self._run(self.stages[-1], features, training=training)
+
+    def _run(self, stage: list[keras.layers.Layer], features: tf.Tensor, *, training: bool) -> tf.Tensor:
+        for block in stage:
             call = functools.partial(block, training=training)
             features = recomputed(call, features, enabled=training and self._recompute)
-            if block in ends:
-                levels.append(features)
-        return levels
+        return features
 
 
 class Stem(keras.layers.Layer):

@@ -6,6 +6,8 @@ The defaults follow TPU Mask R-CNN.
 import math
 from typing import Literal, Self
 
+import numpy as np
+import numpy.typing as npt
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from detection.models.backbones.make import BackboneOptions
@@ -23,6 +25,7 @@ from detection.models.pyramid_config import (
     NumScales,
     PyramidConfig,
 )
+from detection.ops.roi_align import CANONICAL_LEVEL
 from detection.ops.sampling import max_positives
 from schemas.config.train.schedule import ADAM_LEARNING_RATE
 
@@ -35,16 +38,29 @@ class FasterRcnnConfig(PyramidConfig):
 
     FUNCTION_FIELDS = (
         *("pixel_mean", "pixel_std", "resnet_layout", "activation", "batch_norm_epsilon"),
-        *("fpn_layout", "rpn_layout", "tpu_coordinates", "anchor_layout"),
+        *("fpn_layout", "rpn_layout", "tpu_coordinates", "anchor_layout", "padding", "roi_pooling"),
+        *("roi_canonical_level", "crossing_anchors"),
     )
-    PRESET_FIELDS = ("backbone", "image_size", "max_level", "fpn_filters", "include_mask", "frozen_stages")
+    PRESET_FIELDS = (
+        *("architecture", "backbone", "image_size", "max_level", "fpn_filters", "include_mask", "frozen_stages"),
+    )
 
+    architecture: Literal["fpn", "c4"] = Field(
+        "fpn",
+        description="fpn: RPN and heads on a feature pyramid; c4: both on conv4_x of a ResNet, and conv5_x runs on "
+        "each RoI, as in Faster R-CNN's paper; with min_level = max_level = 4, and without masks",
+    )
     include_mask: bool = Field(True, description="with the mask head: Mask R-CNN; false: Faster R-CNN")
     image_size: ImageSize = (1024, 1024)
     pixel_mean: Rgb = Field(
         RESNET_PIXEL_MEAN, description="RGB mean of 0..255 pixels; default: as in keras.applications' ResNets"
     )
     pixel_std: Rgb = Field(IMAGENET_STD, description="RGB standard deviation of 0..255 pixels")
+
+    padding: Literal["mean", "black"] = Field(
+        "mean",
+        description="fills the rest of the input; black: pixels of 0, as in the TF Object Detection API's Faster R-CNN",
+    )
 
     backbone: str = Field(
         "resnet-50",
@@ -79,7 +95,9 @@ class FasterRcnnConfig(PyramidConfig):
         description="od-api: as in the TF Object Detection API, required by its weights: a level gets the output of "
         "the level above, an activation follows each 3x3 convolution, and levels above the backbone are convolutions",
     )
-    rpn_filters: PositiveInt | None = Field(None, description="channels of the RPN head; none: fpn_filters")
+    rpn_filters: PositiveInt | None = Field(
+        None, description="channels of the RPN head; none: as many as the features have"
+    )
     rpn_layout: RpnLayout = Field(
         "standard",
         description="od-api: as in the TF Object Detection API, required by its weights: separate output layers per "
@@ -89,6 +107,11 @@ class FasterRcnnConfig(PyramidConfig):
     anchor_scale: AnchorScale = 8.0
     num_scales: NumScales = 1
     aspect_ratios: AspectRatios = ((1.0, 1.0), (1.4, 0.7), (0.7, 1.4))
+    crossing_anchors: Literal["keep", "clip", "ignore"] = Field(
+        "keep",
+        description="anchors that cross the input's border; clip: clipped to the input; ignore: so, and without a "
+        "loss; the TF Object Detection API clips them in detection, and in training with clip_anchors_to_image",
+    )
     tpu_coordinates: bool = Field(
         False,
         description="TPU Mask R-CNN's coordinates, required by its weights: box corners are pixel indices, size = "
@@ -114,6 +137,10 @@ class FasterRcnnConfig(PyramidConfig):
         1.0 / 9.0, description="Huber delta of the RPN's box loss, in units of the deltas"
     )
 
+    rpn_code_factors: FourFactors = Field(
+        (1.0, 1.0, 1.0, 1.0), description="factors of the RPN's deltas (ty, tx, th, tw) in its loss"
+    )
+
     train_pre_nms_top_k: PositiveInt = Field(2000, description="best anchors of each level before NMS, in training")
     train_post_nms_top_k: PositiveInt = Field(1000, description="max proposals per image, in training")
     train_proposal_iou: float = Field(0.7, ge=0.0, le=1.0, description="IoU threshold of the NMS, in training")
@@ -122,6 +149,15 @@ class FasterRcnnConfig(PyramidConfig):
     test_proposal_iou: float = Field(0.7, ge=0.0, le=1.0, description="IoU threshold of the NMS, in detection")
     proposal_min_size: NonNegativeFloat = Field(
         1.0, description="proposals with a shorter side are dropped; pixels of the network input"
+    )
+
+    proposal_nms: Literal["levels", "image"] = Field(
+        "levels", description="levels: an NMS within each level; image: one over all levels"
+    )
+    clip_after_nms: bool = Field(
+        False,
+        description="proposals and detections are clipped to the image after NMS, as in the TF Object Detection API, "
+        "not before",
     )
 
     roi_samples: PositiveInt = Field(512, description="RoIs per image in the losses of the heads")
@@ -136,6 +172,12 @@ class FasterRcnnConfig(PyramidConfig):
         "the boxes of the previous one, and boxes are class-agnostic; the first threshold replaces "
         "roi_positive_iou; empty: one box head",
     )
+    roi_pooling: Literal["align", "crop-max-pool"] = Field(
+        "align",
+        description="align: RoIAlign; crop-max-pool: as in the TF Object Detection API, required by its weights: "
+        "crop_and_resize to twice the size, and 2x2 max-pooling",
+    )
+    roi_canonical_level: PositiveInt = Field(CANONICAL_LEVEL, description="level of RoIs of 224 x 224 pixels")
     roi_align_samples: PositiveInt = Field(1, description="bilinear samples per side of a RoIAlign bin")
     box_roi_size: PositiveInt = Field(7, description="RoIAlign bins per side in the box head")
     fc_layers: PositiveInt = Field(2, description="inner layers of the box head")
@@ -155,6 +197,12 @@ class FasterRcnnConfig(PyramidConfig):
         112, description="side of the mask within each object's box; the mask head's targets are cropped from it"
     )
 
+    loss_normalizer: Literal["batch", "image"] = Field(
+        "batch",
+        description="divisor of the losses; batch: samples of all images, the positive ones for boxes; image: samples "
+        "of an image, mean over the images; box losses are sums over the deltas, and the RPN's score loss has no "
+        "weights of objects, as in the TF Object Detection API",
+    )
     rpn_score_loss_weight: NonNegativeFloat = 1.0
     rpn_box_loss_weight: NonNegativeFloat = 1.0
     class_loss_weight: NonNegativeFloat = 1.0
@@ -176,7 +224,21 @@ class FasterRcnnConfig(PyramidConfig):
             activation=self.activation if self.backbone.startswith("resnet-") else None,
             recompute=self.gradient_checkpointing,
             resnet_layout=self.resnet_layout,
+            tail=self.architecture == "c4",
         )
+
+    def anchors_yxyx(self) -> npt.NDArray[np.float32]:
+        """See `LevelsConfig.anchors_yxyx`."""
+        anchors = super().anchors_yxyx()
+        limits = np.tile(np.array(self.image_size, np.float32), 2)
+        return anchors if self.crossing_anchors == "keep" else np.clip(anchors, np.float32(0.0), limits)
+
+    @property
+    def ignored_anchors(self) -> npt.NDArray[np.bool_]:
+        """Anchors without a loss, bool [A]."""
+        anchors = super().anchors_yxyx()
+        inside = (anchors[:, :2] >= 0.0) & (anchors[:, 2:] <= np.array(self.image_size))
+        return ~inside.all(axis=1) & (self.crossing_anchors == "ignore")
 
     @property
     def pixel_offset(self) -> float:
@@ -201,6 +263,26 @@ class FasterRcnnConfig(PyramidConfig):
             raise ValueError(f"cascade_ious = {list(ious)}: specify two or more ascending thresholds between 0 and 1")
         if ious:
             self.refuse(["roi_positive_iou"], "with cascade_ious, whose first threshold replaces it")
+        return self
+
+    @model_validator(mode="after")
+    def _one_level(self) -> Self:
+        if self.architecture == "fpn":
+            return self
+        if (self.min_level, self.max_level, self.include_mask, self.cascade_ious) != (4, 4, False, ()):
+            raise ValueError(
+                "architecture = c4 needs min_level = max_level = 4, include_mask = false and no cascade_ious"
+            )
+        if not self.backbone.startswith("resnet-"):
+            raise ValueError(f"architecture = c4 needs a ResNet, not backbone = {self.backbone}")
+        unused = ("fpn_filters", "fpn_layout", "fc_layers", "fc_units", "roi_canonical_level")
+        self.refuse(unused, "with architecture = c4")
+        return self
+
+    @model_validator(mode="after")
+    def _image_losses(self) -> Self:
+        self.refuse(["rpn_box_loss"], "with loss_normalizer = image", when=self.loss_normalizer == "image")
+        self.refuse(["roi_align_samples"], "with roi_pooling = crop-max-pool", when=self.roi_pooling != "align")
         return self
 
     @model_validator(mode="after")
@@ -243,9 +325,27 @@ _NANO = {
 _NANO_MASKS = {"mask_filters": 48, "mask_layers": 2, "object_mask_size": 56}
 _RESNETS = (18, 34, 50, 101, 152)
 
+# The TF Object Detection API's: widths and heights in base sides of 64 pixels.
+_C4_SHAPES = tuple((side * ratio**0.5, side / ratio**0.5) for ratio in (0.5, 1.0, 2.0) for side in (1, 2, 4, 8))
+_C4 = {
+    "architecture": "c4",
+    "include_mask": False,
+    "min_level": 4,
+    "max_level": 4,
+    "rpn_filters": 512,
+    "anchor_scale": 4.0,
+    "aspect_ratios": _C4_SHAPES,
+    "test_post_nms_top_k": 300,
+    "roi_samples": 64,
+}
+
 FASTER_RCNNS: dict[str, FasterRcnnConfig] = {
     **{f"faster-rcnn-r{depth}": FasterRcnnConfig(backbone=f"resnet-{depth}", include_mask=False) for depth in _RESNETS},
     **{f"mask-rcnn-r{depth}": FasterRcnnConfig(backbone=f"resnet-{depth}") for depth in _RESNETS},
+    **{
+        f"faster-rcnn-r{depth}-c4": FasterRcnnConfig.model_validate(_C4 | {"backbone": f"resnet-{depth}"})
+        for depth in (50, 101, 152)
+    },
     "mask-rcnn-nano": FasterRcnnConfig.model_validate(_NANO | _NANO_MASKS),
     "faster-rcnn-nano": FasterRcnnConfig.model_validate(_NANO | {"include_mask": False}),
 }

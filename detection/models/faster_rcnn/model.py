@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from detection.models.backbones.make import freeze_backbone, make_backbone
+from detection.models.backbones.resnet import ResNet
 from detection.models.detector import Capabilities, Detector
 from detection.models.faster_rcnn.config import FasterRcnnConfig
 from detection.models.faster_rcnn.targets import (
@@ -32,10 +33,12 @@ from detection.models.necks.fpn import Fpn
 from detection.ops.anchors import Assignment
 from detection.ops.masks import crop_masks
 from detection.ops.replicas import sum_over_replicas
-from detection.ops.roi_align import roi_align
+from detection.ops.roi_align import crop_max_pool, roi_align
 from detection.ops.sampling import max_positives
 from detection.types import Detections, ImageInfo, Labels
 from schemas.errors import ConfigError
+
+_DELTAS = 4  # per box
 
 
 class RawOutputs(NamedTuple):
@@ -69,8 +72,9 @@ class FasterRcnn(Detector):
         super().__init__(
             image_size=config.image_size,
             num_classes=num_classes,
-            pixel_mean=config.pixel_mean,
-            pixel_std=config.pixel_std,
+            # With black padding, the network normalises its input itself, after padding.
+            pixel_mean=config.pixel_mean if config.padding == "mean" else (0.0, 0.0, 0.0),
+            pixel_std=config.pixel_std if config.padding == "mean" else (1.0, 1.0, 1.0),
             name=name,
             dtype=dtype,
         )
@@ -88,17 +92,19 @@ class FasterRcnn(Detector):
         self.backbone = make_backbone(
             config.backbone, config.backbone_options, levels=config.levels, dtype=self.dtype_policy
         )
-        self.fpn = Fpn(
-            min_level=config.min_level,
-            backbone_level=len(self.backbone.level_filters),
-            max_level=config.max_level,
-            filters=config.fpn_filters,
-            layout=config.fpn_layout,
-            activation=config.activation,
-            dtype=self.dtype_policy,
-        )
+        self.fpn: Fpn | None = None
+        if config.architecture == "fpn":
+            self.fpn = Fpn(
+                min_level=config.min_level,
+                backbone_level=len(self.backbone.level_filters),
+                max_level=config.max_level,
+                filters=config.fpn_filters,
+                layout=config.fpn_layout,
+                activation=config.activation,
+                dtype=self.dtype_policy,
+            )
         self.rpn = RpnHead(
-            filters=config.rpn_filters or config.fpn_filters,
+            filters=config.rpn_filters or self._channels,
             anchors_per_cell=config.anchors_per_cell,
             levels=config.levels,
             layout=config.rpn_layout,
@@ -108,7 +114,7 @@ class FasterRcnn(Detector):
             BoxHead(
                 num_classes=num_classes,
                 units=config.fc_units,
-                layers=config.fc_layers,
+                layers=config.fc_layers if self.fpn else 0,
                 class_agnostic_boxes=bool(config.cascade_ious),
                 name=f"box_head_{stage + 1}" if stage else "box_head",
                 dtype=self.dtype_policy,
@@ -126,10 +132,13 @@ class FasterRcnn(Detector):
         """Creates all variables; their paths start with the part's name, such as `fpn/`."""
         config = self.config
         self.backbone.build((None, None, None, 3))
-        self.fpn.build([(None, None, None, filters) for filters in self.backbone.level_filters[config.min_level - 1 :]])
-        self.rpn.build([(None, None, None, config.fpn_filters)])
+        if self.fpn is not None:
+            levels = self.backbone.level_filters[config.min_level - 1 :]
+            self.fpn.build([(None, None, None, filters) for filters in levels])
+        self.rpn.build([(None, None, None, self._channels)])
+        channels = self._channels if self._tail is None else self._tail.out_filters
         for head in self.box_heads:
-            head.build((None, None, config.box_roi_size, config.box_roi_size, config.fpn_filters))
+            head.build((None, None, config.box_roi_size, config.box_roi_size, channels))
         if self.mask_head is not None:
             self.mask_head.build((None, None, config.mask_roi_size, config.mask_roi_size, config.fpn_filters))
         freeze_backbone(self.backbone, stages=config.frozen_stages, fix_statistics=not config.train_batch_norm)
@@ -137,14 +146,26 @@ class FasterRcnn(Detector):
 
     def call(self, images: tf.Tensor, training: bool = False, seed: tf.Tensor | None = None) -> RawOutputs:
         """See `Detector.call`; [B, H, W, 3] to the pyramid and the RPN's outputs."""
-        levels = self.backbone(images, training=training, seed=seed)
-        features = self.fpn(levels[self.config.min_level - 1 :])
+        if self.config.padding == "black":
+            images = (images - self.config.pixel_mean) / self.config.pixel_std
+        levels = self.backbone(images, training=training, seed=seed)[self.config.min_level - 1 :]
+        features = levels if self.fpn is None else self.fpn(levels)
         rpn = self.rpn(features)
         return RawOutputs(
             features=features,
             rpn=RpnOutputs(*([tf.cast(level, tf.float32) for level in levels] for levels in rpn)),
             seed=tf.zeros([2], tf.int32) if seed is None else seed,
         )
+
+    @property
+    def _channels(self) -> int:
+        """Channels of the features."""
+        return self.backbone.level_filters[-1] if self.fpn is None else self.config.fpn_filters
+
+    @property
+    def _tail(self) -> ResNet | None:
+        """The backbone, if its last stage runs on RoIs."""
+        return self.backbone if self.fpn is None and isinstance(self.backbone, ResNet) else None
 
     @property
     def box_heads(self) -> list[BoxHead]:
@@ -186,13 +207,17 @@ class FasterRcnn(Detector):
         rois = roi_targets(config, proposals, labels, seed=outputs.seed)
         terms = self._rpn_losses(outputs, labels, positives)
         for stage in range(len(self.box_heads)):
-            head = self._box_outputs(self._box_features(outputs, rois.boxes), stage)
-            all_rois, positive_rois = self._totals(labels, positives, rois.valid, rois.positive)
+            head = self._box_outputs(self._box_features(outputs, rois.boxes, training=training), stage)
+            each = tf.ones_like(rois.valid[:, 0])
+            images, all_rois, positive_rois = self._totals(labels, positives, each, rois.valid, rois.positive)
+            class_rois, box_rois = all_rois, positive_rois
+            if config.loss_normalizer == "image":
+                class_rois, box_rois = _per_image(images, rois.valid)
             name, weight = f"_{stage + 1}" if stage else "", 0.5**stage
             terms[f"class_loss{name}"] = (
-                weight * config.class_loss_weight * roi_class_loss(head.class_logits, rois, normalizer=all_rois)
+                weight * config.class_loss_weight * roi_class_loss(head.class_logits, rois, normalizer=class_rois)
             )
-            box_loss = roi_box_loss(head.box_deltas, rois, normalizer=positive_rois, delta=config.box_huber_delta)
+            box_loss = roi_box_loss(head.box_deltas, rois, normalizer=box_rois, delta=config.box_huber_delta)
             terms[f"box_loss{name}"] = weight * config.box_loss_weight * box_loss
             if self.mask_head is not None and stage == 0:
                 terms["mask_loss"] = config.mask_loss_weight * self._mask_loss(outputs, labels, rois, positive_rois)
@@ -215,9 +240,14 @@ class FasterRcnn(Detector):
         else:
             deltas = [tf.gather(tf.concat(deltas, axis=1), sampled.indices, batch_dims=1)]
             targets = [sampled]
-        score_loss = rpn_score_loss(logits, sampled, normalizer=images * config.rpn_samples)
+        scored, score_count = sampled, images * config.rpn_samples
+        if config.loss_normalizer == "image":
+            scored = sampled._replace(weights=None)
+            score_count, *counts = _per_image(images, sampled.valid)
+        score_loss = rpn_score_loss(logits, scored, normalizer=score_count)
+        factors = config.rpn_code_factors
         means = [
-            rpn_box_loss(own, matched, normalizer=count, delta=config.rpn_huber_delta)
+            rpn_box_loss(own, matched, normalizer=count, delta=config.rpn_huber_delta, factors=factors)
             for own, matched, count in zip(deltas, targets, counts, strict=True)
         ]
         return {
@@ -278,6 +308,7 @@ class FasterRcnn(Detector):
             scale_factors=stage_factors(factors, stages - 1),
             pixel_offset=config.pixel_offset,
             max_log_size=config.max_log_size,
+            clip_after_nms=config.clip_after_nms,
             graph=self.nms_graph,
         )
         if self.mask_head is None:
@@ -311,14 +342,26 @@ class FasterRcnn(Detector):
             outputs.rpn,
             tf.constant(self.anchors),
             image_sizes,
-            ProposalOptions(pre_nms_top_k, post_nms_top_k, iou_threshold, min_size=config.proposal_min_size),
+            ProposalOptions(
+                pre_nms_top_k,
+                post_nms_top_k,
+                iou_threshold,
+                min_size=config.proposal_min_size,
+                by_level=config.proposal_nms == "levels",
+                clip_after_nms=config.clip_after_nms,
+            ),
             pixel_offset=config.pixel_offset,
             max_log_size=config.max_log_size,
             graph=self.nms_graph,
         )
 
-    def _box_features(self, outputs: RawOutputs, boxes: tf.Tensor) -> tf.Tensor:
-        return self._roi_features(outputs, boxes, self.config.box_roi_size)
+    def _box_features(self, outputs: RawOutputs, boxes: tf.Tensor, *, training: bool = False) -> tf.Tensor:
+        """Returns the box head's features of RoIs [B, R, 4], after conv5_x if it is for RoIs: [B, R, s, s, F]."""
+        features = self._roi_features(outputs, boxes, self.config.box_roi_size)
+        if self._tail is None:
+            return features
+        after = self._tail.run_tail(tf.reshape(features, [-1, *features.shape[2:]]), training=training)
+        return tf.reshape(after, tf.concat([tf.shape(boxes)[:2], list(after.shape[1:])], axis=0))
 
     def _box_outputs(self, features: tf.Tensor, stage: int) -> BoxHeadOutputs:
         """Runs the box head of a stage, counted from 0, on RoI features; float32."""
@@ -332,16 +375,18 @@ class FasterRcnn(Detector):
         return tf.cast(self.mask_head(features, columns), tf.float32)
 
     def _roi_features(self, outputs: RawOutputs, boxes: tf.Tensor, size: int) -> tf.Tensor:
-        return roi_align(
-            outputs.features,
-            boxes,
-            image_size=self.config.image_size,
-            min_level=self.config.min_level,
-            output_size=size,
-            samples=self.config.roi_align_samples,
-            cell_centre=0.0 if self.config.tpu_coordinates else 0.5,
-            portable=self.portable,
-        )
+        config = self.config
+        options: dict[str, Any] = {
+            "image_size": config.image_size,
+            "min_level": config.min_level,
+            "output_size": size,
+            "canonical_level": config.roi_canonical_level,
+            "portable": self.portable,
+        }
+        if config.roi_pooling == "crop-max-pool":
+            return crop_max_pool(outputs.features, boxes, **options)
+        cell_centre = 0.0 if config.tpu_coordinates else 0.5
+        return roi_align(outputs.features, boxes, samples=config.roi_align_samples, cell_centre=cell_centre, **options)
 
     @property
     def backbone_variables(self) -> list[Any]:
@@ -357,6 +402,17 @@ class FasterRcnn(Detector):
         if self.mask_head is not None:
             classes |= {variable.path: columns for variable in self.mask_head.masks.variables}
         return classes
+
+
+def _per_image(images: tf.Tensor, valid: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the normalizers [B, 1] of an image's score and box losses, which are sums over the deltas.
+
+    Args:
+        images: float32 scalar, number of images in the update's batch.
+        valid: bool [B, S], the samples.
+    """
+    samples = images * tf.maximum(tf.reduce_sum(tf.cast(valid, tf.float32), axis=1, keepdims=True), 1.0)
+    return samples, samples / _DELTAS
 
 
 def _require_masks(config: FasterRcnnConfig) -> None:

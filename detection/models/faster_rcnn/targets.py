@@ -28,13 +28,21 @@ def anchor_assignment(config: FasterRcnnConfig, anchors: np.ndarray, labels: Lab
         anchors: float32 [A, 4], (ymin, xmin, ymax, xmax) in pixels of the network input.
         labels: labels of the batch.
     """
-    return assign_anchors(
-        tf.constant(anchors),
+    ignored = config.ignored_anchors
+    # Anchors outside of the input overlap no object.
+    compared = np.where(ignored[:, np.newaxis], anchors - 2.0 * max(config.image_size), anchors).astype(np.float32)
+    assignment = assign_anchors(
+        tf.constant(compared),
         labels.boxes,
         labels.valid,
+        claims=None if labels.weights is None else labels.valid & (labels.weights > 0.0),
         match_threshold=config.rpn_positive_iou,
         unmatched_threshold=config.rpn_negative_iou,
     )
+    if not ignored.any():
+        return assignment
+    band = tf.zeros_like(assignment.positive) if assignment.ignored is None else assignment.ignored
+    return assignment._replace(ignored=band | ignored)
 
 
 def anchor_targets(

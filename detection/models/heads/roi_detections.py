@@ -6,7 +6,8 @@ from detection.models.detector import NmsGraph
 from detection.models.heads.postprocess import BoxPostprocess, best_classes, best_pairs, picked_detections, suppress
 from detection.models.heads.roi_heads import BoxHeadOutputs
 from detection.models.heads.rpn import Proposals
-from detection.ops.boxes import ScaleFactors, clip_yxyx, decode_yxyx
+from detection.ops.boxes import ScaleFactors, area_yxyx, clip_yxyx, decode_yxyx
+from detection.ops.nms import Picked
 from detection.types import Detections, ImageInfo
 
 
@@ -19,11 +20,12 @@ def detect_in_rois(
     scale_factors: ScaleFactors,
     pixel_offset: float,
     max_log_size: float,
+    clip_after_nms: bool = False,
     graph: NmsGraph = "windows",
 ) -> tuple[Detections, tf.Tensor]:
     """Turns the box head's outputs into detections without masks.
 
-    Each class has its own box in each RoI; boxes are clipped to the image before NMS.
+    Each class has its own box in each RoI; boxes are clipped to the image.
 
     Args:
         outputs: float32 outputs of the box head.
@@ -33,6 +35,7 @@ def detect_in_rois(
         scale_factors: factors of the deltas (ty, tx, th, tw).
         pixel_offset: 1 if box corners are pixel indices, 0 if they are edges.
         max_log_size: upper limit of the size deltas.
+        clip_after_nms: clip boxes after NMS, and drop those without an area then; False: clip them before.
         graph: form of the NMS graph, as in `Detector.nms_graph`; all pairs are tried at once.
 
     Returns:
@@ -54,15 +57,31 @@ def detect_in_rois(
         max_log_size=max_log_size,
     )
     limits = image_info.original_size * image_info.scale - pixel_offset
-    boxes = clip_yxyx(boxes, limits[:, :1], limits[:, 1:])
+    clipped = clip_yxyx(boxes, limits[:, :1], limits[:, 1:])
     # With corners as pixel indices, the max of a box smaller than a pixel is below its min.
-    boxes = tf.concat([boxes[..., :2], tf.maximum(boxes[..., :2], boxes[..., 2:])], axis=-1)
+    clipped = tf.concat([clipped[..., :2], tf.maximum(clipped[..., :2], clipped[..., 2:])], axis=-1)
+    compared = boxes if clip_after_nms else clipped
     picked = suppress(
-        boxes, candidates.logits, candidates.classes, image_info, options, num_classes=num_classes, graph=graph
+        compared, candidates.logits, candidates.classes, image_info, options, num_classes=num_classes, graph=graph
     )
+    boxes = clipped
+    if clip_after_nms:
+        picked = _with_area(picked, tf.gather(boxes, picked.indices, batch_dims=1))
     detections = picked_detections(picked, boxes, candidates.classes, image_info)
     counts = tf.range(options.max_detections) < picked.num[:, tf.newaxis]
     return detections, tf.where(counts[..., tf.newaxis], tf.gather(boxes, picked.indices, batch_dims=1), 0.0)
+
+
+def _with_area(picked: Picked, boxes: tf.Tensor) -> Picked:
+    """Drops picked boxes without an area; `boxes` are the picked ones, [B, M, 4]."""
+    slots = tf.range(boxes.shape[1])
+    kept = (slots < picked.num[:, tf.newaxis]) & (area_yxyx(boxes) > 0.0)
+    num = tf.reduce_sum(tf.cast(kept, tf.int32), axis=1)
+    # Keeps the order, with the dropped ones last.
+    _, order = tf.math.top_k(tf.where(kept, boxes.shape[1] - slots, 0), boxes.shape[1])
+    indices, scores = (tf.gather(values, order, batch_dims=1) for values in (picked.indices, picked.scores))
+    valid = slots < num[:, tf.newaxis]
+    return Picked(tf.where(valid, indices, 0), tf.where(valid, scores, 0.0), num)
 
 
 def _deltas_of_class(deltas: tf.Tensor, rois: tf.Tensor, classes: tf.Tensor) -> tf.Tensor:

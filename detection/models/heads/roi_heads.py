@@ -30,7 +30,7 @@ class BoxHead(keras.layers.Layer):
     Args:
         num_classes: C.
         units: outputs of each inner layer.
-        layers: number of inner layers.
+        layers: number of inner layers; 0: the output layers take the mean over the RoI, as after conv5_x.
         class_agnostic_boxes: one box per RoI, not one per class, as in Cascade R-CNN.
         name: layer name.
         dtype: Keras dtype policy.
@@ -70,7 +70,7 @@ class BoxHead(keras.layers.Layer):
         side, _, channels = input_shape[2:]
         assert side is not None
         assert channels is not None
-        width = side * side * channels
+        width = side * side * channels if self.inner else channels
         for layer in self.inner:
             layer.build((None, None, width))
             width = self._units
@@ -80,7 +80,9 @@ class BoxHead(keras.layers.Layer):
     def call(self, rois: tf.Tensor) -> BoxHeadOutputs:
         """Maps features [B, R, s, s, F] to outputs in the compute dtype."""
         shape = tf.shape(rois)
-        outputs = tf.reshape(rois, [shape[0], rois.shape[1] or shape[1], rois.shape[2] ** 2 * rois.shape[4]])
+        outputs = tf.reduce_mean(rois, axis=[2, 3])
+        if self.inner:
+            outputs = tf.reshape(rois, [shape[0], rois.shape[1] or shape[1], rois.shape[2] ** 2 * rois.shape[4]])
         for layer in self.inner:
             outputs = layer(outputs)
         deltas = self.boxes(outputs)

@@ -1,7 +1,7 @@
 """Losses of two-stage detectors: losses of sampled anchors, of RoIs, and of positive RoIs' masks.
 
 Losses are sums over this replica's samples, divided by a normalizer that the caller has summed
-over all replicas.
+over all replicas; it is a scalar, or one per image, [B, 1].
 
 Source of the formulas: TPU Mask R-CNN.  Its first-stage box loss excludes deltas that are
 exactly 0; here all deltas of an anchor are included.
@@ -10,6 +10,7 @@ exactly 0; here all deltas of an anchor are included.
 import tensorflow as tf
 
 from detection.models.heads.roi_targets import AnchorTargets, RoiTargets
+from detection.ops.boxes import ScaleFactors
 from detection.ops.losses import huber_loss
 
 
@@ -19,29 +20,35 @@ def rpn_score_loss(logits: tf.Tensor, targets: AnchorTargets, *, normalizer: tf.
     Args:
         logits: float32 [B, A], objectness of all anchors.
         targets: sampled anchors.
-        normalizer: scalar, the number of sampled anchors in TPU Mask R-CNN.
+        normalizer: scalar or [B, 1], the number of sampled anchors in TPU Mask R-CNN.
     """
     sampled = tf.gather(logits, targets.indices, batch_dims=1)
     losses = tf.nn.sigmoid_cross_entropy_with_logits(tf.cast(targets.positive, tf.float32), sampled)
-    return _masked_sum(losses, targets.valid, targets.weights) / normalizer
+    return _masked_sum(losses, targets.valid, targets.weights, normalizer)
 
 
 def rpn_box_loss(
-    deltas: tf.Tensor, targets: AnchorTargets, *, normalizer: tf.Tensor | float, delta: float = 1.0 / 9.0
+    deltas: tf.Tensor,
+    targets: AnchorTargets,
+    *,
+    normalizer: tf.Tensor | float,
+    delta: float = 1.0 / 9.0,
+    factors: ScaleFactors = (1.0, 1.0, 1.0, 1.0),
 ) -> tf.Tensor:
     """Returns the sum of the Huber losses of the positive anchors, divided by the normaliser.
 
     Args:
         deltas: float32 [B, S, 4], predicted for the anchors of the targets.
         targets: sampled anchors, or all.
-        normalizer: scalar, the number of positives; TPU Mask R-CNN sums such means over the levels.
-        delta: error at which the loss becomes linear.
+        normalizer: scalar or [B, 1], the number of positives; TPU Mask R-CNN sums such means over the levels.
+        delta: error, times its factor, at which the loss becomes linear.
+        factors: factors of the errors of (ty, tx, th, tw).
 
     Returns:
         float32 scalar; each anchor's loss is the mean over its four deltas.
     """
-    losses = tf.reduce_mean(huber_loss(deltas - targets.deltas, delta=delta), axis=-1)
-    return _masked_sum(losses, targets.positive, targets.weights) / normalizer
+    losses = tf.reduce_mean(huber_loss((deltas - targets.deltas) * factors, delta=delta), axis=-1)
+    return _masked_sum(losses, targets.positive, targets.weights, normalizer)
 
 
 def roi_class_loss(logits: tf.Tensor, targets: RoiTargets, *, normalizer: tf.Tensor | float) -> tf.Tensor:
@@ -50,10 +57,10 @@ def roi_class_loss(logits: tf.Tensor, targets: RoiTargets, *, normalizer: tf.Ten
     Args:
         logits: float32 [B, S, C + 1].
         targets: sampled RoIs.
-        normalizer: scalar, the number of sampled RoIs in TPU Mask R-CNN.
+        normalizer: scalar or [B, 1], the number of sampled RoIs in TPU Mask R-CNN.
     """
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(targets.classes, logits)
-    return _masked_sum(losses, targets.valid, targets.weights) / normalizer
+    return _masked_sum(losses, targets.valid, targets.weights, normalizer)
 
 
 def roi_box_loss(
@@ -64,7 +71,7 @@ def roi_box_loss(
     Args:
         deltas: float32 [B, S, C + 1, 4], per class; or [B, S, 1, 4], class-agnostic.
         targets: sampled RoIs; the loss uses the deltas of their class.
-        normalizer: scalar, the number of sampled positives in TPU Mask R-CNN.
+        normalizer: scalar or [B, 1], the number of sampled positives in TPU Mask R-CNN.
         delta: error at which the loss becomes linear.
 
     Returns:
@@ -75,7 +82,7 @@ def roi_box_loss(
     else:
         own = tf.squeeze(tf.gather(deltas, targets.classes[..., tf.newaxis], axis=2, batch_dims=2), axis=2)
     losses = tf.reduce_mean(huber_loss(own - targets.deltas, delta=delta), axis=-1)
-    return _masked_sum(losses, targets.positive, targets.weights) / normalizer
+    return _masked_sum(losses, targets.positive, targets.weights, normalizer)
 
 
 def mask_loss(
@@ -92,18 +99,20 @@ def mask_loss(
         logits: float32 [B, S, h, w], of the class of each RoI.
         masks: float32 [B, S, h, w], 0..1.
         positive: bool [B, S].
-        normalizer: scalar, the number of positive RoIs in TPU Mask R-CNN.
+        normalizer: scalar or [B, 1], the number of positive RoIs in TPU Mask R-CNN.
         weights: float32 [B, S], weights of the RoIs; None: all are 1.
 
     Returns:
         float32 scalar; each RoI's loss is the mean over its cells.
     """
     losses = tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(masks, logits), axis=[2, 3])
-    return _masked_sum(losses, positive, weights) / normalizer
+    return _masked_sum(losses, positive, weights, normalizer)
 
 
-def _masked_sum(losses: tf.Tensor, mask: tf.Tensor, weights: tf.Tensor | None) -> tf.Tensor:
-    """Returns the sum of losses [B, S] where the mask is True, times the weights."""
+def _masked_sum(
+    losses: tf.Tensor, mask: tf.Tensor, weights: tf.Tensor | None, normalizer: tf.Tensor | float
+) -> tf.Tensor:
+    """Returns the sum of losses [B, S] where the mask is True, times the weights, divided by the normalizer."""
     if weights is not None:
         losses *= weights
-    return tf.reduce_sum(tf.where(mask, losses, 0.0))
+    return tf.reduce_sum(tf.where(mask, losses, 0.0) / normalizer)

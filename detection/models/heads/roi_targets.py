@@ -64,7 +64,9 @@ def sample_anchors(
     count: int = 256,
     positive_fraction: float = 0.5,
 ) -> AnchorTargets:
-    """Samples positive and negative anchors; unassigned anchors inside crowds are neither.
+    """Samples positive and negative anchors.
+
+    Unassigned anchors inside crowds, and anchors of objects of weight 0, are neither.
 
     Args:
         anchors: float32 [A, 4], (ymin, xmin, ymax, xmax) in pixels of the network input.
@@ -79,8 +81,9 @@ def sample_anchors(
         negative &= ~assignment.ignored
     if labels.crowds is not None:
         negative &= ~anchors_inside(anchors, labels.boxes, labels.crowds, min_fraction=_CROWD_FRACTION)
+    positive = _counting(labels, assignment.index, assignment.positive)
     slots = sample_balanced(
-        assignment.positive, negative, count=count, positive_fraction=positive_fraction, seed=seed, index=_ANCHOR_DRAW
+        positive, negative, count=count, positive_fraction=positive_fraction, seed=seed, index=_ANCHOR_DRAW
     )
     sampled = Assignment(slots.positive, None, tf.gather(assignment.index, slots.indices, batch_dims=1))
     targets = all_anchors(tf.gather(anchors, slots.indices), labels, sampled)
@@ -126,7 +129,7 @@ def sample_rois(
 
     A box is positive if its best IoU is above `positive_threshold`, and background if its best
     IoU is in [low, high) of `background_thresholds`, except inside crowds.  Without objects, the
-    best IoU is 0.
+    best IoU is 0.  Boxes of objects of weight 0 are not sampled.
 
     Args:
         proposals: float32 [B, P, 4], (ymin, xmin, ymax, xmax) in pixels of the network input.
@@ -144,7 +147,7 @@ def sample_rois(
     candidate = tf.concat([valid, labels.valid], axis=1)
     matches = _match(boxes, candidate, labels, positive_threshold, background_thresholds)
     slots = sample_balanced(
-        matches.positive,
+        _counting(labels, matches.objects, matches.positive),
         matches.background,
         count=count,
         positive_fraction=positive_fraction,
@@ -236,6 +239,12 @@ def _roi_targets(
         objects=objects,
         weights=_object_weights(labels, objects, positive),
     )
+
+
+def _counting(labels: Labels, objects: tf.Tensor, positive: tf.Tensor) -> tf.Tensor:
+    """Returns `positive` without those of objects of weight 0, bool [B, S]."""
+    weights = _object_weights(labels, tf.where(positive, objects, 0), positive)
+    return positive if weights is None else positive & (weights > 0.0)
 
 
 def _object_weights(labels: Labels, objects: tf.Tensor, positive: tf.Tensor) -> tf.Tensor | None:

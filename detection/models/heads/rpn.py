@@ -94,12 +94,16 @@ class ProposalOptions(NamedTuple):
     post_nms_top_k: P, max proposals per image, over all levels.
     iou_threshold: IoU with a better box of the same level above which a box is dropped.
     min_size: boxes with a shorter side, in pixels of the network input, are dropped.
+    by_level: boxes only suppress boxes of their level.
+    clip_after_nms: clip boxes after NMS; those without an area then are dropped.
     """
 
     pre_nms_top_k: int
     post_nms_top_k: int
     iou_threshold: float
     min_size: float
+    by_level: bool = True
+    clip_after_nms: bool = False
 
 
 class Proposals(NamedTuple):
@@ -107,7 +111,7 @@ class Proposals(NamedTuple):
 
     boxes: float32 [B, P, 4], (ymin, xmin, ymax, xmax) in pixels of the network input; 0 for padding.
     scores: float32 [B, P], probability of an object; 0 for padding.
-    valid: bool [B, P], False for padding.
+    valid: bool [B, P], False for padding, and for boxes that were dropped after NMS.
     """
 
     boxes: tf.Tensor
@@ -127,8 +131,8 @@ def propose(
 ) -> Proposals:
     """Selects the proposals: decodes the best anchors of each level, clips them to the image and applies NMS.
 
-    NMS runs within each level; then the best boxes of all levels are kept.  No gradient flows
-    through proposals.
+    NMS runs within each level, or over all levels; then the best boxes of all levels are kept.
+    No gradient flows through proposals.
 
     Args:
         outputs: outputs of `RpnHead`.
@@ -145,8 +149,9 @@ def propose(
         outputs, anchors, options.pre_nms_top_k, pixel_offset=pixel_offset, max_log_size=max_log_size
     )
     limits = tf.reshape(image_sizes, [-1, 2]) - pixel_offset
-    boxes = clip_yxyx(boxes, limits[:, :1], limits[:, 1:])
-    large = tf.reduce_min(boxes[..., 2:] - boxes[..., :2], axis=-1) + pixel_offset >= options.min_size
+    if not options.clip_after_nms:
+        boxes = clip_yxyx(boxes, limits[:, :1], limits[:, 1:])
+    large = _short_sides(boxes) + pixel_offset >= options.min_size
     # Different logits may have equal float32 probabilities.
     _, order = tf.math.top_k(tf.where(large, logits, logits.dtype.min), logits.shape[1])
     boxes, levels = tf.gather(boxes, order, batch_dims=1), tf.gather(levels, order, batch_dims=1)
@@ -155,14 +160,21 @@ def propose(
     picked = (by_op if graph == "op" else hard_nms)(
         boxes,
         scores,
-        levels,
+        levels if options.by_level else None,
         iou_threshold=options.iou_threshold,
         score_threshold=_DROPPED / 2.0,
         max_outputs=options.post_nms_top_k,
     )
     valid = tf.range(options.post_nms_top_k) < picked.num[:, tf.newaxis]
-    boxes = tf.where(valid[..., tf.newaxis], tf.gather(boxes, picked.indices, batch_dims=1), 0.0)
-    return Proposals(boxes, picked.scores, valid)
+    boxes = tf.gather(boxes, picked.indices, batch_dims=1)
+    if options.clip_after_nms:
+        boxes = clip_yxyx(boxes, limits[:, :1], limits[:, 1:])
+        valid &= _short_sides(boxes) > 0.0
+    return Proposals(tf.where(valid[..., tf.newaxis], boxes, 0.0), tf.where(valid, picked.scores, 0.0), valid)
+
+
+def _short_sides(boxes: tf.Tensor) -> tf.Tensor:
+    return tf.reduce_min(boxes[..., 2:] - boxes[..., :2], axis=-1)
 
 
 def _candidates(

@@ -9,15 +9,18 @@ import tensorflow as tf
 from detection.models.backbones.resnet import RESNETS
 from detection.models.faster_rcnn.config import FasterRcnnConfig
 from detection.models.faster_rcnn.model import FasterRcnn
+from detection.models.faster_rcnn.targets import anchor_assignment
 from detection.models.layers.batch_norm import BatchNormalization
 from detection.models.registry import build_detector, detector_names
 from detection.training.engine.variable_selection import decayed_variables, freeze_variables
+from detection.types import Labels
 from schemas.errors import ConfigError
 
 Oracles = dict[str, dict[str, Any]]
 
 # Small heads, where the test is about the backbone.
 SMALL = {"fpn_filters": 4, "fc_units": 4}
+C4 = {"architecture": "c4", "min_level": 4, "max_level": 4, "include_mask": False}
 
 
 def _elements(variables: Any) -> int:
@@ -159,11 +162,61 @@ def test_batch_norm_trains_outside_of_the_frozen_stages() -> None:
             {"backbone": "efficientnet-nano", "activation": "relu6"},
             "activation = relu6 does nothing with backbone = efficientnet-nano and fpn_layout = standard",
         ),
+        (
+            {"architecture": "c4"},
+            r"architecture = c4 needs min_level = max_level = 4, include_mask = false and no casc",
+        ),
+        (C4 | {"backbone": "efficientnet-nano"}, "architecture = c4 needs a ResNet, not backbone = efficientnet-nano"),
+        (C4 | {"fc_units": 8}, "fc_units = 8 does nothing with architecture = c4"),
+        ({"loss_normalizer": "image", "rpn_box_loss": "level_means"}, "rpn_box_loss = level_means does nothing with"),
+        ({"roi_pooling": "crop-max-pool", "roi_align_samples": 2}, "roi_align_samples = 2 does nothing with"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(overrides: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         _build("mask-rcnn-r50", **overrides)
+
+
+def test_conv5_of_c4_runs_on_rois_and_trains() -> None:
+    detector = _build("faster-rcnn-r50-c4", backbone="resnet-18", image_size=(64, 96))
+    outputs = detector(tf.random.stateless_normal([2, 64, 96, 3], [0, 0]))
+    assert [feature.shape for feature in outputs.features] == [(2, 4, 6, 256)]
+    rois = tf.constant([[[0.0, 0.0, 40.0, 50.0]] * 3] * 2)
+    assert detector._box_features(outputs, rois).shape == (2, 3, 4, 4, 512)
+    trained = {variable.path.split("/")[1] for variable in detector.trainable_variables}
+    assert {"conv3_1", "conv4_2", "conv5_1", "conv5_2"} < trained
+    assert not {"stem", "conv2_1"} & trained
+
+
+def test_anchors_across_the_border_are_clipped_and_may_have_no_loss() -> None:
+    kept, clipped, ignored = (
+        FasterRcnnConfig(image_size=(64, 64), crossing_anchors=one) for one in ("keep", "clip", "ignore")
+    )
+    anchors = kept.anchors_yxyx()
+    inside = (anchors[:, :2] >= 0).all(axis=1) & (anchors[:, 2:] <= 64).all(axis=1)
+    assert 0 < inside.sum() < len(anchors)
+    for config in (clipped, ignored):
+        np.testing.assert_allclose(config.anchors_yxyx(), np.clip(anchors, 0, 64))
+    assert not kept.ignored_anchors.any()
+    assert not clipped.ignored_anchors.any()
+    np.testing.assert_array_equal(ignored.ignored_anchors, ~inside)
+    boxes = tf.constant([[[0.0, 0.0, 40.0, 30.0]]])  # at the border, so that its best anchors cross it
+    labels = Labels(boxes=boxes, classes=tf.zeros([1, 1], tf.int32), valid=tf.ones([1, 1], tf.bool))
+    assignment = anchor_assignment(ignored, ignored.anchors_yxyx(), labels)
+    assert assignment.ignored is not None
+    assert assignment.ignored.numpy()[0, ~inside].all()
+    assert assignment.positive.numpy()[0, inside].any(), "the best one of the others"
+    assert not assignment.positive.numpy()[0, ~inside].any()
+
+
+def test_black_padding_is_normalised_by_the_network() -> None:
+    pixels = tf.random.stateless_uniform([1, 64, 64, 3], [0, 0], 0.0, 255.0)
+    mean, black = (_build("faster-rcnn-nano", image_size=(64, 64), padding=padding) for padding in ("mean", "black"))
+    for ours, other in zip(black.variables, mean.variables, strict=True):
+        ours.assign(other)
+    inputs = [(pixels - one.pixel_mean) / one.pixel_std for one in (mean, black)]
+    np.testing.assert_allclose(inputs[1], pixels)
+    np.testing.assert_allclose(mean(inputs[0]).features[0], black(inputs[1]).features[0], atol=1e-4)
 
 
 def test_an_output_of_masks_needs_masks() -> None:
@@ -178,5 +231,6 @@ def test_an_output_of_masks_needs_masks() -> None:
 def test_presets_are_of_every_resnet_that_keras_or_the_original_has() -> None:
     for kind in ("faster", "mask"):
         names = {name.removeprefix(f"{kind}-rcnn-") for name in detector_names() if name.startswith(f"{kind}-rcnn-")}
-        assert names == {"nano", *(f"r{depth}" for depth in (18, 34, 50, 101, 152))}
+        one_level = {f"r{depth}-c4" for depth in (50, 101, 152)} if kind == "faster" else set()
+        assert names == {"nano", *(f"r{depth}" for depth in (18, 34, 50, 101, 152)), *one_level}
     assert {int(name.removeprefix("resnet-")) for name in RESNETS} == {18, 34, 50, 101, 152, 200}

@@ -47,10 +47,20 @@ DETECTORS: dict[str, dict[str, Any]] = {name: {} for name in smallest_detectors(
     | {"cascade_ious": (0.4, 0.5, 0.6), "mask_filters": 16, "mask_layers": 1, "rpn_box_loss": "level_means"},
     "faster-rcnn-nano, od-api": SMALL_HEADS
     | {"fpn_layout": "od-api", "rpn_layout": "od-api", "rpn_filters": 24, "activation": "relu6"},
+    "faster-rcnn-r50-c4": {"backbone": "resnet-18", "frozen_stages": 0, "train_batch_norm": True, "rpn_filters": 16}
+    | {"anchor_scale": 1.0, "box_roi_size": 2, "roi_samples": 32, "rpn_samples": 32}
+    | {"train_post_nms_top_k": 30, "test_post_nms_top_k": 30, "proposal_nms": "image", "clip_after_nms": True}
+    | {"crossing_anchors": "ignore", "roi_pooling": "crop-max-pool", "loss_normalizer": "image", "padding": "black"},
     "mask-keypoint": {},
 }
 # Their losses are means over samples, whose number depends on the outputs except in the RPN.
-SAMPLING = {"faster-rcnn-nano", "faster-rcnn-nano, od-api", "mask-rcnn-nano", "mask-rcnn-nano, cascade"}
+SAMPLING = {
+    "faster-rcnn-r50-c4",
+    "faster-rcnn-nano",
+    "faster-rcnn-nano, od-api",
+    "mask-rcnn-nano",
+    "mask-rcnn-nano, cascade",
+}
 SLOW = SAMPLING - {"mask-rcnn-nano"} | {
     "efficientdet-d0",
     "efficientdet-lite0",

@@ -244,3 +244,12 @@ def test_sides_that_are_no_multiples_have_the_od_apis_anchors(
     expected = np.load(oracle_dir / "od_api" / model / "outputs.npz")["anchors"]
     found = ours.swapaxes(1, 2).reshape(-1, 4) / np.tile(image_size, 2)
     np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_corners_are_places_of_anchors() -> None:
+    """Centres at 0 and 16, as in the TF Object Detection API's `grid_anchor_generator`, whatever the image's sides."""
+    options: dict[str, Any] = {"min_level": 4, "max_level": 4, "num_scales": 1, "aspect_ratios": (1.0,)}
+    for side in (32, 30):
+        anchors = _anchors(side, side, anchor_scale=2.0, layout="corners", **options)
+        np.testing.assert_allclose(anchors[1], [-16.0, 0.0, 16.0, 32.0])
+        assert len(anchors) == 4

@@ -11,7 +11,7 @@ from ai_edge_litert.interpreter import Interpreter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from detection.ops.roi_align import roi_align, roi_levels
+from detection.ops.roi_align import crop_max_pool, roi_align, roi_levels
 
 Oracles = dict[str, dict[str, Any]]
 IMAGE = (96, 160)
@@ -246,3 +246,25 @@ def test_converts_to_lite_rt_without_other_ops(samples: int) -> None:
     interpreter.invoke()
     got = interpreter.get_tensor(interpreter.get_output_details()[0]["index"])
     np.testing.assert_allclose(got, roi_align(_features(), BOXES, samples=samples, **OPTIONS), atol=1e-4)
+
+
+@pytest.mark.parametrize("portable", [False, True])
+def test_crops_equal_those_of_tensorflow(*, portable: bool) -> None:
+    """The level's index in the TF Object Detection API: floor(log2(side / 224)) + L - 2, clamped to 0..L - 1."""
+    height, width = 640, 512
+    features = _features([(160, 128), (80, 64), (40, 32)])
+    corners = np.random.default_rng(0).uniform(0, [height, width], (2, 6, 2, 2))
+    boxes = np.sort(corners, axis=2).reshape(2, 6, 4).astype(np.float32)
+    boxes[:, 0] = [0, 0, height, width]
+    boxes[:, 1] = [30, 40, 50, 60]
+    options: dict[str, Any] = {"image_size": (height, width), "min_level": 2, "canonical_level": 3}
+    found = crop_max_pool(features, tf.constant(boxes), output_size=3, portable=portable, **options)
+    indices = set()
+    for image, roi in np.ndindex(2, 6):
+        y0, x0, y1, x1 = boxes[image, roi]
+        index = int(np.clip(np.floor(np.log2(np.sqrt((y1 - y0) * (x1 - x0)) / 224)) + 1, 0, 2))
+        indices.add(index)
+        box = boxes[image, roi] / [height, width, height, width]
+        crop = tf.image.crop_and_resize(features[index][image : image + 1], [box], [0], (6, 6))
+        np.testing.assert_allclose(found[image, roi], tf.nn.max_pool2d(crop, 2, 2, "VALID")[0], atol=1e-4)
+    assert indices == {0, 1, 2}

@@ -3,9 +3,6 @@
 The numbers are those of the original code: `oracles/od_api/README.md`.
 """
 
-import json
-import runpy
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,23 +11,22 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from detection.inference.detectors import open_detector
 from detection.models.dense.detector import DenseDetector
 from detection.models.heads.dense_losses import DenseLosses
 from detection.models.heads.hard_examples import HardExampleMiner
 from detection.models.pyramid_config import PyramidConfig
 from detection.models.registry import detector_from_config
-from detection.ops.boxes import encode_yxyx, iou_yxyx
-from detection.types import EncodedImage, ImageInfo, Labels
-from detection.weights.imported_model import ImportedModel, import_model, write_model
+from detection.ops.boxes import encode_yxyx
+from detection.types import ImageInfo
+from detection.weights.imported_model import ImportedModel, import_model
 from detection.weights.od_api_efficientdet import OD_API_EFFICIENTDET
 from detection.weights.od_api_retinanet import OD_API_RETINANET
 from detection.weights.od_api_ssd import OD_API_SSD
 from schemas.config.config_io import load_config
+from tests.detection.weights.od_api_oracle import BOX_SCALES, Oracle, read_oracle
 
 pytestmark = pytest.mark.slow
 
-BOX_SCALES = (10.0, 10.0, 5.0, 5.0)
 # Folders of the oracle: our name and the reader of the checkpoint.
 MODELS = {
     "ssd_resnet50_v1_fpn": ("retinanet-r50", OD_API_RETINANET),
@@ -42,19 +38,16 @@ MODELS = {
 
 
 class Case(NamedTuple):
-    """An imported model, the oracle's images, its outputs on them, and the original's numbers."""
+    """An imported model, and its outputs on the oracle's images."""
 
     model: ImportedModel
     detector: DenseDetector
-    pixels: np.ndarray
     outputs: Any
-    arrays: Mapping[str, np.ndarray]
-    notes: dict[str, Any]
+    oracle: Oracle
 
     @property
-    def categories(self) -> list[dict[str, Any]]:
-        assert self.model.categories is not None
-        return self.model.categories
+    def arrays(self) -> Mapping[str, np.ndarray]:
+        return self.oracle.arrays
 
     def by_anchor(self, values: np.ndarray) -> np.ndarray:
         """Reorders [B, A, ...] to the original's anchors of a cell: aspect ratio first."""
@@ -63,19 +56,6 @@ class Case(NamedTuple):
             return values
         order = np.arange(config.anchors_per_cell).reshape(config.num_scales, -1).T.ravel()
         return values.reshape(len(values), -1, len(order), *values.shape[2:])[:, :, order].reshape(values.shape)
-
-    def labels(self, *, weighted: bool) -> Labels:
-        """The ground truth of image 0; image 1 has none."""
-        truth, (height, width) = self.notes["ground_truth"], self.detector.image_size
-        boxes = np.zeros((2, len(truth["boxes"]), 4), np.float32)
-        boxes[0] = np.array(truth["boxes"]) * [height, width, height, width]
-        weights = np.array([truth["weights"], [0.0] * len(truth["weights"])], np.float32)
-        return Labels(
-            boxes=tf.constant(boxes),
-            classes=tf.constant([truth["classes"], [0] * len(truth["classes"])], tf.int32),
-            valid=tf.constant([[True], [False]]) & tf.ones(boxes.shape[:2], tf.bool),
-            weights=tf.constant(weights) if weighted else None,
-        )
 
 
 def _inputs(detector: DenseDetector, pixels: np.ndarray, true_shape: np.ndarray) -> tf.Tensor:
@@ -89,34 +69,22 @@ def _inputs(detector: DenseDetector, pixels: np.ndarray, true_shape: np.ndarray)
 @pytest.fixture(scope="module", params=MODELS)
 def case(request: pytest.FixtureRequest, oracle_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Case:
     name, program = MODELS[request.param]
-    folder, target = oracle_dir / "od_api", tmp_path_factory.mktemp("od_api")
-    sys.path.insert(0, str(folder))
-    try:
-        runpy.run_path(str(folder / "make_checkpoint.py"))["main"](request.param, str(target))
-        make_image = runpy.run_path(str(folder / "odrule.py"))["make_image"]
-    finally:
-        sys.path.remove(str(folder))
-    source = folder / request.param
-    notes = json.loads((source / "notes.json").read_text())
-    arrays = dict(np.load(source / "outputs.npz"))
-    _, height, width, _ = notes["preprocessed"]["shape"]
-    config = load_config(None, [f"model.name={name}", f"model.image_size=[{height}, {width}]"])
-    model = import_model(program, target / "checkpoint", config)
+    oracle = read_oracle(request.param, oracle_dir, tmp_path_factory.mktemp("od_api"))
+    config = load_config(None, [f"model.name={name}", f"model.image_size={oracle.image_size}"])
+    model = import_model(program, oracle.checkpoint, config)
     assert (model.missing, model.differences) == ((), ())
     assert model.categories is not None
     detector = detector_from_config(model.config.model, num_classes=len(model.categories))
     assert isinstance(detector, DenseDetector)
     for variable in detector.variables:
         variable.assign(model.raw[variable.path])
-    image = notes["image"]
-    pixels = np.stack([make_image(image["seed"] + number, image["height"], image["width"]) for number in range(2)])
-    inputs = _inputs(detector, pixels, arrays["true_image_shapes"][0])
-    np.testing.assert_allclose(inputs[:, ::16, ::16], arrays["preprocessed_sample"], atol=1e-4)
-    return Case(model, detector, pixels, detector(inputs), arrays, notes)
+    inputs = _inputs(detector, oracle.pixels, oracle.arrays["true_image_shapes"][0])
+    np.testing.assert_allclose(inputs[:, ::16, ::16], oracle.arrays["preprocessed_sample"], atol=1e-4)
+    return Case(model, detector, detector(inputs), oracle)
 
 
 def test_raw_predictions(case: Case) -> None:
-    step = case.notes.get("anchor_step", 1)
+    step = case.oracle.notes.get("anchor_step", 1)
     named = ("box_encodings", "class_predictions_with_background")
     names = ("box_encodings_strided", "class_predictions_strided") if step > 1 else named
     their_boxes, their_logits = (case.arrays[name] for name in names)
@@ -133,7 +101,7 @@ def test_raw_predictions(case: Case) -> None:
 @pytest.mark.parametrize("weighted", [True, False])
 def test_targets(*, case: Case, weighted: bool) -> None:
     suffix = "" if weighted else "_unweighted"
-    targets = case.detector._dense_losses.assign(case.labels(weighted=weighted))
+    targets = case.detector._dense_losses.assign(case.oracle.labels(weighted=weighted))
     positive = case.by_anchor(targets.positive.numpy())
     places = case.arrays[f"match_index{suffix}"]
     np.testing.assert_array_equal(np.argwhere(positive), places)
@@ -151,8 +119,8 @@ def test_targets(*, case: Case, weighted: bool) -> None:
 
 @pytest.mark.parametrize(("weighted", "name"), [(True, "loss"), (False, "loss_unweighted")])
 def test_losses(*, case: Case, weighted: bool, name: str) -> None:
-    terms = case.detector.losses(case.outputs, case.labels(weighted=weighted))
-    expected = case.notes["losses"][name]
+    terms = case.detector.losses(case.outputs, case.oracle.labels(weighted=weighted))
+    expected = case.oracle.notes["losses"][name]
     assert float(terms["box_loss"]) == pytest.approx(expected["Loss/localization_loss"], rel=1e-4)
     assert float(terms["class_loss"]) == pytest.approx(expected["Loss/classification_loss"], rel=1e-4)
 
@@ -193,35 +161,15 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 def test_other_losses(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     detector = case.detector
-    for name, expected in case.notes["losses"].items():
+    for name, expected in case.oracle.notes["losses"].items():
         if not name.startswith("variant_"):
             continue
         options = detector.config.model_copy(update=VARIANTS[name.removeprefix("variant_")]).loss_options
         losses = DenseLosses(options, anchors=detector.anchors, num_classes=detector.num_classes)
         monkeypatch.setattr(detector, "_dense_losses", losses)
-        terms = detector.losses(case.outputs, case.labels(weighted=True))
+        terms = detector.losses(case.outputs, case.oracle.labels(weighted=True))
         found = {"Loss/localization_loss": terms["box_loss"], "Loss/classification_loss": terms["class_loss"]}
         assert {key: float(value) for key, value in found.items()} == pytest.approx(expected["loss"], rel=1e-4), name
-
-
-def _common(case: Case, image: int, classes: np.ndarray, scores: np.ndarray, boxes: np.ndarray) -> tuple[int, int]:
-    """Counts the original's detections of an image, and those of them that are found: class, IoU 0.99, score 1e-3.
-
-    Args:
-        case: the model.
-        image: number of the image.
-        classes: [N].
-        scores: [N].
-        boxes: [N, 4], (ymin, xmin, ymax, xmax), fractions of the image.
-    """
-    named = np.array([category["name"] is not None for category in case.categories])
-    theirs = case.arrays["post_detection_classes"][image].astype(int)
-    kept = named[theirs]
-    their_boxes, their_scores = (case.arrays[f"post_detection_{name}"][image][kept] for name in ("boxes", "scores"))
-    ious = iou_yxyx(tf.constant(their_boxes[:, np.newaxis]), tf.constant(boxes, tf.float32)).numpy()
-    alike = (theirs[kept][:, np.newaxis] == classes) & (ious >= 0.99)
-    alike &= np.abs(their_scores[:, np.newaxis] - scores) <= 1e-3
-    return int(kept.sum()), int(alike.any(axis=1).sum())
 
 
 def test_detections(case: Case) -> None:
@@ -229,24 +177,13 @@ def test_detections(case: Case) -> None:
     found = case.detector.detect(case.outputs, ImageInfo(size, tf.ones([2, 2])))
     np.testing.assert_array_equal(found.num, case.arrays["post_num_detections"])
     np.testing.assert_allclose(found.scores, case.arrays["post_detection_scores"], atol=1e-4)
+    assert case.model.categories is not None
     for image in range(2):
-        count, common = _common(
-            case, image, *(part[image].numpy() for part in (found.classes, found.scores, found.boxes))
+        classes, scores, boxes = (part[image].numpy() for part in (found.classes, found.scores, found.boxes))
+        case.oracle.require_detections(
+            image, classes=classes, scores=scores, boxes=boxes, categories=case.model.categories
         )
-        assert common >= 0.97 * count > 0
 
 
 def test_prediction_from_image_files(case: Case, tmp_path: Path) -> None:
-    """Decoded, resized as there, detected and mapped back to the image."""
-    write_model(case.model, tmp_path / "model")
-    images = [
-        EncodedImage(number, f"{number}.png", tf.io.encode_png(pixels).numpy(), *pixels.shape[:2])
-        for number, pixels in enumerate(case.pixels)
-    ]
-    results = open_detector(tmp_path / "model", batch_size=2).detect(images)
-    for image, found in enumerate(results):
-        height, width = case.pixels[image].shape[:2]
-        _, x, y, across, down, scores, ids = found.rows.T
-        boxes = np.stack([y / height, x / width, (y + down) / height, (x + across) / width], axis=-1)
-        count, common = _common(case, image, ids.astype(int) - 1, scores, boxes)
-        assert common >= 0.97 * count > 0
+    case.oracle.require_predictions(case.model, tmp_path / "model")

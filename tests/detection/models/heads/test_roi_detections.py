@@ -38,6 +38,7 @@ def _detect(
     options: MaskPostprocess,
     offset: float = 0.0,
     graph: NmsGraph = "windows",
+    **more: Any,
 ) -> tuple[Detections, tf.Tensor]:
     return detect_in_rois(
         outputs,
@@ -48,6 +49,7 @@ def _detect(
         pixel_offset=offset,
         max_log_size=MAX_LOG_SIZE,
         graph=graph,
+        **more,
     )
 
 
@@ -104,6 +106,25 @@ def test_a_box_below_one_pixel_does_not_end_before_it_starts(offset: float, size
     _, pixels = _detect(outputs, proposals._replace(boxes=rois), OPTIONS, offset)
     np.testing.assert_allclose(pixels[0, 0, :2], 12.0 - 0.02, atol=1e-4)
     np.testing.assert_allclose(pixels[0, 0, 2:] - pixels[0, 0, :2], size, atol=1e-4)
+
+
+def test_boxes_may_be_clipped_after_nms() -> None:
+    """Two RoIs are alike within the image, of 50 by 40 pixels, but not beyond it; two are outside."""
+    outputs, proposals = _case()
+    outputs = outputs._replace(box_deltas=tf.zeros_like(outputs.box_deltas))
+    rois = np.zeros((BATCH, ROIS, 4), np.float32)
+    rois[:, :4] = [[10, 10, 50, 40], [10, 100, 30, 130], [10, 10, 50, 400], [60, 10, 90, 40]]
+    proposals = Proposals(tf.constant(rois), proposals.scores, tf.range(ROIS)[tf.newaxis] < tf.constant([[4], [4]]))
+    options = OPTIONS.model_copy(update={"one_class_per_anchor": True, "class_agnostic": True, "score_threshold": 0.0})
+    clipped, _ = _detect(outputs, proposals, options)
+    areas = np.prod(clipped.boxes[0, :, 2:] - clipped.boxes[0, :, :2], axis=-1)
+    assert (areas > 0).sum() == 1
+    found, pixels = _detect(outputs, proposals, options, clip_after_nms=True)
+    assert int(found.num[0]) == 2
+    np.testing.assert_allclose(pixels[0, :2], [[10, 10, 50, 40]] * 2)
+    np.testing.assert_allclose(found.boxes[0, :2], [[0.2, 0.25, 1.0, 1.0]] * 2)
+    assert not found.scores[0, 2:].numpy().any()
+    assert (np.diff(found.scores[0, :2]) <= 0).all()
 
 
 def test_one_class_per_roi() -> None:

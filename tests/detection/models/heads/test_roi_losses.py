@@ -312,6 +312,37 @@ def test_first_stage_losses(weights: bool) -> None:
     np.testing.assert_allclose(rpn_box_loss(_sampled(given[1], targets), targets, normalizer=2.0), box / 2, rtol=1e-5)
 
 
+def test_a_normalizer_per_image_and_factors_of_the_deltas() -> None:
+    random = np.random.default_rng(0)
+    targets = _anchor_targets(random, weights=False)
+    deltas = tf.constant(random.normal(0, 0.3, (2, 6, 4)), tf.float32)
+    factors = (10.0, 10.0, 5.0, 5.0)
+    box = 0.0
+    for slot in range(2):  # the positives of image 0; image 1 has none
+        errors = (deltas[0, slot].numpy() - targets.deltas[0, slot].numpy()) * factors
+        box += float(np.mean([_plain_huber(error, 1.0) for error in errors])) / 5
+    normalizer = tf.constant([[5.0], [3.0]])
+    found = rpn_box_loss(deltas, targets, normalizer=normalizer, delta=1.0, factors=factors)
+    np.testing.assert_allclose(found, box, rtol=1e-5)
+    score = rpn_score_loss(tf.zeros([2, 10]), targets, normalizer=normalizer)
+    np.testing.assert_allclose(score, 2 * np.log(2.0), rtol=1e-5)
+
+
+def test_objects_of_weight_zero_have_no_samples() -> None:
+    weights = np.ones((3, 4), np.float32)
+    weights[0, 1] = 0.0
+    labels = _labels(weights=tf.constant(weights))
+    proposals, valid = _proposals()
+    every, rois = (
+        sample_rois(tf.constant(proposals), tf.constant(valid), one, seed=SEED, count=40) for one in (_labels(), labels)
+    )
+    of_object = [int(np.sum((one.objects[0].numpy() == 1) & one.positive[0].numpy())) for one in (every, rois)]
+    assert of_object[0] > of_object[1] == 0
+    anchors = _sample(ANCHORS, labels, count=40)
+    owners = _plain_anchor_labels(0)[1][anchors.indices[0].numpy()]
+    assert not (anchors.positive[0].numpy() & (owners == 1)).any()
+
+
 def test_only_sampled_anchors_have_a_gradient() -> None:
     targets = _anchor_targets(np.random.default_rng(0), weights=False)
     logits, deltas = tf.zeros([2, 10]), tf.fill([2, 10, 4], 3.0)

@@ -102,6 +102,30 @@ def test_boxes_of_different_levels_do_not_compete() -> None:
     np.testing.assert_allclose(proposals.scores[0, :3], tf.sigmoid([2.0, 1.0, 0.0]))
 
 
+@pytest.mark.parametrize("graph", ["loop", "op"])
+def test_one_nms_over_all_levels_of_boxes_that_are_clipped_afterwards(graph: str) -> None:
+    outputs = _outputs()
+    options = ProposalOptions(1000, 30, 0.5, min_size=0.0, by_level=False, clip_after_nms=True)
+    ours = _propose(outputs, options, graph=graph)
+    dropped = 0
+    for image, limit in enumerate([(64.0, 48.0), (40.0, 48.0), (64.0, 20.0)]):
+        logits, codes = (
+            np.concatenate([level.numpy()[image].reshape(-1, width) for level in levels])
+            for levels, width in ((outputs.logits, 1), (outputs.deltas, 4))
+        )
+        kept: list[Array] = []
+        for row in np.argsort(-logits[:, 0], kind="stable"):
+            box = _decoded(codes[row].astype(float), ANCHORS[row].astype(float), 0.0)
+            if len(kept) < options.post_nms_top_k and all(_iou(box, other) <= 0.5 for other in kept):
+                kept.append(box)
+        boxes = np.clip(kept, 0.0, [*limit, *limit])
+        inside = (boxes[:, 2:] > boxes[:, :2]).all(axis=1)
+        np.testing.assert_array_equal(ours.valid[image], inside)
+        np.testing.assert_allclose(ours.boxes[image], np.where(inside[:, np.newaxis], boxes, 0.0), atol=1e-4)
+        dropped += int((~inside).sum())
+    assert dropped > 0
+
+
 def test_without_large_boxes_nothing_is_proposed() -> None:
     proposals = _propose(_outputs(), OPTIONS._replace(min_size=65.0))
     assert not proposals.valid.numpy().any()

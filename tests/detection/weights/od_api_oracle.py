@@ -1,0 +1,111 @@
+"""The oracle of the TF Object Detection API: a checkpoint, images, ground truth, and the original code's numbers."""
+
+import json
+import runpy
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from detection.inference.detectors import open_detector
+from detection.ops.boxes import iou_yxyx
+from detection.types import EncodedImage, Labels
+from detection.weights.imported_model import ImportedModel, write_model
+
+BOX_SCALES = (10.0, 10.0, 5.0, 5.0)
+
+
+class Oracle(NamedTuple):
+    """A model of the oracle.
+
+    checkpoint: folder of its checkpoint.
+    arrays: outputs, by name.
+    notes: losses, ground truth and other facts.
+    pixels: uint8 [2, H, W, 3], images.
+    """
+
+    checkpoint: Path
+    arrays: Mapping[str, np.ndarray]
+    notes: dict[str, Any]
+    pixels: np.ndarray
+
+    @property
+    def image_size(self) -> list[int]:
+        """(height, width) of the network's input."""
+        return list(self.notes["preprocessed"]["shape"][1:3])
+
+    def labels(self, *, weighted: bool) -> Labels:
+        """The ground truth of image 0; image 1 has none."""
+        truth, (height, width) = self.notes["ground_truth"], self.image_size
+        boxes = np.zeros((2, len(truth["boxes"]), 4), np.float32)
+        boxes[0] = np.array(truth["boxes"]) * [height, width, height, width]
+        weights = np.array([truth["weights"], [0.0] * len(truth["weights"])], np.float32)
+        return Labels(
+            boxes=tf.constant(boxes),
+            classes=tf.constant([truth["classes"], [0] * len(truth["classes"])], tf.int32),
+            valid=tf.constant([[True], [False]]) & tf.ones(boxes.shape[:2], tf.bool),
+            weights=tf.constant(weights) if weighted else None,
+        )
+
+    def require_detections(
+        self,
+        image: int,
+        *,
+        classes: np.ndarray,
+        scores: np.ndarray,
+        boxes: np.ndarray,
+        categories: Sequence[Mapping[str, Any]],
+    ) -> None:
+        """Requires 97 of 100 of the original's detections of an image: same class, IoU 0.99, score within 1e-3.
+
+        Args:
+            image: number of the image.
+            classes: [N].
+            scores: [N].
+            boxes: [N, 4], (ymin, xmin, ymax, xmax), fractions of the image.
+            categories: of the classes; detections of a class without a name are not reported.
+        """
+        count = int(self.arrays["post_num_detections"][image])
+        theirs = self.arrays["post_detection_classes"][image].astype(int)
+        kept = np.array([category["name"] is not None for category in categories])[theirs]
+        kept &= np.arange(len(kept)) < count
+        their_boxes, their_scores = (self.arrays[f"post_detection_{name}"][image][kept] for name in ("boxes", "scores"))
+        ious = iou_yxyx(tf.constant(their_boxes[:, np.newaxis]), tf.constant(boxes, tf.float32)).numpy()
+        alike = (theirs[kept][:, np.newaxis] == classes) & (ious >= 0.99)
+        alike &= np.abs(their_scores[:, np.newaxis] - scores) <= 1e-3
+        assert alike.any(axis=1).sum() >= 0.97 * kept.sum() > 0
+
+    def require_predictions(self, model: ImportedModel, folder: Path) -> None:
+        """Requires the original's detections on image files: decoded, resized as there, and mapped back."""
+        assert model.categories is not None
+        folder.mkdir()
+        write_model(model, folder)
+        images = [
+            EncodedImage(number, f"{number}.png", tf.io.encode_png(pixels).numpy(), *pixels.shape[:2])
+            for number, pixels in enumerate(self.pixels)
+        ]
+        for image, found in enumerate(open_detector(folder, batch_size=2).detect(images)):
+            height, width = self.pixels[image].shape[:2]
+            _, x, y, across, down, scores, ids = found.rows.T
+            boxes = np.stack([y / height, x / width, (y + down) / height, (x + across) / width], axis=-1)
+            self.require_detections(
+                image, classes=ids.astype(int) - 1, scores=scores, boxes=boxes, categories=model.categories
+            )
+
+
+def read_oracle(name: str, oracle_dir: Path, target: Path) -> Oracle:
+    """Reads a model of the oracle, and writes its checkpoint into `target`."""
+    folder = oracle_dir / "od_api"
+    sys.path.insert(0, str(folder))
+    try:
+        runpy.run_path(str(folder / "make_checkpoint.py"))["main"](name, str(target))
+        make_image = runpy.run_path(str(folder / "odrule.py"))["make_image"]
+    finally:
+        sys.path.remove(str(folder))
+    notes = json.loads((folder / name / "notes.json").read_text())
+    image = notes["image"]
+    pixels = np.stack([make_image(image["seed"] + number, image["height"], image["width"]) for number in range(2)])
+    return Oracle(target / "checkpoint", dict(np.load(folder / name / "outputs.npz")), notes, pixels)

@@ -62,13 +62,16 @@ class Conversion(NamedTuple):
         """
         config = parse_config(nested(self.keys), where)
         model = config.model
-        detector_config(
-            model.name,
-            image_size=model.image_size,
-            resize=model.resize,
-            overrides=model.overrides,
-            postprocess=model.postprocess,
-        )
+        try:
+            detector_config(
+                model.name,
+                image_size=model.image_size,
+                resize=model.resize,
+                overrides=model.overrides,
+                postprocess=model.postprocess,
+            )
+        except ConfigError as error:
+            raise ConfigError(f"{where}: {error}") from None
         return config
 
     def to_yaml(self, where: str, program: str) -> str:

@@ -66,8 +66,11 @@ def faster_rcnn_keys(model: Message) -> Keys:
     if excluded and decay:
         keys |= {"train.optimizer.weight_decay_exclude": excluded}
     model.note("num_classes", f"{model['num_classes']} classes: those of the data set are used")
+    resizer = resizer_keys(model.message("image_resizer"))
+    if resizer.get("model.resize.mode") == "short_side":
+        model.note("image_resizer", "padding has the mean of the pixels here, and is black there")
     post = postprocess_keys(model.message("second_stage_post_processing"), converter="SOFTMAX")
-    return keys | resizer_keys(model.message("image_resizer")) | overrides(values) | post
+    return keys | resizer | overrides(values) | post
 
 
 def _pyramid(model: Message, features: Message) -> dict[str, Any]:

@@ -108,6 +108,8 @@ def _manual(rate: Message, steps: int) -> dict[str, Any]:
     if rate["warmup"] and entries:
         values = {"warmup_steps": entries[0][0], "warmup_learning_rate": initial}
         initial = entries.pop(0)[1]
+    while entries and not entries[0][0]:  # from the first step on
+        initial = entries.pop(0)[1]
     reached = [entry for entry in entries if not steps or entry[0] < steps]
     if len(reached) < len(entries):
         rate.note("schedule", f"entries from step {steps} on are after the last step")

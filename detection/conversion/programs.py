@@ -7,6 +7,7 @@ from detection.conversion.automl import convert_automl
 from detection.conversion.conversion import Conversion
 from detection.conversion.od_api import convert_pipeline_config
 from detection.conversion.tpu_mask_rcnn import convert_tpu_mask_rcnn
+from detection.storage.files import is_file
 from detection.storage.reading import read_bytes
 from schemas.errors import ConfigError
 from schemas.limits import MAX_CONFIG
@@ -30,7 +31,7 @@ def read_config_of(program: str, original: str, **options: Any) -> Conversion:
         ConfigError: not a configuration of the program, or a model that is not supported.
         DataError: the file cannot be read.
     """
-    if program != "od-api" and "=" in original:
+    if program != "od-api" and "=" in original and not is_file(original):
         return _CONVERT[program](original, **options)
     try:
         text = read_bytes(original, MAX_CONFIG).decode("utf-8-sig")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from detection.conversion.od_api import convert_pipeline_config
-from detection.conversion.od_api_schema import MESSAGES
+from detection.conversion.od_api_schema import MESSAGES, NO_EFFECT, marks
 from schemas.errors import ConfigError
 from tests.detection.conversion.test_od_api import SSD, with_lines, zoo_texts
 
@@ -93,3 +93,57 @@ def test_an_unknown_model_is_an_error_with_its_line() -> None:
     with pytest.raises(ConfigError, match=r"model\.model: missing"):
         convert_pipeline_config("model {}")
     assert SSD.splitlines()[6].strip().startswith("type")
+
+
+def _changed(value: str) -> str:
+    """Another value of the same type."""
+    others = {"true": "false", "false": "true", "RELU_6": "RELU", "SWISH": "RELU", "SIGMOID": "SOFTMAX", "V2": "V1"}
+    others |= {"CONV": "FC", "FC": "CONV", "SOFTMAX": "SIGMOID", "FAN_AVG": "FAN_IN"}
+    if value in others:
+        return others[value]
+    if value[0] in "\"'":
+        return f"{value[:-1]}_x{value[-1]}"
+    if value[0] == "[":
+        return f"{value[:-1]}, 7]"
+    return str(int(value) + 2) if value.isdigit() else str(float(value) * 1.5 + 0.125)
+
+
+def _lines_of(first: int, lines: list[str]) -> range:
+    """The lines of the field or message that begins at a line; both count from 1."""
+    depth = 0
+    for number in range(first, len(lines) + 1):
+        depth += lines[number - 1].count("{") - lines[number - 1].count("}")
+        if depth <= 0:
+            return range(first, number + 1)
+    return range(first, len(lines) + 1)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ssd_mobilenet_v2_320x320_coco17_tpu-8",
+        "ssd_mobilenet_v2_fpnlite_320x320_coco17_tpu-8",
+        "ssd_efficientdet_d6_1408x1408_coco17_tpu-32",
+        "ssd_resnet50_v1_fpn_640x640_coco17_tpu-8",
+        "faster_rcnn_resnet50_v1_fpn_640x640_coco17_tpu-8",
+    ],
+)
+def test_no_field_is_dropped_in_silence(name: str, oracle_dir: Path) -> None:
+    lines = zoo_texts(oracle_dir)[name].splitlines()
+    before = convert_pipeline_config("\n".join(lines))
+    silent, count = set(), 0
+    for number, line in enumerate(lines):
+        match = re.fullmatch(r"(\s*(\w+)\s*:\s*)([^\s{}]+|\[.*\])", line.rstrip(",; "))
+        if match is None or match[2] == "type":
+            continue
+        count += 1
+        changed = [*lines[:number], f"{match[1]}{_changed(match[3])}", *lines[number + 1 :]]
+        after = convert_pipeline_config("\n".join(changed))
+        remarks = (*after.notes, *after.unsupported)
+        if after == before and not any(number + 1 in _lines_of(remark.line or 0, changed) for remark in remarks):
+            silent.add(match[2])
+    assert count > 40
+    without_effect = {field for (_, field), mark in marks().items() if mark == NO_EFFECT}
+    # Of evaluation, and those that act beside other values than those of these files.
+    others = {"use_moving_averages", "max_detections_per_class", "encode_background_as_zeros"}
+    assert silent - without_effect <= {"shuffle", "num_epochs"} | others

@@ -108,10 +108,17 @@ def _shared_predictor(ssd: Message, filters: int, *, separable: bool, because: s
     heads.only("score_converter", "IDENTITY", reason="heads return logits here")
     heads.only("use_depthwise", separable, reason=because)
     return {
-        "head_layers": heads["num_layers_before_predictor"],
+        "head_layers": _at_least_one(heads, "num_layers_before_predictor"),
         "share_tower": heads["share_prediction_tower"],
         "separable_conv": separable,
     }
+
+
+def _at_least_one(message: Message, name: str) -> int:
+    """Returns a number, which is listed as not supported if it is 0, the default."""
+    if message[name] < 1:
+        message.refuse(name, f"{message[name]}: at least 1 here")
+    return max(1, message[name])
 
 
 def _multiscale_anchors(ssd: Message, levels: tuple[int, int]) -> dict[str, Any]:
@@ -141,12 +148,12 @@ def _fpn(ssd: Message) -> dict[str, Any]:
 
 def _bifpn(ssd: Message) -> dict[str, Any]:
     bifpn = ssd.message("feature_extractor").message("bifpn")
-    levels, filters = (bifpn["min_level"], bifpn["max_level"]), bifpn["num_filters"]
+    levels, filters = (bifpn["min_level"], bifpn["max_level"]), _at_least_one(bifpn, "num_filters")
     fusion = bifpn.only("combine_method", *_FUSIONS, reason=f"known are {', '.join(_FUSIONS)}")
     if fusion == "attention":
         bifpn.note("combine_method", "attention is a plain sum there: its softmax is over one value")
     values = {"min_level": levels[0], "max_level": levels[1], "fpn_filters": filters}
-    values |= {"fpn_cells": bifpn["num_iterations"], "fpn_fusion": _FUSIONS.get(fusion, "sum")}
+    values |= {"fpn_cells": _at_least_one(bifpn, "num_iterations"), "fpn_fusion": _FUSIONS.get(fusion, "sum")}
     because = "a BiFPN has separable convolutions, and so have its heads here"
     heads = _shared_predictor(ssd, filters, separable=True, because=because)
     return values | _multiscale_anchors(ssd, levels) | heads

@@ -1,7 +1,6 @@
 """The Object Detection API's `data_augmentation_options`, as keys of `train.augment`."""
 
 from collections.abc import Callable
-from typing import Any
 
 from detection.conversion.conversion import Keys
 from detection.conversion.text_proto import Message
@@ -10,29 +9,30 @@ _AUGMENT = "train.augment"
 _SSD_CROP_PROBABILITY = 0.85  # 1 - random_coef of the default operations
 # Ranges of `random_distort_color`, whose colour changes have no fields.
 _DISTORT = {"brightness": 32.0 / 255.0, "saturation": [0.5, 1.5], "hue": 0.2, "contrast": [0.5, 1.5]}
+_ORDER = {"autoaugment": 0, "color": 1, "ssd_crop": 2, "horizontal_flip": 2, "scale_min": 3, "scale_max": 3}
 _COLOR_OFF = {"brightness": 0.0, "contrast": [1.0, 1.0], "saturation": [1.0, 1.0], "hue": 0.0, "gray_probability": 0.0}
 
 
 def augment_keys(train: Message) -> Keys:
     """Returns the keys of the steps of a `train_config`; without steps, nothing is augmented."""
-    keys: Keys = {"horizontal_flip": False, "scale_min": 1.0, "scale_max": 1.0}
-    color: dict[str, Any] = {}
-    seen: set[str] = set()
+    found: Keys = {}
+    ranks: list[int] = []
     for option in train.messages("data_augmentation_options"):
         name = option.kind("step", *_STEPS, reason="there is no such augmentation here")
-        if not name:
+        values = _STEPS[name](option.message(name)) if name else {}
+        if found.keys() & values.keys():
+            option.refuse(name, "a step before it changes the same; here, each acts once")
             continue
-        if name in seen:
-            option.refuse(name, "a second time; a step acts once here")
-            continue
-        seen.add(name)
-        values = _STEPS[name](option.message(name))
-        color |= {key.removeprefix("color."): value for key, value in values.items() if key.startswith("color.")}
-        keys |= {key: value for key, value in values.items() if not key.startswith("color.")}
-    if color:
-        train.note("data_augmentation_options", "colours change in a fixed order here, before crops, flips and scaling")
-        keys |= {f"color.{key}": value for key, value in ({"probability": 1.0} | _COLOR_OFF | color).items()}
-    return {f"{_AUGMENT}.{key}": value for key, value in keys.items()}
+        found |= values
+        ranks += [_ORDER[key.partition(".")[0]] for key in values]
+    if ranks != sorted(ranks):
+        train.note(
+            "data_augmentation_options", "here, AutoAugment acts first, then colours, crop and flip, then scaling"
+        )
+    keys: Keys = {"horizontal_flip": False, "scale_min": 1.0, "scale_max": 1.0}
+    if any(key.startswith("color.") for key in found):
+        keys |= {"color.probability": 1.0} | {f"color.{key}": value for key, value in _COLOR_OFF.items()}
+    return {f"{_AUGMENT}.{key}": value for key, value in (keys | found).items()}
 
 
 def _flip(step: Message) -> Keys:
@@ -54,6 +54,18 @@ def _ssd_crop(step: Message) -> Keys:
     return {"ssd_crop.probability": _SSD_CROP_PROBABILITY}
 
 
+def _crop(step: Message) -> Keys:
+    """Returns the keys of a `random_crop_image`, which is an SSD crop with one operation."""
+    covered = step["min_object_covered"]
+    step.only("overlap_thresh", covered, reason="objects are kept by the fraction that the crop has to cover here")
+    return {
+        "ssd_crop.probability": 1.0 - step["random_coef"],
+        "ssd_crop.min_overlaps": [covered],
+        "ssd_crop.aspect_ratio_range": [step["min_aspect_ratio"], step["max_aspect_ratio"]],
+        "ssd_crop.area_range": [step["min_area"], step["max_area"]],
+    }
+
+
 def _range(key: str) -> Callable[[Message], Keys]:
     return lambda step: {f"color.{key}": [step["min_delta"], step["max_delta"]]}
 
@@ -71,6 +83,7 @@ _STEPS: dict[str, Callable[[Message], Keys]] = {
     "random_horizontal_flip": _flip,
     "random_scale_crop_and_pad_to_square": _scale_and_crop,
     "ssd_random_crop": _ssd_crop,
+    "random_crop_image": _crop,
     "autoaugment_image": _number("autoaugment", "policy_name"),
     "random_adjust_brightness": _number("color.brightness", "max_delta"),
     "random_adjust_hue": _number("color.hue", "max_delta"),

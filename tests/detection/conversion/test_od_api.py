@@ -241,11 +241,53 @@ def test_a_preprocessing_step_is_converted_or_listed(step: str) -> None:
     text = with_lines("num_steps: 100000", f"num_steps: 100000\n  data_augmentation_options {{ {step} {{}} }}")
     conversion = convert_pipeline_config(text)
     changed = [key for key, value in conversion.keys.items() if value != convert_pipeline_config(SSD).keys.get(key)]
-    assert bool(changed) != bool(conversion.unsupported)
+    assert changed or conversion.unsupported
     assert all(key.startswith("train.augment") for key in changed)
     for remark in conversion.unsupported:
         assert step in str(remark)
     conversion.config("pipeline.config")
+
+
+def _augmented(*steps: str) -> Conversion:
+    options = "".join(f"  data_augmentation_options {{ {step} }}\n" for step in steps)
+    return convert_pipeline_config(with_lines("train_config {\n", f"train_config {{\n{options}"))
+
+
+def test_a_random_crop_is_an_ssd_crop_with_one_operation() -> None:
+    fields = "min_object_covered: 0.3 min_aspect_ratio: 0.5 max_aspect_ratio: 3.0 min_area: 0.2 max_area: 0.9"
+    conversion = _augmented(f"random_crop_image {{ {fields} overlap_thresh: 0.3 random_coef: 0.25 }}")
+    assert not conversion.unsupported
+    crop = conversion.config("pipeline.config").train.augment.ssd_crop
+    assert (crop.probability, crop.min_overlaps, crop.keep) == (0.75, (0.3,), "overlap")
+    assert (crop.aspect_ratio_range, crop.area_range) == ((0.5, 3.0), (0.2, 0.9))
+
+
+def test_colours_that_no_step_changes_are_off() -> None:
+    conversion = _augmented("random_adjust_brightness {}", "random_adjust_contrast { min_delta: 0.5 }")
+    color = conversion.config("pipeline.config").train.augment.color
+    assert (color.probability, color.brightness, color.contrast) == (1.0, 0.2, (0.5, 1.25))
+    assert (color.saturation, color.hue, color.gray_probability) == ((1.0, 1.0), 0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("random_horizontal_flip {}", "random_horizontal_flip {}"),
+        ("random_distort_color {}", "random_adjust_hue {}"),
+        ("ssd_random_crop {}", "random_crop_image { overlap_thresh: 1.0 }"),
+    ],
+)
+def test_steps_that_change_the_same_are_listed(first: str, second: str) -> None:
+    [remark] = _augmented(first, second).unsupported
+    assert remark.text == "a step before it changes the same; here, each acts once"
+    line = next(number for number, text in enumerate(SSD.splitlines(), 1) if text.startswith("train_config")) + 2
+    assert (remark.line, remark.field.rpartition(".")[2]) == (line, second.partition(" ")[0])
+
+
+def test_another_order_of_steps_is_a_note() -> None:
+    assert not any("acts first" in remark.text for remark in _augmented("random_horizontal_flip {}").notes)
+    steps = ("random_scale_crop_and_pad_to_square {}", "random_horizontal_flip {}")
+    assert any("acts first" in remark.text for remark in _augmented(*steps).notes)
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,12 @@ original, in its path for TF2.
 
 from collections.abc import Callable
 
-from detection.conversion.conversion import Conversion, Keys
+from detection.conversion.conversion import Conversion, Keys, Remark
 from detection.conversion.od_api_faster_rcnn import FASTER_RCNN_NETWORKS, faster_rcnn_keys
 from detection.conversion.od_api_schema import IGNORED_THERE, marks, pipeline_class
 from detection.conversion.od_api_ssd import SSD_NETWORKS, ssd_keys
 from detection.conversion.od_api_training import training_keys
-from detection.conversion.text_proto import NO_OPTION, Message, parse_text
+from detection.conversion.text_proto import Message, parse_text
 from schemas.artifacts import EVAL_SPLIT, TRAIN_SPLIT
 from schemas.errors import ConfigError
 
@@ -20,6 +20,8 @@ PIPELINE_CONFIG = "pipeline.config"
 FAMILIES: dict[str, Callable[[Message], Keys]] = {"ssd": ssd_keys, "faster_rcnn": faster_rcnn_keys}
 # Detectors here by the types of their feature extractors.
 NETWORKS = {**SSD_NETWORKS, **FASTER_RCNN_NETWORKS}
+_IGNORED = "ignored by the original's TF2 trainer, too"
+_OF_DECAY = ("train.optimizer.weight_decay_exclude", "train.pattern_match")  # without decay, they have no effect
 _METRICS = {"coco_detection_metrics": "bbox", "coco_mask_metrics": "segm", "coco_keypoint_metrics": "keypoints"}
 
 
@@ -40,7 +42,7 @@ def convert_pipeline_config(text: str, where: str = PIPELINE_CONFIG) -> Conversi
     family = model.kind("model", *FAMILIES, reason=f"no such model here; known: {', '.join(FAMILIES)}")
     keys = FAMILIES[family](model.message(family)) if family else {}
     if "model.name" not in keys:  # a configuration without it would be one of another model
-        refused = (remark for remark in model.all_unsupported(marks()) if remark.text != NO_OPTION)
+        refused = [remark for message in model.walk() for remark in message.unsupported]
         Conversion({}, tuple(refused)).require_supported(where)
     evaluation = pipeline.message("eval_config")
     train = pipeline.message("train_config")
@@ -50,15 +52,16 @@ def convert_pipeline_config(text: str, where: str = PIPELINE_CONFIG) -> Conversi
         keys["train.optimizer.weight_decay"] = 0.0
     if not keys["train.optimizer.weight_decay"]:
         keys = {key: value for key, value in keys.items() if key not in _OF_DECAY}
-    ignored = pipeline.all_marked(marks(), IGNORED_THERE, "ignored by the original's TF2 trainer, too")
-    return Conversion(
-        keys,
-        tuple(sorted(pipeline.all_unsupported(marks()), key=lambda remark: remark.line or 0)),
-        tuple(sorted([*pipeline.all_notes(), *ignored], key=lambda remark: remark.line or 0)),
-    )
+    unsupported: list[Remark] = []
+    notes: list[Remark] = []
+    for message in pipeline.walk():
+        unsupported += message.not_supported(marks())
+        notes += [*message.notes, *message.marked(marks(), IGNORED_THERE, _IGNORED)]
+    return Conversion(keys, _by_line(unsupported), _by_line(notes))
 
 
-_OF_DECAY = ("train.optimizer.weight_decay_exclude", "train.pattern_match")
+def _by_line(remarks: list[Remark]) -> tuple[Remark, ...]:
+    return tuple(sorted(remarks, key=lambda remark: remark.line or 0))
 
 
 def _data_keys(pipeline: Message) -> Keys:

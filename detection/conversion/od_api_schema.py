@@ -29,25 +29,20 @@ ENUMS = {
     "ResizeMethod": "AREA=1 BICUBIC BILINEAR NEAREST_NEIGHBOR",
     "ResizeType": "BILINEAR NEAREST_NEIGHBOR BICUBIC AREA",
     "ScoreConverter": "IDENTITY SIGMOID SOFTMAX",
-    "ResizeCondition": "INVALID GREATER SMALLER",
 }
 
 _MESSAGES = """\
 TrainEvalPipelineConfig: model:DetectionModel train_config:TrainConfig train_input_reader:InputReader
   eval_config:EvalConfig eval_input_reader:InputReader* graph_rewriter:Other!
-DetectionModel: model/faster_rcnn:FasterRcnn model/ssd:Ssd model/experimental_model:ExperimentalModel
+DetectionModel: model/faster_rcnn:FasterRcnn model/ssd:Ssd model/experimental_model:Other
   model/center_net:CenterNet
-ExperimentalModel: name:string
 Ssd: num_classes:int image_resizer:ImageResizer feature_extractor:SsdFeatureExtractor box_coder:BoxCoder
   matcher:Matcher similarity_calculator:RegionSimilarityCalculator encode_background_as_zeros:bool
   negative_class_weight:float=1 box_predictor:BoxPredictor anchor_generator:AnchorGenerator
   post_processing:PostProcessing normalize_loss_by_num_matches:bool=true normalize_loc_loss_by_codesize:bool loss:Loss
   freeze_batchnorm:bool inplace_batchnorm_update:bool~ add_background_class:bool=true explicit_background_class:bool
   use_confidences_as_targets:bool implicit_example_weight:float=1 return_raw_detections_during_predict:bool~
-  mask_head_config:MaskHead weight_regression_loss_by_score:bool
-MaskHead: mask_height:int=15 mask_width:int=15 masks_are_class_agnostic:bool=true mask_prediction_conv_depth:int=256
-  mask_prediction_num_conv_layers:int=2 convolve_then_upsample_masks:bool mask_loss_weight:float=5
-  mask_loss_sample_size:int=16 conv_hyperparams:Hyperparams initial_crop_size:int=15
+  mask_head_config:Other weight_regression_loss_by_score:bool
 SsdFeatureExtractor: type:string depth_multiplier:float=1 min_depth:int=16 conv_hyperparams:Hyperparams
   override_base_feature_extractor_hyperparams:bool pad_to_multiple:int=1 use_explicit_padding:bool use_depthwise:bool
   feature_pyramid/fpn:FeaturePyramidNetworks feature_pyramid/bifpn:BidirectionalFeaturePyramidNetworks
@@ -55,43 +50,35 @@ SsdFeatureExtractor: type:string depth_multiplier:float=1 min_depth:int=16 conv_
 FeaturePyramidNetworks: min_level:int=3 max_level:int=7 additional_layer_depth:int=256 use_native_resize_op:bool
 BidirectionalFeaturePyramidNetworks: min_level:int=3 max_level:int=7 num_iterations:int num_filters:int
   combine_method:string=fast_attention
-BoxCoder: box_coder/faster_rcnn_box_coder:FasterRcnnBoxCoder box_coder/mean_stddev_box_coder:MeanStddevBoxCoder
-  box_coder/square_box_coder:SquareBoxCoder box_coder/keypoint_box_coder:KeypointBoxCoder
+BoxCoder: box_coder/faster_rcnn_box_coder:FasterRcnnBoxCoder box_coder/mean_stddev_box_coder:Other
+  box_coder/square_box_coder:Other box_coder/keypoint_box_coder:Other
 FasterRcnnBoxCoder: y_scale:float=10 x_scale:float=10 height_scale:float=5 width_scale:float=5
-MeanStddevBoxCoder: stddev:float=0.01
-SquareBoxCoder: y_scale:float=10 x_scale:float=10 length_scale:float=5
-KeypointBoxCoder: num_keypoints:int y_scale:float=10 x_scale:float=10 height_scale:float=5 width_scale:float=5
-Matcher: matcher/argmax_matcher:ArgMaxMatcher matcher/bipartite_matcher:BipartiteMatcher
+Matcher: matcher/argmax_matcher:ArgMaxMatcher matcher/bipartite_matcher:Other
   matcher/hungarian_matcher:Other
 ArgMaxMatcher: matched_threshold:float=0.5 unmatched_threshold:float=0.5 ignore_thresholds:bool
   negatives_lower_than_unmatched:bool=true force_match_for_each_row:bool use_matmul_gather:bool~
-BipartiteMatcher: use_matmul_gather:bool~
 RegionSimilarityCalculator: similarity/neg_sq_dist_similarity:Other similarity/iou_similarity:Other
-  similarity/ioa_similarity:Other similarity/thresholded_iou_similarity:ThresholdedIouSimilarity
-  similarity/detr_similarity:DetrSimilarity
+  similarity/ioa_similarity:Other similarity/thresholded_iou_similarity:Other
+  similarity/detr_similarity:Other
 Other:
-ThresholdedIouSimilarity: iou_threshold:float=0.5
-DetrSimilarity: l1_weight:float=5 giou_weight:float=2
 BoxPredictor: predictor/convolutional_box_predictor:ConvolutionalBoxPredictor
   predictor/mask_rcnn_box_predictor:MaskRCNNBoxPredictor predictor/rfcn_box_predictor:Other
   predictor/weight_shared_convolutional_box_predictor:WeightSharedConvolutionalBoxPredictor
-PredictorMaskHead: mask_height:int=15 mask_width:int=15 masks_are_class_agnostic:bool=true
-ClipRange: min:float max:float
 ConvolutionalBoxPredictor: conv_hyperparams:Hyperparams min_depth:int max_depth:int num_layers_before_predictor:int
   use_dropout:bool=true dropout_keep_probability:float~=0.8 kernel_size:int=1 box_code_size:int=4
-  apply_sigmoid_to_scores:bool class_prediction_bias_init:float use_depthwise:bool mask_head:PredictorMaskHead
-  box_encodings_clip_range:ClipRange
+  apply_sigmoid_to_scores:bool class_prediction_bias_init:float use_depthwise:bool mask_head:Other
+  box_encodings_clip_range:Other
 WeightSharedConvolutionalBoxPredictor: conv_hyperparams:Hyperparams num_layers_before_predictor:int depth:int
   kernel_size:int=3 box_code_size:int=4 class_prediction_bias_init:float use_dropout:bool
-  dropout_keep_probability:float~=0.8 share_prediction_tower:bool use_depthwise:bool mask_head:PredictorMaskHead
-  score_converter:HeadConverter box_encodings_clip_range:ClipRange
+  dropout_keep_probability:float~=0.8 share_prediction_tower:bool use_depthwise:bool mask_head:Other
+  score_converter:HeadConverter box_encodings_clip_range:Other
 MaskRCNNBoxPredictor: fc_hyperparams:Hyperparams use_dropout:bool dropout_keep_probability:float~=0.5
   box_code_size:int=4 conv_hyperparams:Hyperparams predict_instance_masks:bool mask_prediction_conv_depth:int=256
   predict_keypoints:bool mask_height:int=15 mask_width:int=15 mask_prediction_num_conv_layers:int=2
   masks_are_class_agnostic:bool share_box_across_classes:bool convolve_then_upsample_masks:bool
 AnchorGenerator: generator/grid_anchor_generator:GridAnchorGenerator generator/ssd_anchor_generator:SsdAnchorGenerator
   generator/multiscale_anchor_generator:MultiscaleAnchorGenerator
-  generator/flexible_grid_anchor_generator:FlexibleGridAnchorGenerator
+  generator/flexible_grid_anchor_generator:Other
 GridAnchorGenerator: height:int=256 width:int=256 height_stride:int=16 width_stride:int=16 height_offset:int
   width_offset:int scales:float* aspect_ratios:float*
 SsdAnchorGenerator: num_layers:int=6 min_scale:float=0.2 max_scale:float=0.95 scales:float* aspect_ratios:float*
@@ -99,9 +86,6 @@ SsdAnchorGenerator: num_layers:int=6 min_scale:float=0.2 max_scale:float=0.95 sc
   base_anchor_width:float=1 height_stride:int* width_stride:int* height_offset:int* width_offset:int*
 MultiscaleAnchorGenerator: min_level:int=3 max_level:int=7 anchor_scale:float=4 aspect_ratios:float*
   scales_per_octave:int=2 normalize_coordinates:bool=true
-FlexibleGridAnchorGenerator: anchor_grid:AnchorGrid* normalize_coordinates:bool=true
-AnchorGrid: base_sizes:float* aspect_ratios:float* height_stride:int width_stride:int height_offset:int
-  width_offset:int
 PostProcessing: batch_non_max_suppression:BatchNonMaxSuppression score_converter:ScoreConverter logit_scale:float=1
   calibration_config:Other
 BatchNonMaxSuppression: score_threshold:float iou_threshold:float=0.6 max_detections_per_class:int=100
@@ -166,33 +150,28 @@ Normal: mean:float stddev:float=1
 VarianceScaling: factor:float=2 uniform:bool mode:Mode
 BatchNorm: decay:float=0.999 center:bool=true scale:bool epsilon:float=0.001 train:bool=true
 Loss: localization_loss:LocalizationLoss classification_loss:ClassificationLoss hard_example_miner:HardExampleMiner
-  classification_weight:float=1 localization_weight:float=1 random_example_sampler:RandomExampleSampler
+  classification_weight:float=1 localization_weight:float=1 random_example_sampler:Other
   equalization_loss:Other! expected_loss_weights:ExpectedLossWeights min_num_negative_samples:float~
   desired_negative_sampling_ratio:float~=3
-RandomExampleSampler: positive_sample_fraction:float=0.01
 LocalizationLoss: loss/weighted_l2:DeprecatedLoss loss/weighted_smooth_l1:SmoothL1 loss/weighted_iou:Other
   loss/l1_localization_loss:Other loss/weighted_giou:Other
 DeprecatedLoss: anchorwise_output:bool~
 SmoothL1: anchorwise_output:bool~ delta:float=1
 ClassificationLoss: loss/weighted_sigmoid:DeprecatedLoss loss/weighted_softmax:Softmax
   loss/weighted_logits_softmax:Softmax loss/bootstrapped_sigmoid:Bootstrapped loss/weighted_sigmoid_focal:Focal
-  loss/penalty_reduced_logistic_focal_loss:PenaltyReduced loss/weighted_dice_classification_loss:Dice
+  loss/penalty_reduced_logistic_focal_loss:PenaltyReduced loss/weighted_dice_classification_loss:Other
 Softmax: anchorwise_output:bool~ logit_scale:float=1
 Bootstrapped: anchorwise_output:bool~ alpha:float hard_bootstrap:bool
 Focal: anchorwise_output:bool~ gamma:float=2 alpha:float
 PenaltyReduced: alpha:float beta:float
-Dice: squared_normalization:bool
 HardExampleMiner: num_hard_examples:int=64 iou_threshold:float=0.7 loss_type:LossType max_negatives_per_positive:int
   min_negatives_per_image:int
 ImageResizer: resizer/keep_aspect_ratio_resizer:KeepAspectRatioResizer resizer/fixed_shape_resizer:FixedShapeResizer
-  resizer/identity_resizer:Other resizer/conditional_shape_resizer:ConditionalShapeResizer
-  resizer/pad_to_multiple_resizer:PadToMultipleResizer
+  resizer/identity_resizer:Other resizer/conditional_shape_resizer:Other
+  resizer/pad_to_multiple_resizer:Other
 KeepAspectRatioResizer: min_dimension:int=600 max_dimension:int=1024 resize_method:ResizeType
   pad_to_max_dimension:bool convert_to_grayscale:bool per_channel_pad_value:float*
 FixedShapeResizer: height:int=300 width:int=300 resize_method:ResizeType convert_to_grayscale:bool
-ConditionalShapeResizer: condition:ResizeCondition=GREATER size_threshold:int=300 resize_method:ResizeType
-  convert_to_grayscale:bool
-PadToMultipleResizer: multiple:int=1 convert_to_grayscale:bool
 InputReader: name:string~ label_map_path:string shuffle:bool=true shuffle_buffer_size:int~=2048
   filenames_shuffle_buffer_size:int~=100 num_epochs:int sample_1_of_n_examples:int=1 num_readers:int~=64
   num_parallel_batches:int~=8 num_prefetch_batches:int~=2 queue_capacity:int~=2000 min_after_dequeue:int~=1000

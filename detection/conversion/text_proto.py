@@ -9,7 +9,7 @@ from detection.conversion.conversion import Remark
 from schemas.errors import ConfigError
 from schemas.quoting import one_line, quoted
 
-NO_OPTION = "there is no such option"
+_NO_OPTION = "there is no such option"
 _UNKNOWN = "unknown field"
 _REASON = 300  # max characters of a parser's message
 
@@ -184,15 +184,15 @@ class Message:
     def _path(self, name: str) -> str:
         return f"{self.path}.{name}" if self.path else name
 
-    def all_notes(self) -> Iterator[Remark]:
-        """Yields the remarks of this message and of those that were read."""
-        yield from self.notes
+    def walk(self) -> Iterator["Message"]:
+        """Yields this message and those inside that were read."""
+        yield self
         for messages in self._inner.values():
             for message in messages:
-                yield from message.all_notes()
+                yield from message.walk()
 
-    def all_unsupported(self, marks: Mapping[tuple[str, str], str]) -> Iterator[Remark]:
-        """Yields the refused fields of this message and of those that were read, and fields that were not read.
+    def not_supported(self, marks: Mapping[tuple[str, str], str]) -> Iterator[Remark]:
+        """Yields the refused fields of this message, and those that were not read.
 
         A value that is the default needs no reading.  Of a message that was not read, or has no effect, only unknown
         fields are listed.
@@ -212,19 +212,13 @@ class Message:
             if field.name in self._read or (descriptor.name, field.name) in marks:
                 continue
             if known.message_type or getattr(self._message, field.name) != known.default_value:
-                yield Remark(self._path(field.name), field.line, NO_OPTION)
-        for messages in self._inner.values():
-            for message in messages:
-                yield from message.all_unsupported(marks)
+                yield Remark(self._path(field.name), field.line, _NO_OPTION)
 
-    def all_marked(self, marks: Mapping[tuple[str, str], str], mark: str, text: str) -> Iterator[Remark]:
-        """Yields a remark for each field with a mark, in this message and in those that were read."""
+    def marked(self, marks: Mapping[tuple[str, str], str], mark: str, text: str) -> Iterator[Remark]:
+        """Yields a remark for each field of this message with a mark."""
         for field in self._fields:
             if marks.get((self._message.DESCRIPTOR.name, field.name)) == mark:
                 yield Remark(self._path(field.name), field.line, text)
-        for messages in self._inner.values():
-            for message in messages:
-                yield from message.all_marked(marks, mark, text)
 
 
 def _unknown_fields(fields: tuple[_Field, ...], descriptor: Any, path: str) -> Iterator[Remark]:

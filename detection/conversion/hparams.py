@@ -135,7 +135,7 @@ def convert_hparams(
         rule = run.table[name]
         try:
             keys = keys | rule.convert(value, run)
-        except (LookupError, TypeError, ValueError) as error:
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
             unsupported.append(Remark(f"{name} = {quoted(value)}", line, str(error)))
         else:
             if not rule.keys and name in run.hparams and not rule.meaning.startswith(("refused", "see ")):

@@ -36,7 +36,7 @@ def parse_text(text: str, message_class: Any, where: str) -> "Message":
     message = message_class()
     try:
         text_format.Parse(text, message, allow_unknown_field=True, allow_unknown_extension=True)
-        fields = tuple(_fields(text_format.Tokenizer(text.splitlines())))
+        fields = tuple(_fields(text_format.Tokenizer(text.split("\n"))))
     except (text_format.ParseError, RecursionError, ValueError) as error:
         reason = one_line(error)[:_REASON]
         raise ConfigError(f"{where}:{'' if reason[:1].isdigit() else ' '}{reason}") from None
@@ -75,8 +75,6 @@ def _field(name: str, tokens: Any) -> _Field:
         inner = tuple(_fields(tokens))
         tokens.NextToken()
         return _Field(name, line, inner)
-    while tokens.TryConsume("-"):
-        pass
     is_text = tokens.token[0] in "\"'"
     tokens.NextToken()
     while is_text and tokens.token[:1] in ('"', "'"):  # adjacent strings are one

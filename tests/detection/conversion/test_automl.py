@@ -234,6 +234,7 @@ def _part_of(tree: Any, expected: Any) -> Any:
         ("lr_decay_method=exponential", "not one of stepwise, cosine, polynomial, or constant of the tf1 trainer"),
         ("lr_decay_method=constant", "constant of the tf1 trainer"),
         ("{fpn_config: {nodes: [{level: 3}]}}", "fpn_config = "),
+        ("{var_freeze_expr: [1]}", "var_freeze_expr = [1]: "),
         ("gamma", "'gamma' is not key=value,key=value"),
         ("[1, 2]", "hparams are a mapping, not [1, 2]"),
         ("{a: ]", "not a YAML file"),

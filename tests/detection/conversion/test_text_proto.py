@@ -84,6 +84,22 @@ def test_what_is_no_pipeline_config_is_an_error(text: str) -> None:
         convert_pipeline_config(text)
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("\n", "\r\n"),
+        ("\n", " # \x0c } \u2028 {\n"),
+        ("  ", "\t"),
+        ("-4.6", "-4.6f"),
+        ("4e-5", "0.4E-4"),
+        ("RELU_6", "2"),
+    ],
+)
+def test_white_space_comments_and_numbers(old: str, new: str) -> None:
+    other, first = convert_pipeline_config(SSD.replace(old, new)), convert_pipeline_config(SSD)
+    assert (other.keys, other.unsupported, other.notes) == (first.keys, (), first.notes)
+
+
 def test_an_unknown_model_is_an_error_with_its_line() -> None:
     text = with_lines("ssd_mobilenet_v2_keras", "ssd_inception_v2")
     with pytest.raises(ConfigError, match=r"line 7: model\.ssd\.feature_extractor\.type: ssd_inception_v2: no such"):

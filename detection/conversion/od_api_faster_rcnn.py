@@ -3,7 +3,14 @@
 from typing import Any
 
 from detection.conversion.conversion import Keys
-from detection.conversion.od_api_parts import l2_weight, layer_values, overrides, postprocess_keys, resizer_keys
+from detection.conversion.od_api_parts import (
+    l2_weight,
+    layer_values,
+    multiscale_anchors,
+    overrides,
+    postprocess_keys,
+    resizer_keys,
+)
 from detection.conversion.text_proto import Message
 from detection.models.backbones.resnet import RESNET_PIXEL_MEAN
 
@@ -13,7 +20,6 @@ _LAYOUT = {
     "resnet_layout": "od-api",
     "fpn_layout": "od-api",
     "rpn_layout": "od-api",
-    "anchor_layout": "od-api",
     "pixel_mean": list(RESNET_PIXEL_MEAN),
     "pixel_std": [1.0, 1.0, 1.0],
     "frozen_stages": 0,
@@ -76,21 +82,10 @@ def faster_rcnn_keys(model: Message) -> Keys:
 def _pyramid(model: Message, features: Message) -> dict[str, Any]:
     fpn = features.message("fpn")
     generator = model.message("first_stage_anchor_generator")
-    kind = generator.kind("generator", "multiscale_anchor_generator", reason="anchors of a pyramid are multiscale here")
-    anchors = generator.message(kind or "multiscale_anchor_generator")
-    anchors.only("normalize_coordinates", False, reason="anchors of the first stage are in pixels")
-    for name in ("min_level", "max_level"):
-        anchors.only(name, fpn[name], reason=f"the pyramid has {fpn[name]}")
-    if not anchors["aspect_ratios"]:
-        anchors.refuse("aspect_ratios", "missing; there are no anchors without it")
-    return {
-        "min_level": fpn["min_level"],
-        "max_level": fpn["max_level"],
-        "fpn_filters": fpn["additional_layer_depth"],
-        "anchor_scale": anchors["anchor_scale"],
-        "aspect_ratios": anchors["aspect_ratios"] or [1.0],
-        "num_scales": anchors["scales_per_octave"],
-    }
+    anchors = multiscale_anchors(generator, (fpn["min_level"], fpn["max_level"]))
+    reason = "anchors of the first stage are in pixels"
+    generator.message("multiscale_anchor_generator").only("normalize_coordinates", False, reason=reason)
+    return anchors | {"fpn_filters": fpn["additional_layer_depth"]}
 
 
 def _roi_size(model: Message) -> int:

@@ -43,6 +43,24 @@ def code_weights(coder: Message) -> list[float]:
     return [boxes[name] for name in ("y_scale", "x_scale", "height_scale", "width_scale")]
 
 
+def multiscale_anchors(generator: Message, levels: tuple[int, int]) -> dict[str, Any]:
+    """Returns the fields of `model.overrides` of an `anchor_generator`, for a pyramid from the first to the last level."""
+    kind = generator.kind("generator", "multiscale_anchor_generator", reason="anchors of a pyramid are multiscale here")
+    anchors = generator.message(kind or "multiscale_anchor_generator")
+    for name, level in zip(("min_level", "max_level"), levels, strict=True):
+        anchors.only(name, level, reason=f"the pyramid has {level}")
+    if not anchors["aspect_ratios"]:
+        anchors.refuse("aspect_ratios", "missing; there are no anchors without it")
+    return {
+        "min_level": levels[0],
+        "max_level": levels[1],
+        "anchor_scale": anchors["anchor_scale"],
+        "aspect_ratios": anchors["aspect_ratios"] or [1.0],
+        "num_scales": anchors["scales_per_octave"],
+        "anchor_layout": "od-api",
+    }
+
+
 def postprocess_keys(post: Message, *, converter: str, logit_scale: float = 1.0) -> Keys:
     """Returns the keys of a `post_processing`.
 

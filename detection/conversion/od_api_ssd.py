@@ -9,6 +9,7 @@ from detection.conversion.od_api_parts import (
     code_weights,
     l2_weight,
     layer_values,
+    multiscale_anchors,
     overrides,
     postprocess_keys,
     resizer_keys,
@@ -21,7 +22,7 @@ _EXTRA_FILTERS = (512, 256, 256, 128)  # of the levels above the backbone's, wit
 _BIAS, _BIAS_TOLERANCE = -4.6, 0.01  # ours is -log(99)
 _ALIKE = "the convolutions of heads and feature extractor are alike here"
 _FUSIONS = {"fast_attention": "fast_attention", "sum": "sum", "attention": "sum"}
-_FPN = {"fpn_layout": "od-api", "anchor_layout": "od-api"}
+_FPN = {"fpn_layout": "od-api"}
 _RESNET = _FPN | {"resnet_layout": "od-api", "pixel_mean": list(RESNET_PIXEL_MEAN), "pixel_std": [1.0, 1.0, 1.0]}
 
 
@@ -121,29 +122,12 @@ def _at_least_one(message: Message, name: str) -> int:
     return max(1, message[name])
 
 
-def _multiscale_anchors(ssd: Message, levels: tuple[int, int]) -> dict[str, Any]:
-    generator = ssd.message("anchor_generator")
-    kind = generator.kind("generator", "multiscale_anchor_generator", reason="anchors of a pyramid are multiscale here")
-    anchors = generator.message(kind or "multiscale_anchor_generator")
-    for name, level in zip(("min_level", "max_level"), levels, strict=True):
-        anchors.only(name, level, reason=f"the pyramid has {level}")
-    if not anchors["aspect_ratios"]:
-        anchors.refuse("aspect_ratios", "missing; there are no anchors without it")
-        return {}
-    return {
-        "anchor_scale": anchors["anchor_scale"],
-        "aspect_ratios": anchors["aspect_ratios"],
-        "num_scales": anchors["scales_per_octave"],
-    }
-
-
 def _fpn(ssd: Message) -> dict[str, Any]:
     features = ssd.message("feature_extractor")
     fpn = features.message("fpn")
     levels, filters = (fpn["min_level"], fpn["max_level"]), fpn["additional_layer_depth"]
-    values = {"min_level": levels[0], "max_level": levels[1], "fpn_filters": filters}
     heads = _shared_predictor(ssd, filters, separable=features["use_depthwise"], because=_ALIKE)
-    return values | _multiscale_anchors(ssd, levels) | heads
+    return {"fpn_filters": filters} | multiscale_anchors(ssd.message("anchor_generator"), levels) | heads
 
 
 def _bifpn(ssd: Message) -> dict[str, Any]:
@@ -152,11 +136,14 @@ def _bifpn(ssd: Message) -> dict[str, Any]:
     fusion = bifpn.only("combine_method", *_FUSIONS, reason=f"known are {', '.join(_FUSIONS)}")
     if fusion == "attention":
         bifpn.note("combine_method", "attention is a plain sum there: its softmax is over one value")
-    values = {"min_level": levels[0], "max_level": levels[1], "fpn_filters": filters}
-    values |= {"fpn_cells": _at_least_one(bifpn, "num_iterations"), "fpn_fusion": _FUSIONS.get(fusion, "sum")}
+    values = {
+        "fpn_filters": filters,
+        "fpn_cells": _at_least_one(bifpn, "num_iterations"),
+        "fpn_fusion": _FUSIONS.get(fusion, "sum"),
+    }
     because = "a BiFPN has separable convolutions, and so have its heads here"
     heads = _shared_predictor(ssd, filters, separable=True, because=because)
-    return values | _multiscale_anchors(ssd, levels) | heads
+    return values | multiscale_anchors(ssd.message("anchor_generator"), levels) | heads
 
 
 def _levels(ssd: Message) -> dict[str, Any]:
@@ -309,7 +296,7 @@ _EXTRACTORS = {
     **{
         f"ssd_efficientnet-b{number}_bifpn_keras": _Extractor(
             f"efficientdet-d{number}",
-            {"backbone": f"efficientnet-b{number}", "efficientnet_layout": "od-api", "anchor_layout": "od-api"},
+            {"backbone": f"efficientnet-b{number}", "efficientnet_layout": "od-api"},
             _Own("swish", 1e-3),
             _bifpn,
             ("-predict/", "_net/.*pointwise", "efficientnet.*depthwise"),

@@ -44,7 +44,7 @@ def code_weights(coder: Message) -> list[float]:
 
 
 def multiscale_anchors(generator: Message, levels: tuple[int, int]) -> dict[str, Any]:
-    """Returns the fields of `model.overrides` of an `anchor_generator`; `levels`: first and last level of the pyramid."""
+    """Returns the fields of `model.overrides` of an `anchor_generator`; `levels`: a pyramid's first and last."""
     kind = generator.kind("generator", "multiscale_anchor_generator", reason="anchors of a pyramid are multiscale here")
     anchors = generator.message(kind or "multiscale_anchor_generator")
     for name, level in zip(("min_level", "max_level"), levels, strict=True):

@@ -33,6 +33,7 @@ COMMANDS = (
     "to-examples",
     "to-coco",
     "import-checkpoint",
+    "convert-config",
     "weights",
     "rollback",
     "doctor",

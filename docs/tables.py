@@ -15,8 +15,11 @@ from typing import Any, NamedTuple, get_args
 
 from pydantic.fields import FieldInfo
 
+from detection.conversion.automl import HPARAMS
+from detection.conversion.hparams import Hparam
+from detection.conversion.od_api import NETWORKS
+from detection.conversion.tpu_mask_rcnn import PARAMS
 from detection.models.registry import FAMILIES, Family
-from schemas.config.automl_keys import HPARAMS
 from schemas.config.config import Config
 from schemas.config.section import Section, section_of
 from schemas.errors import CocoflowError
@@ -174,9 +177,13 @@ def _postprocess(family: Family) -> str:
     return option_table(rows(section, "model.postprocess."))
 
 
-def _hparams() -> str:
+def _networks() -> str:
+    return _table(("type", "model.name"), ([f"`{kind}`", f"`{name}`"] for kind, name in NETWORKS.items()))
+
+
+def _hparams(table: Mapping[str, Hparam]) -> str:
     return _table(
-        ["hparam", "default", "key here", "meaning"],
+        ["key", "default", "key here", "meaning"],
         (
             [
                 f"`{name}`",
@@ -184,7 +191,7 @@ def _hparams() -> str:
                 ", ".join(f"`{key}`" for key in rule.keys.split(", ") if key),
                 rule.meaning,
             ]
-            for name, rule in HPARAMS.items()
+            for name, rule in table.items()
         ),
     )
 
@@ -193,7 +200,11 @@ TABLES: Mapping[str, Callable[[], str]] = {
     f"{family.config_class.__name__} {what}": functools.partial(make, family)
     for family in FAMILIES
     for what, make in {"presets": _presets, "options": _options, "postprocess": _postprocess}.items()
-} | {"google/automl hparams": _hparams}
+} | {
+    "google/automl hparams": functools.partial(_hparams, HPARAMS),
+    "TPU Mask R-CNN params": functools.partial(_hparams, PARAMS),
+    "Object Detection API networks": _networks,
+}
 
 
 if __name__ == "__main__":

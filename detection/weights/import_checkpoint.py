@@ -4,8 +4,15 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import yaml
+
+from detection.conversion.conversion import Keys, nested
+from detection.conversion.od_api import PIPELINE_CONFIG
+from detection.conversion.programs import read_config_of
 from detection.models.registry import detector_config
 from detection.storage.atomic import new_directory
+from detection.storage.files import is_dir, is_file
+from detection.storage.paths import join, parent
 from detection.weights.automl import AUTOML
 from detection.weights.imported_model import MODEL_INDEX, ImportedModel, import_model, write_model
 from detection.weights.od_api import OD_API
@@ -14,6 +21,7 @@ from detection.weights.od_api_retinanet import OD_API_RETINANET
 from detection.weights.od_api_ssd import OD_API_SSD
 from detection.weights.program import Program, some
 from detection.weights.tpu_mask_rcnn import TPU_MASK_RCNN
+from schemas.config.config import Config
 from schemas.config.config_io import load_config
 from schemas.config.train.optimization import WeightsChoice
 from schemas.errors import ConfigError
@@ -24,6 +32,9 @@ _PROGRAMS = {
     "tpu-mask-rcnn": (TPU_MASK_RCNN,),
     "od-api": (OD_API, OD_API_EFFICIENTDET, OD_API_RETINANET, OD_API_SSD),
 }
+# Prefixes of the keys of a network, its input and its post-processing.
+_OF_NETWORK = ("model.name", "model.image_size", "model.resize.", "model.overrides.", "model.postprocess.")
+_CHECKPOINT = "checkpoint"  # folder of a checkpoint in the archives of the Object Detection API's model zoo
 
 _LOGGER = logging.getLogger("cocoflow.import")
 
@@ -32,7 +43,7 @@ def import_checkpoint(
     *,
     program: str,
     checkpoint: str,
-    model: str,
+    model: str | None,
     output: str,
     weights: WeightsChoice = "auto",
     label_map: str | None = None,
@@ -42,25 +53,75 @@ def import_checkpoint(
 
     Args:
         program: `automl`, `tpu-mask-rcnn` or `od-api`.
-        checkpoint: prefix of the checkpoint, or its folder, as in `import_model`.
-        model: name of the detector.
+        checkpoint: prefix of the checkpoint, or its folder, as in `import_model`; or an archive of the Object
+            Detection API's model zoo, unpacked.
+        model: name of the detector; None: that of the `pipeline.config` beside the checkpoint, in its folder or in
+            the folder around it.
         output: folder, new or empty, local or remote.
         weights: `auto`, `ema` or `raw`, as in `import_model`.
         label_map: label map or COCO file of the training; None: as in `import_model`.
         assignments: `key=value` of the section `model`.
 
     Raises:
-        ConfigError: another section, or a detector or override that the program does not have.
+        ConfigError: another section, or a detector or override that the program does not have; or neither `model`
+            nor a pipeline.config of a supported model.
         DataError: the checkpoint cannot be read or imported, or the folder cannot be written.
     """
     for assignment in assignments:
         if not assignment.startswith("model.") or assignment.startswith("model.name="):
             raise ConfigError(f"--set {assignment}: set keys of the section model only; --model sets its name.")
-    config = load_config(None, [f"model.name={model}", *assignments])
+    if program == "od-api" and is_dir(join(checkpoint, _CHECKPOINT)):
+        checkpoint = join(checkpoint, _CHECKPOINT)
+    config = _config(program, checkpoint, model, assignments)
     with new_directory(output, last=[MODEL_INDEX]) as folder:
-        imported = import_model(_program(program, model), checkpoint, config, weights=weights, label_map=label_map)
+        description = _program(program, config.model.name)
+        imported = import_model(description, checkpoint, config, weights=weights, label_map=label_map)
         _log(imported, has_label_map=label_map is not None)
         write_model(imported, folder)
+
+
+def _config(program: str, checkpoint: str, model: str | None, assignments: Sequence[str]) -> Config:
+    """Returns the configuration of a checkpoint's model.
+
+    Keys of the original's pipeline.config precede the values that the program's description assumes; assignments
+    precede both.
+    """
+    original = _pipeline_config(checkpoint) if program == "od-api" else None
+    keys = {} if original is None else _original_keys(original, model)
+    if any(assignment.startswith("model.image_size=") for assignment in assignments):
+        keys = {key: value for key, value in keys.items() if not key.startswith("model.resize.")}
+    if model is not None:
+        keys["model.name"] = model
+    if "model.name" not in keys:
+        beside = f", and there is no {PIPELINE_CONFIG} beside the checkpoint" if program == "od-api" else ""
+        raise ConfigError(f"--model is missing{beside}. Pass --model with the name of the detector.")
+    return load_config(original or "--model", assignments, text=yaml.safe_dump(nested(keys)))
+
+
+def _pipeline_config(checkpoint: str) -> str | None:
+    """Returns the pipeline.config beside a checkpoint, in its folder or the folder around it; None: there is none."""
+    folders = (checkpoint, parent(checkpoint), parent(parent(checkpoint)))
+    return next((path for path in (join(folder, PIPELINE_CONFIG) for folder in folders) if is_file(path)), None)
+
+
+def _original_keys(original: str, model: str | None) -> Keys:
+    """Returns the keys of the network, its input and its post-processing in a pipeline.config.
+
+    Raises:
+        ConfigError: it cannot be converted, and there is no `model`.
+    """
+    try:
+        conversion = read_config_of("od-api", original)
+    except ConfigError as error:
+        if model is None:
+            raise ConfigError(f"{error}\nPass --model with the name of a detector, for its settings.") from None
+        _LOGGER.warning("%s", one_line(f"the detector has its own settings, as {error}"))
+        return {}
+    _LOGGER.info("%s", one_line(f"settings of {original}"))
+    for remark in conversion.unsupported:
+        if remark.field.startswith("model."):
+            _LOGGER.warning("%s: not supported here: %s", one_line(original), remark)
+    return {key: value for key, value in conversion.keys.items() if key.startswith(_OF_NETWORK)}
 
 
 def _program(name: str, model: str) -> Program:

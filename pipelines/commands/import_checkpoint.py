@@ -10,6 +10,10 @@ the Mask R-CNN and Faster R-CNN of tensorflow/tpu, and a ResNet alone, to start 
 (RetinaNet), and, to start trainings from, its Faster R-CNN with a ResNet v1 and an FPN, without
 masks, and the ResNet alone of its other networks with a ResNet v1.
 
+A pipeline.config beside an od-api checkpoint, as in the archives of its model zoo, gives the
+detector and its settings: image size, anchors, losses, score threshold, NMS. --model is then
+not needed.
+
 90 classes become COCO's 80 categories, by id. For any other number, pass --label-map.
 """
 
@@ -40,7 +44,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="checkpoint, with or without .index, or a folder: its newest checkpoint",
     )
     parser.add_argument(
-        "--model", metavar="NAME", required=True, help="detector, such as efficientdet-d0 or mask-rcnn-r50"
+        "--model",
+        metavar="NAME",
+        help="detector, such as efficientdet-d0 or mask-rcnn-r50; default, of od-api: that of the pipeline.config "
+        "beside the checkpoint",
     )
     parser.add_argument("--output", metavar="DIR", required=True, help="model folder to write, new or empty")
     parser.add_argument(
@@ -69,7 +76,8 @@ def run(args: argparse.Namespace) -> int:
     """
     from pipelines.console import quiet_run
 
-    require_detector(args.model, key="--model")
+    if args.model is not None:
+        require_detector(args.model, key="--model")
     require_paths(args, "--output", existing=("--checkpoint", "--label-map"))
     with quiet_run(None, verbose=args.verbose):
         from detection.weights.import_checkpoint import import_checkpoint

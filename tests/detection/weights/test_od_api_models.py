@@ -3,6 +3,7 @@
 The numbers are those of the original code: `oracles/od_api/README.md`.
 """
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,17 +12,23 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from detection.conversion.od_api import PIPELINE_CONFIG
+from detection.conversion.programs import read_config_of
 from detection.models.dense.detector import DenseDetector
+from detection.models.efficientdet.config import EfficientDetConfig
 from detection.models.heads.dense_losses import DenseLosses
 from detection.models.heads.hard_examples import HardExampleMiner
 from detection.models.pyramid_config import PyramidConfig
-from detection.models.registry import detector_from_config
+from detection.models.registry import detector_config, detector_from_config
 from detection.ops.boxes import encode_yxyx
+from detection.training.engine.variable_selection import decayed_variables
 from detection.types import ImageInfo
+from detection.weights.import_checkpoint import import_checkpoint
 from detection.weights.imported_model import ImportedModel, import_model
 from detection.weights.od_api_efficientdet import OD_API_EFFICIENTDET
 from detection.weights.od_api_retinanet import OD_API_RETINANET
 from detection.weights.od_api_ssd import OD_API_SSD
+from schemas.artifacts import CONFIG_YAML, LABELS_JSON
 from schemas.config.config_io import load_config
 from tests.detection.weights.od_api_oracle import BOX_SCALES, Oracle, read_oracle
 
@@ -81,6 +88,54 @@ def case(request: pytest.FixtureRequest, oracle_dir: Path, tmp_path_factory: pyt
     inputs = _inputs(detector, oracle.pixels, oracle.arrays["true_image_shapes"][0])
     np.testing.assert_allclose(inputs[:, ::16, ::16], oracle.arrays["preprocessed_sample"], atol=1e-4)
     return Case(model, detector, detector(inputs), oracle)
+
+
+def test_the_pipeline_config_gives_the_same_network(case: Case) -> None:
+    path = Path(case.model.prefix).parents[1] / PIPELINE_CONFIG
+    converted = read_config_of("od-api", str(path)).config(str(path))
+    networks = [
+        detector_config(
+            model.name,
+            image_size=model.image_size,
+            resize=model.resize,
+            overrides=model.overrides,
+            postprocess=model.postprocess,
+        ).model_dump()
+        for model in (converted.model, case.model.config.model)
+    ]
+    # The momentum is not the checkpoint's; the layouts of anchors agree where sides are multiples.
+    for network in networks:
+        del network["batch_norm_momentum"]
+        network.pop("anchor_layout", None)
+    assert networks[0] == networks[1]
+    assert converted.model.resize == case.model.config.model.resize
+    np.testing.assert_array_equal(
+        detector_from_config(converted.model, num_classes=case.detector.num_classes).anchors, case.detector.anchors
+    )
+
+
+def test_the_pipeline_config_regularises_as_many_kernels(case: Case) -> None:
+    path = Path(case.model.prefix).parents[1] / PIPELINE_CONFIG
+    train = read_config_of("od-api", str(path)).config(str(path)).train
+    decayed = decayed_variables(
+        case.detector.trainable_variables, train.optimizer.weight_decay_exclude, match=train.pattern_match
+    )
+    if not isinstance(case.detector.config, EfficientDetConfig):  # whose backbone has other kernels: update_rules.md
+        assert len(decayed) == case.oracle.notes["losses"]["regularization_terms"]
+
+
+@pytest.mark.parametrize("case", ["ssd_mobilenet_v2"], indirect=True)
+def test_an_archive_is_imported_with_the_settings_of_its_pipeline_config(case: Case, tmp_path: Path) -> None:
+    archive = Path(case.model.prefix).parents[1]
+    flags = ["model.postprocess.max_detections=7"]
+    import_checkpoint(
+        program="od-api", checkpoint=str(archive), model=None, output=str(tmp_path / "model"), assignments=flags
+    )
+    model = load_config(tmp_path / "model" / CONFIG_YAML).model
+    assert (model.name, model.image_size) == ("ssd-mobilenet-v2", (300, 300))
+    expected = {"max_detections": 7, "score_threshold": 1e-8, "iou_threshold": 0.6}
+    assert {key: model.postprocess[key] for key in expected} == expected
+    assert len(json.loads((tmp_path / "model" / LABELS_JSON).read_text())) == 20
 
 
 def test_raw_predictions(case: Case) -> None:

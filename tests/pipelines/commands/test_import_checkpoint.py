@@ -159,6 +159,27 @@ def test_a_faster_rcnn_of_the_object_detection_api(tmp_path: Path, capfd: pytest
     assert (len(report["missing"]), len(report["differences"]), report["unused"]) == (12, 1, [])
 
 
+def test_without_model_a_pipeline_config_has_to_be_beside_the_checkpoint(
+    tmp_path: Path, checkpoint: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "zoo"
+    shutil.copytree(checkpoint, folder / "checkpoint")
+    flags = ["import-checkpoint", "--checkpoint", str(folder), "--output", str(tmp_path / "out")]
+    assert main([*flags, "--from", "automl"]) == 2
+    assert "--model is missing. Pass --model with the name of the detector." in capfd.readouterr().err
+    assert main([*flags, "--from", "od-api"]) == 2
+    assert "--model is missing, and there is no pipeline.config beside the checkpoint." in capfd.readouterr().err
+    (folder / "pipeline.config").write_text("model {\n  center_net {}\n}")
+    assert main([*flags, "--from", "od-api"]) == 2
+    message = capfd.readouterr().err
+    assert "pipeline.config: not supported here:\n  line 2: model.center_net: no such model here" in message
+    assert "Pass --model with the name of a detector, for its settings." in message
+    # With --model, the detector has its own settings.
+    assert main([*flags, "--from", "od-api", "--model", "efficientdet-d0"]) == 1
+    assert "not a checkpoint of the Object Detection API's EfficientDet" in capfd.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
 def test_one_feature_level_of_the_object_detection_api(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     network = OdApi(epsilon=1e-5, limit=np.inf)
     network.construct_one_level()

@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+import yaml
 
+from detection.conversion.automl import HPARAMS, convert_automl
+from detection.conversion.conversion import nested
+from detection.conversion.hparams import Trainer
 from detection.training.build_step import schedule_from_config
 from detection.training.resolve import with_steps
-from schemas.config.automl_hparams import parse_hparams, tree_from_hparams
-from schemas.config.automl_keys import HPARAMS, Trainer
 from schemas.config.config_io import load_config, parse_config
 from schemas.errors import ConfigError
 
@@ -35,9 +37,10 @@ RGB = {"mean_rgb": [123.675, 116.28, 103.53], "stddev_rgb": [58.395, 57.12, 57.3
 
 
 def _tree(text: str, **options: Any) -> dict[str, Any]:
-    tree = tree_from_hparams(parse_hparams(text), **options)
-    parse_config(tree)
-    return tree
+    conversion = convert_automl(text, **options)
+    conversion.require_supported("hparams")
+    conversion.config("hparams")
+    return nested(conversion.keys)
 
 
 def test_every_key_of_the_original_is_known() -> None:
@@ -48,7 +51,10 @@ def test_every_key_of_the_original_is_known() -> None:
 
 
 def test_all_defaults_together_are_a_configuration() -> None:
-    config = parse_config(tree_from_hparams({name: rule.default for name, rule in HPARAMS.items()} | RGB))
+    defaults: dict[str, Any] = {name: rule.default for name, rule in HPARAMS.items()} | RGB
+    conversion = convert_automl(yaml.safe_dump(defaults))
+    assert not conversion.unsupported
+    config = conversion.config("hparams")
     assert config.train.epochs == 300
     assert config.train.schedule.warmup_epochs == 1
     assert config.train.checkpoint_every_epochs == 1
@@ -228,6 +234,7 @@ def _part_of(tree: Any, expected: Any) -> Any:
         ("lr_decay_method=exponential", "not one of stepwise, cosine, polynomial, or constant of the tf1 trainer"),
         ("lr_decay_method=constant", "constant of the tf1 trainer"),
         ("{fpn_config: {nodes: [{level: 3}]}}", "fpn_config = "),
+        ("{var_freeze_expr: [1]}", "var_freeze_expr = [1]: "),
         ("gamma", "'gamma' is not key=value,key=value"),
         ("[1, 2]", "hparams are a mapping, not [1, 2]"),
         ("{a: ]", "not a YAML file"),

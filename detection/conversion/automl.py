@@ -1,78 +1,58 @@
-"""Keys of google/automl EfficientDet's `hparams_config.py`, with the equivalent keys here or the reason for refusal."""
+"""Keys of google/automl EfficientDet's `hparams_config.py`, and the equivalent keys here or the reason for refusal."""
 
-from collections.abc import Callable, Mapping
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
-Trainer = Literal["tf1", "tf2"]
+from detection.conversion.conversion import Conversion, Keys
+from detection.conversion.hparams import (
+    Hparam,
+    Run,
+    Trainer,
+    any_value,
+    choice,
+    convert_hparams,
+    only_default,
+    parse_hparams,
+    same,
+    unless_none,
+    unless_zero,
+)
+
+_OLD_NAMES = {  # of the original's earlier versions
+    "train_scale_min": "jitter_min",
+    "train_scale_max": "jitter_max",
+    "conv_bn_relu_pattern": "conv_bn_act_pattern",
+}
+_DEFAULTS_THERE = ("train.", "model.postprocess.")  # keys of hparams with the original's defaults
 
 
-class Run(NamedTuple):
-    """A run of google/automl's.
+def convert_automl(text: str, *, batch_size: int = 64, trainer: Trainer = "tf2", where: str = "hparams") -> Conversion:
+    """Converts hparams of google/automl's EfficientDet.
 
-    hparams: specified values by key.
-    trainer: `tf2`: `tf2/train.py`; `tf1`: `main.py`, on TensorFlow 1's estimators.
+    Missing hparams of training and post-processing have the original's defaults; those of the network have our
+    defaults of the detector `name`.
+
+    Args:
+        text: a YAML file, or `key=value,key=value`, as for `parse_hparams`.
+        batch_size: the original's flag of that name.  Its `num_examples_per_epoch` needs no value: an epoch is
+            as long as the training records.
+        trainer: `tf2` for the original's `tf2/train.py`, `tf1` for its `main.py`; they differ in the warm-up's first
+            learning rate, momentum, Adam, averaged variables and the constant schedule.
+        where: name of the hparams in error messages.
+
+    Raises:
+        ConfigError: neither of the two, or an unknown key, with the nearest one.
     """
-
-    hparams: Mapping[str, Any]
-    trainer: Trainer = "tf2"
-
-    def get(self, name: str) -> Any:
-        """Returns the value of an hparam, or its default."""
-        return self.hparams.get(name, HPARAMS[name].default)
-
-
-Keys = dict[str, Any]  # values by dotted key
-
-
-class Hparam(NamedTuple):
-    """A key of google/automl's.
-
-    default: default in google/automl.
-    keys: equivalent keys here; "": none.
-    meaning: effect of the key, or the reason why only the default is supported.
-    convert: maps a value to keys; raises `ValueError` for unsupported values.
-    """
-
-    default: Any
-    keys: str
-    meaning: str
-    convert: Callable[[Any, Run], Keys]
-
-
-def _same(default: Any, key: str, meaning: str = "the same") -> Hparam:
-    return Hparam(default, key, meaning, lambda value, run: {key: value})
-
-
-def _choice(default: Any, key: str, values: Mapping[Any, Any], meaning: str) -> Hparam:
-    def convert(value: Any, run: Run) -> Keys:
-        if value not in values:
-            raise ValueError(f"not one of {', '.join(str(known) for known in values)}")
-        return {key: values[value]}
-
-    return Hparam(default, key, meaning, convert)
-
-
-def _any(default: Any, meaning: str) -> Hparam:
-    return Hparam(default, "", meaning, lambda value, run: {})
-
-
-def _only(default: Any, reason: str) -> Hparam:
-    def convert(value: Any, run: Run) -> Keys:
-        if value != default:
-            raise ValueError(reason)
-        return {}
-
-    return Hparam(default, "", f"refused: {reason}", convert)
-
-
-def _unless_none(default: Any, key: str, meaning: str = "the same") -> Hparam:
-    """A key whose None means the default here."""
-    return Hparam(default, key, meaning, lambda value, run: {} if value is None else {key: value})
-
-
-def _unless_zero(default: float | None, key: str, meaning: str) -> Hparam:
-    """A key whose 0 or None means the default here."""
-    return Hparam(default, key, meaning, lambda value, run: {key: value} if value else {})
+    given = {_OLD_NAMES.get(name, name): value for name, value in parse_hparams(text, where).items()}
+    keys = {
+        "train.batch_size": batch_size,
+        "train.schedule.reference_batch_size": 64,
+        "model.overrides.batch_norm_momentum": 0.99,  # a constant there
+        "model.name": HPARAMS["name"].default,
+    }
+    defaults = {name: rule.default for name, rule in HPARAMS.items() if rule.keys.startswith(_DEFAULTS_THERE)}
+    run = Run(given, HPARAMS, trainer)
+    return convert_hparams(run, keys, defaults=defaults, program="google/automl", where=where, text=text)
 
 
 def _image_size(value: Any, run: Run) -> Keys:
@@ -201,46 +181,46 @@ _OVERRIDE = "model.overrides"
 _NMS = "model.postprocess"
 
 HPARAMS: dict[str, Hparam] = {
-    "name": _same("efficientdet-d1", "model.name"),
-    "act_type": _choice(
+    "name": same("efficientdet-d1", "model.name"),
+    "act_type": choice(
         "swish",
         f"{_OVERRIDE}.activation",
         _ACTIVATIONS | {"silu": "swish", "swish_native": "swish"},
         "the same; `silu` and `swish_native` are swish; refused: `srelu`, whose slope is in no checkpoint",
     ),
     "image_size": Hparam(640, "model.image_size", "`WIDTHxHEIGHT` becomes [height, width]", _image_size),
-    "target_size": _only(None, "the original does not use it; set image_size"),
-    "input_rand_hflip": _same(True, "train.augment.horizontal_flip"),
-    "jitter_min": _same(0.1, "train.augment.scale_min"),
-    "jitter_max": _same(2.0, "train.augment.scale_max"),
+    "target_size": only_default(None, "the original does not use it; set image_size"),
+    "input_rand_hflip": same(True, "train.augment.horizontal_flip"),
+    "jitter_min": same(0.1, "train.augment.scale_min"),
+    "jitter_max": same(2.0, "train.augment.scale_max"),
     "autoaugment_policy": Hparam(
         None, "train.augment.autoaugment, train.augment.randaugment", "`randaug` is RandAugment", _autoaugment
     ),
-    "grid_mask": _choice(
+    "grid_mask": choice(
         False,
         "train.augment.grid_mask.probability",
         {False: 0.0, True: 0.69},
         "true: 0.69, the probability that the original's normal draw is below its 0.5; angles are uniform, not normal",
     ),
-    "sample_image": _any(None, "the report of every evaluation shows images"),
-    "map_freq": _any(5, "set train.validation.every_epochs"),
-    "num_classes": _any(90, f"{_DATA}: its categories, without an unused class"),
-    "seg_num_classes": _only(3, _SEGMENTATION),
+    "sample_image": any_value(None, "the report of every evaluation shows images"),
+    "map_freq": any_value(5, "set train.validation.every_epochs"),
+    "num_classes": any_value(90, f"{_DATA}: its categories, without an unused class"),
+    "seg_num_classes": only_default(3, _SEGMENTATION),
     "heads": Hparam(["object_detection"], "", f"refused: segmentation: {_SEGMENTATION}", _heads),
-    "skip_crowd_during_training": _choice(
+    "skip_crowd_during_training": choice(
         True, "train.crowds", {True: "drop"}, "refused: false, which trains on crowds as if they were objects"
     ),
-    "label_map": _any(None, f"{_DATA}: its categories"),
-    "max_instances_per_image": _unless_none(100, "model.max_instances", "more objects are truncated, not an error"),
-    "regenerate_source_id": _any(False, f"{_DATA}: its image ids"),
-    "min_level": _same(3, f"{_OVERRIDE}.min_level"),
-    "max_level": _same(7, f"{_OVERRIDE}.max_level"),
-    "num_scales": _same(3, f"{_OVERRIDE}.num_scales"),
-    "aspect_ratios": _same(
+    "label_map": any_value(None, f"{_DATA}: its categories"),
+    "max_instances_per_image": unless_none(100, "model.max_instances", "more objects are truncated, not an error"),
+    "regenerate_source_id": any_value(False, f"{_DATA}: its image ids"),
+    "min_level": same(3, f"{_OVERRIDE}.min_level"),
+    "max_level": same(7, f"{_OVERRIDE}.max_level"),
+    "num_scales": same(3, f"{_OVERRIDE}.num_scales"),
+    "aspect_ratios": same(
         [1.0, 2.0, 0.5], f"{_OVERRIDE}.aspect_ratios", "the same: width / height, or [width, height]"
     ),
-    "anchor_scale": _same(4.0, f"{_OVERRIDE}.anchor_scale", "the same: a number, or a list of one per level"),
-    "is_training_bn": _choice(
+    "anchor_scale": same(4.0, f"{_OVERRIDE}.anchor_scale", "the same: a number, or a list of one per level"),
+    "is_training_bn": choice(
         True,
         "train.freeze_batch_norm",
         {True: "none", False: "statistics"},
@@ -252,42 +232,42 @@ HPARAMS: dict[str, Hparam] = {
         "beta_1 of adam; the tf1 trainer has legacy_momentum, and for adam an epsilon of 1e-8 and the default beta_1",
         _momentum,
     ),
-    "optimizer": _choice("sgd", "train.optimizer.name", {"sgd": "sgd", "adam": "adam"}, "the same"),
-    "learning_rate": _same(0.08, "train.schedule.learning_rate", "the same: for a batch of 64"),
+    "optimizer": choice("sgd", "train.optimizer.name", {"sgd": "sgd", "adam": "adam"}, "the same"),
+    "learning_rate": same(0.08, "train.schedule.learning_rate", "the same: for a batch of 64"),
     "lr_warmup_init": Hparam(
         0.008,
         "train.schedule.warmup_learning_rate, train.schedule.scale_warmup",
         "for any batch; of the tf1 trainer: for a batch of 64",
         _warmup_start,
     ),
-    "lr_warmup_epoch": _same(1.0, "train.schedule.warmup_epochs", "the same; refused unless below num_epochs"),
-    "first_lr_drop_epoch": _any(200.0, "see lr_decay_method"),
-    "second_lr_drop_epoch": _any(250.0, "see lr_decay_method"),
-    "poly_lr_power": _any(0.9, "see lr_decay_method"),
+    "lr_warmup_epoch": same(1.0, "train.schedule.warmup_epochs", "the same; refused unless below num_epochs"),
+    "first_lr_drop_epoch": any_value(200.0, "see lr_decay_method"),
+    "second_lr_drop_epoch": any_value(250.0, "see lr_decay_method"),
+    "poly_lr_power": any_value(0.9, "see lr_decay_method"),
     "clip_gradients_norm": Hparam(
         10.0, "train.clip.per_variable_norm, train.clip.global_norm", "both, one after the other; 0: off", _clip
     ),
-    "num_epochs": _same(300, "train.epochs"),
-    "data_format": _only(
+    "num_epochs": same(300, "train.epochs"),
+    "data_format": only_default(
         "channels_last", "weights are the same in both formats, and TensorFlow selects the layout on GPUs"
     ),
     "mean_rgb": Hparam(None, f"{_OVERRIDE}.pixel_mean", "one number: all three", _rgb(f"{_OVERRIDE}.pixel_mean")),
     "stddev_rgb": Hparam(None, f"{_OVERRIDE}.pixel_std", "one number: all three", _rgb(f"{_OVERRIDE}.pixel_std")),
-    "scale_range": _only(False, "for inputs from -1 to 1, set mean_rgb and stddev_rgb to 127.5"),
-    "label_smoothing": _same(0.0, f"{_OVERRIDE}.label_smoothing"),
-    "alpha": _same(0.25, f"{_OVERRIDE}.focal_alpha"),
-    "gamma": _same(1.5, f"{_OVERRIDE}.focal_gamma"),
-    "delta": _same(0.1, f"{_OVERRIDE}.huber_delta"),
-    "box_loss_weight": _same(50.0, f"{_OVERRIDE}.box_loss_weight"),
+    "scale_range": only_default(False, "for inputs from -1 to 1, set mean_rgb and stddev_rgb to 127.5"),
+    "label_smoothing": same(0.0, f"{_OVERRIDE}.label_smoothing"),
+    "alpha": same(0.25, f"{_OVERRIDE}.focal_alpha"),
+    "gamma": same(1.5, f"{_OVERRIDE}.focal_gamma"),
+    "delta": same(0.1, f"{_OVERRIDE}.huber_delta"),
+    "box_loss_weight": same(50.0, f"{_OVERRIDE}.box_loss_weight"),
     "iou_loss_type": Hparam(
         None,
         f"{_OVERRIDE}.iou_loss_type, {_OVERRIDE}.iou_loss_weight",
         "a quarter of iou_loss_weight, for the same loss: the original divides it by 4",
         lambda value, run: _iou_loss(value, run) if value else {},
     ),
-    "iou_loss_weight": _any(1.0, "see iou_loss_type"),
-    "weight_decay": _same(4e-5, "train.optimizer.weight_decay"),
-    "strategy": _choice(
+    "iou_loss_weight": any_value(1.0, "see iou_loss_type"),
+    "weight_decay": same(4e-5, "train.optimizer.weight_decay"),
+    "strategy": choice(
         None,
         "train.strategy",
         {None: "auto", "": "auto", "tpu": "tpu", "gpus": "mirrored", "multi-gpus": "multi_worker"},
@@ -300,41 +280,45 @@ HPARAMS: dict[str, Hparam] = {
         _precision,
     ),
     "loss_scale": Hparam(None, "train.loss_scale, train.loss_scale_initial", "dynamic, from this value", _loss_scale),
-    "model_optimizations": _only({}, "pruning and quantisation-aware training came from tfmot, which Keras 3 lacks"),
-    "box_class_repeats": _same(3, f"{_OVERRIDE}.head_layers"),
-    "fpn_cell_repeats": _same(3, f"{_OVERRIDE}.fpn_cells"),
-    "fpn_num_filters": _same(88, f"{_OVERRIDE}.fpn_filters"),
-    "separable_conv": _same(True, f"{_OVERRIDE}.separable_conv"),
-    "apply_bn_for_resampling": _same(True, f"{_OVERRIDE}.resample_batch_norm"),
-    "conv_after_downsample": _same(False, f"{_OVERRIDE}.conv_after_pooling"),
-    "conv_bn_act_pattern": _same(False, f"{_OVERRIDE}.conv_bn_act"),
-    "drop_remainder": _any(True, "evaluation covers every image"),
-    "nms_configs.method": _choice(
+    "model_optimizations": only_default(
+        {}, "pruning and quantisation-aware training came from tfmot, which Keras 3 lacks"
+    ),
+    "box_class_repeats": same(3, f"{_OVERRIDE}.head_layers"),
+    "fpn_cell_repeats": same(3, f"{_OVERRIDE}.fpn_cells"),
+    "fpn_num_filters": same(88, f"{_OVERRIDE}.fpn_filters"),
+    "separable_conv": same(True, f"{_OVERRIDE}.separable_conv"),
+    "apply_bn_for_resampling": same(True, f"{_OVERRIDE}.resample_batch_norm"),
+    "conv_after_downsample": same(False, f"{_OVERRIDE}.conv_after_pooling"),
+    "conv_bn_act_pattern": same(False, f"{_OVERRIDE}.conv_bn_act"),
+    "drop_remainder": any_value(True, "evaluation covers every image"),
+    "nms_configs.method": choice(
         "gaussian",
         f"{_NMS}.nms",
         {"gaussian": "gaussian", "hard": "hard", None: "hard"},
         "none: hard; refused: `diou` and `linear` of pyfunc",
     ),
-    "nms_configs.iou_thresh": _unless_zero(
+    "nms_configs.iou_thresh": unless_zero(
         None, f"{_NMS}.iou_threshold", "for hard NMS, 0 or none: 0.5; Gaussian NMS has none, and refuses it"
     ),
     "nms_configs.score_thresh": Hparam(
         0.0, f"{_NMS}.score_threshold", "0 or none: 0.001 for Gaussian NMS, 0 for hard NMS", _score_threshold
     ),
-    "nms_configs.sigma": _unless_zero(None, f"{_NMS}.sigma", "for Gaussian NMS, 0 or none: 0.5"),
-    "nms_configs.pyfunc": _only(False, "it computes other scores than the original's own graph, with a pixel more"),
-    "nms_configs.max_nms_inputs": _unless_zero(
+    "nms_configs.sigma": unless_zero(None, f"{_NMS}.sigma", "for Gaussian NMS, 0 or none: 0.5"),
+    "nms_configs.pyfunc": only_default(
+        False, "it computes other scores than the original's own graph, with a pixel more"
+    ),
+    "nms_configs.max_nms_inputs": unless_zero(
         0, f"{_NMS}.pre_nms_top_k", "0 or none: 5000, which the original's evaluation sets; see postprocessing.md"
     ),
-    "nms_configs.max_output_size": _same(100, f"{_NMS}.max_detections"),
-    "tflite_max_detections": _any(100, "model.postprocess.max_detections counts in every export"),
-    "fpn_name": _choice(
+    "nms_configs.max_output_size": same(100, f"{_NMS}.max_detections"),
+    "tflite_max_detections": any_value(100, "model.postprocess.max_detections counts in every export"),
+    "fpn_name": choice(
         None,
         f"{_OVERRIDE}.fpn_graph",
         {None: "bifpn", "bifpn": "bifpn", "bifpn_dyn": "bifpn", "qufpn": "qufpn"},
         "the same; `bifpn_dyn` is bifpn",
     ),
-    "fpn_weight_method": _choice(
+    "fpn_weight_method": choice(
         None, f"{_OVERRIDE}.fpn_fusion", _FUSIONS, "`attn`: attention, `fastattn`: fast_attention, also with `channel_`"
     ),
     "fpn_config": Hparam(
@@ -346,7 +330,7 @@ HPARAMS: dict[str, Hparam] = {
         "of the heads, as in the original; survival_probability is the backbone's",
         lambda value, run: {f"{_OVERRIDE}.head_survival_probability": value or None},
     ),
-    "img_summary_steps": _unless_none(None, "train.summaries.images_every"),
+    "img_summary_steps": unless_none(None, "train.summaries.images_every"),
     "lr_decay_method": Hparam(
         "cosine",
         "train.schedule.name, train.schedule.boundaries_epochs, train.schedule.factors, train.schedule.power",
@@ -360,23 +344,25 @@ HPARAMS: dict[str, Hparam] = {
         "0: off; the tf1 trainer also averages batch-norm statistics",
         _averages,
     ),
-    "ckpt_var_scope": _only(None, "set train.init.rename, which changes variable names by rules"),
-    "skip_mismatch": _any(True, "set train.init.skip_mismatch beside train.init.checkpoint"),
-    "backbone_name": _same("efficientnet-b1", f"{_OVERRIDE}.backbone"),
-    "backbone_config": _only(None, "no published model has blocks of its own; choose a backbone by backbone_name"),
+    "ckpt_var_scope": only_default(None, "set train.init.rename, which changes variable names by rules"),
+    "skip_mismatch": any_value(True, "set train.init.skip_mismatch beside train.init.checkpoint"),
+    "backbone_name": same("efficientnet-b1", f"{_OVERRIDE}.backbone"),
+    "backbone_config": only_default(
+        None, "no published model has blocks of its own; choose a backbone by backbone_name"
+    ),
     "var_freeze_expr": Hparam(
         None, "train.freeze", "the same; `tpu_batch_normalization` is called batch_normalization", _freeze
     ),
-    "use_keras_model": _any(True, "both of the original's models are the same function"),
-    "dataset_type": _only(None, "the original does not use it"),
+    "use_keras_model": any_value(True, "both of the original's models are the same function"),
+    "dataset_type": only_default(None, "the original does not use it"),
     "positives_momentum": Hparam(
         None,
         f"{_OVERRIDE}.positives_momentum",
         "the same; below 0: the default here, the positives of all replicas",
         lambda value, run: {f"{_OVERRIDE}.positives_momentum": value} if value is not None and value > 0 else {},
     ),
-    "grad_checkpoint": _same(False, f"{_OVERRIDE}.gradient_checkpointing"),
-    "verbose": _any(1, "train.log_every sets how often progress is reported"),
+    "grad_checkpoint": same(False, f"{_OVERRIDE}.gradient_checkpointing"),
+    "verbose": any_value(1, "train.log_every sets how often progress is reported"),
     "save_freq": Hparam(
         "epoch", "train.checkpoint_every, train.checkpoint_every_epochs", "a number is one of steps", _save_freq
     ),

@@ -1,0 +1,1 @@
+"""Converts the configurations of other programs to ours."""

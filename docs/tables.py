@@ -19,6 +19,7 @@ from detection.models.registry import FAMILIES, Family
 from schemas.config.automl_keys import HPARAMS
 from schemas.config.config import Config
 from schemas.config.section import Section, section_of
+from schemas.config.train.augmentation_steps import REFUSED_STEPS, STEPS
 from schemas.errors import CocoflowError
 
 PAGES = Path(__file__).parent
@@ -189,11 +190,26 @@ def _hparams() -> str:
     )
 
 
+def _augmentation_steps() -> str:
+    """The steps of train.augment.steps, the refused ones with the reason."""
+    built = (
+        [f"`{name}`", ", ".join(_field(*item) for item in step.model_fields.items()), (step.__doc__ or "").strip()]
+        for name, step in STEPS.items()
+    )
+    refused = ([f"`{name}`", "", f"refused: {reason}."] for name, reason in REFUSED_STEPS.items())
+    return _table(["step", "fields", "effect"], [*built, *refused])
+
+
+def _field(name: str, field: FieldInfo) -> str:
+    default = _default(field).strip("`")
+    return f"`{name}`" if default in ("needed", "none") else f"`{name}: {default}`"
+
+
 TABLES: Mapping[str, Callable[[], str]] = {
     f"{family.config_class.__name__} {what}": functools.partial(make, family)
     for family in FAMILIES
     for what, make in {"presets": _presets, "options": _options, "postprocess": _postprocess}.items()
-} | {"google/automl hparams": _hparams}
+} | {"google/automl hparams": _hparams, "augmentation steps": _augmentation_steps}
 
 
 if __name__ == "__main__":

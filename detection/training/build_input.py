@@ -20,6 +20,7 @@ from detection.input_pipeline.record_decoder import num_keypoints
 from detection.input_pipeline.record_reader import RecordReader
 from detection.input_pipeline.training_batches import Augmentation, InputOptions, training_batches
 from detection.models.detector import Detector
+from detection.training.build_augmentation_steps import augmentation_steps
 from schemas.config.config import Config
 from schemas.config.input_size import height_and_width
 from schemas.config.train.augmentation import AugmentConfig, ColorConfig, SsdCropConfig
@@ -28,7 +29,7 @@ from schemas.errors import ConfigError, DataError
 
 
 class _Seed(IntEnum):
-    """Seeds of the augmentations; the numbers never change, so that resumed runs draw the same values."""
+    """Seeds of the sections; the numbers never change, so that resumed runs draw the same values."""
 
     MOSAIC = 1
     MIXUP = 2
@@ -84,7 +85,8 @@ def input_options_from_config(
         horizontal_flip=augment_config.horizontal_flip,
         scale_min=augment_config.scale_min,
         scale_max=augment_config.scale_max,
-        augmentations=_augmentations(augment_config),
+        augmentations=_augmentations(augment_config)
+        + augmentation_steps(augment_config.steps, categories, with_keypoints=keypoints > 0),
         mask_size=model.capabilities.mask_size,
         num_keypoints=keypoints,
         keypoint_flips=keypoint_flips(categories) if keypoints and augment_config.horizontal_flip else None,

@@ -57,7 +57,7 @@ def input_options_from_config(
 
     Raises:
         ConfigError: the detector needs keypoints that the categories do not have, or that
-            cannot be mirrored; or it does not support ignored crowds or class weights.
+            cannot be mirrored; or it does not support ignored crowds or weights.
     """
     train_config = config.train
     keypoints = num_keypoints(categories) if model.capabilities.keypoints else 0
@@ -69,6 +69,10 @@ def input_options_from_config(
     if train_config.crowds == "ignore" and not model.capabilities.crowds:
         raise ConfigError(
             f"train.crowds = ignore: {config.model.name} does not support ignored crowds. Set train.crowds=drop."
+        )
+    if train_config.object_weights and not model.capabilities.weights:
+        raise ConfigError(
+            f"train.object_weights: {config.model.name} does not support weighted losses. Remove the key."
         )
     if train_config.class_weights is not None and not model.capabilities.weights:
         raise ConfigError(
@@ -93,6 +97,7 @@ def input_options_from_config(
         with_crowds=train_config.crowds == "ignore",
         resizing=model.resizing,
         class_weights=class_weights,
+        with_weights=train_config.object_weights,
     )
 
 

@@ -64,7 +64,8 @@ COLORS = {
 
 
 def _sample() -> Sample:
-    return coordinate_sample(48, 64, BOXES, crowds=[False, False, True])
+    sample = coordinate_sample(48, 64, BOXES, crowds=[False, False, True])
+    return sample._replace(weights=tf.constant([0.0, 0.5, 1.0]))
 
 
 def _step(name: str, fields: dict[str, Any] | None = None) -> Any:
@@ -78,6 +79,7 @@ def _step(name: str, fields: dict[str, Any] | None = None) -> Any:
         masks=tf.TensorSpec([None, None, None], tf.uint8),
         keypoints=tf.TensorSpec([None, 2, 3]),
         crowds=tf.TensorSpec([None], tf.bool),
+        weights=tf.TensorSpec([None]),
     )
     run = tf.function(
         lambda sample, seed: step.apply(sample, seed=seed),
@@ -99,6 +101,7 @@ def test_what_is_painted_where_an_object_is_stays_there(name: str) -> None:
         np.testing.assert_allclose(pixel_boxes(result), mask_boxes(result.masks), atol=max(blur, 1e-3))
         _assert_objects_have_their_own_pixels(result, sample, blur)
         np.testing.assert_array_equal(array(result.crowds), array(result.classes) == 2)
+        np.testing.assert_array_equal(array(result.weights), array(result.classes) / 2)
         assert array(result.keypoints).shape == (len(result.classes), 2, 3)
         named = name == "random_horizontal_flip"  # left and right change places
         points = array(result.keypoints)[:, ::-1] if named else array(result.keypoints)

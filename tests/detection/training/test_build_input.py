@@ -175,3 +175,14 @@ def test_the_objects_own_weights_multiply_those_of_their_classes(detector: Detec
         weights = np.asarray(batch.labels.weights)
         assert sorted(weights[:, :2].tolist()) == sorted(expected.tolist())
     assert _options(detector).with_weights is False
+
+
+def test_steps_reach_training_after_the_sections_and_resume_exactly(detector: Detector, tmp_path: Path) -> None:
+    steps = "[random_square_crop_by_scale, ssd_random_crop, {random_rotation90: {probability: 0.9}}, random_pad_image]"
+    options = _options(detector, "train.augment.color.probability=0.5", f"train.augment.steps={steps}")
+    assert [step.number for step in options.augmentations] == [6, 100, 101, 102, 103]
+    reader = RecordReader(write_shards(tmp_path, rectangles(6)))
+    late, whole = _batches(reader, options, 1, 2), _batches(reader, options, 0, 2)
+    np.testing.assert_array_equal(late[0].images, whole[1].images)
+    np.testing.assert_array_equal(late[0].labels.boxes, whole[1].labels.boxes)
+    assert late[0].images.shape[1:] == (*options.image_size, 3)

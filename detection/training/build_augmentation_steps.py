@@ -67,7 +67,7 @@ def _flip(name: str, values: _Fields, categories: _Categories, with_keypoints: b
             )
         flips = [permutation] * len(categories)
     elif with_keypoints and by_name:
-        flips = flip.keypoint_flips(categories)
+        flips = flip.keypoint_flips(categories, key=where)
     return lambda sample, seed: function(sample, keypoint_flips=flips)
 
 

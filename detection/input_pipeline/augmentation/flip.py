@@ -70,7 +70,9 @@ def _turn(
     return turned
 
 
-def keypoint_flips(categories: Sequence[Mapping[str, Any]]) -> list[list[int]]:
+def keypoint_flips(
+    categories: Sequence[Mapping[str, Any]], *, key: str = "train.augment.horizontal_flip"
+) -> list[list[int]]:
     """Maps each keypoint to its counterpart in a mirrored image, by name.
 
     The word left, right, l or r in a name ("left_eye", "Eye Right", "l-eye") is replaced by the
@@ -78,6 +80,7 @@ def keypoint_flips(categories: Sequence[Mapping[str, Any]]) -> list[list[int]]:
 
     Args:
         categories: COCO categories, in the order of the classes; `keypoints` lists the names.
+        key: configuration key of the flip, for the message.
 
     Returns:
         int [C, K], with K the max number of keypoints per category; missing keypoints map to themselves.
@@ -86,18 +89,18 @@ def keypoint_flips(categories: Sequence[Mapping[str, Any]]) -> list[list[int]]:
         ConfigError: the keypoint of one side has no counterpart.
     """
     most = num_keypoints(categories)
-    return [_flips_of(category, most) for category in categories]
+    return [_flips_of(category, most, key) for category in categories]
 
 
-def _flips_of(category: Mapping[str, Any], most: int) -> list[int]:
+def _flips_of(category: Mapping[str, Any], most: int, key: str) -> list[int]:
     names = list(category.get("keypoints", ()))
     flips = list(range(most))
     for number, name in enumerate(names):
         other = _SIDE.sub(_with_other_side, name)
         if other not in names:
             raise ConfigError(
-                f"train.augment.horizontal_flip: category {category['name']!r} has a keypoint {name!r} but no "
-                f"{other!r}, its counterpart in a mirrored image. Set it to false, or name the keypoints in pairs."
+                f"{key}: category {category['name']!r} has a keypoint {name!r} but no "
+                f"{other!r}, its counterpart in a mirrored image. Switch it off, or name the keypoints in pairs."
             )
         flips[number] = names.index(other)
     return flips

@@ -199,6 +199,10 @@ def test_labels_are_category_ids() -> None:
 def test_keypoints_change_places_by_name_or_as_given() -> None:
     with pytest.raises(ConfigError, match=r"keypoint_rot_permutation = \[1\]: list each index from 0 to 1 once"):
         _step("random_rotation90", {"keypoint_rot_permutation": [1]})
+    alone = [{"id": 1, "name": "one", "keypoints": ["left"]}]
+    steps = AugmentConfig.model_validate({"steps": ["random_vertical_flip"]}).steps
+    with pytest.raises(ConfigError, match=r"steps\.0\.random_vertical_flip: category 'one' has a keypoint 'left' but"):
+        augmentation_steps(steps, alone, with_keypoints=True)
     by_name = _step("random_vertical_flip", {"probability": 1.0})(_sample(), 0)
     given = _step("random_vertical_flip", {"probability": 1.0, "keypoint_flip_permutation": [1, 0]})(_sample(), 0)
     assert_equal(by_name, given)

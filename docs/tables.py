@@ -22,6 +22,7 @@ from detection.conversion.tpu_mask_rcnn import PARAMS
 from detection.models.registry import FAMILIES, Family
 from schemas.config.config import Config
 from schemas.config.section import Section, section_of
+from schemas.config.train.augmentation_steps import REFUSED_STEPS, STEPS
 from schemas.errors import CocoflowError
 
 PAGES = Path(__file__).parent
@@ -196,6 +197,21 @@ def _hparams(table: Mapping[str, Hparam]) -> str:
     )
 
 
+def _augmentation_steps() -> str:
+    """The steps of train.augment.steps, the refused ones with the reason."""
+    built = (
+        [f"`{name}`", ", ".join(_field(*item) for item in step.model_fields.items()), (step.__doc__ or "").strip()]
+        for name, step in STEPS.items()
+    )
+    refused = ([f"`{name}`", "", f"refused: {reason}."] for name, reason in REFUSED_STEPS.items())
+    return _table(["step", "fields", "effect"], [*built, *refused])
+
+
+def _field(name: str, field: FieldInfo) -> str:
+    default = _default(field).strip("`")
+    return f"`{name}`" if default in ("needed", "none") else f"`{name}: {default}`"
+
+
 TABLES: Mapping[str, Callable[[], str]] = {
     f"{family.config_class.__name__} {what}": functools.partial(make, family)
     for family in FAMILIES
@@ -204,6 +220,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "google/automl hparams": functools.partial(_hparams, HPARAMS),
     "TPU Mask R-CNN params": functools.partial(_hparams, PARAMS),
     "Object Detection API networks": _networks,
+    "augmentation steps": _augmentation_steps,
 }
 
 

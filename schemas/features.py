@@ -21,6 +21,7 @@ CLASS_LABEL = "image/object/class/label"  # int64 [N]: category id of the data s
 CLASS_TEXT = "image/object/class/text"  # bytes [N]: category name
 IS_CROWD = "image/object/is_crowd"  # int64 [N]: 0 or 1
 AREA = "image/object/area"  # float [N]: square pixels, COCO's `area`
+WEIGHT = "image/object/weight"  # float [N]: factor of the loss, >= 0; absent if no annotation has one
 
 # bytes [1]: zlib-compressed UTF-8 JSON {"image": {...}, "annotations": [...]} with the
 # image's entries exactly as in the COCO file.  Evaluation reads them and is therefore exact;

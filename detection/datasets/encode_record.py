@@ -140,8 +140,17 @@ def encode_example(
     put_bytes(features.CLASS_TEXT, *(category_names[category] for category in categories))
     put_ints(features.IS_CROWD, [int(is_crowd(annotation)) for annotation in annotations])
     put_floats(features.AREA, [_area(annotation) for annotation in annotations])
+    if weights := _weights(annotations):
+        put_floats(features.WEIGHT, weights)
     put_bytes(features.COCO, pack_entries(image, annotations))
     return example
+
+
+def _weights(annotations: Sequence[Mapping[str, Any]]) -> list[float]:
+    """Returns the annotations' fields `weight`, 1 if absent; [] if none has one, or one is not 0 to 1e9."""
+    weights = [annotation.get("weight", 1.0) for annotation in annotations]
+    valid = all(type(weight) in (int, float) and 0 <= weight <= 1e9 for weight in weights)
+    return weights if valid and any("weight" in annotation for annotation in annotations) else []
 
 
 def _usable(

@@ -132,6 +132,7 @@ class InputSample(NamedTuple):
     masks: uint8 [M, m, m], masks within the boxes; or None.
     keypoints: float32 [M, K, 3], (y, x, visibility), pixels; or None.
     crowds: bool [M], or None.
+    weights: float32 [M], factor of the loss; or None.
     """
 
     image: tf.Tensor
@@ -140,6 +141,7 @@ class InputSample(NamedTuple):
     masks: tf.Tensor | None = None
     keypoints: tf.Tensor | None = None
     crowds: tf.Tensor | None = None
+    weights: tf.Tensor | None = None
 
 
 def in_window(
@@ -169,7 +171,7 @@ def in_window(
         left &= visible if sample.crowds is None else visible | sample.crowds
     if sample.keypoints is not None:
         keypoints = _keypoints_in_window(sample.keypoints, size=size, offset=offset, window=window)
-    fields = (boxes, sample.classes, masks, keypoints, sample.crowds)
+    fields = (boxes, sample.classes, masks, keypoints, sample.crowds, sample.weights)
     return InputSample(image, *(None if field is None else tf.boolean_mask(field, left) for field in fields))
 
 
@@ -239,5 +241,6 @@ def pad_labels(sample: InputSample, *, max_instances: int) -> tuple[Labels, tf.T
         masks=padded(sample.masks),
         keypoints=padded(sample.keypoints),
         crowds=padded(sample.crowds),
+        weights=padded(sample.weights),
     )
     return labels, tf.maximum(objects - max_instances, 0)

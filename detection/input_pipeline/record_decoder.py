@@ -19,6 +19,7 @@ _SPEC = {
     features.BBOX_XMAX: tf.io.VarLenFeature(tf.float32),
     features.CLASS_LABEL: tf.io.VarLenFeature(tf.int64),
     features.IS_CROWD: tf.io.VarLenFeature(tf.int64),
+    features.WEIGHT: tf.io.VarLenFeature(tf.float32),
 }
 _CORNERS = (features.BBOX_YMIN, features.BBOX_XMIN, features.BBOX_YMAX, features.BBOX_XMAX)
 
@@ -62,6 +63,7 @@ def decode_record(
     with_masks: bool = False,
     num_keypoints: int = 0,
     with_crowds: bool = False,
+    with_weights: bool = False,
 ) -> Sample:
     """Decodes one record for training.
 
@@ -71,6 +73,7 @@ def decode_record(
         with_masks: draw the objects' masks.
         num_keypoints: K, the max number per category; 0: no keypoints.
         with_crowds: keep crowds, marked; False: drop them.
+        with_weights: read the objects' weights; missing ones are 1.
 
     Returns:
         The sample; objects are in the record's order.
@@ -83,17 +86,22 @@ def decode_record(
     dense = {key: tf.sparse.to_dense(value) for key, value in parsed.items() if key != features.ENCODED}
     image = decode_rgb(parsed[features.ENCODED])
     classes = _classes(serialized, dense[features.CLASS_LABEL], category_ids)
-    crowd = dense[features.IS_CROWD]
-    # Records of other tools may have no crowd list, or a shorter one.
-    crowds = tf.concat([crowd, tf.zeros([tf.size(classes) - tf.size(crowd)], tf.int64)], axis=0) != 0
+    crowds = _filled(dense[features.IS_CROWD], classes, 0) != 0
     sample = Sample(
         image,
         tf.stack([dense[key] for key in _CORNERS], axis=-1),
         classes,
         masks=_masks(serialized, image) if with_masks else None,
         keypoints=_keypoints(serialized, image, num_keypoints) if num_keypoints else None,
+        weights=_filled(dense[features.WEIGHT], classes, 1) if with_weights else None,
     )
     return sample._replace(crowds=crowds) if with_crowds else select(sample, ~crowds)
+
+
+def _filled(values: tf.Tensor, classes: tf.Tensor, value: int) -> tf.Tensor:
+    # Records of other tools may have no list, or a shorter one.
+    missing = tf.fill([tf.size(classes) - tf.size(values)], tf.cast(value, values.dtype))
+    return tf.concat([values, missing], axis=0)
 
 
 def _classes(serialized: tf.Tensor, labels: tf.Tensor, category_ids: Sequence[int]) -> tf.Tensor:

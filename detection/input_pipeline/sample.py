@@ -17,6 +17,7 @@ class Sample(NamedTuple):
         0, 1 or 2; None if the detector has no keypoints.
     crowds: bool [N], the row is a region of several objects that are not annotated one by
         one; None: crowds are dropped.
+    weights: float32 [N], >= 0, factor of the loss of each object; None: all are 1.
     """
 
     image: tf.Tensor
@@ -25,6 +26,7 @@ class Sample(NamedTuple):
     masks: tf.Tensor | None = None
     keypoints: tf.Tensor | None = None
     crowds: tf.Tensor | None = None
+    weights: tf.Tensor | None = None
 
 
 def select(sample: Sample, kept: tf.Tensor) -> Sample:

@@ -70,6 +70,7 @@ class InputOptions(NamedTuple):
     with_crowds: return crowds in `Labels.crowds`; False: drop them.
     resizing: how images are scaled into the input; None: fit.
     class_weights: float32 [C], weights per class for `Labels.weights`; None: no weights.
+    with_weights: read the objects' own weights, which multiply those of their classes.
     """
 
     image_size: tuple[int, int]
@@ -87,6 +88,7 @@ class InputOptions(NamedTuple):
     with_crowds: bool = False
     resizing: Resizing | None = None
     class_weights: npt.NDArray[np.float32] | None = None
+    with_weights: bool = False
 
 
 def training_batches(
@@ -201,6 +203,7 @@ def _decode(record: tf.Tensor, options: InputOptions) -> Sample:
         with_masks=options.mask_size > 0,
         num_keypoints=options.num_keypoints,
         with_crowds=options.with_crowds,
+        with_weights=options.with_weights,
     )
 
 
@@ -224,7 +227,8 @@ def _example(
     image = pad_to(normalize(window.image, mean=options.mean, std=options.std), options.image_size)
     labels, truncated = pad_labels(window, max_instances=options.max_instances)
     if options.class_weights is not None:
-        labels = labels._replace(weights=tf.gather(tf.constant(options.class_weights), labels.classes))
+        weights = tf.gather(tf.constant(options.class_weights), labels.classes)
+        labels = labels._replace(weights=weights if labels.weights is None else weights * labels.weights)
     return Batch(image, labels, truncated)
 
 

@@ -20,6 +20,7 @@ from detection.input_pipeline.record_decoder import num_keypoints
 from detection.input_pipeline.record_reader import RecordReader
 from detection.input_pipeline.training_batches import Augmentation, InputOptions, training_batches
 from detection.models.detector import Detector
+from detection.training.build_augmentation_steps import augmentation_steps
 from schemas.config.config import Config
 from schemas.config.input_size import height_and_width
 from schemas.config.train.augmentation import AugmentConfig, ColorConfig, SsdCropConfig
@@ -28,7 +29,7 @@ from schemas.errors import ConfigError, DataError
 
 
 class _Seed(IntEnum):
-    """Seeds of the augmentations; the numbers never change, so that resumed runs draw the same values."""
+    """Seeds of the sections; the numbers never change, so that resumed runs draw the same values."""
 
     MOSAIC = 1
     MIXUP = 2
@@ -56,7 +57,7 @@ def input_options_from_config(
 
     Raises:
         ConfigError: the detector needs keypoints that the categories do not have, or that
-            cannot be mirrored; or it does not support ignored crowds or class weights.
+            cannot be mirrored; or it does not support ignored crowds or weights.
     """
     train_config = config.train
     keypoints = num_keypoints(categories) if model.capabilities.keypoints else 0
@@ -68,6 +69,10 @@ def input_options_from_config(
     if train_config.crowds == "ignore" and not model.capabilities.crowds:
         raise ConfigError(
             f"train.crowds = ignore: {config.model.name} does not support ignored crowds. Set train.crowds=drop."
+        )
+    if train_config.object_weights and not model.capabilities.weights:
+        raise ConfigError(
+            f"train.object_weights: {config.model.name} does not support weighted losses. Remove the key."
         )
     if train_config.class_weights is not None and not model.capabilities.weights:
         raise ConfigError(
@@ -84,13 +89,15 @@ def input_options_from_config(
         horizontal_flip=augment_config.horizontal_flip,
         scale_min=augment_config.scale_min,
         scale_max=augment_config.scale_max,
-        augmentations=_augmentations(augment_config),
+        augmentations=_augmentations(augment_config)
+        + augmentation_steps(augment_config.steps, categories, with_keypoints=keypoints > 0),
         mask_size=model.capabilities.mask_size,
         num_keypoints=keypoints,
         keypoint_flips=keypoint_flips(categories) if keypoints and augment_config.horizontal_flip else None,
         with_crowds=train_config.crowds == "ignore",
         resizing=model.resizing,
         class_weights=class_weights,
+        with_weights=train_config.object_weights,
     )
 
 

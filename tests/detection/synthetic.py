@@ -13,7 +13,11 @@ CATEGORY_IDS = (3, 7, 40)
 
 
 def example(
-    image: np.ndarray, boxes_yxyx: Sequence[Sequence[float]], labels: Sequence[int], crowd: Sequence[int] | None = None
+    image: np.ndarray,
+    boxes_yxyx: Sequence[Sequence[float]],
+    labels: Sequence[int],
+    crowd: Sequence[int] | None = None,
+    weights: Sequence[float] = (),
 ) -> bytes:
     """A serialised record: uint8 [H, W, 3], pixel boxes, category ids."""
     height, width = image.shape[:2]
@@ -27,6 +31,8 @@ def example(
     entries[features.CLASS_LABEL] = tf.train.Feature(int64_list=tf.train.Int64List(value=labels))
     if crowd is not None:
         entries[features.IS_CROWD] = tf.train.Feature(int64_list=tf.train.Int64List(value=crowd))
+    if weights:
+        entries[features.WEIGHT] = tf.train.Feature(float_list=tf.train.FloatList(value=weights))
     return bytes(tf.train.Example(features=tf.train.Features(feature=entries)).SerializeToString())
 
 

@@ -28,4 +28,4 @@ def test_the_schema_names_every_key_with_its_type_and_length() -> None:
     schema = text_format.Parse(text, schema_pb2.Schema())
     described = {feature.name: (feature.type, not feature.HasField("shape")) for feature in schema.feature}
     assert described == _documented()
-    assert len(described) == 16
+    assert len(described) == 17

@@ -46,8 +46,8 @@ _WHOLE = {features.HEIGHT, features.WIDTH, features.CLASS_LABEL, features.IS_CRO
 _NUMBERS = {*_CORNERS, features.AREA, POLYGON, KEYPOINT_X, KEYPOINT_Y}
 _BYTES = {features.ENCODED, features.FORMAT, features.FILENAME, features.CLASS_TEXT, features.COCO, KEYPOINT_TEXT}
 _KINDS = ((int, _WHOLE, "whole numbers"), (float, _NUMBERS, "numbers"), (bytes, _BYTES, "bytes"))
-# Keys that are read, or recomputed from the image's bytes.
-_UNDERSTOOD = {value for name, value in vars(features).items() if name.isupper()} | {
+# Keys that are read, or recomputed from the image's bytes; WEIGHT becomes the field `weight` of annotations.
+_UNDERSTOOD = {value for name, value in vars(features).items() if name.isupper() and name != "WEIGHT"} | {
     MASK,
     POLYGON,
     KEYPOINT_X,

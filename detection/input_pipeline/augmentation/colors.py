@@ -116,6 +116,7 @@ def random_color_jitter(
     saturation: tuple[float, float] = (0.8, 1.25),
     hue: float = 0.02,
     gray_probability: float = 0.1,
+    contrast_second: bool = False,
     seed: tf.Tensor,
 ) -> Sample:
     """Changes the image's colours; each amount is drawn uniformly and independently.
@@ -132,6 +133,7 @@ def random_color_jitter(
         saturation: range of the factor on the saturation (HSV); (1, 1): none.
         hue: max rotation, as a fraction of the colour circle, 0 to 0.5; 0: none.
         gray_probability: probability of a greyscale image; 0: never.
+        contrast_second: change the contrast after the brightness; False: after the hue.
         seed: int32 [2].
 
     Returns:
@@ -141,16 +143,48 @@ def random_color_jitter(
     image = tf.cast(sample.image, tf.float32) / 255.0
     if brightness:
         image = _clip(image + _uniform(-brightness, brightness, seeds[0]))
+    if contrast_second:
+        image = _jitter_contrast(image, contrast, seeds[3])
     if saturation != (1.0, 1.0):
         image = _clip(tf.image.adjust_saturation(image, _uniform(*saturation, seeds[1])))
     if hue:
         image = _clip(tf.image.adjust_hue(image, _uniform(-hue, hue, seeds[2])))
-    if contrast != (1.0, 1.0):
-        image = _clip(tf.image.adjust_contrast(image, _uniform(*contrast, seeds[3])))
+    if not contrast_second:
+        image = _jitter_contrast(image, contrast, seeds[3])
     if gray_probability:
         gray = tf.random.stateless_uniform([], seeds[4]) < gray_probability
         image = tf.cond(gray, lambda: tf.repeat(tf.image.rgb_to_grayscale(image), 3, axis=-1), lambda: image)
-    return sample._replace(image=tf.cast(tf.round(image * 255.0), tf.uint8))
+    return sample._replace(image=_to_pixels(image))
+
+
+def random_pixel_value_scale(sample: Sample, *, minval: float = 0.9, maxval: float = 1.1, seed: tf.Tensor) -> Sample:
+    """Multiplies each value by a factor, drawn uniformly for each pixel and channel."""
+    factors = tf.random.stateless_uniform(tf.shape(sample.image), seed, minval, maxval)
+    return sample._replace(image=_to_pixels(_clip(tf.cast(sample.image, tf.float32) / 255.0 * factors)))
+
+
+def adjust_gamma(sample: Sample, *, gamma: float = 1.0, gain: float = 1.0, seed: tf.Tensor) -> Sample:
+    """Computes gain * value^gamma of values as fractions of 255; nothing is drawn from `seed`."""
+    values = tf.cast(sample.image, tf.float32) / 255.0
+    return sample._replace(image=_to_pixels(_clip(gain * values**gamma)))
+
+
+def random_jpeg_quality(
+    sample: Sample, *, min_jpeg_quality: int = 0, max_jpeg_quality: int = 100, seed: tf.Tensor
+) -> Sample:
+    """Encodes and decodes the image as JPEG; the quality is drawn from both limits and all integers between."""
+    quality = tf.random.stateless_uniform([], seed, min_jpeg_quality, max_jpeg_quality + 1, tf.int32)
+    return sample._replace(image=tf.ensure_shape(tf.image.adjust_jpeg_quality(sample.image, quality), [None, None, 3]))
+
+
+def _to_pixels(image: tf.Tensor) -> tf.Tensor:
+    return tf.cast(tf.round(image * 255.0), tf.uint8)
+
+
+def _jitter_contrast(image: tf.Tensor, contrast: tuple[float, float], seed: tf.Tensor) -> tf.Tensor:
+    if contrast == (1.0, 1.0):
+        return image
+    return _clip(tf.image.adjust_contrast(image, _uniform(*contrast, seed)))
 
 
 def _uniform(low: float, high: float, seed: tf.Tensor) -> tf.Tensor:

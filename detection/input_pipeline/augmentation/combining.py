@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from detection.input_pipeline.augmentation.resizing import pad, resize_sample
 from detection.input_pipeline.sample import Sample, join
 
 
@@ -33,25 +34,9 @@ def mosaic(
 
 
 def _place(sample: Sample, corner: tf.Tensor, size: tf.Tensor, image_size: tuple[int, int]) -> Sample:
-    """Resizes the image to `size`; its objects move to their positions in an image of `image_size` pixels."""
-    pixels = tf.cast(size, tf.int32)
-    whole = tf.constant(image_size, tf.float32)
-    image = tf.round(tf.image.resize(sample.image, pixels))
-    placed = sample._replace(
-        image=tf.cast(image, tf.uint8),
-        boxes_yxyx=(sample.boxes_yxyx * tf.tile(size, [2]) + tf.tile(corner, [2])) / tf.tile(whole, [2]),
-    )
-    if sample.masks is not None:
-        masks = tf.image.resize(sample.masks[..., tf.newaxis], pixels, method="nearest")
-        first = tf.cast(corner, tf.int32)
-        masks = tf.image.pad_to_bounding_box(masks, first[0], first[1], *image_size)
-        placed = placed._replace(masks=masks[..., 0])
-    if sample.keypoints is not None:
-        points = (sample.keypoints[..., :2] * size + corner) / whole
-        moved = tf.concat([points, sample.keypoints[..., 2:]], axis=-1)
-        labelled = sample.keypoints[..., 2:] > 0.0
-        placed = placed._replace(keypoints=tf.where(labelled, moved, 0.0))
-    return placed
+    """Resizes only the image to `size`; its objects move to their positions in an image of `image_size` pixels."""
+    resized = resize_sample(sample, tf.cast(size, tf.int32))
+    return pad(resized, tf.cast(corner, tf.int32), tf.constant(image_size))._replace(image=resized.image)
 
 
 def mixup(first: Sample, second: Sample, *, alpha: float = 1.5, seed: tf.Tensor) -> Sample:
@@ -71,23 +56,7 @@ def mixup(first: Sample, second: Sample, *, alpha: float = 1.5, seed: tf.Tensor)
     """
     gammas = tf.random.stateless_gamma([2], seed, alpha)
     ratio = tf.math.divide_no_nan(gammas[0], gammas[0] + gammas[1])
-    height, width = tf.unstack(tf.maximum(tf.shape(first.image), tf.shape(second.image))[:2])
-    first, second = _on_canvas(first, height, width), _on_canvas(second, height, width)
+    size = tf.maximum(tf.shape(first.image), tf.shape(second.image))[:2]
+    first, second = (pad(sample, tf.zeros([2], tf.int32), size) for sample in (first, second))
     mixed = ratio * tf.cast(first.image, tf.float32) + (1.0 - ratio) * tf.cast(second.image, tf.float32)
     return join(tf.cast(tf.round(mixed), tf.uint8), [first, second])
-
-
-def _on_canvas(sample: Sample, height: tf.Tensor, width: tf.Tensor) -> Sample:
-    """Pads a sample with black at the bottom and the right to a size."""
-    size = tf.cast(tf.shape(sample.image)[:2], tf.float32)
-    fractions = size / tf.cast(tf.stack([height, width]), tf.float32)
-    wider = sample._replace(
-        image=tf.image.pad_to_bounding_box(sample.image, 0, 0, height, width),
-        boxes_yxyx=sample.boxes_yxyx * tf.tile(fractions, [2]),
-    )
-    if sample.masks is not None:
-        masks = tf.image.pad_to_bounding_box(sample.masks[..., tf.newaxis], 0, 0, height, width)
-        wider = wider._replace(masks=masks[..., 0])
-    if sample.keypoints is not None:
-        wider = wider._replace(keypoints=sample.keypoints * tf.concat([fractions, [1.0]], axis=0))
-    return wider

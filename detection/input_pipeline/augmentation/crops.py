@@ -1,7 +1,8 @@
-"""Random crops: scale jitter with a window of the input's size, and SSD's random crop."""
+"""Random crops: scale jitter with a window of the input's size, SSD's random crop, crops to an aspect ratio."""
 
 from collections.abc import Sequence
-from typing import Literal
+from functools import partial
+from typing import Literal, NamedTuple
 
 import tensorflow as tf
 
@@ -11,6 +12,26 @@ from detection.ops.boxes import area_yxyx, intersection_yxyx
 from detection.types import Resizing
 
 KeepRule = Literal["overlap", "centre"]
+
+
+class CropOperation(NamedTuple):
+    """One operation of a random crop.
+
+    min_object_covered: min fraction of at least one object that the window covers.
+    min_aspect_ratio, max_aspect_ratio: range of the window's width / height.
+    min_area, max_area: range of the window's area, as a fraction of the image's.
+    overlap_thresh: min fraction of an object in the window.
+    random_coef: probability of the unchanged image.
+    """
+
+    min_object_covered: float = 1.0
+    min_aspect_ratio: float = 0.75
+    max_aspect_ratio: float = 1.33
+    min_area: float = 0.1
+    max_area: float = 1.0
+    overlap_thresh: float = 0.3
+    random_coef: float = 0.0
+
 
 # The TF Object Detection API's seven operations.
 MIN_OVERLAPS = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
@@ -84,22 +105,75 @@ def ssd_random_crop(
             window (the API's rule); `centre`: its centre is (SSD's rule).
         seed: int32 [2].
     """
-    choice_seed, window_seed = tf.unstack(tf.random.split(seed, 2))
-    choice = tf.random.stateless_uniform([], choice_seed, maxval=len(min_overlaps), dtype=tf.int32)
-    min_overlap = tf.constant(min_overlaps, tf.float32)[choice]
-    boxes = sample.boxes_yxyx
-    objects = boxes if sample.crowds is None else tf.boolean_mask(boxes, ~sample.crowds)
-    begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
-        tf.shape(sample.image),
-        objects[tf.newaxis],
-        window_seed,
-        min_object_covered=min_overlap,
-        aspect_ratio_range=aspect_ratio_range,
-        area_range=area_range,
-        max_attempts=100,
-        use_image_if_no_bounding_boxes=True,
+    operations = [
+        CropOperation(overlap, *aspect_ratio_range, *area_range, overlap_thresh=overlap) for overlap in min_overlaps
+    ]
+    return random_crop(sample, operations=operations, keep=keep, seed=seed)
+
+
+def random_crop(
+    sample: Sample, *, operations: Sequence[CropOperation], keep: KeepRule = "overlap", seed: tf.Tensor
+) -> Sample:
+    """Crops by one of several operations, drawn uniformly (TF Object Detection API).
+
+    After 100 attempts without success, the image is not cropped.
+
+    Args:
+        sample: image and objects.
+        operations: operations to draw from.
+        keep: rule for keeping objects, `overlap` (the operation's `overlap_thresh`) or `centre`.
+        seed: int32 [2].
+    """
+    choice = draw_operation(len(operations), seed)
+    overlaps, thresholds, skips = (
+        tf.constant([getattr(each, field) for each in operations], tf.float32)[choice]
+        for field in ("min_object_covered", "overlap_thresh", "random_coef")
     )
-    return crop(sample, begin[:2], size[:2], min_overlap=min_overlap, keep=keep)
+    shapes = [tuple(each[1:5]) for each in operations]
+    boxes = sample.boxes_yxyx if sample.crowds is None else tf.boolean_mask(sample.boxes_yxyx, ~sample.crowds)
+    window_seed = tf.random.split(seed, 2)[1]
+
+    def window_of(shape: tuple[float, ...]) -> tuple[tf.Tensor, tf.Tensor]:
+        begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
+            tf.shape(sample.image),
+            boxes[tf.newaxis],
+            window_seed,
+            min_object_covered=overlaps,
+            aspect_ratio_range=shape[:2],
+            area_range=shape[2:],
+            max_attempts=100,
+            use_image_if_no_bounding_boxes=True,
+        )
+        return begin[:2], size[:2]
+
+    distinct = sorted(set(shapes))  # the op takes ranges as attributes, not as tensors
+    branch = tf.constant([distinct.index(shape) for shape in shapes])[choice]
+    begin, size = tf.switch_case(branch, [partial(window_of, shape) for shape in distinct])
+    skip = tf.random.stateless_uniform([], tf.random.fold_in(seed, 1)) < skips
+    begin, size = tf.where(skip, 0, begin), tf.where(skip, tf.shape(sample.image)[:2], size)
+    return crop(sample, begin, size, min_overlap=thresholds, keep=keep)
+
+
+def draw_operation(count: int, seed: tf.Tensor) -> tf.Tensor:
+    """Draws the index of `random_crop`'s operation for a seed: int32 []."""
+    return tf.random.stateless_uniform([], tf.random.split(seed, 2)[0], maxval=count, dtype=tf.int32)
+
+
+def random_crop_to_aspect_ratio(
+    sample: Sample, *, aspect_ratio: float = 1.0, overlap_thresh: float = 0.3, seed: tf.Tensor
+) -> Sample:
+    """Crops the largest window of an aspect ratio (width / height) at a random place (TF Object Detection API)."""
+    sides = tf.shape(sample.image)[:2]
+    height, width = tf.unstack(tf.cast(sides, tf.float32))
+    window = tf.round(tf.stack([tf.minimum(height, width / aspect_ratio), tf.minimum(width, height * aspect_ratio)]))
+    size = tf.maximum(tf.cast(window, tf.int32), 1)
+    return crop(sample, random_offset(sides - size, seed), size, min_overlap=overlap_thresh, keep="overlap")
+
+
+def random_offset(room: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+    """Draws integers from 0 to `room`, both included: int32 [2]."""
+    draws = tf.random.stateless_uniform([2], seed)
+    return tf.minimum(tf.cast(draws * tf.cast(room + 1, tf.float32), tf.int32), room)
 
 
 def crop(

@@ -1,4 +1,4 @@
-"""Augmentations that erase pixels: cutout and GridMask.  The ground truth does not change.
+"""Augmentations that erase or disturb pixels: cutout, GridMask, patches, noise.  Objects do not change.
 
 Source of cutout: DeVries and Taylor (arXiv 1708.04552), with AutoAugment's sizes.
 """
@@ -98,3 +98,68 @@ def _holes(shape: tf.Tensor, *, ratio: float, rotation: float, seed: tf.Tensor) 
     along = tf.cos(angle) * y + tf.sin(angle) * x + draws[2] * period
     across = tf.cos(angle) * x - tf.sin(angle) * y + draws[3] * period
     return (tf.math.floormod(along, period) >= kept) & (tf.math.floormod(across, period) >= kept)
+
+
+def random_black_patches(
+    sample: Sample,
+    *,
+    max_black_patches: int = 10,
+    probability: float = 0.5,
+    size_to_image_ratio: float = 0.1,
+    seed: tf.Tensor,
+) -> Sample:
+    """Blackens squares inside the image (TF Object Detection API).
+
+    Args:
+        sample: only its image changes.
+        max_black_patches: number of squares to draw.
+        probability: probability of each of them.
+        size_to_image_ratio: side of the squares, as a fraction of the image's short side.
+        seed: int32 [2].
+    """
+    draws = tf.random.stateless_uniform([3, max_black_patches, 1, 1], seed)
+    height, width = tf.unstack(tf.shape(sample.image)[:2])
+    side = tf.cast(size_to_image_ratio * tf.cast(tf.minimum(height, width), tf.float32), tf.int32)
+    top, left = (
+        tf.cast(draw * tf.cast(length - side + 1, tf.float32), tf.int32)
+        for draw, length in ((draws[0], height), (draws[1], width))
+    )
+    rows, columns = tf.range(height)[:, tf.newaxis], tf.range(width)
+    patches = (rows >= top) & (rows < top + side) & (columns >= left) & (columns < left + side)
+    black = tf.reduce_any(patches & (draws[2] < probability), axis=0)
+    return sample._replace(image=tf.where(black[..., tf.newaxis], tf.constant(0, tf.uint8), sample.image))
+
+
+def random_patch_gaussian(
+    sample: Sample,
+    *,
+    min_patch_size: int = 1,
+    max_patch_size: int = 250,
+    min_gaussian_stddev: float = 0.0,
+    max_gaussian_stddev: float = 1.0,
+    seed: tf.Tensor,
+) -> Sample:
+    """Adds normal noise to a square around a random pixel, clipped to the image.
+
+    Source: Lopes et al., "Improving Robustness Without Sacrificing Accuracy with Patch Gaussian
+    Augmentation", 2019, as in the TF Object Detection API.
+
+    Args:
+        sample: only its image changes.
+        min_patch_size: min side of the square in pixels.
+        max_patch_size: max side.
+        min_gaussian_stddev: min standard deviation, as a fraction of 255.
+        max_gaussian_stddev: max standard deviation.
+        seed: int32 [2].
+    """
+    size_seed, place_seed, noise_seed = tf.unstack(tf.random.split(seed, 3))
+    shape = tf.shape(sample.image)
+    side = tf.random.stateless_uniform([], size_seed, min_patch_size, max_patch_size + 1, tf.int32)
+    draws = tf.random.stateless_uniform([3], place_seed)
+    first = tf.cast(draws[:2] * tf.cast(shape[:2], tf.float32), tf.int32) - side // 2
+    stddev = 255.0 * (min_gaussian_stddev + draws[2] * (max_gaussian_stddev - min_gaussian_stddev))
+    rows, columns = tf.range(shape[0])[:, tf.newaxis], tf.range(shape[1])
+    patch = (rows >= first[0]) & (rows < first[0] + side) & (columns >= first[1]) & (columns < first[1] + side)
+    noisy = tf.cast(sample.image, tf.float32) + stddev * tf.random.stateless_normal(shape, noise_seed)
+    noisy = tf.cast(tf.round(tf.clip_by_value(noisy, 0.0, 255.0)), tf.uint8)
+    return sample._replace(image=tf.where(patch[..., tf.newaxis], noisy, sample.image))

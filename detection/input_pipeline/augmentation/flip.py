@@ -1,7 +1,7 @@
-"""Horizontal flips of images with their objects, and of keypoints by their names."""
+"""Flips and quarter turns of images with their objects, and of keypoints by their names."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -28,34 +28,51 @@ def random_horizontal_flip(
     Returns:
         The sample, mirrored or not.
     """
-    flip = tf.random.stateless_uniform([], seed) < 0.5
+    decision = tf.random.stateless_uniform([], seed) < 0.5
+    return tf.cond(decision, lambda: horizontal_flip(sample, keypoint_flips=keypoint_flips), lambda: sample)
+
+
+def horizontal_flip(sample: Sample, *, keypoint_flips: Sequence[Sequence[int]] | None = None) -> Sample:
+    """Mirrors left and right; arguments as above."""
+    return _turn(sample, lambda pixels: tf.reverse(pixels, [-2]), lambda y, x: (y, 1.0 - x), keypoint_flips)
+
+
+def vertical_flip(sample: Sample, *, keypoint_flips: Sequence[Sequence[int]] | None = None) -> Sample:
+    """Mirrors top and bottom; a left eye becomes a right one, as in any mirror."""
+    return _turn(sample, lambda pixels: tf.reverse(pixels, [-3]), lambda y, x: (1.0 - y, x), keypoint_flips)
+
+
+def rotation90(sample: Sample, *, keypoint_flips: Sequence[Sequence[int]] | None = None) -> Sample:
+    """Rotates by 90 degrees anticlockwise: the right border becomes the upper one."""
+    return _turn(sample, tf.image.rot90, lambda y, x: (1.0 - x, y), keypoint_flips)
+
+
+def _turn(
+    sample: Sample,
+    turn_pixels: Callable[[tf.Tensor], tf.Tensor],
+    turn_point: Callable[[tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]],
+    keypoint_flips: Sequence[Sequence[int]] | None,
+) -> Sample:
+    # turn_pixels maps [H, W, C] and [N, H, W, C]; turn_point maps normalised (y, x).
     ymin, xmin, ymax, xmax = tf.unstack(sample.boxes_yxyx, axis=-1)
-    mirrored = tf.stack([ymin, 1.0 - xmax, ymax, 1.0 - xmin], axis=-1)
-    sample = sample._replace(
-        image=tf.cond(flip, lambda: tf.image.flip_left_right(sample.image), lambda: sample.image),
-        boxes_yxyx=tf.where(flip, mirrored, sample.boxes_yxyx),
-    )
+    first, last = tf.stack(turn_point(ymin, xmin), axis=-1), tf.stack(turn_point(ymax, xmax), axis=-1)
+    boxes = tf.concat([tf.minimum(first, last), tf.maximum(first, last)], axis=-1)
+    turned = sample._replace(image=turn_pixels(sample.image), boxes_yxyx=boxes)
     if sample.masks is not None:
-        masks = sample.masks
-        sample = sample._replace(masks=tf.cond(flip, lambda: tf.reverse(masks, [2]), lambda: masks))
+        turned = turned._replace(masks=turn_pixels(sample.masks[..., tf.newaxis])[..., 0])
     if sample.keypoints is not None:
-        points = _mirror_keypoints(sample.keypoints, sample.classes, keypoint_flips)
-        sample = sample._replace(keypoints=tf.where(flip, points, sample.keypoints))
-    return sample
+        y, x, visibility = tf.unstack(sample.keypoints, axis=-1)
+        points = tf.stack([*turn_point(y, x), visibility], axis=-1)
+        points = tf.where(visibility[..., tf.newaxis] > 0.0, points, sample.keypoints)
+        if keypoint_flips is not None:
+            points = tf.gather(points, tf.gather(tf.constant(keypoint_flips, tf.int32), sample.classes), batch_dims=1)
+        turned = turned._replace(keypoints=points)
+    return turned
 
 
-def _mirror_keypoints(
-    keypoints: tf.Tensor, classes: tf.Tensor, keypoint_flips: Sequence[Sequence[int]] | None
-) -> tf.Tensor:
-    y, x, visibility = tf.unstack(keypoints, axis=-1)
-    mirrored = tf.stack([y, tf.where(visibility > 0.0, 1.0 - x, x), visibility], axis=-1)
-    if keypoint_flips is None:
-        return mirrored
-    sources = tf.gather(tf.constant(keypoint_flips, tf.int32), classes)
-    return tf.gather(mirrored, sources, batch_dims=1)
-
-
-def keypoint_flips(categories: Sequence[Mapping[str, Any]]) -> list[list[int]]:
+def keypoint_flips(
+    categories: Sequence[Mapping[str, Any]], *, key: str = "train.augment.horizontal_flip"
+) -> list[list[int]]:
     """Maps each keypoint to its counterpart in a mirrored image, by name.
 
     The word left, right, l or r in a name ("left_eye", "Eye Right", "l-eye") is replaced by the
@@ -63,6 +80,7 @@ def keypoint_flips(categories: Sequence[Mapping[str, Any]]) -> list[list[int]]:
 
     Args:
         categories: COCO categories, in the order of the classes; `keypoints` lists the names.
+        key: configuration key of the flip, for the message.
 
     Returns:
         int [C, K], with K the max number of keypoints per category; missing keypoints map to themselves.
@@ -71,18 +89,18 @@ def keypoint_flips(categories: Sequence[Mapping[str, Any]]) -> list[list[int]]:
         ConfigError: the keypoint of one side has no counterpart.
     """
     most = num_keypoints(categories)
-    return [_flips_of(category, most) for category in categories]
+    return [_flips_of(category, most, key) for category in categories]
 
 
-def _flips_of(category: Mapping[str, Any], most: int) -> list[int]:
+def _flips_of(category: Mapping[str, Any], most: int, key: str) -> list[int]:
     names = list(category.get("keypoints", ()))
     flips = list(range(most))
     for number, name in enumerate(names):
         other = _SIDE.sub(_with_other_side, name)
         if other not in names:
             raise ConfigError(
-                f"train.augment.horizontal_flip: category {category['name']!r} has a keypoint {name!r} but no "
-                f"{other!r}, its counterpart in a mirrored image. Set it to false, or name the keypoints in pairs."
+                f"{key}: category {category['name']!r} has a keypoint {name!r} but no "
+                f"{other!r}, its counterpart in a mirrored image. Switch it off, or name the keypoints in pairs."
             )
         flips[number] = names.index(other)
     return flips

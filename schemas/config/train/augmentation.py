@@ -2,7 +2,7 @@
 
 Only flip and scale jitter are on by default.  The order is
 fixed: mosaic, mixup, grid mask, AutoAugment or RandAugment, colour jitter, SSD crop,
-flip, scale jitter.
+`steps` in their own order, flip, scale jitter.
 """
 
 from typing import Annotated, Literal
@@ -11,8 +11,7 @@ from pydantic import AfterValidator, Field, NonNegativeFloat, NonNegativeInt, Po
 
 from schemas.config.input_size import ImageSize
 from schemas.config.section import Section
-
-Part = Annotated[float, Field(ge=0.0, le=1.0)]
+from schemas.config.train.augmentation_steps import Part, PositivePart, StepEntry
 
 
 def _ascending(values: tuple[float, float]) -> tuple[float, float]:
@@ -23,7 +22,6 @@ def _ascending(values: tuple[float, float]) -> tuple[float, float]:
 
 Range = Annotated[tuple[NonNegativeFloat, NonNegativeFloat], AfterValidator(_ascending)]
 PositiveRange = Annotated[tuple[PositiveFloat, PositiveFloat], AfterValidator(_ascending)]
-PositivePart = Annotated[float, Field(gt=0.0, le=1.0)]
 PositivePartRange = Annotated[tuple[PositivePart, PositivePart], AfterValidator(_ascending)]
 
 
@@ -114,6 +112,12 @@ class AugmentConfig(Section):
     randaugment: RandAugmentConfig = RandAugmentConfig()
     color: ColorConfig = ColorConfig()
     ssd_crop: SsdCropConfig = SsdCropConfig()
+    steps: tuple[StepEntry, ...] = Field(
+        (),
+        description="steps of the TF Object Detection API, `name` or `{name: {field: value}}`, in order, after the "
+        "sections above and before horizontal_flip and scale jitter; for these steps alone, set "
+        "horizontal_flip: false, scale_min: 1 and scale_max: 1",
+    )
 
     def _check_keys(self) -> None:
         if self.scale_min > self.scale_max:

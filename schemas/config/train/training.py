@@ -147,6 +147,11 @@ class TrainConfig(Section):
         "training records: inverse_frequency: each class has the same total weight; "
         "inverse_sqrt_frequency: the square roots of these factors; both scaled to a mean of 1 over all objects",
     )
+    object_weights: bool = Field(
+        False,
+        description="multiply the loss of each object by the field `weight` of its annotation (records: "
+        "`image/object/weight`), 1 if absent",
+    )
     augment: AugmentConfig = AugmentConfig()
     validation: ValidationConfig = ValidationConfig()
     nonfinite: NonFiniteConfig = NonFiniteConfig()

@@ -65,6 +65,20 @@ def test_every_key_by_its_name_and_by_hand() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("weights", "stored"),
+    [([0.5, None], [0.5, 1.0]), ([None, 0], [1.0, 0.0]), ([2, "heavy"], []), ([-1.0, 1.0], []), ([None, True], [])],
+)
+def test_weights_are_those_of_the_annotations_if_all_are_valid(weights: list[Any], stored: list[float]) -> None:
+    annotations = [
+        _annotation(number, [0, 0, 8, 8], **({} if weight is None else {"weight": weight}))
+        for number, weight in enumerate(weights)
+    ]
+    example = encode_example(FILE, {"id": 7, "file_name": "a.png"}, annotations, category_names=NAMES)
+    assert _lists(example).get("image/object/weight", []) == stored
+    assert ("image/object/weight" in example.features.feature) == bool(stored)
+
+
 def test_equal_input_gives_equal_bytes_and_no_objects_are_empty_lists() -> None:
     image = {"id": 1, "file_name": "a.png"}
     first, second = (encode_example(FILE, image, [], category_names=NAMES) for _ in range(2))

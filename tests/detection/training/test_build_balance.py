@@ -73,5 +73,7 @@ def test_a_detector_that_cannot_weight_is_refused() -> None:
     other = Detector(
         image_size=(64, 64), num_classes=3, pixel_mean=detector.pixel_mean, pixel_std=detector.pixel_std, name="other"
     )
+    with pytest.raises(ConfigError, match=r"train\.object_weights: efficientdet-nano does not support weighted losses"):
+        input_options_from_config(tiny_config("train.object_weights=true"), other, CATEGORIES)
     with pytest.raises(ConfigError, match=r"train\.class_weights: efficientdet-nano does not support weighted losses"):
         input_options_from_config(config, other, CATEGORIES)

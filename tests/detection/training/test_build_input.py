@@ -159,3 +159,30 @@ def test_a_detector_of_masks_needs_records_with_masks(detector: Detector, tmp_pa
         require_masks(detector, RecordReader(write_shards(tmp_path / "empty", background)))
     finally:
         del detector.capabilities  # those of the class
+
+
+def test_the_objects_own_weights_multiply_those_of_their_classes(detector: Detector, tmp_path: Path) -> None:
+    image, boxes = np.zeros((64, 64, 3), np.uint8), [[2, 2, 40, 40], [20, 10, 60, 60]]
+    records = [example(image, boxes, [3, 40], weights=weights) for weights in ([0.5, 0.0], [0.25], [])]
+    reader = RecordReader(write_shards(tmp_path, records, shards=1))
+    plain = ("train.augment={horizontal_flip: false, scale_min: 1, scale_max: 1}", "train.object_weights=true")
+    options = _options(detector, *plain)
+    for factors in (None, np.array([2.0, 1.0, 3.0], np.float32)):
+        (batch,) = training_batches(
+            reader, options._replace(class_weights=factors), seed=1, start_step=0, stop_step=1, batch_size=3
+        )
+        expected = np.array([[0.5, 0.0], [0.25, 1.0], [1.0, 1.0]]) * (1.0 if factors is None else [2.0, 3.0])
+        weights = np.asarray(batch.labels.weights)
+        assert sorted(weights[:, :2].tolist()) == sorted(expected.tolist())
+    assert _options(detector).with_weights is False
+
+
+def test_steps_reach_training_after_the_sections_and_resume_exactly(detector: Detector, tmp_path: Path) -> None:
+    steps = "[random_square_crop_by_scale, ssd_random_crop, {random_rotation90: {probability: 0.9}}, random_pad_image]"
+    options = _options(detector, "train.augment.color.probability=0.5", f"train.augment.steps={steps}")
+    assert [step.number for step in options.augmentations] == [6, 100, 101, 102, 103]
+    reader = RecordReader(write_shards(tmp_path, rectangles(6)))
+    late, whole = _batches(reader, options, 1, 2), _batches(reader, options, 0, 2)
+    np.testing.assert_array_equal(late[0].images, whole[1].images)
+    np.testing.assert_array_equal(late[0].labels.boxes, whole[1].labels.boxes)
+    assert late[0].images.shape[1:] == (*options.image_size, 3)

@@ -125,6 +125,7 @@ def _augmentations() -> Iterator[tuple[str, Callable[[Sample, tf.Tensor], Sample
 @pytest.mark.parametrize("augment", [pytest.param(each, id=name) for name, each in _augmentations()])
 def test_policies_run_without_state_and_give_valid_samples(augment: Callable[[Sample, tf.Tensor], Sample]) -> None:
     sample = _sample()
+    sample = sample._replace(weights=tf.ones(tf.shape(sample.classes)))
     augmented = tf.function(lambda seed: augment(sample, seed)).get_concrete_function(tf.TensorSpec([2], tf.int32))
     assert not _stateful_ops(augmented.graph)
     assert augmented.structured_outputs.image.shape[2] == 3
@@ -139,7 +140,7 @@ def test_policies_run_without_state_and_give_valid_samples(augment: Callable[[Sa
         assert (boxes[:, 2:] > boxes[:, :2]).all()
         assert result.image.shape == (160, 240, 3)
         shapes = [tuple(each.shape) for each in result[2:]]
-        assert shapes == [(count,), (count, 160, 240), (count, 2, 3), (count,)]
+        assert shapes == [(count,), (count, 160, 240), (count, 2, 3), (count,), (count,)]
     # The test policy knows two: to the left and to the right.
     assert len(different) >= 2
 

@@ -91,7 +91,7 @@ def test_a_word_within_a_word_is_no_side() -> None:
 
 
 def test_a_side_without_the_other_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"'person' has a keypoint 'left_eye' but no 'right_eye'.*Set it to false"):
+    with pytest.raises(ConfigError, match=r"'person' has a keypoint 'left_eye' but no 'right_eye'.*Switch it off"):
         keypoint_flips([PERSON | {"keypoints": ["nose", "left_eye"]}])
 
 

@@ -5,7 +5,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from schemas.config.config_io import from_yaml, parse_config, to_yaml
 from schemas.config.train.augmentation import AugmentConfig
+from schemas.config.train.augmentation_steps import REFUSED_STEPS, STEPS
+from schemas.errors import ConfigError
 
 
 @pytest.mark.parametrize(
@@ -60,3 +63,44 @@ def test_only_flip_and_scale_jitter_are_on_by_default() -> None:
     sections = (config.mosaic, config.mixup, config.grid_mask, config.color, config.ssd_crop)
     assert {section.probability for section in sections} == {0.0}
     assert config.randaugment.layers == 0
+
+
+@pytest.mark.parametrize(
+    ("step", "message"),
+    [
+        ("random_crop_imag", "unknown step random_crop_imag. The nearest is random_crop_image"),
+        ({"random_crop_image": {"min_aria": 0.1}}, r"field random_crop_image\.min_aria\. The nearest is min_area"),
+        ({"random_crop_image": {"min_area": 0.9, "max_area": 0.2}}, "min_area = 0.9 is above max_area = 0.2"),
+        ({"random_crop_image": {"clip_boxes": False}}, "boxes are always clipped"),
+        ({"random_image_scale": {"max_scale_ratio": "x"}}, r"random_image_scale\.max_scale_ratio = 'x': Input should"),
+        ({"random_crop_image": {}, "random_image_scale": {}}, "begin each step with its own '-'"),
+        (3, "a step is a name or"),
+        ("normalize_image", "Set model.overrides.pixel_mean and pixel_std"),
+        ("subtract_channel_mean", "pixel_mean"),
+        ("rgb_to_gray", "Use random_rgb_to_gray"),
+        ("scale_boxes_to_pixel_coordinates", "Remove the step"),
+        ("convert_class_logits_to_softmax", "one category each"),
+        ({"remap_labels": {"new_label": 1}}, r"remap_labels\.original_labels is missing"),
+        ({"ssd_random_crop": {"operations": [{"min_area": 0.1}]}}, r"operations\.0\.min_aspect_ratio is missing"),
+        (
+            {"ssd_random_crop_pad": {"operations": [{"pad_colour_r": 1.0}]}},
+            r"ssd_random_crop_pad\.operations\.0\.pad_colour_r\. The nearest is pad_color_r",
+        ),
+    ],
+)
+def test_a_wrong_step_is_refused_with_the_reason(step: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        parse_config({"train": {"augment": {"steps": ["random_rotation90", step]}}})
+
+
+def test_steps_are_written_with_all_fields_and_read_back() -> None:
+    steps = ["random_vertical_flip", {"ssd_random_crop": None}, {"random_pad_image": {"max_image_width": 900}}]
+    config = parse_config({"train": {"augment": {"steps": steps}}})
+    assert config.train.augment.steps[0] == {
+        "random_vertical_flip": {"keypoint_flip_permutation": [], "probability": 0.5}
+    }
+    assert from_yaml(to_yaml(config)) == config
+
+
+def test_all_39_steps_are_built_or_refused() -> None:
+    assert len({*STEPS, *REFUSED_STEPS}) == 39

@@ -168,8 +168,8 @@ def test_a_configuration_of_the_zoo(oracle_dir: Path) -> None:
     assert (train.schedule.warmup_steps, train.optimizer.weight_decay) == (2000, 4e-5)
     assert not train.ema.enabled
     assert (train.clip.global_norm, train.clip.per_variable_norm) == (None, None)
-    assert train.augment.horizontal_flip
-    assert (train.augment.scale_min, train.augment.scale_max, train.augment.ssd_crop.probability) == (1.0, 1.0, 0.85)
+    assert [list(step) for step in train.augment.steps] == [["random_horizontal_flip"], ["ssd_random_crop"]]
+    assert (train.augment.horizontal_flip, train.augment.scale_min, train.augment.scale_max) == (False, 1.0, 1.0)
     assert train.init.fine_tune_type == "classification"
     assert config.data.splits["train"].records == "PATH_TO_BE_CONFIGURED/train2017-?????-of-00256.tfrecord"
     assert config.data.label_map == "PATH_TO_BE_CONFIGURED/label_map.txt"
@@ -252,41 +252,49 @@ def _augmented(*steps: str) -> Conversion:
     return convert_pipeline_config(with_lines("train_config {\n", f"train_config {{\n{options}"))
 
 
-def test_a_random_crop_is_an_ssd_crop_with_one_operation() -> None:
-    fields = "min_object_covered: 0.3 min_aspect_ratio: 0.5 max_aspect_ratio: 3.0 min_area: 0.2 max_area: 0.9"
-    conversion = _augmented(f"random_crop_image {{ {fields} overlap_thresh: 0.3 random_coef: 0.25 }}")
+def test_steps_are_converted_in_order_with_the_fields_that_are_set() -> None:
+    operations = "operations { min_area: 0.5 max_area: 1 min_aspect_ratio: 1 max_aspect_ratio: 1 random_coef: 0.15 }"
+    conversion = _augmented(
+        "random_scale_crop_and_pad_to_square { scale_max: 1.5 }",
+        "random_pad_image { pad_color: 1 pad_color: 2 pad_color: 3 }",
+        "random_horizontal_flip { probability: 0.25 }",
+        f"ssd_random_crop {{ {operations} }}",
+        "random_distort_color {}",
+    )
+    operation = {"min_aspect_ratio": 1, "max_aspect_ratio": 1, "min_area": 0.5, "max_area": 1, "random_coef": 0.15}
+    assert conversion.keys["train.augment.steps"] == [
+        {"random_scale_crop_and_pad_to_square": {"scale_max": 1.5}},
+        {"random_pad_image": {"pad_color": [1, 2, 3]}},
+        {"random_horizontal_flip": {"probability": 0.25}},
+        {"ssd_random_crop": {"operations": [pytest.approx(operation)]}},
+        "random_distort_color",
+    ]
     assert not conversion.unsupported
-    crop = conversion.config("pipeline.config").train.augment.ssd_crop
-    assert (crop.probability, crop.min_overlaps, crop.keep) == (0.75, (0.3,), "overlap")
-    assert (crop.aspect_ratio_range, crop.area_range) == ((0.5, 3.0), (0.2, 0.9))
+    augment = conversion.config("pipeline.config").train.augment
+    assert (augment.horizontal_flip, augment.scale_min, augment.scale_max, len(augment.steps)) == (False, 1, 1, 5)
 
 
-def test_colours_that_no_step_changes_are_off() -> None:
-    conversion = _augmented("random_adjust_brightness {}", "random_adjust_contrast { min_delta: 0.5 }")
-    color = conversion.config("pipeline.config").train.augment.color
-    assert (color.probability, color.brightness, color.contrast) == (1.0, 0.2, (0.5, 1.25))
-    assert (color.saturation, color.hue, color.gray_probability) == ((1.0, 1.0), 0.0, 0.0)
+def test_a_flip_and_scale_jitter_at_the_end_are_those_of_the_input_pipeline() -> None:
+    jitter = "random_scale_crop_and_pad_to_square { scale_min: 0.2 }"
+    augment = _augmented("random_rgb_to_gray {}", "random_horizontal_flip {}", jitter).config("p").train.augment
+    assert [list(step) for step in augment.steps] == [["random_rgb_to_gray"]]
+    assert (augment.horizontal_flip, augment.scale_min, augment.scale_max) == (True, pytest.approx(0.2), 2.0)
 
 
 @pytest.mark.parametrize(
-    ("first", "second"),
+    ("step", "reason"),
     [
-        ("random_horizontal_flip {}", "random_horizontal_flip {}"),
-        ("random_distort_color {}", "random_adjust_hue {}"),
-        ("ssd_random_crop {}", "random_crop_image { overlap_thresh: 1.0 }"),
+        ("random_crop_image { clip_boxes: false }", "boxes are always clipped"),
+        ("ssd_random_crop { operations { max_area: 1 } }", "operations.0.min_aspect_ratio: Field required"),
+        ("random_jpeg_quality { min_jpeg_quality: 9 max_jpeg_quality: 8 }", "min_jpeg_quality = 9 is above"),
+        ("rgb_to_gray {}", "networks take three channels"),
     ],
 )
-def test_steps_that_change_the_same_are_listed(first: str, second: str) -> None:
-    [remark] = _augmented(first, second).unsupported
-    assert remark.text == "a step before it changes the same; here, each acts once"
+def test_a_step_that_is_not_supported_is_listed_with_its_line(step: str, reason: str) -> None:
+    [remark] = _augmented("random_horizontal_flip {}", step).unsupported
     line = next(number for number, text in enumerate(SSD.splitlines(), 1) if text.startswith("train_config")) + 2
-    assert (remark.line, remark.field.rpartition(".")[2]) == (line, second.partition(" ")[0])
-
-
-def test_another_order_of_steps_is_a_note() -> None:
-    assert not any("acts first" in remark.text for remark in _augmented("random_horizontal_flip {}").notes)
-    steps = ("random_scale_crop_and_pad_to_square {}", "random_horizontal_flip {}")
-    assert any("acts first" in remark.text for remark in _augmented(*steps).notes)
+    assert (remark.line, remark.field.rpartition(".")[2]) == (line, step.partition(" ")[0])
+    assert reason in remark.text
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ configurations, such as `faster_rcnn_resnet50_v1_fpn_640x640_coco17_tpu-8.config
 import math
 from typing import Any
 
-from detection.models.backbones.resnet import RESNET_PIXEL_MEAN
+from detection.conversion.od_api_faster_rcnn import FUNCTION, RESNET_FUNCTION
 from detection.models.faster_rcnn.config import FASTER_RCNNS, FasterRcnnConfig
 from detection.weights.od_api_names import (
     FPN_EPSILON,
@@ -24,32 +24,21 @@ from detection.weights.od_api_sources import sources_of
 from detection.weights.program import Program, Shapes, lacking, some
 from schemas.errors import ConfigError, DataError
 
-_RESNET_EPSILON = 1e-5  # of the batch norms of a ResNet without an FPN
 _CLASSES = "ClassPredictor_dense/bias"
 # Variables whose shapes determine sizes of the network, and their numbers of axes.
-_SIZED = {"RPNConv/kernel": 4, _CLASSES: 1}
+_BOXES = "BoxEncodingPredictor_dense/bias"
+_SIZED = {"RPNConv/kernel": 4, _CLASSES: 1, _BOXES: 1}
 _SIZED_FPN = {"projection_1/kernel": 4, "dense_0/kernel": 2}
-# Fields of `model.overrides` with which both architectures do as the original in detection and in its losses.
-_FUNCTION = {
-    "padding": "black",
-    "rpn_layout": "od-api",
+# Fields of `model.overrides` that a checkpoint does not have, as in the configurations of the zoo.
+_ZOO = {
     "crossing_anchors": "clip",
-    "max_log_size": 10.0,
-    "train_pre_nms_top_k": 100_000,
     "train_post_nms_top_k": 300,
-    "test_pre_nms_top_k": 100_000,
     "test_post_nms_top_k": 300,
-    "proposal_nms": "image",
-    "proposal_min_size": 0.0,
-    "clip_after_nms": True,
-    "roi_pooling": "crop-max-pool",
     "roi_samples": 64,
-    "loss_normalizer": "image",
-    "rpn_huber_delta": 1.0,
-    "rpn_code_factors": [10.0, 10.0, 5.0, 5.0],
     "rpn_box_loss_weight": 2.0,
     "box_loss_weight": 2.0,
 }
+_BACKBONE = ("resnet_layout", "pixel_mean", "pixel_std", "activation", "batch_norm_epsilon")
 _RESNETS = ("resnet-50", "resnet-101", "resnet-152")
 
 
@@ -66,13 +55,8 @@ def overrides(shapes: Shapes, *, config: FasterRcnnConfig, where: str) -> dict[s
     """
     resnet_of_variables(shapes, where=where)
     names = names_here(shapes)
-    backbone = {
-        "resnet_layout": "od-api",
-        "activation": "relu6" if is_fpn(names) else "relu",
-        "batch_norm_epsilon": FPN_EPSILON if is_fpn(names) else _RESNET_EPSILON,
-        "pixel_mean": list(RESNET_PIXEL_MEAN),
-        "pixel_std": [1.0, 1.0, 1.0],
-    }
+    layers = {"activation": "relu6", "batch_norm_epsilon": FPN_EPSILON} if is_fpn(names) else RESNET_FUNCTION
+    backbone = {name: (FUNCTION | layers)[name] for name in _BACKBONE}
     if architecture(names) != config.architecture:
         return backbone
     missing = lacking(_SIZED | (_SIZED_FPN if is_fpn(names) else {}), names, shapes)
@@ -81,9 +65,10 @@ def overrides(shapes: Shapes, *, config: FasterRcnnConfig, where: str) -> dict[s
             f"{where}: a Faster R-CNN {'with' if is_fpn(names) else 'without'} an FPN, but {some(missing)} is missing "
             f"or has another number of axes. Examples of its variables: {some(sorted(shapes))}."
         )
-    common = backbone | _FUNCTION | {"rpn_filters": shapes[names["RPNConv/kernel"]][-1]}
+    common = FUNCTION | layers | _ZOO | {"rpn_filters": shapes[names["RPNConv/kernel"]][-1]}
+    common["class_agnostic_boxes"] = shapes[names[_BOXES]] == (4,)
     if not is_fpn(names):
-        return common | {"anchor_layout": "corners"}
+        return common
     fpn, dense = (shapes[names[name]] for name in _SIZED_FPN)
     finest, coarsest = fpn_levels(names)
     return common | {

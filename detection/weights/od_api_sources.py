@@ -167,10 +167,11 @@ def _box_head_source(checkpoint: _Checkpoint, path: str, shape: Shape) -> Variab
         return checkpoint.copied(f"dense_{int(layer[2:]) - 6}/{variable}", shape)
     if layer == "class":
         return checkpoint.folded("ClassPredictor_dense", "ClassPredictor_batchnorm", shape, variable)
-    one_box = checkpoint.shape("BoxEncodingPredictor_dense/bias") == (4,)
-    kernel = (*shape[:-1], 4 if one_box else shape[-1] - 4)
+    kernel = shape if shape[-1] == 4 else (*shape[:-1], shape[-1] - 4)
     boxes = checkpoint.folded("BoxEncodingPredictor_dense", "BoxEncodingPredictor_batchnorm", kernel, variable)
-    return boxes._replace(convert=lambda *values: _with_background(boxes.convert(*values), shape[-1]))
+    if shape[-1] == 4:  # one for all classes
+        return boxes
+    return boxes._replace(convert=lambda *values: _with_background(boxes.convert(*values)))
 
 
 def _second_layer(checkpoint: _Checkpoint, variable: str, shape: Shape) -> VariableSource:
@@ -187,7 +188,6 @@ def _second_layer(checkpoint: _Checkpoint, variable: str, shape: Shape) -> Varia
     )
 
 
-def _with_background(values: Values, width: int) -> Values:
-    """Adds an unused box of the background before the boxes of the classes; keeps a class-agnostic box."""
-    boxes = np.tile(values, width // 4 - 1) if values.shape[-1] == 4 else values
-    return np.concatenate([np.zeros_like(boxes[..., :4]), boxes], axis=-1)
+def _with_background(values: Values) -> Values:
+    """Adds an unused box of the background before the boxes of the classes."""
+    return np.concatenate([np.zeros_like(values[..., :4]), values], axis=-1)

@@ -172,6 +172,7 @@ class FasterRcnnConfig(PyramidConfig):
         "the boxes of the previous one, and boxes are class-agnostic; the first threshold replaces "
         "roi_positive_iou; empty: one box head",
     )
+    class_agnostic_boxes: bool = Field(False, description="one box per RoI, not one per class; so it is in a cascade")
     roi_pooling: Literal["align", "crop-max-pool"] = Field(
         "align",
         description="align: RoIAlign; crop-max-pool: as in the TF Object Detection API, required by its weights: "
@@ -263,6 +264,7 @@ class FasterRcnnConfig(PyramidConfig):
             raise ValueError(f"cascade_ious = {list(ious)}: specify two or more ascending thresholds between 0 and 1")
         if ious:
             self.refuse(["roi_positive_iou"], "with cascade_ious, whose first threshold replaces it")
+            self.refuse(["class_agnostic_boxes"], "with cascade_ious, whose boxes are")
         return self
 
     @model_validator(mode="after")

@@ -115,7 +115,7 @@ class FasterRcnn(Detector):
                 num_classes=num_classes,
                 units=config.fc_units,
                 layers=config.fc_layers if self.fpn else 0,
-                class_agnostic_boxes=bool(config.cascade_ious),
+                class_agnostic_boxes=config.class_agnostic_boxes or bool(config.cascade_ious),
                 name=f"box_head_{stage + 1}" if stage else "box_head",
                 dtype=self.dtype_policy,
             )
@@ -397,7 +397,7 @@ class FasterRcnn(Detector):
         """See `Detector.output_classes`: the heads' last layers, with the background as their first output."""
         columns = np.arange(-1, num_classes)
         classes = {variable.path: columns for head in self.box_heads for variable in head.classes.variables}
-        if not self.config.cascade_ious:  # whose boxes do not depend on the class
+        if not (self.config.cascade_ious or self.config.class_agnostic_boxes):
             classes |= {variable.path: np.repeat(columns, 4) for variable in self.box_head.boxes.variables}
         if self.mask_head is not None:
             classes |= {variable.path: columns for variable in self.mask_head.masks.variables}

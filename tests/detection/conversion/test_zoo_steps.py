@@ -21,6 +21,11 @@ SIDE, BATCH = 128, 2
 # Of each family, the one with the smallest network; all of the others are `extended`.
 FAST = "ssd_mobilenet_v2_320x320_coco17_tpu-8"
 CONVERTED = (
+    *(
+        f"faster_rcnn_resnet{depth}_v1_{kind}"
+        for depth in (50, 101, 152)
+        for kind in ("640x640_coco17_tpu-8", "1024x1024_coco17_tpu-8", "800x1333_coco17_gpu-8")
+    ),
     "faster_rcnn_resnet50_v1_fpn_640x640_coco17_tpu-8",
     *(
         f"ssd_efficientdet_d{number}_{side}x{side}_coco17_tpu-{cores}"

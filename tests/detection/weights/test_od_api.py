@@ -124,7 +124,7 @@ def _assert_same_box_head(original: OdApi, detector: FasterRcnn) -> None:
     np.testing.assert_allclose(ours.class_logits[0], classes, rtol=1e-4, atol=1e-4)
     boxes = tf.constant([[10.0, 20.0, 40.0, 60.0]] * 5)
     for column in range(CLASSES):
-        deltas = ours.box_deltas[:, :, column + 1]
+        deltas = ours.box_deltas[:, :, 0 if detector.config.class_agnostic_boxes else column + 1]
         factors = detector.config.box_code_factors
         got = decode_yxyx(deltas, boxes[tf.newaxis], scale_factors=factors, max_log_size=4.0)[0]
         wanted = encoded.numpy()[:, min(column, encoded.shape[1] - 1)]
@@ -143,6 +143,7 @@ def test_batch_norms_of_the_heads_are_folded(tmp_path: Path) -> None:
     detector = loaded(model, tmp_path / "model")
     _assert_same_proposals(network, detector)
     _assert_same_box_head(network, detector)
+    assert detector.config.class_agnostic_boxes
 
 
 def test_the_settings_of_the_original(imported: ImportedModel, original: OdApi) -> None:

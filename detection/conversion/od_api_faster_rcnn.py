@@ -4,10 +4,12 @@ from typing import Any
 
 from detection.conversion.conversion import Keys
 from detection.conversion.od_api_parts import (
-    l2_weight,
+    Penalty,
     layer_values,
     multiscale_anchors,
     overrides,
+    penalty,
+    penalty_keys,
     postprocess_keys,
     resizer_keys,
 )
@@ -76,11 +78,8 @@ def faster_rcnn_keys(model: Message) -> Keys:
     values["box_roi_size"] = _roi_size(model)
     predictor = model.message("second_stage_box_predictor").message("mask_rcnn_box_predictor")
     values["class_agnostic_boxes"] = predictor["share_box_across_classes"]
-    decay = l2_weight(features.message("conv_hyperparams")) if is_fpn else 0.0
-    keys: Keys = {"model.name": FASTER_RCNN_NETWORKS[features["type"]], "train.optimizer.weight_decay": decay}
-    excluded = [f"{part}/" for part, weight in _head_weights(model).items() if weight == 0.0]
-    if excluded and decay:
-        keys |= {"train.optimizer.weight_decay_exclude": excluded}
+    base = penalty(features.message("conv_hyperparams")) if is_fpn else Penalty()
+    keys: Keys = {"model.name": FASTER_RCNN_NETWORKS[features["type"]]} | penalty_keys(base, _head_penalties(model))
     model.note("num_classes", f"{model['num_classes']} classes: those of the data set are used")
     resizer = resizer_keys(model.message("image_resizer"))
     post = postprocess_keys(model.message("second_stage_post_processing"), converter="SOFTMAX")
@@ -127,9 +126,9 @@ def _roi_size(model: Message) -> int:
     return int(size // 2)
 
 
-def _head_weights(model: Message) -> dict[str, float]:
-    """Returns the L2 weights of the heads by our names; the original's have their own hyperparameters."""
-    weights = {}
+def _head_penalties(model: Message) -> dict[str, Penalty]:
+    """Returns the regularisation of the heads by our names; the original's have their own hyperparameters."""
+    penalties = {}
     rpn = model.message("first_stage_box_predictor_conv_hyperparams")
     predictor = model.message("second_stage_box_predictor")
     kind = predictor.kind("predictor", "mask_rcnn_box_predictor", reason="RoIs have a mask_rcnn_box_predictor here")
@@ -137,10 +136,8 @@ def _head_weights(model: Message) -> dict[str, float]:
     if boxes["predict_instance_masks"]:
         boxes.refuse("predict_instance_masks", "the mask head is another one here: train mask-rcnn-r50")
     for name, hyperparams in {"rpn": rpn, "box_head": boxes.message("fc_hyperparams")}.items():
-        weights[name] = l2_weight(hyperparams)
-        if weights[name]:
-            hyperparams.refuse("regularizer", f"0, or as in feature_extractor, here: {weights[name]:g}")
+        penalties[f"{name}/"] = penalty(hyperparams)
         for field in ("activation", "initializer"):
             if field in hyperparams:
                 hyperparams.note(field, "layers of the heads have their own here, as the original's")
-    return weights
+    return penalties

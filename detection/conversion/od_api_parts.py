@@ -1,6 +1,7 @@
 """Parts of the Object Detection API's models that several families share, as keys of our configuration."""
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from detection.conversion.conversion import Keys
 from detection.conversion.text_proto import Message
@@ -106,10 +107,35 @@ def layer_values(hyperparams: Message) -> dict[str, Any]:
     }
 
 
-def l2_weight(hyperparams: Message) -> float:
-    """Returns the weight of the L2 regularisation."""
+class Penalty(NamedTuple):
+    """Weights of the L1 and the L2 regularisation."""
+
+    l1: float = 0.0
+    l2: float = 0.0
+
+
+def penalty(hyperparams: Message) -> Penalty:
+    """Returns the weights of a `regularizer`."""
     if "regularizer" not in hyperparams:
-        return 0.0
+        return Penalty()
     regularizer = hyperparams.message("regularizer")
-    kind = regularizer.kind("regularizer", "l2_regularizer", reason="regularisation is L2 here")
-    return float(regularizer.message(kind)["weight"]) if kind else 0.0
+    kinds = {"l1_regularizer": "l1", "l2_regularizer": "l2"}
+    kind = regularizer.kind("regularizer", *kinds, reason="regularisation is L1 or L2 here")
+    return Penalty(**{kinds[kind]: float(regularizer.message(kind)["weight"])}) if kind else Penalty()
+
+
+def penalty_keys(base: Penalty, parts: Mapping[str, Penalty]) -> Keys:
+    """Returns the keys of regularisation.
+
+    Args:
+        base: of all kernels without an entry in `parts`.
+        parts: by regular expressions of kernels' paths.
+    """
+    entries = {match: part for match, part in parts.items() if part != base} | ({"": base} if base.l1 else {})
+    listed = [{"match": match, **_nonzero(part)} for match, part in entries.items()]
+    keys: Keys = {"train.optimizer.weight_decay": base.l2}
+    return keys | ({"train.optimizer.regularizers": listed} if listed else {})
+
+
+def _nonzero(part: Penalty) -> dict[str, float]:
+    return {name: weight for name, weight in part._asdict().items() if weight}

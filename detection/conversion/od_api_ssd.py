@@ -6,11 +6,13 @@ from typing import Any, NamedTuple
 
 from detection.conversion.conversion import Keys
 from detection.conversion.od_api_parts import (
+    Penalty,
     code_weights,
-    l2_weight,
     layer_values,
     multiscale_anchors,
     overrides,
+    penalty,
+    penalty_keys,
     postprocess_keys,
     resizer_keys,
 )
@@ -22,6 +24,7 @@ _EXTRA_FILTERS = (512, 256, 256, 128)  # of the levels above the backbone's, wit
 _BIAS, _BIAS_TOLERANCE = -4.6, 0.01  # ours is -log(99)
 _ALIKE = "the convolutions of heads and feature extractor are alike here"
 _FUSIONS = {"fast_attention": "fast_attention", "sum": "sum", "attention": "sum"}
+_HEADS = "(class|box)_net/"
 _FPN = {"fpn_layout": "od-api"}
 _RESNET = _FPN | {"resnet_layout": "od-api", "pixel_mean": list(RESNET_PIXEL_MEAN), "pixel_std": [1.0, 1.0, 1.0]}
 
@@ -69,8 +72,8 @@ def ssd_keys(ssd: Message) -> Keys:
             reason += f"with epsilon {own['batch_norm_epsilon']:g}"
             features.refuse("override_base_feature_extractor_hyperparams", reason)
     values = layers | dict(extractor.values) | extractor.neck(ssd)
-    decay = l2_weight(hyperparams)
-    _require_alike(ssd, layers, decay)
+    base = penalty(hyperparams)
+    heads = _head_penalty(ssd, layers)
     classes = _class_loss(ssd)
     values |= classes | _box_loss(ssd) | _matching(ssd) | {"code_weights": code_weights(ssd.message("box_coder"))}
     softmax = str(classes["class_loss"]).endswith("softmax")
@@ -79,8 +82,8 @@ def ssd_keys(ssd: Message) -> Keys:
         converter="SOFTMAX" if softmax else "SIGMOID",
         logit_scale=classes.get("logit_scale", 1.0),
     )
-    keys: Keys = {"model.name": extractor.preset, "train.optimizer.weight_decay": decay}
-    if values["separable_conv"] and extractor.not_decayed and decay:
+    keys: Keys = {"model.name": extractor.preset} | penalty_keys(base, {_HEADS: heads})
+    if values["separable_conv"] and extractor.not_decayed and (any(base) or any(heads)):
         keys |= {"train.optimizer.weight_decay_exclude": list(extractor.not_decayed), "train.pattern_match": "anywhere"}
     if ssd["freeze_batchnorm"]:
         keys["train.freeze_batch_norm"] = "statistics"
@@ -176,8 +179,8 @@ def _levels(ssd: Message) -> dict[str, Any]:
     }
 
 
-def _require_alike(ssd: Message, layers: Mapping[str, Any], decay: float) -> None:
-    """Lists hyperparameters of the heads that differ from the feature extractor's, and another initial bias."""
+def _head_penalty(ssd: Message, layers: Mapping[str, Any]) -> Penalty:
+    """Returns the heads' regularisation; lists other hyperparameters that differ from the feature extractor's."""
     predictor = ssd.message("box_predictor")
     kind = predictor.kind(
         "predictor",
@@ -186,7 +189,7 @@ def _require_alike(ssd: Message, layers: Mapping[str, Any], decay: float) -> Non
         reason="heads of a dense detector are convolutional",
     )
     if not kind:
-        return
+        return Penalty()
     heads = predictor.message(kind)
     bias = heads["class_prediction_bias_init"]
     if abs(bias - _BIAS) > _BIAS_TOLERANCE:
@@ -200,8 +203,7 @@ def _require_alike(ssd: Message, layers: Mapping[str, Any], decay: float) -> Non
         for name in ("activation", "batch_norm", "initializer"):
             if name in hyperparams:
                 hyperparams.note(name, "the outputs of the heads have none, or their own here")
-    if l2_weight(hyperparams) != decay:
-        hyperparams.refuse("regularizer", f"the weight is that of the feature extractor here, {decay:g}")
+    return penalty(hyperparams)
 
 
 def _matching(ssd: Message) -> dict[str, Any]:

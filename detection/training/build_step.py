@@ -20,7 +20,12 @@ from detection.pretrained.publications import COCO
 from detection.training.distributed.strategy import is_op_deterministic, on_cpu
 from detection.training.engine import schedules
 from detection.training.engine.accumulation import AccumulatedStep
-from detection.training.engine.gradients import GradientSummaries, l2_loss, transform_gradients
+from detection.training.engine.gradients import (
+    GradientSummaries,
+    Regularization,
+    regularization_loss,
+    transform_gradients,
+)
 from detection.training.engine.loop import TrainLoop
 from detection.training.engine.optimizers import make_optimizer
 from detection.training.engine.state import ExponentialMovingAverage, LossScale, TrainState
@@ -33,6 +38,7 @@ from detection.training.engine.variable_selection import (
     freeze_variables,
     kernels_without,
     log_matches,
+    matching_paths,
 )
 from detection.training.initialization.initialize import InitReport, initialize
 from schemas.artifacts import CONFIG_YAML
@@ -41,6 +47,7 @@ from schemas.config.train.training import TrainConfig
 from schemas.errors import CocoflowError
 
 _LOGGER = logging.getLogger("cocoflow.trainer")
+_REGULARIZERS_KEY = "train.optimizer.regularizers"
 _LARS_EXCLUDE_KEY = "train.optimizer.lars_exclude"
 
 Schedule = Callable[[tf.Tensor], tf.Tensor]
@@ -224,7 +231,7 @@ def optimizer_from_config(
         WEIGHT_DECAY_EXCLUDE_KEY: optimizer_config.weight_decay_exclude,
     }
     adapted = kernels_without(changing.trainable, excludes[_LARS_EXCLUDE_KEY], key=_LARS_EXCLUDE_KEY, match=match)
-    decayed = decayed_variables(changing.trainable, excludes[WEIGHT_DECAY_EXCLUDE_KEY], match=match)
+    decayed = regularization(train_config, changing.trainable)[-1].variables
     for key, expressions in excludes.items():
         log_matches(all_kernels(changing.trainable), expressions, key=key, match=match)
     _warn_of_zero_learning_rate(train_config)
@@ -253,14 +260,28 @@ def _warn_of_zero_learning_rate(train_config: TrainConfig) -> None:
 
 
 def l2_from_config(train_config: TrainConfig, state: TrainState) -> Callable[[], tf.Tensor] | None:
-    """Builds the L2 loss; None without weight decay, or if the optimizer decays the weights."""
-    optimizer_config = train_config.optimizer
-    if optimizer_config.name == "adamw" or not optimizer_config.weight_decay:
-        return None
-    decayed = decayed_variables(
-        state.trainable, optimizer_config.weight_decay_exclude, match=train_config.pattern_match
-    )
-    return functools.partial(l2_loss, decayed, optimizer_config.weight_decay)
+    """Builds the loss of the regularisation; None if there is none, or only the optimizer decays the weights."""
+    *parts, decayed = regularization(train_config, state.trainable)
+    if train_config.optimizer.name != "adamw":
+        parts.append(decayed)
+    parts = [part for part in parts if part.variables and (part.l1 or part.l2)]
+    return functools.partial(regularization_loss, parts) if parts else None
+
+
+def regularization(train_config: TrainConfig, trainable: Sequence[keras.Variable]) -> list[Regularization]:
+    """Returns the kernels of each entry of `train.optimizer.regularizers`, then those with weight decay.
+
+    Raises:
+        ConfigError: an expression matches no kernel.
+    """
+    config, match = train_config.optimizer, train_config.pattern_match
+    left = decayed_variables(trainable, config.weight_decay_exclude, match=match)
+    parts = []
+    for entry in config.regularizers:
+        paths = matching_paths(left, [entry.match], key=_REGULARIZERS_KEY, match=match)
+        parts.append(Regularization([one for one in left if one.path in paths], entry.l1, entry.l2))
+        left = tuple(one for one in left if one.path not in paths)
+    return [*parts, Regularization(left, 0.0, config.weight_decay)]
 
 
 def ema_from_config(train_config: TrainConfig, changing: ChangingVariables) -> ExponentialMovingAverage | None:

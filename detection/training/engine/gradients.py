@@ -1,6 +1,7 @@
-"""L2 loss, clipping and multiplication of gradients, and their norms and histograms."""
+"""Regularisation, clipping and multiplication of gradients, and their norms and histograms."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import keras
 import numpy as np
@@ -13,16 +14,28 @@ from schemas.scalars import GRADIENT_HISTOGRAM, GRADIENT_NORM
 HISTOGRAM_BUCKETS = 30  # the default of tf.summary.histogram
 
 
-def l2_loss(variables: Sequence[keras.Variable], weight: float) -> tf.Tensor:
-    """Computes weight * half the sum of squares of all `variables`.
+class Regularization(NamedTuple):
+    """Variables, and the weights of the sum of their absolute values and of half the sum of their squares."""
 
-    Source: google/automl EfficientDet, weight 4e-5; TPU Mask R-CNN, 1e-4.
+    variables: Sequence[keras.Variable]
+    l1: float
+    l2: float
+
+
+def regularization_loss(parts: Sequence[Regularization]) -> tf.Tensor:
+    """Returns the sum of the L1 and L2 losses of variables.
+
+    Source: google/automl EfficientDet, L2 with weight 4e-5; TPU Mask R-CNN, 1e-4; the TF Object Detection API's
+    `l1_regularizer` and `l2_regularizer`.
 
     Returns:
         float32 scalar.
     """
-    squares = [tf.nn.l2_loss(variable.value) for variable in variables]
-    return weight * tf.add_n(squares) if squares else tf.constant(0.0)
+    terms = [part.l2 * tf.add_n([tf.nn.l2_loss(one.value) for one in part.variables]) for part in parts if part.l2]
+    for part in parts:
+        if part.l1:
+            terms.append(part.l1 * tf.add_n([tf.reduce_sum(tf.abs(one.value)) for one in part.variables]))
+    return tf.add_n(terms) if terms else tf.constant(0.0)
 
 
 def transform_gradients(

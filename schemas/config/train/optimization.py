@@ -40,6 +40,14 @@ _DEFAULTS = {
 _NOT_HYPERPARAMETERS = {"legacy_momentum", "lars_exclude"}
 
 
+class RegularizerConfig(Section):
+    """Regularisation of some kernels, as in the TF Object Detection API's hyperparameters of parts of a network."""
+
+    match: RegularExpression = Field(description="regular expression, see train.pattern_match")
+    l1: NonNegativeFloat = Field(0.0, description="weight of the sum of absolute values")
+    l2: NonNegativeFloat = Field(0.0, description="weight of half the sum of squares")
+
+
 class OptimizerConfig(Section):
     """The update rule."""
 
@@ -111,6 +119,11 @@ class OptimizerConfig(Section):
         description="regular expressions, see train.pattern_match: kernels whose path matches do not decay; the OD "
         "API's EfficientDet: see update_rules.md",
     )
+    regularizers: tuple[RegularizerConfig, ...] = Field(
+        (),
+        description="list of {match, l1, l2}: regularisation of kernels whose path matches, as part of the loss, in "
+        "place of weight_decay; the first match of a path counts",
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -129,7 +142,8 @@ class OptimizerConfig(Section):
         self.refuse(idle, f"under name = {self.name}")
         self.refuse(["nesterov", "legacy_momentum"], "while momentum is 0", when=not self.momentum)
         self.refuse(["lars_decays_weights"], "while lars_weight_decay is 0", when=not self.lars_weight_decay)
-        self.refuse(["weight_decay_exclude"], "while weight_decay is 0", when=not self.weight_decay)
+        decays = self.weight_decay or self.regularizers
+        self.refuse(["weight_decay_exclude"], "while weight_decay is 0", when=not decays)
         values = self.hyperparameters
         sums_from_more = self.name == "adagrad" and values["initial_accumulator_value"]
         if values.get("epsilon") == 0 and not (sums_from_more or self.name == "lars"):

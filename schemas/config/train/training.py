@@ -212,6 +212,7 @@ class TrainConfig(Section):
             self.freeze,
             self.optimizer.weight_decay_exclude,
             self.optimizer.lars_exclude,
+            self.optimizer.regularizers,
             self.init.skip,
         )
         if not any(patterns):

@@ -252,6 +252,16 @@ def _augmented(*steps: str) -> Conversion:
     return convert_pipeline_config(with_lines("train_config {\n", f"train_config {{\n{options}"))
 
 
+def test_heads_keep_their_own_regularisation() -> None:
+    other = SSD.replace("hyperparams { regularizer { l2_regularizer { weight: 4e-5 } } }", "hyperparams {}")
+    [entry] = convert_pipeline_config(other).config("p").train.optimizer.regularizers
+    assert (entry.match, entry.l1, entry.l2) == ("(class|box)_net/", 0.0, 0.0)
+    optimizer = convert_pipeline_config(other.replace("l2_reg", "l1_reg")).config("p").train.optimizer
+    assert [(entry.match, entry.l1) for entry in optimizer.regularizers] == [("(class|box)_net/", 0), ("", 4e-5)]
+    assert optimizer.weight_decay == 0.0
+    assert not convert_pipeline_config(SSD).config("p").train.optimizer.regularizers
+
+
 def test_steps_are_converted_in_order_with_the_fields_that_are_set() -> None:
     operations = "operations { min_area: 0.5 max_area: 1 min_aspect_ratio: 1 max_aspect_ratio: 1 random_coef: 0.15 }"
     conversion = _augmented(

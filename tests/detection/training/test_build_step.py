@@ -61,6 +61,31 @@ def _training(
     return state, run
 
 
+def test_regularizers_replace_the_weight_decay_of_the_kernels_that_they_match_first() -> None:
+    parts = "[{match: class_net/, l1: 0.5}, {match: '.*predict', l2: 0.25}]"
+    optimizer = "optimizer={name: sgd, weight_decay: 0.125, weight_decay_exclude: [efficientnet], regularizers: %s}"
+    config = load_config(None, [AUTOML, "model.name=retinanet-nano", f"train.{optimizer % parts}"]).train
+    state = state_from_config(
+        load_config(None, [AUTOML, "model.name=retinanet-nano"]), num_classes=3, strategy=tf.distribute.get_strategy()
+    )
+    loss = l2_from_config(config, state)
+    assert loss is not None
+    expected = 0.0
+    for variable in state.trainable:
+        path, value = variable.path, np.array(variable, np.float64)
+        if not path.endswith("kernel") or path.startswith("efficientnet"):
+            continue
+        if path.startswith("class_net/"):
+            expected += 0.5 * np.abs(value).sum()
+        else:
+            expected += (0.25 if "predict" in path else 0.125) * np.square(value).sum() / 2.0
+    assert float(loss()) == pytest.approx(expected, rel=1e-4)
+    decoupled = config.model_copy(update={"optimizer": config.optimizer.model_copy(update={"name": "adamw"})})
+    only_parts = l2_from_config(decoupled, state)
+    assert only_parts is not None
+    assert 0.0 < float(only_parts()) < float(loss())
+
+
 @pytest.mark.parametrize("name", smallest_detectors())
 def test_initial_weights_depend_on_the_seed_and_not_on_what_other_threads_draw(name: str) -> None:
     config = load_config(None, [AUTOML, f"model.name={name}", "train.seed=5"])

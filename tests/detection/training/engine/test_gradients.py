@@ -10,7 +10,7 @@ import tensorflow as tf
 from detection.models.layers.batch_norm import BatchNormalization
 from detection.models.registry import build_detector
 from detection.ops.replicas import sum_over_replicas
-from detection.training.engine.gradients import is_bias, l2_loss, transform_gradients
+from detection.training.engine.gradients import Regularization, is_bias, regularization_loss, transform_gradients
 from schemas.config.train.optimization import BiasVariables
 
 
@@ -25,8 +25,15 @@ def _norms(gradients: list[tf.Tensor]) -> list[float]:
 def test_l2_loss_equals_the_original(oracles: dict) -> None:
     oracle = oracles["loss.l2"]
     kernel = keras.Variable(np.array(oracle["inputs"]["w"], np.float32), name="kernel")
-    np.testing.assert_allclose(l2_loss([kernel], oracle["inputs"]["weight_decay"]), oracle["expected"], rtol=1e-6)
-    assert float(l2_loss([], 1.0)) == 0.0
+    l2 = Regularization([kernel], 0.0, oracle["inputs"]["weight_decay"])
+    np.testing.assert_allclose(regularization_loss([l2]), oracle["expected"], rtol=1e-6)
+    assert float(regularization_loss([])) == 0.0
+
+
+def test_the_l1_loss_is_the_sum_of_absolute_values() -> None:
+    first, second = (keras.Variable(np.array(values, np.float32)) for values in ([1.0, -2.0], [[3.0]]))
+    parts = [Regularization([first, second], 0.5, 0.0), Regularization([second], 0.25, 2.0)]
+    assert float(regularization_loss(parts)) == pytest.approx(0.5 * 6.0 + 0.25 * 3.0 + 2.0 * 9.0 / 2.0)
 
 
 def test_each_gradient_then_all_together_as_automl(oracles: dict) -> None:

@@ -76,8 +76,7 @@ def postprocess_keys(post: Message, *, converter: str, logit_scale: float = 1.0)
     total, agnostic, sigma = (
         nms[name] for name in ("max_total_detections", "use_class_agnostic_nms", "soft_nms_sigma")
     )
-    if nms["max_detections_per_class"] < total:
-        nms.refuse("max_detections_per_class", f"only all classes together have a limit, here {total}")
+    per_class = nms["max_detections_per_class"]
     keys = {"score_threshold": nms["score_threshold"], "max_detections": total, "class_agnostic": agnostic}
     keys["one_class_per_anchor"] = agnostic
     if agnostic:
@@ -89,6 +88,10 @@ def postprocess_keys(post: Message, *, converter: str, logit_scale: float = 1.0)
         nms.only("iou_threshold", 1.0, reason="Gaussian NMS has no threshold of the IoU here")
     else:
         keys["iou_threshold"] = nms["iou_threshold"]
+    if per_class < total and (agnostic or sigma):
+        nms.refuse("max_detections_per_class", "only hard NMS within classes has a limit per class here")
+    elif per_class < total:
+        keys["max_detections_per_class"] = per_class
     return {f"model.postprocess.{name}": value for name, value in keys.items()}
 
 

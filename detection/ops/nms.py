@@ -37,6 +37,7 @@ def hard_nms(
     iou_threshold: float,
     score_threshold: float,
     max_outputs: int,
+    max_per_class: int | None = None,
 ) -> Picked:
     """Picks boxes from the best to the worst, except those that overlap a picked box of their class.
 
@@ -52,6 +53,7 @@ def hard_nms(
         iou_threshold: 0 <= threshold <= 1.
         score_threshold: boxes need a score above this.
         max_outputs: M, max number of picked boxes.
+        max_per_class: max number of picked boxes of a class; None: no limit, as without classes.
 
     Returns:
         The picked boxes, best score first.
@@ -76,13 +78,20 @@ def hard_nms(
     def compare(tile: tf.Tensor, picked: tf.Tensor, num: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         others = tf.concat([tf.gather(boxes, picked, batch_dims=1), part(boxes, tile)], axis=1)
         overlaps = pairwise_iou_yxyx(part(boxes, tile), others) > iou_threshold
+        same_class = None
         if classes is not None:
             of_others = tf.concat([tf.gather(classes, picked, batch_dims=1), part(classes, tile)], axis=1)
-            overlaps &= part(classes, tile)[:, :, tf.newaxis] == of_others[:, tf.newaxis]
+            same_class = part(classes, tile)[:, :, tf.newaxis] == of_others[:, tf.newaxis]
+            overlaps &= same_class
         is_picked = (slots < num[:, tf.newaxis])[:, tf.newaxis]
         free = ~tf.reduce_any(overlaps[:, :, :max_outputs] & is_picked, axis=2)
         free &= part(scores, tile) > score_threshold
-        kept = _first_ones(free, overlaps[:, :, max_outputs:] & (places < places[:, tf.newaxis]))
+        is_before = places < places[:, tf.newaxis]
+        kept = _first_ones(free, overlaps[:, :, max_outputs:] & is_before)
+        if max_per_class is not None and same_class is not None:
+            counts = tf.broadcast_to(is_picked, tf.shape(overlaps[:, :, :max_outputs]))
+            counts = same_class & tf.concat([counts, kept[:, tf.newaxis] & is_before], axis=2)
+            kept &= tf.math.count_nonzero(counts, axis=2, dtype=tf.int32) < max_per_class
         return tile + 1, *_append(picked, num, kept, start=tile * size)
 
     start = (tf.constant(0), tf.zeros([batch, max_outputs], tf.int32), tf.zeros([batch], tf.int32))

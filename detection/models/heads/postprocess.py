@@ -32,11 +32,16 @@ class BoxPostprocess(Section):
     )
     sigma: PositiveFloat = Field(0.5, description="sigma of Gaussian NMS")
     max_detections: PositiveInt = Field(100, le=100_000, description="max detections per image")
+    max_detections_per_class: PositiveInt | None = Field(
+        None, description="max detections per image and class, of hard NMS; none: no limit"
+    )
     pre_nms_top_k: PositiveInt = Field(5000, description="best candidates, (anchor, class) pairs, that enter NMS")
 
     @model_validator(mode="after")
     def _no_idle_key(self) -> Self:
         self.refuse(["iou_threshold" if self.nms == "gaussian" else "sigma"], f"under nms = {self.nms}")
+        unlimited = self.nms != "hard" or self.class_agnostic
+        self.refuse(["max_detections_per_class"], "without hard NMS within classes", when=unlimited)
         return self
 
 
@@ -185,7 +190,8 @@ def suppress(
     """
     groups = None if options.class_agnostic else classes
     floor, most = options.score_threshold, options.max_detections
-    if graph == "op" and options.nms != "linear":
+    per_class = options.max_detections_per_class
+    if graph == "op" and options.nms != "linear" and per_class is None:
         return op_nms(
             boxes,
             scores,
@@ -198,8 +204,15 @@ def suppress(
             max_outputs=most,
         )
     if options.nms == "hard":
-        threshold = options.iou_threshold
-        return hard_nms(boxes, scores, groups, iou_threshold=threshold, score_threshold=floor, max_outputs=most)
+        return hard_nms(
+            boxes,
+            scores,
+            groups,
+            iou_threshold=options.iou_threshold,
+            score_threshold=floor,
+            max_outputs=most,
+            max_per_class=per_class,
+        )
     decay = (
         partial(gaussian_decay, sigma=options.sigma)
         if options.nms == "gaussian"

@@ -18,6 +18,7 @@ def plain_nms(
     sigma: float = 0.5,
     score_threshold: float = 0.0,
     max_outputs: int = 100,
+    max_per_class: int | None = None,
 ) -> tuple[list[int], list[float]]:
     """Picks boxes of one image: their indices, and their scores when picked.
 
@@ -31,6 +32,7 @@ def plain_nms(
         sigma: for Gaussian NMS.
         score_threshold: boxes need a score above this.
         max_outputs: max number of picked boxes.
+        max_per_class: max number of picked boxes of a class; None: no limit.
     """
     current = np.where(scores > score_threshold, scores.astype(np.float64), 0.0)
     picked: list[int] = []
@@ -42,6 +44,8 @@ def plain_nms(
         factors = _factors(_iou(boxes, boxes[best]), nms, iou_threshold, sigma)
         current *= factors if class_agnostic else np.where(classes == classes[best], factors, 1.0)
         current[best] = 0.0
+        if max_per_class is not None and (classes[picked] == classes[best]).sum() == max_per_class:
+            current[classes == classes[best]] = 0.0
     return picked, values
 
 

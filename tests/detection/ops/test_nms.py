@@ -167,6 +167,17 @@ def test_classes_do_not_suppress_each_other(nms: str) -> None:
     np.testing.assert_allclose(scores, [0.6, 0.5])
 
 
+@pytest.mark.parametrize("limit", [1, 4, 20])
+def test_a_limit_per_class_equals_a_plain_greedy_search(limit: int) -> None:
+    random = np.random.default_rng(limit)
+    corners = random.uniform(0, 60, (150, 2))  # more than two tiles
+    boxes = np.concatenate([corners, corners + random.uniform(5, 30, (150, 2))], axis=1).astype(np.float32)
+    scores = np.sort(random.uniform(0.1, 1, 150)).astype(np.float32)[::-1]
+    classes = random.choice(3, 150, p=[0.7, 0.2, 0.1])
+    options: Any = {"max_outputs": 40, "max_per_class": limit}
+    assert _nms(boxes, scores, classes, **options)[0] == plain_nms(boxes, scores, classes, **options)[0]
+
+
 @pytest.mark.parametrize("nms", MODES)
 def test_scores_at_the_threshold_do_not_count(nms: str) -> None:
     boxes = [[0, 0, 1, 1], [5, 5, 6, 6], [9, 9, 10, 10]]

@@ -83,7 +83,8 @@ class Case:
             tf.sigmoid(logits).numpy()[anchors, classes],
             classes,
             max_outputs=options.max_detections,
-            **options.model_dump(exclude={"max_detections", "pre_nms_top_k", "one_class_per_anchor"}),
+            max_per_class=options.max_detections_per_class,
+            **options.model_dump(include={"nms", "class_agnostic", "iou_threshold", "sigma", "score_threshold"}),
         )
         return boxes[picked], classes[picked], scores
 

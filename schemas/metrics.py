@@ -4,9 +4,10 @@ Source: `summarize` of pycocotools' cocoeval.py, with one error corrected: its A
 is -1 whenever the largest `max_dets` is not 100 (20 for keypoints); and LVIS' eval.py.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import AfterValidator, WithJsonSchema
 
@@ -90,19 +91,84 @@ METRIC_DEFINITIONS: Mapping[str, tuple[MetricDefinition, ...]] = {
     "keypoints": coco_metrics("keypoints", KEYPOINT_MAX_DETS),
 }
 
+# Kinds of metrics besides COCO's; `detection.coco.average_precision` defines them.
+OTHER_METRICS = (
+    "pascal_voc",
+    "pascal_voc_11_point",
+    "weighted_pascal_voc",
+    "open_images",
+    "open_images_challenge",
+    "precision_at_recall",
+    "precision_at_recall_verified",
+)
+_OTHER = re.compile(rf"({'|'.join(OTHER_METRICS)})(?:_(\d{{1,2}})_(\d{{1,3}}))?_AP(\d\d)")
+
+
+class OtherMetric(NamedTuple):
+    """Parts of the name of a metric besides COCO's.
+
+    kind: one of `OTHER_METRICS`.
+    iou: IoU threshold of a match.
+    recall: min and max recall of the curve.
+    """
+
+    kind: str
+    iou: float
+    recall: tuple[float, float] = (0.0, 1.0)
+
+
+def parse_metric(name: str) -> OtherMetric:
+    """Parses the name of a metric besides COCO's: its kind, recalls and IoU threshold in percent.
+
+    Raises:
+        ValueError: there is no such metric.
+
+    >>> parse_metric("pascal_voc_AP50").iou, parse_metric("precision_at_recall_25_75_AP50").recall
+    (0.5, (0.25, 0.75))
+    """
+    match = _OTHER.fullmatch(name)
+    low, high, iou = (
+        (int(part or default) / 100 for part, default in zip(match.groups()[1:], (0, 100, 0), strict=True))
+        if match
+        else (0, 0, 0)
+    )
+    bounded = match is not None and match[2] is not None
+    if match is None or not iou or not low < high <= 1 or bounded != match[1].startswith("precision_at_recall"):
+        kinds = ", ".join(OTHER_METRICS)
+        raise ValueError(
+            f"{name!r} is no metric: write a kind and its IoU threshold in percent, such as pascal_voc_AP50, and "
+            f"recalls in percent, as in precision_at_recall_25_75_AP50; the kinds are {kinds}"
+        )
+    return OtherMetric(match[1], iou, (low, high))
+
+
+def other_metric(name: str) -> MetricDefinition:
+    """Returns the definition of a metric besides COCO's, for tables."""
+    return MetricDefinition(name, "precision", iou=parse_metric(name).iou, standard=False)
+
+
 # A name without an IoU type has the first evaluated type.
 _NAMES = [metric.name for metric in METRIC_DEFINITIONS["bbox"]]
 _NAMES += [f"{iou_type}/{metric.name}" for iou_type, metrics in METRIC_DEFINITIONS.items() for metric in metrics]
 
 
 def _known(name: str) -> str:
-    if name not in _NAMES:
+    iou_type, _, own = name.rpartition("/")
+    if own.startswith(OTHER_METRICS) and iou_type in ("", "bbox", "segm"):
+        parse_metric(own)
+    elif name not in _NAMES:
         raise ValueError(f"{name!r} is not a COCO metric; these are {', '.join(_NAMES)}")
     return name
 
 
-# Type of a configuration key for the name of a COCO metric, such as `AP` or `segm/AP`.
+def _other(name: str) -> str:
+    parse_metric(name)
+    return name
+
+
+# Types of configuration keys: a metric such as `AP` or `segm/AP`, and one besides COCO's such as `pascal_voc_AP50`.
 MetricName = Annotated[str, AfterValidator(_known), WithJsonSchema({"type": "string"})]
+OtherMetricName = Annotated[str, AfterValidator(_other), WithJsonSchema({"type": "string"})]
 
 
 def metrics_by_iou_type(metrics: Mapping[str, float]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import numpy as np
 
 from detection.coco.engine import Arrays, MatchingEngine
 from detection.coco.engine.streaming import require_arrays
+from detection.coco.metric import Matched, named_metric, with_values
 from detection.coco.metrics import CocoMetrics, metrics_from_arrays
 from detection.coco.params import Params, make_params
 from detection.coco.partitions import WHOLE, Partition, by_category, partition_params
@@ -55,6 +56,9 @@ class MetricsAccumulator:
         self._partition = partition
         self._engine = MatchingEngine(self._categories, self._params, category_id=partition.category_id)
         self._image_ids: Ids = np.zeros(0, np.int64)
+        # Partitions hold COCO's arrays only.
+        names = self._params.metrics if partition == WHOLE else ()
+        self._matched = {named_metric(name): Matched.of([], []) for name in names}
 
     def add(
         self,
@@ -108,6 +112,9 @@ class MetricsAccumulator:
         """
         self._take_images(checked.image_ids, where)
         self._engine.add(*checked, where=where)
+        for metric, matched in self._matched.items():
+            rows = metric.match(checked, self._categories, self._params.iou_type)
+            self._matched[metric] = Matched.merged([matched, rows])
 
     def merge(self, other: "MetricsAccumulator") -> None:
         """Merges the images of another accumulator with the same categories, params and partition.
@@ -117,6 +124,8 @@ class MetricsAccumulator:
         """
         self._take_images(other._image_ids, "merged evaluation")
         self._engine.merge(other._engine)
+        for metric, matched in self._matched.items():
+            self._matched[metric] = Matched.merged([matched, other._matched[metric]])
 
     @property
     def image_count(self) -> int:
@@ -138,7 +147,9 @@ class MetricsAccumulator:
         """
         if self._partition != WHOLE:
             raise ConfigError(f"{self._partition} has no metrics by itself. Use `arrays` and `metrics_of_partitions`.")
-        return metrics_from_arrays(self._engine.arrays(last=last), self._categories, self._params)
+        metrics = metrics_from_arrays(self._engine.arrays(last=last), self._categories, self._params)
+        ids = sorted(self._category_ids.tolist())
+        return with_values(metrics, {one.name: one.values(rows, ids) for one, rows in self._matched.items()})
 
     def to_bytes(self) -> bytes:
         """Serializes the state, for another process.
@@ -146,7 +157,8 @@ class MetricsAccumulator:
         About 4 KB, plus 80 bytes per category, 16 per image, 50 per category in an image, and 18 per
         detection (10 with a single area range).
         """
-        return len(self._image_ids).to_bytes(8, "little") + self._image_ids.tobytes() + self._engine.to_bytes()
+        parts = [self._image_ids.tobytes(), *(matched.to_bytes() for matched in self._matched.values())]
+        return b"".join([len(part).to_bytes(8, "little") + part for part in parts]) + self._engine.to_bytes()
 
     @classmethod
     def from_bytes(
@@ -154,7 +166,9 @@ class MetricsAccumulator:
     ) -> "MetricsAccumulator":
         """Inverse of `to_bytes`, given the same categories, params and partition."""
         restored = cls(categories, params, partition=partition)
-        restored._image_ids, matches = _split_state(state)
+        (ids, *rows), matches = _split_state(state, 1 + len(restored._matched))
+        restored._image_ids = np.frombuffer(ids, np.int64)
+        restored._matched = dict(zip(restored._matched, map(Matched.from_bytes, rows), strict=True))
         restored._engine.restore(matches)
         return restored
 
@@ -179,8 +193,8 @@ class MetricsAccumulator:
 
         def opened() -> Iterator[bytes]:
             for state in states:
-                ids, matches = _split_state(state)
-                image_ids.append(ids)
+                (ids, *_), matches = _split_state(state, 1 + len(whole._matched))
+                image_ids.append(np.frombuffer(ids, np.int64))
                 yield matches
 
         whole._engine.restore_all(opened())
@@ -214,7 +228,11 @@ def _refuse_again(again: Ids, where: str) -> NoReturn:
     )
 
 
-def _split_state(state: bytes) -> tuple[Ids, bytes]:
-    """Splits a state into image ids and the engine's state."""
-    end = 8 + 8 * int.from_bytes(state[:8], "little")
-    return np.frombuffer(state[8:end], np.int64), state[end:]
+def _split_state(state: bytes, count: int) -> tuple[list[bytes], bytes]:
+    """Splits a state into `count` parts, image ids first, and the engine's state."""
+    parts, start = [], 0
+    for _ in range(count):
+        end = start + 8 + int.from_bytes(state[start : start + 8], "little")
+        parts.append(state[start + 8 : end])
+        start = end
+    return parts, state[start:]

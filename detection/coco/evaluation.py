@@ -29,9 +29,10 @@ def evaluate(
     area_ranges: AreaRanges | None = None,
     oks_sigmas: Sequence[float] | None = None,
     lvis: bool = False,
+    metrics: Sequence[str] = (),
     skip_invalid: bool = False,
 ) -> CocoMetrics:
-    """Computes COCO metrics, equal to pycocotools' COCOeval, or lvis-api's LVISEval.
+    """Computes COCO metrics, equal to pycocotools' COCOeval, or lvis-api's LVISEval, and further metrics.
 
     Args:
         ground_truth: COCO annotation file, or its parsed content; not changed.
@@ -46,6 +47,7 @@ def evaluate(
             not define give the metrics AP_<name> and AR_<name>.
         oks_sigmas: spread of each keypoint, as a fraction of the root of the annotation's area; default COCO's 17.
         lvis: evaluate as LVIS does; the files need LVIS' lists of categories.
+        metrics: metrics besides COCO's, such as `pascal_voc_AP50`, `open_images_AP50`.
         skip_invalid: skip invalid entries; `skipped` of the result lists them.
 
     Returns:
@@ -71,6 +73,7 @@ def evaluate(
         area_ranges=area_ranges,
         oks_sigmas=oks_sigmas,
         lvis=lvis,
+        metrics=metrics,
     )
     tree, where = _ground_truth(ground_truth, iou_type)
     results, where_detections = _detections(detections, iou_type, images=tree["images"], where=where)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from detection.datasets.entries import Entry, Ids, Rows
 from schemas.errors import ConfigError, DataError
-from schemas.metrics import IOU_TYPES, KEYPOINT_MAX_DETS, LVIS_MAX_DETS, MAX_DETS
+from schemas.metrics import IOU_TYPES, KEYPOINT_MAX_DETS, LVIS_MAX_DETS, MAX_DETS, parse_metric
 from schemas.quoting import quoted
 
 AreaRanges = Mapping[str, tuple[float, float]]
@@ -53,6 +53,7 @@ class Params:
     oks_sigmas: spread of each keypoint, as a fraction of the square root of the annotation's area.
     lvis: LVIS' federated evaluation (Gupta et al., CVPR 2019): images list the categories that
         were annotated, and the best `max_dets` are selected over all categories of the image.
+    metrics: further metrics of boxes or masks, such as `pascal_voc_AP50`.
     """
 
     iou_type: str
@@ -62,6 +63,7 @@ class Params:
     area_ranges: AreaRanges
     oks_sigmas: tuple[float, ...] = OKS_SIGMAS
     lvis: bool = False
+    metrics: tuple[str, ...] = ()
 
 
 def make_params(
@@ -73,6 +75,7 @@ def make_params(
     area_ranges: AreaRanges | None = None,
     oks_sigmas: Sequence[float] | None = None,
     lvis: bool = False,
+    metrics: Sequence[str] = (),
 ) -> Params:
     """Validates the parameters and fills in COCO's defaults.
 
@@ -86,6 +89,7 @@ def make_params(
             `small` (to 32²), `medium` (to 96²), `large`; keypoints have no `small`.
         oks_sigmas: one per keypoint; default COCO's 17.
         lvis: evaluate boxes or masks as LVIS does.
+        metrics: further metrics of boxes or masks, such as `pascal_voc_AP50`.
 
     Raises:
         ConfigError: an invalid value.
@@ -105,7 +109,20 @@ def make_params(
         area_ranges=_area_ranges(area_ranges, iou_type),
         oks_sigmas=_oks_sigmas(oks_sigmas, iou_type),
         lvis=lvis,
+        metrics=_metrics(metrics, use_cats=use_cats and iou_type != "keypoints", lvis=lvis),
     )
+
+
+def _metrics(metrics: Sequence[str], *, use_cats: bool, lvis: bool) -> tuple[str, ...]:
+    if metrics and (lvis or not use_cats):
+        # LVIS has other rules for ignored annotations, and for the number of detections.
+        raise ConfigError(f"metrics {', '.join(metrics)}: only of boxes or masks, with use_cats, without lvis.")
+    for name in metrics:
+        try:
+            parse_metric(name)
+        except ValueError as error:
+            raise ConfigError(f"metrics: {error}.") from None
+    return tuple(dict.fromkeys(metrics))
 
 
 def _max_dets(max_dets: Sequence[int] | None, iou_type: str, *, lvis: bool) -> tuple[int, ...]:

@@ -21,6 +21,7 @@ from pipelines.commands.common import (
     with_keys,
 )
 from schemas.errors import ConfigError
+from schemas.metrics import OTHER_METRICS
 
 if TYPE_CHECKING:
     from components.coco_evaluator.evaluation import Evaluation
@@ -96,6 +97,14 @@ def _add_params_arguments(parser: argparse.ArgumentParser) -> None:
         "--oks-sigmas", metavar="SIGMA,...", type=_list_of(float), help="one sigma per keypoint; default: COCO's 17"
     )
     group.add_argument(
+        "--metrics",
+        metavar="NAME,...",
+        type=_list_of(str),
+        default=(),
+        help="metrics besides COCO's, with the IoU threshold in percent, such as pascal_voc_AP50; kinds: "
+        + ", ".join(OTHER_METRICS),
+    )
+    group.add_argument(
         "--lvis", action="store_true", help="evaluate as LVIS does; the files need LVIS's lists of categories"
     )
 
@@ -114,6 +123,7 @@ def _params_of(args: argparse.Namespace) -> dict[str, Any]:
         "iou_thresholds": args.iou_thresholds,
         "oks_sigmas": args.oks_sigmas,
         "lvis": args.lvis,
+        "metrics": args.metrics,
         **({"max_dets": args.max_dets} if args.max_dets else {}),
     }
     if args.area_ranges:

@@ -15,10 +15,14 @@ Pixels = Annotated[int, msgspec.Meta(gt=0, le=LARGEST_ID)]
 Segmentation = Any
 
 
-class Image(TypedDict):
-    """An entry of `images`."""
-
+class _IdentifiedImage(TypedDict):
     id: Id
+
+
+class Image(_IdentifiedImage):
+    """An entry of `images`; Open Images lists the categories that were verified to be absent."""
+
+    neg_category_ids: NotRequired[list[Id]]
 
 
 class SizedImage(Image):
@@ -28,15 +32,18 @@ class SizedImage(Image):
     width: Pixels
 
 
-class LvisImage(Image):
+class LvisImage(_IdentifiedImage):
     """An image of LVIS."""
 
     neg_category_ids: list[Id]
     not_exhaustive_category_ids: list[Id]
 
 
-class SizedLvisImage(SizedImage, LvisImage):
+class SizedLvisImage(LvisImage):
     """An image of LVIS for comparing masks."""
+
+    height: Pixels
+    width: Pixels
 
 
 class Category(TypedDict):
@@ -53,7 +60,10 @@ class LvisCategory(Category):
 
 
 class BoxAnnotation(TypedDict):
-    """An entry of `annotations`; some tools write `is_crowd` for `iscrowd`."""
+    """An entry of `annotations`; some tools write `is_crowd` for `iscrowd`.
+
+    `difficult` is PASCAL VOC's, `is_group_of` Open Images'.
+    """
 
     id: Id
     image_id: Id
@@ -63,6 +73,8 @@ class BoxAnnotation(TypedDict):
     iscrowd: NotRequired[Flag]
     is_crowd: NotRequired[Flag]
     ignore: NotRequired[Any]
+    difficult: NotRequired[Any]
+    is_group_of: NotRequired[Any]
 
 
 class MaskAnnotation(BoxAnnotation):

@@ -12,6 +12,8 @@ import pytest
 from PIL import Image
 
 import pipeline_runner
+from detection import coco
+from detection.coco.summary import read_metrics
 from pipelines.commands import evaluate
 from schemas.errors import ConfigError, DataError
 from tests.detection.coco.awkward_cases import Case, reference
@@ -84,6 +86,18 @@ def test_own_area_ranges_and_lvis(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert rows["APc"][5] == "undefined"
     assert rows["AP_tiny"][2] == "tiny"
     assert "AR@300" in rows
+
+
+def test_further_metrics(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ground_truth, detections = generate(11)
+    names = ["pascal_voc_AP50", "open_images_challenge_AP50"]
+    out = tmp_path / "metrics.json"
+    call(*write(tmp_path, ground_truth, detections), "--metrics", ",".join(names), "--output", out)
+    content, expected = json.loads(out.read_text()), coco.evaluate(ground_truth, detections, metrics=names)
+    assert content["metrics"] == expected.by_name
+    assert content["per_category"] == expected.per_category
+    assert f"{expected.by_name[names[0]]:.4f}" in capsys.readouterr().out
+    assert read_metrics(out).metrics == expected.by_name
 
 
 def test_skipped_records_are_counted_shown_and_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

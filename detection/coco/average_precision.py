@@ -1,0 +1,228 @@
+"""Average precision as PASCAL VOC and Open Images define it.
+
+Each detection is compared with the annotation of its category that it overlaps most, and only with this one
+(COCO's goes on to the next).  Sources: the development kit of PASCAL VOC (Everingham et al., IJCV 2010) and the
+evaluation protocol of the Open Images Challenge; values are equal to the TF Object Detection API's.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from detection.coco.engine.overlaps import overlaps
+from detection.coco.metric import Matched, Records, Values
+from detection.coco.metrics import UNDEFINED
+from detection.coco.params import FloatArray
+from detection.coco.validation.checks import Checked
+from detection.datasets.entries import Entry
+from schemas.metrics import parse_metric
+
+
+@dataclass(frozen=True)
+class AveragePrecision:
+    """Area under the precision-recall curve of each category, and their mean.
+
+    name, iou: of the metric.
+    difficult: detections of annotations with `difficult` or `ignore` are not counted; False: all annotations count.
+    group_weight: weight of a group of objects (`is_group_of`, else `iscrowd`), whose detections but the best one are
+        not counted; 0: the best one is not counted either; None: groups are ordinary annotations.
+    verified_only: in images with `neg_category_ids`, categories verified to be absent, detections of categories that
+        neither this list nor the annotations have are not counted.
+    hierarchical: annotations also count for the ancestors of their category, negative labels for its descendants.
+    pooled: one curve over all categories instead of the mean.
+    points: number of recalls where the envelope is sampled; None: its area.
+    recall: bounds of the recalls of the curve.
+    """
+
+    name: str
+    iou: float = 0.5
+    difficult: bool = True
+    group_weight: float | None = None
+    verified_only: bool = False
+    hierarchical: bool = False
+    pooled: bool = False
+    points: int | None = None
+    recall: tuple[float, float] = (0.0, 1.0)
+
+    def match(self, checked: Checked, categories: Sequence[Entry], iou_type: str) -> Matched:
+        """Matches images; see `Metric`.  The challenge of Open Images does not count groups of masks."""
+        ancestors = ancestors_of(categories) if self.hierarchical else {}
+        metric = replace(self, group_weight=0.0) if self.group_weight and iou_type == "segm" else self
+        annotations = _expanded(checked.annotations, ancestors)
+        truths = _grouped(annotations, ("image_id", "category_id"))
+        verified = self._verified(checked.images, annotations, ancestors)
+        sizes = {image["id"]: image for image in checked.images} if iou_type == "segm" else {}
+        rows: list[tuple[Any, ...]] = []
+        counts: list[tuple[Any, ...]] = []
+        for cell, scores, shapes in _ranked(checked.detections, iou_type):
+            if verified(*cell):
+                tp = metric._true_positives(shapes, truths.get(cell, []), iou_type, sizes.get(cell[0]))
+                rows += [(*cell, *row) for row in zip(scores.tolist(), tp.tolist(), strict=True) if row[1] >= 0]
+        for cell, truth in truths.items():
+            ignored, group = metric._flags(truth)
+            counts.append((*cell, (~ignored & ~group).sum() + (metric.group_weight or 0.0) * group.sum()))
+        return Matched.of(rows, counts)
+
+    def values(self, matched: Matched, category_ids: Iterable[int]) -> Values:
+        """Computes AP; see `Metric`."""
+        per_category = {category_id: self._curve(rows) for category_id, rows in matched.by_category(category_ids)}
+        return Values(self._curve(matched), per_category) if self.pooled else Values.mean_of(per_category)
+
+    def _flags(self, truth: Sequence[Entry]) -> tuple[Any, Any]:
+        """Returns which annotations are ignored, and which are groups, bool [G] each."""
+        ignored = [self.difficult and bool(one.get("difficult") or one.get("ignore")) for one in truth]
+        groups = self.group_weight is not None
+        group = [groups and bool(one.get("is_group_of", one.get("iscrowd", False))) for one in truth]
+        return np.array(ignored, bool), np.array(group, bool)
+
+    def _true_positives(self, shapes: Any, truth: Sequence[Entry], iou_type: str, image: Any) -> FloatArray:
+        """Returns the weight of each ranked detection of a category in an image: TP > 0, FP 0, not counted -1."""
+        tp = np.zeros(len(shapes))
+        if not truth or not len(shapes):
+            return tp
+        ignored, group = self._flags(truth)
+        overlap = overlaps(shapes, [one[_SHAPE[iou_type]] for one in truth], group, image)
+        if not group.all():
+            best = np.where(group, -1.0, overlap).argmax(axis=1)
+            matches = overlap[np.arange(len(tp)), best] >= self.iou
+            tp[_first(best, matches)] = 1.0
+            tp[matches & ignored[best]] = -1.0
+        if group.any():
+            best = np.where(group, overlap, -1.0).argmax(axis=1)
+            in_group = (tp == 0) & (overlap[np.arange(len(tp)), best] >= self.iou)
+            tp[in_group] = -1.0
+            if self.group_weight:
+                tp[_first(best, in_group)] = self.group_weight
+        return tp
+
+    def _verified(
+        self, images: Sequence[Entry], annotations: Sequence[Entry], ancestors: Mapping[int, Sequence[int]]
+    ) -> Callable[[int, int], bool]:
+        if not self.verified_only:
+            return lambda image_id, category_id: True
+        negative = {one["id"]: one["neg_category_ids"] for one in images if one.get("neg_category_ids") is not None}
+        positive = {(one["image_id"], one["category_id"]) for one in annotations}
+
+        def verified(image_id: int, category_id: int) -> bool:
+            if image_id not in negative or (image_id, category_id) in positive:
+                return True
+            return not {category_id, *ancestors.get(category_id, ())}.isdisjoint(negative[image_id])  # implied, too
+
+        return verified
+
+    def _curve(self, matched: Matched) -> float:
+        total = float(matched.counts["count"].sum())
+        if total <= 0:
+            return UNDEFINED
+        rows: Records = matched.detections
+        order = np.lexsort((rows["image"], -rows["score"]))  # stable: equal scores of an image keep their order
+        tp = rows["tp"][order].astype(np.float64)
+        hits = np.cumsum(tp)
+        precision, recall = hits / (hits + np.cumsum(tp <= 0)), hits / total
+        low, high = self.recall
+        inside = (recall >= low) & (recall <= high)
+        return envelope_area(precision[inside], recall[inside], self.points)
+
+
+def envelope_area(precision: FloatArray, recall: FloatArray, points: int | None = None) -> float:
+    """Returns the area under the envelope of a precision-recall curve, whose precision never rises with recall.
+
+    Args:
+        precision: float64 [N].
+        recall: float64 [N], ascending.
+        points: mean of the envelope at this number of recalls from 0 to 1, as in VOC 2007; None: area, as since VOC
+            2010.
+    """
+    envelope = np.maximum.accumulate(precision[::-1])[::-1]
+    if points is None:
+        return float((np.diff(recall, prepend=0.0) * envelope).sum())
+    at = np.searchsorted(recall, np.linspace(0.0, 1.0, points) - 1e-12)
+    return float(np.append(envelope, 0.0)[at].mean())
+
+
+_SHAPE = {"bbox": "bbox", "segm": "segmentation"}
+_VOC = AveragePrecision("pascal_voc")
+_OPEN_IMAGES = AveragePrecision("open_images", difficult=False, group_weight=0.0, hierarchical=True)
+_DEFINITIONS = {
+    "pascal_voc": _VOC,
+    "pascal_voc_11_point": replace(_VOC, points=11),
+    "weighted_pascal_voc": replace(_VOC, pooled=True),
+    "open_images": _OPEN_IMAGES,
+    "open_images_challenge": replace(_OPEN_IMAGES, group_weight=1.0, verified_only=True),
+    "precision_at_recall": _VOC,
+    "precision_at_recall_verified": replace(_VOC, verified_only=True),
+}
+
+
+@cache
+def average_precision(name: str) -> AveragePrecision:
+    """Returns the metric of a name such as `pascal_voc_AP50` or `precision_at_recall_25_75_AP50`."""
+    parsed = parse_metric(name)
+    return replace(_DEFINITIONS[parsed.kind], name=name, iou=parsed.iou, recall=parsed.recall)
+
+
+def ancestors_of(categories: Sequence[Entry]) -> dict[int, list[int]]:
+    """Returns the ids of each category's ancestors: a `supercategory` is the parent if it names another category."""
+    ids = {category.get("name"): category["id"] for category in categories}
+    parents = {category["id"]: ids.get(category.get("supercategory")) for category in categories}
+    ancestors: dict[int, list[int]] = {}
+    for category_id, first in parents.items():
+        above: list[int] = []
+        parent = first
+        while parent is not None and parent not in (category_id, *above):
+            above.append(parent)
+            parent = parents[parent]
+        ancestors[category_id] = above
+    return ancestors
+
+
+def _expanded(annotations: Sequence[Entry], ancestors: Mapping[int, Sequence[int]]) -> list[Entry]:
+    """Adds annotations of the ancestors, unless the data set has them."""
+    if not any(ancestors.values()):
+        return list(annotations)
+
+    def identity(one: Entry) -> tuple[Any, ...]:
+        return one["image_id"], one["category_id"], tuple(one["bbox"])
+
+    expanded = {identity(one): one for one in reversed(annotations)}
+    for one in annotations:
+        for ancestor in ancestors[one["category_id"]]:
+            added = {**one, "category_id": ancestor}
+            expanded.setdefault(identity(added), added)
+    known = {id(one) for one in annotations}
+    return [*annotations, *(one for one in expanded.values() if id(one) not in known)]
+
+
+def _grouped(entries: Iterable[Entry], keys: Sequence[str]) -> dict[Any, list[Entry]]:
+    groups: dict[Any, list[Entry]] = defaultdict(list)
+    for entry in entries:
+        groups[tuple(entry[key] for key in keys)].append(entry)
+    return groups
+
+
+def _ranked(detections: Any, iou_type: str) -> Iterator[tuple[tuple[int, int], FloatArray, Any]]:
+    """Yields image and category, scores, and shapes of their detections by descending score; empty boxes are left out.
+
+    Source: the TF Object Detection API removes boxes without an area.
+    """
+    if isinstance(detections, np.ndarray):
+        rows = detections[(detections[:, 3] > 0) & (detections[:, 4] > 0)]
+        rows = rows[np.lexsort((-rows[:, 5], rows[:, 6], rows[:, 0]))]
+        cells = rows[:, [0, 6]]
+        starts = np.flatnonzero((cells[1:] != cells[:-1]).any(axis=1)) + 1
+        for some in np.split(rows, starts) if len(rows) else []:
+            yield (int(some[0, 0]), int(some[0, 6])), some[:, 5], some[:, 1:5]
+        return
+    for cell, group in _grouped(detections, ("image_id", "category_id")).items():
+        ranked = sorted(group, key=lambda one: -one["score"])
+        yield cell, np.array([one["score"] for one in ranked], np.float64), [one[_SHAPE[iou_type]] for one in ranked]
+
+
+def _first(best: Any, among: Any) -> Any:
+    """Returns the position of the first of some detections per annotation."""
+    positions = np.flatnonzero(among)
+    return positions[np.unique(best[positions], return_index=True)[1]]

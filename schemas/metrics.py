@@ -152,9 +152,14 @@ _NAMES = [metric.name for metric in METRIC_DEFINITIONS["bbox"]]
 _NAMES += [f"{iou_type}/{metric.name}" for iou_type, metrics in METRIC_DEFINITIONS.items() for metric in metrics]
 
 
+def is_other(name: str) -> bool:
+    """Returns whether a metric, also with an IoU type, is one besides COCO's."""
+    return name.rpartition("/")[2].startswith(OTHER_METRICS)
+
+
 def _known(name: str) -> str:
     iou_type, _, own = name.rpartition("/")
-    if own.startswith(OTHER_METRICS) and iou_type in ("", "bbox", "segm"):
+    if is_other(name) and iou_type in ("", "bbox", "segm"):
         parse_metric(own)
     elif name not in _NAMES:
         raise ValueError(f"{name!r} is not a COCO metric; these are {', '.join(_NAMES)}")
@@ -203,9 +208,9 @@ def metrics_of_report(report: Mapping[str, Any]) -> dict[str, float]:
 
 
 def main_metrics(names: Iterable[str]) -> list[str]:
-    """Returns the metrics that summaries show: AP and AP50 of the first IoU type, AP of the others.
+    """Returns the metrics that summaries show: AP and AP50 of the first IoU type, AP of the others, requested metrics.
 
-    >>> main_metrics(["AP", "AP50", "APs", "segm/AP", "segm/AP50"])
-    ['AP', 'AP50', 'segm/AP']
+    >>> main_metrics(["AP", "AP50", "APs", "pascal_voc_AP50", "segm/AP", "segm/AP50"])
+    ['AP', 'AP50', 'pascal_voc_AP50', 'segm/AP']
     """
-    return [name for name in names if name == "AP50" or name.rpartition("/")[2] == "AP"]
+    return [name for name in names if name == "AP50" or name.rpartition("/")[2] == "AP" or is_other(name)]

@@ -92,6 +92,8 @@ def choose_params(
     if request.config.iou_types is None and len(given) > 1:
         for sentence in missing_types(counts(), chosen, given=given):
             log.warning("%s", sentence)
+    metrics = dict.fromkeys([*options.metrics, *request.config.metrics])
+    options = options.model_copy(update={"metrics": tuple(metrics)})
     ordered = dict.fromkeys([*options.named_iou_types, *chosen])
     return [options.params(iou_type) for iou_type in ordered if not (options.lvis and iou_type == "keypoints")]
 

@@ -17,7 +17,7 @@ from components.coco_evaluator.tfma.eval_config import check_our_metrics
 from components.coco_evaluator.tfma.metric_options import METRICS_CLASS, MetricOptions, read_options
 from components.coco_evaluator.tfma.slice_metrics import metric_keys
 from detection.coco import MetricsAccumulator
-from detection.coco.metrics import metric_definitions_of
+from detection.coco.metrics import metric_names
 from detection.datasets.packed_entries import unpack_entries
 from detection.inference.results import results_from_outputs
 from detection.types import EncodedImage
@@ -72,7 +72,7 @@ def _computations(
 
 def _computation(options: MetricOptions, model: str, *, known_only: bool) -> metric_types.MetricComputation:
     per_category = [{"id": entry["id"], "AP": 0.0, "AP50": 0.0} for entry in options.category_entries()]
-    metrics = {metric.name: 0.0 for metric in metric_definitions_of(options.params())}
+    metrics = dict.fromkeys(metric_names(options.params()), 0.0)
     wanted = (features.COCO, features.HEIGHT, features.WIDTH)
     return metric_types.MetricComputation(
         keys=list(metric_keys(metrics, per_category if options.use_cats else [], model)),

@@ -71,6 +71,10 @@ def resample(evaluated: Evaluated, weights: Weights) -> Resampled:
         metric.name: np.array([metric_value(metric, *arrays, params, frequencies=frequencies) for arrays in replicates])
         for metric in metric_definitions_of(params)
     }
+    ids = np.array([image["id"] for image in ground_truth.images], np.int64)
+    for metric, rows in evaluated.matched.items():
+        drawn = (rows.drawn(ids, times) for times in weights)
+        values[metric.name] = np.array([metric.values(one, evaluated.category_ids).overall for one in drawn])
     everywhere = list(params.area_ranges).index("all")
     return Resampled(
         {name: np.where(value > UNDEFINED, value, np.nan) for name, value in values.items()},

@@ -17,11 +17,14 @@ from detection.analysis.instances import (
     ground_truth_of_images,
     sample_ids,
 )
-from detection.coco.engine import Arrays, MatchingEngine
+from detection.coco.accumulator import MetricsAccumulator
+from detection.coco.engine import Arrays
 from detection.coco.engine.batch import BatchEvaluation, CalibrationBins, Diagnosis, Geometry
 from detection.coco.engine.streaming import require_analysis
+from detection.coco.metric import Matched, Metric, named_metric
 from detection.coco.metrics import metrics_from_arrays
 from detection.coco.params import Params
+from detection.coco.validation.checks import Checked
 from detection.datasets.entries import Entry, Rows
 from schemas.config.evaluate import AnalysisConfig
 from schemas.errors import ConfigError
@@ -67,7 +70,22 @@ class Evaluated:
     @cached_property
     def metrics(self) -> dict[str, float]:
         """The metrics by name."""
-        return metrics_from_arrays(self.arrays, self.ground_truth.categories, self.params).by_name
+        metrics = metrics_from_arrays(self.arrays, self.ground_truth.categories, self.params).by_name
+        ids = self.category_ids
+        return metrics | {metric.name: metric.values(rows, ids).overall for metric, rows in self.matched.items()}
+
+    @property
+    def category_ids(self) -> list[int]:
+        """Ids of the categories, ascending."""
+        return [category["id"] for category in self.ground_truth.categories]
+
+    @cached_property
+    def matched(self) -> dict[Metric, Matched]:
+        """The matched images of each metric besides COCO's."""
+        truth, params = self.ground_truth, self.params
+        checked = Checked(truth.checked_images, truth.annotations, self.detections.results)
+        metrics = [named_metric(name) for name in params.metrics]
+        return {metric: metric.match(checked, truth.categories, params.iou_type) for metric in metrics}
 
     def diagnosis(self, options: AnalysisConfig) -> Diagnosis:
         """The status of each detection and annotation."""
@@ -147,6 +165,6 @@ def _check(params: Params, options: AnalysisConfig) -> None:
 
 def _metrics(ground_truth: GroundTruth, detections: DetectionColumns, params: Params) -> dict[str, float]:
     """Returns the metrics on all images, with less memory than an `Evaluated`."""
-    engine = MatchingEngine(ground_truth.categories, params)
-    engine.add(ground_truth.checked_images, ground_truth.annotations, detections.results, where="ground truth")
-    return metrics_from_arrays(engine.arrays(), ground_truth.categories, params).by_name
+    accumulator = MetricsAccumulator(ground_truth.categories, params)
+    accumulator.add_checked(Checked(ground_truth.checked_images, ground_truth.annotations, detections.results))
+    return accumulator.result(last=True).by_name

@@ -19,7 +19,7 @@ UNDEFINED = -1.0  # value of a metric without ground truth
 
 
 def metric_definitions_of(params: Params) -> tuple[MetricDefinition, ...]:
-    """Returns the metrics of an evaluation: COCO's or LVIS', then those of other area ranges."""
+    """Returns COCO's or LVIS' metrics of an evaluation, then those of other area ranges."""
     known = lvis_metrics(params.max_dets[-1]) if params.lvis else coco_metrics(params.iou_type, params.max_dets)
     others = [name for name in params.area_ranges if name not in {metric.area for metric in known}]
     own = [
@@ -28,6 +28,11 @@ def metric_definitions_of(params: Params) -> tuple[MetricDefinition, ...]:
         for prefix, array in _OWN
     ]
     return (*known, *own)
+
+
+def metric_names(params: Params) -> list[str]:
+    """Returns the names of all metrics of an evaluation."""
+    return [*(metric.name for metric in metric_definitions_of(params)), *params.metrics]
 
 
 def metric_value(

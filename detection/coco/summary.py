@@ -20,9 +20,11 @@ from schemas.metrics import (
     METRIC_DEFINITIONS,
     IouType,
     MetricDefinition,
+    is_other,
     main_metrics,
     metrics_by_iou_type,
     metrics_by_name,
+    other_metric,
 )
 
 _SHOWN = 10  # max skipped entries in the terminal
@@ -142,10 +144,12 @@ def metrics_tables(values: Mapping[str, float], *, iou_type: str) -> list[Table]
     """
     nested = metrics_by_iou_type(values)
     by_type = {iou_type: nested} | {name: own for name, own in nested.items() if isinstance(own, dict)}
-    return [
-        metrics_table(own, definitions=[one for one in METRIC_DEFINITIONS[name] if one.name in own], iou_type=name)
-        for name, own in by_type.items()
-    ]
+    return [metrics_table(own, definitions=_definitions(own, name), iou_type=name) for name, own in by_type.items()]
+
+
+def _definitions(values: Mapping[str, float], iou_type: str) -> list[MetricDefinition]:
+    known = [definition for definition in METRIC_DEFINITIONS[iou_type] if definition.name in values]
+    return [*known, *(other_metric(name) for name in values if is_other(name))]
 
 
 def slice_table(slices: Sequence[Mapping[str, Any]]) -> Table:

@@ -197,6 +197,7 @@ def detector_evaluator_from_config(
         max_images=config.train.validation.max_images,
         iou_types=config.validation_iou_types,
         given=detector.iou_types,
+        metrics=config.evaluate.metrics,
         share=share,
     )
     split.require_defined(config.validation_metric)

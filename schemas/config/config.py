@@ -240,6 +240,7 @@ class Config(Section):
 
     def _check_keys(self) -> None:
         init = self.train.init
+        self.evaluate.require_metric("train.validation.metric", self.train.validation.metric)
         if self.model.backbone_weights is not None and init.checkpoint is not None and not init.leaves_some:
             raise ValueError(
                 "train.init.checkpoint sets the complete backbone, so model.backbone_weights would have no effect; "

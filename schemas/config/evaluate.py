@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, NonNegativeInt, PositiveInt, field_validator, model_validator
 
 from schemas.config.section import Section
-from schemas.metrics import IouType, MetricName
+from schemas.metrics import OTHER_METRICS, IouType, MetricName, OtherMetricName, is_other
 
 
 class ThresholdsConfig(Section):
@@ -109,6 +109,11 @@ class EvaluateConfig(Section):
         "metrics of the first are named AP, of the others segm/AP; none: bbox, and segm and keypoints if the detector "
         "and all of the ground truth have them",
     )
+    metrics: tuple[OtherMetricName, ...] = Field(
+        (),
+        description="metrics of boxes and masks besides COCO's, with the IoU threshold in percent, such as "
+        f"pascal_voc_AP50; the kinds are {', '.join(OTHER_METRICS)}",
+    )
     eval_config: str | None = Field(
         None, description="file of a tfma.EvalConfig, JSON or text format: slices and further thresholds"
     )
@@ -144,10 +149,22 @@ class EvaluateConfig(Section):
             iou_type = name.rpartition("/")[0]
             if iou_type and self.iou_types is not None and iou_type not in self.iou_types:
                 raise ValueError(f"thresholds: {name} is not evaluated; add {iou_type} to evaluate.iou_types")
+            self.require_metric("thresholds", name)
         explicit = {"significant": self.thresholds.significant, "not_worse": self.thresholds.not_worse}
         for key, metrics in explicit.items():
             if metrics not in ((), "auto") and not self.analysis.replicates:
                 raise ValueError(f"thresholds.{key} requires intervals; set analysis.replicates to 200, for example")
+
+    def require_metric(self, key: str, name: str) -> None:
+        """Requires that a metric besides COCO's is requested; `key` names it.
+
+        Raises:
+            ValueError: it is not.
+        """
+        own = name.rpartition("/")[2]
+        # An EvalConfig may request it, too.
+        if is_other(name) and own not in self.metrics and self.eval_config is None:
+            raise ValueError(f"{key}: {name} is not evaluated; add {own} to evaluate.metrics")
 
     @property
     def first_iou_type(self) -> IouType:

@@ -13,8 +13,8 @@ No module here imports TensorFlow: without a model, workers do not need it.
 import io
 import pickle
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -28,7 +28,8 @@ from detection.coco import MetricsAccumulator
 from detection.coco.accumulator import require_once
 from detection.coco.engine import Arrays
 from detection.coco.io.blocks import BlockPlace
-from detection.coco.metrics import CocoMetrics
+from detection.coco.metric import Matched, Metric, Values, named_metric, with_values
+from detection.coco.metrics import UNDEFINED, CocoMetrics
 from detection.coco.params import Params
 from detection.coco.partitions import WHOLE, Partition, by_category, metrics_of_partitions, partitions_of
 from detection.coco.validation.checks import check_categories, check_whole_images
@@ -57,6 +58,22 @@ class Measure:
     divided: bool = False
 
     @property
+    def coco_params(self) -> Params:
+        """The params of the states of COCO's metrics."""
+        return replace(self.params, metrics=())
+
+    @property
+    def metrics(self) -> dict[Metric, list["MetricPart"]]:
+        """The metrics besides COCO's, each with the parts that have a state of their own."""
+        ids = sorted(category["id"] for category in self.categories)
+        divided = self.partitions != [WHOLE]
+        metrics = [named_metric(name) for name in self.params.metrics]
+        return {
+            metric: [MetricPart(metric.name, one) for one in (ids if divided and not metric.pooled else [None])]
+            for metric in metrics
+        }
+
+    @property
     def partitions(self) -> list[Partition]:
         """The partitions of the evaluation, each with its own state."""
         divided = self.divided and self.params.use_cats and self.categories
@@ -67,6 +84,17 @@ class Measure:
         if partition.category_id is None:
             return self.categories
         return [category for category in self.categories if category["id"] == partition.category_id]
+
+
+class MetricPart(NamedTuple):
+    """The part of a metric besides COCO's that one worker merges; `category_id` None: all categories."""
+
+    name: str
+    category_id: int | None
+
+
+# Partition None: the images' ids, and the number of detections.
+_Part: TypeAlias = tuple[SliceKey, Partition | MetricPart | None]
 
 
 class SliceResult(NamedTuple):
@@ -119,11 +147,18 @@ def read_slices(measure: Measure, folder: str | Path) -> Iterator[tuple[SliceKey
     for key in sorted(counted, key=lambda key: (len(key), repr(key))):
         arrays = {part: _read_arrays(merged.get((key, part)), part, measure) for part in measure.partitions}
         metrics = metrics_of_partitions(arrays, measure.categories, measure.params)
+        metrics = with_values(
+            metrics, {one.name: _values(one, parts, key, merged) for one, parts in measure.metrics.items()}
+        )
         images, detections = counted[key]
         yield key, SliceResult(images, detections, metrics)
 
 
-_Part: TypeAlias = tuple[SliceKey, Partition | None]  # partition None: the images' ids, and the number of detections
+def _values(metric: Metric, parts: Sequence[MetricPart], key: SliceKey, merged: Mapping[_Part, Any]) -> Values:
+    values = [merged.get((key, part), Values(UNDEFINED, {})) for part in parts]
+    if metric.pooled:
+        return values[0]
+    return Values.mean_of({category_id: one for own in values for category_id, one in own.per_category.items()})
 
 
 class _State(NamedTuple):
@@ -151,7 +186,7 @@ def _match(batches: Sequence[DetectedBatch], measure: Measure, folder: str) -> I
         yield repr(state.part), state
 
 
-def _states(batch: DetectedBatch, measure: Measure) -> Iterator[tuple[Partition | None, bytes]]:
+def _states(batch: DetectedBatch, measure: Measure) -> Iterator[tuple[Partition | MetricPart | None, bytes]]:
     """Yields the states of some images, without empty partitions, then the images' ids."""
     checked = check_whole_images(
         batch.images,
@@ -166,9 +201,16 @@ def _states(batch: DetectedBatch, measure: Measure) -> Iterator[tuple[Partition 
     for partition in measure.partitions:
         mine = checked if partition.category_id is None else by_id.get(partition.category_id)
         if mine is not None:
-            accumulator = MetricsAccumulator(measure.categories_of(partition), measure.params, partition=partition)
+            accumulator = MetricsAccumulator(measure.categories_of(partition), measure.coco_params, partition=partition)
             accumulator.add_checked(mine, where=_WHERE)
             yield partition, accumulator.to_bytes()
+    for metric, parts in measure.metrics.items():
+        matched = metric.match(checked, measure.categories, measure.params.iou_type)
+        ids = [part.category_id for part in parts if part.category_id is not None]
+        rows: dict[int | None, Matched] = {None: matched, **dict(matched.by_category(ids))}
+        yield from (
+            (part, rows[part.category_id].to_bytes()) for part in parts if any(map(len, rows[part.category_id]))
+        )
     yield None, checked.image_ids.tobytes()
 
 
@@ -181,8 +223,12 @@ def _merge(key: str, states: Iterable[_State], measure: Measure, folder: str) ->
         ids: Ids = np.frombuffer(b"".join(contents), np.int64)
         require_once(ids, _WHERE)
         return part, (len(ids), sum(state.detections for state in listed))
+    if isinstance(partition, MetricPart):
+        categories = sorted(one["id"] for one in measure.categories)
+        values_of = categories if partition.category_id is None else [partition.category_id]
+        return part, named_metric(partition.name).values(Matched.merged(map(Matched.from_bytes, contents)), values_of)
     arrays = MetricsAccumulator.arrays_of_states(
-        contents, measure.categories_of(partition), measure.params, partition=partition
+        contents, measure.categories_of(partition), measure.coco_params, partition=partition
     )
     path = join(folder, f"{uuid.uuid4().hex}.npz")
     with new_file(path, durable=False) as file:
@@ -193,7 +239,7 @@ def _merge(key: str, states: Iterable[_State], measure: Measure, folder: str) ->
 def _read_arrays(path: str | None, partition: Partition, measure: Measure) -> Arrays:
     """Reads the arrays of a partition; without a file, those of a partition without ground truth and detections."""
     if path is None:
-        return MetricsAccumulator(measure.categories_of(partition), measure.params, partition=partition).arrays()
+        return MetricsAccumulator(measure.categories_of(partition), measure.coco_params, partition=partition).arrays()
     with np.load(io.BytesIO(read_bytes(path))) as arrays:
         return Arrays(**{**arrays, "category_ids": tuple(arrays["category_ids"].tolist())})
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from components.coco_evaluator.tfma.metric_options import METRICS_CLASS, METRICS_MODULE, MetricOptions, read_options
 from components.coco_evaluator.tfma.slice_metrics import CATEGORY_METRICS
-from detection.coco.metrics import metric_definitions_of
+from detection.coco.metrics import metric_names
 from detection.coco.params import Params
 from detection.storage.paths import require_supported
 from detection.storage.reading import read_text
@@ -116,9 +116,10 @@ def _check_metrics_spec(spec: Any, options: MetricOptions, where: str) -> None:
     _refuse_fields(spec.binarize, ("k_list", "top_k_list"), f"{where}.binarize")
     for number, metric in enumerate(spec.metrics):
         _check_metric(metric, f"{where}.metrics[{number}]")
-    known = [metric.name for metric in metric_definitions_of(options.params())]
+    known = metric_names(options.params())
     others = {iou_type: metrics for iou_type, metrics in METRIC_DEFINITIONS.items() if iou_type != options.iou_type}
     known += [f"{iou_type}/{metric.name}" for iou_type, metrics in others.items() for metric in metrics]
+    known += [f"{iou_type}/{name}" for iou_type in others if iou_type != "keypoints" for name in options.metrics]
     if spec.HasField("binarize"):
         known = [name for name in known if name.rpartition("/")[2] in CATEGORY_METRICS]
     for field in ("thresholds", "per_slice_thresholds"):

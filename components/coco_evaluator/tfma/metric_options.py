@@ -8,7 +8,7 @@ from pydantic_core import from_json
 from detection.coco.params import Params, make_params
 from schemas.config.section import Section
 from schemas.errors import ConfigError
-from schemas.metrics import IouType
+from schemas.metrics import IouType, OtherMetricName
 
 METRICS_CLASS = "CocoMetrics"
 METRICS_MODULE = "components.coco_evaluator.tfma_metrics"
@@ -31,6 +31,7 @@ class MetricOptions(Section):
     area_ranges: dict[str, tuple[float, float]] | None = None
     oks_sigmas: tuple[float, ...] | None = None
     lvis: bool = False
+    metrics: tuple[OtherMetricName, ...] = ()
     categories: tuple[int | dict[str, Any], ...] = ()
 
     @property
@@ -58,6 +59,7 @@ class MetricOptions(Section):
             area_ranges=self.area_ranges if same_kind else None,
             oks_sigmas=self.oks_sigmas if iou_type == "keypoints" else None,
             lvis=self.lvis,
+            metrics=() if iou_type == "keypoints" else self.metrics,
         )
 
     def category_entries(self) -> list[dict[str, Any]]:

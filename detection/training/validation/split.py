@@ -12,7 +12,7 @@ from detection.analysis.error_analysis import image_results
 from detection.coco.accumulator import MetricsAccumulator
 from detection.coco.iou_types import choose_iou_types, count_annotations
 from detection.coco.metrics import UNDEFINED, CocoMetrics
-from detection.coco.params import make_params
+from detection.coco.params import Params, make_params
 from detection.coco.summary import metrics_to_json
 from detection.images.drawing import Picture
 from detection.inference.device_copies import map_in_turn
@@ -53,6 +53,7 @@ class ValidationSplit:
         max_images: max number of records, always the same sample; None: all.
         iou_types: requested IoU types; None: those of both the detector and the ground truth.
         given: IoU types that the detector supports.
+        metrics: metrics of boxes and masks besides COCO's, such as `pascal_voc_AP50`.
         share: share of the evaluation for this machine.
 
     Raises:
@@ -68,6 +69,7 @@ class ValidationSplit:
         max_images: int | None = None,
         iou_types: Sequence[IouType] | None = None,
         given: Sequence[IouType] = ("bbox",),
+        metrics: Sequence[str] = (),
         share: Share = ALONE,
     ) -> None:
         self.share = share
@@ -78,6 +80,7 @@ class ValidationSplit:
         order = np.random.Generator(np.random.Philox(0)).permutation(len(self._reader))
         self._chosen: list[int] = order[:max_images].tolist()
         self._indices = sorted(self._chosen)
+        self._metrics = tuple(metrics)
         self.iou_types = choose_iou_types(iou_types, given=given, count=self._count_annotations)
 
     def __len__(self) -> int:
@@ -119,7 +122,7 @@ class ValidationSplit:
         if self.share.count > 1:
             for number, state in enumerate(self.share.gather(accumulator.to_bytes())):
                 if number != self.share.index:
-                    accumulator.merge(MetricsAccumulator.from_bytes(state, self._categories, make_params(iou_type)))
+                    accumulator.merge(MetricsAccumulator.from_bytes(state, self._categories, self._params(iou_type)))
         return accumulator
 
     def records(self) -> Iterator[bytes]:
@@ -154,6 +157,9 @@ class ValidationSplit:
             max_boxes=options.max_boxes,
         )
 
+    def _params(self, iou_type: IouType) -> Params:
+        return make_params(iou_type, metrics=() if iou_type == "keypoints" else self._metrics)
+
     def _record(self, index: int) -> EvaluationRecord:
         return parse_record(self._reader.read(index))
 
@@ -170,7 +176,7 @@ class ValidationSplit:
 
     def _accumulate(self, batches: Iterable[tuple[list[EvaluationRecord], Any]]) -> list[MetricsAccumulator]:
         """Accumulates records with their detections, per IoU type."""
-        accumulators = [MetricsAccumulator(self._categories, make_params(iou_type)) for iou_type in self.iou_types]
+        accumulators = [MetricsAccumulator(self._categories, self._params(iou_type)) for iou_type in self.iou_types]
         for records, detections in batches:
             images = [record.entry for record in records]
             annotations = [annotation for record in records for annotation in record.annotations]

@@ -17,6 +17,7 @@ from rich.console import Console
 
 from components.beam import progress
 from components.coco_evaluator.beam import evaluate as beam_evaluate
+from detection import coco
 from detection.analysis.instances import sample_ids
 from detection.datasets.packed_entries import pack_entries
 from detection.inference.predict import predict
@@ -283,6 +284,25 @@ def test_compared_with_the_last_blessed_model(
     }
     resolved = latest_blessed_model_strategy.LatestBlessedModelStrategy().resolve_artifacts(None, candidates)
     assert [model.id for model in resolved["model"]] == [3]
+
+
+def test_further_metrics_are_judged_and_reported(
+    tmp_path: Path, examples: Path, models: list[Path], ground_truth: dict[str, Any]
+) -> None:
+    name = "pascal_voc_AP50"
+    thresholds = {"absolute": {name: 0.999}, "not_worse": [name]}
+    folder, _ = evaluate(
+        tmp_path, examples, models[0], artifact("Model", models[1], 2), metrics=[name], thresholds=thresholds
+    )
+    expected = coco.evaluate(ground_truth, read(folder, DETECTIONS_JSON), metrics=[name])
+    content, analysis = read(folder, METRICS_JSON), read(folder, ANALYSIS_JSON)
+    assert content["metrics"] == expected.by_name
+    assert content["per_category"] == expected.per_category
+    assert analysis["intervals"][name]["value"] == pytest.approx(expected.by_name[name])
+    reasons = " ".join(read(folder, BLESSING_JSON)["reasons"])
+    assert f"{name} {expected.by_name[name]:.6g} is below 0.999" in reasons
+    assert f"{name}: a change of" in reasons
+    assert name in (folder / REPORT_HTML).read_text()
 
 
 def test_a_baseline_may_know_categories_that_are_gone(tmp_path: Path, examples: Path, models: list[Path]) -> None:

@@ -24,6 +24,7 @@ from schemas.metrics import METRIC_DEFINITIONS
 from tests.detection.analysis.cases import detections_of, evaluated, ground_truth_of, lvis_case, ranked, repeated
 from tests.detection.coco.generated_cases import detections_near, generate, pycocotools_eval
 
+OTHERS = ("pascal_voc_AP50", "weighted_pascal_voc_AP50", "open_images_AP50")
 BOX = [10.0, 10.0, 50.0, 50.0]
 
 
@@ -61,6 +62,23 @@ def test_images_drawn_several_times_count_several_times(seed: int, iou_type: str
         precision = reference.eval["precision"][:, :, :, 0, -1].mean(axis=(0, 1))
         categories = np.nan_to_num(resampled.categories[:, replicate], nan=UNDEFINED)
         assert_equal(categories, precision)
+
+
+@pytest.mark.parametrize("seed", range(100, 103))
+def test_further_metrics_are_resampled(seed: int) -> None:
+    ground_truth, detections = generate(seed)
+    detections = ranked(detections)
+    ids = sorted(image["id"] for image in ground_truth["images"])
+    draws = draw_images(len(ids), 4, seed)
+    model = evaluated(ground_truth, detections, make_params(metrics=OTHERS))
+    resampled = resample(model, draws)
+    assert model.metrics == evaluate(ground_truth, detections, metrics=OTHERS).by_name
+    for replicate, draw in enumerate(draws.tolist()):
+        again = repeated(ground_truth, detections, dict(zip(ids, draw, strict=True)))
+        expected = evaluate(*again, metrics=OTHERS).by_name
+        for name in OTHERS:
+            value = resampled.metrics[name][replicate]
+            assert (UNDEFINED if np.isnan(value) else value) == pytest.approx(expected[name], abs=1e-12)
 
 
 @pytest.mark.parametrize("first", [0, 1])

@@ -41,9 +41,10 @@ def keypoints_as_coco(case: dict[str, Any]) -> tuple[dict[str, Any], list[dict[s
     for image_id, image in ((int(key), value) for key, value in case["images"].items()):
         tree["images"].append({"id": image_id})
         for yxyx, points, visible in zip(image["gt_boxes"], image["gt_keypoints"], image["gt_vis"], strict=True):
-            annotation = {"id": len(tree["annotations"]) + 1, "image_id": image_id, "category_id": 1, "bbox": box(yxyx)}
+            xywh = box(yxyx)
+            annotation = {"id": len(tree["annotations"]) + 1, "image_id": image_id, "category_id": 1, "bbox": xywh}
             annotation |= {"keypoints": flat(points, visible), "num_keypoints": sum(map(bool, visible))}
-            tree["annotations"].append(annotation | {"area": annotation["bbox"][2] * annotation["bbox"][3]})
+            tree["annotations"].append(annotation | {"area": xywh[2] * xywh[3]})
         for points, score in zip(image["det_keypoints"], image["det_scores"], strict=True):
             keypoints = flat(points, [1] * len(points))
             detections.append({"image_id": image_id, "category_id": 1, "score": score, "keypoints": keypoints})

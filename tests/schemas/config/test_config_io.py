@@ -70,6 +70,15 @@ def test_assignments_override_the_file(tmp_path: Path) -> None:
             "evaluate={iou_types: [bbox], thresholds: {absolute: {segm/AP: 0.1}}}",
             ["evaluate: thresholds: segm/AP is not evaluated; add segm to evaluate.iou_types"],
         ),
+        (
+            "evaluate.thresholds.absolute={segm/pascal_voc_AP50: 0.1}",
+            ["evaluate: thresholds: segm/pascal_voc_AP50 is not evaluated; add pascal_voc_AP50 to evaluate.metrics"],
+        ),
+        (
+            "train.validation={every: 5, metric: open_images_AP50}",
+            ["train.validation.metric: open_images_AP50 is not evaluated; add open_images_AP50 to evaluate.metrics"],
+        ),
+        ("evaluate.metrics=[pascal_voc]", ["evaluate.metrics.0: 'pascal_voc' is no metric", "pascal_voc_AP50"]),
         ("data.splits.train.annotations=a.json", ["data.splits.train", "set annotations and images, or records"]),
         ("data.splits.train={records: a, images: b}", ["data.splits.train", "remove annotations and images"]),
         ("data.split_ratios={train: 0.8, eval: 0.1}", ["data.split_ratios", "the sum of the fractions is 0.9, not 1"]),

@@ -159,6 +159,24 @@ def test_neither_division_nor_bundling_matters(
         assert json.loads((tmp_path / "detections.json").read_bytes()) == by_image
 
 
+def test_further_metrics_have_mergeable_states(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One state per metric, or one per category, give the same bits as all images at once."""
+    monkeypatch.setattr(beam_evaluate, "_CHUNK", 20)
+    ground_truth, detections = cases_in_one(range(4))
+    names = ["pascal_voc_AP50", "weighted_pascal_voc_AP50", "open_images_challenge_AP50"]
+    first = case_of(0)
+    expected = {
+        OVERALL: evaluate(ground_truth, detections, metrics=names),
+        first: evaluate(*generate(0), metrics=names),
+    }
+    for divided in (False, True):
+        measure = Measure(ground_truth["categories"], make_params(metrics=names), divided=divided)
+        paths = write_batches(tmp_path / f"batches-{divided}", ground_truth, detections, seed=7, rows=divided)
+        results = run(paths, measure, tmp_path / f"out-{divided}", workers=2)
+        for key, metrics in expected.items():
+            assert_same(results[key].metrics, metrics)
+
+
 def test_detections_as_rows(tmp_path: Path) -> None:
     ground_truth, detections = cases_in_one(range(3))
     measure = Measure(ground_truth["categories"], make_params(), divided=True)

@@ -7,7 +7,7 @@ import numpy as np
 
 from detection.coco.engine import Arrays, MatchingEngine
 from detection.coco.engine.streaming import require_arrays
-from detection.coco.metric import Matched, named_metric, with_values
+from detection.coco.metric import Matched, Metric, named_metric, with_values
 from detection.coco.metrics import CocoMetrics, metrics_from_arrays
 from detection.coco.params import Params, make_params
 from detection.coco.partitions import WHOLE, Partition, by_category, partition_params
@@ -58,7 +58,7 @@ class MetricsAccumulator:
         self._image_ids: Ids = np.zeros(0, np.int64)
         # Partitions hold COCO's arrays only.
         names = self._params.metrics if partition == WHOLE else ()
-        self._matched = {named_metric(name): Matched.of([], []) for name in names}
+        self._matched: dict[Metric, list[Matched]] = {named_metric(name): [] for name in names}
 
     def add(
         self,
@@ -112,9 +112,8 @@ class MetricsAccumulator:
         """
         self._take_images(checked.image_ids, where)
         self._engine.add(*checked, where=where)
-        for metric, matched in self._matched.items():
-            rows = metric.match(checked, self._categories, self._params.iou_type)
-            self._matched[metric] = Matched.merged([matched, rows])
+        for metric, parts in self._matched.items():
+            parts.append(metric.match(checked, self._categories, self._params.iou_type))
 
     def merge(self, other: "MetricsAccumulator") -> None:
         """Merges the images of another accumulator with the same categories, params and partition.
@@ -124,8 +123,8 @@ class MetricsAccumulator:
         """
         self._take_images(other._image_ids, "merged evaluation")
         self._engine.merge(other._engine)
-        for metric, matched in self._matched.items():
-            self._matched[metric] = Matched.merged([matched, other._matched[metric]])
+        for metric, parts in self._matched.items():
+            parts.extend(other._matched[metric])
 
     @property
     def image_count(self) -> int:
@@ -149,7 +148,8 @@ class MetricsAccumulator:
             raise ConfigError(f"{self._partition} has no metrics by itself. Use `arrays` and `metrics_of_partitions`.")
         metrics = metrics_from_arrays(self._engine.arrays(last=last), self._categories, self._params)
         ids = sorted(self._category_ids.tolist())
-        return with_values(metrics, {one.name: one.values(rows, ids) for one, rows in self._matched.items()})
+        values = {one.name: one.values(Matched.merged(parts), ids) for one, parts in self._matched.items()}
+        return with_values(metrics, values)
 
     def to_bytes(self) -> bytes:
         """Serializes the state, for another process.
@@ -157,7 +157,8 @@ class MetricsAccumulator:
         About 4 KB, plus 80 bytes per category, 16 per image, 50 per category in an image, and 18 per
         detection (10 with a single area range).
         """
-        parts = [self._image_ids.tobytes(), *(matched.to_bytes() for matched in self._matched.values())]
+        matched = (Matched.merged(parts).to_bytes() for parts in self._matched.values())
+        parts = [self._image_ids.tobytes(), *matched]
         return b"".join([len(part).to_bytes(8, "little") + part for part in parts]) + self._engine.to_bytes()
 
     @classmethod
@@ -168,7 +169,8 @@ class MetricsAccumulator:
         restored = cls(categories, params, partition=partition)
         (ids, *rows), matches = _split_state(state, 1 + len(restored._matched))
         restored._image_ids = np.frombuffer(ids, np.int64)
-        restored._matched = dict(zip(restored._matched, map(Matched.from_bytes, rows), strict=True))
+        for parts, row in zip(restored._matched.values(), rows, strict=True):
+            parts.append(Matched.from_bytes(row))
         restored._engine.restore(matches)
         return restored
 

@@ -22,7 +22,20 @@ FAMILIES: dict[str, Callable[[Message], Keys]] = {"ssd": ssd_keys, "faster_rcnn"
 NETWORKS = {**SSD_NETWORKS, **FASTER_RCNN_NETWORKS}
 _IGNORED = "ignored by the original's TF2 trainer, too"
 _OF_DECAY = ("train.optimizer.weight_decay_exclude", "train.pattern_match")  # without decay, they have no effect
-_METRICS = {"coco_detection_metrics": "bbox", "coco_mask_metrics": "segm", "coco_keypoint_metrics": "keypoints"}
+# IoU type and, besides COCO's, kind of metric; all of these are at an IoU of 0.5.
+_METRICS = {
+    "coco_detection_metrics": ("bbox", ""),
+    "coco_mask_metrics": ("segm", ""),
+    "coco_keypoint_metrics": ("keypoints", ""),
+    "pascal_voc_detection_metrics": ("bbox", "pascal_voc"),
+    "pascal_voc_instance_segmentation_metrics": ("segm", "pascal_voc"),
+    "weighted_pascal_voc_detection_metrics": ("bbox", "weighted_pascal_voc"),
+    "weighted_pascal_voc_instance_segmentation_metrics": ("segm", "weighted_pascal_voc"),
+    "oid_V2_detection_metrics": ("bbox", "open_images"),
+    "oid_challenge_detection_metrics": ("bbox", "open_images_challenge"),
+    "oid_challenge_segmentation_metrics": ("segm", "open_images_challenge"),
+    "precision_at_recall_detection_metrics": ("bbox", "precision_at_recall"),
+}
 
 
 def convert_pipeline_config(text: str, where: str = PIPELINE_CONFIG) -> Conversion:
@@ -116,5 +129,14 @@ def _evaluation_keys(evaluation: Message) -> Keys:
     unknown = [name for name in metrics if name not in _METRICS]
     if unknown:
         evaluation.refuse("metrics_set", f"{', '.join(unknown)}: known are {', '.join(_METRICS)}")
-    kinds = list(dict.fromkeys(_METRICS[name] for name in metrics if name in _METRICS))
-    return {f"evaluate.{key}": value for key, value in (keys | ({"iou_types": kinds} if kinds else {})).items()}
+    known = [_METRICS[name] for name in metrics if name in _METRICS]
+    others = [_precision_at_recall(evaluation) if kind == "precision_at_recall" else kind for _, kind in known if kind]
+    keys |= {"iou_types": list(dict.fromkeys(iou_type for iou_type, _ in known))} if known else {}
+    keys |= {"metrics": [f"{kind}_AP50" for kind in dict.fromkeys(others)]} if others else {}
+    return {f"evaluate.{key}": value for key, value in keys.items()}
+
+
+def _precision_at_recall(evaluation: Message) -> str:
+    verified = "_verified" if evaluation["skip_predictions_for_unlabeled_class"] else ""
+    low, high = (round(100 * evaluation[f"recall_{bound}_bound"]) for bound in ("lower", "upper"))
+    return f"precision_at_recall{verified}_{low}_{high}"

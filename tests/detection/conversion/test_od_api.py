@@ -424,13 +424,23 @@ def test_input_readers_and_evaluation() -> None:
     assert config.train.ema.use_moving_averages
 
 
+def test_metrics_besides_coco_s() -> None:
+    names = ["weighted_pascal_voc_detection", "oid_challenge_segmentation", "precision_at_recall_detection"]
+    fields = " ".join(f'metrics_set: "{name}_metrics"' for name in names)
+    fields += " recall_lower_bound: 0.25 skip_predictions_for_unlabeled_class: true"
+    config = converted(f"{SSD} eval_config {{ {fields} }}")
+    assert config.evaluate.iou_types == ("bbox", "segm")
+    kinds = ("weighted_pascal_voc", "open_images_challenge", "precision_at_recall_verified_25_100")
+    assert config.evaluate.metrics == tuple(f"{kind}_AP50" for kind in kinds)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "field"),
     [
         ('input_path: "train-*"', 'input_path: ["a", "b"]', "input_path"),
         ('tf_record_input_reader { input_path: "val" }', "external_input_reader {}", "external_input_reader"),
         ("shuffle: false", "sample_1_of_n_examples: 1 expand_labels_hierarchy: true", "expand_labels_hierarchy"),
-        ('"coco_mask_metrics"', '"pascal_voc_detection_metrics"', "metrics_set"),
+        ('"coco_mask_metrics"', '"lvis_mask_metrics"', "metrics_set"),
         ('label_map_path: "a.pbtxt" shuffle', 'label_map_path: "b.pbtxt" shuffle', "label_map_path"),
         ("sample_1_of_n_examples: 3", "input_type: TF_SEQUENCE_EXAMPLE", "input_type"),
         ("batch_size: 2", "recall_lower_bound: 0.5", "recall_lower_bound"),

@@ -93,7 +93,8 @@ def choose_params(
         for sentence in missing_types(counts(), chosen, given=given):
             log.warning("%s", sentence)
     metrics = dict.fromkeys([*options.metrics, *request.config.metrics])
-    options = options.model_copy(update={"metrics": tuple(metrics)})
+    sigmas = options.oks_sigmas or request.config.oks_sigmas
+    options = options.model_copy(update={"metrics": tuple(metrics), "oks_sigmas": sigmas})
     ordered = dict.fromkeys([*options.named_iou_types, *chosen])
     return [options.params(iou_type) for iou_type in ordered if not (options.lvis and iou_type == "keypoints")]
 

@@ -198,6 +198,7 @@ def detector_evaluator_from_config(
         iou_types=config.validation_iou_types,
         given=detector.iou_types,
         metrics=config.evaluate.metrics,
+        oks_sigmas=config.evaluate.oks_sigmas,
         share=share,
     )
     split.require_defined(config.validation_metric)

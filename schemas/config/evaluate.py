@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, NonNegativeInt, PositiveInt, field_validator, model_validator
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, field_validator, model_validator
 
 from schemas.config.section import Section
 from schemas.metrics import OTHER_METRICS, IouType, MetricName, OtherMetricName, is_other
@@ -114,6 +114,11 @@ class EvaluateConfig(Section):
         description="metrics of boxes and masks besides COCO's, with the IoU threshold in percent, such as "
         f"pascal_voc_AP50; the kinds are {', '.join(OTHER_METRICS)}",
     )
+    oks_sigmas: tuple[PositiveFloat, ...] | None = Field(
+        None,
+        description="spread of each keypoint, as a fraction of the square root of the annotation's area; none: those "
+        "of COCO's 17 keypoints",
+    )
     eval_config: str | None = Field(
         None, description="file of a tfma.EvalConfig, JSON or text format: slices and further thresholds"
     )
@@ -150,6 +155,7 @@ class EvaluateConfig(Section):
             if iou_type and self.iou_types is not None and iou_type not in self.iou_types:
                 raise ValueError(f"thresholds: {name} is not evaluated; add {iou_type} to evaluate.iou_types")
             self.require_metric("thresholds", name)
+        self.refuse(["oks_sigmas"], "unless iou_types has keypoints", when="keypoints" not in (self.iou_types or ()))
         explicit = {"significant": self.thresholds.significant, "not_worse": self.thresholds.not_worse}
         for key, metrics in explicit.items():
             if metrics not in ((), "auto") and not self.analysis.replicates:

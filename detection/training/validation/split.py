@@ -54,6 +54,7 @@ class ValidationSplit:
         iou_types: requested IoU types; None: those of both the detector and the ground truth.
         given: IoU types that the detector supports.
         metrics: metrics of boxes and masks besides COCO's, such as `pascal_voc_AP50`.
+        oks_sigmas: one per keypoint; None: those of COCO's 17.
         share: share of the evaluation for this machine.
 
     Raises:
@@ -70,6 +71,7 @@ class ValidationSplit:
         iou_types: Sequence[IouType] | None = None,
         given: Sequence[IouType] = ("bbox",),
         metrics: Sequence[str] = (),
+        oks_sigmas: Sequence[float] | None = None,
         share: Share = ALONE,
     ) -> None:
         self.share = share
@@ -81,6 +83,7 @@ class ValidationSplit:
         self._chosen: list[int] = order[:max_images].tolist()
         self._indices = sorted(self._chosen)
         self._metrics = tuple(metrics)
+        self._oks_sigmas = oks_sigmas
         self.iou_types = choose_iou_types(iou_types, given=given, count=self._count_annotations)
 
     def __len__(self) -> int:
@@ -158,7 +161,9 @@ class ValidationSplit:
         )
 
     def _params(self, iou_type: IouType) -> Params:
-        return make_params(iou_type, metrics=() if iou_type == "keypoints" else self._metrics)
+        if iou_type == "keypoints":
+            return make_params(iou_type, oks_sigmas=self._oks_sigmas)
+        return make_params(iou_type, metrics=self._metrics)
 
     def _record(self, index: int) -> EvaluationRecord:
         return parse_record(self._reader.read(index))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import pipeline_runner
+from detection import coco
 from detection.inference.results import joined
 from detection.inference.saved_model import SavedModelDetector
 from detection.types import EncodedImage
@@ -82,3 +83,12 @@ def test_tfx_own_evaluator(
         measured = float(metrics[name]["doubleValue"])
         assert measured == pytest.approx(value, abs=1e-12) or (np.isnan(measured) and value == -1)
     assert expected[0] > 0.1
+
+
+def test_sigmas_of_the_configuration(tmp_path: Path, model: Path, data: Path, ground_truth: dict[str, Any]) -> None:
+    sigmas = [0.02 + 0.01 * number for number in range(17)]
+    options: dict[str, Any] = {"iou_types": ["keypoints"], "oks_sigmas": sigmas, "metrics": ["pascal_voc_AP50"]}
+    folder, _ = evaluate(tmp_path, data / "examples", model, **options)
+    expected = coco.evaluate(ground_truth, read(folder, DETECTIONS_JSON), "keypoints", oks_sigmas=sigmas)
+    assert read(folder, METRICS_JSON)["metrics"] == expected.by_name
+    assert expected.by_name != coco.evaluate(ground_truth, read(folder, DETECTIONS_JSON), "keypoints").by_name

@@ -78,6 +78,10 @@ def test_assignments_override_the_file(tmp_path: Path) -> None:
             "train.validation={every: 5, metric: open_images_AP50}",
             ["train.validation.metric: open_images_AP50 is not evaluated; add open_images_AP50 to evaluate.metrics"],
         ),
+        (
+            "evaluate.oks_sigmas=[0.1, 0.2]",
+            ["evaluate: oks_sigmas = (0.1, 0.2) does nothing unless iou_types has keyp"],
+        ),
         ("evaluate.metrics=[pascal_voc]", ["evaluate.metrics.0: 'pascal_voc' is no metric", "pascal_voc_AP50"]),
         ("data.splits.train.annotations=a.json", ["data.splits.train", "set annotations and images, or records"]),
         ("data.splits.train={records: a, images: b}", ["data.splits.train", "remove annotations and images"]),

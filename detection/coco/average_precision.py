@@ -28,8 +28,8 @@ class AveragePrecision:
 
     name, iou: of the metric.
     difficult: detections of annotations with `difficult` or `ignore` are not counted; False: all annotations count.
-    group_weight: weight of a group of objects (`is_group_of`, else `iscrowd`), whose detections but the best one are
-        not counted; 0: the best one is not counted either; None: groups are ordinary annotations.
+    group_weight: weight of a group of objects (the first key of `_GROUP` that an annotation has), of whose detections
+        only the best one is counted; 0: none is counted; None: groups are ordinary annotations.
     verified_only: in images with `neg_category_ids`, categories verified to be absent, detections of categories that
         neither this list nor the annotations have are not counted.
     hierarchical: annotations also count for the ancestors of their category, negative labels for its descendants.
@@ -76,7 +76,7 @@ class AveragePrecision:
         """Returns which annotations are ignored, and which are groups, bool [G] each."""
         ignored = [self.difficult and bool(one.get("difficult") or one.get("ignore")) for one in truth]
         groups = self.group_weight is not None
-        group = [groups and bool(one.get("is_group_of", one.get("iscrowd", False))) for one in truth]
+        group = [groups and next((bool(one[key]) for key in _GROUP if key in one), False) for one in truth]
         return np.array(ignored, bool), np.array(group, bool)
 
     def _true_positives(self, shapes: Any, truth: Sequence[Entry], iou_type: str, image: Any) -> FloatArray:
@@ -144,6 +144,7 @@ def envelope_area(precision: FloatArray, recall: FloatArray, points: int | None 
     return float(np.append(envelope, 0.0)[at].mean())
 
 
+_GROUP = ("is_group_of", "group_of", "iscrowd")  # Open Images', the Object Detection API's records', COCO's
 _SHAPE = {"bbox": "bbox", "segm": "segmentation"}
 _VOC = AveragePrecision("pascal_voc")
 _OPEN_IMAGES = AveragePrecision("open_images", difficult=False, group_weight=0.0, hierarchical=True)

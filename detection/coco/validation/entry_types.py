@@ -62,7 +62,8 @@ class LvisCategory(Category):
 class BoxAnnotation(TypedDict):
     """An entry of `annotations`; some tools write `is_crowd` for `iscrowd`.
 
-    `difficult` is PASCAL VOC's, `is_group_of` Open Images'.
+    `difficult` is PASCAL VOC's, `is_group_of` Open Images', `group_of` that of the TF Object Detection API's
+    records.
     """
 
     id: Id
@@ -75,6 +76,7 @@ class BoxAnnotation(TypedDict):
     ignore: NotRequired[Any]
     difficult: NotRequired[Any]
     is_group_of: NotRequired[Any]
+    group_of: NotRequired[Any]
 
 
 class MaskAnnotation(BoxAnnotation):

@@ -182,6 +182,20 @@ def test_a_category_counts_for_its_ancestors() -> None:
     assert [row["open_images_AP50"] for row in again.per_category] == [1.0, 0.0, 0.0, -1.0]
 
 
+@pytest.mark.parametrize(
+    "keys", [{"is_group_of": 1, "iscrowd": 0}, {"group_of": 1}, {"iscrowd": 1}, {"is_group_of": 0}]
+)
+def test_groups_and_crowds(keys: dict[str, int]) -> None:
+    single = {"id": 1, "image_id": 1, "category_id": 1, "bbox": [0, 0, 10, 10]}
+    group = {"id": 2, "image_id": 1, "category_id": 1, "bbox": [50, 50, 40, 40], **keys}
+    found = [(0.9, [50, 50, 40, 10]), (0.8, [0, 0, 10, 10])]  # inside the group, but hardly like it
+    detections = [{"image_id": 1, "category_id": 1, "score": score, "bbox": box} for score, box in found]
+    tree = {"images": [{"id": 1}], "annotations": [single, group], "categories": [{"id": 1, "name": "dog"}]}
+    metrics = evaluate(tree, detections, metrics=["pascal_voc_AP50", "open_images_AP50", "open_images_challenge_AP50"])
+    values = [metrics.by_name[name] for name in ("open_images_AP50", "open_images_challenge_AP50", "pascal_voc_AP50")]
+    assert values == pytest.approx([1.0, 1.0, 0.25] if any(keys.values()) else [0.25] * 3)
+
+
 @pytest.mark.parametrize("name", ["pascal_voc", "pascal_voc_AP00", "pascal_voc_0_50_AP50", "precision_at_recall_AP50"])
 def test_an_unknown_metric_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match=f"metrics: '{name}' is no metric: write a kind"):

@@ -1,4 +1,4 @@
-"""COCO's and LVIS' metrics: name, array, IoU threshold, area range and number of detections of each.
+"""COCO's and LVIS' metrics: name, array, IoU threshold, area range and number of detections of each; names of others.
 
 Source: `summarize` of pycocotools' cocoeval.py, with one error corrected: its AP
 is -1 whenever the largest `max_dets` is not 100 (20 for keypoints); and LVIS' eval.py.

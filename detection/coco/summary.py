@@ -129,7 +129,7 @@ def metrics_table(
             f"{definition.iou:.2f}" if definition.iou else _span(iou_thresholds),
             definition.area,
             *([categories] if lvis else []),
-            str(max_dets[definition.max_dets]),
+            "all" if is_other(definition.name) else str(max_dets[definition.max_dets]),
             _shown(value),
         )
     return table

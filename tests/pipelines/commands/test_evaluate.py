@@ -96,7 +96,9 @@ def test_further_metrics(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     content, expected = json.loads(out.read_text()), coco.evaluate(ground_truth, detections, metrics=names)
     assert content["metrics"] == expected.by_name
     assert content["per_category"] == expected.per_category
-    assert f"{expected.by_name[names[0]]:.4f}" in capsys.readouterr().out
+    [row] = [line for line in capsys.readouterr().out.splitlines() if names[0] in line]
+    cells = [cell.strip() for cell in row.split("│")[1:-1]]
+    assert cells == [names[0], "0.50", "all", "all", f"{expected.by_name[names[0]]:.4f}"]
     assert read_metrics(out).metrics == expected.by_name
 
 

@@ -39,6 +39,15 @@ def test_options() -> None:
     assert params.area_ranges == {"all": (0.0, 50.0)}
 
 
+def test_metrics_besides_coco_s() -> None:
+    options, name = '{"metrics": ["pascal_voc_AP50"]}', "pascal_voc_AP50"
+    thresholds = THRESHOLD.replace("AP", name) + THRESHOLD.replace("AP", f"segm/{name}")
+    text = f"metrics_specs {{ metrics {{ {OURS} config: '{options}' }} {thresholds} }}"
+    assert params_of(parse_eval_config(text)).metrics == (name,)
+    with pytest.raises(ConfigError, match=f"unknown metric {name}, segm/{name}"):
+        parse_eval_config(text.replace(options, ""))
+
+
 def names(config: Any, *, has_baseline: bool = False) -> tuple[list[str], list[str]]:
     completed = complete(parse_eval_config(config), has_baseline=has_baseline)
     return [spec.name for spec in completed.model_specs], list(completed.metrics_specs[0].model_names)

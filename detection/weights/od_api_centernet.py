@@ -5,10 +5,11 @@ Names are paths of objects, as those of layers count the layers of a process.  S
 such as `centernet_resnet50_v1_fpn_512x512_coco17_tpu-8.config`.
 """
 
+import re
 from collections.abc import Callable
 from typing import Any
 
-from detection.models.backbones.resnet import RESNET_PIXEL_MEAN, RESNETS, application_layer
+from detection.models.backbones.resnet import RESNETS, application_layer
 from detection.models.centernet.config import CENTERNETS, CenterNetConfig
 from detection.weights.program import Program, Shapes, Values, VariableSource, lacking, some
 from schemas.errors import ConfigError, DataError
@@ -17,9 +18,16 @@ _EXTRACTOR, _HEADS = "model/_feature_extractor", "model/_prediction_head_dict"
 _BASE, _NECK = (f"{_EXTRACTOR}/{part}/layer_with_weights-" for part in ("_base_model", "_feature_extractor_model"))
 _TASKS = {"center": "object_center", "size": "box/scale", "offset": "box/offset"}
 _HEAD_LAYERS = {"conv": "layer_with_weights-0", "predict": "layer_with_weights-1"}
+_HOURGLASS = "hourglass-104"
+# A variable that only this network has: a block of the second hourglass, at its least size.
+_DEEPEST = f"{_EXTRACTOR}/_network/hourglass_network/1{'/inner_block/0' * 4}/inner_block/3/conv/kernel"
 _INNER, _CLASSES = (f"{_HEADS}/object_center/0/{layer}/bias" for layer in _HEAD_LAYERS.values())
 # Variables that every such network has, and their numbers of axes.
-_SIZED = {f"{_NECK}{number}/kernel": 4 for number in (1, 3, 6, 9)} | {_INNER: 1, _CLASSES: 1}
+_SIZED = {_INNER: 1, _CLASSES: 1}
+_SIZED_NECK = {f"{_NECK}{number}/kernel": 4 for number in (1, 3, 6, 9)}
+
+
+_FUNCTION = ("resnet_layout", "batch_norm_epsilon", "pixel_mean", "pixel_std")
 
 
 def _resnet_layers(name: str) -> list[str]:
@@ -39,7 +47,7 @@ def _resnet_layers(name: str) -> list[str]:
 
 
 _LAYERS = {name: _resnet_layers(name) for name, spec in RESNETS.items() if spec.bottleneck}
-_PRESETS = {name: preset for name, preset in CENTERNETS.items() if preset.backbone in _LAYERS}
+_PRESETS = {name: preset for name, preset in CENTERNETS.items() if preset.backbone in (*_LAYERS, _HOURGLASS)}
 
 
 def overrides(shapes: Shapes, *, config: Any, where: str) -> dict[str, Any]:
@@ -53,19 +61,19 @@ def overrides(shapes: Shapes, *, config: Any, where: str) -> dict[str, Any]:
     Raises:
         DataError: a part of the network is missing.
     """
-    missing = lacking(_SIZED, {name: name for name in shapes}, shapes)
+    neck = {} if _DEEPEST in shapes else _SIZED_NECK
+    missing = lacking(_SIZED | neck, {name: name for name in shapes}, shapes)
     if missing:
         raise DataError(
-            f"{where}: not a checkpoint of a CenterNet with a ResNet v1 and an FPN: {some(missing)} is missing or has "
-            f"another number of axes. Examples of its variables: {some(sorted(shapes))}."
+            f"{where}: not a checkpoint of a CenterNet with a ResNet v1 and an FPN or an Hourglass-104: "
+            f"{some(missing)} is missing or has another number of axes. Examples of its variables: "
+            f"{some(sorted(shapes))}."
         )
+    preset = CENTERNETS["centernet-r50" if neck else "centernet-hourglass-104"]
     return {
-        "resnet_layout": "keras",
-        "neck_filters": [shapes[name][-1] for name in _SIZED if name.startswith(_NECK)],
+        **{name: getattr(preset, name) for name in _FUNCTION},
+        "neck_filters": [shapes[name][-1] for name in neck],
         "head_filters": shapes[_INNER][0],
-        "batch_norm_epsilon": 1.001e-5,
-        "pixel_mean": list(RESNET_PIXEL_MEAN),
-        "pixel_std": [1.0, 1.0, 1.0],
         "padding": "black",
     }
 
@@ -76,20 +84,22 @@ def structures(config: CenterNetConfig) -> tuple[str]:
     Raises:
         ConfigError: the original has no such network, or it cannot be imported.
     """
-    if config.backbone not in _LAYERS:
+    if config.backbone not in (*_LAYERS, _HOURGLASS):
         raise ConfigError(
             f"model.overrides.backbone = {config.backbone}: of the Object Detection API's CenterNets, those with "
-            f"resnet-50 or resnet-101 can be imported. Pass --model {' or '.join(_PRESETS)}."
+            f"resnet-50, resnet-101 or hourglass-104 can be imported. Pass --model {' or '.join(_PRESETS)}."
         )
     return (config.backbone,)
 
 
 def structure_of_variables(shapes: Shapes, *, where: str) -> str:
-    """Returns the name of a checkpoint's ResNet, from the number of its layers, or a description.
+    """Returns the name of a checkpoint's backbone, of a ResNet from the number of its layers, or a description.
 
     Raises:
         DataError: no layers.
     """
+    if _DEEPEST in shapes:
+        return _HOURGLASS
     count = sum(name.startswith(_BASE) and name.endswith(("/kernel", "/gamma")) for name in shapes)
     if not count:
         raise DataError(
@@ -111,17 +121,21 @@ def sources_of(ours: Shapes, *, config: CenterNetConfig, theirs: Shapes) -> dict
         name, conv = _layer(part, rest, config)
         names = [f"{name}/{variable}"]
         convert: Callable[..., Values] = _unchanged
-        if variable == "moving_mean":
+        if variable == "moving_mean" and conv:
             names.append(f"{conv}/bias")
             convert = _without_bias
-        elif rest == "stem/conv2d":
+        elif rest in ("stem/conv2d", "stem/conv"):
             convert = _from_bgr
         sources[path] = VariableSource(tuple(names), (shape,) * len(names), convert)
     return sources
 
 
 def _layer(part: str, layer: str, config: CenterNetConfig) -> tuple[str, str]:
-    """Returns the names of a layer, and of the convolution before it if it is a batch norm."""
+    """Returns the names of a layer, and of the convolution with a bias before it if it is a batch norm."""
+    if part == _HOURGLASS:
+        own = layer.replace("stem_block/", "downsample_input/residual_block/").replace("/last/", "/")
+        own = own.replace("stem/", "downsample_input/conv_block/")
+        return re.sub(r"_(\d+)(?=/)", r"/\1", f"{_EXTRACTOR}/_network/{own}"), ""
     if part == config.backbone:
         names, own = _LAYERS[config.backbone], application_layer(layer)
         conv = own.removesuffix("bn").removesuffix("conv") + "conv"

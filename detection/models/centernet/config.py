@@ -7,9 +7,10 @@ from typing import Literal, Self
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
+from detection.models.backbones.hourglass import HOURGLASSES
 from detection.models.backbones.make import BackboneOptions
 from detection.models.backbones.resnet import RESNET_PIXEL_MEAN, ResNetLayout
-from detection.models.dense.config import Backbone, PixelMean, PixelStd
+from detection.models.dense.config import PixelMean, PixelStd
 from detection.models.detector import IMAGENET_MEAN, IMAGENET_STD
 from detection.models.pyramid_config import ImageSize, LevelsConfig, MaxLevel, MinLevel
 from schemas.config.section import Section
@@ -28,7 +29,10 @@ class CenterNetConfig(LevelsConfig):
     FUNCTION_FIELDS = ("pixel_mean", "pixel_std", "padding", "resnet_layout", "batch_norm_epsilon")
     PRESET_FIELDS = ("backbone", "image_size", "neck_filters", "head_filters")
 
-    backbone: Backbone = "resnet-50"
+    backbone: str = Field(
+        "resnet-50",
+        description="a key of resnet.RESNETS or efficientnet_spec.BACKBONES; or hourglass-104, which has no neck",
+    )
     resnet_layout: ResNetLayout = Field(
         "keras",
         description="position of a ResNet's strides, which must match the pretrained weights: keras: as in "
@@ -77,7 +81,11 @@ class CenterNetConfig(LevelsConfig):
 
     @model_validator(mode="after")
     def _filters_fit(self) -> Self:
-        if len(self.neck_filters) != len(self.levels):
+        if self.backbone in HOURGLASSES:
+            self.refuse(("gradient_checkpointing", "resnet_layout"), f"with {self.backbone}")
+            if self.neck_filters or self.min_level != 2:
+                raise ValueError(f"{self.backbone} needs neck_filters = [] and min_level = 2")
+        elif len(self.neck_filters) != len(self.levels):
             raise ValueError(
                 f"neck_filters = {list(self.neck_filters)}: specify one value for each of the {len(self.levels)} "
                 f"levels {self.max_level} to {self.min_level}"
@@ -96,6 +104,13 @@ _MOBILENET = CenterNetConfig(
 CENTERNETS: dict[str, CenterNetConfig] = {
     **{f"centernet-r{depth}": CenterNetConfig(backbone=f"resnet-{depth}") for depth in (18, 34, 50, 101)},
     "centernet-mobilenet-v2": _MOBILENET,
+    "centernet-hourglass-104": CenterNetConfig(
+        backbone="hourglass-104",
+        neck_filters=(),
+        batch_norm_epsilon=1e-5,
+        pixel_mean=(119.916595, 114.034225, 104.01362),
+        pixel_std=(70.91508, 69.89082, 73.60277),
+    ),
     # Not from a paper; for CPUs and tests.
     "centernet-nano": CenterNetConfig(
         backbone="efficientnet-nano",

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from detection.models.backbones.make import make_backbone
+from detection.models.backbones.hourglass import HOURGLASSES, Hourglass
+from detection.models.backbones.make import Backbone, make_backbone
 from detection.models.centernet.config import CenterNetConfig
 from detection.models.centernet.layers import Head, UpsamplingNeck
 from detection.models.centernet.targets import (
@@ -63,23 +64,25 @@ class CenterNet(Detector):
         )
         self.config = config
         self._size = feature_sizes(config.image_size, config.min_level)[-1]
-        options = config.backbone_options
-        self.backbone = make_backbone(config.backbone, options, levels=config.levels, dtype=self.dtype_policy)
-        deepest = len(self.backbone.level_filters)
-        if config.max_level != deepest:
-            raise ConfigError(
-                f"model.overrides.max_level = {config.max_level}: {config.backbone} has {deepest} levels."
-            )
-        self.neck = UpsamplingNeck(filters=config.neck_filters, momentum=config.momentum, dtype=self.dtype_policy)
+        self.backbone: Backbone | Hourglass
+        self.neck: UpsamplingNeck | None = None
+        spec = HOURGLASSES.get(config.backbone)
+        if spec is None:
+            self.backbone = self._pyramid_backbone()
+            self.neck = UpsamplingNeck(filters=config.neck_filters, momentum=config.momentum, dtype=self.dtype_policy)
+        else:
+            batch_norm = {"momentum": config.momentum, "epsilon": config.batch_norm_epsilon}
+            self.backbone = Hourglass(spec=spec, name=config.backbone, dtype=self.dtype_policy, **batch_norm)
         self.heads = [
             Head(
                 task=task,
-                place=0,
+                place=place,
                 filters=config.head_filters,
                 outputs=outputs,
                 output_bias=_HEATMAP_BIAS if task == "center" else 0.0,
                 dtype=self.dtype_policy,
             )
+            for place in range(1 if spec is None else spec.stacks)
             for task, outputs in {"center": num_classes, "size": 2, "offset": 2}.items()
         ]
         self._build_layers()
@@ -87,18 +90,36 @@ class CenterNet(Detector):
     def _build_layers(self) -> None:
         """Creates all variables; their paths start with the part's name, such as `neck/`."""
         self.backbone.build((None, None, None, 3))
-        levels = self.backbone.level_filters[self.config.min_level - 1 :]
-        self.neck.build([(None, None, None, filters) for filters in levels])
+        if isinstance(self.backbone, Hourglass):
+            channels = self.backbone.filters
+        else:
+            assert self.neck is not None
+            levels = self.backbone.level_filters[self.config.min_level - 1 :]
+            self.neck.build([(None, None, None, filters) for filters in levels])
+            channels = self.config.neck_filters[-1]
         for head in self.heads:
-            head.build((None, None, None, self.config.neck_filters[-1]))
+            head.build((None, None, None, channels))
         self.built = True
+
+    def _pyramid_backbone(self) -> Backbone:
+        config = self.config
+        backbone = make_backbone(
+            config.backbone, config.backbone_options, levels=config.levels, dtype=self.dtype_policy
+        )
+        deepest = len(backbone.level_filters)
+        if config.max_level != deepest:
+            raise ConfigError(
+                f"model.overrides.max_level = {config.max_level}: {config.backbone} has {deepest} levels."
+            )
+        return backbone
 
     def call(self, images: tf.Tensor, training: bool = False, seed: tf.Tensor | None = None) -> RawOutputs:
         """See `Detector.call`; [B, H, W, 3] to the outputs of the heads."""
         if self.config.padding == "black":
             images = (images - self.config.pixel_mean) / self.config.pixel_std
-        levels = self.backbone(images, training=training, seed=seed)[self.config.min_level - 1 :]
-        features = [self.neck(levels, training=training)]
+        features = self.backbone(images, training=training, seed=seed)
+        if self.neck is not None:
+            features = [self.neck(features[self.config.min_level - 1 :], training=training)]
         outputs: RawOutputs = {}
         for head in self.heads:
             outputs.setdefault(head.task, []).append(tf.cast(head(features[head.place]), tf.float32))

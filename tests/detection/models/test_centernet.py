@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from detection.models.backbones.hourglass import HOURGLASSES, HourglassSpec
 from detection.models.centernet.model import CenterNet
 from detection.models.centernet.targets import center_heatmap, centers_of, inside_image, penalty_reduced_focal
 from detection.models.registry import build_detector
@@ -118,11 +119,28 @@ def test_the_network_normalises_an_input_with_black_padding() -> None:
     )
 
 
+def test_each_hourglass_has_heads_and_the_last_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(HOURGLASSES, "hourglass-104", HourglassSpec((16, 16, 24), (1, 2, 1), 2))
+    detector = build_detector(
+        "centernet-hourglass-104", num_classes=CLASSES, image_size=(52, 64), overrides={"head_filters": 8}
+    )
+    outputs = detector(tf.random.stateless_normal([2, 52, 64, 3], [0, 0]), training=True)
+    assert [output.shape for output in outputs["size"]] == [(2, 13, 16, 2)] * 2
+    np.testing.assert_array_equal(detector.named_outputs(outputs)["center"], outputs["center"][1])
+    both, *alone = (
+        detector.losses(values, _labels())
+        for values in (outputs, *({task: [levels[at]] for task, levels in outputs.items()} for at in (0, 1)))
+    )
+    for name, loss in both.items():
+        np.testing.assert_allclose(loss, (alone[0][name] + alone[1][name]) / 2, rtol=1e-5, err_msg=name)
+
+
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
         ({"neck_filters": [64, 32]}, r"neck_filters = \[64, 32\]: specify one value for each of the 4 levels 5 to 2"),
         ({"max_level": 6, "neck_filters": [64] * 5}, r"max_level = 6: efficientnet-nano has 5 levels"),
+        ({"backbone": "hourglass-104"}, r"hourglass-104 needs neck_filters = \[\] and min_level = 2"),
         ({"max_level": 4, "neck_filters": [64] * 3}, "include its deepest level, 5"),
     ],
 )

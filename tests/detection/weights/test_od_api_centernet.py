@@ -23,7 +23,7 @@ from tests.detection.weights.od_api_oracle import Oracle, read_oracle
 
 pytestmark = pytest.mark.slow
 
-MODELS = {"centernet_resnet50_v1_fpn": "centernet-r50"}
+MODELS = {"centernet_resnet50_v1_fpn": "centernet-r50", "centernet_hourglass104": "centernet-hourglass-104"}
 # Names of the heads in the original's predictions and losses.
 HEADS = {"center": "object_center", "size": "box/scale", "offset": "box/offset"}
 
@@ -46,7 +46,13 @@ class Case(NamedTuple):
         return self.oracle.labels(weighted=True)._replace(sizes=sizes)
 
 
-@pytest.fixture(scope="module", params=MODELS)
+@pytest.fixture(
+    scope="module",
+    params=[
+        "centernet_resnet50_v1_fpn",
+        pytest.param("centernet_hourglass104", marks=pytest.mark.extended),  # a checkpoint of 0.8 GB
+    ],
+)
 def case(request: pytest.FixtureRequest, oracle_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Case:
     oracle = read_oracle(request.param, oracle_dir, tmp_path_factory.mktemp("od_api"))
     config = load_config(None, [f"model.name={MODELS[request.param]}", f"model.image_size={oracle.image_size}"])
@@ -111,15 +117,16 @@ def test_prediction_from_image_files(case: Case, tmp_path: Path) -> None:
     case.oracle.require_predictions(case.model, tmp_path / "model")
 
 
+@pytest.mark.parametrize("case", ["centernet_resnet50_v1_fpn"], indirect=True)
 def test_other_networks_are_refused(case: Case, tmp_path: Path) -> None:
     deep, mobile = (
         load_config(None, [f"model.name=centernet-{name}", "model.image_size=64"]) for name in ("r101", "mobilenet-v2")
     )
     with pytest.raises(DataError, match="is of centernet-r50, not of centernet-r101"):
         import_model(OD_API_CENTERNET, case.oracle.checkpoint, deep)
-    with pytest.raises(ConfigError, match="with resnet-50 or resnet-101 can be imported"):
+    with pytest.raises(ConfigError, match="with resnet-50, resnet-101 or hourglass-104 can be imported"):
         import_model(OD_API_CENTERNET, case.oracle.checkpoint, mobile)
     layer = tf.train.Checkpoint(kernel=tf.Variable([1.0]))
     other = tf.train.Checkpoint(model=tf.train.Checkpoint(layer=layer)).write(str(tmp_path / "other"))
-    with pytest.raises(DataError, match="not a checkpoint of a CenterNet with a ResNet v1 and an FPN"):
+    with pytest.raises(DataError, match="not a checkpoint of a CenterNet with a ResNet v1 and an FPN or"):
         import_model(OD_API_CENTERNET, other, deep)

@@ -45,6 +45,8 @@ class Labels(NamedTuple):
     crowds: bool [B, N], True for boxes around groups of objects without boxes of their
         own: anchors inside are neither objects nor background; None: no crowds.
     weights: float32 [B, N], >= 0, factor of the loss of each object; None: all are 1.
+    sizes: float32 [B, 2], (height, width) in pixels of the image at the top left of the
+        network input; None: it fills the input.
     """
 
     boxes: tf.Tensor
@@ -54,6 +56,7 @@ class Labels(NamedTuple):
     keypoints: tf.Tensor | None = None
     crowds: tf.Tensor | None = None
     weights: tf.Tensor | None = None
+    sizes: tf.Tensor | None = None
 
 
 class ImageInfo(NamedTuple):

@@ -214,7 +214,7 @@ def pad_labels(sample: InputSample, *, max_instances: int) -> tuple[Labels, tf.T
     """Pads one image's objects to a fixed number, or truncates them.
 
     Args:
-        sample: M objects and crowds; its image is ignored.
+        sample: M objects and crowds; of its image, only the size.
         max_instances: N; crowds only get the rows that objects leave free.
 
     Returns:
@@ -242,5 +242,6 @@ def pad_labels(sample: InputSample, *, max_instances: int) -> tuple[Labels, tf.T
         keypoints=padded(sample.keypoints),
         crowds=padded(sample.crowds),
         weights=padded(sample.weights),
+        sizes=tf.cast(tf.shape(sample.image)[:2], tf.float32),
     )
     return labels, tf.maximum(objects - max_instances, 0)

@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
+from detection.models.centernet.config import CENTERNETS
+from detection.models.centernet.model import CenterNet
 from detection.models.detector import Detector
 from detection.models.efficientdet.config import EFFICIENTDETS
 from detection.models.efficientdet.model import EfficientDet
@@ -41,6 +43,7 @@ FAMILIES = (
     Family(RETINANETS, RetinaNet),
     Family(SSDS, Ssd),
     Family(FASTER_RCNNS, FasterRcnn),
+    Family(CENTERNETS, CenterNet),
 )
 
 

@@ -16,6 +16,7 @@ from detection.storage.paths import join, parent
 from detection.weights.automl import AUTOML
 from detection.weights.imported_model import MODEL_INDEX, ImportedModel, import_model, write_model
 from detection.weights.od_api import OD_API
+from detection.weights.od_api_centernet import OD_API_CENTERNET
 from detection.weights.od_api_efficientdet import OD_API_EFFICIENTDET
 from detection.weights.od_api_retinanet import OD_API_RETINANET
 from detection.weights.od_api_ssd import OD_API_SSD
@@ -30,7 +31,7 @@ from schemas.quoting import one_line
 _PROGRAMS = {
     "automl": (AUTOML,),
     "tpu-mask-rcnn": (TPU_MASK_RCNN,),
-    "od-api": (OD_API, OD_API_EFFICIENTDET, OD_API_RETINANET, OD_API_SSD),
+    "od-api": (OD_API, OD_API_EFFICIENTDET, OD_API_RETINANET, OD_API_SSD, OD_API_CENTERNET),
 }
 # Prefixes of the keys of a network, its input and its post-processing.
 _OF_NETWORK = ("model.name", "model.image_size", "model.resize.", "model.overrides.", "model.postprocess.")

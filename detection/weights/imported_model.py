@@ -155,7 +155,7 @@ def _complete(config: Config, program: Program, source: WeightSource) -> Config:
 def _source(program: Program, checkpoint: str | Path, weights: WeightsChoice) -> WeightSource:
     """Opens a checkpoint of another program, with names below the network."""
     kind: SourceWeights = "averaged" if weights == "ema" else weights
-    source = WeightSource(checkpoint, weights=kind, option="--weights")
+    source = WeightSource(checkpoint, weights=kind, option="--weights", object_paths=program.object_paths)
     if source.is_ours:
         raise DataError(
             f"{source.prefix}: a model of Cocoflow, not of another program. Use it directly, or specify another."

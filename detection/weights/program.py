@@ -69,6 +69,7 @@ class Program(NamedTuple):
     differences: maps the shapes in a checkpoint and a configuration to sentences on differences
         between the networks.
     resize: maps a configuration to the fields of `model.resize` with which images are resized as by the program.
+    object_paths: names in a checkpoint are the paths of objects, not the names of layers.
     """
 
     title: str
@@ -84,6 +85,7 @@ class Program(NamedTuple):
     sources_of: SourcesOf
     differences: Callable[[Shapes, Any], tuple[str, ...]] = lambda shapes, config: ()
     resize: Callable[[Any], Mapping[str, Any]] = lambda config: {}
+    object_paths: bool = False
 
 
 def require_variant(program: Program, shapes: Shapes, config: Any, *, name: str, where: str) -> None:

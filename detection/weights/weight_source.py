@@ -50,6 +50,7 @@ class WeightSource:
             `auto`: EMA weights if there are any.
         rename: regular expressions and replacements, applied in order to the names.
         option: name of the option for `weights`, for errors.
+        object_paths: name the variables of object-based checkpoints by the paths of objects.
 
     Attributes:
         prefix: prefix of the checkpoint's files.
@@ -73,6 +74,7 @@ class WeightSource:
         weights: SourceWeights = "auto",
         rename: Sequence[tuple[str, str]] = (),
         option: str = "train.init.weights",
+        object_paths: bool = False,
     ) -> None:
         self.files = locate_weights(path)
         self.prefix = self.files.prefix
@@ -83,7 +85,7 @@ class WeightSource:
         require_files(glob(f"{escape(local)}.*"))
         with self._reading():
             self._reader = tf.train.load_checkpoint(local)
-            contents = _contents(self._reader)
+            contents = _contents(self._reader, object_paths=object_paths)
             self.step = _step(self._reader)
         if contents.exported and weights != "auto":
             raise DataError(
@@ -204,11 +206,12 @@ class _Contents(NamedTuple):
     ours: bool = False
 
 
-def _contents(reader: Any) -> _Contents:
+def _contents(reader: Any, *, object_paths: bool) -> _Contents:
     """Lists the floating-point variables of a checkpoint, without steps and counters.
 
     Args:
         reader: result of `tf.train.load_checkpoint`.
+        object_paths: see `WeightSource`.
 
     Raises:
         tf.errors.OpError: the files cannot be read.
@@ -220,14 +223,15 @@ def _contents(reader: Any) -> _Contents:
     ours = dict(_of_part(keys, MODEL_PART))
     if ours:
         return _Contents(ours, dict(_of_part(keys, EMA_PART)), ours=True)
-    return _contents_of_others(reader, keys)
+    return _contents_of_others(reader, keys, object_paths=object_paths)
 
 
-def _contents_of_others(reader: Any, keys: Iterable[str]) -> _Contents:
+def _contents_of_others(reader: Any, keys: Iterable[str], *, object_paths: bool) -> _Contents:
     """Lists the variables of another program's checkpoint, without the state of optimizers and metrics."""
     slots = {key: match for key in keys if (match := _SLOT.fullmatch(key))}
     variables = [key for key in keys if key not in slots and key.partition("/")[0] not in _STATE]
-    named = _other_names(reader, variables)
+    own = {} if object_paths else _own_names(reader, variables)
+    named = {own.get(key) or _path_of_objects(key): key for key in variables}
     names = set(named)
     # TF1 names a slot `<variable>/Momentum`; a variable has no other children.
     named = {name: key for name, key in named.items() if name.rpartition("/")[0] not in names or _is_ema(name)}
@@ -268,11 +272,6 @@ def _of_part(keys: Iterable[str], part: str) -> Iterator[tuple[str, str]]:
         first, _, name = key.removesuffix(_VALUE).partition("/")
         if first == part and key.endswith(_VALUE) and name and "/" not in name:
             yield _unescape(name), key
-
-
-def _other_names(reader: Any, keys: Collection[str]) -> dict[str, str]:
-    own = _own_names(reader, keys)
-    return {own.get(key) or _path_of_objects(key): key for key in keys}
 
 
 def _own_names(reader: Any, keys: Collection[str]) -> dict[str, str]:

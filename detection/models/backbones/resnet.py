@@ -158,7 +158,7 @@ class Stem(keras.layers.Layer):
     def __init__(self, *, activation: Relu, batch_norm: dict[str, float], name: str, dtype: Any):
         super().__init__(name=name, dtype=dtype)
         self._activation = activation
-        self.conv = _conv(_STEM_FILTERS, 7, 2, name="conv2d", dtype=dtype)
+        self.conv = unbiased_conv(_STEM_FILTERS, 7, 2, name="conv2d", dtype=dtype)
         self.norm = BatchNormalization(name="batch_normalization", dtype=dtype, **batch_norm)
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
@@ -168,7 +168,7 @@ class Stem(keras.layers.Layer):
 
     def call(self, images: tf.Tensor, training: bool = False) -> tf.Tensor:
         """Maps [B, H, W, 3] to [B, H / 2, W / 2, 64]."""
-        return activate(self.norm(_padded_conv(self.conv, images), training=training), self._activation)
+        return activate(self.norm(padded_conv(self.conv, images), training=training), self._activation)
 
 
 class Block(keras.layers.Layer):
@@ -213,7 +213,7 @@ class Block(keras.layers.Layer):
         strides = [1] * len(kernels)
         strides[0 if stride_in_first else 1] = stride
         self.convs = [
-            _conv(width, kernel, step, name=f"conv2d_{number}", dtype=dtype)
+            unbiased_conv(width, kernel, step, name=f"conv2d_{number}", dtype=dtype)
             for number, (width, kernel, step) in enumerate(zip(widths, kernels, strides, strict=True), start=1)
         ]
         self.norms = [
@@ -227,7 +227,7 @@ class Block(keras.layers.Layer):
         ]
         self.shortcut_conv = self.shortcut_norm = None
         if projects:
-            self.shortcut_conv = _conv(self.out_filters, 1, stride, name="shortcut_conv2d", dtype=dtype)
+            self.shortcut_conv = unbiased_conv(self.out_filters, 1, stride, name="shortcut_conv2d", dtype=dtype)
             self.shortcut_norm = BatchNormalization(name="shortcut_batch_normalization", dtype=dtype, **batch_norm)
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
@@ -249,16 +249,17 @@ class Block(keras.layers.Layer):
         outputs = inputs
         for number, (conv, norm) in enumerate(zip(self.convs, self.norms, strict=True)):
             outputs = activate(outputs, self._activation) if number else outputs
-            outputs = norm(_padded_conv(conv, outputs), training=training)
+            outputs = norm(padded_conv(conv, outputs), training=training)
         return activate(shortcut + outputs, self._activation)
 
 
-def _conv(filters: int, kernel: int, stride: int, *, name: str, dtype: Any) -> Any:
+def unbiased_conv(filters: int, kernel: int, stride: int, *, name: str, dtype: Any) -> Any:
+    """Returns a convolution without bias, to be called by `padded_conv`."""
     return keras.layers.Conv2D(
         filters,
         kernel,
         strides=stride,
-        # `_padded_conv` pads strided convolutions explicitly.
+        # `padded_conv` pads strided convolutions explicitly.
         padding="same" if stride == 1 else "valid",
         use_bias=False,
         kernel_initializer=he_normal(),
@@ -267,7 +268,7 @@ def _conv(filters: int, kernel: int, stride: int, *, name: str, dtype: Any) -> A
     )
 
 
-def _padded_conv(conv: Any, inputs: tf.Tensor) -> tf.Tensor:
+def padded_conv(conv: Any, inputs: tf.Tensor) -> tf.Tensor:
     """Applies a convolution; strided ones pad all sides equally, for any input size."""
     padding = conv.kernel_size[0] // 2
     if conv.strides[0] > 1 and padding:

@@ -41,6 +41,8 @@ def test_too_many_instances_are_truncated_and_counted_and_few_are_padded() -> No
     np.testing.assert_array_equal(labels.boxes.numpy(), np.vstack([np.arange(8).reshape(2, 4), np.zeros((3, 4))]))
     assert truncated == 0
     assert (labels.masks, labels.keypoints, labels.crowds) == (None, None, None)
+    assert labels.sizes is not None
+    np.testing.assert_array_equal(labels.sizes, [9, 9])
 
 
 def test_masks_and_keypoints_are_padded_alike() -> None:

@@ -51,6 +51,7 @@ DETECTORS: dict[str, dict[str, Any]] = {name: {} for name in smallest_detectors(
     | {"anchor_scale": 1.0, "box_roi_size": 2, "roi_samples": 32, "rpn_samples": 32}
     | {"train_post_nms_top_k": 30, "test_post_nms_top_k": 30, "proposal_nms": "image", "clip_after_nms": True}
     | {"crossing_anchors": "ignore", "roi_pooling": "crop-max-pool", "loss_normalizer": "image", "padding": "black"},
+    "centernet-nano": {"neck_filters": (32, 16, 16, 16), "head_filters": 16},
     "mask-keypoint": {},
 }
 # Their losses are means over samples, whose number depends on the outputs except in the RPN.

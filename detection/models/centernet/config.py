@@ -1,0 +1,124 @@
+"""Configuration of the CenterNet family, and its presets.
+
+Zhou et al., "Objects as Points", 2019; necks, heads and constants of the TF Object Detection API's CenterNets.
+"""
+
+from typing import Literal, Self
+
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
+
+from detection.models.backbones.hourglass import HOURGLASSES
+from detection.models.backbones.make import BackboneOptions
+from detection.models.backbones.resnet import RESNET_PIXEL_MEAN, ResNetLayout
+from detection.models.dense.config import PixelMean, PixelStd
+from detection.models.detector import IMAGENET_MEAN, IMAGENET_STD
+from detection.models.pyramid_config import ImageSize, LevelsConfig, MaxLevel, MinLevel
+from schemas.config.section import Section
+
+
+class CenterPostprocess(Section):
+    """Options from raw outputs to boxes: the keys of `model.postprocess`."""
+
+    score_threshold: float = Field(0.001, ge=0.0, le=1.0, description="detections have a score above this")
+    max_detections: PositiveInt = Field(100, le=100_000, description="max detections per image")
+
+
+class CenterNetConfig(LevelsConfig):
+    """Configuration of a CenterNet."""
+
+    FUNCTION_FIELDS = ("pixel_mean", "pixel_std", "padding", "resnet_layout", "batch_norm_epsilon")
+    PRESET_FIELDS = ("backbone", "image_size", "neck_filters", "head_filters")
+
+    backbone: str = Field(
+        "resnet-50",
+        description="a key of resnet.RESNETS or efficientnet_spec.BACKBONES; or hourglass-104, which has no neck",
+    )
+    resnet_layout: ResNetLayout = Field(
+        "keras",
+        description="position of a ResNet's strides, which must match the pretrained weights: keras: as in "
+        "keras.applications; od-api: as in the TF Object Detection API",
+    )
+    image_size: ImageSize = (512, 512)
+    min_level: MinLevel = 2
+    max_level: MaxLevel = 5
+    neck_filters: tuple[PositiveInt, ...] = Field(
+        (256, 128, 64, 64), description="channels of the neck's levels, coarsest first; the last are those of the heads"
+    )
+    head_filters: PositiveInt = Field(256, description="channels of each head's 3x3 convolution")
+    batch_norm_epsilon: PositiveFloat = Field(1.001e-5, description="of the backbone")
+    gradient_checkpointing: bool = Field(
+        False, description="recompute backbone blocks in the backward pass: less memory, more time"
+    )
+    pixel_mean: PixelMean = RESNET_PIXEL_MEAN
+    pixel_std: PixelStd = (1.0, 1.0, 1.0)
+    padding: Literal["mean", "black"] = Field(
+        "mean", description="fills the rest of the input; black: pixels of 0, as in the TF Object Detection API"
+    )
+    min_box_overlap_iou: float = Field(
+        0.7, gt=0.0, lt=1.0, description="IoU that boxes keep within the radius of an object's Gaussian"
+    )
+    focal_alpha: NonNegativeFloat = Field(2.0, description="exponent of the heat-map's error in its focal loss")
+    focal_beta: NonNegativeFloat = Field(4.0, description="exponent of 1 - target, which spares the cells near centers")
+    center_loss_weight: NonNegativeFloat = 1.0
+    size_loss_weight: NonNegativeFloat = 0.1
+    offset_loss_weight: NonNegativeFloat = 1.0
+    postprocess: CenterPostprocess = CenterPostprocess()
+
+    @property
+    def stride(self) -> int:
+        """Side in pixels of the outputs' cells."""
+        return int(2**self.min_level)
+
+    @property
+    def backbone_options(self) -> BackboneOptions:
+        """Options of the backbone."""
+        return BackboneOptions(
+            momentum=self.momentum,
+            epsilon=self.batch_norm_epsilon,
+            recompute=self.gradient_checkpointing,
+            resnet_layout=self.resnet_layout,
+        )
+
+    @model_validator(mode="after")
+    def _filters_fit(self) -> Self:
+        if self.backbone in HOURGLASSES:
+            self.refuse(("gradient_checkpointing", "resnet_layout"), f"with {self.backbone}")
+            if self.neck_filters or self.min_level != 2:
+                raise ValueError(f"{self.backbone} needs neck_filters = [] and min_level = 2")
+        elif len(self.neck_filters) != len(self.levels):
+            raise ValueError(
+                f"neck_filters = {list(self.neck_filters)}: specify one value for each of the {len(self.levels)} "
+                f"levels {self.max_level} to {self.min_level}"
+            )
+        return self
+
+
+_MOBILENET = CenterNetConfig(
+    backbone="mobilenet-v2",
+    neck_filters=(64, 32, 24, 24),
+    batch_norm_epsilon=1e-3,
+    pixel_mean=(127.5, 127.5, 127.5),
+    pixel_std=(127.5, 127.5, 127.5),
+)
+
+CENTERNETS: dict[str, CenterNetConfig] = {
+    **{f"centernet-r{depth}": CenterNetConfig(backbone=f"resnet-{depth}") for depth in (18, 34, 50, 101)},
+    "centernet-mobilenet-v2": _MOBILENET,
+    "centernet-hourglass-104": CenterNetConfig(
+        backbone="hourglass-104",
+        neck_filters=(),
+        batch_norm_epsilon=1e-5,
+        pixel_mean=(119.916595, 114.034225, 104.01362),
+        pixel_std=(70.91508, 69.89082, 73.60277),
+    ),
+    # Not from a paper; for CPUs and tests.
+    "centernet-nano": CenterNetConfig(
+        backbone="efficientnet-nano",
+        image_size=(128, 128),
+        neck_filters=(64, 48, 48, 48),
+        head_filters=64,
+        batch_norm_epsilon=1e-3,
+        pixel_mean=IMAGENET_MEAN,
+        pixel_std=IMAGENET_STD,
+    ),
+}

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from detection.models.heads.postprocess import BoxPostprocess
 from docs.tables import configuration_page
@@ -134,7 +135,7 @@ def test_the_parameters_of_a_compiled_pipeline() -> None:
 def test_the_options_of_postprocessing() -> None:
     rows = tables("docs/postprocessing.md")["key", "default", "meaning"]
     assert [row[0] for row in rows] == list(BoxPostprocess.model_fields)
-    assert BoxPostprocess.model_validate({row[0]: row[1] for row in rows}) == BoxPostprocess()
+    assert BoxPostprocess.model_validate({row[0]: yaml.safe_load(row[1]) for row in rows}) == BoxPostprocess()
 
 
 def _blocks(name: str) -> list[str]:

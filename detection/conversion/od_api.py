@@ -7,6 +7,7 @@ original, in its path for TF2.
 from collections.abc import Callable
 
 from detection.conversion.conversion import Conversion, Keys, Remark
+from detection.conversion.od_api_centernet import CENTERNET_NETWORKS, centernet_keys
 from detection.conversion.od_api_faster_rcnn import FASTER_RCNN_NETWORKS, faster_rcnn_keys
 from detection.conversion.od_api_schema import IGNORED_THERE, marks, pipeline_class
 from detection.conversion.od_api_ssd import SSD_NETWORKS, ssd_keys
@@ -17,9 +18,13 @@ from schemas.errors import ConfigError
 
 PIPELINE_CONFIG = "pipeline.config"
 # Families of the original, and functions that map their messages to keys.
-FAMILIES: dict[str, Callable[[Message], Keys]] = {"ssd": ssd_keys, "faster_rcnn": faster_rcnn_keys}
+FAMILIES: dict[str, Callable[[Message], Keys]] = {
+    "ssd": ssd_keys,
+    "faster_rcnn": faster_rcnn_keys,
+    "center_net": centernet_keys,
+}
 # Detectors here by the types of their feature extractors.
-NETWORKS = {**SSD_NETWORKS, **FASTER_RCNN_NETWORKS}
+NETWORKS = {**SSD_NETWORKS, **FASTER_RCNN_NETWORKS, **CENTERNET_NETWORKS}
 _IGNORED = "ignored by the original's TF2 trainer, too"
 _OF_DECAY = ("train.optimizer.weight_decay_exclude", "train.pattern_match")  # without decay, they have no effect
 # IoU type and, besides COCO's, kind of metric; all of these are at an IoU of 0.5.

@@ -21,6 +21,10 @@ SIDE, BATCH = 128, 2
 # Of each family, the one with the smallest network; all of the others are `extended`.
 FAST = "ssd_mobilenet_v2_320x320_coco17_tpu-8"
 CONVERTED = (
+    "center_net_deepmac_512x512_voc_only_tpu-32",
+    "centernet_hourglass104_1024x1024_coco17_tpu-32",
+    "centernet_hourglass104_512x512_coco17_tpu-8",
+    "centernet_resnet50_v1_fpn_512x512_kpts_coco17_tpu-8",
     *(
         f"faster_rcnn_resnet{depth}_v1_{kind}"
         for depth in (50, 101, 152)

@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from detection.conversion.od_api import PIPELINE_CONFIG
+from detection.conversion.programs import read_config_of
 from detection.models.centernet.model import CenterNet, RawOutputs
 from detection.models.centernet.targets import center_heatmap, centers_of
-from detection.models.registry import detector_from_config
+from detection.models.registry import detector_config, detector_from_config
 from detection.types import ImageInfo, Labels
 from detection.weights.imported_model import ImportedModel, import_model
 from detection.weights.od_api_centernet import OD_API_CENTERNET
@@ -70,6 +72,23 @@ def case(request: pytest.FixtureRequest, oracle_dir: Path, tmp_path_factory: pyt
     sample = oracle.arrays["preprocessed_sample"][..., ::-1]  # BGR
     np.testing.assert_allclose(normalised[:, ::16, ::16], sample, atol=1e-4)
     return Case(model, detector, detector(inputs), oracle)
+
+
+def test_the_pipeline_config_gives_the_same_network(case: Case) -> None:
+    path = Path(case.model.prefix).parents[1] / PIPELINE_CONFIG
+    converted = read_config_of("od-api", str(path)).config(str(path)).model
+    networks = [
+        detector_config(
+            model.name, image_size=model.image_size, overrides=model.overrides, postprocess=model.postprocess
+        ).model_dump()
+        for model in (converted, case.model.config.model)
+    ]
+    for network in networks:
+        network["pixel_mean"], network["pixel_std"] = (
+            np.round(network["pixel_mean"], 4),
+            np.round(network["pixel_std"], 4),
+        )
+    np.testing.assert_equal(networks[0], networks[1])
 
 
 def test_raw_predictions(case: Case) -> None:

@@ -147,6 +147,8 @@ class MetricsAccumulator:
         if self._partition != WHOLE:
             raise ConfigError(f"{self._partition} has no metrics by itself. Use `arrays` and `metrics_of_partitions`.")
         metrics = metrics_from_arrays(self._engine.arrays(last=last), self._categories, self._params)
+        if not self._matched:
+            return metrics
         ids = sorted(self._category_ids.tolist())
         values = {one.name: one.values(Matched.merged(parts), ids) for one, parts in self._matched.items()}
         return with_values(metrics, values)

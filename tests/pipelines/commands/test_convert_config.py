@@ -42,7 +42,8 @@ def test_unsupported_fields_end_it_unless_they_are_accepted(
     output = pipeline_config.parent / "cocoflow.yaml"
     assert convert("od-api", pipeline_config, output) == 2
     assert not output.exists()
-    remark = "train_config.data_augmentation_options.remap_labels: there is no such augmentation here"
+    remark = "train_config.data_augmentation_options.remap_labels: "
+    remark += "original_labels: Field required; new_label: Field required"
     err = capfd.readouterr().err
     assert f"not supported here:\n  line 35: {remark}\n" in err
     assert "--accept-unsupported" in err

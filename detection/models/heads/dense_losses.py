@@ -242,7 +242,7 @@ class DenseLosses:
         return tf.reduce_sum(positive)
 
     def _class_losses(self, class_logits: tf.Tensor, targets: DenseTargets) -> tf.Tensor:
-        """Returns [B, A]."""
+        """Returns [B, A, C], C + 1 with the background, or 1 for a softmax."""
         options = self._options
         columns = tf.range(-1 if options.background_class else 0, self._num_classes)
         is_target = targets.classes[..., tf.newaxis] == columns
@@ -251,6 +251,7 @@ class DenseLosses:
         if options.class_loss.endswith("softmax"):
             soften = options.class_loss == "logits_softmax"
             losses = softmax_loss(class_logits, is_target, logit_scale=options.logit_scale, soften_targets=soften)
+            losses = losses[..., tf.newaxis]
         elif options.class_loss == "focal":
             losses = focal_loss(
                 class_logits,
@@ -259,37 +260,35 @@ class DenseLosses:
                 gamma=options.focal_gamma,
                 label_smoothing=options.label_smoothing,
             )
-            losses = tf.reduce_sum(losses, axis=-1)
         else:
             hard = options.class_loss == "hard_bootstrapped_sigmoid"
             losses = bootstrapped_loss(class_logits, is_target, alpha=options.bootstrap_alpha, hard=hard)
-            losses = tf.reduce_sum(losses, axis=-1)
         if targets.ignored is not None:
-            losses = tf.where(targets.ignored, 0.0, losses)
-        return losses if targets.weights is None else losses * targets.weights
+            losses = tf.where(targets.ignored[..., tf.newaxis], 0.0, losses)
+        return _weighted(losses, targets)
 
     def _box_losses(self, box_deltas: tf.Tensor, targets: DenseTargets) -> tf.Tensor:
-        """Returns [B, A]."""
+        """Returns [B, A, 4], or 1 for a loss of the codes' overlap."""
         options, scales = self._options, tf.constant(self._options.code_weights)
         # `where` comes before the formula: encoded boxes of padding are not finite.
         positive = targets.positive[..., tf.newaxis]
-        codes = tf.where(positive, scales * encode_yxyx(targets.boxes, tf.constant(self._anchors)), 0.0)
-        deltas = tf.where(positive, scales * box_deltas, 0.0)
-        weights = 1.0 if targets.weights is None else targets.weights
+        codes = encode_yxyx(targets.boxes, tf.constant(self._anchors))
         if options.box_loss in ("code_iou", "code_giou"):
+            deltas, codes = (scales * tf.where(positive, values, 0.0) for values in (box_deltas, codes))
             losses = code_iou_loss(deltas, codes, generalized=options.box_loss == "code_giou")
-            return tf.where(targets.positive, losses, 0.0) * weights
-        errors = deltas - codes
+            return _weighted(tf.where(positive, losses[..., tf.newaxis], 0.0), targets)
+        errors = tf.where(positive, box_deltas - codes, 0.0) * scales
         if options.box_loss == "l2":  # weights are within the square, as in the TF Object Detection API
-            return 0.5 * tf.reduce_sum(tf.square(errors), axis=-1) * weights**2
+            return 0.5 * tf.square(_weighted(errors, targets))
         losses = tf.abs(errors) if options.box_loss == "l1" else huber_loss(errors, delta=options.huber_delta)
-        return tf.reduce_sum(losses, axis=-1) * weights
+        return _weighted(losses, targets)
 
     def _mined(
         self, class_losses: tf.Tensor, box_losses: tf.Tensor, box_deltas: tf.Tensor, targets: DenseTargets
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the losses, [B, A] each, of the hard examples, and 0 for the others."""
         options = self._options
+        class_losses, box_losses = (tf.reduce_sum(losses, axis=-1) for losses in (class_losses, box_losses))
         assert options.hard_example_miner is not None
         kept = keep_hard_examples(
             options.class_loss_weight * class_losses,
@@ -302,11 +301,15 @@ class DenseLosses:
         return tf.where(kept, class_losses, 0.0), tf.where(kept, box_losses, 0.0)
 
     def _iou_losses(self, box_deltas: tf.Tensor, targets: DenseTargets, kind: IouLoss) -> tf.Tensor:
-        """Returns [B, A]."""
+        """Returns [B, A, 1]."""
         positive = targets.positive[..., tf.newaxis]
         anchors = tf.constant(self._anchors)
         # `where` comes before the formula: the gradient of its unused branch must be finite, too.
         boxes = decode_yxyx(tf.where(positive, box_deltas, 0.0), anchors)
         losses = iou_loss(boxes, tf.where(positive, targets.boxes, anchors), kind=kind)
-        losses = tf.where(targets.positive, losses, 0.0)
-        return losses if targets.weights is None else losses * targets.weights
+        return _weighted(tf.where(positive, losses[..., tf.newaxis], 0.0), targets)
+
+
+def _weighted(losses: tf.Tensor, targets: DenseTargets) -> tf.Tensor:
+    """Multiplies [B, A, ...] by the weights of the anchors' objects."""
+    return losses if targets.weights is None else losses * targets.weights[..., tf.newaxis]

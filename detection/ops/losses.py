@@ -39,8 +39,8 @@ def focal_loss(
     margin = tf.where(is_target, logits, -logits)
     cross_entropy = tf.math.softplus(-margin)
     modulator = tf.exp(-gamma * (cross_entropy + margin))
-    losses = modulator * (cross_entropy + 0.5 * label_smoothing * margin)
-    return losses if alpha is None else tf.where(is_target, alpha, 1.0 - alpha) * losses
+    balanced = modulator if alpha is None else tf.where(is_target, alpha, 1.0 - alpha) * modulator
+    return balanced * (cross_entropy + 0.5 * label_smoothing * margin)
 
 
 def softmax_loss(

@@ -26,7 +26,9 @@ FAMILIES: dict[str, Callable[[Message], Keys]] = {
 # Detectors here by the types of their feature extractors.
 NETWORKS = {**SSD_NETWORKS, **FASTER_RCNN_NETWORKS, **CENTERNET_NETWORKS}
 _IGNORED = "ignored by the original's TF2 trainer, too"
-_OF_DECAY = ("train.optimizer.weight_decay_exclude", "train.pattern_match")  # without decay, they have no effect
+_OF_REGULARIZATION = tuple(
+    f"train.{key}" for key in ("optimizer.weight_decay_exclude", "optimizer.regularizers", "pattern_match")
+)
 # IoU type and, besides COCO's, kind of metric; all of these are at an IoU of 0.5.
 _METRICS = {
     "coco_detection_metrics": ("bbox", ""),
@@ -68,8 +70,7 @@ def convert_pipeline_config(text: str, where: str = PIPELINE_CONFIG) -> Conversi
     keys |= _data_keys(pipeline) | _evaluation_keys(evaluation)
     if not train["add_regularization_loss"]:
         keys["train.optimizer.weight_decay"] = 0.0
-    if not keys["train.optimizer.weight_decay"]:
-        keys = {key: value for key, value in keys.items() if key not in _OF_DECAY}
+        keys = {key: value for key, value in keys.items() if key not in _OF_REGULARIZATION}
     unsupported: list[Remark] = []
     notes: list[Remark] = []
     for message in pipeline.walk():

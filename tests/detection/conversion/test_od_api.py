@@ -262,6 +262,17 @@ def test_heads_keep_their_own_regularisation() -> None:
     assert not convert_pipeline_config(SSD).config("p").train.optimizer.regularizers
 
 
+def test_without_the_regularization_loss_no_part_is_regularised(oracle_dir: Path) -> None:
+    text = zoo_texts(oracle_dir)["ssd_mobilenet_v2_fpnlite_320x320_coco17_tpu-8"]
+    before, _, after = text.rpartition("weight: 0.00004")  # the feature extractor's
+    heads_only = f"{before}weight: 0.0{after}"
+    optimizer = converted(heads_only).train.optimizer
+    assert (optimizer.weight_decay, [entry.l2 for entry in optimizer.regularizers]) == (0.0, [pytest.approx(4e-5)])
+    assert optimizer.weight_decay_exclude
+    off = converted(heads_only.replace("train_config: {", "train_config: { add_regularization_loss: false"))
+    assert (off.train.optimizer.weight_decay, off.train.optimizer.regularizers) == (0.0, ())
+
+
 def test_steps_are_converted_in_order_with_the_fields_that_are_set() -> None:
     operations = "operations { min_area: 0.5 max_area: 1 min_aspect_ratio: 1 max_aspect_ratio: 1 random_coef: 0.15 }"
     conversion = _augmented(

@@ -4,6 +4,7 @@ from typing import Any
 
 from detection.conversion.conversion import Keys
 from detection.conversion.od_api_parts import (
+    RESNET,
     Penalty,
     layer_values,
     multiscale_anchors,
@@ -14,7 +15,6 @@ from detection.conversion.od_api_parts import (
     resizer_keys,
 )
 from detection.conversion.text_proto import Message
-from detection.models.backbones.resnet import RESNET_PIXEL_MEAN
 
 # Detectors by the type of their feature extractor.
 FASTER_RCNN_NETWORKS = {f"faster_rcnn_resnet{depth}_keras": f"faster-rcnn-r{depth}-c4" for depth in (50, 101, 152)} | {
@@ -22,9 +22,7 @@ FASTER_RCNN_NETWORKS = {f"faster_rcnn_resnet{depth}_keras": f"faster-rcnn-r{dept
 }
 # Fields of `model.overrides` with which every network, its detections and its losses are the original's.
 FUNCTION: dict[str, Any] = {
-    "resnet_layout": "od-api",
-    "pixel_mean": list(RESNET_PIXEL_MEAN),
-    "pixel_std": [1.0, 1.0, 1.0],
+    **RESNET,
     "padding": "black",
     "rpn_layout": "od-api",
     "max_log_size": 10.0,

@@ -5,8 +5,12 @@ from typing import Any, NamedTuple
 
 from detection.conversion.conversion import Keys
 from detection.conversion.text_proto import Message
+from detection.models.backbones.resnet import RESNET_PIXEL_MEAN
 
 ACTIVATIONS = {"NONE": "identity", "RELU": "relu", "RELU_6": "relu6", "SWISH": "swish"}
+
+# Fields of `model.overrides` of all its ResNets v1.
+RESNET = {"resnet_layout": "od-api", "pixel_mean": list(RESNET_PIXEL_MEAN), "pixel_std": [1.0, 1.0, 1.0]}
 
 
 def overrides(values: dict[str, Any]) -> Keys:

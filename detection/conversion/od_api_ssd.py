@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from detection.conversion.conversion import Keys
 from detection.conversion.od_api_parts import (
+    RESNET,
     Penalty,
     code_weights,
     layer_values,
@@ -17,7 +18,6 @@ from detection.conversion.od_api_parts import (
     resizer_keys,
 )
 from detection.conversion.text_proto import Message
-from detection.models.backbones.resnet import RESNET_PIXEL_MEAN
 
 _BACKBONE_LEVEL = 5
 _EXTRA_FILTERS = (512, 256, 256, 128)  # of the levels above the backbone's, without an FPN
@@ -26,7 +26,6 @@ _ALIKE = "the convolutions of heads and feature extractor are alike here"
 _FUSIONS = {"fast_attention": "fast_attention", "sum": "sum", "attention": "sum"}
 _HEADS = "(class|box)_net/"
 _FPN = {"fpn_layout": "od-api"}
-_RESNET = _FPN | {"resnet_layout": "od-api", "pixel_mean": list(RESNET_PIXEL_MEAN), "pixel_std": [1.0, 1.0, 1.0]}
 
 
 class _Own(NamedTuple):
@@ -289,7 +288,7 @@ _MOBILENET = _Own("relu6", 1e-3)
 _EXTRACTORS = {
     **{
         f"ssd_resnet{depth}_v1_fpn_keras": _Extractor(
-            f"retinanet-r{depth}", _RESNET, _Own("relu", 1e-5), _fpn, _POINTWISE
+            f"retinanet-r{depth}", _FPN | RESNET, _Own("relu", 1e-5), _fpn, _POINTWISE
         )
         for depth in (50, 101, 152)
     },

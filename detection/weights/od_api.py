@@ -21,7 +21,7 @@ from detection.weights.od_api_names import (
     resnet_of_variables,
 )
 from detection.weights.od_api_sources import sources_of
-from detection.weights.program import Program, Shapes, lacking, some
+from detection.weights.program import Program, Shapes, require_variables
 from schemas.errors import ConfigError, DataError
 
 _CLASSES = "ClassPredictor_dense/bias"
@@ -59,12 +59,13 @@ def overrides(shapes: Shapes, *, config: FasterRcnnConfig, where: str) -> dict[s
     backbone = {name: (FUNCTION | layers)[name] for name in _BACKBONE}
     if architecture(names) != config.architecture:
         return backbone
-    missing = lacking(_SIZED | (_SIZED_FPN if is_fpn(names) else {}), names, shapes)
-    if missing:
-        raise DataError(
-            f"{where}: a Faster R-CNN {'with' if is_fpn(names) else 'without'} an FPN, but {some(missing)} is missing "
-            f"or has another number of axes. Examples of its variables: {some(sorted(shapes))}."
-        )
+    require_variables(
+        _SIZED | (_SIZED_FPN if is_fpn(names) else {}),
+        names,
+        shapes,
+        start=f"a Faster R-CNN {'with' if is_fpn(names) else 'without'} an FPN, but",
+        where=where,
+    )
     common = FUNCTION | layers | _ZOO | {"rpn_filters": shapes[names["RPNConv/kernel"]][-1]}
     common["class_agnostic_boxes"] = shapes[names[_BOXES]] == (4,)
     if not is_fpn(names):

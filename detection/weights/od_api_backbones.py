@@ -1,14 +1,27 @@
 """Names of the backbones' layers in the TF Object Detection API's checkpoints of TF2, which are those of Keras."""
 
 import re
+from typing import Any
 
 from detection.models.backbones.resnet import RESNETS, application_layer
 from detection.weights.od_api_names import names_here, resnet_of_variables
-from detection.weights.program import Shapes
+from detection.weights.program import Program, Shapes
 
 _ROLES = ("expand", "depthwise", "project")
 # A variable that only one MobileNet has.
 _MOBILENETS = {"mobilenet-v1": "conv_pw_13/kernel", "mobilenet-v2": "block_16_project/kernel"}
+
+
+def ssd_program(**family: Any) -> Program:
+    """Returns the description of a family of SSDs; `family`: the other arguments of `Program`."""
+    return Program(
+        title="the Object Detection API",
+        postprocess={"score_threshold": 1e-8, "iou_threshold": 0.6},
+        class_bias=None,
+        structure_of_variables=backbone_of_variables,
+        resize=lambda config: {"mode": "stretch", "half_pixel_centers": False},  # fixed_shape_resizer
+        **family,
+    )
 
 
 def backbone_of_variables(shapes: Shapes, *, where: str) -> str:

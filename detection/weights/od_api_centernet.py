@@ -11,7 +11,7 @@ from typing import Any
 
 from detection.models.backbones.resnet import RESNETS, application_layer
 from detection.models.centernet.config import CENTERNETS, CenterNetConfig
-from detection.weights.program import Program, Shapes, Values, VariableSource, lacking, some
+from detection.weights.program import Program, Shapes, Values, VariableSource, require_variables, some, unchanged
 from schemas.errors import ConfigError, DataError
 
 _EXTRACTOR, _HEADS = "model/_feature_extractor", "model/_prediction_head_dict"
@@ -25,8 +25,6 @@ _INNER, _CLASSES = (f"{_HEADS}/object_center/0/{layer}/bias" for layer in _HEAD_
 # Variables that every such network has, and their numbers of axes.
 _SIZED = {_INNER: 1, _CLASSES: 1}
 _SIZED_NECK = {f"{_NECK}{number}/kernel": 4 for number in (1, 3, 6, 9)}
-
-
 _FUNCTION = ("resnet_layout", "batch_norm_epsilon", "pixel_mean", "pixel_std")
 
 
@@ -62,13 +60,13 @@ def overrides(shapes: Shapes, *, config: Any, where: str) -> dict[str, Any]:
         DataError: a part of the network is missing.
     """
     neck = {} if _DEEPEST in shapes else _SIZED_NECK
-    missing = lacking(_SIZED | neck, {name: name for name in shapes}, shapes)
-    if missing:
-        raise DataError(
-            f"{where}: not a checkpoint of a CenterNet with a ResNet v1 and an FPN or an Hourglass-104: "
-            f"{some(missing)} is missing or has another number of axes. Examples of its variables: "
-            f"{some(sorted(shapes))}."
-        )
+    require_variables(
+        _SIZED | neck,
+        {name: name for name in shapes},
+        shapes,
+        start="not a checkpoint of a CenterNet with a ResNet v1 and an FPN or an Hourglass-104:",
+        where=where,
+    )
     preset = CENTERNETS["centernet-r50" if neck else "centernet-hourglass-104"]
     return {
         **{name: getattr(preset, name) for name in _FUNCTION},
@@ -120,7 +118,7 @@ def sources_of(ours: Shapes, *, config: CenterNetConfig, theirs: Shapes) -> dict
         part, _, rest = layer.partition("/")
         name, conv = _layer(part, rest, config)
         names = [f"{name}/{variable}"]
-        convert: Callable[..., Values] = _unchanged
+        convert: Callable[..., Values] = unchanged
         if variable == "moving_mean" and conv:
             names.append(f"{conv}/bias")
             convert = _without_bias
@@ -146,10 +144,6 @@ def _layer(part: str, layer: str, config: CenterNetConfig) -> tuple[str, str]:
         return f"{_NECK}{number}", f"{_NECK}{number - 1}"
     task, _, place = part.partition("_head")
     return f"{_HEADS}/{_TASKS[task]}/{place.removeprefix('_') or 0}/{_HEAD_LAYERS[layer]}", ""
-
-
-def _unchanged(values: Values) -> Values:
-    return values
 
 
 def _from_bgr(kernel: Values) -> Values:

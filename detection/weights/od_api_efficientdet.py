@@ -28,7 +28,7 @@ from detection.models.necks.fpn_graphs import fpn_nodes, output_ids
 from detection.weights.automl import Structure, count_of, structure_of_config
 from detection.weights.od_api_heads import BOXES, CLASSES, LOSSES, class_outputs, head_conversion, head_names
 from detection.weights.od_api_names import HEAD_ENDS
-from detection.weights.program import Program, Shapes, VariableSource, lacking, some
+from detection.weights.program import Program, Shapes, VariableSource, require_variables
 from schemas.errors import ConfigError, DataError
 
 _STEM = "stem_conv2d/kernel"
@@ -85,12 +85,14 @@ def structure_of_variables(shapes: Shapes, *, where: str) -> Structure:
         DataError: the variables are not those of an EfficientDet of the Object Detection API.
     """
     names = _names(shapes)
-    missing = lacking(_SIZED, names, shapes)
-    if missing:
-        raise DataError(
-            f"{where}: not a checkpoint of the Object Detection API's EfficientDet: {some(missing)} is missing or has "
-            f"another number of axes. Examples of its variables: {some(sorted(shapes))}.{_advice(shapes)}"
-        )
+    require_variables(
+        _SIZED,
+        names,
+        shapes,
+        start="not a checkpoint of the Object Detection API's EfficientDet:",
+        where=where,
+        advice=_advice(shapes),
+    )
     return Structure(
         stem_filters=shapes[names[_STEM]][-1],
         blocks=len({match[0] for name in names if (match := re.match(r"stack_\d+/block_\d+/", name))}),

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from detection.weights.od_api_sources import by_scale, without_box_scales
-from detection.weights.program import Shapes, Values
+from detection.weights.program import Shapes, Values, unchanged
 from schemas.errors import DataError
 
 CLASSES, BOXES = "ClassPredictor/bias", "BoxPredictor/bias"
@@ -37,7 +37,7 @@ def head_names(levels: Sequence[int], head_layers: int, *, shared: bool = False)
 def head_conversion(layer: str, variable: str, config: Any) -> Callable[[Values], Values]:
     """Returns the conversion of the values of a variable of ours; only the outputs of the heads differ."""
     if not layer.endswith("-predict") or variable == "depthwise_kernel":
-        return lambda values: values
+        return unchanged
     reordered = functools.partial(by_scale, scales=config.num_scales, ratios=len(config.aspect_ratios))
     if layer.startswith("class_net/"):
         return reordered

@@ -9,14 +9,14 @@ import re
 from collections.abc import Collection
 from typing import Any
 
-from detection.models.backbones.resnet import RESNET_PIXEL_MEAN
+from detection.conversion.od_api_parts import RESNET
 from detection.models.retinanet.config import RETINANETS, RetinaNetConfig
 from detection.weights.automl import count_of
-from detection.weights.od_api_backbones import backbone_layer, backbone_of_variables
+from detection.weights.od_api_backbones import backbone_layer, backbone_of_variables, ssd_program
 from detection.weights.od_api_heads import BOXES, CLASSES, LOSSES, class_outputs, head_conversion, head_names
 from detection.weights.od_api_names import BACKBONE_LEVEL, FPN_EPSILON, fpn_levels, names_here
-from detection.weights.program import Program, Shapes, VariableSource, lacking, some
-from schemas.errors import ConfigError, DataError
+from detection.weights.program import Shapes, VariableSource, require_variables
+from schemas.errors import ConfigError
 
 _BACKBONES = ("resnet-50", "resnet-101", "resnet-152", "mobilenet-v1", "mobilenet-v2")
 _PRESETS = {name: preset for name, preset in RETINANETS.items() if preset.backbone in _BACKBONES}
@@ -37,15 +37,9 @@ def overrides(shapes: Shapes, *, config: Any, where: str) -> dict[str, Any]:
     """
     backbone = backbone_of_variables(shapes, where=where)
     names = names_here(shapes)
-    missing = lacking(_SIZED, names, shapes)
-    if missing:
-        raise DataError(
-            f"{where}: not a checkpoint of a RetinaNet: {some(missing)} is missing or has another number of axes. "
-            f"Examples of its variables: {some(sorted(shapes))}."
-        )
+    require_variables(_SIZED, names, shapes, start="not a checkpoint of a RetinaNet:", where=where)
     finest, coarsest = fpn_levels(names)
-    pixels = {"pixel_mean": list(RESNET_PIXEL_MEAN), "pixel_std": [1.0] * 3, "resnet_layout": "od-api"}
-    return ({} if backbone.startswith("mobilenet") else pixels) | {
+    return ({} if backbone.startswith("mobilenet") else RESNET) | {
         "activation": "relu6",
         "batch_norm_epsilon": FPN_EPSILON,
         "min_level": finest,
@@ -119,17 +113,12 @@ def _fpn_layer(layer: str, config: RetinaNetConfig, names: Collection[str]) -> s
     return f"{block}_batchnorm" if norm else f"{block}_conv"
 
 
-OD_API_RETINANET = Program(
-    title="the Object Detection API",
+OD_API_RETINANET = ssd_program(
     family="a RetinaNet",
     config_class=RetinaNetConfig,
     presets=_PRESETS,
     overrides=overrides,
-    postprocess={"score_threshold": 1e-8, "iou_threshold": 0.6},
-    class_bias=None,
     structures=structures,
-    structure_of_variables=backbone_of_variables,
     class_count=class_count,
     sources_of=sources_of,
-    resize=lambda config: {"mode": "stretch", "half_pixel_centers": False},  # fixed_shape_resizer
 )

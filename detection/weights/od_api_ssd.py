@@ -9,11 +9,11 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from detection.models.ssd.config import SSDS, SsdConfig
-from detection.weights.od_api_backbones import backbone_layer, backbone_of_variables
+from detection.weights.od_api_backbones import backbone_layer, backbone_of_variables, ssd_program
 from detection.weights.od_api_heads import LOSSES
 from detection.weights.od_api_names import BACKBONE_LEVEL, FPN_EPSILON, names_here
 from detection.weights.od_api_sources import without_box_scales
-from detection.weights.program import Program, Shapes, VariableSource, lacking, some
+from detection.weights.program import Shapes, VariableSource, require_variables, unchanged
 from schemas.errors import ConfigError, DataError
 
 _BACKBONES = ("mobilenet-v1", "mobilenet-v2")
@@ -42,12 +42,7 @@ def overrides(shapes: Shapes, *, config: Any, where: str) -> dict[str, Any]:
     """
     backbone_of_variables(shapes, where=where)
     names = names_here(shapes)
-    missing = lacking(_SIZED, names, shapes)
-    if missing:
-        raise DataError(
-            f"{where}: not a checkpoint of an SSD without an FPN: {some(missing)} is missing or has another number of "
-            f"axes. Examples of its variables: {some(sorted(shapes))}."
-        )
+    require_variables(_SIZED, names, shapes, start="not a checkpoint of an SSD without an FPN:", where=where)
     extras = [shapes[names[name]][-1] for _, name in _extra_levels(names)]
     return {
         "activation": "relu6",
@@ -114,7 +109,7 @@ def sources_of(ours: Shapes, *, config: SsdConfig, theirs: Shapes) -> dict[str, 
             name, variable = _head_layer(rest, variable, config)
         name = f"{name}/{variable}"
         is_boxes = part == "box_net" and layer.endswith(tuple(f"-p{level}" for level in config.levels))
-        convert = without_box_scales if is_boxes else _unchanged
+        convert = without_box_scales if is_boxes else unchanged
         sources[path] = VariableSource((names.get(name, name),), (shape,), convert)
     return sources
 
@@ -122,10 +117,6 @@ def sources_of(ours: Shapes, *, config: SsdConfig, theirs: Shapes) -> dict[str, 
 def _extra_levels(names: Collection[str]) -> list[tuple[int, str]]:
     """Returns the original's number of each extra level, and the name of the kernel that has its channels."""
     return sorted((int(match[1]), name) for name in names if (match := _EXTRA.fullmatch(name)))
-
-
-def _unchanged(values: Any) -> Any:
-    return values
 
 
 def _extra_layer(part: str, layer: str, variable: str, extras: list[int], *, separable: bool) -> tuple[str, str]:
@@ -148,17 +139,12 @@ def _head_layer(layer: str, variable: str, config: SsdConfig) -> tuple[str, str]
     return f"{name}_depthwise", "depthwise_kernel"
 
 
-OD_API_SSD = Program(
-    title="the Object Detection API",
+OD_API_SSD = ssd_program(
     family="an SSD",
     config_class=SsdConfig,
     presets=_PRESETS,
     overrides=overrides,
-    postprocess={"score_threshold": 1e-8, "iou_threshold": 0.6},
-    class_bias=None,
     structures=structures,
-    structure_of_variables=backbone_of_variables,
     class_count=class_count,
     sources_of=sources_of,
-    resize=lambda config: {"mode": "stretch", "half_pixel_centers": False},  # fixed_shape_resizer
 )

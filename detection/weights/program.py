@@ -32,7 +32,12 @@ class VariableSource(NamedTuple):
 
 def copied(name: str, shape: Shape) -> VariableSource:
     """Returns the source of a variable with the same values in the checkpoint."""
-    return VariableSource((name,), (shape,), lambda values: values)
+    return VariableSource((name,), (shape,), unchanged)
+
+
+def unchanged(values: Values) -> Values:
+    """Returns the values: the conversion of a variable with the same values in the checkpoint."""
+    return values
 
 
 class SourcesOf(Protocol):
@@ -115,15 +120,28 @@ def require_variant(program: Program, shapes: Shapes, config: Any, *, name: str,
     )
 
 
-def lacking(sized: Mapping[str, int], names: Mapping[str, str], shapes: Shapes) -> list[str]:
-    """Returns the variables that a checkpoint does not have, or with another number of axes.
+def require_variables(
+    sized: Mapping[str, int], names: Mapping[str, str], shapes: Shapes, *, start: str, where: str, advice: str = ""
+) -> None:
+    """Requires the variables that identify a network.
 
     Args:
-        sized: numbers of axes of the variables that identify a network, by names without scope.
+        sized: their numbers of axes, by names without scope.
         names: names in the checkpoint by names without scope.
         shapes: shapes by the names in the checkpoint.
+        start: start of the message, such as `not a checkpoint of a RetinaNet:`.
+        where: the checkpoint.
+        advice: further sentence of the message, after a space.
+
+    Raises:
+        DataError: a variable is missing, or has another number of axes.
     """
-    return [name for name, axes in sized.items() if len(shapes.get(names.get(name, ""), ())) != axes]
+    missing = [name for name, axes in sized.items() if len(shapes.get(names.get(name, ""), ())) != axes]
+    if missing:
+        raise DataError(
+            f"{where}: {start} {some(missing)} is missing or has another number of axes. Examples of its "
+            f"variables: {some(sorted(shapes))}.{advice}"
+        )
 
 
 def unused_variables(sources: Mapping[str, VariableSource], theirs: Shapes, *, where: str) -> tuple[str, ...]:

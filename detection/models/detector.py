@@ -2,11 +2,12 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import keras
 import numpy as np
 import tensorflow as tf
+from pydantic import Field
 
 from detection.types import AnchorOutputs, Detections, ImageInfo, Labels, RawDetections, Resizing
 from schemas.errors import ConfigError
@@ -15,6 +16,10 @@ from schemas.metrics import IOU_TYPES, IouType
 Activation = Literal["swish", "hswish", "mish", "relu6", "relu", "identity"]
 MaskOutput = Literal["crops", "pasted", "rle"]
 NmsGraph = Literal["windows", "loop", "op"]
+Padding = Annotated[
+    Literal["mean", "black"],
+    Field(description="fills the rest of the input; black: pixels of 0, as in the TF Object Detection API"),
+]
 
 IMAGENET_MEAN = (0.485 * 255, 0.456 * 255, 0.406 * 255)
 IMAGENET_STD = (0.229 * 255, 0.224 * 255, 0.225 * 255)
@@ -50,6 +55,7 @@ class Detector(keras.Model):
         num_classes: C; classes are 0..C-1, there is no background class.
         pixel_mean: RGB mean of 0..255 pixels; inputs are (pixel - mean) / std, padded with 0.
         pixel_std: RGB standard deviation of 0..255 pixels.
+        padding: black: inputs are pixels, padded with 0, and `call` normalises them by `normalized`.
         name: the model's name, the first part of its variables' paths.
         dtype: Keras dtype policy of all layers.
 
@@ -77,14 +83,17 @@ class Detector(keras.Model):
         pixel_mean: tuple[float, float, float],
         pixel_std: tuple[float, float, float],
         name: str,
+        padding: Padding = "mean",
         dtype: Any = None,
     ):
         super().__init__(name=name, dtype=dtype)
         self.image_size = image_size
         self.resizing = Resizing(image_size)
         self.num_classes = num_classes
-        self.pixel_mean = pixel_mean
-        self.pixel_std = pixel_std
+        is_black = padding == "black"
+        self.pixel_mean = (0.0, 0.0, 0.0) if is_black else pixel_mean
+        self.pixel_std = (1.0, 1.0, 1.0) if is_black else pixel_std
+        self._own_mean_std = (pixel_mean, pixel_std) if is_black else None
 
     def __call__(self, images: Any, *args: Any, **kwargs: Any) -> Any:
         """Runs `call` on images of the input size, the only size that the anchors and pyramid levels fit.
@@ -94,6 +103,13 @@ class Detector(keras.Model):
             tf.errors.InvalidArgumentError: images of another size, if the size was unknown at tracing.
         """
         return super().__call__(self._of_input_size(images), *args, **kwargs)
+
+    def normalized(self, images: tf.Tensor) -> tf.Tensor:
+        """Returns the images [B, H, W, 3] for the backbone: normalised here, with black padding."""
+        if self._own_mean_std is None:
+            return images
+        mean, std = self._own_mean_std
+        return (images - mean) / std
 
     def call(self, images: tf.Tensor, training: bool = False, seed: tf.Tensor | None = None) -> Any:
         """Raw outputs; those of `named_outputs` are float32 under any dtype policy.

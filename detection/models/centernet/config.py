@@ -3,7 +3,7 @@
 Zhou et al., "Objects as Points", 2019; necks, heads and constants of the TF Object Detection API's CenterNets.
 """
 
-from typing import Literal, Self
+from typing import Self
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
@@ -11,7 +11,7 @@ from detection.models.backbones.hourglass import HOURGLASSES
 from detection.models.backbones.make import BackboneOptions
 from detection.models.backbones.resnet import RESNET_PIXEL_MEAN, ResNetLayout
 from detection.models.dense.config import PixelMean, PixelStd
-from detection.models.detector import IMAGENET_MEAN, IMAGENET_STD
+from detection.models.detector import IMAGENET_MEAN, IMAGENET_STD, Padding
 from detection.models.pyramid_config import ImageSize, LevelsConfig, MaxLevel, MinLevel
 from schemas.config.section import Section
 
@@ -51,9 +51,7 @@ class CenterNetConfig(LevelsConfig):
     )
     pixel_mean: PixelMean = RESNET_PIXEL_MEAN
     pixel_std: PixelStd = (1.0, 1.0, 1.0)
-    padding: Literal["mean", "black"] = Field(
-        "mean", description="fills the rest of the input; black: pixels of 0, as in the TF Object Detection API"
-    )
+    padding: Padding = "mean"
     min_box_overlap_iou: float = Field(
         0.7, gt=0.0, lt=1.0, description="IoU that boxes keep within the radius of an object's Gaussian"
     )

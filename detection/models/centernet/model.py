@@ -56,9 +56,9 @@ class CenterNet(Detector):
         super().__init__(
             image_size=config.image_size,
             num_classes=num_classes,
-            # With black padding, the network normalises its input itself, after padding.
-            pixel_mean=config.pixel_mean if config.padding == "mean" else (0.0, 0.0, 0.0),
-            pixel_std=config.pixel_std if config.padding == "mean" else (1.0, 1.0, 1.0),
+            pixel_mean=config.pixel_mean,
+            pixel_std=config.pixel_std,
+            padding=config.padding,
             name=name,
             dtype=dtype,
         )
@@ -115,9 +115,7 @@ class CenterNet(Detector):
 
     def call(self, images: tf.Tensor, training: bool = False, seed: tf.Tensor | None = None) -> RawOutputs:
         """See `Detector.call`; [B, H, W, 3] to the outputs of the heads."""
-        if self.config.padding == "black":
-            images = (images - self.config.pixel_mean) / self.config.pixel_std
-        features = self.backbone(images, training=training, seed=seed)
+        features = self.backbone(self.normalized(images), training=training, seed=seed)
         if self.neck is not None:
             features = [self.neck(features[self.config.min_level - 1 :], training=training)]
         outputs: RawOutputs = {}

@@ -12,9 +12,9 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 
 from detection.models.backbones.make import BackboneOptions
 from detection.models.backbones.resnet import RESNET_PIXEL_MEAN, Relu, ResNetLayout
-from detection.models.detector import IMAGENET_MEAN, IMAGENET_STD
+from detection.models.detector import IMAGENET_MEAN, IMAGENET_STD, Padding
 from detection.models.heads.postprocess import MaskPostprocess
-from detection.models.heads.rpn import RpnLayout
+from detection.models.heads.rpn import ProposalOptions, RpnLayout
 from detection.models.necks.fpn import FpnLayout
 from detection.models.pyramid_config import (
     AnchorScale,
@@ -57,10 +57,7 @@ class FasterRcnnConfig(PyramidConfig):
     )
     pixel_std: Rgb = Field(IMAGENET_STD, description="RGB standard deviation of 0..255 pixels")
 
-    padding: Literal["mean", "black"] = Field(
-        "mean",
-        description="fills the rest of the input; black: pixels of 0, as in the TF Object Detection API's Faster R-CNN",
-    )
+    padding: Padding = "mean"
 
     backbone: str = Field(
         "resnet-50",
@@ -240,6 +237,18 @@ class FasterRcnnConfig(PyramidConfig):
         anchors = super().anchors_yxyx()
         inside = (anchors[:, :2] >= 0.0) & (anchors[:, 2:] <= np.array(self.image_size))
         return ~inside.all(axis=1) & (self.crossing_anchors == "ignore")
+
+    def proposal_options(self, *, training: bool) -> ProposalOptions:
+        """Options of the proposals, in training or in detection."""
+        phase = "train" if training else "test"
+        return ProposalOptions(
+            pre_nms_top_k=getattr(self, f"{phase}_pre_nms_top_k"),
+            post_nms_top_k=getattr(self, f"{phase}_post_nms_top_k"),
+            iou_threshold=getattr(self, f"{phase}_proposal_iou"),
+            min_size=self.proposal_min_size,
+            by_level=self.proposal_nms == "levels",
+            clip_after_nms=self.clip_after_nms,
+        )
 
     @property
     def pixel_offset(self) -> float:

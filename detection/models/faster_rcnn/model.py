@@ -26,9 +26,16 @@ from detection.models.faster_rcnn.targets import (
 from detection.models.heads.cascade import run_cascade, stage_factors
 from detection.models.heads.roi_detections import detect_in_rois
 from detection.models.heads.roi_heads import BoxHead, BoxHeadOutputs, MaskHead, used_slots
-from detection.models.heads.roi_losses import mask_loss, roi_box_loss, roi_class_loss, rpn_box_loss, rpn_score_loss
+from detection.models.heads.roi_losses import (
+    mask_loss,
+    per_image_normalizers,
+    roi_box_loss,
+    roi_class_loss,
+    rpn_box_loss,
+    rpn_score_loss,
+)
 from detection.models.heads.roi_targets import RoiTargets
-from detection.models.heads.rpn import ProposalOptions, Proposals, RpnHead, RpnOutputs, propose
+from detection.models.heads.rpn import Proposals, RpnHead, RpnOutputs, propose
 from detection.models.necks.fpn import Fpn
 from detection.ops.anchors import Assignment
 from detection.ops.masks import crop_masks
@@ -37,8 +44,6 @@ from detection.ops.roi_align import crop_max_pool, roi_align
 from detection.ops.sampling import max_positives
 from detection.types import Detections, ImageInfo, Labels
 from schemas.errors import ConfigError
-
-_DELTAS = 4  # per box
 
 
 class RawOutputs(NamedTuple):
@@ -72,9 +77,9 @@ class FasterRcnn(Detector):
         super().__init__(
             image_size=config.image_size,
             num_classes=num_classes,
-            # With black padding, the network normalises its input itself, after padding.
-            pixel_mean=config.pixel_mean if config.padding == "mean" else (0.0, 0.0, 0.0),
-            pixel_std=config.pixel_std if config.padding == "mean" else (1.0, 1.0, 1.0),
+            pixel_mean=config.pixel_mean,
+            pixel_std=config.pixel_std,
+            padding=config.padding,
             name=name,
             dtype=dtype,
         )
@@ -146,9 +151,7 @@ class FasterRcnn(Detector):
 
     def call(self, images: tf.Tensor, training: bool = False, seed: tf.Tensor | None = None) -> RawOutputs:
         """See `Detector.call`; [B, H, W, 3] to the pyramid and the RPN's outputs."""
-        if self.config.padding == "black":
-            images = (images - self.config.pixel_mean) / self.config.pixel_std
-        levels = self.backbone(images, training=training, seed=seed)[self.config.min_level - 1 :]
+        levels = self.backbone(self.normalized(images), training=training, seed=seed)[self.config.min_level - 1 :]
         features = levels if self.fpn is None else self.fpn(levels)
         rpn = self.rpn(features)
         return RawOutputs(
@@ -212,7 +215,7 @@ class FasterRcnn(Detector):
             images, all_rois, positive_rois = self._totals(labels, positives, each, rois.valid, rois.positive)
             class_rois, box_rois = all_rois, positive_rois
             if config.loss_normalizer == "image":
-                class_rois, box_rois = _per_image(images, rois.valid)
+                class_rois, box_rois = per_image_normalizers(images, rois.valid)
             name, weight = f"_{stage + 1}" if stage else "", 0.5**stage
             terms[f"class_loss{name}"] = (
                 weight * config.class_loss_weight * roi_class_loss(head.class_logits, rois, normalizer=class_rois)
@@ -243,7 +246,7 @@ class FasterRcnn(Detector):
         scored, score_count = sampled, images * config.rpn_samples
         if config.loss_normalizer == "image":
             scored = sampled._replace(weights=None)
-            score_count, *counts = _per_image(images, sampled.valid)
+            score_count, *counts = per_image_normalizers(images, sampled.valid)
         score_loss = rpn_score_loss(logits, scored, normalizer=score_count)
         factors = config.rpn_code_factors
         means = [
@@ -333,23 +336,11 @@ class FasterRcnn(Detector):
     def _propose(self, outputs: RawOutputs, image_sizes: tf.Tensor, *, training: bool) -> Proposals:
         """Runs `propose` with the options of training or of detection."""
         config = self.config
-        pre_nms_top_k, post_nms_top_k, iou_threshold = (
-            (config.train_pre_nms_top_k, config.train_post_nms_top_k, config.train_proposal_iou)
-            if training
-            else (config.test_pre_nms_top_k, config.test_post_nms_top_k, config.test_proposal_iou)
-        )
         return propose(
             outputs.rpn,
             tf.constant(self.anchors),
             image_sizes,
-            ProposalOptions(
-                pre_nms_top_k,
-                post_nms_top_k,
-                iou_threshold,
-                min_size=config.proposal_min_size,
-                by_level=config.proposal_nms == "levels",
-                clip_after_nms=config.clip_after_nms,
-            ),
+            config.proposal_options(training=training),
             pixel_offset=config.pixel_offset,
             max_log_size=config.max_log_size,
             graph=self.nms_graph,
@@ -402,17 +393,6 @@ class FasterRcnn(Detector):
         if self.mask_head is not None:
             classes |= {variable.path: columns for variable in self.mask_head.masks.variables}
         return classes
-
-
-def _per_image(images: tf.Tensor, valid: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the normalizers [B, 1] of an image's score and box losses, which are sums over the deltas.
-
-    Args:
-        images: float32 scalar, number of images in the update's batch.
-        valid: bool [B, S], the samples.
-    """
-    samples = images * tf.maximum(tf.reduce_sum(tf.cast(valid, tf.float32), axis=1, keepdims=True), 1.0)
-    return samples, samples / _DELTAS
 
 
 def _require_masks(config: FasterRcnnConfig) -> None:

@@ -13,6 +13,8 @@ from detection.models.heads.roi_targets import AnchorTargets, RoiTargets
 from detection.ops.boxes import ScaleFactors
 from detection.ops.losses import huber_loss
 
+_DELTAS = 4  # per box
+
 
 def rpn_score_loss(logits: tf.Tensor, targets: AnchorTargets, *, normalizer: tf.Tensor | float) -> tf.Tensor:
     """Returns the sum of the sigmoid cross-entropies of the sampled anchors, divided by the normaliser.
@@ -107,6 +109,17 @@ def mask_loss(
     """
     losses = tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(masks, logits), axis=[2, 3])
     return _masked_sum(losses, positive, weights, normalizer)
+
+
+def per_image_normalizers(images: tf.Tensor, valid: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the normalizers [B, 1] of an image's score and box losses, which are sums over the deltas.
+
+    Args:
+        images: float32 scalar, number of images in the update's batch.
+        valid: bool [B, S], the samples.
+    """
+    samples = images * tf.maximum(tf.reduce_sum(tf.cast(valid, tf.float32), axis=1, keepdims=True), 1.0)
+    return samples, samples / _DELTAS
 
 
 def _masked_sum(

@@ -19,6 +19,18 @@ _BASE, _NECK = (f"{_EXTRACTOR}/{part}/layer_with_weights-" for part in ("_base_m
 _TASKS = {"center": "object_center", "size": "box/scale", "offset": "box/offset"}
 _HEAD_LAYERS = {"conv": "layer_with_weights-0", "predict": "layer_with_weights-1"}
 _HOURGLASS = "hourglass-104"
+_HOURGLASS_STEM = {"stem": "downsample_input/conv_block", "stem_block": "downsample_input/residual_block"}
+# Layers of a convolution with batch norm, and of a block.
+_HOURGLASS_LAYERS = {
+    "conv2d": "conv",
+    "batch_normalization": "norm",
+    "conv2d_1": "conv_block/conv",
+    "batch_normalization_1": "conv_block/norm",
+    "conv2d_2": "conv",
+    "batch_normalization_2": "norm",
+    "shortcut_conv2d": "skip/conv",
+    "shortcut_batch_normalization": "skip/norm",
+}
 # A variable that only this network has: a block of the second hourglass, at its least size.
 _DEEPEST = f"{_EXTRACTOR}/_network/hourglass_network/1{'/inner_block/0' * 4}/inner_block/3/conv/kernel"
 _INNER, _CLASSES = (f"{_HEADS}/object_center/0/{layer}/bias" for layer in _HEAD_LAYERS.values())
@@ -122,7 +134,7 @@ def sources_of(ours: Shapes, *, config: CenterNetConfig, theirs: Shapes) -> dict
         if variable == "moving_mean" and conv:
             names.append(f"{conv}/bias")
             convert = _without_bias
-        elif rest in ("stem/conv2d", "stem/conv"):
+        elif rest == "stem/conv2d":
             convert = _from_bgr
         sources[path] = VariableSource(tuple(names), (shape,) * len(names), convert)
     return sources
@@ -131,8 +143,9 @@ def sources_of(ours: Shapes, *, config: CenterNetConfig, theirs: Shapes) -> dict
 def _layer(part: str, layer: str, config: CenterNetConfig) -> tuple[str, str]:
     """Returns the names of a layer, and of the convolution with a bias before it if it is a batch norm."""
     if part == _HOURGLASS:
-        own = layer.replace("stem_block/", "downsample_input/residual_block/").replace("/last/", "/")
-        own = own.replace("stem/", "downsample_input/conv_block/")
+        scope, _, last = layer.rpartition("/")
+        scope = _HOURGLASS_STEM.get(scope, scope)
+        own = f"{scope}/{_HOURGLASS_LAYERS[last]}"
         return re.sub(r"_(\d+)(?=/)", r"/\1", f"{_EXTRACTOR}/_network/{own}"), ""
     if part == config.backbone:
         names, own = _LAYERS[config.backbone], application_layer(layer)

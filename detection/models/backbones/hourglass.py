@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from detection.models.backbones.resnet import padded_conv, unbiased_conv
-from detection.models.layers.batch_norm import BatchNormalization
+from detection.models.backbones.resnet import Block, ConvNorm
 from detection.models.necks.resample import upsample_nearest
 
 _STEM_FILTERS = 128
@@ -34,61 +33,20 @@ HOURGLASSES: dict[str, HourglassSpec] = {
 }
 
 
-class ConvNorm(keras.layers.Layer):
-    """Convolution, batch norm, and ReLU if it `activates`; strided ones pad all sides equally."""
-
-    def __init__(
-        self, filters: int, kernel: int, stride: int, *, activates: bool, batch_norm: Any, name: str, dtype: Any
-    ):
-        super().__init__(name=name, dtype=dtype)
-        self._activates = activates
-        self.conv = unbiased_conv(filters, kernel, stride, name="conv", dtype=dtype)
-        self.norm = BatchNormalization(name="norm", dtype=dtype, **batch_norm)
-
-    def build(self, input_shape: tuple[int | None, ...]) -> None:
-        """Creates the variables."""
-        self.conv.build(input_shape)
-        self.norm.build((None, None, None, self.conv.filters))
-
-    def call(self, inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
-        """Maps [B, H, W, C] to [B, H / stride, W / stride, filters]."""
-        outputs = self.norm(padded_conv(self.conv, inputs), training=training)
-        return tf.nn.relu(outputs) if self._activates else outputs
-
-
-class Residual(keras.layers.Layer):
-    """Two 3x3 convolutions with batch norm, added to the input or its projection, ReLU.
-
-    Args:
-        in_filters: channels of the input.
-        filters: channels of the output.
-        stride: stride of the block.
-        name: layer name.
-        options: `batch_norm` and `dtype` of its layers.
-    """
-
-    def __init__(self, in_filters: int, filters: int, stride: int = 1, *, name: str, **options: Any):
-        super().__init__(name=name, dtype=options["dtype"])
-        self._in_filters = in_filters
-        self.first = ConvNorm(filters, 3, stride, activates=True, name="conv_block", **options)
-        self.last = ConvNorm(filters, 3, 1, activates=False, name="last", **options)
-        self.skip: ConvNorm | None = None
-        if stride > 1 or filters != in_filters:
-            self.skip = ConvNorm(filters, 1, stride, activates=False, name="skip", **options)
-
-    def build(self, input_shape: tuple[int | None, ...] | None = None) -> None:
-        """Creates the variables."""
-        shape = (None, None, None, self._in_filters)
-        self.first.build(shape)
-        self.last.build((None, None, None, self.first.conv.filters))
-        if self.skip is not None:
-            self.skip.build(shape)
-
-    def call(self, inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
-        """Maps [B, H, W, in_filters] to [B, H / stride, W / stride, filters]."""
-        outputs = self.last(self.first(inputs, training=training), training=training)
-        shortcut = inputs if self.skip is None else self.skip(inputs, training=training)
-        return tf.nn.relu(shortcut + outputs)
+def _block(in_filters: int, filters: int, stride: int = 1, *, name: str, **options: Any) -> Block:
+    """Returns a block of two 3x3 convolutions; `options`: `batch_norm` and `dtype` of its layers."""
+    return Block(
+        in_filters=in_filters,
+        filters=filters,
+        stride=stride,
+        projects=stride > 1 or filters != in_filters,
+        bottleneck=False,
+        stride_in_first=True,
+        activation="relu",
+        last_scale=1.0,
+        name=name,
+        **options,
+    )
 
 
 class HourglassModule(keras.layers.Layer):
@@ -104,26 +62,27 @@ class HourglassModule(keras.layers.Layer):
     def __init__(self, filters: Sequence[int], repeats: Sequence[int], *, name: str, **options: Any):
         super().__init__(name=name, dtype=options["dtype"])
         outer, inner = filters[:2]
+        self.in_filters = outer
         blocks, last = range(repeats[0]), repeats[0] - 1
-        self.shortcut = [Residual(outer, outer, name=f"encoder_block1_{place}", **options) for place in blocks]
+        self.shortcut = [_block(outer, outer, name=f"encoder_block1_{place}", **options) for place in blocks]
         self.encoder = [
-            Residual(inner if place else outer, inner, 1 if place else 2, name=f"encoder_block2_{place}", **options)
+            _block(inner if place else outer, inner, 1 if place else 2, name=f"encoder_block2_{place}", **options)
             for place in blocks
         ]
-        self.inner: list[keras.layers.Layer]
+        self.inner: list[HourglassModule | Block]
         if len(filters) > 2:
             self.inner = [HourglassModule(filters[1:], repeats[1:], name="inner_block_0", **options)]
         else:
-            self.inner = [Residual(inner, inner, name=f"inner_block_{place}", **options) for place in range(repeats[1])]
+            self.inner = [_block(inner, inner, name=f"inner_block_{place}", **options) for place in range(repeats[1])]
         self.decoder = [
-            Residual(inner, outer if place == last else inner, name=f"decoder_block_{place}", **options)
+            _block(inner, outer if place == last else inner, name=f"decoder_block_{place}", **options)
             for place in blocks
         ]
 
-    def build(self, input_shape: tuple[int | None, ...] | None = None) -> None:
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
         """Creates the variables."""
         for layer in (*self.shortcut, *self.encoder, *self.inner, *self.decoder):
-            layer.build(None)
+            layer.build((None, None, None, layer.in_filters))
 
     def call(self, inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
         """Maps [B, H, W, filters[0]] to the same shape."""
@@ -153,32 +112,31 @@ class Hourglass(keras.layers.Layer):
         options["dtype"] = self.dtype_policy
         self.filters, between = spec.filters[0], range(spec.stacks - 1)
         width = self.filters
-        self.stem = ConvNorm(_STEM_FILTERS, 7, 2, activates=True, name="stem", **options)
-        self.stem_block = Residual(_STEM_FILTERS, width, 2, name="stem_block", **options)
+        self.stem = ConvNorm(_STEM_FILTERS, 7, 2, activation="relu", name="stem", **options)
+        self.stem_block = _block(_STEM_FILTERS, width, 2, name="stem_block", **options)
         self.hourglasses = [
             HourglassModule(spec.filters, spec.repeats, name=f"hourglass_network_{place}", **options)
             for place in range(spec.stacks)
         ]
         self.output_convs = [
-            ConvNorm(width, 3, 1, activates=True, name=f"output_conv_{place}", **options)
+            ConvNorm(width, 3, 1, activation="relu", name=f"output_conv_{place}", **options)
             for place in range(spec.stacks)
         ]
         self.of_inputs, self.of_outputs = (
             [
-                ConvNorm(width, 1, 1, activates=False, name=f"intermediate_conv{number}_{place}", **options)
+                ConvNorm(width, 1, 1, activation="identity", name=f"intermediate_conv{number}_{place}", **options)
                 for place in between
             ]
             for number in (1, 2)
         )
-        self.merged = [Residual(width, width, name=f"intermediate_residual_{place}", **options) for place in between]
+        self.merged = [_block(width, width, name=f"intermediate_residual_{place}", **options) for place in between]
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         """Creates the variables."""
         self.stem.build(input_shape)
-        blocks: list[keras.layers.Layer] = [self.stem_block, *self.hourglasses, *self.merged]
-        for layer in blocks:
-            layer.build(None)
-        for layer in (*self.output_convs, *self.of_inputs, *self.of_outputs):
+        self.stem_block.build((None, None, None, _STEM_FILTERS))
+        layers: list[keras.layers.Layer] = [*self.hourglasses, *self.merged, *self.output_convs]
+        for layer in (*layers, *self.of_inputs, *self.of_outputs):
             layer.build((None, None, None, self.filters))
 
     def call(self, images: tf.Tensor, training: bool = False, seed: tf.Tensor | None = None) -> list[tf.Tensor]:

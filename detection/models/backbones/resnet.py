@@ -87,7 +87,7 @@ class ResNet(keras.layers.Layer):
             "batch_norm": {"momentum": momentum, "epsilon": epsilon},
             "dtype": self.dtype_policy,
         }
-        self.stem = Stem(name="stem", **common)
+        self.stem = ConvNorm(_STEM_FILTERS, 7, 2, name="stem", **common)
         self.blocks: list[Block] = []
         self.level_filters = [_STEM_FILTERS]
         for level, repeats in enumerate(spec.repeats, start=2):
@@ -152,29 +152,39 @@ class ResNet(keras.layers.Layer):
         return features
 
 
-class Stem(keras.layers.Layer):
-    """7x7 convolution with stride 2, batch norm, relu or relu6."""
+class ConvNorm(keras.layers.Layer):
+    """Convolution, batch norm, activation; strided ones pad all sides equally."""
 
-    def __init__(self, *, activation: Relu, batch_norm: dict[str, float], name: str, dtype: Any):
+    def __init__(
+        self,
+        filters: int,
+        kernel: int,
+        stride: int,
+        *,
+        activation: str,
+        batch_norm: dict[str, float],
+        name: str,
+        dtype: Any,
+    ):
         super().__init__(name=name, dtype=dtype)
         self._activation = activation
-        self.conv = unbiased_conv(_STEM_FILTERS, 7, 2, name="conv2d", dtype=dtype)
+        self.conv = _conv(filters, kernel, stride, name="conv2d", dtype=dtype)
         self.norm = BatchNormalization(name="batch_normalization", dtype=dtype, **batch_norm)
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         """Creates the variables."""
         self.conv.build(input_shape)
-        self.norm.build((None, None, None, _STEM_FILTERS))
+        self.norm.build((None, None, None, self.conv.filters))
 
     def call(self, images: tf.Tensor, training: bool = False) -> tf.Tensor:
-        """Maps [B, H, W, 3] to [B, H / 2, W / 2, 64]."""
-        return activate(self.norm(padded_conv(self.conv, images), training=training), self._activation)
+        """Maps [B, H, W, C] to [B, H / stride, W / stride, filters]."""
+        return activate(self.norm(_padded_conv(self.conv, images), training=training), self._activation)
 
 
 class Block(keras.layers.Layer):
     """Residual block: convolutions with batch norm, added to the input or its projection, relu or relu6.
 
-    The initial scale of the last batch norm is 0, so the block starts as its shortcut
+    By default, the initial scale of the last batch norm is 0, so the block starts as its shortcut
     (Goyal et al., "Accurate, Large Minibatch SGD", 2017).
 
     Args:
@@ -186,6 +196,7 @@ class Block(keras.layers.Layer):
         stride_in_first: the first convolution has the stride; False: the second one.
         activation: activation after each convolution and the addition.
         batch_norm: arguments of `BatchNormalization`.
+        last_scale: initial scale of the last batch norm.
         name: layer name.
         dtype: Keras dtype policy.
     """
@@ -201,6 +212,7 @@ class Block(keras.layers.Layer):
         stride_in_first: bool,
         activation: Relu,
         batch_norm: dict[str, float],
+        last_scale: float = 0.0,
         name: str,
         dtype: Any,
     ):
@@ -213,12 +225,12 @@ class Block(keras.layers.Layer):
         strides = [1] * len(kernels)
         strides[0 if stride_in_first else 1] = stride
         self.convs = [
-            unbiased_conv(width, kernel, step, name=f"conv2d_{number}", dtype=dtype)
+            _conv(width, kernel, step, name=f"conv2d_{number}", dtype=dtype)
             for number, (width, kernel, step) in enumerate(zip(widths, kernels, strides, strict=True), start=1)
         ]
         self.norms = [
             BatchNormalization(
-                initial_scale=0.0 if number == len(kernels) else 1.0,
+                initial_scale=last_scale if number == len(kernels) else 1.0,
                 name=f"batch_normalization_{number}",
                 dtype=dtype,
                 **batch_norm,
@@ -227,7 +239,7 @@ class Block(keras.layers.Layer):
         ]
         self.shortcut_conv = self.shortcut_norm = None
         if projects:
-            self.shortcut_conv = unbiased_conv(self.out_filters, 1, stride, name="shortcut_conv2d", dtype=dtype)
+            self.shortcut_conv = _conv(self.out_filters, 1, stride, name="shortcut_conv2d", dtype=dtype)
             self.shortcut_norm = BatchNormalization(name="shortcut_batch_normalization", dtype=dtype, **batch_norm)
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
@@ -249,17 +261,16 @@ class Block(keras.layers.Layer):
         outputs = inputs
         for number, (conv, norm) in enumerate(zip(self.convs, self.norms, strict=True)):
             outputs = activate(outputs, self._activation) if number else outputs
-            outputs = norm(padded_conv(conv, outputs), training=training)
+            outputs = norm(_padded_conv(conv, outputs), training=training)
         return activate(shortcut + outputs, self._activation)
 
 
-def unbiased_conv(filters: int, kernel: int, stride: int, *, name: str, dtype: Any) -> Any:
-    """Returns a convolution without bias, to be called by `padded_conv`."""
+def _conv(filters: int, kernel: int, stride: int, *, name: str, dtype: Any) -> Any:
     return keras.layers.Conv2D(
         filters,
         kernel,
         strides=stride,
-        # `padded_conv` pads strided convolutions explicitly.
+        # `_padded_conv` pads strided convolutions explicitly.
         padding="same" if stride == 1 else "valid",
         use_bias=False,
         kernel_initializer=he_normal(),
@@ -268,7 +279,7 @@ def unbiased_conv(filters: int, kernel: int, stride: int, *, name: str, dtype: A
     )
 
 
-def padded_conv(conv: Any, inputs: tf.Tensor) -> tf.Tensor:
+def _padded_conv(conv: Any, inputs: tf.Tensor) -> tf.Tensor:
     """Applies a convolution; strided ones pad all sides equally, for any input size."""
     padding = conv.kernel_size[0] // 2
     if conv.strides[0] > 1 and padding:

@@ -124,8 +124,7 @@ def random_black_patches(
         tf.cast(draw * tf.cast(length - side + 1, tf.float32), tf.int32)
         for draw, length in ((draws[0], height), (draws[1], width))
     )
-    rows, columns = tf.range(height)[:, tf.newaxis], tf.range(width)
-    patches = (rows >= top) & (rows < top + side) & (columns >= left) & (columns < left + side)
+    patches = _inside_square(sample.image, top, left, side)
     black = tf.reduce_any(patches & (draws[2] < probability), axis=0)
     return sample._replace(image=tf.where(black[..., tf.newaxis], tf.constant(0, tf.uint8), sample.image))
 
@@ -158,8 +157,13 @@ def random_patch_gaussian(
     draws = tf.random.stateless_uniform([3], place_seed)
     first = tf.cast(draws[:2] * tf.cast(shape[:2], tf.float32), tf.int32) - side // 2
     stddev = 255.0 * (min_gaussian_stddev + draws[2] * (max_gaussian_stddev - min_gaussian_stddev))
-    rows, columns = tf.range(shape[0])[:, tf.newaxis], tf.range(shape[1])
-    patch = (rows >= first[0]) & (rows < first[0] + side) & (columns >= first[1]) & (columns < first[1] + side)
+    patch = _inside_square(sample.image, first[0], first[1], side)
     noisy = tf.cast(sample.image, tf.float32) + stddev * tf.random.stateless_normal(shape, noise_seed)
     noisy = tf.cast(tf.round(tf.clip_by_value(noisy, 0.0, 255.0)), tf.uint8)
     return sample._replace(image=tf.where(patch[..., tf.newaxis], noisy, sample.image))
+
+
+def _inside_square(image: tf.Tensor, top: tf.Tensor, left: tf.Tensor, side: tf.Tensor) -> tf.Tensor:
+    """Marks the pixels of an image [H, W, 3] inside squares, bool [..., H, W]; `top`, `left`: int32 [..., 1, 1]."""
+    rows, columns = tf.range(tf.shape(image)[0])[:, tf.newaxis], tf.range(tf.shape(image)[1])
+    return (rows >= top) & (rows < top + side) & (columns >= left) & (columns < left + side)

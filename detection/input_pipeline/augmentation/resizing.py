@@ -109,11 +109,9 @@ def random_pad_image(
         pad_color: RGB, 0 to 255; empty: the image's mean.
         seed: int32 [2].
     """
-    height, width = tf.unstack(tf.shape(sample.image)[:2])
-    low = tf.stack([height if min_image_height is None else min_image_height,
-                    width if min_image_width is None else min_image_width])  # fmt: skip
-    high = tf.stack([2 * height if max_image_height is None else max_image_height,
-                     2 * width if max_image_width is None else max_image_width])  # fmt: skip
+    size = tf.shape(sample.image)[:2]
+    low = _or_default((min_image_height, min_image_width), size)
+    high = _or_default((max_image_height, max_image_width), 2 * size)
     return _pad_randomly(sample, low, high, _color(sample, pad_color), seed)
 
 
@@ -267,6 +265,10 @@ def _pad_randomly(sample: Sample, low: tf.Tensor, high: tf.Tensor, color: tf.Ten
     low = tf.maximum(low, image_size)
     size = low + random_offset(tf.maximum(high - low, 0), size_seed)
     return pad(sample, random_offset(size - image_size, place_seed), size, color=color)
+
+
+def _or_default(values: Sequence[int | None], default: tf.Tensor) -> tf.Tensor:
+    return tf.stack([default[axis] if value is None else value for axis, value in enumerate(values)])
 
 
 def _color(sample: Sample, color: Sequence[float]) -> tf.Tensor:

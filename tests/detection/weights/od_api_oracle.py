@@ -11,8 +11,10 @@ import numpy as np
 import tensorflow as tf
 
 from detection.inference.detectors import open_detector
+from detection.models.detector import Detector
+from detection.models.registry import detector_from_config
 from detection.ops.boxes import iou_yxyx
-from detection.types import EncodedImage, Labels
+from detection.types import EncodedImage, ImageInfo, Labels
 from detection.weights.imported_model import ImportedModel, write_model
 
 BOX_SCALES = (10.0, 10.0, 5.0, 5.0)
@@ -82,6 +84,30 @@ class Oracle(NamedTuple):
         alike &= np.abs(their_scores[:, np.newaxis] - scores) <= 1e-3
         assert alike.any(axis=1).sum() >= 0.97 * kept.sum() > 0
 
+    @property
+    def padded_pixels(self) -> tf.Tensor:
+        """The images as there resized, without half-pixel centres, and padded with 0: float32 [2, H, W, 3]."""
+        height, width, _ = self.arrays["true_image_shapes"][0]
+        resized = tf.compat.v1.image.resize(tf.constant(self.pixels, tf.float32), (height, width))
+        return tf.pad(resized, [[0, 0], [0, self.image_size[0] - height], [0, self.image_size[1] - width], [0, 0]])
+
+    @property
+    def image_sizes(self) -> tf.Tensor:
+        """(height, width) of the images within the input, float32 [2, 2]."""
+        return tf.constant(self.arrays["true_image_shapes"][:, :2], tf.float32)
+
+    def require_same_detections(self, model: ImportedModel, detector: Detector, outputs: Any) -> None:
+        """Requires the original's detections: their number, their scores, and each one as in `require_detections`."""
+        assert model.categories is not None
+        found = detector.detect(outputs, ImageInfo(self.image_sizes, tf.ones([2, 2])))
+        np.testing.assert_array_equal(found.num, self.arrays["post_num_detections"])
+        np.testing.assert_allclose(found.scores, self.arrays["post_detection_scores"], atol=1e-4)
+        for image, count in enumerate(found.num):
+            classes, scores, boxes = (
+                part[image, :count].numpy() for part in (found.classes, found.scores, found.boxes)
+            )
+            self.require_detections(image, classes=classes, scores=scores, boxes=boxes, categories=model.categories)
+
     def require_predictions(self, model: ImportedModel, folder: Path) -> None:
         """Requires the original's detections on image files: decoded, resized as there, and mapped back."""
         assert model.categories is not None
@@ -113,3 +139,13 @@ def read_oracle(name: str, oracle_dir: Path, target: Path) -> Oracle:
     image = notes["image"]
     pixels = np.stack([make_image(image["seed"] + number, image["height"], image["width"]) for number in range(2)])
     return Oracle(target / "checkpoint", dict(np.load(folder / name / "outputs.npz")), notes, pixels)
+
+
+def built(model: ImportedModel) -> Detector:
+    """Builds the detector of a completely imported model, with its weights."""
+    assert (model.missing, model.differences) == ((), ())
+    assert model.categories is not None
+    detector = detector_from_config(model.config.model, num_classes=len(model.categories))
+    for variable in detector.variables:
+        variable.assign(model.raw[variable.path])
+    return detector

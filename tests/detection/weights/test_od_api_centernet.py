@@ -15,13 +15,13 @@ from detection.conversion.od_api import PIPELINE_CONFIG
 from detection.conversion.programs import read_config_of
 from detection.models.centernet.model import CenterNet, RawOutputs
 from detection.models.centernet.targets import center_heatmap, centers_of
-from detection.models.registry import detector_config, detector_from_config
-from detection.types import ImageInfo, Labels
+from detection.models.registry import detector_config
+from detection.types import Labels
 from detection.weights.imported_model import ImportedModel, import_model
 from detection.weights.od_api_centernet import OD_API_CENTERNET
 from schemas.config.config_io import load_config
 from schemas.errors import ConfigError, DataError
-from tests.detection.weights.od_api_oracle import Oracle, read_oracle
+from tests.detection.weights.od_api_oracle import Oracle, built, read_oracle
 
 pytestmark = pytest.mark.slow
 
@@ -44,8 +44,7 @@ class Case(NamedTuple):
 
     @property
     def labels(self) -> Labels:
-        sizes = tf.constant(self.arrays["true_image_shapes"][:, :2], tf.float32)
-        return self.oracle.labels(weighted=True)._replace(sizes=sizes)
+        return self.oracle.labels(weighted=True)._replace(sizes=self.oracle.image_sizes)
 
 
 @pytest.fixture(
@@ -59,15 +58,10 @@ def case(request: pytest.FixtureRequest, oracle_dir: Path, tmp_path_factory: pyt
     oracle = read_oracle(request.param, oracle_dir, tmp_path_factory.mktemp("od_api"))
     config = load_config(None, [f"model.name={MODELS[request.param]}", f"model.image_size={oracle.image_size}"])
     model = import_model(OD_API_CENTERNET, oracle.checkpoint, config)
-    assert (model.missing, model.unused, model.differences) == ((), (), ())
-    assert model.categories is not None
-    detector = detector_from_config(model.config.model, num_classes=len(model.categories))
+    assert model.unused == ()
+    detector = built(model)
     assert isinstance(detector, CenterNet)
-    for variable in detector.variables:
-        variable.assign(model.raw[variable.path])
-    height, width, _ = oracle.arrays["true_image_shapes"][0]
-    resized = tf.compat.v1.image.resize(tf.constant(oracle.pixels, tf.float32), (height, width))
-    inputs = tf.pad(resized, [[0, 0], [0, oracle.image_size[0] - height], [0, oracle.image_size[1] - width], [0, 0]])
+    inputs = oracle.padded_pixels
     normalised = (inputs - np.array(detector.config.pixel_mean)) / np.array(detector.config.pixel_std)
     sample = oracle.arrays["preprocessed_sample"][..., ::-1]  # BGR
     np.testing.assert_allclose(normalised[:, ::16, ::16], sample, atol=1e-4)
@@ -120,16 +114,7 @@ def test_losses(case: Case) -> None:
 
 
 def test_detections(case: Case) -> None:
-    size = tf.constant(case.arrays["true_image_shapes"][:, :2], tf.float32)
-    found = case.detector.detect(case.outputs, ImageInfo(size, tf.ones([2, 2])))
-    np.testing.assert_array_equal(found.num, case.arrays["post_num_detections"])
-    np.testing.assert_allclose(found.scores, case.arrays["post_detection_scores"], atol=1e-4)
-    assert case.model.categories is not None
-    for image in range(2):
-        classes, scores, boxes = (part[image].numpy() for part in (found.classes, found.scores, found.boxes))
-        case.oracle.require_detections(
-            image, classes=classes, scores=scores, boxes=boxes, categories=case.model.categories
-        )
+    case.oracle.require_same_detections(case.model, case.detector, case.outputs)
 
 
 def test_prediction_from_image_files(case: Case, tmp_path: Path) -> None:

@@ -17,12 +17,11 @@ from detection.models.faster_rcnn.model import FasterRcnn, RawOutputs
 from detection.models.heads.roi_heads import BoxHeadOutputs
 from detection.models.heads.roi_targets import RoiTargets, relabel_rois
 from detection.models.heads.rpn import Proposals
-from detection.models.registry import detector_from_config
-from detection.types import ImageInfo, Labels
+from detection.types import Labels
 from detection.weights.imported_model import ImportedModel, import_model
 from detection.weights.od_api import OD_API
 from schemas.config.config_io import load_config
-from tests.detection.weights.od_api_oracle import BOX_SCALES, Oracle, read_oracle
+from tests.detection.weights.od_api_oracle import BOX_SCALES, Oracle, built, read_oracle
 
 pytestmark = pytest.mark.slow
 
@@ -42,10 +41,6 @@ class Case(NamedTuple):
     def arrays(self) -> Mapping[str, np.ndarray]:
         return self.oracle.arrays
 
-    @property
-    def image_sizes(self) -> tf.Tensor:
-        return tf.constant(self.arrays["true_image_shapes"][:, :2], tf.float32)
-
     def box_outputs(self) -> BoxHeadOutputs:
         """Of the original's proposals, padding included."""
         boxes = tf.constant(self.arrays["proposal_boxes"])
@@ -58,20 +53,14 @@ def case(oracle_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Case:
     settings = [f"image_size={oracle.image_size}", f"overrides.test_post_nms_top_k={PROPOSALS}"]
     config = load_config(None, ["model.name=faster-rcnn-r50-c4", *(f"model.{setting}" for setting in settings)])
     model = import_model(OD_API, oracle.checkpoint, config)
-    assert (model.missing, model.unused, model.differences) == ((), (), ())
-    assert model.categories is not None
-    detector = detector_from_config(model.config.model, num_classes=len(model.categories))
+    assert model.unused == ()
+    detector = built(model)
     assert isinstance(detector, FasterRcnn)
-    for variable in detector.variables:
-        variable.assign(model.raw[variable.path])
-    height, width, _ = oracle.arrays["true_image_shapes"][0]
-    resized = tf.compat.v1.image.resize(tf.constant(oracle.pixels, tf.float32), (height, width))
-    inputs = tf.pad(resized, [[0, 0], [0, oracle.image_size[0] - height], [0, oracle.image_size[1] - width], [0, 0]])
+    inputs = oracle.padded_pixels
     normalised = inputs - np.array(detector.config.pixel_mean)
     np.testing.assert_allclose(normalised[:, ::16, ::16], oracle.arrays["preprocessed_sample"], atol=1e-4)
     outputs = detector(inputs)
-    sizes = tf.constant(oracle.arrays["true_image_shapes"][:, :2], tf.float32)
-    return Case(model, detector, outputs, detector._propose(outputs, sizes, training=False), oracle)
+    return Case(model, detector, outputs, detector._propose(outputs, oracle.image_sizes, training=False), oracle)
 
 
 def test_raw_predictions(case: Case) -> None:
@@ -125,15 +114,7 @@ def test_losses(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_detections(case: Case) -> None:
-    found = case.detector.detect(case.outputs, ImageInfo(case.image_sizes, tf.ones([2, 2])))
-    np.testing.assert_array_equal(found.num, case.arrays["post_num_detections"])
-    np.testing.assert_allclose(found.scores, case.arrays["post_detection_scores"], atol=1e-4)
-    assert case.model.categories is not None
-    for image, count in enumerate(found.num):
-        classes, scores, boxes = (part[image, :count].numpy() for part in (found.classes, found.scores, found.boxes))
-        case.oracle.require_detections(
-            image, classes=classes, scores=scores, boxes=boxes, categories=case.model.categories
-        )
+    case.oracle.require_same_detections(case.model, case.detector, case.outputs)
 
 
 def test_prediction_from_image_files(case: Case, tmp_path: Path) -> None:

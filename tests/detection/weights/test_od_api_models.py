@@ -22,7 +22,6 @@ from detection.models.pyramid_config import PyramidConfig
 from detection.models.registry import detector_config, detector_from_config
 from detection.ops.boxes import encode_yxyx
 from detection.training.engine.variable_selection import decayed_variables
-from detection.types import ImageInfo
 from detection.weights.import_checkpoint import import_checkpoint
 from detection.weights.imported_model import ImportedModel, import_model
 from detection.weights.od_api_efficientdet import OD_API_EFFICIENTDET
@@ -30,7 +29,7 @@ from detection.weights.od_api_retinanet import OD_API_RETINANET
 from detection.weights.od_api_ssd import OD_API_SSD
 from schemas.artifacts import CONFIG_YAML, LABELS_JSON
 from schemas.config.config_io import load_config
-from tests.detection.weights.od_api_oracle import BOX_SCALES, Oracle, read_oracle
+from tests.detection.weights.od_api_oracle import BOX_SCALES, Oracle, built, read_oracle
 
 pytestmark = pytest.mark.slow
 
@@ -79,12 +78,8 @@ def case(request: pytest.FixtureRequest, oracle_dir: Path, tmp_path_factory: pyt
     oracle = read_oracle(request.param, oracle_dir, tmp_path_factory.mktemp("od_api"))
     config = load_config(None, [f"model.name={name}", f"model.image_size={oracle.image_size}"])
     model = import_model(program, oracle.checkpoint, config)
-    assert (model.missing, model.differences) == ((), ())
-    assert model.categories is not None
-    detector = detector_from_config(model.config.model, num_classes=len(model.categories))
+    detector = built(model)
     assert isinstance(detector, DenseDetector)
-    for variable in detector.variables:
-        variable.assign(model.raw[variable.path])
     inputs = _inputs(detector, oracle.pixels, oracle.arrays["true_image_shapes"][0])
     np.testing.assert_allclose(inputs[:, ::16, ::16], oracle.arrays["preprocessed_sample"], atol=1e-4)
     return Case(model, detector, detector(inputs), oracle)
@@ -228,16 +223,7 @@ def test_other_losses(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_detections(case: Case) -> None:
-    size = tf.constant(case.arrays["true_image_shapes"][:, :2], tf.float32)
-    found = case.detector.detect(case.outputs, ImageInfo(size, tf.ones([2, 2])))
-    np.testing.assert_array_equal(found.num, case.arrays["post_num_detections"])
-    np.testing.assert_allclose(found.scores, case.arrays["post_detection_scores"], atol=1e-4)
-    assert case.model.categories is not None
-    for image in range(2):
-        classes, scores, boxes = (part[image].numpy() for part in (found.classes, found.scores, found.boxes))
-        case.oracle.require_detections(
-            image, classes=classes, scores=scores, boxes=boxes, categories=case.model.categories
-        )
+    case.oracle.require_same_detections(case.model, case.detector, case.outputs)
 
 
 def test_prediction_from_image_files(case: Case, tmp_path: Path) -> None:

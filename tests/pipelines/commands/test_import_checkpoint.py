@@ -169,10 +169,10 @@ def test_without_model_a_pipeline_config_has_to_be_beside_the_checkpoint(
     assert "--model is missing. Pass --model with the name of the detector." in capfd.readouterr().err
     assert main([*flags, "--from", "od-api"]) == 2
     assert "--model is missing, and there is no pipeline.config beside the checkpoint." in capfd.readouterr().err
-    (folder / "pipeline.config").write_text("model {\n  center_net {}\n}")
+    (folder / "pipeline.config").write_text("model {\n  experimental_model {}\n}")
     assert main([*flags, "--from", "od-api"]) == 2
     message = capfd.readouterr().err
-    assert "pipeline.config: not supported here:\n  line 2: model.center_net: no such model here" in message
+    assert "pipeline.config: not supported here:\n  line 2: model.experimental_model: no such model here" in message
     assert "Pass --model with the name of a detector, for its settings." in message
     # With --model, the detector has its own settings.
     assert main([*flags, "--from", "od-api", "--model", "efficientdet-d0"]) == 1

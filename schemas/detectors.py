@@ -16,7 +16,11 @@ DETECTORS: tuple[str, ...] = (
         for family in ("faster", "mask")
         for size in ("nano", "r18", "r34", "r50", "r101", "r152")
     ),
-    *(f"centernet-{size}" for size in ("r18", "r34", "r50", "r101", "mobilenet-v2", "hourglass-104", "nano")),
+    *(
+        f"centernet-{size}{suffix}"
+        for suffix in ("", "-kpts")
+        for size in ("r18", "r34", "r50", "r101", "mobilenet-v2", "hourglass-104", "nano")
+    ),
     *(f"faster-rcnn-r{depth}-c4" for depth in (50, 101, 152)),
 )
 _NEAR = 0.5  # min similarity (difflib) of a misspelled name

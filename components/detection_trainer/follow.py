@@ -96,7 +96,7 @@ def follow_run(
         named = shards if config.validation_split else ()
         reader = training_records(config, shards=shards, validation_shards=named)[1].validation
         assert reader is not None  # `_configuration` turns validation on
-        detector = inference_detector(config, len(categories))
+        detector = inference_detector(config, categories)
         evaluate = detector_evaluator_from_config(config, reader, categories=categories, detector=detector)
         evaluator = checkpoint_evaluator_from_config(config, evaluate, folder=working.local, logs=working.local)
         ended = follow_checkpoints(

@@ -122,6 +122,8 @@ def _split_keys(reader: Message, split: str) -> Keys:
 
 
 def _evaluation_keys(evaluation: Message) -> Keys:
+    if "keypoint_edge" in evaluation:
+        evaluation.note("keypoint_edge", "edges are those of `skeleton` in the data set's categories")
     visualizations = evaluation["num_visualizations"]
     keys = {
         "batch_size": evaluation["batch_size"],

@@ -1,11 +1,13 @@
 """Restores trained detectors, with configuration and categories, from SavedModels and checkpoints."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter
 
 from detection.coco.validation.checks import check_categories
+from detection.datasets.entries import keypoint_names
 from detection.inference.export.saved_model_export import ChosenOn, ExportedFrom
 from detection.models.detector import Detector
 from detection.models.registry import detector_from_config
@@ -68,7 +70,7 @@ def load_trained(path: str | Path, *, weights: WeightsChoice = "auto") -> Traine
         source = WeightSource(files.saved_model)
         exported_from = read_exported_from(files.saved_model)
         _require_exported(files.saved_model, exported_from, weights)
-    detector = detector_from_config(config.model, num_classes=len(categories), precision=config.train.precision)
+    detector = inference_detector(config, categories)
     load_detector_weights(detector, source)
     return TrainedDetector(detector, categories, config, exported_from)
 
@@ -77,10 +79,20 @@ def with_config(trained: TrainedDetector, config: Config) -> TrainedDetector:
     """Builds a detector again for a configuration that is compatible with its weights."""
     if config == trained.config:
         return trained
-    detector = detector_from_config(config.model, num_classes=len(trained.categories), precision=config.train.precision)
+    detector = inference_detector(config, trained.categories)
     for variable, old in zip(detector.variables, trained.detector.variables, strict=True):
         variable.assign(old.value)
     return trained._replace(detector=detector, config=config)
+
+
+def inference_detector(config: Config, categories: Sequence[Mapping[str, Any]]) -> Detector:
+    """Builds a detector for the weights of checkpoints; call it outside of any strategy."""
+    return detector_from_config(
+        config.model,
+        num_classes=len(categories),
+        keypoints=keypoint_names(categories),
+        precision=config.train.precision,
+    )
 
 
 def _checkpoint_source(prefix: str, config: Config, weights: WeightsChoice) -> WeightSource:

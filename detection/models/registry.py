@@ -1,7 +1,7 @@
 """Registry of detectors by name.  A new family adds a folder with a config class, and a line here."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
@@ -67,6 +67,7 @@ def build_detector(
     resize: ResizeConfig | None = None,
     overrides: Mapping[str, Any] | None = None,
     postprocess: Mapping[str, Any] | None = None,
+    keypoints: Sequence[Sequence[str]] = (),
     dtype: Any = None,
 ) -> Detector:
     """Builds a detector, variables included.
@@ -79,25 +80,37 @@ def build_detector(
         resize: how images are scaled into the input; None: resize to fit.
         overrides: changed fields of the detector's config class.
         postprocess: changed fields of its section `postprocess`.
+        keypoints: names of each class's keypoints, for a detector with keypoints.
         dtype: Keras dtype policy of all layers; None: the global one.
 
     Raises:
-        ConfigError: unknown name or field (the message names the nearest), or an invalid value.
+        ConfigError: unknown name or field (the message names the nearest), or an invalid value; or the detector
+            learns keypoints, and there are none.
     """
     resize = resize or ResizeConfig()
     family, config = _find(name, image_size=image_size, resize=resize, overrides=overrides, postprocess=postprocess)
-    detector = family.detector(config=_padded(config, resize), num_classes=num_classes, name=name, dtype=dtype)
+    arguments: dict[str, Any] = {"num_classes": num_classes, "name": name, "dtype": dtype}
+    if getattr(config, "keypoints", False):
+        if not any(keypoints):
+            raise ConfigError(
+                f"model.name = {name} learns keypoints, but no category has keypoints. Train on a data set whose "
+                "categories name their keypoints, or choose another detector."
+            )
+        arguments["keypoints"] = keypoints
+    detector = family.detector(config=_padded(config, resize), **arguments)
     detector.resizing = Resizing(
         config.image_size, resize.mode, resize.short_side, resize.long_side, resize.half_pixel_centers
     )
     return detector
 
 
-def detector_from_config(model: ModelConfig, *, num_classes: int, precision: str = "float32") -> Detector:
-    """Builds the detector of a configuration, variables included.
+def detector_from_config(
+    model: ModelConfig, *, num_classes: int, keypoints: Sequence[Sequence[str]] = (), precision: str = "float32"
+) -> Detector:
+    """Builds the detector of a configuration, variables included; `keypoints` are the names of each class's keypoints.
 
     Raises:
-        ConfigError: unknown name or override.
+        ConfigError: unknown name or override; or the detector learns keypoints, and there are none.
     """
     return build_detector(
         model.name,
@@ -107,6 +120,7 @@ def detector_from_config(model: ModelConfig, *, num_classes: int, precision: str
         overrides=model.overrides,
         dtype=dtype_policy(precision),
         postprocess=model.postprocess,
+        keypoints=keypoints,
     )
 
 

@@ -56,16 +56,10 @@ def input_options_from_config(
         class_weights: float32 [C], loss weights of the objects of each class; None: no weights.
 
     Raises:
-        ConfigError: the detector needs keypoints that the categories do not have, or that
-            cannot be mirrored; or it does not support ignored crowds or weights.
+        ConfigError: keypoints cannot be mirrored; or the detector does not support ignored crowds or weights.
     """
     train_config = config.train
     keypoints = num_keypoints(categories) if model.capabilities.keypoints else 0
-    if model.capabilities.keypoints and not keypoints:
-        raise ConfigError(
-            f"model.name = {config.model.name} learns keypoints, but no category has keypoints. "
-            "Train on a data set whose categories name their keypoints, or choose another detector."
-        )
     if train_config.crowds == "ignore" and not model.capabilities.crowds:
         raise ConfigError(
             f"train.crowds = ignore: {config.model.name} does not support ignored crowds. Set train.crowds=drop."

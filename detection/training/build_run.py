@@ -13,10 +13,10 @@ import tensorflow as tf
 
 from detection.inference.export.saved_model_export import ChosenOn, ExportedFrom, export_saved_model
 from detection.inference.mean_losses import MeanLosses
+from detection.inference.restore import inference_detector
 from detection.input_pipeline.record_reader import RecordReader
 from detection.input_pipeline.training_batches import InputOptions
 from detection.models.detector import Detector, variables_by_path
-from detection.models.registry import detector_from_config
 from detection.storage.atomic import new_directory, write_json
 from detection.storage.files import is_file
 from detection.storage.json_files import read_json
@@ -136,7 +136,7 @@ def validation_from_config(
             reader,
             categories=categories,
             detector=detector(),
-            copies=detector_copies(config, len(categories), strategy=strategy),
+            copies=detector_copies(config, categories, strategy=strategy),
             share=Share(worker_index(strategy), worker_count(strategy), functools.partial(gather_bytes, strategy)),
         )
         if is_chief(strategy):
@@ -234,19 +234,16 @@ def _copy_weights(state: TrainState, config: Config, detector: Detector) -> None
         variable.assign(weights[path].numpy())
 
 
-def inference_detector(config: Config, num_classes: int) -> Detector:
-    """Builds a detector for the weights of checkpoints; call it outside of any strategy."""
-    return detector_from_config(config.model, num_classes=num_classes, precision=config.train.precision)
-
-
-def detector_copies(config: Config, num_classes: int, *, strategy: tf.distribute.Strategy) -> list[Detector]:
+def detector_copies(
+    config: Config, categories: Sequence[Mapping[str, Any]], *, strategy: tf.distribute.Strategy
+) -> list[Detector]:
     """Builds an `inference_detector` on each device of this process except the first; none for TPUs."""
     copies: list[Detector] = []
     if isinstance(strategy, tf.distribute.TPUStrategy):  # images are decoded, and RLEs encoded, on the host
         return copies
     for device in strategy.extended.worker_devices[1:]:
         with tf.device(device):
-            copies.append(inference_detector(config, num_classes))
+            copies.append(inference_detector(config, categories))
     return copies
 
 

@@ -53,15 +53,25 @@ _LARS_EXCLUDE_KEY = "train.optimizer.lars_exclude"
 Schedule = Callable[[tf.Tensor], tf.Tensor]
 
 
-def state_from_config(config: Config, *, num_classes: int, strategy: tf.distribute.Strategy) -> TrainState:
+def state_from_config(
+    config: Config, *, num_classes: int, keypoints: Sequence[Sequence[str]] = (), strategy: tf.distribute.Strategy
+) -> TrainState:
     """Builds a new train state, with its variables under `strategy` and initial weights from the seed.
+
+    Args:
+        config: configuration of the run.
+        num_classes: C.
+        keypoints: names of each class's keypoints.
+        strategy: distribution of the training.
 
     Raises:
         ConfigError: unknown detector or override, or expressions that match no variable.
     """
     train_config = config.train
     with seeded_initializers(train_config.seed), strategy.scope():
-        model = detector_from_config(config.model, num_classes=num_classes, precision=train_config.precision)
+        model = detector_from_config(
+            config.model, num_classes=num_classes, keypoints=keypoints, precision=train_config.precision
+        )
         synchronize_batch_norm(model, train_config.sync_batch_norm)
         changing = freeze_variables(
             model,

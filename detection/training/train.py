@@ -8,6 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from detection.datasets.entries import keypoint_names
+from detection.inference.restore import inference_detector
 from detection.models.detector import Detector
 from detection.storage.atomic import write_json, write_text
 from detection.storage.mirror import Mirror
@@ -17,7 +19,6 @@ from detection.training.build_run import (
     callbacks_from_config,
     check_inference_losses,
     export_checkpoint,
-    inference_detector,
     validation_from_config,
 )
 from detection.training.build_step import (
@@ -106,7 +107,7 @@ def train(
     )
     log_precision(config.train, strategy)
     # Validation and export share one detector, built on first use.
-    shared_detector = functools.cache(lambda: detector or inference_detector(config, len(categories)))
+    shared_detector = functools.cache(lambda: detector or inference_detector(config, categories))
     with op_determinism(needed=is_deterministic(config.train, strategy)), explain_lost_workers(strategy):
         last_step = _train_to_last_step(
             config,
@@ -148,7 +149,9 @@ def _train_to_last_step(
 ) -> int:
     """Builds the run from its resolved config and trains it; returns the last step, which may be an early stop."""
     chief, reader = is_chief(strategy), records.training
-    state = state_from_config(config, num_classes=len(categories), strategy=strategy)
+    state = state_from_config(
+        config, num_classes=len(categories), keypoints=keypoint_names(categories), strategy=strategy
+    )
     require_masks(state.model, reader)
     validation = validation_from_config(
         config,

@@ -6,17 +6,20 @@ such as `centernet_resnet50_v1_fpn_512x512_coco17_tpu-8.config`.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from detection.models.backbones.resnet import RESNETS, application_layer
-from detection.models.centernet.config import CENTERNETS, CenterNetConfig
+from detection.models.backbones.resnet import RESNETS
+from detection.models.centernet.config import CENTERNETS, PERSON_SPREADS, CenterNetConfig
+from detection.weights.od_api_backbones import backbone_layer
 from detection.weights.program import Program, Shapes, Values, VariableSource, require_variables, some, unchanged
 from schemas.errors import ConfigError, DataError
 
 _EXTRACTOR, _HEADS = "model/_feature_extractor", "model/_prediction_head_dict"
 _BASE, _NECK = (f"{_EXTRACTOR}/{part}/layer_with_weights-" for part in ("_base_model", "_feature_extractor_model"))
 _TASKS = {"center": "object_center", "size": "box/scale", "offset": "box/offset"}
+_KEYPOINT_HEADS = re.compile(f"{_HEADS}/([^/]+)/keypoint/(heatmap|offset|regression)/0/layer_with_weights-1/bias")
+_WITH_KEYPOINTS = " with keypoints"
 _HEAD_LAYERS = {"conv": "layer_with_weights-0", "predict": "layer_with_weights-1"}
 _HOURGLASS = "hourglass-104"
 _HOURGLASS_STEM = {"stem": "downsample_input/conv_block", "stem_block": "downsample_input/residual_block"}
@@ -36,8 +39,8 @@ _DEEPEST = f"{_EXTRACTOR}/_network/hourglass_network/1{'/inner_block/0' * 4}/inn
 _INNER, _CLASSES = (f"{_HEADS}/object_center/0/{layer}/bias" for layer in _HEAD_LAYERS.values())
 # Variables that every such network has, and their numbers of axes.
 _SIZED = {_INNER: 1, _CLASSES: 1}
-_SIZED_NECK = {f"{_NECK}{number}/kernel": 4 for number in (1, 3, 6, 9)}
-_FUNCTION = ("resnet_layout", "batch_norm_epsilon", "pixel_mean", "pixel_std")
+_NECK_LAYERS = (1, 3, 6, 9)
+_FUNCTION = ("resnet_layout", "efficientnet_layout", "batch_norm_epsilon", "pixel_mean", "pixel_std")
 
 
 def _resnet_layers(name: str) -> list[str]:
@@ -56,7 +59,21 @@ def _resnet_layers(name: str) -> list[str]:
     return layers
 
 
-_LAYERS = {name: _resnet_layers(name) for name, spec in RESNETS.items() if spec.bottleneck}
+def _mobilenet_layers() -> list[str]:
+    """Returns the layers with weights of a MobileNet V2 in Keras' order.
+
+    >>> _mobilenet_layers()[1:7:2], len(_mobilenet_layers())
+    (['bn_Conv1', 'expanded_conv_depthwise_BN', 'expanded_conv_project_BN'], 104)
+    """
+    blocks = ["expanded_conv", *(f"block_{number}" for number in range(1, 17))]
+    roles = [f"{block}_{role}" for block in blocks for role in ("expand", "depthwise", "project")][1:]
+    return ["Conv1", "bn_Conv1", *(layer for role in roles for layer in (role, f"{role}_BN")), "Conv_1", "Conv_1_bn"]
+
+
+_MOBILENET = "mobilenet-v2"
+_LAYERS = {name: _resnet_layers(name) for name, spec in RESNETS.items() if spec.bottleneck} | {
+    _MOBILENET: _mobilenet_layers()
+}
 _PRESETS = {name: preset for name, preset in CENTERNETS.items() if preset.backbone in (*_LAYERS, _HOURGLASS)}
 
 
@@ -65,31 +82,74 @@ def overrides(shapes: Shapes, *, config: Any, where: str) -> dict[str, Any]:
 
     Args:
         shapes: shapes by the names in the checkpoint.
-        config: ignored.
+        config: configuration of the network, for whether it has keypoints.
         where: the checkpoint, for errors.
 
     Raises:
-        DataError: a part of the network is missing.
+        DataError: a part of the network is missing, or it has keypoints of more than one class.
     """
-    neck = {} if _DEEPEST in shapes else _SIZED_NECK
+    neck = {} if _DEEPEST in shapes else {_kernel(f"{_NECK}{number}", shapes): 4 for number in _NECK_LAYERS}
     require_variables(
         _SIZED | neck,
         {name: name for name in shapes},
         shapes,
-        start="not a checkpoint of a CenterNet with a ResNet v1 and an FPN or an Hourglass-104:",
+        start="not a checkpoint of a CenterNet with a ResNet v1 or MobileNet v2 and an FPN or an Hourglass-104:",
         where=where,
     )
-    preset = CENTERNETS["centernet-r50" if neck else "centernet-hourglass-104"]
+    preset = next(one for one in _PRESETS.values() if one.backbone == _backbone(shapes, where=where))
+    heads = _keypoint_heads(shapes, where=where)
+    of_keypoints = {"per_keypoint_offset": heads["offset"] == heads["regression"]} if config.keypoints and heads else {}
     return {
         **{name: getattr(preset, name) for name in _FUNCTION},
         "neck_filters": [shapes[name][-1] for name in neck],
         "head_filters": shapes[_INNER][0],
+        "separable_neck": any("pointwise" in name for name in neck),
+        "separable_heads": "pointwise" in _kernel(_INNER.removesuffix("/bias"), shapes),
         "padding": "black",
-    }
+    } | of_keypoints
 
 
-def structures(config: CenterNetConfig) -> tuple[str]:
-    """Returns the structure of a configured network: its backbone.
+def categories_with_keypoints(shapes: Shapes, categories: list[dict[str, Any]], where: str) -> list[dict[str, Any]]:
+    """Returns the categories, with names of keypoints if the network finds keypoints.
+
+    Without a label map that names them, they are those of the first class: COCO's if there are 17, else numbers.
+
+    Raises:
+        DataError: the label map has another number of keypoints.
+    """
+    count = _keypoint_heads(shapes, where=where).get("heatmap", 0)
+    named = sum(len(category.get("keypoints", ())) for category in categories)
+    if not count or named == count:
+        return categories
+    if named:
+        raise DataError(
+            f"{where}: the checkpoint has {count} keypoints, but the categories of the label map {named}. "
+            "Pass the label map of its training."
+        )
+    names = PERSON_SPREADS if count == len(PERSON_SPREADS) else [str(number) for number in range(1, count + 1)]
+    return [categories[0] | {"keypoints": list(names)}, *categories[1:]]
+
+
+def _keypoint_heads(shapes: Shapes, *, where: str) -> dict[str, int]:
+    """Returns the output channels of the heads of keypoints: `heatmap`, `offset`, `regression`; {} without keypoints.
+
+    Raises:
+        DataError: more than one class with keypoints.
+    """
+    found = {name: match for name in shapes if (match := _KEYPOINT_HEADS.fullmatch(name))}
+    if len({match[1] for match in found.values()}) > 1:
+        raise DataError(f"{where}: has heads of keypoints for more than one class, which cannot be imported.")
+    return {match[2]: shapes[name][0] for name, match in found.items()}
+
+
+def _kernel(layer: str, shapes: Shapes) -> str:
+    """Returns the name of the kernel with a layer's outputs, of a plain or a separable convolution."""
+    separable = f"{layer}/pointwise_kernel"
+    return separable if separable in shapes else f"{layer}/kernel"
+
+
+def structures(config: CenterNetConfig) -> tuple[str, ...]:
+    """Returns the structures of a configured network: its backbone, with keypoints if they are needed.
 
     Raises:
         ConfigError: the original has no such network, or it cannot be imported.
@@ -97,20 +157,27 @@ def structures(config: CenterNetConfig) -> tuple[str]:
     if config.backbone not in (*_LAYERS, _HOURGLASS):
         raise ConfigError(
             f"model.overrides.backbone = {config.backbone}: of the Object Detection API's CenterNets, those with "
-            f"resnet-50, resnet-101 or hourglass-104 can be imported. Pass --model {' or '.join(_PRESETS)}."
+            "resnet-50, resnet-101, mobilenet-v2 or hourglass-104 can be imported. Pass --model "
+            f"{' or '.join(_PRESETS)}."
         )
-    return (config.backbone,)
+    with_keypoints = config.backbone + _WITH_KEYPOINTS
+    return (with_keypoints,) if config.keypoints else (config.backbone, with_keypoints)
 
 
 def structure_of_variables(shapes: Shapes, *, where: str) -> str:
-    """Returns the name of a checkpoint's backbone, of a ResNet from the number of its layers, or a description.
+    """Returns the name of a checkpoint's backbone, with keypoints if it has them, or a description.
 
     Raises:
-        DataError: no layers.
+        DataError: no layers, or keypoints of more than one class.
     """
+    return _backbone(shapes, where=where) + (_WITH_KEYPOINTS if _keypoint_heads(shapes, where=where) else "")
+
+
+def _backbone(shapes: Shapes, *, where: str) -> str:
+    """Returns the name of a checkpoint's backbone, from the number of its layers, or a description."""
     if _DEEPEST in shapes:
         return _HOURGLASS
-    count = sum(name.startswith(_BASE) and name.endswith(("/kernel", "/gamma")) for name in shapes)
+    count = sum(name.startswith(_BASE) and name.endswith(("/kernel", "/depthwise_kernel", "/gamma")) for name in shapes)
     if not count:
         raise DataError(
             f"{where}: not a checkpoint of a CenterNet: variables {_BASE}... are missing. Examples of its variables: "
@@ -125,22 +192,27 @@ def sources_of(ours: Shapes, *, config: CenterNetConfig, theirs: Shapes) -> dict
     Convolutions before batch norm have a bias in the original only; here it is subtracted from the moving mean.
     """
     sources = {}
+    tasks = _TASKS | {
+        f"keypoint_{match[2]}": f"{match[1]}/keypoint/{match[2]}"
+        for match in map(_KEYPOINT_HEADS.fullmatch, theirs)
+        if match
+    }
     for path, shape in ours.items():
         layer, _, variable = path.rpartition("/")
         part, _, rest = layer.partition("/")
-        name, conv = _layer(part, rest, config)
-        names = [f"{name}/{variable}"]
+        name, conv = _layer(part, rest, config, tasks)
+        names = [f"{name}/{'depthwise_kernel' if 'depthwise' in layer and variable == 'kernel' else variable}"]
         convert: Callable[..., Values] = unchanged
         if variable == "moving_mean" and conv:
             names.append(f"{conv}/bias")
             convert = _without_bias
-        elif rest == "stem/conv2d":
+        elif rest == "stem/conv2d" and config.backbone != _MOBILENET:
             convert = _from_bgr
         sources[path] = VariableSource(tuple(names), (shape,) * len(names), convert)
     return sources
 
 
-def _layer(part: str, layer: str, config: CenterNetConfig) -> tuple[str, str]:
+def _layer(part: str, layer: str, config: CenterNetConfig, tasks: Mapping[str, str]) -> tuple[str, str]:
     """Returns the names of a layer, and of the convolution with a bias before it if it is a batch norm."""
     if part == _HOURGLASS:
         scope, _, last = layer.rpartition("/")
@@ -148,7 +220,9 @@ def _layer(part: str, layer: str, config: CenterNetConfig) -> tuple[str, str]:
         own = f"{scope}/{_HOURGLASS_LAYERS[last]}"
         return re.sub(r"_(\d+)(?=/)", r"/\1", f"{_EXTRACTOR}/_network/{own}"), ""
     if part == config.backbone:
-        names, own = _LAYERS[config.backbone], application_layer(layer)
+        names, own = _LAYERS[config.backbone], backbone_layer(config.backbone, layer)
+        if part == _MOBILENET:
+            return f"{_BASE}{names.index(own)}", ""
         conv = own.removesuffix("bn").removesuffix("conv") + "conv"
         return f"{_BASE}{names.index(own)}", f"{_BASE}{names.index(conv)}"
     if part == "neck":
@@ -156,7 +230,7 @@ def _layer(part: str, layer: str, config: CenterNetConfig) -> tuple[str, str]:
         number = max(3 * int(place) - (kind == "lateral"), 1) + len(norm)
         return f"{_NECK}{number}", f"{_NECK}{number - 1}"
     task, _, place = part.partition("_head")
-    return f"{_HEADS}/{_TASKS[task]}/{place.removeprefix('_') or 0}/{_HEAD_LAYERS[layer]}", ""
+    return f"{_HEADS}/{tasks[task]}/{place.removeprefix('_') or 0}/{_HEAD_LAYERS[layer]}", ""
 
 
 def _from_bgr(kernel: Values) -> Values:
@@ -180,5 +254,6 @@ OD_API_CENTERNET = Program(
     class_count=lambda shapes, config, where: shapes[_CLASSES][0],
     sources_of=sources_of,
     resize=lambda config: {"half_pixel_centers": False},
+    categories=categories_with_keypoints,
     object_paths=True,
 )

@@ -74,6 +74,8 @@ class Program(NamedTuple):
     differences: maps the shapes in a checkpoint and a configuration to sentences on differences
         between the networks.
     resize: maps a configuration to the fields of `model.resize` with which images are resized as by the program.
+    categories: completes the categories of the class outputs, given the shapes in a checkpoint and `where`.  DataError:
+        they do not fit.
     object_paths: names in a checkpoint are the paths of objects, not the names of layers.
     """
 
@@ -90,6 +92,7 @@ class Program(NamedTuple):
     sources_of: SourcesOf
     differences: Callable[[Shapes, Any], tuple[str, ...]] = lambda shapes, config: ()
     resize: Callable[[Any], Mapping[str, Any]] = lambda config: {}
+    categories: Callable[..., list[dict[str, Any]]] = lambda shapes, categories, where: categories
     object_paths: bool = False
 
 

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 from schemas.errors import ConfigError
 
-EfficientNetLayout = Literal["automl", "od-api"]
+EfficientNetLayout = Literal["automl", "od-api", "strided"]
 
 
 class Stage(NamedTuple):
@@ -207,11 +207,15 @@ def level_blocks(spec: EfficientNetSpec, layout: EfficientNetLayout) -> list[int
         layout: `automl`: the last block before each stride, and the last block of the network.
             `od-api`, as in the TF Object Detection API: the same index within a stage as without
             depth scaling, so a deeper network's level comes before the last blocks of its stage.
+            `strided`, as in its CenterNets: the last block of the stage that strides, and of the network.
     """
+    # The stage before each stride, and the last stage.
     lasts = [*(place for place, stage in enumerate(spec.stages[1:]) if stage.stride == 2), len(spec.stages) - 1]
     repeats = stage_repeats(spec)
     ends = list(accumulate(repeats))
-    if layout == "automl":
+    if layout == "strided":
+        lasts[1:-1] = [place + 1 for place in lasts[:-2]]
+    if layout != "od-api":
         return [ends[place] - 1 for place in lasts]
     return [ends[place] - repeats[place] + spec.stages[place].repeats - 1 for place in lasts]
 

@@ -5,13 +5,16 @@ Zhou et al., "Objects as Points", 2019; necks, heads and constants of the TF Obj
 
 from typing import Self
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
+from detection.models.backbones.efficientnet_spec import EfficientNetLayout
 from detection.models.backbones.hourglass import HOURGLASSES
 from detection.models.backbones.make import BackboneOptions
 from detection.models.backbones.resnet import RESNET_PIXEL_MEAN, ResNetLayout
 from detection.models.dense.config import PixelMean, PixelStd
 from detection.models.detector import IMAGENET_MEAN, IMAGENET_STD, Padding
+from detection.models.heads.keypoint_options import KeypointPostprocess
+from detection.models.heads.keypoints import KEYPOINT_TASKS
 from detection.models.pyramid_config import ImageSize, LevelsConfig, MaxLevel, MinLevel
 from schemas.config.section import Section
 
@@ -21,12 +24,20 @@ class CenterPostprocess(Section):
 
     score_threshold: float = Field(0.001, ge=0.0, le=1.0, description="detections have a score above this")
     max_detections: PositiveInt = Field(100, le=100_000, description="max detections per image")
+    keypoints: KeypointPostprocess = KeypointPostprocess()
 
 
 class CenterNetConfig(LevelsConfig):
     """Configuration of a CenterNet."""
 
-    FUNCTION_FIELDS = ("pixel_mean", "pixel_std", "padding", "resnet_layout", "batch_norm_epsilon")
+    FUNCTION_FIELDS = (
+        "pixel_mean",
+        "pixel_std",
+        "padding",
+        "resnet_layout",
+        "efficientnet_layout",
+        "batch_norm_epsilon",
+    )
     PRESET_FIELDS = ("backbone", "image_size", "neck_filters", "head_filters")
 
     backbone: str = Field(
@@ -38,6 +49,11 @@ class CenterNetConfig(LevelsConfig):
         description="position of a ResNet's strides, which must match the pretrained weights: keras: as in "
         "keras.applications; od-api: as in the TF Object Detection API",
     )
+    efficientnet_layout: EfficientNetLayout = Field(
+        "automl",
+        description="blocks of an EfficientNet or MobileNet that are levels: automl: the last before each stride; "
+        "od-api, strided: as in the TF Object Detection API's EfficientDets and CenterNets",
+    )
     image_size: ImageSize = (512, 512)
     min_level: MinLevel = 2
     max_level: MaxLevel = 5
@@ -45,6 +61,8 @@ class CenterNetConfig(LevelsConfig):
         (256, 128, 64, 64), description="channels of the neck's levels, coarsest first; the last are those of the heads"
     )
     head_filters: PositiveInt = Field(256, description="channels of each head's 3x3 convolution")
+    separable_neck: bool = Field(False, description="3x3 convolutions of the neck are separable; false: plain ones")
+    separable_heads: bool = Field(False, description="3x3 convolutions of the heads are separable; false: plain ones")
     batch_norm_epsilon: PositiveFloat = Field(1.001e-5, description="of the backbone")
     gradient_checkpointing: bool = Field(
         False, description="recompute backbone blocks in the backward pass: less memory, more time"
@@ -60,6 +78,19 @@ class CenterNetConfig(LevelsConfig):
     center_loss_weight: NonNegativeFloat = 1.0
     size_loss_weight: NonNegativeFloat = 0.1
     offset_loss_weight: NonNegativeFloat = 1.0
+    keypoints: bool = Field(False, description="find the keypoints that the categories name, too")
+    keypoint_spread: dict[str, PositiveFloat] = Field(
+        {},
+        description="standard deviation of keypoints' Gaussians by name, as a factor of that of the object's center; "
+        "1 for other names",
+    )
+    keypoint_radius: NonNegativeInt = Field(
+        3, description="cells within this distance of a keypoint learn its offset, of a center its keypoints"
+    )
+    per_keypoint_offset: bool = Field(True, description="each keypoint has its own offsets; false: they share one")
+    keypoint_heatmap_loss_weight: NonNegativeFloat = 1.0
+    keypoint_offset_loss_weight: NonNegativeFloat = 1.0
+    keypoint_regression_loss_weight: NonNegativeFloat = 0.1
     postprocess: CenterPostprocess = CenterPostprocess()
 
     @property
@@ -75,10 +106,13 @@ class CenterNetConfig(LevelsConfig):
             epsilon=self.batch_norm_epsilon,
             recompute=self.gradient_checkpointing,
             resnet_layout=self.resnet_layout,
+            efficientnet_layout=self.efficientnet_layout,
         )
 
     @model_validator(mode="after")
     def _filters_fit(self) -> Self:
+        of_keypoints = ("keypoint_radius", "per_keypoint_offset", *(f"{task}_loss_weight" for task in KEYPOINT_TASKS))
+        self.refuse(of_keypoints, "without keypoints", when=not self.keypoints)
         if self.backbone in HOURGLASSES:
             self.refuse(("gradient_checkpointing", "resnet_layout"), f"with {self.backbone}")
             if self.neck_filters or self.min_level != 2:
@@ -91,15 +125,24 @@ class CenterNetConfig(LevelsConfig):
         return self
 
 
+# Spreads of the keypoints of COCO's persons, in COCO's order, as in the original's configurations.
+_PARTS = {"eye": 0.25, "ear": 0.35, "shoulder": 0.79, "elbow": 0.72, "wrist": 0.62, "hip": 1.07, "knee": 0.89}
+PERSON_SPREADS = {"nose": 0.26} | {
+    f"{side}_{part}": spread for part, spread in (_PARTS | {"ankle": 0.89}).items() for side in ("left", "right")
+}
+
 _MOBILENET = CenterNetConfig(
     backbone="mobilenet-v2",
+    efficientnet_layout="strided",
     neck_filters=(64, 32, 24, 24),
+    separable_neck=True,
+    separable_heads=True,
     batch_norm_epsilon=1e-3,
     pixel_mean=(127.5, 127.5, 127.5),
     pixel_std=(127.5, 127.5, 127.5),
 )
 
-CENTERNETS: dict[str, CenterNetConfig] = {
+_BOXES: dict[str, CenterNetConfig] = {
     **{f"centernet-r{depth}": CenterNetConfig(backbone=f"resnet-{depth}") for depth in (18, 34, 50, 101)},
     "centernet-mobilenet-v2": _MOBILENET,
     "centernet-hourglass-104": CenterNetConfig(
@@ -119,4 +162,9 @@ CENTERNETS: dict[str, CenterNetConfig] = {
         pixel_mean=IMAGENET_MEAN,
         pixel_std=IMAGENET_STD,
     ),
+}
+
+CENTERNETS: dict[str, CenterNetConfig] = _BOXES | {
+    f"{name}-kpts": preset.model_copy(update={"keypoints": True, "keypoint_spread": PERSON_SPREADS})
+    for name, preset in _BOXES.items()
 }

@@ -3,6 +3,7 @@
 Zhou et al., "Objects as Points", 2019.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,28 +12,37 @@ import tensorflow as tf
 from detection.models.backbones.hourglass import HOURGLASSES, Hourglass
 from detection.models.backbones.make import Backbone, make_backbone
 from detection.models.centernet.config import CenterNetConfig
-from detection.models.centernet.layers import Head, UpsamplingNeck
-from detection.models.centernet.targets import (
+from detection.models.detector import Capabilities, Detector
+from detection.models.heads.cell_values import CellHead
+from detection.models.heads.centers import (
+    Centers,
     center_heatmap,
     centers_of,
     count_objects,
     inside_image,
     l1_at,
+    peaks,
     penalty_reduced_focal,
 )
-from detection.models.detector import Capabilities, Detector
+from detection.models.heads.keypoint_candidates import picked_keypoints, rescored
+from detection.models.heads.keypoint_targets import KeypointTargets
+from detection.models.heads.keypoints import HEATMAP, Keypoints
 from detection.models.heads.postprocess import best_pairs, picked_detections
+from detection.models.necks.upsampling import UpsamplingNeck
 from detection.ops.anchors import feature_sizes
+from detection.ops.boxes import clip_yxyx
 from detection.ops.nms import Picked
 from detection.ops.replicas import sum_over_replicas
 from detection.types import Detections, ImageInfo, Labels
 from schemas.errors import ConfigError
 
+_HEATMAPS = ("center", HEATMAP)
 _HEATMAP_BIAS = -2.19  # probability of 0.1 before training
-_PEAK_TOLERANCE = 1e-6
 
 # By head, float32 [B, h, w, channels] for each of the network's features, of which the last are decoded.
-# `center`: logits of the classes; `size`: (height, width) in cells; `offset`: (y, x) in the cell.
+# `center`: logits of the classes; `size`: (height, width) in cells; `offset`: (y, x) in the cell.  With P keypoints of
+# all classes, `keypoint_heatmap`: P logits; `keypoint_offset`: P times (y, x) from the cell to a keypoint near it;
+# `keypoint_regression`: P times (y, x) from a center's cell to its keypoints.
 RawOutputs = dict[str, list[tf.Tensor]]
 
 
@@ -42,6 +52,7 @@ class CenterNet(Detector):
     Args:
         config: configuration.
         num_classes: C.
+        keypoints: names of each class's keypoints.
         name: the model's name.
         dtype: Keras dtype policy; None: the global one.
 
@@ -50,9 +61,16 @@ class CenterNet(Detector):
     """
 
     config: CenterNetConfig
-    capabilities = Capabilities(weights=True)
 
-    def __init__(self, *, config: CenterNetConfig, num_classes: int, name: str, dtype: Any = None):
+    def __init__(
+        self,
+        *,
+        config: CenterNetConfig,
+        num_classes: int,
+        name: str,
+        keypoints: Sequence[Sequence[str]] = (),
+        dtype: Any = None,
+    ):
         super().__init__(
             image_size=config.image_size,
             num_classes=num_classes,
@@ -64,28 +82,52 @@ class CenterNet(Detector):
         )
         self.config = config
         self._size = feature_sizes(config.image_size, config.min_level)[-1]
+        self.capabilities = Capabilities(
+            weights=True, keypoints=config.keypoints, count_shape=(4 if config.keypoints else 1,)
+        )
+        self.keypoints: Keypoints | None = None
+        if config.keypoints:
+            self.keypoints = Keypoints(
+                names=tuple(tuple(names) for names in keypoints),
+                stride=config.stride,
+                size=self._size,
+                spread=config.keypoint_spread,
+                radius=config.keypoint_radius,
+                per_keypoint_offset=config.per_keypoint_offset,
+            )
         self.backbone: Backbone | Hourglass
         self.neck: UpsamplingNeck | None = None
         spec = HOURGLASSES.get(config.backbone)
         if spec is None:
             self.backbone = self._pyramid_backbone()
-            self.neck = UpsamplingNeck(filters=config.neck_filters, momentum=config.momentum, dtype=self.dtype_policy)
+            self.neck = UpsamplingNeck(
+                filters=config.neck_filters,
+                momentum=config.momentum,
+                separable=config.separable_neck,
+                dtype=self.dtype_policy,
+            )
         else:
             batch_norm = {"momentum": config.momentum, "epsilon": config.batch_norm_epsilon}
             self.backbone = Hourglass(spec=spec, name=config.backbone, dtype=self.dtype_policy, **batch_norm)
         self.heads = [
-            Head(
+            CellHead(
                 task=task,
                 place=place,
                 filters=config.head_filters,
                 outputs=outputs,
-                output_bias=_HEATMAP_BIAS if task == "center" else 0.0,
+                output_bias=_HEATMAP_BIAS if task in _HEATMAPS else 0.0,
+                separable=config.separable_heads,
                 dtype=self.dtype_policy,
             )
             for place in range(1 if spec is None else spec.stacks)
-            for task, outputs in {"center": num_classes, "size": 2, "offset": 2}.items()
+            for task, outputs in self._tasks().items()
         ]
         self._build_layers()
+
+    def _tasks(self) -> dict[str, int]:
+        """Returns the output channels of each head."""
+        tasks = {"center": self.num_classes, "size": 2, "offset": 2}
+        return tasks if self.keypoints is None else tasks | self.keypoints.outputs
 
     def _build_layers(self) -> None:
         """Creates all variables; their paths start with the part's name, such as `neck/`."""
@@ -124,54 +166,86 @@ class CenterNet(Detector):
         return outputs
 
     def named_outputs(self, outputs: RawOutputs) -> dict[str, tf.Tensor]:
-        """See `Detector.named_outputs`: `center`, `size` and `offset`."""
+        """See `Detector.named_outputs`: those of the last features."""
         return {task: values[-1] for task, values in outputs.items()}
 
     def count_positives(self, labels: Labels) -> tf.Tensor:
-        """See `Detector.count_positives`: the number of objects."""
-        return count_objects(labels)
+        """See `Detector.count_positives`: the number of objects; then `KeypointTargets.counts`, if there are any."""
+        return _counts(labels, self._keypoint_targets(labels, self._centers(labels)))
 
     def losses(
         self, outputs: RawOutputs, labels: Labels, positives: tf.Tensor | None = None, training: bool = False
     ) -> dict[str, tf.Tensor]:
-        """See `Detector.losses`: `center_loss`, `size_loss` and `offset_loss`, divided by the number of objects."""
+        """See `Detector.losses`: `center_loss`, `size_loss` and `offset_loss`, divided by the number of objects.
+
+        With keypoints also `keypoint_heatmap_loss`, `keypoint_offset_loss` and `keypoint_regression_loss`, divided by
+        `KeypointTargets.counts`.
+        """
         config, size = self.config, self._size
-        centers = centers_of(labels, stride=config.stride, size=size)
+        centers = self._centers(labels)
         heatmap = center_heatmap(centers, size=size, num_classes=self.num_classes, min_iou=config.min_box_overlap_iou)
         inside = 1.0 if labels.sizes is None else inside_image(labels.sizes, stride=config.stride, size=size)
 
-        def center_loss(logits: tf.Tensor) -> tf.Tensor:
-            losses = penalty_reduced_focal(logits, heatmap, alpha=config.focal_alpha, beta=config.focal_beta)
-            return tf.reduce_sum(losses * inside)
+        def focal(logits: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor | float) -> tf.Tensor:
+            losses = penalty_reduced_focal(logits, targets, alpha=config.focal_alpha, beta=config.focal_beta)
+            return tf.reduce_sum(losses * inside * weights)
 
+        def at_centers(task: str, targets: tf.Tensor) -> tf.Tensor:
+            return tf.add_n([l1_at(centers.cells, each, targets, centers.weights) for each in outputs[task]])
+
+        targets = self._keypoint_targets(labels, centers)
         if positives is None:
-            positives = sum_over_replicas(count_objects(labels))
-        divisor = tf.maximum(positives, 1.0) * len(outputs["center"])
+            positives = sum_over_replicas(_counts(labels, targets))
+        divisors = [*tf.unstack(tf.maximum(positives, 1.0) * len(outputs["center"]))]
         totals = {
-            "center": tf.add_n([center_loss(logits) for logits in outputs["center"]]),
-            "size": tf.add_n([l1_at(centers.cells, each, centers.sizes, centers.weights) for each in outputs["size"]]),
-            "offset": tf.add_n(
-                [l1_at(centers.cells, each, centers.offsets, centers.weights) for each in outputs["offset"]]
-            ),
+            "center": tf.add_n([focal(logits, heatmap, 1.0) for logits in outputs["center"]]),
+            "size": at_centers("size", centers.sizes),
+            "offset": at_centers("offset", centers.offsets),
         }
+        divisors[:1] *= len(totals)
+        if self.keypoints is not None:
+            assert targets is not None
+            totals |= self.keypoints.losses(outputs, targets, focal)
         return {
-            f"{task}_loss": getattr(config, f"{task}_loss_weight") * total / divisor for task, total in totals.items()
+            f"{task}_loss": getattr(config, f"{task}_loss_weight") * total / divisor
+            for (task, total), divisor in zip(totals.items(), divisors, strict=True)
         }
+
+    def _centers(self, labels: Labels) -> Centers:
+        return centers_of(labels, stride=self.config.stride, size=self._size)
+
+    def _keypoint_targets(self, labels: Labels, centers: Centers) -> KeypointTargets | None:
+        return None if self.keypoints is None else self.keypoints.targets(labels, centers)
 
     def detect(self, outputs: RawOutputs, image_info: ImageInfo) -> Detections:
         """See `Detector.detect`: the best peaks of the heat-maps, of 3x3 cells, with the sizes and offsets there."""
         options = self.config.postprocess
         sizes, offsets = (self._by_cell(outputs[task][-1]) for task in ("size", "offset"))
-        peaks = self._by_cell(_peaks(tf.sigmoid(outputs["center"][-1])))
-        count = min(options.max_detections, peaks.shape[1] * peaks.shape[2])
-        scores, cells, classes = best_pairs([peaks], tf.reduce_max(peaks, axis=2), count)
-        corners = tf.stack([cells // self._size[1], cells % self._size[1]], axis=-1)
-        points = tf.cast(corners, tf.float32) + tf.gather(offsets, cells, batch_dims=1)
+        found = self._by_cell(peaks(tf.sigmoid(outputs["center"][-1])))
+        count = min(options.max_detections, found.shape[1] * found.shape[2])
+        scores, cells, classes = best_pairs([found], tf.reduce_max(found, axis=2), count)
+        places = tf.stack([cells // self._size[1], cells % self._size[1]], axis=-1)
+        points = tf.cast(places, tf.float32) + tf.gather(offsets, cells, batch_dims=1)
         halves = tf.maximum(tf.gather(sizes, cells, batch_dims=1), 0.0) / 2.0
-        boxes = tf.concat([points - halves, points + halves], axis=-1) * float(self.config.stride)
-        return picked_detections(
-            _above(scores, options.score_threshold, options.max_detections), boxes, classes, image_info
-        )
+        boxes = tf.concat([points - halves, points + halves], axis=-1)
+        keypoints = None
+        if self.keypoints is not None:
+            boxes = clip_yxyx(boxes, *map(float, self._size))
+            keypoints = self.keypoints.detect(self.named_outputs(outputs), places, boxes, classes, options.keypoints)
+            if options.keypoints.rescore_instances:
+                scores = rescored(scores, keypoints[..., 2], options.keypoints.rescoring_threshold)
+                scores, order = tf.math.top_k(scores, count)
+                boxes, classes, keypoints = (
+                    tf.gather(part, order, batch_dims=1) for part in (boxes, classes, keypoints)
+                )
+        picked = _above(scores, options.score_threshold, options.max_detections)
+        stride = float(self.config.stride)
+        detections = picked_detections(picked, boxes * stride, classes, image_info)
+        if keypoints is None:
+            return detections
+        clips = options.keypoints.clip_out_of_frame_keypoints
+        in_pixels = keypoints * [stride, stride, 1.0]
+        return detections._replace(keypoints=picked_keypoints(in_pixels, picked, image_info, clips=clips))
 
     def _by_cell(self, values: tf.Tensor) -> tf.Tensor:
         """Reshapes [B, h, w, D] to [B, h * w, D]."""
@@ -188,15 +262,14 @@ class CenterNet(Detector):
         return {variable.path: np.arange(num_classes) for head in heads for variable in head.predict.variables}
 
 
-def _peaks(scores: tf.Tensor) -> tf.Tensor:
-    """Returns scores [B, h, w, C] with zeros where a neighbour has a larger one."""
-    largest = tf.nn.max_pool2d(scores, 3, 1, padding="SAME")
-    return tf.where(largest - scores < _PEAK_TOLERANCE, scores, 0.0)
-
-
 def _above(scores: tf.Tensor, threshold: float, slots: int) -> Picked:
     """Picks the scores [B, K], best first, above a threshold, in `slots` >= K slots."""
     scores = tf.pad(scores, [[0, 0], [0, slots - scores.shape[1]]])
     picked = scores > threshold
     indices = tf.where(picked, tf.range(slots), 0)
     return Picked(indices, tf.where(picked, scores, 0.0), tf.reduce_sum(tf.cast(picked, tf.int32), axis=1))
+
+
+def _counts(labels: Labels, targets: KeypointTargets | None) -> tf.Tensor:
+    objects = count_objects(labels)[tf.newaxis]
+    return objects if targets is None else tf.concat([objects, targets.counts], axis=0)

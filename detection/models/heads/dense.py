@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 
 from detection.models.layers.batch_norm import BatchNormalization, activate
+from detection.models.layers.conv import conv2d
 from detection.models.layers.drop_connect import drop_connect
 from detection.models.layers.initializers import lecun_normal, normal
 from detection.models.layers.recompute import recomputed
@@ -58,7 +59,10 @@ class DenseHead(keras.layers.Layer):
         super().__init__(name=f"{prefix}_net", dtype=options.dtype)
         self._options = options
         self._first_branch = first_branch
-        conv = functools.partial(_separable_conv if options.separable_conv else _plain_conv, dtype=self.dtype_policy)
+        initializer = lecun_normal if options.separable_conv else functools.partial(normal, 0.01)
+        conv = functools.partial(
+            conv2d, kernel=3, separable=options.separable_conv, initializer=initializer, dtype=self.dtype_policy
+        )
         layers = range(options.num_layers)
         bias = 0.0 if options.conv_bias else None
         self.convs = [conv(options.filters, bias=bias, name=f"{prefix}-{number}") for number in layers]
@@ -121,30 +125,3 @@ class DenseHead(keras.layers.Layer):
             branch = self._first_branch + number * len(self._options.levels) + place
             outputs = drop_connect(outputs, survival=self._options.survival, seed=seed, index=branch)
         return inputs + outputs
-
-
-def _separable_conv(filters: int, *, bias: float | None, name: str, dtype: Any) -> Any:
-    return keras.layers.SeparableConv2D(
-        filters,
-        3,
-        padding="same",
-        depthwise_initializer=lecun_normal(),
-        pointwise_initializer=lecun_normal(),
-        use_bias=bias is not None,
-        bias_initializer=keras.initializers.Constant(bias or 0.0),
-        name=name,
-        dtype=dtype,
-    )
-
-
-def _plain_conv(filters: int, *, bias: float | None, name: str, dtype: Any) -> Any:
-    return keras.layers.Conv2D(
-        filters,
-        3,
-        padding="same",
-        kernel_initializer=normal(0.01),
-        use_bias=bias is not None,
-        bias_initializer=keras.initializers.Constant(bias or 0.0),
-        name=name,
-        dtype=dtype,
-    )

@@ -12,7 +12,7 @@ import keras
 import tensorflow as tf
 
 from detection.models.layers.batch_norm import BatchNormalization, activate
-from detection.models.layers.initializers import glorot_uniform
+from detection.models.layers.conv import conv2d
 from detection.models.layers.recompute import recomputed
 from detection.models.necks.fpn_graphs import Node, output_ids
 from detection.models.necks.resample import Resample
@@ -203,16 +203,13 @@ class _AfterFusion(keras.layers.Layer):
         super().__init__(name=name, dtype=options.dtype)
         self._activation = options.activation
         self._conv_bn_act = options.conv_bn_act
-        conv = keras.layers.SeparableConv2D if options.separable_conv else keras.layers.Conv2D
-        kernels = ("depthwise", "pointwise") if options.separable_conv else ("kernel",)
-        self.conv = conv(
+        self.conv = conv2d(
             options.filters,
             3,
-            padding="same",
-            use_bias=not options.conv_bn_act,
+            separable=options.separable_conv,
+            bias=None if options.conv_bn_act else 0.0,
             name="conv",
             dtype=options.dtype,
-            **{f"{kernel}_initializer": glorot_uniform() for kernel in kernels},
         )
         self.norm = BatchNormalization(name="bn", dtype=options.dtype, **options.batch_norm)
 

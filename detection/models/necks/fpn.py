@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 
 from detection.models.layers.batch_norm import BatchNormalization, activate
-from detection.models.layers.initializers import glorot_uniform
+from detection.models.layers.conv import conv2d
 from detection.models.necks.resample import upsample_nearest
 
 FpnLayout = Literal["standard", "od-api"]
@@ -75,18 +75,15 @@ class Fpn(keras.layers.Layer):
         ]
 
     def _conv(self, kernel: int, stride: int, name: str) -> Any:
-        separable = self._separable_conv and kernel > 1
-        initializers = ("depthwise_initializer", "pointwise_initializer") if separable else ("kernel_initializer",)
-        layer = keras.layers.SeparableConv2D if separable else keras.layers.Conv2D
-        return layer(
+        has_bias = kernel == 1 or not (self._hands_outputs_down and self._batch_norm)
+        return conv2d(
             self._filters,
             kernel,
             strides=stride,
-            padding="same",
-            use_bias=kernel == 1 or not (self._hands_outputs_down and self._batch_norm),
+            separable=self._separable_conv,
+            bias=0.0 if has_bias else None,
             name=name,
             dtype=self.dtype_policy,
-            **{initializer: glorot_uniform() for initializer in initializers},
         )
 
     def build(self, input_shape: Sequence[tuple[int | None, ...]]) -> None:

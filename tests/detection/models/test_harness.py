@@ -52,8 +52,11 @@ DETECTORS: dict[str, dict[str, Any]] = {name: {} for name in smallest_detectors(
     | {"train_post_nms_top_k": 30, "test_post_nms_top_k": 30, "proposal_nms": "image", "clip_after_nms": True}
     | {"crossing_anchors": "ignore", "roi_pooling": "crop-max-pool", "loss_normalizer": "image", "padding": "black"},
     "centernet-nano": {"neck_filters": (32, 16, 16, 16), "head_filters": 16},
+    "centernet-nano-kpts": {"neck_filters": (32, 16, 16, 16), "head_filters": 16},
     "mask-keypoint": {},
 }
+# By class; the second has none.
+KEYPOINTS = [["nose", "tail"], [], ["tip"]]
 # Their losses are means over samples, whose number depends on the outputs except in the RPN.
 SAMPLING = {
     "faster-rcnn-r50-c4",
@@ -63,6 +66,7 @@ SAMPLING = {
     "mask-rcnn-nano, cascade",
 }
 SLOW = SAMPLING - {"mask-rcnn-nano"} | {
+    "centernet-nano",
     "efficientdet-d0",
     "efficientdet-lite0",
     "retinanet-nano, od-api",
@@ -88,6 +92,7 @@ def _build(name: str, dtype: str | None = None) -> Detector:
         image_size=SIDE,
         overrides=DETECTORS[name],
         postprocess={"max_detections": DETECTIONS},
+        keypoints=KEYPOINTS,
         dtype=dtype,
     )
 
@@ -101,11 +106,13 @@ def _labels() -> Labels:
     corners = random.uniform(0, 32, (BATCH, OBJECTS, 2))
     boxes = np.concatenate([corners, corners + random.uniform(12, 32, (BATCH, OBJECTS, 2))], axis=-1)
     valid = np.array([[True] * OBJECTS, [True, False, False], [True, True, False], [False] * OBJECTS])
+    keypoints = np.concatenate([boxes.reshape(BATCH, OBJECTS, 2, 2), np.full((BATCH, OBJECTS, 2, 1), 2)], -1)
     return Labels(
         boxes=tf.constant(boxes * valid[..., None], tf.float32),
         classes=tf.constant(random.integers(0, CLASSES, (BATCH, OBJECTS)), tf.int32),
         valid=tf.constant(valid),
         masks=tf.tile(tf.constant(np.tri(28), tf.uint8)[tf.newaxis, tf.newaxis], [BATCH, OBJECTS, 1, 1]),
+        keypoints=tf.constant(keypoints, tf.float32),
     )
 
 
@@ -188,7 +195,9 @@ def test_losses_of_micro_batches_add_up(name: str) -> None:
 
 def test_tells_which_variables_depend_on_the_number_of_classes(name: str) -> None:
     detector = _build(name)
-    more = build_detector(_preset(name), num_classes=CLASSES + 2, image_size=SIDE, overrides=DETECTORS[name])
+    more = build_detector(
+        _preset(name), num_classes=CLASSES + 2, image_size=SIDE, overrides=DETECTORS[name], keypoints=KEYPOINTS
+    )
     shapes = {variable.path: tuple(variable.shape) for variable in more.variables}
     differ = {variable.path for variable in detector.variables if tuple(variable.shape) != shapes[variable.path]}
     told = detector.output_classes(CLASSES + 2)
@@ -236,7 +245,7 @@ def test_images_of_another_size_are_refused(name: str) -> None:
 
 def test_a_detector_may_be_wider_than_high(name: str) -> None:
     overrides = DETECTORS[name] | {"image_size": (32, 64)}
-    detector = build_detector(_preset(name), num_classes=CLASSES, overrides=overrides)
+    detector = build_detector(_preset(name), num_classes=CLASSES, overrides=overrides, keypoints=KEYPOINTS)
     detector(tf.zeros([1, 32, 64, 3]))
     with pytest.raises(ValueError, match=r"images of 32 x 64 pixels \(height x width\) .* not of 64 x 32 pixels"):
         detector(tf.zeros([1, 64, 32, 3]))

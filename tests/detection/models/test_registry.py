@@ -136,3 +136,8 @@ def test_names_are_unique() -> None:
 
 def test_the_smallest_of_each_family_stands_for_it() -> None:
     assert smallest_detectors()[0] == "efficientdet-nano"  # tests of training register families of their own
+
+
+def test_a_detector_of_keypoints_needs_categories_with_keypoints() -> None:
+    with pytest.raises(ConfigError, match=r"centernet-nano-kpts learns keypoints, but no category has keypoints"):
+        build_detector("centernet-nano-kpts", num_classes=2, keypoints=[(), ()])

@@ -136,8 +136,6 @@ def test_keypoints_go_by_the_categories_names(detector: Detector) -> None:
 
 def test_what_a_detector_cannot_do_is_refused(detector: Detector) -> None:
     points = _keypoint_detector(detector)
-    with pytest.raises(ConfigError, match=r"learns keypoints, but no category has keypoints"):
-        input_options_from_config(tiny_config(), points, CATEGORIES)
     categories = [CATEGORIES[0] | {"keypoints": ["a"]}]
     with pytest.raises(ConfigError, match=r"train\.crowds = ignore: .* does not support ignored crowds.*crowds=drop"):
         input_options_from_config(tiny_config("train.crowds=ignore"), points, categories)

@@ -14,9 +14,10 @@ import tensorflow as tf
 from detection.conversion.od_api import PIPELINE_CONFIG
 from detection.conversion.programs import read_config_of
 from detection.models.centernet.model import CenterNet, RawOutputs
-from detection.models.centernet.targets import center_heatmap, centers_of
+from detection.models.heads.centers import center_heatmap, centers_of
+from detection.models.heads.keypoint_targets import PointTargets
 from detection.models.registry import detector_config
-from detection.types import Labels
+from detection.types import ImageInfo, Labels
 from detection.weights.imported_model import ImportedModel, import_model
 from detection.weights.od_api_centernet import OD_API_CENTERNET
 from schemas.config.config_io import load_config
@@ -25,9 +26,16 @@ from tests.detection.weights.od_api_oracle import Oracle, built, read_oracle
 
 pytestmark = pytest.mark.slow
 
-MODELS = {"centernet_resnet50_v1_fpn": "centernet-r50", "centernet_hourglass104": "centernet-hourglass-104"}
+KEYPOINTS = "centernet_mobilenetv2_fpn_kpts"
+MODELS = {
+    "centernet_resnet50_v1_fpn": "centernet-r50",
+    KEYPOINTS: "centernet-mobilenet-v2-kpts",
+    "centernet_hourglass104": "centernet-hourglass-104",
+}
 # Names of the heads in the original's predictions and losses.
-HEADS = {"center": "object_center", "size": "box/scale", "offset": "box/offset"}
+HEADS = {"center": "object_center", "size": "box/scale", "offset": "box/offset"} | {
+    f"keypoint_{head}": f"human_pose/keypoint/{head}" for head in ("heatmap", "offset", "regression")
+}
 
 
 class Case(NamedTuple):
@@ -44,26 +52,36 @@ class Case(NamedTuple):
 
     @property
     def labels(self) -> Labels:
-        return self.oracle.labels(weighted=True)._replace(sizes=self.oracle.image_sizes)
+        labels = self.oracle.labels(weighted=True)._replace(sizes=self.oracle.image_sizes)
+        if "gt_keypoints" not in self.arrays:
+            return labels
+        points = self.arrays["gt_keypoints"] * np.array(self.oracle.image_size, np.float32)
+        visible = np.isfinite(points[..., :1])
+        keypoints = np.where(visible, np.concatenate([points, 2 * np.ones_like(points[..., :1])], axis=-1), 0)
+        return labels._replace(keypoints=tf.constant(np.stack([keypoints, 0 * keypoints]), tf.float32))
 
 
 @pytest.fixture(
     scope="module",
     params=[
         "centernet_resnet50_v1_fpn",
+        KEYPOINTS,
         pytest.param("centernet_hourglass104", marks=pytest.mark.extended),  # a checkpoint of 0.8 GB
     ],
 )
 def case(request: pytest.FixtureRequest, oracle_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Case:
     oracle = read_oracle(request.param, oracle_dir, tmp_path_factory.mktemp("od_api"))
     config = load_config(None, [f"model.name={MODELS[request.param]}", f"model.image_size={oracle.image_size}"])
-    model = import_model(OD_API_CENTERNET, oracle.checkpoint, config)
+    label_map = oracle_dir / "od_api" / request.param / "label_map.pbtxt"
+    model = import_model(
+        OD_API_CENTERNET, oracle.checkpoint, config, label_map=label_map if label_map.exists() else None
+    )
     assert model.unused == ()
     detector = built(model)
     assert isinstance(detector, CenterNet)
     inputs = oracle.padded_pixels
     normalised = (inputs - np.array(detector.config.pixel_mean)) / np.array(detector.config.pixel_std)
-    sample = oracle.arrays["preprocessed_sample"][..., ::-1]  # BGR
+    sample = oracle.arrays["preprocessed_sample"][..., :: 1 if request.param == KEYPOINTS else -1]  # RGB or BGR
     np.testing.assert_allclose(normalised[:, ::16, ::16], sample, atol=1e-4)
     return Case(model, detector, detector(inputs), oracle)
 
@@ -86,7 +104,7 @@ def test_the_pipeline_config_gives_the_same_network(case: Case) -> None:
 
 
 def test_raw_predictions(case: Case) -> None:
-    assert case.outputs.keys() == HEADS.keys()
+    assert list(case.outputs) == list(HEADS)[: 6 if case.detector.config.keypoints else 3]
     for head, outputs in case.outputs.items():
         name = HEADS[head].replace("/", "__")
         for number, output in enumerate(outputs):
@@ -107,14 +125,64 @@ def test_targets(case: Case) -> None:
         np.testing.assert_allclose(found[0], case.arrays[f"target_box_{name}"][:count], atol=1e-5, err_msg=name)
 
 
+@pytest.mark.parametrize("case", [KEYPOINTS], indirect=True)
+def test_targets_of_keypoints(case: Case) -> None:
+    keypoints, labels, notes = case.detector.keypoints, case.labels, case.oracle.notes
+    assert keypoints is not None
+    targets = keypoints.targets(labels, centers_of(labels, stride=keypoints.stride, size=keypoints.size))
+    np.testing.assert_allclose(targets.heatmap[0], case.arrays["target_kp_heatmap_image0"], atol=1e-5)
+    shape = notes["kp_valid_mask"]["shape"]
+    region = np.unpackbits(case.arrays["target_kp_valid_mask_packed"])[: np.prod(shape)].reshape(shape)
+    np.testing.assert_array_equal(targets.region, region)
+    assert targets.counts[0] == case.arrays["target_kp_num_instances"].sum()
+    _require_points(case, "offset", targets.offsets)
+    numbers = np.broadcast_to(np.arange(17), targets.regressions.weights.shape)[..., np.newaxis]
+    cells = np.broadcast_to(targets.regressions.cells.numpy()[:, :, np.newaxis], (*numbers.shape[:-1], 2))
+    _require_points(case, "regression", targets.regressions._replace(cells=np.concatenate([cells, numbers], axis=-1)))
+
+
+def _require_points(case: Case, name: str, points: PointTargets) -> None:
+    """Requires the rows with a weight, in any order."""
+    weights = np.asarray(points.weights)
+    found = np.concatenate(
+        [
+            np.argwhere(weights > 0)[:, :1],
+            *(np.asarray(part)[weights > 0] for part in (points.cells, points.values)),
+            weights[weights > 0][:, np.newaxis],
+        ],
+        axis=1,
+    )
+    parts = [case.arrays[f"target_kp_{name}_{part}"] for part in ("indices", "values", "weights")]
+    expected = np.concatenate([*parts[:2], parts[2][:, np.newaxis]], axis=1)
+    assert found.shape == expected.shape
+    for rows in (found, expected):
+        rows[:] = rows[np.lexsort(np.round(rows, 3).T)]
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
 def test_losses(case: Case) -> None:
     terms = case.detector.losses(case.outputs, case.labels)
     expected = case.oracle.notes["losses"]["loss"]
-    assert {f"Loss/{HEADS[head]}": float(terms[f"{head}_loss"]) for head in HEADS} == pytest.approx(expected, rel=1e-4)
+    found = {f"Loss/{HEADS[name.removesuffix('_loss')]}": float(loss) for name, loss in terms.items()}
+    assert found == pytest.approx(expected, rel=1e-4)
 
 
 def test_detections(case: Case) -> None:
     case.oracle.require_same_detections(case.model, case.detector, case.outputs)
+
+
+@pytest.mark.parametrize("case", [KEYPOINTS], indirect=True)
+def test_keypoints_of_detections(case: Case) -> None:
+    found = case.detector.detect(case.outputs, ImageInfo(case.oracle.image_sizes, tf.ones([2, 2])))
+    assert found.keypoints is not None
+    for image in range(2):
+        theirs = {
+            name: case.arrays[f"post_detection_{name}"][image] for name in ("scores", "keypoints", "keypoint_scores")
+        }
+        nearest = np.abs(found.scores[image].numpy()[:, np.newaxis] - theirs["scores"]).argmin(axis=1)
+        expected = np.concatenate([theirs["keypoints"], theirs["keypoint_scores"][..., np.newaxis]], axis=-1)[nearest]
+        same = np.abs(found.keypoints[image] - expected).max(axis=(1, 2)) < 1e-3
+        assert same.sum() >= 97
 
 
 def test_prediction_from_image_files(case: Case, tmp_path: Path) -> None:
@@ -123,14 +191,14 @@ def test_prediction_from_image_files(case: Case, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("case", ["centernet_resnet50_v1_fpn"], indirect=True)
 def test_other_networks_are_refused(case: Case, tmp_path: Path) -> None:
-    deep, mobile = (
-        load_config(None, [f"model.name=centernet-{name}", "model.image_size=64"]) for name in ("r101", "mobilenet-v2")
+    deep, small = (
+        load_config(None, [f"model.name=centernet-{name}", "model.image_size=64"]) for name in ("r101", "r18")
     )
     with pytest.raises(DataError, match="is of centernet-r50, not of centernet-r101"):
         import_model(OD_API_CENTERNET, case.oracle.checkpoint, deep)
-    with pytest.raises(ConfigError, match="with resnet-50, resnet-101 or hourglass-104 can be imported"):
-        import_model(OD_API_CENTERNET, case.oracle.checkpoint, mobile)
+    with pytest.raises(ConfigError, match="with resnet-50, resnet-101, mobilenet-v2 or hourglass-104 can be"):
+        import_model(OD_API_CENTERNET, case.oracle.checkpoint, small)
     layer = tf.train.Checkpoint(kernel=tf.Variable([1.0]))
     other = tf.train.Checkpoint(model=tf.train.Checkpoint(layer=layer)).write(str(tmp_path / "other"))
-    with pytest.raises(DataError, match="not a checkpoint of a CenterNet with a ResNet v1 and an FPN or"):
+    with pytest.raises(DataError, match="not a checkpoint of a CenterNet with a ResNet v1 or MobileNet v2 and an FPN"):
         import_model(OD_API_CENTERNET, other, deep)

@@ -15,6 +15,7 @@ from detection.coco import evaluate
 from detection.datasets.entries import Rows
 from detection.inference.export.saved_model_export import export_saved_model
 from detection.inference.mean_losses import MeanLosses
+from detection.inference.restore import inference_detector
 from detection.inference.results import Results, joined
 from detection.inference.saved_model import SavedModelDetector
 from detection.input_pipeline.evaluation_records import parse_record
@@ -22,7 +23,7 @@ from detection.input_pipeline.record_reader import RecordReader
 from detection.models.detector import variables_by_path
 from detection.models.registry import detector_from_config
 from detection.training import build_run
-from detection.training.build_run import detector_copies, detector_evaluator_from_config, inference_detector
+from detection.training.build_run import detector_copies, detector_evaluator_from_config
 from detection.training.checkpoints.manager import load_weights
 from detection.training.validation.checkpoint_evaluator import DetectorEvaluator
 from detection.training.validation.split import Share, ValidationSplit
@@ -144,10 +145,10 @@ def test_replicas_give_the_metrics_and_losses_of_one(
     _averaged_checkpoint(config, tmp_path / "ckpt-2")
     results = []
     for strategy in (tf.distribute.OneDeviceStrategy("CPU:0"), two_replicas):
-        copies = detector_copies(config, len(CATEGORIES), strategy=strategy)
+        copies = detector_copies(config, CATEGORIES, strategy=strategy)
         devices = [copy.variables[0].value.device[-5:] for copy in copies]
         assert devices == ["CPU:1"][: strategy.num_replicas_in_sync - 1]
-        detector = inference_detector(config, len(CATEGORIES))
+        detector = inference_detector(config, CATEGORIES)
         evaluator = detector_evaluator_from_config(
             config, RecordReader(shards), categories=CATEGORIES, detector=detector, copies=copies
         )

@@ -15,14 +15,14 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from detection.coco import CocoMetrics, evaluate
 from detection.inference.export.saved_model_export import ChosenOn, ExportedFrom
 from detection.inference.mean_losses import mean_losses
-from detection.inference.restore import load_trained, read_exported_from
+from detection.inference.restore import inference_detector, load_trained, read_exported_from
 from detection.inference.results import joined
 from detection.inference.saved_model import SavedModelDetector
 from detection.input_pipeline.evaluation_records import parse_record
 from detection.input_pipeline.record_reader import RecordReader
 from detection.models import registry
 from detection.training import build_run, build_step
-from detection.training.build_run import detector_evaluator_from_config, inference_detector
+from detection.training.build_run import detector_evaluator_from_config
 from detection.training.checkpoints.files import checkpoint_path
 from detection.training.kept_images import divide
 from detection.training.train import train
@@ -177,7 +177,7 @@ def test_the_raw_weights_are_exported_and_evaluated_when_asked_for(
             load_config(None, [*ASSIGNMENTS, METRIC, "train.validation.every=8", *assignments]),
             RecordReader(data[0]),
             categories=CATEGORIES,
-            detector=inference_detector(load_config(None, ASSIGNMENTS), len(CATEGORIES)),
+            detector=inference_detector(load_config(None, ASSIGNMENTS), CATEGORIES),
         )
         [metrics] = evaluate(str(checkpoint_path(validated / CHECKPOINTS, STEPS))).metrics
         scores[weights] = metrics.scores

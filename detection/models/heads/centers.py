@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from detection.types import Labels
 
+_PEAK_TOLERANCE = 1e-6
 _MIN_PROBABILITY = 1e-4  # the heat-map's loss clips probabilities to this and 1 - this
 
 
@@ -139,10 +140,16 @@ def l1_at(cells: tf.Tensor, outputs: tf.Tensor, targets: tf.Tensor, weights: tf.
     """Returns the weighted sum of absolute errors at cells, a float32 scalar.
 
     Args:
-        cells: int32 [B, N, 2], (y, x).
-        outputs: float32 [B, h, w, D].
-        targets: float32 [B, N, D].
-        weights: float32 [B, N].
+        cells: int32 [B, N, 2], (y, x); or [B, N, 3] with the number of the value at a cell.
+        outputs: float32 [B, h, w, ..., D].
+        targets: float32 [B, N, ..., D].
+        weights: float32 [B, N, ...].
     """
     errors = tf.abs(tf.gather_nd(outputs, cells, batch_dims=1) - targets)
     return tf.reduce_sum(errors * weights[..., tf.newaxis])
+
+
+def peaks(scores: tf.Tensor, *, side: int = 3) -> tf.Tensor:
+    """Returns scores [B, h, w, C] with zeros where one of the side x side cells around has a larger one."""
+    largest = tf.nn.max_pool2d(scores, side, 1, padding="SAME")
+    return tf.where(largest - scores < _PEAK_TOLERANCE, scores, 0.0)

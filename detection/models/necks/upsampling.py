@@ -1,0 +1,63 @@
+"""The neck of the TF Object Detection API's CenterNets, with one output, of the finest level."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from detection.models.layers.batch_norm import BatchNormalization
+from detection.models.layers.conv import conv2d
+from detection.models.necks.resample import upsample_nearest
+
+_EPSILON = 1e-3
+
+
+class UpsamplingNeck(keras.layers.Layer):
+    """From the coarsest level to the finest: nearest upsampling, plus a 1x1 lateral, 3x3 convolution, batch norm, ReLU.
+
+    Args:
+        filters: channels per level, coarsest first.
+        momentum: momentum of batch norm.
+        separable: the 3x3 convolutions are separable.
+        name: layer name.
+        dtype: Keras dtype policy.
+    """
+
+    def __init__(
+        self, *, filters: Sequence[int], momentum: float, separable: bool = False, name: str = "neck", dtype: Any = None
+    ):
+        super().__init__(name=name, dtype=dtype)
+        self._filters = tuple(filters)
+        # A lateral has the channels of the level above, to which it is added.
+        inner = (filters[0], *filters[:-1])
+        self.laterals = [
+            conv2d(channels, 1, name=f"lateral_{place}", dtype=self.dtype_policy)
+            for place, channels in enumerate(inner)
+        ]
+        self.convs = [
+            conv2d(channels, 3, separable=separable, bias=None, name=f"output_{place}", dtype=self.dtype_policy)
+            for place, channels in enumerate(filters[1:], start=1)
+        ]
+        self.norms = [
+            BatchNormalization(momentum=momentum, epsilon=_EPSILON, name=f"{conv.name}_bn", dtype=self.dtype_policy)
+            for conv in self.convs
+        ]
+
+    def build(self, input_shape: Sequence[tuple[int | None, ...]]) -> None:
+        """Creates the variables; `input_shape` has one shape per level, finest first."""
+        for lateral, shape in zip(self.laterals, reversed(input_shape), strict=True):
+            lateral.build(shape)
+        for conv, norm, lateral in zip(self.convs, self.norms, self.laterals[1:], strict=True):
+            conv.build((None, None, None, lateral.filters))
+            norm.build((None, None, None, conv.filters))
+
+    def call(self, features: Sequence[tf.Tensor], training: bool = False) -> tf.Tensor:
+        """Maps features [B, h, w, C_l] per level, finest first, to [B, h, w, filters[-1]] of the finest."""
+        coarsest, *finer = reversed(features)
+        merged = self.laterals[0](coarsest)
+        for lateral, conv, norm, level in zip(self.laterals[1:], self.convs, self.norms, finer, strict=True):
+            height, width = level.shape[1:3]
+            merged = lateral(level) + upsample_nearest(merged, (height, width))
+            merged = tf.nn.relu(norm(conv(merged), training=training))
+        return merged

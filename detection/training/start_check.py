@@ -27,9 +27,6 @@ from schemas.errors import ConfigError
 
 _UNKNOWN_CATEGORIES = ({"id": 0, "name": ""},)  # in place of categories that are not known yet
 
-# No detector of the registry has keypoints.
-_NO_KEYPOINTS = "evaluate a results file with keypoints: cocoflow evaluate --iou-type keypoints"
-
 
 def check_start(
     config: Config,
@@ -86,8 +83,8 @@ def require_iou_types(key: str, iou_types: Iterable[str], model: Detector) -> No
     """
     for iou_type in iou_types:
         if iou_type not in model.iou_types:
-            kind, advice = ("masks", "choose a Mask R-CNN") if iou_type == "segm" else (iou_type, _NO_KEYPOINTS)
-            raise ConfigError(f"{key} requests {iou_type}: {model.name} has no {kind}. Remove it, or {advice}.")
+            kind, other = ("masks", "Mask R-CNN") if iou_type == "segm" else (iou_type, "CenterNet with keypoints")
+            raise ConfigError(f"{key} requests {iou_type}: {model.name} has no {kind}. Remove it, or choose a {other}.")
 
 
 def _require_weight_files(config: Config) -> None:

@@ -107,7 +107,7 @@ MISTAKES = {
     "keypoints that the evaluation would need": (
         ["evaluate.iou_types=[keypoints]"],
         2,
-        "evaluate.iou_types requests keypoints: tiny has no keypoints. Remove it, or evaluate a results file with",
+        "evaluate.iou_types requests keypoints: tiny has no keypoints. Remove it, or choose a CenterNet with",
     ),
     "a batch beyond the memory": (["train.batch_size=1000000000"], 2, "a training step needs at least"),
     "no cluster": (["train.strategy=multi_worker"], 2, "neither TF_CONFIG nor CLUSTER_SPEC names the machines"),

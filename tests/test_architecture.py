@@ -47,8 +47,9 @@ ALLOWED_IMPORTS = {
         "detection.models detection.weights detection.pretrained detection.training.engine",
         "detection.training.checkpoints": "schemas schemas.config detection.storage detection.models detection.weights "
         "detection.training.engine",
-        "detection.training.monitoring": "schemas detection.storage detection.images detection.input_pipeline "
-        "detection.weights detection.training.engine detection.training.checkpoints",
+        "detection.training.monitoring": "schemas detection.types detection.storage detection.images "
+        "detection.datasets detection.input_pipeline detection.weights detection.training.engine "
+        "detection.training.checkpoints",
         "detection.training.validation": "schemas schemas.config detection.storage detection.images "
         "detection.input_pipeline detection.models detection.coco detection.inference detection.analysis "
         "detection.reports detection.training.checkpoints",

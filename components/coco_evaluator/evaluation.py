@@ -86,7 +86,7 @@ def write_tensorboard(
 ) -> None:
     """Writes metrics, losses and the worst images, at the step of the checkpoint that was exported.
 
-    The images are those of the analysis of masks, if there is one.
+    The images are those of the analysis of masks, else of keypoints, if there is one.
 
     Args:
         folder: folder of the event files; remote ones are uploaded when they are written.
@@ -100,7 +100,8 @@ def write_tensorboard(
         DataError: the folder cannot be written.
     """
     names = {category["id"]: category["name"] for category in metrics[0].per_category}
-    shown = next((one for one in analysis.of_all_types if one.iou_type == "segm"), analysis)
+    by_type = {one.iou_type: one for one in analysis.of_all_types}
+    shown = by_type.get("segm", by_type.get("keypoints", analysis))
     worst = shown.worst[: options.visualizations]
     pictures = draw_image_results(worst, sample.picture, names, max_boxes=options.max_boxes)
     with working_folder(folder) as mirror:

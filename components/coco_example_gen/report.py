@@ -57,6 +57,7 @@ def _samples(examination: Examination) -> Iterator[SamplePicture]:
     source, rules = examination.sources[name], examination.rules
     if not isinstance(source, CocoSource):
         return
+    categories = {category["id"]: category for category in examination.dataset["categories"]}
     candidates = examination.results[name].candidates
     with source.entries() as read:
         for image_id in spread_over_categories([(one.image_id, one.category_ids) for one in candidates]):
@@ -66,7 +67,7 @@ def _samples(examination: Examination) -> Iterator[SamplePicture]:
             record = make_record(entry, annotations, read=encoded, split=name, rules=rules)
             if record.file is not None:
                 caption = f"{name}: {one_line(file_name)} (image {image_id})"
-                yield sample_picture(record.file.data, record.annotations, rules.category_names, caption=caption)
+                yield sample_picture(record.file.data, record.annotations, categories, caption=caption)
 
 
 def _pictures(examination: Examination) -> Iterator[IssuePicture]:

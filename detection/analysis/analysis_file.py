@@ -176,6 +176,8 @@ class Box:
         detection: `TP`, one of `ERROR_TYPES`, or `ignored` (it matches ignored
         ground truth, or is not among the best `max_dets`).
     mask: compressed RLE of the image's size; None: no masks were compared.
+    keypoints: x, y (pixels) and score or visibility of each keypoint, as in COCO; empty: no keypoints were compared.
+    skeleton: edges of the category between keypoints, numbered from 1.
     """
 
     category_id: int
@@ -183,6 +185,8 @@ class Box:
     score: float | None
     status: str
     mask: dict[str, Any] | None = None
+    keypoints: list[float] = field(default_factory=list)
+    skeleton: list[tuple[int, int]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from detection.analysis.matching import BoolArray, by_image
 from detection.coco.engine.batch import FN, FP, IGNORED, MATCHED, TP, Diagnosis
 from detection.coco.metrics import FloatArray
 from detection.coco.params import IntArray, Params
-from detection.datasets.entries import LARGEST_ID, Entry, Rows
+from detection.datasets.entries import LARGEST_ID, Entry, Rows, skeleton_of
 from detection.datasets.masks import compressed_rle
 from schemas.config.evaluate import AnalysisConfig
 
@@ -106,7 +106,8 @@ class Gallery:
     def __init__(self, evaluated: Evaluated, diagnosis: Diagnosis, options: AnalysisConfig) -> None:
         ground_truth, detections = evaluated.ground_truth, evaluated.detections
         errors = type_errors(evaluated, diagnosis, options)
-        self._with_masks = evaluated.params.iou_type == "segm"
+        self._iou_type = evaluated.params.iou_type
+        self._skeletons = {category["id"]: skeleton_of(category) for category in ground_truth.categories}
         self._ground_truth = ground_truth
         self._detections = detections
         self._boxes = evaluated.geometry.boxes
@@ -169,7 +170,7 @@ class Gallery:
                     bbox=self._ground_truth.boxes[position].tolist(),
                     score=None,
                     status=str(self._object_statuses[position]),
-                    mask=self._mask(entry, self._ground_truth.annotations[position]),
+                    **self._shape(entry, self._ground_truth.annotations[position]),
                 )
                 for position in np.flatnonzero(self._ground_truth.image == image)
             ],
@@ -179,17 +180,19 @@ class Gallery:
                     bbox=self._boxes[position].tolist(),
                     score=float(self._detections.scores[position]),
                     status=str(self._statuses[position]),
-                    mask=self._mask(entry, self._detections.results[position]),
+                    **self._shape(entry, self._detections.results[position]),
                 )
                 for position in detections
             ],
         )
 
-    def _mask(self, image: Entry, shape: Any) -> dict[str, Any] | None:
-        """Returns the mask of an annotation or a detection if masks are compared."""
-        if not self._with_masks:
-            return None
-        return compressed_rle(shape.get("segmentation"), height=image["height"], width=image["width"])
+    def _shape(self, image: Entry, entry: Any) -> dict[str, Any]:
+        """Returns the fields of `Box` that are compared besides the box: of an annotation or a detection."""
+        if self._iou_type == "segm":
+            return {"mask": compressed_rle(entry.get("segmentation"), height=image["height"], width=image["width"])}
+        if self._iou_type == "keypoints":
+            return {"keypoints": entry["keypoints"], "skeleton": self._skeletons[entry["category_id"]]}
+        return {}
 
     def _most_confident(self, detections: IntArray, count: int) -> list[int]:
         order = detections[np.argsort(-self._detections.scores[detections], kind="stable")]

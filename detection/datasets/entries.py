@@ -185,6 +185,14 @@ def keypoint_names(categories: Sequence[Mapping[str, Any]]) -> list[Sequence[str
     return [category.get("keypoints") or () for category in categories]
 
 
+def skeleton_of(category: Entry) -> list[tuple[int, int]]:
+    """Returns the edges between a category's keypoints, numbered from 1; [] if its skeleton is missing or invalid."""
+    try:
+        return msgspec.convert(category.get("skeleton") or [], list[tuple[int, int]])
+    except (msgspec.ValidationError, UnicodeEncodeError):
+        return []
+
+
 def id_of(entry: Any) -> int | None:
     """Returns the `id` of an entry, valid or not, if it is an integer."""
     identity = entry.get("id") if type(entry) is dict else None

@@ -15,6 +15,8 @@ from PIL import Image, ImageDraw
 from detection.images.tags import Color, Rectangle, draw_tags, frame_of, line_height, load_font
 
 Picture = npt.NDArray[np.uint8]
+Skeleton = Sequence[tuple[int, int]]  # COCO's: pairs of numbers of keypoints, from 1
+Edge = tuple[float, float, float, float]  # x, y of both ends
 
 _GOLDEN_RATIO = 0.618033988749895  # multiples of it, modulo 1, are evenly spread for any number of them
 _PAPER: Color = (255, 255, 255)
@@ -54,7 +56,8 @@ def draw_detections(
     category_ids: Sequence[int] | None = None,
     styles: Sequence[LineStyle] | None = None,
     masks: Sequence[Mapping[str, Any] | None] | None = None,
-    keypoints: npt.ArrayLike | None = None,
+    keypoints: Sequence[npt.ArrayLike | None] | npt.NDArray[np.floating[Any]] | None = None,
+    skeletons: Sequence[Skeleton] | None = None,
     min_score: float = 0.0,
     scale: float = 1.0,
 ) -> Picture:
@@ -73,8 +76,9 @@ def draw_detections(
             appearance.
         styles: N styles instead of the categories' colours.
         masks: N compressed RLEs of any scale of `image`; None: no mask.
-        keypoints: [N, K, 3], (x, y, score) in pixels of `image`; points with a score of 0
-            are not drawn.
+        keypoints: N arrays [K, 3], (x, y, score or visibility) in pixels of `image`, or None; points with a
+            score of 0 are not drawn.
+        skeletons: N skeletons, whose `visible_edges` are drawn; None: points only.
         min_score: min score of detections to draw.
         scale: scale of the picture relative to `image`.  The sizes of lines and tags depend on the
             picture, tags have at least 11 pixels: use 3 or 4 for a small image.
@@ -86,9 +90,8 @@ def draw_detections(
         ValueError: the image is not uint8 [H, W, 3], or the lengths differ.
     """
     boxes = np.asarray(boxes_xywh, np.float64).reshape(-1, 4) * scale
-    points = None if keypoints is None else np.asarray(keypoints, np.float64)
-    columns: dict[str, Any] = {"category_ids": category_ids, "styles": styles, "masks": masks, "keypoints": points}
-    _check(image, len(boxes), labels=labels, scores=scores, **columns)
+    columns: dict[str, Any] = {"category_ids": category_ids, "styles": styles, "masks": masks, "keypoints": keypoints}
+    _check(image, len(boxes), labels=labels, scores=scores, skeletons=skeletons, **columns)
     height, width = (max(1, round(side * scale)) for side in image.shape[:2])
     picture = Image.fromarray(image).resize((width, height), Image.Resampling.LANCZOS)
 
@@ -103,9 +106,11 @@ def draw_detections(
         for index, frame, style in zip(order, frames, chosen, strict=True):
             _draw_mask(picture, masks[index], style.color, _line_width(picture, frame))
     _draw_frames(picture, frames, chosen)
-    if points is not None:
-        for index, style in zip(order, chosen, strict=True):
-            _draw_points(picture, points[index] * [scale, scale, 1.0], style.color)
+    if keypoints is not None:
+        for index, frame, style in zip(order, frames, chosen, strict=True):
+            points = np.reshape(np.asarray(() if keypoints[index] is None else keypoints[index], np.float64), (-1, 3))
+            edges = visible_edges(points * [scale, scale, 1.0], () if skeletons is None else skeletons[index])
+            _draw_keypoints(picture, points * [scale, scale, 1.0], edges, style.color, _line_width(picture, frame))
     texts = [
         labels[index] if scores is None or not labels[index] else f"{labels[index]} {scores[index]:.2f}"
         for index in order
@@ -262,10 +267,21 @@ def outline(inside: npt.NDArray[np.bool_], width: int) -> npt.NDArray[np.bool_]:
     return inside & ~(core & padded[rows, : -2 * width] & padded[rows, 2 * width :])
 
 
-def _draw_points(picture: Image.Image, points: npt.NDArray[np.float64], color: Color) -> None:
-    """Draws dots with a dark edge at points [K, 3] (x, y, score)."""
+def visible_edges(points: npt.ArrayLike, skeleton: Skeleton) -> list[Edge]:
+    """Returns the edges of a skeleton (x0, y0, x1, y1) between points [K, 3] with a score (x, y, score) above 0."""
+    shown = {number: (x, y) for number, (x, y, score) in enumerate(np.asarray(points).tolist(), 1) if score > 0}
+    return [(*shown[first], *shown[last]) for first, last in skeleton if first in shown and last in shown]
+
+
+def _draw_keypoints(
+    picture: Image.Image, points: npt.NDArray[np.float64], edges: Sequence[Edge], color: Color, line: int
+) -> None:
+    """Draws edges, and above them dots with a dark outline at points [K, 3] (x, y, score)."""
     radius = max(2.0, min(picture.size) / 120)
     draw = ImageDraw.Draw(picture)
+    for edge in edges:
+        # Pillow steps along lines of one pixel, also far outside of the picture.
+        draw.line(edge, fill=color, width=max(2, line))
     for x, y, score in points.tolist():
         if score > 0:
             draw.ellipse((x - radius, y - radius, x + radius, y + radius), fill=color, outline=(0, 0, 0))

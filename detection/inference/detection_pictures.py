@@ -3,13 +3,14 @@
 import io
 import itertools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
+from detection.datasets.entries import Entry, skeleton_of
 from detection.images.decode import decode_rgb
 from detection.images.drawing import Picture, contact_sheet, draw_detections
 from detection.images.files import has_image_suffix, read_header
@@ -86,7 +87,7 @@ class DetectionPictures:
         destination: file of a contact sheet, or folder (see `is_sheet`), into which each picture is
             written as soon as its image is added.
         paths: all images, by the names passed to `add`.
-        names: category id -> name.
+        categories: COCO categories of the model; a category without a name is shown by its id.
         min_score: min score of drawn detections.
 
     Raises:
@@ -94,11 +95,11 @@ class DetectionPictures:
     """
 
     def __init__(
-        self, destination: str | Path, paths: Sequence[str], *, names: Mapping[int, str], min_score: float
+        self, destination: str | Path, paths: Sequence[str], *, categories: Sequence[Entry], min_score: float
     ) -> None:
         self._destination = destination
         self._files = None if is_sheet(destination) else picture_files(paths, destination)
-        self._names = names
+        self._categories = {category["id"]: category for category in categories}
         self._min_score = min_score
         self._sheet: list[Picture] = []
 
@@ -128,18 +129,20 @@ class DetectionPictures:
 
     def _draw(self, image: EncodedImage, results: Results, *, scale: float = 1.0) -> Picture:
         exif, size = read_header(image.encoded).orientation, {"height": image.height, "width": image.width}
-        categories = results.rows[:, 6].astype(int).tolist()
+        ids = results.rows[:, 6].astype(int).tolist()
+        categories = [self._categories.get(category_id, {}) for category_id in ids]
         keypoints = results.keypoints
         if keypoints is not None:
             keypoints = np.concatenate([upright_points(keypoints[..., :2], exif, **size), keypoints[..., 2:]], axis=-1)
         return draw_detections(
             upright_pixels(decode_rgb(image.encoded).numpy(), exif),
             upright_boxes(results.rows[:, 1:5], exif, **size),
-            [self._names.get(category, str(category)) for category in categories],
+            [str(category.get("name", category_id)) for category, category_id in zip(categories, ids, strict=True)],
             results.rows[:, 5].tolist(),
-            category_ids=categories,
+            category_ids=ids,
             masks=None if results.masks is None else [upright_mask(rle, exif) for rle in results.masks],
             keypoints=keypoints,
+            skeletons=[skeleton_of(category) for category in categories],
             min_score=self._min_score,
             scale=scale,
         )

@@ -143,9 +143,9 @@ def _write(output: str | Path, results: Results, image_list: list[dict[str, Any]
 
 
 def _pictures(destination: str | Path, named: Sequence[_Named], model: str, *, min_score: float) -> DetectionPictures:
-    """Returns the pictures to draw, with the model's category names."""
-    names = {int(entry["id"]): str(entry.get("name", entry["id"])) for entry in read_model_categories(model) or ()}
-    return DetectionPictures(destination, [image.path for image in named], names=names, min_score=min_score)
+    """Returns the pictures to draw, with the model's category names and skeletons."""
+    categories = read_model_categories(model) or ()
+    return DetectionPictures(destination, [image.path for image in named], categories=categories, min_score=min_score)
 
 
 def find_images(sources: Sequence[str | Path]) -> list[str]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from detection.analysis.analysis_file import ERROR_TYPES, Box, ImageResult
-from detection.images.drawing import LineStyle
+from detection.images.drawing import LineStyle, Skeleton
 from detection.reports.html.table import shown_name
 
 _GREY = (176, 176, 176)
@@ -38,24 +38,31 @@ DETECTION_STATUSES = tuple(status for status in STATUSES if status not in GROUND
 
 
 class StyledBox(NamedTuple):
-    """A box to draw: x, y, width, height in pixels of the image, status, text of its tag, mask as RLE."""
+    """A box to draw: x, y, width, height in pixels of the image, status, text of its tag; the rest is that of `Box`."""
 
     bbox: Sequence[float]
     status: str
     text: str
-    mask: Mapping[str, Any] | None = None
+    mask: Mapping[str, Any] | None
+    keypoints: Sequence[float]
+    skeleton: Skeleton
+
+    @classmethod
+    def of(cls, box: Box, names: Mapping[int, str]) -> "StyledBox":
+        """Styles a box of an analysis."""
+        return cls(box.bbox, box.status, _text(box, names), box.mask, box.keypoints, box.skeleton)
 
 
 def ground_truth_boxes(result: ImageResult, names: Mapping[int, str]) -> list[StyledBox]:
     """Returns the boxes of the ground truth, false negatives first."""
     ordered = sorted(result.ground_truth, key=lambda box: box.status != "Miss")
-    return [StyledBox(box.bbox, box.status, category_name(box.category_id, names), box.mask) for box in ordered]
+    return [StyledBox.of(box, names) for box in ordered]
 
 
 def detection_boxes(result: ImageResult, names: Mapping[int, str]) -> list[StyledBox]:
     """Returns the boxes of the detections, false positives first, by descending score within each group."""
     ordered = sorted(result.detections, key=lambda box: (box.status not in ERROR_TYPES, -(box.score or 0.0)))
-    return [StyledBox(box.bbox, box.status, _detection_text(box, names), box.mask) for box in ordered]
+    return [StyledBox.of(box, names) for box in ordered]
 
 
 def category_name(category_id: int, names: Mapping[int, str]) -> str:
@@ -63,6 +70,6 @@ def category_name(category_id: int, names: Mapping[int, str]) -> str:
     return shown_name(names.get(category_id) or f"category {category_id}")
 
 
-def _detection_text(box: Box, names: Mapping[int, str]) -> str:
+def _text(box: Box, names: Mapping[int, str]) -> str:
     name = category_name(box.category_id, names)
     return name if box.score is None else f"{name} {box.score:.2f}"

@@ -122,6 +122,8 @@ def _panel(image: Picture, boxes: Sequence[StyledBox], to_image: float, scale: f
         [box.text for box in ordered],
         styles=[STATUSES[box.status].style for box in ordered],
         masks=[box.mask for box in ordered],
+        keypoints=[np.reshape(box.keypoints, (-1, 3)) * [to_image, to_image, 1.0] for box in ordered],
+        skeletons=[box.skeleton for box in ordered],
         scale=scale,
     )
 

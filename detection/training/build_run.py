@@ -82,10 +82,9 @@ def callbacks_from_config(
         batch_size=train_config.effective_batch_size,
         repeat_factors=repeat_factors,
     )
-    names = [str(category["name"]) for category in categories]
     pictures, profiler = None, None
     if writes and summaries.images_every:
-        pictures = TrainingPictures(batches, names, every=summaries.images_every, count=summaries.images)
+        pictures = TrainingPictures(batches, categories, every=summaries.images_every, count=summaries.images)
     if writes and train_config.profile.edges:
         start, stop = train_config.profile.edges
         profiler = ProfilerWindow(start_step=start, stop_step=stop, logs=output / LOGS)
@@ -95,7 +94,7 @@ def callbacks_from_config(
             log_every=train_config.log_every,
             histograms_every=summaries.gradient_histograms_every,
             window=Window(batch_size=train_config.effective_batch_size),
-            nonfinite=NonFiniteSteps(batches, names, output, writes=writes),
+            nonfinite=NonFiniteSteps(batches, categories, output, writes=writes),
             pictures=pictures,
             profiler=profiler,
         )

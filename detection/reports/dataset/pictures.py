@@ -5,11 +5,12 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from PIL import Image
 
+from detection.datasets.entries import Entry, skeleton_of
 from detection.datasets.issues import Issue
 from detection.datasets.masks import compressed_rle
 from detection.images.drawing import draw_detections, eight_bit_rgb
@@ -126,14 +127,14 @@ def spread_over_categories(images: Sequence[tuple[int, Sequence[int]]]) -> list[
 
 
 def sample_picture(
-    encoded: bytes, annotations: Sequence[Mapping[str, Any]], names: Mapping[int, str], *, caption: str
+    encoded: bytes, annotations: Sequence[Entry], categories: Mapping[int, Entry], *, caption: str
 ) -> SamplePicture:
-    """Draws an image with the boxes and masks of its annotations.
+    """Draws an image with the boxes, masks and keypoints of its annotations.
 
     Args:
         encoded: content of a valid image file.
         annotations: valid COCO annotations.
-        names: category id -> name.
+        categories: category id -> COCO category.
         caption: text below the picture.
     """
     with Image.open(io.BytesIO(encoded)) as image:
@@ -143,9 +144,11 @@ def sample_picture(
     picture = draw_detections(
         small,
         [[scale * value for value in annotation["bbox"]] for annotation in annotations],
-        [names[annotation["category_id"]] for annotation in annotations],
+        [categories[annotation["category_id"]]["name"] for annotation in annotations],
         category_ids=[annotation["category_id"] for annotation in annotations],
         masks=[compressed_rle(one.get("segmentation"), height=height, width=width) for one in annotations],
+        keypoints=[np.reshape(one.get("keypoints", ()), (-1, 3)) * [scale, scale, 1.0] for one in annotations],
+        skeletons=[skeleton_of(categories[one["category_id"]]) for one in annotations],
     )
     stream = io.BytesIO()
     Image.fromarray(picture).save(stream, "JPEG", quality=_JPEG_QUALITY)

@@ -6,10 +6,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
 from markupsafe import escape
 
 from detection.analysis.analysis_file import ERROR_TYPES, ImageResult, LabelError, MaskMatch
 from detection.analysis.comparison import ImageChange
+from detection.images.drawing import visible_edges
 from detection.images.tags import Rectangle, frame_of, place_tags
 from detection.reports.box_styles import STATUSES, StyledBox, detection_boxes, ground_truth_boxes
 from detection.reports.evaluation.error_tables import label_error_text, mask_match_text
@@ -50,13 +52,18 @@ class Region(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """A box in pixels of the image: its frame, status, full text and, if there is space, the position of its tag."""
+    """A box in pixels of the image: its frame, status, full text and, if there is space, the position of its tag.
+
+    edges, points: visible edges of the skeleton, and visible keypoints, as the data of SVG paths.
+    """
 
     frame: Rectangle
     status: str
     text: str
     tag: Rectangle | None
     tag_text: str
+    edges: str = ""
+    points: str = ""
 
 
 class Panel(NamedTuple):
@@ -95,7 +102,7 @@ class Figure(NamedTuple):
     def markup(self) -> int:
         """Returns the approximate bytes in the page, without the picture."""
         shapes = [shape for panel in self.panels for shape in panel.shapes]
-        texts = [text for shape in shapes for text in (shape.text, shape.tag_text)]
+        texts = [text for shape in shapes for text in (shape.text, shape.tag_text, shape.edges, shape.points)]
         texts += [self.file_name, self.caption, *(panel.alt for panel in self.panels)]
         overlays = [overlay for panel in self.panels for overlay in panel.overlays]
         masks = sum(_SHAPE_BYTES + len(overlay.png) * 4 // 3 for overlay in overlays)
@@ -185,9 +192,15 @@ def _shapes(boxes: Sequence[StyledBox], view: Region, font: float) -> list[Shape
     widths = [_text_width(text) * font if text else 0.0 for text in texts]
     places = place_tags(frames, widths, _LINE * font, (view.width, view.height))
     return [
-        Shape(frame, box.status, f"{box.text}: {STATUSES[box.status].words}", place, text)
+        Shape(frame, box.status, f"{box.text}: {STATUSES[box.status].words}", place, text, *_paths(box))
         for frame, box, place, text in zip(frames, boxes, places, texts, strict=True)
     ]
+
+
+def _paths(box: StyledBox) -> tuple[str, str]:
+    points = np.reshape(box.keypoints, (-1, 3)).tolist()
+    edges = [f"M{x0:.5g} {y0:.5g}L{x1:.5g} {y1:.5g}" for x0, y0, x1, y1 in visible_edges(points, box.skeleton)]
+    return "".join(edges), "".join(f"M{x:.5g} {y:.5g}h0" for x, y, score in points if score > 0)
 
 
 def _overlays(image: ImageResult, boxes: Sequence[StyledBox], view: Region) -> list[Overlay]:

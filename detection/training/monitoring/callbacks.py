@@ -8,6 +8,7 @@ from types import TracebackType
 import numpy as np
 import tensorflow as tf
 
+from detection.datasets.entries import Entry
 from detection.images.drawing import contact_sheet
 from detection.training.engine.gradients import write_histogram
 from detection.training.engine.loop import LoopReport
@@ -18,24 +19,24 @@ from schemas.scalars import training_tags
 
 
 class TrainingPictures:
-    """Writes training images with their boxes to TensorBoard.
+    """Writes training images with their boxes and keypoints to TensorBoard.
 
     Args:
         batches: recreates the batches of steps.
-        names: class names.
+        categories: COCO categories, in the order of the classes.
         every: steps between pictures.
         count: images per picture.
     """
 
-    def __init__(self, batches: StepBatches, names: Sequence[str], *, every: int, count: int) -> None:
+    def __init__(self, batches: StepBatches, categories: Sequence[Entry], *, every: int, count: int) -> None:
         self.every = every
         self._batches = batches
-        self._names = names
+        self._categories = categories
         self._count = count
 
     def draw(self, step: int) -> None:
         """Draws the batch of step `step`, counted from 0."""
-        pictures = pictures_of(self._batches.batch(step), self._batches.options, self._names, self._count)
+        pictures = pictures_of(self._batches.batch(step), self._batches.options, self._categories, self._count)
         tf.summary.image("training_images", contact_sheet(pictures)[np.newaxis], step=step)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 from PIL import Image
 
+from detection.datasets.entries import Entry
 from detection.images.drawing import contact_sheet
 from detection.storage.atomic import new_directory
 from detection.storage.paths import literal_path
@@ -33,14 +34,14 @@ class NonFiniteSteps:
 
     Args:
         batches: recreates the batches of steps.
-        names: class names.
+        categories: COCO categories, in the order of the classes.
         output: output folder of the run, with checkpoints/; batches are saved to nonfinite/step-N/ in it.
         writes: this process writes the batches.
     """
 
-    def __init__(self, batches: StepBatches, names: Sequence[str], output: Path, *, writes: bool) -> None:
+    def __init__(self, batches: StepBatches, categories: Sequence[Entry], output: Path, *, writes: bool) -> None:
         self._batches = batches
-        self._names = names
+        self._categories = categories
         self._output = output
         self._writes = writes
         self._saved = 0
@@ -83,7 +84,7 @@ class NonFiniteSteps:
             columns = dict(zip(BatchImage._fields, map(np.array, zip(*sources, strict=True)), strict=True))
             arrays: dict[str, Any] = {"images": batch.images, **labels, **columns}
             np.savez_compressed(folder / "batch.npz", **arrays)
-            pictures = pictures_of(batch, self._batches.options, self._names, _MAX_DRAWN)
+            pictures = pictures_of(batch, self._batches.options, self._categories, _MAX_DRAWN)
             sheet = contact_sheet(pictures, captions=[str(source) for source in sources[:_MAX_DRAWN]])
             encoded = io.BytesIO()
             Image.fromarray(sheet).save(encoded, "PNG")

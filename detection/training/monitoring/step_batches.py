@@ -7,9 +7,11 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from detection.datasets.entries import Entry, skeleton_of
 from detection.input_pipeline.record_order import RecordOrder
 from detection.input_pipeline.record_reader import RecordReader
 from detection.input_pipeline.training_batches import Batch, InputOptions, training_batches
+from detection.types import Labels
 from schemas import features
 
 _READABLE = 256  # min pixels for readable tags; smaller images are enlarged
@@ -80,13 +82,13 @@ class BatchImage(NamedTuple):
         return f"{self.image_id} ({self.file_name})" if self.file_name else self.image_id
 
 
-def pictures_of(batch: Batch, options: InputOptions, names: Sequence[str], count: int) -> list[np.ndarray]:
-    """Draws the first images of a batch with their boxes, in the network's input size.
+def pictures_of(batch: Batch, options: InputOptions, categories: Sequence[Entry], count: int) -> list[np.ndarray]:
+    """Draws the first images of a batch with their boxes and keypoints, in the network's input size.
 
     Args:
         batch: NumPy arrays of a batch.
         options: options of the batch.
-        names: class names.
+        categories: COCO categories, in the order of the classes.
         count: max number of images.
 
     Returns:
@@ -95,17 +97,19 @@ def pictures_of(batch: Batch, options: InputOptions, names: Sequence[str], count
     from detection.images.drawing import draw_detections
 
     pictures = []
-    for image, boxes, classes, valid in zip(
-        batch.images[:count], batch.labels.boxes, batch.labels.classes, batch.labels.valid, strict=False
-    ):
+    for index, image in enumerate(batch.images[:count]):
+        labels = Labels(*(None if values is None else values[index] for values in batch.labels))
+        shown = [categories[number] for number in labels.classes[labels.valid]]
         pixels = np.nan_to_num(image * np.asarray(options.std, np.float32) + np.asarray(options.mean, np.float32))
-        ymin, xmin, ymax, xmax = np.nan_to_num(boxes[valid]).T
+        ymin, xmin, ymax, xmax = np.nan_to_num(labels.boxes[labels.valid]).T
         pictures.append(
             draw_detections(
                 pixels.round().clip(0, 255).astype(np.uint8),
                 np.stack([xmin, ymin, xmax - xmin, ymax - ymin], axis=-1),
-                [names[index] for index in classes[valid]],
-                category_ids=[options.category_ids[index] for index in classes[valid]],
+                [str(category["name"]) for category in shown],
+                category_ids=[category["id"] for category in shown],
+                keypoints=None if labels.keypoints is None else labels.keypoints[labels.valid][..., [1, 0, 2]],
+                skeletons=[skeleton_of(category) for category in shown],
                 scale=max(1.0, _READABLE / min(image.shape[:2])),
             )
         )

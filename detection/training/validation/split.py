@@ -3,7 +3,7 @@
 import functools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,8 @@ from detection.reports.tensorboard import draw_image_results
 from schemas.config.evaluate import AnalysisConfig
 from schemas.errors import DataError
 from schemas.metrics import IouType, metrics_of_report
+
+_DRAWN: tuple[IouType, ...] = ("segm", "keypoints")  # on pictures, if evaluated; otherwise boxes alone
 
 
 @dataclass(frozen=True)
@@ -151,10 +153,10 @@ class ValidationSplit:
             "annotations": [annotation for record in records.values() for annotation in record.annotations],
             "categories": self._categories,
         }
-        compared: IouType = "segm" if "segm" in self.iou_types else "bbox"
+        compared: IouType = next((one for one in _DRAWN if one in self.iou_types), "bbox")
         detections = self._detections(detector, list(records.values()), [compared])
         return draw_image_results(
-            image_results(tree, detections, params=make_params(compared), options=options),
+            image_results(tree, detections, params=replace(self._params(compared), metrics=()), options=options),
             lambda image_id: stored_picture(records[image_id]),
             {category["id"]: str(category.get("name", category["id"])) for category in self._categories},
             max_boxes=options.max_boxes,

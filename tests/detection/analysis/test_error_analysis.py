@@ -7,7 +7,7 @@ import pytest
 
 from detection.analysis.analyse import analyse
 from detection.analysis.analysis_file import ERROR_TYPES, Analysis, Box
-from detection.analysis.error_analysis import error_counts, type_errors
+from detection.analysis.error_analysis import error_counts, image_results, type_errors
 from detection.coco.params import make_params
 from schemas.config.evaluate import AnalysisConfig
 from schemas.metrics import METRIC_DEFINITIONS
@@ -246,3 +246,20 @@ def test_boxes_of_masks_are_drawn_around_them() -> None:
     widths = [box.bbox[2] for image in analysis.worst for box in image.detections]
     assert widths
     assert min(widths) > 0
+
+
+def test_boxes_of_keypoints_have_these_and_a_skeleton() -> None:
+    ground_truth, detections = generate(3)
+    for category in ground_truth["categories"]:
+        category["skeleton"] = [[1, 2 + category["id"] % 3]]
+    results = image_results(ground_truth, detections, params=make_params("keypoints"), options=ALL)
+    boxes = [(result.image_id, box) for result in results for box in result.ground_truth]
+    assert boxes
+    for image_id, box in boxes:
+        assert box.skeleton == [(1, 2 + box.category_id % 3)]
+        expected = [one["keypoints"] for one in ground_truth["annotations"] if one["image_id"] == image_id]
+        assert box.keypoints in expected
+    found = [box.keypoints for result in results for box in result.detections]
+    assert sorted(found) == sorted(one["keypoints"] for one in detections)
+    without = image_results(ground_truth, detections, params=make_params(), options=ALL)
+    assert not any(box.keypoints or box.skeleton for result in without for box in result.ground_truth)

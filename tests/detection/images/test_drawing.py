@@ -5,6 +5,7 @@ import itertools
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -316,3 +317,47 @@ def test_weak_detections_masks_are_left_out() -> None:
         draw_detections(grey(60, 100), boxes, ["", ""], masks=[rle])
     with pytest.raises(ValueError, match="1 keypoints for 2"):
         draw_detections(grey(60, 100), boxes, ["", ""], keypoints=np.zeros((1, 2, 3)))
+
+
+def on_the_line(picture: Picture, first: tuple[int, int], last: tuple[int, int]) -> Picture:
+    """Pixels [N, 3] on the straight line between two points (x, y), without the dots at its ends."""
+    (x0, y0), (x1, y1) = first, last
+    steps = np.linspace(0.15, 0.85, 40)
+    return picture[np.rint(y0 + steps * (y1 - y0)).astype(int), np.rint(x0 + steps * (x1 - x0)).astype(int)]
+
+
+@pytest.mark.parametrize("scale", [1, 3])
+def test_a_skeleton_connects_visible_points(scale: int) -> None:
+    """Points 1 and 2, and 2 and 4, are connected; 3 is hidden, and the other edges name no two points."""
+    places = [(20, 20), (80, 20), (50, 40), (50, 55)]
+    keypoints = [[*place, score] for place, score in zip(places, (1, 0.2, 0, 2), strict=True)]
+    skeleton = [(1, 2), (2, 4), (1, 3), (3, 4), (0, 1), (1, 5), (-1, 1)]
+    picture = draw_detections(
+        grey(60, 100), [[0, 0, 1, 1]], [""], category_ids=[3], keypoints=[keypoints], skeletons=[skeleton], scale=scale
+    )
+    first, second, hidden, last = [(x * scale, y * scale) for x, y in places]
+    for edge in ((first, second), (second, last)):
+        assert (on_the_line(picture, *edge) == category_color(3)).all()
+    for edge in ((first, hidden), (hidden, last), (first, last)):
+        assert not changed(picture)[5:][tuple(np.array(edge).mean(0).astype(int)[::-1] - [5, 0])]
+
+
+def test_instances_have_skeletons_and_points_of_their_own() -> None:
+    """Two points and an edge in one colour, three without an edge in the other; the third has none."""
+    points: list[Any] = [[[20, 10, 1], [80, 10, 1]], [[20, 30, 1], [80, 30, 1], [50, 45, 1]], None]
+    boxes, skeletons = [[0, 0, 1, 1]] * 3, [[(1, 2)], [], [(1, 2)]]
+    picture = draw_detections(
+        grey(60, 100), boxes, [""] * 3, category_ids=[3, 4, 5], keypoints=points, skeletons=skeletons
+    )
+    assert (on_the_line(picture, (20, 10), (80, 10)) == category_color(3)).all()
+    assert (on_the_line(picture, (20, 30), (80, 30)) == GREY).all()
+    assert (picture[45, 50] == category_color(4)).all()
+    with pytest.raises(ValueError, match="1 skeletons for 3"):
+        draw_detections(grey(60, 100), boxes, [""] * 3, keypoints=points, skeletons=[[]])
+
+
+def test_points_of_no_picture_are_drawn_in_no_time() -> None:
+    """Also lines of one pixel; NaN is no place."""
+    points: list[Any] = [[[20, 10, 1], [far, far, 1]] for far in (1e12, 1e300, -1e300, np.nan)]
+    picture = draw_detections(grey(60, 100), [[0, 0, 1, 1]] * 4, [""] * 4, keypoints=points, skeletons=[[(1, 2)]] * 4)
+    assert picture.shape == (60, 100, 3)

@@ -123,6 +123,20 @@ def pixels_of(picture: np.ndarray, status: str) -> np.ndarray:
     return (picture == STATUSES[status].style.color).all(axis=-1)
 
 
+def test_skeletons_are_in_both_panels() -> None:
+    """On an image at half of its size in the ground truth; the middle of an edge is in the colour of the status."""
+    image = np.full((HEIGHT // 2, WIDTH // 2, 3), 128, np.uint8)
+    points = [100.0, 200.0, 2.0, 300.0, 300.0, 1.0, 500.0, 100.0, 0.0]
+    box = Box(1, [0.0, 0.0, 2.0, 2.0], None, "Miss", keypoints=points, skeleton=[(1, 2), (2, 3)])
+    result = replace(image_result(1), ground_truth=[box], detections=[replace(box, score=0.5, status="Dupe")])
+    picture = side_by_side(image, result, {1: "cat"})
+    half, gap = picture.shape[1] // 2, 8
+    for status, left in (("Dupe", gap), ("Miss", half + gap // 2)):
+        drawn = pixels_of(picture, status)
+        assert drawn[gap + 125, left + 100]
+        assert not drawn[gap + 100, left + 200]
+
+
 def test_detections_are_left_and_ground_truth_is_right() -> None:
     image = np.full((HEIGHT, WIDTH, 3), 128, np.uint8)
     result = replace(

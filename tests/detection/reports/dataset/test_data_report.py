@@ -497,7 +497,8 @@ def test_a_sample_shows_boxes_and_masks_where_they_are() -> None:
         {"category_id": 3, "bbox": [40, 40, 400, 560], "segmentation": [polygon]},
         {"category_id": 1, "bbox": [800, 200, 300, 300]},
     ]
-    sample = sample_picture(_encoded(1280, 640), annotations, {3: "cat", 1: "dog"}, caption="train: a.png")
+    categories = {3: {"name": "cat"}, 1: {"name": "dog"}}
+    sample = sample_picture(_encoded(1280, 640), annotations, categories, caption="train: a.png")
     with Image.open(io.BytesIO(sample.jpeg)) as image:
         assert (image.format, image.size) == ("JPEG", (LONGEST_SIDE, LONGEST_SIDE // 2))
         pixels = np.asarray(image.convert("RGB")).astype(int)
@@ -510,6 +511,19 @@ def test_a_sample_shows_boxes_and_masks_where_they_are() -> None:
     assert differs(620, 320) < 12  # between the boxes
     assert differs(1200, 600) < 12
     assert len(sample.jpeg) < 40_000
+
+
+def test_a_sample_shows_the_skeletons_of_keypoints() -> None:
+    """In an image of 1280 x 640 pixels, drawn at a quarter; the third point is hidden."""
+    points = [200, 100, 2, 1000, 500, 1, 1000, 100, 0]
+    annotations = [{"category_id": 3, "bbox": [0, 0, 8, 8], "keypoints": points}, {"category_id": 1, "bbox": [0] * 4}]
+    categories: dict[int, dict[str, Any]] = {3: {"name": "", "skeleton": [[1, 2], [1, 3]]}, 1: {"name": ""}}
+    sample = sample_picture(_encoded(1280, 640), annotations, categories, caption="")
+    with Image.open(io.BytesIO(sample.jpeg)) as image:
+        pixels = np.asarray(image.convert("RGB")).astype(int)
+    red, green, _ = pixels[300 // 4, 600 // 4] - 90
+    assert red > 60 > green, "magenta, which JPEG mixes with the grey"
+    assert np.abs(pixels[100 // 4, 600 // 4] - 90).max() < 12
 
 
 def test_samples_show_every_category_before_one_again() -> None:

@@ -36,6 +36,14 @@ def test_every_box_has_a_tag_where_there_is_room() -> None:
     ]
 
 
+def test_keypoints_are_dots_and_edges_where_they_are_visible() -> None:
+    points = [100.0, 200.0, 2.0, 300.5, 300.0, 0.25, 500.0, 100.0, 0.0]
+    box = Box(1, [40.0, 60.0, 60.0, 20.0], None, "Miss", keypoints=points, skeleton=[(2, 1), (2, 3)])
+    (shape,) = objects_panel([box]).shapes
+    assert shape.edges == "M300.5 300L100 200"
+    assert shape.points == "M100 200h0M300.5 300h0"
+
+
 def test_in_a_crowd_only_errors_have_tags() -> None:
     panel = objects_panel(boxes(["matched"] * 10 + ["Miss"] * 3))
     assert [shape.status for shape in tags(panel)] == ["Miss"] * 3

@@ -89,7 +89,8 @@ def _steps(tmp_path: Path, output: Path, *, writes: bool = True) -> NonFiniteSte
         scale_max=1.0,
     )
     batches = StepBatches(RecordReader(write_shards(tmp_path, rectangles(12))), options, seed=0, batch_size=10)
-    return NonFiniteSteps(batches, ["a", "b", "c"], output, writes=writes)
+    categories = [{"id": number, "name": str(number)} for number in CATEGORY_IDS]
+    return NonFiniteSteps(batches, categories, output, writes=writes)
 
 
 def _report(*, halted: bool, step: int = 0, **scalars: float) -> LoopReport:

@@ -13,7 +13,7 @@ from components.coco_evaluator.beam.models_pass import EvaluationRequest, read_r
 from components.coco_evaluator.tfma.eval_config import check_our_metrics
 from components.coco_evaluator.tfma.metric_options import MetricOptions
 from detection.coco.iou_types import choose_iou_types, count_annotations, missing_types
-from detection.coco.params import Params
+from detection.coco.params import Params, fit_keypoints
 from detection.inference.detectors import model_iou_types
 from detection.inference.results import lacks_output
 from detection.input_pipeline.evaluation_records import parse_record
@@ -96,7 +96,8 @@ def choose_params(
     sigmas = options.oks_sigmas or request.config.oks_sigmas
     options = options.model_copy(update={"metrics": tuple(metrics), "oks_sigmas": sigmas})
     ordered = dict.fromkeys([*options.named_iou_types, *chosen])
-    return [options.params(iou_type) for iou_type in ordered if not (options.lvis and iou_type == "keypoints")]
+    types = [iou_type for iou_type in ordered if not (options.lvis and iou_type == "keypoints")]
+    return [fit_keypoints(options.params(iou_type), request.categories) for iou_type in types]
 
 
 def _options(eval_config: Any | None) -> MetricOptions:

@@ -23,8 +23,8 @@ from detection.coco.engine.batch import BatchEvaluation, CalibrationBins, Diagno
 from detection.coco.engine.streaming import require_analysis
 from detection.coco.metric import Matched, Metric, named_metric
 from detection.coco.metrics import metrics_from_arrays
-from detection.coco.params import Params
-from detection.coco.validation.checks import Checked
+from detection.coco.params import Params, fit_keypoints
+from detection.coco.validation.checks import Checked, check_categories
 from detection.datasets.entries import Entry, Rows
 from schemas.config.evaluate import AnalysisConfig
 from schemas.errors import ConfigError
@@ -139,6 +139,8 @@ def evaluate_models(
         DataError: ground truth or detections are invalid; an analysis of so many categories needs too much memory.
     """
     _check(params, options)
+    check_categories(ground_truth["categories"], where="ground truth", lvis=params.lvis)
+    params = fit_keypoints(params, ground_truth["categories"])
     require_analysis(len(ground_truth["categories"]), params, models=len(results), replicates=options.replicates)
     whole = ground_truth_columns(ground_truth, params, where="ground truth")
     ids = [image["id"] for image in whole.images]

@@ -9,7 +9,7 @@ from detection.coco.engine import Arrays, MatchingEngine
 from detection.coco.engine.streaming import require_arrays
 from detection.coco.metric import Matched, Metric, named_metric, with_values
 from detection.coco.metrics import CocoMetrics, metrics_from_arrays
-from detection.coco.params import Params, make_params
+from detection.coco.params import Params, fit_keypoints, make_params
 from detection.coco.partitions import WHOLE, Partition, by_category, partition_params
 from detection.coco.validation.checks import Checked, check_categories, check_whole_images
 from detection.coco.validation.invalid_entries import InvalidEntry
@@ -35,7 +35,8 @@ class MetricsAccumulator:
 
         Args:
             categories: categories of the data set.
-            params: parameters of the evaluation; default boxes.
+            params: parameters of the evaluation, to which `fit_keypoints` is applied; for a partition by one
+                category, they have to be fitted to all categories before; default boxes.
             partition: part of the evaluation to accumulate.  A partition of one category needs neither
                 images without annotations and detections of it, nor entries of other
                 categories; but the best detections of an image in LVIS are selected among all
@@ -43,13 +44,14 @@ class MetricsAccumulator:
             where: source of the categories, for errors.
 
         Raises:
-            ConfigError: the evaluation has no such partition.
+            ConfigError: the evaluation has no such partition; see `fit_keypoints`.
             DataError: a category without a unique id; too many categories for their
                 arrays.
         """
         self._categories = list(categories)
         params = params or make_params()
         self._category_ids = check_categories(self._categories, where=where, lvis=params.lvis)
+        params = fit_keypoints(params, self._categories)
         self._params = params if partition == WHOLE else partition_params(partition, self._categories, params)
         if partition.category_id is None:
             require_arrays(len(self._category_ids), self._params, where=where)

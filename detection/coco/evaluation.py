@@ -45,7 +45,8 @@ def evaluate(
         iou_thresholds: default 0.50, 0.55, ... 0.95.
         area_ranges: name -> (min, max) `area` in square pixels; default COCO's.  Ranges that COCO does
             not define give the metrics AP_<name> and AR_<name>.
-        oks_sigmas: spread of each keypoint, as a fraction of the root of the annotation's area; default COCO's 17.
+        oks_sigmas: spread of each keypoint, as a fraction of the root of the annotation's area; default COCO's 17,
+            or 0.05 for other keypoints.
         lvis: evaluate as LVIS does; the files need LVIS' lists of categories.
         metrics: metrics besides COCO's, such as `pascal_voc_AP50`, `open_images_AP50`.
         skip_invalid: skip invalid entries; `skipped` of the result lists them.

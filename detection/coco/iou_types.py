@@ -4,10 +4,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from detection.coco.params import OKS_SIGMAS
 from schemas.metrics import IouType
 
-_ALL, _OTHER_KEYPOINTS = "annotations", "other keypoints"
+_ALL, _NUMBER_OF_KEYPOINTS = "annotations", "keypoints per annotation: "
 
 
 def count_annotations(annotations: Iterable[Mapping[str, Any]]) -> Counter[str]:
@@ -17,8 +16,8 @@ def count_annotations(annotations: Iterable[Mapping[str, Any]]) -> Counter[str]:
         counts[_ALL] += 1
         counts["segm"] += bool(annotation.get("segmentation")) and "area" in annotation
         if annotation.get("num_keypoints", annotation.get("keypoints")):
-            usual = len(annotation.get("keypoints", ())) == 3 * len(OKS_SIGMAS)
-            counts["keypoints" if usual else _OTHER_KEYPOINTS] += 1
+            counts["keypoints"] += 1
+            counts[f"{_NUMBER_OF_KEYPOINTS}{len(annotation.get('keypoints', ())) // 3}"] += 1
     return counts
 
 
@@ -27,8 +26,8 @@ def choose_iou_types(
 ) -> tuple[IouType, ...]:
     """Chooses the IoU types to evaluate; the first one's metrics have no prefix.
 
-    Boxes are always evaluated, masks if all annotations have one, and keypoints if some annotations
-    have COCO's 17 keypoints, for which OKS is defined, and none has others.
+    Boxes are always evaluated, masks if all annotations have one, and keypoints if annotations have
+    some, always the same number.
 
     Args:
         requested: types of the configuration; None: choose as above.
@@ -43,7 +42,7 @@ def choose_iou_types(
     has = {
         "bbox": True,
         "segm": 0 < counts[_ALL] == counts["segm"],
-        "keypoints": counts["keypoints"] > 0 == counts[_OTHER_KEYPOINTS],
+        "keypoints": sum(key.startswith(_NUMBER_OF_KEYPOINTS) for key in counts) == 1,
     }
     return tuple(iou_type for iou_type in given if has[iou_type])
 
@@ -56,7 +55,10 @@ def missing_types(counts: Counter[str], chosen: Sequence[IouType], *, given: Seq
         chosen: types to evaluate.
         given: types of the detector.
     """
-    needed = {"segm": "a segmentation and an area, required for all", "keypoints": "COCO's 17 keypoints"}
+    needed = {
+        "segm": "a segmentation and an area, required for all",
+        "keypoints": "keypoints, of which all need the same number",
+    }
     return [
         f"{iou_type} is not evaluated: {counts[iou_type]} of {counts[_ALL]} annotations have {needed[iou_type]}"
         for iou_type in given

@@ -1,9 +1,11 @@
 """Parameters of COCOeval with their validation, detections as rows and columns, and their limit by `max_dets`."""
 
+import functools
+import logging
 import math
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter, itemgetter
 from typing import Any
 
@@ -30,6 +32,7 @@ RECALLS = 101  # recall thresholds 0, 0.01, ... 1
 OKS_SIGMAS: tuple[float, ...] = tuple(
     sigma / 10.0 for sigma in (0.26, *[0.25] * 2, *[0.35] * 2, *[0.79] * 2, *[0.72] * 2, *[0.62] * 2)
 ) + tuple(sigma / 10.0 for sigma in (*[1.07] * 2, *[0.87] * 2, *[0.89] * 2))
+_OWN_SIGMA = 0.05  # of other keypoints than COCO's
 _HUGE = 1e5**2
 # Square pixels of the annotation's `area`; both limits are inclusive.
 AREA_RANGES: AreaRanges = {
@@ -51,6 +54,7 @@ class Params:
     iou_thresholds: min IoU values of a match.
     area_ranges: name -> (min, max) area, square pixels.
     oks_sigmas: spread of each keypoint, as a fraction of the square root of the annotation's area.
+    other_keypoints: ids of categories with another number of keypoints, which are not evaluated.
     lvis: LVIS' federated evaluation (Gupta et al., CVPR 2019): images list the categories that
         were annotated, and the best `max_dets` are selected over all categories of the image.
     metrics: further metrics of boxes or masks, such as `pascal_voc_AP50`.
@@ -62,6 +66,7 @@ class Params:
     iou_thresholds: tuple[float, ...]
     area_ranges: AreaRanges
     oks_sigmas: tuple[float, ...] = OKS_SIGMAS
+    other_keypoints: frozenset[int] = frozenset()
     lvis: bool = False
     metrics: tuple[str, ...] = ()
 
@@ -87,7 +92,7 @@ def make_params(
         iou_thresholds: default 0.50, 0.55, ... 0.95.
         area_ranges: name -> (min, max) area in square pixels; default `all`,
             `small` (to 32²), `medium` (to 96²), `large`; keypoints have no `small`.
-        oks_sigmas: one per keypoint; default COCO's 17.
+        oks_sigmas: one per keypoint; default COCO's 17, which `fit_keypoints` may replace.
         lvis: evaluate boxes or masks as LVIS does.
         metrics: further metrics of boxes or masks, such as `pascal_voc_AP50`.
 
@@ -162,6 +167,39 @@ def _oks_sigmas(oks_sigmas: Sequence[float] | None, iou_type: str) -> tuple[floa
     if not oks_sigmas or not all(0 < sigma < math.inf for sigma in oks_sigmas):
         raise ConfigError(f"oks_sigmas {tuple(oks_sigmas)}: specify a positive number per keypoint.")
     return tuple(oks_sigmas)
+
+
+def fit_keypoints(params: Params, categories: Sequence[Entry]) -> Params:
+    """Fits the params to the numbers of keypoints that the categories name; fitted params do not change.
+
+    If no sigmas were specified and no category has COCO's 17 keypoints, all are 0.05, for the largest number of a
+    category.  Categories with another number of keypoints than sigmas are not evaluated.
+
+    Raises:
+        ConfigError: no category has as many keypoints as there are sigmas, or not all without `use_cats`.
+    """
+    named = {one["id"]: len(one["keypoints"]) for one in categories if isinstance(one.get("keypoints"), list | tuple)}
+    named = {category_id: count for category_id, count in named.items() if count}
+    if params.iou_type != "keypoints" or params.other_keypoints or not named:
+        return params
+    sigmas, numbers = params.oks_sigmas, ", ".join(map(str, sorted({*named.values()})))
+    if sigmas == OKS_SIGMAS and len(sigmas) not in named.values():
+        sigmas = (_OWN_SIGMA,) * max(named.values())
+        _warn_once(f"oks_sigmas is not set: AP is that of {_OWN_SIGMA} for each of {len(sigmas)} keypoints")
+    others = frozenset(category_id for category_id, count in named.items() if count != len(sigmas))
+    if len(others) == len(named) or (others and not params.use_cats):
+        raise ConfigError(
+            f"oks_sigmas: {len(sigmas)} numbers, but categories have {numbers} keypoints. Pass as many; "
+            "use_cats=False needs the same number in all."
+        )
+    if others:
+        _warn_once(f"of categories with {numbers} keypoints, only those with {len(sigmas)} are evaluated (oks_sigmas)")
+    return replace(params, oks_sigmas=sigmas, other_keypoints=others)
+
+
+@functools.cache
+def _warn_once(message: str) -> None:
+    logging.getLogger("cocoflow.evaluate").warning("keypoints: %s", message)
 
 
 def counted_detections(detections: Sequence[Entry] | Rows, params: Params) -> IntArray | None:

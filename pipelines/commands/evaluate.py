@@ -94,7 +94,10 @@ def _add_params_arguments(parser: argparse.ArgumentParser) -> None:
         help="metrics for an area range in square pixels; repeatable; small, medium and large replace COCO's ranges",
     )
     group.add_argument(
-        "--oks-sigmas", metavar="SIGMA,...", type=_list_of(float), help="one sigma per keypoint; default: COCO's 17"
+        "--oks-sigmas",
+        metavar="SIGMA,...",
+        type=_list_of(float),
+        help="one sigma per keypoint; default: COCO's 17, or 0.05 for each of another number of keypoints",
     )
     group.add_argument(
         "--metrics",

@@ -116,8 +116,9 @@ class EvaluateConfig(Section):
     )
     oks_sigmas: tuple[PositiveFloat, ...] | None = Field(
         None,
-        description="spread of each keypoint, as a fraction of the square root of the annotation's area; none: those "
-        "of COCO's 17 keypoints",
+        description="spread of each keypoint, as a fraction of the square root of the annotation's area; categories "
+        "with another number of keypoints are not evaluated; none: those of COCO's 17 keypoints if a category has as "
+        "many, else 0.05 for each of the largest number of keypoints",
     )
     eval_config: str | None = Field(
         None, description="file of a tfma.EvalConfig, JSON or text format: slices and further thresholds"

@@ -67,6 +67,7 @@ class References:
     iou_type: `bbox`, `segm` or `keypoints`.
     sizes: height and width in pixels by image id; only needed for masks.
     keypoints: number of keypoints per annotation.
+    other_keypoints: ids of categories with another number of keypoints, whose entries are left out.
     """
 
     image_ids: Ids
@@ -74,6 +75,7 @@ class References:
     iou_type: str
     sizes: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     keypoints: int = 17  # a person in COCO
+    other_keypoints: frozenset[int] = frozenset()
 
 
 def category_rules() -> list[Rule]:
@@ -151,13 +153,16 @@ def _mask_rules(references: References) -> list[Rule]:
 
 def _keypoints_rule(references: References, *, needed: bool) -> Rule:
     count = references.keypoints
-    remedy = f"Every entry needs {count} times x, y, visibility; for another number of keypoints, set oks_sigmas."
+    remedy = f"Every entry needs {count} times x, y, visibility. Name others in `categories`, or set oks_sigmas."
     default = () if needed else (0,) * (3 * count)
-    return Rule(
-        "invalid keypoints",
-        remedy,
-        lambda entries: [len(entry.get("keypoints", default)) == 3 * count for entry in entries],
-    )
+
+    def holds(entry: Any) -> bool:
+        points = entry.get("keypoints", default)
+        # A model pads with zeros, to the largest number of keypoints of a category.
+        fits = len(points) == 3 * count or (needed and len(points) > 3 * count and not any(points[3 * count :]))
+        return fits or entry["category_id"] in references.other_keypoints
+
+    return Rule("invalid keypoints", remedy, lambda entries: [holds(entry) for entry in entries])
 
 
 class Typed(list[Any]):
@@ -310,7 +315,8 @@ def valid_images(
 def references_of(images: Sequence[Entry], category_ids: Ids, params: Params) -> References:
     """Returns the values that annotations and detections of valid images may refer to."""
     sizes = {image["id"]: (image["height"], image["width"]) for image in images} if params.iou_type == "segm" else {}
-    return References(column(images, "id"), category_ids, params.iou_type, sizes, len(params.oks_sigmas))
+    image_ids, count = column(images, "id"), len(params.oks_sigmas)
+    return References(image_ids, category_ids, params.iou_type, sizes, count, params.other_keypoints)
 
 
 def check_categories(categories: Sequence[Any], *, where: str, lvis: bool = False) -> Ids:
@@ -344,6 +350,7 @@ def check_annotations(
     """
     kind, rules = entry_types.ANNOTATIONS[references.iou_type], annotation_rules(references)
     typed = valid_entries(annotations, kind, rules, ANNOTATION, where=where, unique=True, skipped=skipped)
+    typed = _with_evaluated_keypoints(typed, references)
     _fill(typed, references)
     return typed
 
@@ -380,10 +387,21 @@ def check_detections(
     typed = valid_entries(detections, kind, rules, DETECTION, where=where, skipped=skipped)
     if references.iou_type == "bbox":
         return rows_of(typed)
+    typed = _with_evaluated_keypoints(typed, references)
     if boxed:
         for detection in typed:
             detection["bbox"] = list(detection["bbox"])
     return typed
+
+
+def _with_evaluated_keypoints(entries: list[Any], references: References) -> list[Any]:
+    """Removes entries of categories with another number of keypoints, and the padding of the others' keypoints."""
+    if references.iou_type != "keypoints":
+        return entries
+    entries = [entry for entry in entries if entry["category_id"] not in references.other_keypoints]
+    for entry in entries:
+        del entry.get("keypoints", [])[3 * references.keypoints :]
+    return entries
 
 
 def _fill(annotations: list[dict[str, Any]], references: References) -> None:

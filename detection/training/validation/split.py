@@ -56,7 +56,7 @@ class ValidationSplit:
         iou_types: requested IoU types; None: those of both the detector and the ground truth.
         given: IoU types that the detector supports.
         metrics: metrics of boxes and masks besides COCO's, such as `pascal_voc_AP50`.
-        oks_sigmas: one per keypoint; None: those of COCO's 17.
+        oks_sigmas: one per keypoint; None: see `fit_keypoints`.
         share: share of the evaluation for this machine.
 
     Raises:

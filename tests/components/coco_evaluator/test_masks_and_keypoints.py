@@ -1,6 +1,7 @@
 """The evaluator component and TFX's own Evaluator on a model with masks and keypoints."""
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -92,3 +93,16 @@ def test_sigmas_of_the_configuration(tmp_path: Path, model: Path, data: Path, gr
     expected = coco.evaluate(ground_truth, read(folder, DETECTIONS_JSON), "keypoints", oks_sigmas=sigmas)
     assert read(folder, METRICS_JSON)["metrics"] == expected.by_name
     assert expected.by_name != coco.evaluate(ground_truth, read(folder, DETECTIONS_JSON), "keypoints").by_name
+
+
+def test_params_fit_the_keypoints_of_the_data_set() -> None:
+    from components.coco_evaluator.beam.models_pass import EvaluationRequest
+    from components.coco_evaluator.measured_types import choose_params
+    from schemas.config.evaluate import EvaluateConfig
+
+    categories = [{"id": number, "name": str(number), "keypoints": ["a"] * number} for number in (3, 5)]
+    config = EvaluateConfig(iou_types=("bbox", "keypoints"))
+    request = EvaluationRequest("", 1, categories, models={}, locations={}, config=config)
+    boxes, keypoints = choose_params(request, ("bbox", "keypoints"), Counter)
+    assert not boxes.other_keypoints
+    assert (keypoints.oks_sigmas, keypoints.other_keypoints) == ((0.05,) * 5, {3})

@@ -23,7 +23,8 @@ POSED = BOX | {"keypoints": [1, 1, 2] * 17, "num_keypoints": 17}
         ([POSED, BOX], ["bbox", "keypoints"]),  # COCO's people beside its other categories
         ([POSED | MASKED], ["bbox", "segm", "keypoints"]),
         ([BOX | {"keypoints": [0] * 51, "num_keypoints": 0}], ["bbox"]),
-        ([BOX | {"keypoints": [1, 1, 2] * 4, "num_keypoints": 4}], ["bbox"]),  # without known sigmas
+        ([BOX | {"keypoints": [1, 1, 2] * 4, "num_keypoints": 4}], ["bbox", "keypoints"]),
+        ([POSED, BOX | {"keypoints": [1, 1, 2] * 4, "num_keypoints": 4}], ["bbox"]),  # some have other sigmas
         ([], ["bbox"]),
     ],
 )

@@ -17,6 +17,8 @@ from detection.storage.json_files import not_of_this_version, parse_file
 from detection.storage.paths import stem, with_name
 from schemas.metrics import (
     FREQUENCIES,
+    KEYPOINT_MAX_DETS,
+    MAX_DETS,
     METRIC_DEFINITIONS,
     IouType,
     MetricDefinition,
@@ -101,7 +103,7 @@ def metrics_table(
     definitions: Sequence[MetricDefinition] = METRIC_DEFINITIONS["bbox"],
     iou_type: str = "bbox",
     iou_thresholds: Sequence[float] = (0.5, 0.95),
-    max_dets: Sequence[int] = (1, 10, 100),
+    max_dets: Sequence[int] = (),
 ) -> Table:
     """Formats metrics by name, as in a metrics file, as a table.
 
@@ -110,8 +112,9 @@ def metrics_table(
         definitions: metrics to show, in order.
         iou_type: IoU type.
         iou_thresholds: IoU thresholds of the means.
-        max_dets: max detections per image, ascending.
+        max_dets: max detections per image, ascending; (): COCO's.
     """
+    max_dets = max_dets or (KEYPOINT_MAX_DETS if iou_type == "keypoints" else MAX_DETS)
     lvis = any(definition.frequency for definition in definitions)
     table = Table(title=f"{'LVIS' if lvis else 'COCO'} metrics, {iou_type}", title_justify="left")
     table.add_column("metric")

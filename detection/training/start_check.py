@@ -25,7 +25,7 @@ from detection.weights.locate import locate_weights
 from schemas.config.config import Config
 from schemas.errors import ConfigError
 
-_UNKNOWN_CATEGORIES = ({"id": 0, "name": ""},)  # in place of categories that are not known yet
+_UNKNOWN_CATEGORIES = ({"id": 0, "name": "", "keypoints": ("",)},)  # in place of categories that are not known yet
 
 
 def check_start(

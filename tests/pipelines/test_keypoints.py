@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import pipeline_runner
-from schemas.artifacts import DETECTIONS_JSON, METRICS_JSON, SAVED_MODEL
+from schemas.artifacts import DETECTIONS_JSON, METRICS_JSON
 from tests.detection.coco.generated_cases import pycocotools_eval
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.extended]  # a minute and a half
@@ -46,7 +46,7 @@ def test_the_pipeline_measures_real_keypoints_as_pycocotools(shared_data: Path, 
         expected = pycocotools_eval(ground_truth, detections, iou_type).stats
         np.testing.assert_allclose(measured["stats"], expected, rtol=0, atol=1e-12)
 
-    (model,) = root.glob(f"artifacts/DetectionTrainer/model/*/{SAVED_MODEL}")
+    (model,) = (root / "serving").iterdir()
     results, pictures = tmp_path / "results.json", tmp_path / "pictures"
     images = sorted((data / "images").iterdir())[:3]
     predict = ["predict", "--model", str(model), "--images", *map(str, images), "--output", str(results)]

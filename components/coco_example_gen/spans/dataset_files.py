@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from components.coco_example_gen.spans.locate import locate
+from detection.datasets.annotation_scan import keypoint_fields
 from detection.datasets.annotations import merge_categories, scan_categories
 from detection.datasets.importers.label_map import dataset_files_beside, read_label_map
 from detection.datasets.layouts import SplitFiles
@@ -30,11 +31,22 @@ def categories_of(splits: Mapping[str, SplitFiles], data: DataConfig) -> list[di
     """
     by_file = []
     for files in splits.values():
-        categories = scan_categories(files.annotations) if files.images else _categories_of_records(files, data)
+        categories = _categories_of_files(files) if files.images else _categories_of_records(files, data)
         if categories is None:
             return None
         by_file.append((files.annotations, categories))
     return merge_categories(by_file) or None
+
+
+def _categories_of_files(files: SplitFiles) -> list[dict[str, Any]] | None:
+    categories = scan_categories(files.annotations)
+    if categories is None or files.keypoints is None:
+        return categories
+    others = scan_categories(files.keypoints)
+    if others is None:
+        return None
+    points = {category["id"]: keypoint_fields(category, "keypoints", "skeleton") for category in others}
+    return [category | points.get(category["id"], {}) for category in categories]
 
 
 def _categories_of_records(files: SplitFiles, data: DataConfig) -> list[dict[str, Any]] | None:

@@ -15,7 +15,7 @@ from detection.inference.saved_model import (
 )
 from detection.weights.locate import locate_weights
 from schemas.errors import DataError
-from schemas.metrics import IouType
+from schemas.metrics import IOU_TYPES, IouType
 
 
 def open_detector(model: str | Path, *, batch_size: int) -> SignatureDetector:
@@ -57,7 +57,8 @@ def model_iou_types(model: str | Path) -> tuple[IouType, ...]:
         return _trained(model).detector.iou_types
     if not description.nms:
         raise without_nms(model)
-    return ("bbox", "segm") if description.masks else ("bbox",)
+    has = {"bbox": True, "segm": description.masks, "keypoints": description.keypoints}
+    return tuple(iou_type for iou_type in IOU_TYPES if has[iou_type])
 
 
 def _trained(model: str | Path) -> TrainedDetector:

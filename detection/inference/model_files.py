@@ -60,7 +60,7 @@ class ModelDescription(NamedTuple):
     dtype: dtype of the input, float32 or uint8; RGB, 0 to 255, [B, H, W, 3].
     padding: RGB color right of and below the resized image.
     nms: False: the outputs are boxes and scores of all anchors.
-    masks: the outputs include masks.
+    masks, keypoints: the outputs include them.
     sha256: checksum of the file; None: unknown, as for a model exported by another program.
     delegate: hardware of a file for MediaPipe.
     calibrated: the scores are calibrated, as in `detection.inference.score_curves`.
@@ -75,6 +75,7 @@ class ModelDescription(NamedTuple):
     padding: tuple[float, float, float]
     nms: bool
     masks: bool = False
+    keypoints: bool = False
     sha256: str | None = None
     delegate: Delegate | None = None
     calibrated: bool = False
@@ -137,7 +138,11 @@ class ModelDescription(NamedTuple):
         if self.delegate is not None:
             outputs[serving.CLASSES] = "float32 [1, N]: lines of the labels in the file, from 0"
             outputs[serving.COUNT] = "float32 [1]: valid rows"
-        return outputs | ({serving.MASKS: "float32 [B, N, m, m]: probabilities within each box"} if self.masks else {})
+        if self.masks:
+            outputs[serving.MASKS] = "float32 [B, N, m, m]: probabilities within each box"
+        if self.keypoints:
+            outputs[serving.KEYPOINTS] = "float32 [B, N, K, 3]: y, x, score; 0 to 1 is the input, padding included"
+        return outputs
 
     def _postprocessing(self) -> list[str]:
         """Returns the steps from the outputs to pixels of the image."""
@@ -247,6 +252,7 @@ def read_description(folder: str | Path) -> ModelDescription | None:
         padding=content.input.padding,
         nms=content.non_maximum_suppression,
         masks=serving.MASKS in content.outputs,
+        keypoints=serving.KEYPOINTS in content.outputs,
         sha256=content.sha256,
         delegate=content.delegate,
         calibrated=content.calibrated_scores,
@@ -311,6 +317,9 @@ class FileDetector(ExportedDetector):
             boxes = _in_whole_pixels(boxes, info.original_size.numpy())
         count = np.where(valid, outputs[serving.COUNT], 0)
         changed = {serving.BOXES: boxes, serving.COUNT: count, serving.VALID: valid}
+        if self._description.keypoints:
+            factors = np.append(scale, np.ones((len(scale), 1), np.float32), axis=1)
+            changed[serving.KEYPOINTS] = outputs[serving.KEYPOINTS] * factors[:, np.newaxis, np.newaxis]
         return {name: tf.convert_to_tensor(value) for name, value in {**outputs, **changed}.items()}
 
     @tf.function(autograph=False)

@@ -134,8 +134,8 @@ def detect(image: Array, description: Mapping[str, Any], network: Network) -> li
     outputs = network(inputs)
     count = int(outputs["num_detections"][0])
     # From fractions of the input to fractions of the image, and then to pixels of the image.
-    scale = np.tile(np.array(inputs.shape[1:3], np.float32) / np.array(resized, np.float32), 2)
-    boxes = (outputs["detection_boxes"][0, :count] * scale).astype(np.float64)
+    scale = np.array(inputs.shape[1:3], np.float32) / np.array(resized, np.float32)
+    boxes = (outputs["detection_boxes"][0, :count] * np.tile(scale, 2)).astype(np.float64)
     height, width = image.shape[:2]
     results = []
     for number, box in enumerate(boxes):
@@ -149,6 +149,9 @@ def detect(image: Array, description: Mapping[str, Any], network: Network) -> li
             # Not clipped: a crop covers its complete box, including padding.
             inside = paste(outputs["detection_masks"][0, number], box * [height, width, height, width], height, width)
             result["segmentation"] = {"size": [height, width], "counts": compressed_rle(inside)}
+        if "detection_keypoints" in outputs:
+            points = outputs["detection_keypoints"][0, number] * [*scale, 1.0]
+            result["keypoints"] = (points[:, [1, 0, 2]] * [width, height, 1.0]).ravel().tolist()
         results.append(result)
     return results
 

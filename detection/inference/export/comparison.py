@@ -32,6 +32,7 @@ class Comparison(NamedTuple):
     scores: float64 [n], absolute differences of the n matched detections.
     boxes: float64 [n], max differences of x, y, width and height, pixels of the image.
     mask_ious: float64 [n], IoUs of the masks; None: the model has no masks.
+    keypoints: float64 [n], max differences of x and y, pixels of the image; None: the model has no keypoints.
     """
 
     images: int
@@ -40,6 +41,7 @@ class Comparison(NamedTuple):
     scores: npt.NDArray[np.float64]
     boxes: npt.NDArray[np.float64]
     mask_ious: npt.NDArray[np.float64] | None
+    keypoints: npt.NDArray[np.float64] | None
 
     def __str__(self) -> str:
         text = f"compared with the SavedModel on {self.images} images: "
@@ -49,7 +51,10 @@ class Comparison(NamedTuple):
         text += f"{len(self.scores)} of {self.detections} detections{least} have a counterpart (category, IoU {_IOU})"
         if not len(self.scores):
             return text
-        for name, differences in (("scores", self.scores), ("boxes in pixels", self.boxes)):
+        in_pixels = {"boxes in pixels": self.boxes, "keypoints in pixels": self.keypoints}
+        for name, differences in {"scores": self.scores, **in_pixels}.items():
+            if differences is None:
+                continue
             text += f"; {name} differ by {differences.mean():.2g} on average, {differences.max():.2g} at most"
         if self.mask_ious is not None:
             text += f"; IoU of masks {self.mask_ious.mean():.3f} on average, {self.mask_ious.min():.3f} at least"
@@ -67,7 +72,7 @@ def compare_with_saved_model(
         images: at least one image.
         min_score: only the SavedModel's detections of at least this score are compared.
     """
-    count, scores, boxes, ious = 0, [], [], []
+    count, scores, boxes, ious, points = 0, [], [], [], []
     for expected, found in zip(saved_model.detect(images), file.detect(images), strict=True):
         compared = expected.rows[:, 5] >= min_score
         count += int(compared.sum())
@@ -78,8 +83,16 @@ def compare_with_saved_model(
             boxes.append(np.abs(expected.rows[one, 1:5] - found.rows[other, 1:5]).max())
             if expected.masks is not None and found.masks is not None:
                 ious.append(float(mask.iou([expected.masks[one]], [found.masks[other]], [0])[0, 0]))
+            if expected.keypoints is not None and found.keypoints is not None:
+                points.append(np.abs(expected.keypoints[one] - found.keypoints[other])[:, :2].max())
     return Comparison(
-        len(images), count, min_score, np.array(scores), np.array(boxes), np.array(ious) if ious else None
+        len(images),
+        count,
+        min_score,
+        np.array(scores),
+        np.array(boxes),
+        np.array(ious) if ious else None,
+        np.array(points) if points else None,
     )
 
 

@@ -89,6 +89,7 @@ def write_file(
         padding=trained.detector.pixel_mean,
         nms=options.nms,
         masks=trained.detector.capabilities.mask_size > 0 and options.nms and not mediapipe,
+        keypoints=trained.detector.capabilities.keypoints and options.nms and not mediapipe,
         delegate=options.delegate if mediapipe else None,
         calibrated=curves is not None,
     )

@@ -81,6 +81,7 @@ def write_file(
         padding=detector.pixel_mean,
         nms=True,
         masks=detector.capabilities.mask_size > 0,
+        keypoints=detector.capabilities.keypoints,
     )
     write_model_file(folder, content, description)
     written = read_description(folder)

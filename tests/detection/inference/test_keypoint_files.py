@@ -1,0 +1,68 @@
+"""A CenterNet with keypoints in files: the keypoints of the function that a SavedModel holds."""
+
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from detection.inference.detectors import model_iou_types
+from detection.inference.export.litert import convert_to_litert
+from detection.inference.export.onnx_model import convert_to_onnx
+from detection.inference.export.serving_module import ServingModule
+from detection.inference.model_files import FileDetector, FileFormat
+from detection.inference.results import joined
+from detection.inference.saved_model import SignatureDetector
+from detection.models.registry import build_detector
+from tests.detection.inference.exported_models import (
+    SIDE,
+    assert_same_results,
+    client_results,
+    random_images,
+    write_file,
+)
+from tests.detection.training.tiny_run import CATEGORIES
+
+
+@pytest.mark.parametrize("file", ["litert", pytest.param("onnx", marks=pytest.mark.extended)])
+def test_a_file_gives_the_keypoints_of_the_saved_model(file: FileFormat, tmp_path: Path) -> None:
+    if file == "onnx":
+        pytest.importorskip("tf2onnx", reason="the extra `onnx` is not installed")
+    keras.utils.set_random_seed(0)
+    detector = build_detector(
+        "centernet-nano-kpts",
+        num_classes=len(CATEGORIES),
+        image_size=SIDE,
+        overrides={"neck_filters": (32, 16, 16, 16), "head_filters": 16},
+        postprocess={"max_detections": 8, "score_threshold": 0.0},
+        keypoints=[["a", "b"], *([["c"]] * (len(CATEGORIES) - 1))],
+    )
+    random = np.random.default_rng(0)
+    for variable in detector.variables:
+        if "_head/predict/kernel" in variable.path:  # so that scores differ by much more than rounding
+            variable.assign(random.normal(0, 1, variable.shape))
+    module = ServingModule(detector, CATEGORIES, batch_size=1)
+    write_file(
+        tmp_path,
+        convert_to_onnx(module) if file == "onnx" else convert_to_litert(module, precision="float32"),
+        detector,
+        file_format=file,
+    )
+    assert model_iou_types(tmp_path) == ("bbox", "keypoints")
+    images = [image._replace(image_id=number) for number, image in enumerate(random_images(), 1)]
+    expected = joined(SignatureDetector(module.serve_encoded, batch_size=1).detect(images))
+    found = joined(FileDetector(folder=tmp_path, batch_size=1).detect(images))
+    assert expected.keypoints is not None
+    assert found.keypoints is not None
+    assert tf.size(expected.keypoints) > 100
+    np.testing.assert_allclose(found.keypoints, expected.keypoints, atol=1e-2)
+    paths = [tmp_path / image.name for image in images]
+    for path, image in zip(paths, images, strict=True):
+        path.write_bytes(image.encoded)
+    runtime = "onnxruntime" if file == "onnx" else "ai_edge_litert"
+    clients = client_results(tmp_path, paths, runtime=runtime)
+    assert_same_results(clients, found.coco_results())
+    np.testing.assert_allclose(
+        [one["keypoints"] for one in clients], [one["keypoints"] for one in found.coco_results()], atol=1e-3
+    )

@@ -15,6 +15,9 @@ IouType = Literal["bbox", "segm", "keypoints"]
 IOU_TYPES: tuple[IouType, ...] = ("bbox", "segm", "keypoints")
 MAX_DETS = (1, 10, 100)
 KEYPOINT_MAX_DETS = (20,)
+# Keypoints of COCO's persons, in order.
+_SIDED = ("eye", "ear", "shoulder", "elbow", "wrist", "hip", "knee", "ankle")
+COCO_KEYPOINTS = ("nose", *(f"{side}_{part}" for part in _SIDED for side in ("left", "right")))
 LVIS_MAX_DETS = (300,)
 FREQUENCIES = {"r": "rare", "c": "common", "f": "frequent"}  # of LVIS' categories
 

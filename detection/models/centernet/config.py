@@ -17,6 +17,7 @@ from detection.models.heads.keypoint_options import KeypointPostprocess
 from detection.models.heads.keypoints import KEYPOINT_TASKS
 from detection.models.pyramid_config import ImageSize, LevelsConfig, MaxLevel, MinLevel
 from schemas.config.section import Section
+from schemas.metrics import COCO_KEYPOINTS
 
 
 class CenterPostprocess(Section):
@@ -125,11 +126,9 @@ class CenterNetConfig(LevelsConfig):
         return self
 
 
-# Spreads of the keypoints of COCO's persons, in COCO's order, as in the original's configurations.
-_PARTS = {"eye": 0.25, "ear": 0.35, "shoulder": 0.79, "elbow": 0.72, "wrist": 0.62, "hip": 1.07, "knee": 0.89}
-PERSON_SPREADS = {"nose": 0.26} | {
-    f"{side}_{part}": spread for part, spread in (_PARTS | {"ankle": 0.89}).items() for side in ("left", "right")
-}
+# Spreads of the keypoints of COCO's persons, as in the original's configurations; a nose, then pairs.
+_PAIRS = (0.25, 0.35, 0.79, 0.72, 0.62, 1.07, 0.89, 0.89)
+PERSON_SPREADS = dict(zip(COCO_KEYPOINTS, (0.26, *(spread for spread in _PAIRS for _ in range(2))), strict=True))
 
 _MOBILENET = CenterNetConfig(
     backbone="mobilenet-v2",

@@ -75,10 +75,11 @@ def test_all_converted_configurations_are_here(oracle_dir: Path) -> None:
 def test_a_step_of_each_converted_configuration(name: str, oracle_dir: Path) -> None:
     config = _small(zoo_texts(oracle_dir)[name])
     strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
-    state = state_from_config(config, num_classes=3, strategy=strategy)
+    state = state_from_config(config, num_classes=3, keypoints=[["nose", "tail"], [], []], strategy=strategy)
     loop = train_loop_from_config(config.train, state, strategy=strategy)
     boxes = tf.constant([[[8.0, 10.0, 60.0, 84.0], [20.0, 4.0, 120.0, 90.0]]] * BATCH)
-    labels = Labels(boxes, tf.constant([[0, 2]] * BATCH), tf.constant([[True, True]] * BATCH))
+    keypoints = tf.fill([BATCH, 2, 2, 3], 30.0)
+    labels = Labels(boxes, tf.constant([[0, 2]] * BATCH), tf.constant([[True, True]] * BATCH), keypoints=keypoints)
     batch = Batch(tf.random.stateless_normal([BATCH, SIDE, SIDE, 3], [0, 0]), labels, tf.zeros([BATCH], tf.int32))
     dataset = tf.data.Dataset.from_tensors(batch).repeat()
     report = loop(iter(strategy.distribute_datasets_from_function(lambda context: dataset)), 1)

@@ -29,6 +29,11 @@ _LOSS_TAGS = {
     "l2_loss": "Loss/regularization_loss",
     "rpn_score_loss": "Loss/RPNLoss/objectness_loss",
     "rpn_box_loss": "Loss/RPNLoss/localization_loss",
+    "center_loss": "Loss/object_center",
+    "size_loss": "Loss/box/scale",
+    "offset_loss": "Loss/box/offset",
+    # There, the name of a task precedes `keypoint`.
+    **{f"keypoint_{head}_loss": f"Loss/keypoint/{head}" for head in ("heatmap", "offset", "regression")},
 }
 _HEAD_TAGS = {"class_loss": "classification_loss", "box_loss": "localization_loss", "mask_loss": "mask_loss"}
 
@@ -36,8 +41,8 @@ _HEAD_TAGS = {"class_loss": "classification_loss", "box_loss": "localization_los
 def loss_tags(terms: Collection[str]) -> dict[str, str]:
     """Returns the tags of a detector's loss terms and of `TOTAL_LOSS`.
 
-    Source: the TF Object Detection API's `model_lib_v2.py`, `ssd_meta_arch.py` and
-    `faster_rcnn_meta_arch.py`.  Other terms, such as `box_iou_loss`, keep
+    Source: the TF Object Detection API's `model_lib_v2.py`, `ssd_meta_arch.py`, `faster_rcnn_meta_arch.py` and
+    `center_net_meta_arch.py`.  Other terms, such as `box_iou_loss`, keep
     their names; those of later cascade stages have the suffix `_2` and so on.
 
     Args:

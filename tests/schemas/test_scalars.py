@@ -19,8 +19,10 @@ TWO_STAGES = ("rpn_score_loss", "rpn_box_loss", "class_loss", "box_loss", "mask_
             "Loss/BoxClassifierLoss/localization_loss Loss/BoxClassifierLoss/mask_loss Loss/regularization_loss "
             "Loss/total_loss",
         ),
+        # The names of the losses in its oracle.
+        (("center_loss", "size_loss", "offset_loss"), "Loss/object_center Loss/box/scale Loss/box/offset"),
     ],
-    ids=["one stage", "two stages"],
+    ids=["one stage", "two stages", "centers"],
 )
 def test_loss_tags_are_those_of_the_object_detection_api(terms: tuple[str, ...], tags: str) -> None:
     assert list(loss_tags(terms).values()) == tags.split()

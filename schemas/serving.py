@@ -27,5 +27,6 @@ CLASS_LOGITS = "class_logits"  # float32 [1, A, C]
 # COCO's RLE in each image's own size; empty for padding.
 MASKS = "detection_masks"
 KEYPOINTS = "detection_keypoints"  # float32 [B, N, K, 3]: y, x (0..1), score
+KEYPOINT_SCORES = "detection_keypoint_scores"  # float32 [B, N, K] of the Object Detection API, whose keypoints are y, x
 
 WEIGHTS_PART = "weights"  # key in its variables file: the model's variables by path

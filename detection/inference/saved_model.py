@@ -24,7 +24,7 @@ from schemas.quoting import one_line, printable
 
 _REASON = 300  # characters of TensorFlow's messages
 _OUTPUTS = (serving.BOXES, serving.SCORES, serving.CLASSES, serving.COUNT)
-_OPTIONAL = (serving.MASKS, serving.KEYPOINTS, serving.VALID)
+_OPTIONAL = (serving.MASKS, serving.KEYPOINTS, serving.KEYPOINT_SCORES, serving.VALID)
 
 
 class SignatureDetector:
@@ -98,7 +98,11 @@ class SignatureDetector:
     def _run(self, encoded: list[bytes]) -> dict[str, npt.NDArray[Any]]:
         filled = encoded + encoded[:1] * (self._batch_size - len(encoded))
         outputs = self._signature(**{serving.IMAGES: tf.constant(filled, tf.string)})
-        return {name: outputs[name].numpy() for name in (*_OUTPUTS, *_OPTIONAL) if name in outputs}
+        values = {name: outputs[name].numpy() for name in (*_OUTPUTS, *_OPTIONAL) if name in outputs}
+        if serving.KEYPOINT_SCORES in values:
+            scores = values.pop(serving.KEYPOINT_SCORES)[..., np.newaxis]
+            values[serving.KEYPOINTS] = np.concatenate([values[serving.KEYPOINTS], scores], axis=-1)
+        return values
 
 
 def _concatenate(batches: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:

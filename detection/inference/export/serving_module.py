@@ -21,6 +21,7 @@ from schemas.serving import (
     EXAMPLE_SIGNATURE,
     EXAMPLES,
     IMAGES,
+    KEYPOINT_SCORES,
     KEYPOINTS,
     MASKS,
     PIXEL_SIGNATURE,
@@ -254,6 +255,11 @@ class ServingModule(tf.Module):
         if detections.keypoints is not None:
             outputs[KEYPOINTS] = detections.keypoints
         if self._od_api_outputs:
+            if detections.keypoints is not None:
+                outputs[KEYPOINTS], outputs[KEYPOINT_SCORES] = (
+                    detections.keypoints[..., :2],
+                    detections.keypoints[..., 2],
+                )
             return {name: tf.cast(values, tf.float32) for name, values in outputs.items()}
         return outputs
 

@@ -10,10 +10,12 @@ import tensorflow as tf
 from detection.inference.detectors import model_iou_types
 from detection.inference.export.litert import convert_to_litert
 from detection.inference.export.onnx_model import convert_to_onnx
+from detection.inference.export.saved_model_export import export_saved_model
 from detection.inference.export.serving_module import ServingModule
 from detection.inference.model_files import FileDetector, FileFormat
 from detection.inference.results import joined
-from detection.inference.saved_model import SignatureDetector
+from detection.inference.saved_model import SavedModelDetector, SignatureDetector
+from detection.models.detector import Detector
 from detection.models.registry import build_detector
 from tests.detection.inference.exported_models import (
     SIDE,
@@ -25,10 +27,7 @@ from tests.detection.inference.exported_models import (
 from tests.detection.training.tiny_run import CATEGORIES
 
 
-@pytest.mark.parametrize("file", ["litert", pytest.param("onnx", marks=pytest.mark.extended)])
-def test_a_file_gives_the_keypoints_of_the_saved_model(file: FileFormat, tmp_path: Path) -> None:
-    if file == "onnx":
-        pytest.importorskip("tf2onnx", reason="the extra `onnx` is not installed")
+def _build() -> Detector:
     keras.utils.set_random_seed(0)
     detector = build_detector(
         "centernet-nano-kpts",
@@ -42,6 +41,26 @@ def test_a_file_gives_the_keypoints_of_the_saved_model(file: FileFormat, tmp_pat
     for variable in detector.variables:
         if "_head/predict/kernel" in variable.path:  # so that scores differ by much more than rounding
             variable.assign(random.normal(0, 1, variable.shape))
+    return detector
+
+
+def test_with_the_object_detection_api_s_outputs_scores_are_apart_and_read_back(tmp_path: Path) -> None:
+    detector, images = _build(), random_images()
+    export_saved_model(detector, tmp_path, categories=CATEGORIES, config_yaml="", od_api_outputs=True)
+    outputs = tf.saved_model.load(str(tmp_path)).signatures["serving_default"].structured_outputs
+    shapes = [outputs[name].shape.as_list() for name in ("detection_keypoints", "detection_keypoint_scores")]
+    assert shapes == [[None, 8, 2, 2], [None, 8, 2]]
+    module = ServingModule(detector, CATEGORIES, batch_size=1)
+    expected = joined(SignatureDetector(module.serve_encoded, batch_size=1).detect(images))
+    found = joined(SavedModelDetector(folder=tmp_path, batch_size=1).detect(images))
+    assert found.coco_results() == expected.coco_results()
+
+
+@pytest.mark.parametrize("file", ["litert", pytest.param("onnx", marks=pytest.mark.extended)])
+def test_a_file_gives_the_keypoints_of_the_saved_model(file: FileFormat, tmp_path: Path) -> None:
+    if file == "onnx":
+        pytest.importorskip("tf2onnx", reason="the extra `onnx` is not installed")
+    detector = _build()
     module = ServingModule(detector, CATEGORIES, batch_size=1)
     write_file(
         tmp_path,

@@ -55,14 +55,16 @@ def centernet_keys(model: Message) -> Keys:
 
 def _neck(features: Message) -> dict[str, Any]:
     features.only("use_depthwise", False, reason="use_separable_conv is the neck's option here")
-    features.only("upsampling_interpolation", "nearest", reason="the neck repeats pixels here")
     features.only("depth_multiplier", 1.0, reason="networks have their own widths here")
     if features["type"] in ("resnet_v1_18_fpn", "resnet_v1_34_fpn"):
         return {"resnet_layout": "od-api"}
+    if not features["type"].startswith("mobilenet"):
+        return {}
+    interpolation = features.only("upsampling_interpolation", "nearest", "bilinear", reason="unknown interpolation")
     # Of a `..._sep_conv` without the field, the checkpoint tells whether the neck is separable.
     of_version = "use_separable_conv" in features or not features["type"].endswith("_sep_conv")
     separable = features["use_separable_conv"]
-    return {"separable_neck": separable} if of_version and features["type"].startswith("mobilenet") else {}
+    return {"neck_interpolation": interpolation} | ({"separable_neck": separable} if of_version else {})
 
 
 def _keypoints(task: Message, focal: tuple[float, float]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from detection.models.dense.config import PixelMean, PixelStd
 from detection.models.detector import IMAGENET_MEAN, IMAGENET_STD, Padding
 from detection.models.heads.keypoint_options import KeypointPostprocess
 from detection.models.heads.keypoints import KEYPOINT_TASKS
+from detection.models.necks.upsampling import Interpolation
 from detection.models.pyramid_config import ImageSize, LevelsConfig, MaxLevel, MinLevel
 from schemas.config.section import Section
 from schemas.metrics import COCO_KEYPOINTS
@@ -36,6 +37,7 @@ class CenterNetConfig(LevelsConfig):
         "pixel_std",
         "padding",
         "resnet_layout",
+        "neck_interpolation",
         "efficientnet_layout",
         "batch_norm_epsilon",
     )
@@ -62,6 +64,7 @@ class CenterNetConfig(LevelsConfig):
         (256, 128, 64, 64), description="channels of the neck's levels, coarsest first; the last are those of the heads"
     )
     head_filters: PositiveInt = Field(256, description="channels of each head's 3x3 convolution")
+    neck_interpolation: Interpolation = Field("nearest", description="of the neck's upsampling")
     separable_neck: bool = Field(False, description="3x3 convolutions of the neck are separable; false: plain ones")
     separable_heads: bool = Field(False, description="3x3 convolutions of the heads are separable; false: plain ones")
     batch_norm_epsilon: PositiveFloat = Field(1.001e-5, description="of the backbone")

@@ -102,6 +102,7 @@ class CenterNet(Detector):
             self.backbone = self._pyramid_backbone()
             self.neck = UpsamplingNeck(
                 filters=config.neck_filters,
+                interpolation=config.neck_interpolation,
                 momentum=config.momentum,
                 separable=config.separable_neck,
                 dtype=self.dtype_policy,

@@ -1,7 +1,7 @@
 """The neck of the TF Object Detection API's CenterNets, with one output, of the finest level."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import keras
 import tensorflow as tf
@@ -10,14 +10,17 @@ from detection.models.layers.batch_norm import BatchNormalization
 from detection.models.layers.conv import conv2d
 from detection.models.necks.resample import upsample_nearest
 
+Interpolation = Literal["nearest", "bilinear"]
+
 _EPSILON = 1e-3
 
 
 class UpsamplingNeck(keras.layers.Layer):
-    """From the coarsest level to the finest: nearest upsampling, plus a 1x1 lateral, 3x3 convolution, batch norm, ReLU.
+    """From the coarsest level to the finest: upsampling, plus a 1x1 lateral, 3x3 convolution, batch norm, ReLU.
 
     Args:
         filters: channels per level, coarsest first.
+        interpolation: of the upsampling.
         momentum: momentum of batch norm.
         separable: the 3x3 convolutions are separable.
         name: layer name.
@@ -25,10 +28,17 @@ class UpsamplingNeck(keras.layers.Layer):
     """
 
     def __init__(
-        self, *, filters: Sequence[int], momentum: float, separable: bool = False, name: str = "neck", dtype: Any = None
+        self,
+        *,
+        filters: Sequence[int],
+        interpolation: Interpolation = "nearest",
+        momentum: float,
+        separable: bool = False,
+        name: str = "neck",
+        dtype: Any = None,
     ):
         super().__init__(name=name, dtype=dtype)
-        self._filters = tuple(filters)
+        self._interpolation = interpolation
         # A lateral has the channels of the level above, to which it is added.
         inner = (filters[0], *filters[:-1])
         self.laterals = [
@@ -58,6 +68,10 @@ class UpsamplingNeck(keras.layers.Layer):
         merged = self.laterals[0](coarsest)
         for lateral, conv, norm, level in zip(self.laterals[1:], self.convs, self.norms, finer, strict=True):
             height, width = level.shape[1:3]
-            merged = lateral(level) + upsample_nearest(merged, (height, width))
+            if self._interpolation == "nearest":
+                larger = upsample_nearest(merged, (height, width))
+            else:
+                larger = tf.cast(tf.image.resize(merged, (height, width)), merged.dtype)
+            merged = lateral(level) + larger
             merged = tf.nn.relu(norm(conv(merged), training=training))
         return merged

@@ -1,0 +1,24 @@
+"""The neck of CenterNet against NumPy and Keras."""
+
+import keras
+import numpy as np
+import pytest
+
+from detection.models.necks.upsampling import Interpolation, UpsamplingNeck
+
+
+@pytest.mark.parametrize("separable", [False, True])
+@pytest.mark.parametrize("interpolation", ["nearest", "bilinear"])
+def test_a_level_is_upsampled_and_added_to_its_lateral(interpolation: Interpolation, separable: bool) -> None:
+    neck = UpsamplingNeck(filters=(6, 4), interpolation=interpolation, momentum=0.9, separable=separable)
+    neck.build([(None, None, None, 3), (None, None, None, 5)])
+    random = np.random.default_rng(0)
+    fine, coarse = (random.normal(size=shape).astype(np.float32) for shape in ((2, 8, 12, 3), (2, 4, 6, 5)))
+    inputs = np.asarray(neck.laterals[0](coarse))
+    # Keras' own upsampling, as in the original.
+    larger = keras.layers.UpSampling2D(2, interpolation=interpolation)(inputs)
+    merged = larger + np.asarray(neck.laterals[1](fine))
+    expected = keras.ops.relu(neck.norms[0](neck.convs[0](merged), training=False))
+    np.testing.assert_allclose(neck([fine, coarse]), expected, atol=1e-5)
+    assert isinstance(neck.convs[0], keras.layers.SeparableConv2D) == separable
+    assert neck.convs[0].bias is None

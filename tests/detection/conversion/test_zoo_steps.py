@@ -17,7 +17,7 @@ from schemas.config.config import Config
 from schemas.config.config_io import parse_config
 from tests.detection.conversion.test_od_api import zoo_texts
 
-SIDE, BATCH = 128, 2
+BATCH = 2
 # Of each family, the one with the smallest network; all of the others are `extended`.
 FAST = "ssd_mobilenet_v2_320x320_coco17_tpu-8"
 CONVERTED = (
@@ -52,13 +52,17 @@ CONVERTED = (
 
 
 def _small(text: str) -> Config:
-    """The configuration with a small input and no files."""
+    """The configuration with a small input and no files.
+
+    An hourglass has a single cell per image at 128 pixels: gradients of batch norm over two values overflow.
+    """
+    side = 256 if "hourglass" in text else 128
     keys: dict[str, Any] = {
         key: value
         for key, value in convert_pipeline_config(text).keys.items()
         if not key.startswith(("model.resize.", "train.init.", "data."))
     }
-    keys |= {"model.image_size": SIDE, "model.weights": "none", "train.batch_size": BATCH, "train.run_eagerly": True}
+    keys |= {"model.image_size": side, "model.weights": "none", "train.batch_size": BATCH, "train.run_eagerly": True}
     return assumed(parse_config(nested(keys)), replicas=1)
 
 
@@ -80,7 +84,9 @@ def test_a_step_of_each_converted_configuration(name: str, oracle_dir: Path) -> 
     boxes = tf.constant([[[8.0, 10.0, 60.0, 84.0], [20.0, 4.0, 120.0, 90.0]]] * BATCH)
     keypoints = tf.fill([BATCH, 2, 2, 3], 30.0)
     labels = Labels(boxes, tf.constant([[0, 2]] * BATCH), tf.constant([[True, True]] * BATCH), keypoints=keypoints)
-    batch = Batch(tf.random.stateless_normal([BATCH, SIDE, SIDE, 3], [0, 0]), labels, tf.zeros([BATCH], tf.int32))
+    batch = Batch(
+        tf.random.stateless_normal([BATCH, *state.model.image_size, 3], [0, 0]), labels, tf.zeros([BATCH], tf.int32)
+    )
     dataset = tf.data.Dataset.from_tensors(batch).repeat()
     report = loop(iter(strategy.distribute_datasets_from_function(lambda context: dataset)), 1)
     assert (report.steps, report.skipped) == (1, 0)

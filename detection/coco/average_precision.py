@@ -31,8 +31,9 @@ class AveragePrecision:
     group_weight: weight of a group of objects (the first key of `_GROUP` that an annotation has), of whose detections
         only the best one is counted; 0: none is counted; None: groups are ordinary annotations.
     verified_only: in images with `neg_category_ids`, categories verified to be absent, detections of categories that
-        neither this list nor the annotations have are not counted.
-    hierarchical: annotations also count for the ancestors of their category, negative labels for its descendants.
+        neither this list, nor `pos_category_ids`, nor the annotations have are not counted.
+    hierarchical: annotations and positive labels also count for the ancestors of their category, negative labels for
+        its descendants.
     pooled: one curve over all categories instead of the mean.
     points: number of recalls where the envelope is sampled; None: its area.
     recall: bounds of the recalls of the curve.
@@ -106,6 +107,8 @@ class AveragePrecision:
             return lambda image_id, category_id: True
         negative = {one["id"]: one["neg_category_ids"] for one in images if one.get("neg_category_ids") is not None}
         positive = {(one["image_id"], one["category_id"]) for one in annotations}
+        labels = ((one["id"], label) for one in images for label in one.get("pos_category_ids") or ())
+        positive |= {(image_id, one) for image_id, label in labels for one in (label, *ancestors.get(label, ()))}
 
         def verified(image_id: int, category_id: int) -> bool:
             if image_id not in negative or (image_id, category_id) in positive:

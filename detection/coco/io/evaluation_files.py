@@ -36,6 +36,7 @@ class _Image(TypedDict, total=False):
     file_name: Any
     height: Any
     width: Any
+    pos_category_ids: Any
     neg_category_ids: Any
     not_exhaustive_category_ids: Any
 

@@ -20,8 +20,9 @@ class _IdentifiedImage(TypedDict):
 
 
 class Image(_IdentifiedImage):
-    """An entry of `images`; Open Images lists the categories that were verified to be absent."""
+    """An entry of `images`; Open Images lists the categories that were verified to be present or absent."""
 
+    pos_category_ids: NotRequired[list[Id]]
     neg_category_ids: NotRequired[list[Id]]
 
 

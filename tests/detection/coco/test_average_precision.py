@@ -182,6 +182,29 @@ def test_a_category_counts_for_its_ancestors() -> None:
     assert [row["open_images_AP50"] for row in again.per_category] == [1.0, 0.0, 0.0, -1.0]
 
 
+def test_detections_of_a_positive_label_without_boxes_are_false() -> None:
+    """Those of categories without a label are not counted; a label of a category is one of its ancestors."""
+    categories = [
+        {"id": 1, "name": "animal", "supercategory": "animal"},
+        {"id": 2, "name": "dog", "supercategory": "animal"},
+        {"id": 3, "name": "car", "supercategory": "vehicle"},
+    ]
+    images: list[dict[str, Any]] = [{"id": 1, "neg_category_ids": []}, {"id": 2, "neg_category_ids": []}]
+    annotations = [
+        {"id": category, "image_id": 1, "category_id": category, "bbox": [0, 0, 10, 10]} for category in (1, 2, 3)
+    ]
+    found = [
+        {"image_id": image, "category_id": category, "bbox": [0, 0, 10, 10], "score": 0.5 if image == 1 else 0.9}
+        for image in (1, 2)
+        for category in (1, 2, 3)
+    ]
+    tree = {"images": images, "annotations": annotations, "categories": categories}
+    for labels, expected in (([], [1.0, 1.0, 1.0]), ([2], [0.5, 0.5, 1.0]), ([3], [1.0, 1.0, 0.5])):
+        images[1]["pos_category_ids"] = labels
+        metrics = evaluate(tree, found, metrics=["open_images_challenge_AP50"])
+        assert [row["open_images_challenge_AP50"] for row in metrics.per_category] == expected
+
+
 @pytest.mark.parametrize(
     "keys", [{"is_group_of": 1, "iscrowd": 0}, {"group_of": 1}, {"iscrowd": 1}, {"is_group_of": 0}]
 )

@@ -13,6 +13,7 @@ import tensorflow as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from detection.coco import CocoMetrics, evaluate
+from detection.inference import restore
 from detection.inference.export.saved_model_export import ChosenOn, ExportedFrom
 from detection.inference.mean_losses import mean_losses
 from detection.inference.restore import inference_detector, load_trained, read_exported_from
@@ -21,7 +22,7 @@ from detection.inference.saved_model import SavedModelDetector
 from detection.input_pipeline.evaluation_records import parse_record
 from detection.input_pipeline.record_reader import RecordReader
 from detection.models import registry
-from detection.training import build_run, build_step
+from detection.training import build_step
 from detection.training.build_run import detector_evaluator_from_config
 from detection.training.checkpoints.files import checkpoint_path
 from detection.training.kept_images import divide
@@ -77,7 +78,7 @@ def validated(tmp_path_factory: pytest.TempPathFactory, shards: list[str], data:
     counted = mock.Mock(wraps=registry.detector_from_config)
     with (
         mock.patch.object(build_step, "detector_from_config", counted),
-        mock.patch.object(build_run, "detector_from_config", counted),
+        mock.patch.object(restore, "detector_from_config", counted),
     ):
         _train(output, shards, data[0], METRIC, "train.validation.every=8")
     (output / "networks.txt").write_text(str(counted.call_count))

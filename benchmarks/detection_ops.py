@@ -7,12 +7,12 @@ anchors near 20 objects per image have higher logits.  The plain ways work image
 class by class, with TensorFlow's own operations; assignment is a matrix of all IoUs.  Medians
 and spread of the clock, and of the processors' time, which other work on the machine changes less.
 
---network also runs the network, with and without NMS.
+`--network MODEL` instead runs a detector's network, with and without post-processing.  The scores of CenterNets, whose
+candidates are always the same in number, stay random; those with keypoints have one class, of COCO's people.
 """
 
 import argparse
 import os
-import statistics
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from benchmarks.measure import measure_rounds, milliseconds
+from benchmarks.measure import measure_rounds, milliseconds, spread
 from benchmarks.serving import smooth_images, spread_scores
-from detection.models.efficientdet.model import EfficientDet
+from detection.models.dense.detector import DenseDetector
 from detection.models.heads.postprocess import BoxPostprocess, detect_boxes
 from detection.models.registry import build_detector
 from detection.ops.anchors import assign_anchors, pyramid_anchors_yxyx
@@ -154,11 +154,12 @@ def _ways(case: Case, *, side: int) -> dict[str, Callable[[], Any]]:
     return ways
 
 
-def _network_ways(*, side: int, batch: int, objects: int) -> dict[str, Callable[[], Any]]:
-    detector = build_detector("efficientdet-d0", num_classes=CLASSES, image_size=side)
-    assert isinstance(detector, EfficientDet)
+def _network_ways(model: str, *, side: int, batch: int, objects: int) -> dict[str, Callable[[], Any]]:
+    keypoints = [[f"k{number}" for number in range(17)]] if model.endswith("-kpts") else ()
+    detector = build_detector(model, num_classes=1 if keypoints else CLASSES, image_size=side, keypoints=keypoints)
     pixels = smooth_images(detector, batch)
-    spread_scores(detector, pixels, objects)
+    if isinstance(detector, DenseDetector):
+        spread_scores(detector, pixels, objects)
     images = tf.constant((pixels - detector.pixel_mean) / detector.pixel_std, tf.float32)
     info = ImageInfo(tf.fill([batch, 2], float(side)), tf.ones([batch, 2]))
 
@@ -169,7 +170,7 @@ def _network_ways(*, side: int, batch: int, objects: int) -> dict[str, Callable[
     def both(images: tf.Tensor) -> Any:
         return detector.detect(detector(images, training=False), info)
 
-    ways = {"network": alone, "network with hard NMS": both}
+    ways = {"network": alone, "with post-processing": both}
     return {name: partial(tf.function(way, autograph=False), images) for name, way in ways.items()}
 
 
@@ -187,25 +188,22 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=8)
     parser.add_argument("--objects", type=int, default=20, help="per image")
     parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--network", action="store_true", help="also D0 with and without NMS")
+    parser.add_argument("--network", metavar="MODEL", help="a detector with and without post-processing")
     args = parser.parse_args()
-    case = make_case(side=args.image_size, batch=args.batch_size, objects=args.objects)
-    ways = _ways(case, side=args.image_size)
     if args.network:
-        ways |= _network_ways(side=args.image_size, batch=args.batch_size, objects=args.objects)
-    print(f"{case.anchors.shape[0]} anchors, {CLASSES} classes, batch {args.batch_size}, {args.objects} objects")
+        ways = _network_ways(args.network, side=args.image_size, batch=args.batch_size, objects=args.objects)
+    else:
+        case = make_case(side=args.image_size, batch=args.batch_size, objects=args.objects)
+        ways = _ways(case, side=args.image_size)
+    print(f"{args.image_size} px, batch {args.batch_size}, {args.objects} objects")
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} before; ms a batch, clock and processors", flush=True)
     results = measure_rounds({name: partial(_read, way) for name, way in ways.items()}, args.rounds)
     for name, rounds in results.items():
         print(f"{name:38} {milliseconds(rounds)}")
     if args.network:
-        pairs = zip(results["network"], results["network with hard NMS"], strict=True)
-        ratios = [(alone[0] / both[0], alone[1] / both[1]) for alone, both in pairs]
-        clock, processors = (list(values) for values in zip(*ratios, strict=True))
-        print(
-            f"network with NMS / alone, images/s: clock {statistics.median(clock):.3f}, "
-            f"processors {statistics.median(processors):.3f}"
-        )
+        pairs = list(zip(results["network"], results["with post-processing"], strict=True))
+        clock, processors = ([1 - alone[field] / both[field] for alone, both in pairs] for field in (0, 1))
+        print(f"share of post-processing: clock {spread(clock, 3)}, processors {spread(processors, 3)}")
     print(f"load {os.getloadavg()[0]:.1f} after")
 
 

@@ -15,18 +15,16 @@ Prints images/s of the clock and of the processors' time (per core), and ms of t
 
 import argparse
 import os
-import subprocess
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from benchmarks.measure import Measured, measure, milliseconds, spread
-from benchmarks.torchvision_mask_rcnn import BATCH, CLASSES, SIDE
+from benchmarks.measure import Measured, OtherModel, measure, milliseconds, spread
+from benchmarks.other_models import CLASSES, SIDE
 from detection.models.faster_rcnn.model import FasterRcnn
 from detection.models.faster_rcnn.targets import anchor_assignment, anchor_targets, roi_targets
 from detection.models.heads.roi_targets import AnchorTargets, RoiTargets
@@ -35,41 +33,9 @@ from detection.ops.masks import paste_masks
 from detection.types import ImageInfo, Labels
 
 _EQUAL_WORK = {"frozen_stages": 0, "train_batch_norm": True, "roi_align_samples": 2}
+BATCH = 2
 _PADDED = 100
 Way = Callable[[], Measured]
-
-
-class Torchvision:
-    """A process that runs torchvision's model.
-
-    Args:
-        python: interpreter with torch and torchvision.
-        objects: per image.
-
-    Raises:
-        SystemExit: it lacks one of them; the message says what.
-    """
-
-    def __init__(self, python: str, objects: int) -> None:
-        script = Path(__file__).with_name("torchvision_mask_rcnn.py")
-        self._process = subprocess.Popen(
-            [python, str(script), str(objects)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        said = self._answer()
-        if not said.startswith("torch "):
-            raise SystemExit(f"--torch {python}: {said or 'it does not start'}")
-        print(said)
-
-    def _answer(self) -> str:
-        assert self._process.stdout is not None
-        return self._process.stdout.readline().strip()
-
-    def __call__(self, way: str) -> Measured:
-        """Measures one call of `train` or `detect`."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{way}\n")
-        self._process.stdin.flush()
-        return Measured(*map(float, self._answer().split()))
 
 
 def _labels(objects: int) -> Labels:
@@ -166,7 +132,7 @@ def _ways(args: argparse.Namespace) -> dict[str, Way]:
     }
     ways: dict[str, Way] = {name: partial(measure, _compiled(call)) for name, call in calls.items()}
     if args.torch is not None:
-        torchvision = Torchvision(args.torch, args.objects)
+        torchvision = OtherModel(args.torch, "maskrcnn_resnet50_fpn", BATCH, args.objects)
         ways |= {f"torchvision, {way}": partial(torchvision, way) for way in ("train", "detect")}
     return ways
 

@@ -25,6 +25,9 @@ where others use the machine.  Where the input cannot keep up, `waits` is the fr
 time that steps waited for their batch.  `input alone` is what the input gives where
 nothing is trained.  On a GPU or TPU look at the clock's ratio only.  With `--ready-targets`,
 anchors are matched with objects before the measurement, as google/automl's input does.
+
+`--others MODEL=PYTHON ...` measures a step of models of `benchmarks.other_models` in turn with ours, by interpreters of
+other environments; with `--ways ours-1` alone, the ratios are to that.
 """
 
 import argparse
@@ -42,7 +45,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from benchmarks.measure import Measured, measure_rounds, spread
+from benchmarks.measure import Measured, OtherModel, measure_rounds, spread
 from detection.input_pipeline.record_reader import RecordReader
 from detection.input_pipeline.training_batches import Batch
 from detection.models.detector import Detector
@@ -300,20 +303,33 @@ def _compare(
 
     with op_determinism(needed=is_deterministic(train_config, strategy)):
         ways = dict(_make_ways(args, options, strategy, folder))
-        results = measure_rounds({name: partial(run_round, name, way) for name, way in ways.items()}, args.rounds)
+        others = {name: _other(name, python, args) for name, python in args.others}
+        runs = {name: partial(run_round, name, way) for name, way in ways.items()}
+        results = measure_rounds(runs, args.rounds, others=others)
     # The first round, in which steps are compiled, is not measured.
     return results, {name: seconds[1:] for name, seconds in waited.items()}
 
 
+def _other(name: str, python: str, args: argparse.Namespace) -> Callable[[], Measured]:
+    model = OtherModel(python, name, args.batch_size, _OBJECTS)
+
+    def run_round() -> Measured:
+        clock, processors = zip(*(model("train") for _ in range(args.steps)), strict=True)
+        return Measured(sum(clock), sum(processors))
+
+    return run_round
+
+
 def _report(results: dict[str, list[Measured]], waited: dict[str, list[float]], *, images: int, steps: int) -> None:
+    baseline = "bare" if "bare" in results else next(iter(results))
     for name, rounds in results.items():
         line = f"{name:12} {spread([images / one.clock for one in rounds], 3)} images/s"
         line += f", processors {spread([one.processors / steps for one in rounds], 3)} s a step"
-        if "bare" in results and name not in ("bare", "input alone"):
+        if name not in (baseline, "input alone"):
             for field, what in ((0, "clock"), (1, "processors")):
-                ratios = [one[field] / bound[field] for one, bound in zip(rounds, results["bare"], strict=True)]
-                line += f", {what} {spread(ratios, 3)} x bare"
-        if any(waited[name]):
+                ratios = [one[field] / bound[field] for one, bound in zip(rounds, results[baseline], strict=True)]
+                line += f", {what} {spread(ratios, 3)} x {baseline}"
+        if any(waited.get(name, ())):
             fractions = [seconds / one.clock for seconds, one in zip(waited[name], rounds, strict=True)]
             line += f", waits {statistics.median(fractions):.1%}"
         print(line)
@@ -330,6 +346,9 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=256, help="records of real input")
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
     parser.add_argument("--ready-targets", action="store_true", help="match anchors before the measurement")
+    parser.add_argument(
+        "--others", nargs="+", default=[], metavar="MODEL=PYTHON", type=lambda value: value.split("=", 1)
+    )
     parser.add_argument("--set", nargs="+", default=[], help="more of the configuration")
     args = parser.parse_args()
     options = [

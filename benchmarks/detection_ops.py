@@ -1,6 +1,6 @@
 """Speed of post-processing and anchor assignment, beside plain implementations of the same maths.
 
-    python -m benchmarks.detection_ops [--rounds 10] [--image-size 512] [--network]
+    python -m benchmarks.detection_ops [--rounds 10] [--image-size 512] [--network MODEL]
 
 All ways take turns in one run, on the same outputs of a batch: a detector of 90 classes, whose
 anchors near 20 objects per image have higher logits.  The plain ways work image by image, and

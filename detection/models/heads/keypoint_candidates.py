@@ -42,10 +42,11 @@ def keypoint_candidates(heatmap: tf.Tensor, offsets: tf.Tensor, options: Keypoin
     by_channel = tf.transpose(tf.reshape(found, [-1, height * width, channels]), [0, 2, 1])
     count = min(options.num_candidates_per_keypoint, height * width)
     scores, cells = tf.math.top_k(by_channel, count)
-    steps = tf.transpose(tf.reshape(offsets, [-1, height * width, offsets.shape[3] // 2, 2]), [0, 2, 1, 3])
-    steps = tf.broadcast_to(steps, [tf.shape(steps)[0], channels, height * width, 2])
+    pairs = offsets.shape[3] // 2
+    own = cells if pairs == 1 else cells * pairs + tf.range(channels)[:, tf.newaxis]
+    steps = tf.gather(tf.reshape(offsets, [-1, height * width * pairs, 2]), own, batch_dims=1)
     corners = tf.cast(tf.stack([cells // width, cells % width], axis=-1), tf.float32)
-    return Candidates(corners + tf.gather(steps, cells, batch_dims=2), scores)
+    return Candidates(corners + steps, scores)
 
 
 def refined_keypoints(

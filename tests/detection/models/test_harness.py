@@ -69,6 +69,7 @@ SLOW = SAMPLING - {"mask-rcnn-nano"} | {
     "centernet-nano",
     "efficientdet-d0",
     "efficientdet-lite0",
+    "retinanet-nano",
     "retinanet-nano, od-api",
     "ssd-nano, softmax",
 }

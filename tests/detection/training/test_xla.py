@@ -25,6 +25,9 @@ OVERRIDES = {
     "anchor_scale: 1.0, train_post_nms_top_k: 30, roi_samples: 32}",
 }
 
+# Their class is EfficientDet's.
+DENSE = ("retinanet-nano", "ssd-nano")
+
 pytestmark = pytest.mark.slow
 
 
@@ -50,7 +53,9 @@ def _batches() -> tf.data.Dataset:
 
 
 @pytest.mark.parametrize("precision", ["float32", pytest.param("bfloat16", marks=pytest.mark.extended)])
-@pytest.mark.parametrize("name", smallest_detectors())
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.extended) if name in DENSE else name for name in smallest_detectors()]
+)
 def test_the_training_step_compiles_and_changes_all_weights(name: str, precision: str) -> None:
     strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
     config = _config(name, precision)

@@ -109,8 +109,9 @@ def draw_detections(
     if keypoints is not None:
         for index, frame, style in zip(order, frames, chosen, strict=True):
             points = np.reshape(np.asarray(() if keypoints[index] is None else keypoints[index], np.float64), (-1, 3))
-            edges = visible_edges(points * [scale, scale, 1.0], () if skeletons is None else skeletons[index])
-            _draw_keypoints(picture, points * [scale, scale, 1.0], edges, style.color, _line_width(picture, frame))
+            points = points * [scale, scale, 1.0]
+            edges = visible_edges(points, () if skeletons is None else skeletons[index])
+            _draw_keypoints(picture, points, edges, style.color, _line_width(picture, frame))
     texts = [
         labels[index] if scores is None or not labels[index] else f"{labels[index]} {scores[index]:.2f}"
         for index in order

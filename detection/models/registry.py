@@ -84,8 +84,8 @@ def build_detector(
         dtype: Keras dtype policy of all layers; None: the global one.
 
     Raises:
-        ConfigError: unknown name or field (the message names the nearest), or an invalid value; or the detector
-            learns keypoints, and there are none.
+        ConfigError: unknown name or field (the message names the nearest), or an invalid value; or no class has
+            keypoints, and the detector needs them.
     """
     resize = resize or ResizeConfig()
     family, config = _find(name, image_size=image_size, resize=resize, overrides=overrides, postprocess=postprocess)
@@ -110,7 +110,7 @@ def detector_from_config(
     """Builds the detector of a configuration, variables included; `keypoints` are the names of each class's keypoints.
 
     Raises:
-        ConfigError: unknown name or override; or the detector learns keypoints, and there are none.
+        ConfigError: unknown name or override; or no class has keypoints, and the detector needs them.
     """
     return build_detector(
         model.name,

@@ -85,16 +85,7 @@ class CenterNet(Detector):
         self.capabilities = Capabilities(
             weights=True, keypoints=config.keypoints, count_shape=(4 if config.keypoints else 1,)
         )
-        self.keypoints: Keypoints | None = None
-        if config.keypoints:
-            self.keypoints = Keypoints(
-                names=tuple(tuple(names) for names in keypoints),
-                stride=config.stride,
-                size=self._size,
-                spread=config.keypoint_spread,
-                radius=config.keypoint_radius,
-                per_keypoint_offset=config.per_keypoint_offset,
-            )
+        self.keypoints = self._keypoints(keypoints) if config.keypoints else None
         self.backbone: Backbone | Hourglass
         self.neck: UpsamplingNeck | None = None
         spec = HOURGLASSES.get(config.backbone)
@@ -124,6 +115,17 @@ class CenterNet(Detector):
             for task, outputs in self._tasks().items()
         ]
         self._build_layers()
+
+    def _keypoints(self, names: Sequence[Sequence[str]]) -> Keypoints:
+        config = self.config
+        return Keypoints(
+            names=tuple(tuple(own) for own in names),
+            stride=config.stride,
+            size=self._size,
+            spread=config.keypoint_spread,
+            radius=config.keypoint_radius,
+            per_keypoint_offset=config.per_keypoint_offset,
+        )
 
     def _tasks(self) -> dict[str, int]:
         """Returns the output channels of each head."""

@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from detection.models.heads.centers import gaussian_sigma, peaks
+from detection.models.heads.centers import peaks
 from detection.models.heads.keypoint_options import KeypointPostprocess
+from detection.models.heads.keypoint_targets import keypoint_sigmas
 from detection.ops.nms import Picked
 from detection.types import ImageInfo
 
-_MIN_IOU = 0.7
 _FAR = 1e5  # cells; distance of a candidate below the threshold
 
 
@@ -103,7 +103,7 @@ def _ranks(
     if options.candidate_ranking_mode == "min_distance":
         return -distances
     if options.candidate_ranking_mode == "gaussian_weighted":
-        sigmas = gaussian_sigma(sizes, min_iou=_MIN_IOU)[..., tf.newaxis] * spreads * options.std_dev_multiplier
+        sigmas = keypoint_sigmas(sizes, spreads) * options.std_dev_multiplier
         return scores * tf.exp(-(distances**2) / (2.0 * sigmas[..., tf.newaxis] ** 2))
     if options.candidate_ranking_mode == "score_distance_ratio":
         return scores / (distances + options.score_distance_offset)

@@ -76,7 +76,7 @@ def keypoint_targets(
     regressions = _regressions(points, weights, centers, size=size, radius=radius)
     keypoints = tf.reduce_sum(tf.floor(tf.reduce_sum(weights, axis=1)))
     return KeypointTargets(
-        heatmap=_heatmap(points, weights, gaussian_sigma(centers.sizes, min_iou=_MIN_IOU), size=size, spreads=spreads),
+        heatmap=_heatmap(points, weights, keypoint_sigmas(centers.sizes, spreads), size=size),
         region=_region(boxes, valid[..., tf.newaxis] & (weights < _MIN_WEIGHT), size),
         offsets=offsets,
         regressions=regressions,
@@ -84,11 +84,19 @@ def keypoint_targets(
     )
 
 
-def _heatmap(
-    points: tf.Tensor, weights: tf.Tensor, sigmas: tf.Tensor, *, size: tuple[int, int], spreads: npt.NDArray[np.float32]
-) -> tf.Tensor:
+def keypoint_sigmas(sizes: tf.Tensor, spreads: npt.NDArray[np.float32]) -> tf.Tensor:
+    """Returns the standard deviations of P keypoints' Gaussians in cells, float32 [..., P].
+
+    Args:
+        sizes: float32 [..., 2], (height, width) of the objects' boxes in cells.
+        spreads: [P], as in `keypoint_targets`.
+    """
+    return gaussian_sigma(sizes, min_iou=_MIN_IOU)[..., tf.newaxis] * spreads
+
+
+def _heatmap(points: tf.Tensor, weights: tf.Tensor, sigmas: tf.Tensor, *, size: tuple[int, int]) -> tf.Tensor:
     """As `center_heatmap`, a channel at a time: [B, N, h, w] of all channels would be too large."""
-    cells, spread = tf.floor(points), 2.0 * (sigmas[..., tf.newaxis] * spreads)[..., tf.newaxis] ** 2
+    cells, spread = tf.floor(points), 2.0 * sigmas[..., tf.newaxis] ** 2
     down, across = (
         tf.exp(-((tf.range(side, dtype=tf.float32) - cells[..., axis, tf.newaxis]) ** 2) / spread)
         for axis, side in enumerate(size)

@@ -217,11 +217,12 @@ def _beam(ground_truth: str, detections: str, iou_type: str, *, workers: int) ->
     import apache_beam as beam
 
     from components.coco_evaluator.beam.evaluate import Measure, evaluate_batches, read_slices
+    from detection.coco.keypoint_sigmas import fit_keypoints
     from detection.coco.params import make_params
 
     with tempfile.TemporaryDirectory() as work:
         categories, batches = _write_batches(ground_truth, detections, iou_type, Path(work))
-        measure = Measure(categories, make_params(iou_type=iou_type))
+        measure = Measure(categories, fit_keypoints(make_params(iou_type), categories))
         with beam.Pipeline(argv=beam_options(workers)) as pipeline:
             paths = pipeline | beam.Create(batches) | beam.Reshuffle()
             paths | beam.Map(_load) | evaluate_batches([measure], Path(work, "out"))

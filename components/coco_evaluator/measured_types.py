@@ -13,7 +13,8 @@ from components.coco_evaluator.beam.models_pass import EvaluationRequest, read_r
 from components.coco_evaluator.tfma.eval_config import check_our_metrics
 from components.coco_evaluator.tfma.metric_options import MetricOptions
 from detection.coco.iou_types import choose_iou_types, count_annotations, missing_types
-from detection.coco.params import Params, fit_keypoints
+from detection.coco.keypoint_sigmas import fit_keypoints
+from detection.coco.params import Params
 from detection.inference.detectors import model_iou_types
 from detection.inference.results import lacks_output
 from detection.input_pipeline.evaluation_records import parse_record

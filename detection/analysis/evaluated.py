@@ -21,9 +21,10 @@ from detection.coco.accumulator import MetricsAccumulator
 from detection.coco.engine import Arrays
 from detection.coco.engine.batch import BatchEvaluation, CalibrationBins, Diagnosis, Geometry
 from detection.coco.engine.streaming import require_analysis
+from detection.coco.keypoint_sigmas import fit_keypoints
 from detection.coco.metric import Matched, Metric, named_metric
 from detection.coco.metrics import metrics_from_arrays
-from detection.coco.params import Params, fit_keypoints
+from detection.coco.params import Params
 from detection.coco.validation.checks import Checked, check_categories
 from detection.datasets.entries import Entry, Rows
 from schemas.config.evaluate import AnalysisConfig

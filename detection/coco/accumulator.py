@@ -7,9 +7,10 @@ import numpy as np
 
 from detection.coco.engine import Arrays, MatchingEngine
 from detection.coco.engine.streaming import require_arrays
+from detection.coco.keypoint_sigmas import fit_keypoints
 from detection.coco.metric import Matched, Metric, named_metric, with_values
 from detection.coco.metrics import CocoMetrics, metrics_from_arrays
-from detection.coco.params import Params, fit_keypoints, make_params
+from detection.coco.params import Params, make_params
 from detection.coco.partitions import WHOLE, Partition, by_category, partition_params
 from detection.coco.validation.checks import Checked, check_categories, check_whole_images
 from detection.coco.validation.invalid_entries import InvalidEntry
@@ -51,7 +52,8 @@ class MetricsAccumulator:
         self._categories = list(categories)
         params = params or make_params()
         self._category_ids = check_categories(self._categories, where=where, lvis=params.lvis)
-        params = fit_keypoints(params, self._categories)
+        if params.iou_type == "keypoints":
+            params = fit_keypoints(params, self._categories)
         self._params = params if partition == WHOLE else partition_params(partition, self._categories, params)
         if partition.category_id is None:
             require_arrays(len(self._category_ids), self._params, where=where)
@@ -162,8 +164,8 @@ class MetricsAccumulator:
         detection (10 with a single area range).
         """
         matched = (Matched.merged(parts).to_bytes() for parts in self._matched.values())
-        parts = [self._image_ids.tobytes(), *matched]
-        return b"".join([len(part).to_bytes(8, "little") + part for part in parts]) + self._engine.to_bytes()
+        parts = [self._image_ids.tobytes(), *matched, *self._engine.to_bytes()]
+        return b"".join([len(part).to_bytes(8, "little") + part for part in parts])
 
     @classmethod
     def from_bytes(
@@ -171,11 +173,11 @@ class MetricsAccumulator:
     ) -> "MetricsAccumulator":
         """Inverse of `to_bytes`, given the same categories, params and partition."""
         restored = cls(categories, params, partition=partition)
-        (ids, *rows), matches = _split_state(state, 1 + len(restored._matched))
+        ids, *rows = _split_state(state)
         restored._image_ids = np.frombuffer(ids, np.int64)
-        for parts, row in zip(restored._matched.values(), rows, strict=True):
-            parts.append(Matched.from_bytes(row))
-        restored._engine.restore(matches)
+        for parts in restored._matched.values():
+            parts.append(Matched.from_bytes(rows.pop(0)))
+        restored._engine.restore([rows])
         return restored
 
     @classmethod
@@ -197,13 +199,13 @@ class MetricsAccumulator:
         whole = cls(categories, params, partition=partition)
         image_ids: list[Ids] = []
 
-        def opened() -> Iterator[bytes]:
+        def opened() -> Iterator[list[bytes]]:
             for state in states:
-                (ids, *_), matches = _split_state(state, 1 + len(whole._matched))
+                ids, *rows = _split_state(state)
                 image_ids.append(np.frombuffer(ids, np.int64))
-                yield matches
+                yield rows[len(whole._matched) :]
 
-        whole._engine.restore_all(opened())
+        whole._engine.restore(opened())
         require_once(np.concatenate(image_ids), "merged evaluation")
         image_ids.clear()
         return whole._engine.arrays(last=True)
@@ -234,11 +236,11 @@ def _refuse_again(again: Ids, where: str) -> NoReturn:
     )
 
 
-def _split_state(state: bytes, count: int) -> tuple[list[bytes], bytes]:
-    """Splits a state into `count` parts, image ids first, and the engine's state."""
+def _split_state(state: bytes) -> list[bytes]:
+    """Splits a state into its parts, image ids first."""
     parts, start = [], 0
-    for _ in range(count):
+    while start < len(state):
         end = start + 8 + int.from_bytes(state[start : start + 8], "little")
         parts.append(state[start + 8 : end])
         start = end
-    return parts, state[start:]
+    return parts

@@ -10,7 +10,7 @@ import numpy as np
 from detection.coco.accumulator import MetricsAccumulator
 from detection.coco.io.evaluation_files import image_list_path, read_detections, read_ground_truth
 from detection.coco.metrics import CocoMetrics
-from detection.coco.params import AreaRanges, make_params
+from detection.coco.params import AreaRanges, OksSigmas, make_params
 from detection.datasets.entries import Rows
 from detection.storage.files import is_file
 from schemas.errors import DataError
@@ -27,7 +27,7 @@ def evaluate(
     use_cats: bool = True,
     iou_thresholds: Sequence[float] | None = None,
     area_ranges: AreaRanges | None = None,
-    oks_sigmas: Sequence[float] | None = None,
+    oks_sigmas: OksSigmas | None = None,
     lvis: bool = False,
     metrics: Sequence[str] = (),
     skip_invalid: bool = False,
@@ -45,8 +45,8 @@ def evaluate(
         iou_thresholds: default 0.50, 0.55, ... 0.95.
         area_ranges: name -> (min, max) `area` in square pixels; default COCO's.  Ranges that COCO does
             not define give the metrics AP_<name> and AR_<name>.
-        oks_sigmas: spread of each keypoint, as a fraction of the root of the annotation's area; default COCO's 17,
-            or 0.05 for other keypoints.
+        oks_sigmas: spread of each keypoint, as a fraction of the root of the annotation's area, also by category
+            name; default COCO's 17, or 0.05 for other keypoints.
         lvis: evaluate as LVIS does; the files need LVIS' lists of categories.
         metrics: metrics besides COCO's, such as `pascal_voc_AP50`, `open_images_AP50`.
         skip_invalid: skip invalid entries; `skipped` of the result lists them.

@@ -6,7 +6,7 @@ from typing import Any
 
 from schemas.metrics import IouType
 
-_ALL, _NUMBER_OF_KEYPOINTS = "annotations", "keypoints per annotation: "
+_ALL, _KEYPOINTS_OF = "annotations", "keypoints of "
 
 
 def count_annotations(annotations: Iterable[Mapping[str, Any]]) -> Counter[str]:
@@ -17,7 +17,8 @@ def count_annotations(annotations: Iterable[Mapping[str, Any]]) -> Counter[str]:
         counts["segm"] += bool(annotation.get("segmentation")) and "area" in annotation
         if annotation.get("num_keypoints", annotation.get("keypoints")):
             counts["keypoints"] += 1
-            counts[f"{_NUMBER_OF_KEYPOINTS}{len(annotation.get('keypoints', ())) // 3}"] += 1
+            numbers = len(annotation.get("keypoints", ())) // 3
+            counts[f"{_KEYPOINTS_OF}{annotation.get('category_id')}: {numbers}"] += 1
     return counts
 
 
@@ -27,7 +28,7 @@ def choose_iou_types(
     """Chooses the IoU types to evaluate; the first one's metrics have no prefix.
 
     Boxes are always evaluated, masks if all annotations have one, and keypoints if annotations have
-    some, always the same number.
+    some, the same number in a category.
 
     Args:
         requested: types of the configuration; None: choose as above.
@@ -39,10 +40,11 @@ def choose_iou_types(
     if len(given) == 1:
         return tuple(given)
     counts = count()
+    categories = [key.partition(":")[0] for key in counts if key.startswith(_KEYPOINTS_OF)]
     has = {
         "bbox": True,
         "segm": 0 < counts[_ALL] == counts["segm"],
-        "keypoints": sum(key.startswith(_NUMBER_OF_KEYPOINTS) for key in counts) == 1,
+        "keypoints": 0 < len(categories) == len({*categories}),
     }
     return tuple(iou_type for iou_type in given if has[iou_type])
 
@@ -57,7 +59,7 @@ def missing_types(counts: Counter[str], chosen: Sequence[IouType], *, given: Seq
     """
     needed = {
         "segm": "a segmentation and an area, required for all",
-        "keypoints": "keypoints, of which all need the same number",
+        "keypoints": "keypoints, of which all of a category need the same number",
     }
     return [
         f"{iou_type} is not evaluated: {counts[iou_type]} of {counts[_ALL]} annotations have {needed[iou_type]}"

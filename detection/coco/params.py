@@ -1,11 +1,9 @@
 """Parameters of COCOeval with their validation, detections as rows and columns, and their limit by `max_dets`."""
 
-import functools
-import logging
 import math
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from operator import attrgetter, itemgetter
 from typing import Any
 
@@ -19,6 +17,8 @@ from schemas.metrics import IOU_TYPES, KEYPOINT_MAX_DETS, LVIS_MAX_DETS, MAX_DET
 from schemas.quoting import quoted
 
 AreaRanges = Mapping[str, tuple[float, float]]
+# One per keypoint, or by category name, in order or by keypoint name.
+OksSigmas = Sequence[float] | Mapping[str, Sequence[float] | Mapping[str, float]]
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
@@ -28,11 +28,6 @@ _COLUMNS = {"image_id": 0, "score": 5, "category_id": 6}  # columns of `Rows`
 _NO_AREA = -1.0  # in no area range, so the annotation is ignored in all ranges
 _ROW = struct.Struct("=7d").pack
 RECALLS = 101  # recall thresholds 0, 0.01, ... 1
-# Keypoints of a person in COCO; divided as in COCOeval, to get the same bits.
-OKS_SIGMAS: tuple[float, ...] = tuple(
-    sigma / 10.0 for sigma in (0.26, *[0.25] * 2, *[0.35] * 2, *[0.79] * 2, *[0.72] * 2, *[0.62] * 2)
-) + tuple(sigma / 10.0 for sigma in (*[1.07] * 2, *[0.87] * 2, *[0.89] * 2))
-_OWN_SIGMA = 0.05  # of other keypoints than COCO's
 _HUGE = 1e5**2
 # Square pixels of the annotation's `area`; both limits are inclusive.
 AREA_RANGES: AreaRanges = {
@@ -53,8 +48,8 @@ class Params:
     use_cats: False: evaluate as if there were one category.
     iou_thresholds: min IoU values of a match.
     area_ranges: name -> (min, max) area, square pixels.
-    oks_sigmas: spread of each keypoint, as a fraction of the square root of the annotation's area.
-    other_keypoints: ids of categories with another number of keypoints, which are not evaluated.
+    oks_sigmas: the specified sigmas, for `fit_keypoints`.
+    sigmas_of: per category id, the spread of each keypoint, as a fraction of the square root of the annotation's area.
     lvis: LVIS' federated evaluation (Gupta et al., CVPR 2019): images list the categories that
         were annotated, and the best `max_dets` are selected over all categories of the image.
     metrics: further metrics of boxes or masks, such as `pascal_voc_AP50`.
@@ -65,8 +60,8 @@ class Params:
     use_cats: bool
     iou_thresholds: tuple[float, ...]
     area_ranges: AreaRanges
-    oks_sigmas: tuple[float, ...] = OKS_SIGMAS
-    other_keypoints: frozenset[int] = frozenset()
+    oks_sigmas: OksSigmas | None = None
+    sigmas_of: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
     lvis: bool = False
     metrics: tuple[str, ...] = ()
 
@@ -78,7 +73,7 @@ def make_params(
     use_cats: bool = True,
     iou_thresholds: Sequence[float] | None = None,
     area_ranges: AreaRanges | None = None,
-    oks_sigmas: Sequence[float] | None = None,
+    oks_sigmas: OksSigmas | None = None,
     lvis: bool = False,
     metrics: Sequence[str] = (),
 ) -> Params:
@@ -92,7 +87,7 @@ def make_params(
         iou_thresholds: default 0.50, 0.55, ... 0.95.
         area_ranges: name -> (min, max) area in square pixels; default `all`,
             `small` (to 32²), `medium` (to 96²), `large`; keypoints have no `small`.
-        oks_sigmas: one per keypoint; default COCO's 17, which `fit_keypoints` may replace.
+        oks_sigmas: see `detection.coco.keypoint_sigmas`.
         lvis: evaluate boxes or masks as LVIS does.
         metrics: further metrics of boxes or masks, such as `pascal_voc_AP50`.
 
@@ -159,47 +154,15 @@ def _area_ranges(area_ranges: AreaRanges | None, iou_type: str) -> AreaRanges:
     return area_ranges
 
 
-def _oks_sigmas(oks_sigmas: Sequence[float] | None, iou_type: str) -> tuple[float, ...]:
-    if oks_sigmas is None:
-        return OKS_SIGMAS
-    if iou_type != "keypoints":
+def _oks_sigmas(oks_sigmas: OksSigmas | None, iou_type: str) -> OksSigmas | None:
+    if oks_sigmas is not None and iou_type != "keypoints":
         raise ConfigError(f"oks_sigmas: only for keypoints, but the IoU type is {iou_type}. Omit them.")
-    if not oks_sigmas or not all(0 < sigma < math.inf for sigma in oks_sigmas):
-        raise ConfigError(f"oks_sigmas {tuple(oks_sigmas)}: specify a positive number per keypoint.")
-    return tuple(oks_sigmas)
-
-
-def fit_keypoints(params: Params, categories: Sequence[Entry]) -> Params:
-    """Fits the params to the numbers of keypoints that the categories name; fitted params do not change.
-
-    If no sigmas were specified and no category has COCO's 17 keypoints, all are 0.05, for the largest number of a
-    category.  Categories with another number of keypoints than sigmas are not evaluated.
-
-    Raises:
-        ConfigError: no category has as many keypoints as there are sigmas, or not all without `use_cats`.
-    """
-    named = {one["id"]: len(one["keypoints"]) for one in categories if isinstance(one.get("keypoints"), list | tuple)}
-    named = {category_id: count for category_id, count in named.items() if count}
-    if params.iou_type != "keypoints" or params.other_keypoints or not named:
-        return params
-    sigmas, numbers = params.oks_sigmas, ", ".join(map(str, sorted({*named.values()})))
-    if sigmas == OKS_SIGMAS and len(sigmas) not in named.values():
-        sigmas = (_OWN_SIGMA,) * max(named.values())
-        _warn_once(f"oks_sigmas is not set: AP is that of {_OWN_SIGMA} for each of {len(sigmas)} keypoints")
-    others = frozenset(category_id for category_id, count in named.items() if count != len(sigmas))
-    if len(others) == len(named) or (others and not params.use_cats):
-        raise ConfigError(
-            f"oks_sigmas: {len(sigmas)} numbers, but categories have {numbers} keypoints. Pass as many; "
-            "use_cats=False needs the same number in all."
-        )
-    if others:
-        _warn_once(f"of categories with {numbers} keypoints, only those with {len(sigmas)} are evaluated (oks_sigmas)")
-    return replace(params, oks_sigmas=sigmas, other_keypoints=others)
-
-
-@functools.cache
-def _warn_once(message: str) -> None:
-    logging.getLogger("cocoflow.evaluate").warning("keypoints: %s", message)
+    lists = oks_sigmas.values() if isinstance(oks_sigmas, Mapping) else [] if oks_sigmas is None else [oks_sigmas]
+    for sigmas in lists:
+        numbers = tuple(sigmas.values() if isinstance(sigmas, Mapping) else sigmas)
+        if not numbers or not all(0 < sigma < math.inf for sigma in numbers):
+            raise ConfigError(f"oks_sigmas {numbers}: specify a positive number per keypoint.")
+    return oks_sigmas
 
 
 def counted_detections(detections: Sequence[Entry] | Rows, params: Params) -> IntArray | None:

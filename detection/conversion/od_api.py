@@ -15,7 +15,6 @@ from detection.conversion.od_api_training import training_keys
 from detection.conversion.text_proto import Message, parse_text
 from schemas.artifacts import EVAL_SPLIT, TRAIN_SPLIT
 from schemas.errors import ConfigError
-from schemas.metrics import COCO_KEYPOINTS
 
 PIPELINE_CONFIG = "pipeline.config"
 # Families of the original, and functions that map their messages to keys.
@@ -141,29 +140,23 @@ def _evaluation_keys(evaluation: Message) -> Keys:
     known = [_METRICS[name] for name in metrics if name in _METRICS]
     others = [_precision_at_recall(evaluation) if kind == "precision_at_recall" else kind for _, kind in known if kind]
     sigmas = _oks_sigmas(evaluation)
-    if sigmas:
+    if evaluation["parameterized_metric"]:
         known.append(_METRICS["coco_keypoint_metrics"])
+    if sigmas:
         keys["oks_sigmas"] = sigmas
     keys |= {"iou_types": list(dict.fromkeys(iou_type for iou_type, _ in known))} if known else {}
     keys |= {"metrics": [f"{kind}_AP50" for kind in dict.fromkeys(others)]} if others else {}
     return {f"evaluate.{key}": value for key, value in keys.items()}
 
 
-def _oks_sigmas(evaluation: Message) -> list[float]:
-    """Returns the sigmas of a metric of COCO's 17 keypoints; []: there is no such metric."""
-    metrics = evaluation.messages("parameterized_metric")
-    by_name: dict[str, float] = {}
-    for metric in metrics:
+def _oks_sigmas(evaluation: Message) -> dict[str, dict[str, float]]:
+    """Returns the sigmas by category and keypoint name, of the categories that have some."""
+    sigmas = {}
+    for metric in evaluation.messages("parameterized_metric"):
         keypoints = metric.message("coco_keypoint_metrics")
-        keypoints.note("class_label", "keypoints of all categories with as many keypoints are evaluated")
-        by_name = {one["key"]: one["value"] for one in keypoints.messages("keypoint_label_to_sigmas")}
-    if len(metrics) > 1 or (metrics and by_name.keys() != set(COCO_KEYPOINTS)):
-        advice = "set evaluate.oks_sigmas to the sigmas, in the order of the category's keypoints"
-        evaluation.refuse(
-            "parameterized_metric", f"names others than COCO's 17 keypoints, whose order is known: {advice}"
-        )
-        return []
-    return [by_name[name] for name in COCO_KEYPOINTS] if by_name else []
+        label = keypoints["class_label"]
+        sigmas[label] = {one["key"]: one["value"] for one in keypoints.messages("keypoint_label_to_sigmas")}
+    return {label: by_name for label, by_name in sigmas.items() if by_name}
 
 
 def _precision_at_recall(evaluation: Message) -> str:

@@ -95,9 +95,12 @@ def _add_params_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--oks-sigmas",
-        metavar="SIGMA,...",
-        type=_list_of(float),
-        help="one sigma per keypoint; default: COCO's 17, or 0.05 for each of another number of keypoints",
+        metavar="[CATEGORY=]SIGMA,...",
+        type=_sigmas,
+        action="append",
+        default=[],
+        help="one sigma per keypoint, for all categories with as many, or for the named one; repeatable; default: "
+        "COCO's 17, or 0.05 for each of another number of keypoints",
     )
     group.add_argument(
         "--metrics",
@@ -120,11 +123,14 @@ def _params_of(args: argparse.Namespace) -> dict[str, Any]:
     """
     from detection.coco.params import make_params
 
+    sigmas = dict(args.oks_sigmas)
+    if "" in sigmas and len(args.oks_sigmas) > 1:
+        raise ConfigError("--oks-sigmas: specify one list for all categories, or CATEGORY=SIGMA,... for each.")
     params = {
         "iou_type": args.iou_type,
         "use_cats": args.use_cats,
         "iou_thresholds": args.iou_thresholds,
-        "oks_sigmas": args.oks_sigmas,
+        "oks_sigmas": sigmas.get("", sigmas or None),
         "lvis": args.lvis,
         "metrics": args.metrics,
         **({"max_dets": args.max_dets} if args.max_dets else {}),
@@ -282,6 +288,11 @@ def _list_of(kind: Callable[[str], Any]) -> Callable[[str], tuple[Any, ...]]:
             raise argparse.ArgumentTypeError(f"{text!r}: expected numbers separated by commas") from None
 
     return parse
+
+
+def _sigmas(text: str) -> tuple[str, tuple[float, ...]]:
+    name, _, numbers = text.rpartition("=")
+    return name, _list_of(float)(numbers)
 
 
 def _area_range(text: str) -> tuple[str, tuple[float, float]]:

@@ -7,6 +7,8 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, field_va
 from schemas.config.section import Section
 from schemas.metrics import OTHER_METRICS, IouType, MetricName, OtherMetricName, is_other
 
+KeypointSigmas = tuple[PositiveFloat, ...]
+
 
 class ThresholdsConfig(Section):
     """Thresholds for blessing a model; all have to be met."""
@@ -114,11 +116,11 @@ class EvaluateConfig(Section):
         description="metrics of boxes and masks besides COCO's, with the IoU threshold in percent, such as "
         f"pascal_voc_AP50; the kinds are {', '.join(OTHER_METRICS)}",
     )
-    oks_sigmas: tuple[PositiveFloat, ...] | None = Field(
+    oks_sigmas: KeypointSigmas | dict[str, KeypointSigmas | dict[str, PositiveFloat]] | None = Field(
         None,
-        description="spread of each keypoint, as a fraction of the square root of the annotation's area; categories "
-        "with another number of keypoints are not evaluated; none: those of COCO's 17 keypoints if a category has as "
-        "many, else 0.05 for each of the largest number of keypoints",
+        description="spread of each keypoint, as a fraction of the square root of the annotation's area: a list for "
+        "all categories with as many keypoints, or lists by category name, or numbers by category and keypoint name; "
+        "other categories have those of COCO's 17 keypoints, or 0.05 for each of another number",
     )
     eval_config: str | None = Field(
         None, description="file of a tfma.EvalConfig, JSON or text format: slices and further thresholds"

@@ -48,7 +48,7 @@ class Measure:
     """Parameters of the evaluation, for workers.
 
     categories: COCO `categories` of the data set.
-    params: params of the evaluation.
+    params: params of the evaluation, as `fit_keypoints` returns them.
     divided: whether each category and area range has a state of its own; no effect without
         `use_cats`.
     """

@@ -6,6 +6,7 @@ from pydantic import ValidationError
 from pydantic_core import from_json
 
 from detection.coco.params import Params, make_params
+from schemas.config.evaluate import KeypointSigmas
 from schemas.config.section import Section
 from schemas.errors import ConfigError
 from schemas.metrics import IouType, OtherMetricName
@@ -29,7 +30,7 @@ class MetricOptions(Section):
     use_cats: bool = True
     iou_thresholds: tuple[float, ...] | None = None
     area_ranges: dict[str, tuple[float, float]] | None = None
-    oks_sigmas: tuple[float, ...] | None = None
+    oks_sigmas: KeypointSigmas | dict[str, KeypointSigmas | dict[str, float]] | None = None
     lvis: bool = False
     metrics: tuple[OtherMetricName, ...] = ()
     categories: tuple[int | dict[str, Any], ...] = ()

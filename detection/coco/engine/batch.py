@@ -4,6 +4,7 @@ An evaluator of streamed images returns zeros for these results, because it has 
 detections.
 """
 
+from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +13,14 @@ import hotcoco
 import numpy as np
 import numpy.typing as npt
 
-from detection.coco.engine.streaming import Arrays, accumulated, engine_parameters, pairs_by_image, require_pairs
+from detection.coco.engine.streaming import (
+    Arrays,
+    accumulated,
+    engine_parameters,
+    groups_of,
+    pairs_by_image,
+    require_pairs,
+)
 from detection.coco.params import FloatArray, IntArray, Params, chosen, column, counted_detections
 from detection.datasets.entries import Entry, Rows
 from schemas.errors import DataError
@@ -84,14 +92,13 @@ class Geometry:
         annotations: Sequence[Entry],
         detections: Sequence[Entry] | Rows,
         iou_type: str,
-        sigmas: Sequence[float],
+        sigmas_of: Mapping[int, tuple[float, ...]],
     ) -> None:
-        """Args: `ground_truth` and `loaded`, `hotcoco.COCO` of `annotations`, `detections`; `sigmas` of keypoints."""
+        """Args: `ground_truth` and `loaded`, `hotcoco.COCO` of `annotations`, `detections`; sigmas by category."""
         self._ground_truth = ground_truth
         self._loaded = loaded
         self._annotations = annotations
         self._iou_type = iou_type
-        self._variances = (2 * np.array(sigmas)) ** 2
         self._crowd = np.array([annotation["iscrowd"] for annotation in annotations], bool)
         self._annotation_boxes = np.array([annotation["bbox"] for annotation in annotations], np.float64).reshape(-1, 4)
         self._entries: list[Entry] = []
@@ -104,8 +111,11 @@ class Geometry:
             self.areas = np.array([entry["area"] for entry in self._entries], np.float64)
         if iou_type == "keypoints":
             self._annotation_areas = np.array([annotation["area"] for annotation in annotations], np.float64)
-            self._points = _keypoints(annotations, len(sigmas))
-            self._detected_points = _keypoints(self._entries, len(sigmas))
+            most = max(map(len, sigmas_of.values()), default=0)
+            self._points = _padded([np.reshape(one["keypoints"], (-1, 3)) for one in annotations], most)
+            self._detected_points = _padded([np.reshape(one["keypoints"], (-1, 3)) for one in self._entries], most)
+            sigmas = [np.reshape(sigmas_of[one["category_id"]], (-1, 1)) for one in annotations]
+            self._variances = (2 * _padded(sigmas, most)[:, :, 0]) ** 2
 
     def overlaps(self, detections: IntArray, annotations: IntArray) -> FloatArray:
         """Returns IoU of boxes or masks, or similarity of keypoints, float64 [D, G], of detections and annotations.
@@ -138,7 +148,11 @@ class Geometry:
         return np.asarray(hotcoco.mask.iou(mine, theirs, self._crowd[annotations].astype(np.uint8)))
 
     def _similarities(self, detections: IntArray, annotations: IntArray) -> FloatArray:
-        """Returns object keypoint similarity (OKS) [D, G]; source: `computeOks` of pycocotools' cocoeval.py."""
+        """Returns object keypoint similarity (OKS) [D, G]; source: `computeOks` of pycocotools' cocoeval.py.
+
+        Of pairs of categories with different keypoints, the values are meaningless.
+        """
+        variances = self._variances[annotations]
         points = self._detected_points[detections, None, :, :2]
         labels = self._points[annotations]
         labelled = labels[:, :, 2] > 0
@@ -147,9 +161,9 @@ class Geometry:
         # Without keypoints: distance of the detected keypoints from the annotation's box, three times as large.
         corner, sides = np.split(self._annotation_boxes[annotations[blank], None], 2, axis=2)
         away[:, blank] = np.maximum(0, corner - sides - points) + np.maximum(0, points - corner - 2 * sides)
-        counted = labelled | blank[:, None]
+        counted = (labelled | blank[:, None]) & (variances > 0)
         areas = self._annotation_areas[annotations, None] + np.spacing(1)
-        similar = np.exp(-(away**2).sum(axis=3) / self._variances / areas / 2)
+        similar = np.exp(-(away**2).sum(axis=3) / np.where(counted, variances, 1) / areas / 2)
         return np.where(counted, similar, 0.0).sum(axis=2) / counted.sum(axis=1)
 
 
@@ -169,9 +183,12 @@ def _completed(loaded: Any, count: int) -> list[Entry]:
     return entries
 
 
-def _keypoints(entries: Sequence[Entry], count: int) -> FloatArray:
-    """Returns [N, count, 3]: x, y in pixels, visibility."""
-    return np.array([entry["keypoints"] for entry in entries], np.float64).reshape(-1, count, 3)
+def _padded(rows: Sequence[npt.NDArray[Any]], count: int) -> FloatArray:
+    """Returns arrays [K, C] as one array [N, count, C], padded with zeros."""
+    padded = np.zeros((len(rows), count, rows[0].shape[1] if rows else 3))
+    for position, row in enumerate(rows):
+        padded[position, : len(row)] = row
+    return padded
 
 
 class BatchEvaluation:
@@ -212,19 +229,22 @@ class BatchEvaluation:
         try:
             # Ids 1, 2, ... in the given order.
             self._loaded = self._ground_truth.load_res(results if len(results) else np.zeros((0, 7)))
-            self._evaluation = hotcoco.COCOeval(self._ground_truth, self._loaded, params.iou_type, params.lvis)
-            self._evaluation.params = engine_parameters(params)
-            self._evaluation.evaluate()
+            # One per group of categories with the same sigmas.
+            self._evaluations = []
+            for group in groups_of((category["id"] for category in categories), params):
+                evaluation = hotcoco.COCOeval(self._ground_truth, self._loaded, params.iou_type, params.lvis)
+                evaluation.params = engine_parameters(params, group)
+                evaluation.evaluate()
+                self._evaluations.append(evaluation)
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"detections: cannot be evaluated: {error}. Correct them.") from error
 
     def arrays(self) -> Arrays:
         """Accumulates precision and recall as COCOeval's `accumulate` does."""
-        return accumulated(self._evaluation, self._params)
+        return accumulated(self._evaluations, self._params)
 
     def geometry(self) -> Geometry:
         """Returns shapes and overlaps of the detections and annotations."""
-        parameters = self._evaluation.params
         every: Any = self._detections if isinstance(self._detections, np.ndarray) else list(self._detections)
         complete = len(self._positions) == len(every)
         return Geometry(
@@ -232,30 +252,54 @@ class BatchEvaluation:
             self._loaded if complete else self._ground_truth.load_res(every),
             annotations=self._annotations,
             detections=self._detections,
-            iou_type=parameters.iou_type,
-            sigmas=parameters.kpt_oks_sigmas,
+            iou_type=self._params.iou_type,
+            sigmas_of=self._params.sigmas_of,
         )
 
     def tide_errors(self, *, match_iou: float, background_iou: float) -> TideErrors:
-        """Counts the error types of Bolya et al., ECCV 2020, with the AP gained by fixing them."""
-        errors = self._evaluation.tide_errors(pos_thr=match_iou, bg_thr=background_iou)
-        return TideErrors(dict(errors["counts"]), dict(errors["delta_ap"]))
+        """Counts the error types of Bolya et al., ECCV 2020, with the AP gained by fixing them.
+
+        Between categories with different sigmas, nothing is confused.
+        """
+        errors = [one.tide_errors(pos_thr=match_iou, bg_thr=background_iou) for one in self._evaluations]
+        if len(errors) == 1:
+            return TideErrors(dict(errors[0]["counts"]), dict(errors[0]["delta_ap"]))
+        present = {one["category_id"] for one in self._annotations if not one["iscrowd"] and one["num_keypoints"]}
+        weights = [len(present.intersection(one.params.cat_ids)) for one in self._evaluations]
+        # AP is a mean over the categories with ground truth.
+        return TideErrors(
+            {name: sum(one["counts"][name] for one in errors) for name in errors[0]["counts"]},
+            {
+                name: float(np.average([one["delta_ap"][name] for one in errors], weights=weights))
+                if any(weights)
+                else 0.0
+                for name in errors[0]["delta_ap"]
+            },
+        )
 
     def confusion(self, *, iou: float, score: float) -> IntArray:
         """Counts [K + 1, K + 1] by category of ground truth (rows) and detections, ascending ids and then none."""
-        return np.asarray(self._evaluation.confusion_matrix(iou_thr=iou, min_score=score)["matrix"]).astype(np.int64)
+        [evaluation] = self._evaluations  # of boxes or masks
+        return np.asarray(evaluation.confusion_matrix(iou_thr=iou, min_score=score)["matrix"]).astype(np.int64)
 
     def calibration(self, *, iou: float, bins: int) -> CalibrationBins:
         """Computes the calibration of the scores, in [0, 1], at one of the IoU thresholds."""
-        measured = self._evaluation.calibration(n_bins=bins, iou_threshold=iou)
+        measured = [one.calibration(n_bins=bins, iou_threshold=iou) for one in self._evaluations]
+        keys = ("bin_lower", "bin_upper", "avg_confidence", "avg_accuracy", "count")
+        parts = np.array([[[entry[key] for key in keys] for entry in one["bins"]] for one in measured])
+        counts = parts[:, :, 4].sum(axis=0)
+        means = (parts[:, :, 2:4] * parts[:, :, 4:]).sum(axis=0) / np.maximum(counts, 1)[:, None]
+        errors = np.abs(means[:, 0] - means[:, 1])
         return CalibrationBins(
-            expected_error=measured["ece"],
-            max_error=measured["mce"],
+            expected_error=float((errors * counts).sum() / max(counts.sum(), 1)),
+            max_error=float(errors.max()),
             bins=[
-                (entry["bin_lower"], entry["bin_upper"], entry["avg_confidence"], entry["avg_accuracy"], entry["count"])
-                for entry in measured["bins"]
+                (low, high, score, precision, int(count))
+                for (low, high), (score, precision), count in zip(
+                    parts[0, :, :2].tolist(), means.tolist(), counts, strict=True
+                )
             ],
-            by_category={int(name): error for name, error in measured["per_category"].items()},
+            by_category={int(name): error for one in measured for name, error in one["per_category"].items()},
         )
 
     def diagnose(self, *, iou: float, score: float) -> Diagnosis:
@@ -265,7 +309,10 @@ class BatchEvaluation:
             iou: one of the IoU thresholds.
             score: minimum score of label-error candidates.
         """
-        diagnostics = self._evaluation.image_diagnostics(iou_thr=iou, score_thr=score)
+        parts = [one.image_diagnostics(iou_thr=iou, score_thr=score) for one in self._evaluations]
+        diagnostics: dict[str, Any] = {
+            key: dict(ChainMap(*(one[key] for one in parts))) for key in ("dt_status", "gt_status", "gt_match")
+        }
         annotation_ids = self._annotation_ids
         order = np.argsort(annotation_ids, kind="stable")
 
@@ -280,8 +327,12 @@ class BatchEvaluation:
                 int(self._positions[error["dt_id"] - 1]),
                 None if error["gt_id"] is None else int(positions(error["gt_id"])),
             )
-            for error in diagnostics["label_errors"]
+            for one in parts
+            for error in one["label_errors"]
         ]
+        if len(parts) > 1:
+            scores = column(self._detections, "score")
+            label_error_candidates.sort(key=lambda one: (-scores[one.detection], one.detection))
         return Diagnosis(
             detections=_statuses(
                 diagnostics["dt_status"], "tp", lambda ids: self._positions[ids - 1], len(self._detections)

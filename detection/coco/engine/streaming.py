@@ -1,6 +1,7 @@
 """Mergeable matching of images in any order and from several workers, in bounded memory."""
 
 import copy
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -109,15 +110,25 @@ def require_pairs(image_ids: Ids, pairs: Ids, *, where: str) -> None:
         )
 
 
-def engine_parameters(params: Params) -> Any:
-    """`hotcoco.Params` of the params, for all images and categories."""
+def groups_of(category_ids: Iterable[int], params: Params) -> list[list[int]]:
+    """Divides categories by their keypoints' sigmas, of which the engine has one list; [[]]: all categories."""
+    groups: dict[tuple[float, ...], list[int]] = defaultdict(list)
+    for category_id in sorted(category_ids):
+        groups[params.sigmas_of.get(category_id, ())].append(category_id)
+    return list(groups.values()) if len(groups) > 1 else [[]]
+
+
+def engine_parameters(params: Params, category_ids: list[int]) -> Any:
+    """`hotcoco.Params` of the params, for all images and categories of the same sigmas; []: all categories."""
     parameters = hotcoco.Params(params.iou_type)
     parameters.max_dets = list(params.max_dets)
     parameters.use_cats = params.use_cats
     parameters.iou_thrs = list(params.iou_thresholds)
     parameters.area_rng = [list(limits) for limits in params.area_ranges.values()]
     parameters.area_rng_lbl = list(params.area_ranges)
-    parameters.kpt_oks_sigmas = list(params.oks_sigmas)
+    parameters.cat_ids = category_ids
+    if params.sigmas_of:
+        parameters.kpt_oks_sigmas = list(params.sigmas_of[category_ids[0] if category_ids else min(params.sigmas_of)])
     return parameters
 
 
@@ -143,12 +154,14 @@ class MatchingEngine:
 
     def __init__(self, categories: Sequence[Entry], params: Params, *, category_id: int | None = None) -> None:
         """Args: `categories` of the data set; `params`; `category_id`, the only category to match, default all."""
-        parameters = engine_parameters(params)
-        if category_id is not None:
-            parameters.cat_ids = [category_id]
+        ids = [category["id"] for category in categories]
+        groups = groups_of(ids, params) if category_id is None else [[category_id]]
         names = [{"id": category["id"], "name": str(category.get("name", category["id"]))} for category in categories]
         self._params = params
-        self._state = hotcoco.StreamingEval(names, params.iou_type, params.lvis, parameters)
+        self._states = [
+            hotcoco.StreamingEval(names, params.iou_type, params.lvis, engine_parameters(params, group))
+            for group in groups
+        ]
 
     def add(
         self, images: Sequence[Entry], annotations: Sequence[Entry], detections: Sequence[Entry] | Rows, *, where: str
@@ -171,49 +184,50 @@ class MatchingEngine:
             detections = chosen(detections, counted)
         try:
             for some in _groups(list(images), list(annotations), detections, self._params, where):
-                self._state.update(*some)
+                for state in self._states:
+                    state.update(*some)
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"{where}: cannot be evaluated: {error}. Correct it in the file.") from error
 
     def merge(self, other: "MatchingEngine") -> None:
         """Merges the images of another engine with the same categories and params."""
-        self._state = hotcoco.StreamingEval.merge([self._state, other._state])
+        self._states = [hotcoco.StreamingEval.merge(pair) for pair in zip(self._states, other._states, strict=True)]
 
-    def to_bytes(self) -> bytes:
+    def to_bytes(self) -> list[bytes]:
         """Serializes the state, for another process."""
-        return bytes(self._state.to_bytes())
+        return [bytes(state.to_bytes()) for state in self._states]
 
-    def restore(self, state: bytes) -> None:
-        """Replaces the state by one from `to_bytes`."""
-        self._state = hotcoco.StreamingEval.from_bytes(state)
-
-    def restore_all(self, states: Iterable[bytes]) -> None:
-        """Replaces the state by the merged images of some states, at least one, read one at a time."""
-        self._state = hotcoco.StreamingEval.merge(hotcoco.StreamingEval.from_bytes(state) for state in states)
+    def restore(self, states: Iterable[list[bytes]]) -> None:
+        """Replaces the state by the merged images of some states from `to_bytes`, at least one, read one at a time."""
+        groups = zip(*states, strict=True) if len(self._states) > 1 else [(state for [state] in states)]
+        self._states = [hotcoco.StreamingEval.merge(map(hotcoco.StreamingEval.from_bytes, group)) for group in groups]
 
     def arrays(self, *, last: bool = False) -> Arrays:
         """Accumulates the images so far; more may be added afterwards unless `last`, which saves a copy."""
-        return accumulated((self._state if last else copy.copy(self._state)).finalize(), self._params)
+        states = self._states if last else map(copy.copy, self._states)
+        return accumulated([state.finalize() for state in states], self._params)
 
 
-def accumulated(evaluated: Any, params: Params) -> Arrays:
-    """Accumulates a matched `hotcoco.COCOeval`, some categories at a time.
+def accumulated(evaluations: Sequence[Any], params: Params) -> Arrays:
+    """Accumulates the matched `hotcoco.COCOeval`s of the groups of categories, some categories at a time.
 
     The engine copies its arrays when it returns them, which would double the memory for all
     categories at once.
     """
-    parameters = evaluated.params
-    ids = tuple(parameters.cat_ids)
-    if not params.use_cats or len(ids) <= _CATEGORIES:
-        return Arrays(**_sums(evaluated), category_ids=ids)
+    groups = [list(evaluated.params.cat_ids) for evaluated in evaluations]
+    ids = tuple(sorted(category_id for group in groups for category_id in group))
+    if not params.use_cats or (len(groups) == 1 and len(ids) <= _CATEGORIES):
+        return Arrays(**_sums(evaluations[0]), category_ids=ids)
     whole = blank_arrays(ids, params)
-    for start in range(0, len(ids), _CATEGORIES):
-        parameters.cat_ids = list(ids[start : start + _CATEGORIES])
-        place = slice(start, start + len(parameters.cat_ids))
-        some = _sums(evaluated)
-        whole.precision[:, :, place] = some["precision"]
-        whole.recall[:, place] = some["recall"]
-        whole.scores[:, :, place] = some["scores"]
+    for evaluated, group in zip(evaluations, groups, strict=True):
+        for start in range(0, len(group), _CATEGORIES):
+            evaluated.params.cat_ids = group[start : start + _CATEGORIES]
+            places = np.searchsorted(ids, evaluated.params.cat_ids)
+            some = _sums(evaluated)
+            whole.precision[:, :, places] = some["precision"]
+            whole.recall[:, places] = some["recall"]
+            whole.scores[:, :, places] = some["scores"]
+        evaluated.params.cat_ids = group
     return whole
 
 

@@ -66,16 +66,14 @@ class References:
     category_ids: int64 [K].
     iou_type: `bbox`, `segm` or `keypoints`.
     sizes: height and width in pixels by image id; only needed for masks.
-    keypoints: number of keypoints per annotation.
-    other_keypoints: ids of categories with another number of keypoints, whose entries are left out.
+    keypoints: number of keypoints by category id; only needed for keypoints.
     """
 
     image_ids: Ids
     category_ids: Ids
     iou_type: str
     sizes: Mapping[int, tuple[int, int]] = field(default_factory=dict)
-    keypoints: int = 17  # a person in COCO
-    other_keypoints: frozenset[int] = frozenset()
+    keypoints: Mapping[int, int] = field(default_factory=dict)
 
 
 def category_rules() -> list[Rule]:
@@ -152,17 +150,22 @@ def _mask_rules(references: References) -> list[Rule]:
 
 
 def _keypoints_rule(references: References, *, needed: bool) -> Rule:
-    count = references.keypoints
-    remedy = f"Every entry needs {count} times x, y, visibility. Name others in `categories`, or set oks_sigmas."
-    default = () if needed else (0,) * (3 * count)
+    remedy = "Every entry needs x, y, visibility for each keypoint: name them in `categories`, or set oks_sigmas."
+
+    def size(entry: Any) -> int:
+        return 3 * references.keypoints[entry["category_id"]]
 
     def holds(entry: Any) -> bool:
-        points = entry.get("keypoints", default)
+        points, count = entry.get("keypoints"), size(entry)
+        if points is None or len(points) == count:
+            return points is not None or not needed
         # A model pads with zeros, to the largest number of keypoints of a category.
-        fits = len(points) == 3 * count or (needed and len(points) > 3 * count and not any(points[3 * count :]))
-        return fits or entry["category_id"] in references.other_keypoints
+        return needed and len(points) > count and not any(points[count:])
 
-    return Rule("invalid keypoints", remedy, lambda entries: [holds(entry) for entry in entries])
+    def detail(entry: Any) -> str:
+        return f"{len(entry.get('keypoints', ()))} numbers instead of {size(entry)}"
+
+    return Rule("invalid keypoints", remedy, lambda entries: [holds(entry) for entry in entries], detail)
 
 
 class Typed(list[Any]):
@@ -315,8 +318,8 @@ def valid_images(
 def references_of(images: Sequence[Entry], category_ids: Ids, params: Params) -> References:
     """Returns the values that annotations and detections of valid images may refer to."""
     sizes = {image["id"]: (image["height"], image["width"]) for image in images} if params.iou_type == "segm" else {}
-    image_ids, count = column(images, "id"), len(params.oks_sigmas)
-    return References(image_ids, category_ids, params.iou_type, sizes, count, params.other_keypoints)
+    keypoints = {category_id: len(sigmas) for category_id, sigmas in params.sigmas_of.items()}
+    return References(column(images, "id"), category_ids, params.iou_type, sizes, keypoints)
 
 
 def check_categories(categories: Sequence[Any], *, where: str, lvis: bool = False) -> Ids:
@@ -350,7 +353,6 @@ def check_annotations(
     """
     kind, rules = entry_types.ANNOTATIONS[references.iou_type], annotation_rules(references)
     typed = valid_entries(annotations, kind, rules, ANNOTATION, where=where, unique=True, skipped=skipped)
-    typed = _with_evaluated_keypoints(typed, references)
     _fill(typed, references)
     return typed
 
@@ -387,21 +389,12 @@ def check_detections(
     typed = valid_entries(detections, kind, rules, DETECTION, where=where, skipped=skipped)
     if references.iou_type == "bbox":
         return rows_of(typed)
-    typed = _with_evaluated_keypoints(typed, references)
+    for entry in typed if references.keypoints else ():
+        del entry["keypoints"][3 * references.keypoints[entry["category_id"]] :]
     if boxed:
         for detection in typed:
             detection["bbox"] = list(detection["bbox"])
     return typed
-
-
-def _with_evaluated_keypoints(entries: list[Any], references: References) -> list[Any]:
-    """Removes entries of categories with another number of keypoints, and the padding of the others' keypoints."""
-    if references.iou_type != "keypoints":
-        return entries
-    entries = [entry for entry in entries if entry["category_id"] not in references.other_keypoints]
-    for entry in entries:
-        del entry.get("keypoints", [])[3 * references.keypoints :]
-    return entries
 
 
 def _fill(annotations: list[dict[str, Any]], references: References) -> None:
@@ -412,6 +405,7 @@ def _fill(annotations: list[dict[str, Any]], references: References) -> None:
         if "area" not in annotation:
             annotation["area"] = annotation["bbox"][2] * annotation["bbox"][3]
         if references.iou_type == "keypoints":
-            points = annotation.setdefault("keypoints", [0] * (3 * references.keypoints))
+            count = references.keypoints[annotation["category_id"]]
+            points = annotation.setdefault("keypoints", [0] * (3 * count))
             if "num_keypoints" not in annotation:
                 annotation["num_keypoints"] = sum(flag > 0 for flag in points[2::3])

@@ -12,7 +12,7 @@ from detection.analysis.error_analysis import image_results
 from detection.coco.accumulator import MetricsAccumulator
 from detection.coco.iou_types import choose_iou_types, count_annotations
 from detection.coco.metrics import UNDEFINED, CocoMetrics
-from detection.coco.params import Params, make_params
+from detection.coco.params import OksSigmas, Params, make_params
 from detection.coco.summary import metrics_to_json
 from detection.images.drawing import Picture
 from detection.inference.device_copies import map_in_turn
@@ -56,7 +56,7 @@ class ValidationSplit:
         iou_types: requested IoU types; None: those of both the detector and the ground truth.
         given: IoU types that the detector supports.
         metrics: metrics of boxes and masks besides COCO's, such as `pascal_voc_AP50`.
-        oks_sigmas: one per keypoint; None: see `fit_keypoints`.
+        oks_sigmas: see `fit_keypoints`.
         share: share of the evaluation for this machine.
 
     Raises:
@@ -73,7 +73,7 @@ class ValidationSplit:
         iou_types: Sequence[IouType] | None = None,
         given: Sequence[IouType] = ("bbox",),
         metrics: Sequence[str] = (),
-        oks_sigmas: Sequence[float] | None = None,
+        oks_sigmas: OksSigmas | None = None,
         share: Share = ALONE,
     ) -> None:
         self.share = share

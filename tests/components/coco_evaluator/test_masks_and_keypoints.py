@@ -104,5 +104,5 @@ def test_params_fit_the_keypoints_of_the_data_set() -> None:
     config = EvaluateConfig(iou_types=("bbox", "keypoints"))
     request = EvaluationRequest("", 1, categories, models={}, locations={}, config=config)
     boxes, keypoints = choose_params(request, ("bbox", "keypoints"), Counter)
-    assert not boxes.other_keypoints
-    assert (keypoints.oks_sigmas, keypoints.other_keypoints) == ((0.05,) * 5, {3})
+    assert not boxes.sigmas_of
+    assert keypoints.sigmas_of == {3: (0.05,) * 3, 5: (0.05,) * 5}

@@ -9,6 +9,7 @@ from pycocotools.cocoeval import COCOeval
 
 from detection.analysis.evaluated import Evaluated
 from detection.analysis.instances import detection_columns, ground_truth_columns
+from detection.coco.keypoint_sigmas import fit_keypoints
 from detection.coco.params import Params, make_params
 from tests.detection.coco.generated_cases import generate
 
@@ -18,7 +19,7 @@ IMAGE = {"width": 200, "height": 200}
 def evaluated(
     ground_truth: dict[str, Any], detections: list[dict[str, Any]], params: Params | None = None
 ) -> Evaluated:
-    params = params or make_params()
+    params = fit_keypoints(params or make_params(), ground_truth["categories"])
     columns = ground_truth_columns(ground_truth, params, where="truth")
     return Evaluated(columns, detection_columns(detections, columns, params, where="matched"), params)
 

@@ -31,7 +31,7 @@ def hotcoco_eval(model: Evaluated) -> Any:
     )
     results: Any = model.detections.results
     evaluation = hotcoco.COCOeval(loaded, loaded.load_res(results), model.params.iou_type)
-    evaluation.params = engine_parameters(model.params)
+    evaluation.params = engine_parameters(model.params, [])
     evaluation.evaluate()
     evaluation.accumulate()
     evaluation.summary_lines()

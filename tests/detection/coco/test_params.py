@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from pycocotools.cocoeval import Params
 
+from detection.coco.keypoint_sigmas import fit_keypoints
 from detection.coco.params import IOU_TYPES, make_params
 from schemas.errors import ConfigError
 
@@ -18,7 +19,7 @@ def test_defaults_are_those_of_pycocotools(iou_type: str) -> None:
     assert [list(limits) for limits in params.area_ranges.values()] == expected.areaRng
     np.testing.assert_array_equal(params.iou_thresholds, expected.iouThrs)
     if iou_type == "keypoints":
-        np.testing.assert_array_equal(params.oks_sigmas, expected.kpt_oks_sigmas)
+        np.testing.assert_array_equal(fit_keypoints(params, [{"id": 1}]).sigmas_of[1], expected.kpt_oks_sigmas)
 
 
 def test_lvis_counts_300_detections() -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from detection.conversion.od_api import convert_pipeline_config
 from detection.models.registry import detector_config
+from schemas.metrics import COCO_KEYPOINTS
 from tests.detection.conversion.test_od_api import zoo_texts
 
 NAME = "centernet_resnet50_v1_fpn_512x512_kpts_coco17_tpu-8"
@@ -24,7 +25,9 @@ def test_the_zoo_s_keypoints_convert(text: str) -> None:
     assert conversion.unsupported == ()
     assert conversion.keys["model.name"] == "centernet-r50-kpts"
     assert conversion.keys["evaluate.iou_types"] == ["bbox", "keypoints"]
-    assert conversion.keys["evaluate.oks_sigmas"] == pytest.approx([sigma / 10 for sigma in SIGMAS])
+    assert list(conversion.keys["evaluate.oks_sigmas"]) == ["person"]
+    sigmas = dict(zip(COCO_KEYPOINTS, [sigma / 10 for sigma in SIGMAS], strict=True))
+    assert conversion.keys["evaluate.oks_sigmas"]["person"] == pytest.approx(sigmas)
     model = conversion.config("a pipeline.config").model
     found = detector_config(model.name, overrides=model.overrides, postprocess=model.postprocess)
     preset = detector_config(model.name, overrides={"padding": "black"}, postprocess={"score_threshold": 0.0})
@@ -56,13 +59,28 @@ def test_other_values_of_the_task(text: str) -> None:
     assert config.postprocess.keypoints == expected
 
 
+def test_each_category_s_sigmas(text: str) -> None:
+    metrics = """
+  parameterized_metric { coco_keypoint_metrics {
+      class_label: "dog"
+      keypoint_label_to_sigmas { key: "tail" value: 0.5 }
+      keypoint_label_to_sigmas { key: "snout" value: 0.25 } } }
+  parameterized_metric { coco_keypoint_metrics { class_label: "cat" } }
+"""
+    conversion = convert_pipeline_config(text.replace("eval_config: {", "eval_config: {" + metrics, 1))
+    assert conversion.unsupported == ()
+    config = conversion.config("a pipeline.config").evaluate
+    assert isinstance(config.oks_sigmas, dict)
+    assert {*config.oks_sigmas} == {"dog", "person"}  # the cat has the original's default, which is also ours
+    assert config.oks_sigmas["dog"] == {"tail": 0.5, "snout": 0.25}
+
+
 @pytest.mark.parametrize(
     ("old", "new", "remark"),
     [
         ("offset_peak_radius: 3", "offset_peak_radius: 3 predict_depth: true", "keypoints have no depth here"),
         ("offset_peak_radius: 3", "argmax_postprocessing: true", "candidates are refined peaks here"),
         ("offset_peak_radius: 3", "heatmap_head_params { num_filters: 64 }", "heads have one inner layer of 256"),
-        ('key: "nose"\n        value: 0.026', 'key: "tip"\n        value: 0.026', "set evaluate.oks_sigmas to the"),
         ("keypoint_label_map_path", 'keypoint_estimation_task { task_name: "b" }\nkeypoint_label_map_path', "one task"),
     ],
 )

@@ -72,6 +72,21 @@ def test_flags(tmp_path: Path, flags: list[str], params: dict[str, Any]) -> None
     np.testing.assert_allclose(json.loads(out.read_text())["stats"], expected.stats, rtol=0, atol=1e-9)
 
 
+def test_sigmas_by_category(tmp_path: Path) -> None:
+    ground_truth, detections = generate(11)
+    first, second = ground_truth["categories"][:2]
+    first["name"], second["name"] = "man = king", "dog"
+    sigmas = {"man = king": [0.1] * 17, "dog": [0.02 * number + 0.01 for number in range(17)]}
+    flags = [f"--oks-sigmas={name}={','.join(map(str, numbers))}" for name, numbers in sigmas.items()]
+    out = tmp_path / "metrics.json"
+    files = write(tmp_path, ground_truth, detections)
+    call(*files, "--iou-type", "keypoints", *flags, "--output", out)
+    expected = coco.evaluate(ground_truth, detections, "keypoints", oks_sigmas=sigmas)
+    assert json.loads(out.read_text())["metrics"] == expected.by_name
+    with pytest.raises(ConfigError, match="--oks-sigmas: specify one list"):
+        call(*files, "--iou-type", "keypoints", *flags, "--oks-sigmas", "0.1")
+
+
 def test_own_area_ranges_and_lvis(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ground_truth, detections = generate(11)
     for entry in ground_truth["images"]:

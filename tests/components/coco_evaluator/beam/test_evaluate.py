@@ -22,6 +22,7 @@ from components.coco_evaluator.beam.detection_files import detections_to_files, 
 from components.coco_evaluator.beam.evaluate import Measure, SliceResult, evaluate_batches, read_slices
 from components.coco_evaluator.tfma.slice_metrics import OVERALL, SliceKey
 from detection.coco import CocoMetrics, evaluate
+from detection.coco.keypoint_sigmas import fit_keypoints
 from detection.coco.params import make_params
 from schemas.errors import DataError, find_user_error
 from schemas.metrics import METRIC_DEFINITIONS
@@ -115,7 +116,8 @@ def test_equals_pycocotools(tmp_path: Path, iou_type: str, monkeypatch: pytest.M
     """Each case is a slice of one data set."""
     monkeypatch.setattr(beam_evaluate, "_CHUNK", 500)
     ground_truth, detections = cases_in_one(range(CASES))
-    measure = Measure(ground_truth["categories"], make_params(iou_type))
+    categories = ground_truth["categories"]
+    measure = Measure(categories, fit_keypoints(make_params(iou_type), categories))
     paths = write_batches(tmp_path / "batches", ground_truth, detections, seed=1)
     results = run(paths, measure, tmp_path / "out", workers=3)
     assert len(results) == CASES + 1
@@ -136,7 +138,7 @@ def test_neither_division_nor_bundling_matters(
 ) -> None:
     """One state or many, in whatever order: the bits are the same."""
     ground_truth, detections = cases_in_one(range(8))
-    params = make_params(iou_type, use_cats=use_cats)
+    params = fit_keypoints(make_params(iou_type, use_cats=use_cats), ground_truth["categories"])
     by_image = sorted(detections, key=itemgetter("image_id"))
     first = {OVERALL: evaluate(ground_truth, detections, iou_type, use_cats=use_cats)}
     divisions = [(False, 5), (True, 30), *([(False, 2_000), (True, 2_000)] if (iou_type, use_cats) == ALL else [])]

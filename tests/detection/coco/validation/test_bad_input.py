@@ -132,9 +132,14 @@ _ERRORS: list[tuple[str, tuple[Any, ...], Any, str]] = [
     ("segm", (*_D, "segmentation", "counts"), [9], r"DT: invalid segmentation: .*covers 9 pixels"),
     ("segm", (*_D, "bbox"), ..., rf"DT: missing bbox: {_FIRST}\. .*one to all, or to none"),
     ("segm", (*_D, "bbox"), [], rf"DT: invalid bbox: {_FIRST}"),
-    ("keypoints", (*_A, "keypoints"), [1, 2, 2], r"GT: invalid keypoints: annotation 5\. Every entry needs 17 times x"),
+    (
+        "keypoints",
+        (*_A, "keypoints"),
+        [1, 2, 2],
+        r"GT: invalid keypoints: annotation 5: 3 numbers instead of 51\. Every",
+    ),
     ("keypoints", (*_A, "num_keypoints"), -1, r"GT: invalid num_keypoints: annotation 5"),
-    ("keypoints", (*_D, "keypoints"), [1] * 50, rf"DT: invalid keypoints: {_FIRST}\. .*set oks_sigmas"),
+    ("keypoints", (*_D, "keypoints"), [1] * 50, rf"DT: invalid keypoints: {_FIRST}: 50 numbers .*set oks_sigmas"),
     ("keypoints", (*_D, "keypoints"), [math.inf] * 51, r"DT: invalid keypoints"),
     ("keypoints", (*_D, "keypoints"), ..., r"DT: invalid keypoints"),
 ]

@@ -18,6 +18,7 @@ from detection.models.backbones.efficientnet_spec import (
     stem_filters,
 )
 from detection.models.layers.batch_norm import BatchNormalization, activate
+from detection.models.layers.conv import ConvNorm, conv2d
 from detection.models.layers.drop_connect import drop_connect
 from detection.models.layers.initializers import he_normal
 from detection.models.layers.recompute import recomputed
@@ -127,33 +128,7 @@ class EfficientNet(keras.layers.Layer):
         return levels
 
 
-class ConvNorm(keras.layers.Layer):
-    """Convolution, batch norm, activation."""
-
-    def __init__(
-        self,
-        filters: int,
-        *,
-        kernel: int,
-        stride: int,
-        activation: str,
-        batch_norm: dict[str, float],
-        name: str,
-        dtype: Any,
-    ):
-        super().__init__(name=name, dtype=dtype)
-        self._activation = activation
-        self.conv = _conv(filters, kernel, stride, name="conv2d", dtype=dtype)
-        self.norm = BatchNormalization(name="batch_normalization", dtype=dtype, **batch_norm)
-
-    def build(self, input_shape: tuple[int | None, ...]) -> None:
-        """Creates the variables."""
-        self.conv.build(input_shape)
-        self.norm.build((None, None, None, self.conv.filters))
-
-    def call(self, images: tf.Tensor, training: bool = False) -> tf.Tensor:
-        """Maps [B, H, W, C] to [B, H / stride, W / stride, filters]."""
-        return activate(self.norm(self.conv(images), training=training), self._activation)
+_conv = functools.partial(conv2d, kernel=1, bias=None, initializer=he_normal)
 
 
 class Block(keras.layers.Layer):
@@ -191,7 +166,7 @@ class Block(keras.layers.Layer):
             BatchNormalization(name=_numbered("batch_normalization", number), dtype=dtype, **batch_norm)
             for number in range(2 + expands)
         ]
-        self.expand_conv = _conv(inner, 1, 1, name="conv2d", dtype=dtype) if expands else None
+        self.expand_conv = _conv(inner, name="conv2d", dtype=dtype) if expands else None
         self.expand_norm = norms[0] if expands else None
         self.depthwise_conv = keras.layers.DepthwiseConv2D(
             spec.kernel,
@@ -209,7 +184,7 @@ class Block(keras.layers.Layer):
             self.squeeze_excite = SqueezeExcite(
                 filters=inner, squeezed=squeezed, activation=activation, name="se", dtype=dtype
             )
-        self.project_conv = _conv(spec.out_filters, 1, 1, name=_numbered("conv2d", int(expands)), dtype=dtype)
+        self.project_conv = _conv(spec.out_filters, name=_numbered("conv2d", int(expands)), dtype=dtype)
         self.project_norm = norms[-1]
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
@@ -260,8 +235,8 @@ class SqueezeExcite(keras.layers.Layer):
     def __init__(self, *, filters: int, squeezed: int, activation: str, name: str, dtype: Any):
         super().__init__(name=name, dtype=dtype)
         self._activation = activation
-        self.reduce = _conv(squeezed, 1, 1, name="conv2d", use_bias=True, dtype=dtype)
-        self.expand = _conv(filters, 1, 1, name="conv2d_1", use_bias=True, dtype=dtype)
+        self.reduce = _conv(squeezed, name="conv2d", bias=0.0, dtype=dtype)
+        self.expand = _conv(filters, name="conv2d_1", bias=0.0, dtype=dtype)
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         """Creates the variables of the two 1x1 convolutions."""
@@ -276,19 +251,6 @@ class SqueezeExcite(keras.layers.Layer):
 
 def _numbered(name: str, number: int) -> str:
     return name if number == 0 else f"{name}_{number}"
-
-
-def _conv(filters: int, kernel: int, stride: int, *, name: str, dtype: Any, use_bias: bool = False) -> Any:
-    return keras.layers.Conv2D(
-        filters,
-        kernel,
-        strides=stride,
-        padding="same",
-        use_bias=use_bias,
-        kernel_initializer=he_normal(),
-        name=name,
-        dtype=dtype,
-    )
 
 
 def survival_probability(last: float, index: int, count: int) -> float:

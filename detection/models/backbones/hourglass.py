@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from detection.models.backbones.resnet import Block, ConvNorm
+from detection.models.backbones.resnet import Block
+from detection.models.layers.conv import ConvNorm
 from detection.models.necks.resample import upsample_nearest
 
 _STEM_FILTERS = 128
@@ -112,7 +113,7 @@ class Hourglass(keras.layers.Layer):
         options["dtype"] = self.dtype_policy
         self.filters, between = spec.filters[0], range(spec.stacks - 1)
         width = self.filters
-        self.stem = ConvNorm(_STEM_FILTERS, 7, 2, activation="relu", name="stem", **options)
+        self.stem = ConvNorm(_STEM_FILTERS, 7, 2, activation="relu", centred=True, name="stem", **options)
         self.stem_block = _block(_STEM_FILTERS, width, 2, name="stem_block", **options)
         self.hourglasses = [
             HourglassModule(spec.filters, spec.repeats, name=f"hourglass_network_{place}", **options)

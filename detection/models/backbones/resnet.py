@@ -10,6 +10,7 @@ import keras
 import tensorflow as tf
 
 from detection.models.layers.batch_norm import BatchNormalization, activate
+from detection.models.layers.conv import ConvNorm, conv2d
 from detection.models.layers.initializers import he_normal
 from detection.models.layers.recompute import recomputed
 
@@ -87,7 +88,7 @@ class ResNet(keras.layers.Layer):
             "batch_norm": {"momentum": momentum, "epsilon": epsilon},
             "dtype": self.dtype_policy,
         }
-        self.stem = ConvNorm(_STEM_FILTERS, 7, 2, name="stem", **common)
+        self.stem = ConvNorm(_STEM_FILTERS, 7, 2, centred=True, name="stem", **common)
         self.blocks: list[Block] = []
         self.level_filters = [_STEM_FILTERS]
         for level, repeats in enumerate(spec.repeats, start=2):
@@ -152,33 +153,7 @@ class ResNet(keras.layers.Layer):
         return features
 
 
-class ConvNorm(keras.layers.Layer):
-    """Convolution, batch norm, activation; strided ones pad all sides equally."""
-
-    def __init__(
-        self,
-        filters: int,
-        kernel: int,
-        stride: int,
-        *,
-        activation: str,
-        batch_norm: dict[str, float],
-        name: str,
-        dtype: Any,
-    ):
-        super().__init__(name=name, dtype=dtype)
-        self._activation = activation
-        self.conv = _conv(filters, kernel, stride, name="conv2d", dtype=dtype)
-        self.norm = BatchNormalization(name="batch_normalization", dtype=dtype, **batch_norm)
-
-    def build(self, input_shape: tuple[int | None, ...]) -> None:
-        """Creates the variables."""
-        self.conv.build(input_shape)
-        self.norm.build((None, None, None, self.conv.filters))
-
-    def call(self, images: tf.Tensor, training: bool = False) -> tf.Tensor:
-        """Maps [B, H, W, C] to [B, H / stride, W / stride, filters]."""
-        return activate(self.norm(_padded_conv(self.conv, images), training=training), self._activation)
+_conv = functools.partial(conv2d, centred=True, bias=None, initializer=he_normal)
 
 
 class Block(keras.layers.Layer):
@@ -225,7 +200,7 @@ class Block(keras.layers.Layer):
         strides = [1] * len(kernels)
         strides[0 if stride_in_first else 1] = stride
         self.convs = [
-            _conv(width, kernel, step, name=f"conv2d_{number}", dtype=dtype)
+            _conv(width, kernel, strides=step, name=f"conv2d_{number}", dtype=dtype)
             for number, (width, kernel, step) in enumerate(zip(widths, kernels, strides, strict=True), start=1)
         ]
         self.norms = [
@@ -239,7 +214,7 @@ class Block(keras.layers.Layer):
         ]
         self.shortcut_conv = self.shortcut_norm = None
         if projects:
-            self.shortcut_conv = _conv(self.out_filters, 1, stride, name="shortcut_conv2d", dtype=dtype)
+            self.shortcut_conv = _conv(self.out_filters, 1, strides=stride, name="shortcut_conv2d", dtype=dtype)
             self.shortcut_norm = BatchNormalization(name="shortcut_batch_normalization", dtype=dtype, **batch_norm)
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
@@ -261,30 +236,8 @@ class Block(keras.layers.Layer):
         outputs = inputs
         for number, (conv, norm) in enumerate(zip(self.convs, self.norms, strict=True)):
             outputs = activate(outputs, self._activation) if number else outputs
-            outputs = norm(_padded_conv(conv, outputs), training=training)
+            outputs = norm(conv(outputs), training=training)
         return activate(shortcut + outputs, self._activation)
-
-
-def _conv(filters: int, kernel: int, stride: int, *, name: str, dtype: Any) -> Any:
-    return keras.layers.Conv2D(
-        filters,
-        kernel,
-        strides=stride,
-        # `_padded_conv` pads strided convolutions explicitly.
-        padding="same" if stride == 1 else "valid",
-        use_bias=False,
-        kernel_initializer=he_normal(),
-        name=name,
-        dtype=dtype,
-    )
-
-
-def _padded_conv(conv: Any, inputs: tf.Tensor) -> tf.Tensor:
-    """Applies a convolution; strided ones pad all sides equally, for any input size."""
-    padding = conv.kernel_size[0] // 2
-    if conv.strides[0] > 1 and padding:
-        inputs = tf.pad(inputs, [[0, 0], [padding, padding], [padding, padding], [0, 0]])
-    return conv(inputs)
 
 
 def _max_pool(inputs: tf.Tensor, *, centred: bool) -> tf.Tensor:

@@ -9,10 +9,11 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from detection.models.backbones.efficientnet import Block, ConvNorm
+from detection.models.backbones.efficientnet import Block
 from detection.models.backbones.efficientnet_spec import BlockSpec
 from detection.models.dense.detector import DenseDetector
 from detection.models.layers.batch_norm import BatchNormalization, activate
+from detection.models.layers.conv import ConvNorm
 from detection.models.layers.initializers import normal
 from detection.models.ssd.config import SsdConfig
 from schemas.errors import ConfigError

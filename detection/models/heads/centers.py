@@ -152,4 +152,5 @@ def l1_at(cells: tf.Tensor, outputs: tf.Tensor, targets: tf.Tensor, weights: tf.
 def peaks(scores: tf.Tensor, *, side: int = 3) -> tf.Tensor:
     """Returns scores [B, h, w, C] with zeros where one of the side x side cells around has a larger one."""
     largest = tf.nn.max_pool2d(scores, side, 1, padding="SAME")
-    return tf.where(largest - scores < _PEAK_TOLERANCE, scores, 0.0)
+    # A product takes less time than `tf.where` with a scalar.
+    return scores * tf.cast(largest - scores < _PEAK_TOLERANCE, scores.dtype)

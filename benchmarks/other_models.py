@@ -1,8 +1,9 @@
 """Runs a detector of another project beside ours; needs that project's packages, not ours.
 
-    PYTHON benchmarks/other_models.py maskrcnn_resnet50_fpn|retinanet_resnet50_fpn|keras-hub BATCH OBJECTS
+    PYTHON benchmarks/other_models.py maskrcnn_resnet50_fpn|retinanet_resnet50_fpn|keras-hub|model-garden BATCH OBJECTS
 
-The names with `resnet50_fpn` are torchvision's; keras-hub is its RetinaNet R50 on TensorFlow.  All layers train, with
+The names with `resnet50_fpn` are torchvision's; keras-hub is its RetinaNet R50 on TensorFlow, model-garden that of
+TensorFlow Model Garden, whose input, and not its step, matches anchors with objects.  All layers train, with
 random weights, in images of 256 x 256.  Makes one call per line of its input, `train` or `detect`, and answers with
 seconds of the clock and of the processors.  Objects are rectangles.
 """
@@ -87,13 +88,43 @@ def keras_hub_ways(batch: int, objects: int) -> tuple[str, Ways]:
     return f"keras {keras.__version__}, keras-hub {hub.__version__}", {"train": lambda: model.fit(data, verbose=0)}
 
 
+def model_garden_ways(batch: int, objects: int) -> tuple[str, Ways]:
+    """Returns the versions, and one training step of a batch."""
+    os.environ["TF_USE_LEGACY_KERAS"] = "1"
+    np, tf, keras, models = map(importlib.import_module, ("numpy", "tensorflow", "tf_keras", "official"))
+    tf.random.set_seed(0)
+    experiment = importlib.import_module("official.vision.configs.retinanet").retinanet_resnetfpn_coco()
+    config = experiment.task
+    config.model.num_classes, config.model.input_size = CLASSES + 1, [SIDE, SIDE, 3]
+    config.losses.l2_weight_decay, config.init_checkpoint = 0.0, None
+    task = importlib.import_module("official.vision.tasks.retinanet").RetinaNetTask(config)
+    model, optimizer = task.build_model(), keras.optimizers.SGD(1e-4, momentum=0.9)
+    anchor = importlib.import_module("official.vision.ops.anchor")
+    boxes_of = anchor.build_anchor_generator(3, 7, 3, [0.5, 1.0, 2.0], 4.0)
+    labeler = anchor.AnchorLabeler(0.5, 0.5)
+    random = np.random.default_rng(0)
+    labels = []
+    for _ in range(batch):
+        low = random.uniform(0, 0.55 * SIDE, (objects, 2))
+        boxes = np.concatenate([low, low + random.uniform(0.1, 0.4, low.shape) * SIDE], -1).astype("float32")
+        classes = random.integers(1, CLASSES + 1, (objects, 1)).astype("int32")
+        labels.append(
+            labeler.label_anchors(boxes_of(image_size=(SIDE, SIDE)), tf.constant(boxes), tf.constant(classes))
+        )
+    keys = ("cls_targets", "box_targets", "attributes", "cls_weights", "box_weights")
+    targets = dict(zip(keys, tf.nest.map_structure(lambda *each: tf.stack(each), *labels), strict=True))
+    images = tf.constant(random.normal(size=(batch, SIDE, SIDE, 3)), tf.float32)
+    step = tf.function(lambda: task.train_step((images, targets), model, optimizer)["loss"])
+    versions = f"tf-models-official {models.__version__}" if hasattr(models, "__version__") else "tf-models-official"
+    return f"tensorflow {tf.__version__}, {versions}", {"train": lambda: step().numpy()}
+
+
 def main() -> None:
     """Answers line by line."""
     name, batch, objects = sys.argv[1], *map(int, sys.argv[2:])
     try:
-        versions, ways = (
-            keras_hub_ways(batch, objects) if name == "keras-hub" else torchvision_ways(name, batch, objects)
-        )
+        make = {"keras-hub": keras_hub_ways, "model-garden": model_garden_ways}.get(name)
+        versions, ways = make(batch, objects) if make else torchvision_ways(name, batch, objects)
     except Exception as error:  # of packages that are missing or do not fit each other
         print(f"no {name}: {type(error).__name__}: {error}".splitlines()[0], flush=True)
         return

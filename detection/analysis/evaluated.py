@@ -19,7 +19,8 @@ from detection.analysis.instances import (
 )
 from detection.coco.accumulator import MetricsAccumulator
 from detection.coco.engine import Arrays
-from detection.coco.engine.batch import BatchEvaluation, CalibrationBins, Diagnosis, Geometry
+from detection.coco.engine.batch import BatchEvaluation, CalibrationBins, Diagnosis
+from detection.coco.engine.geometry import Geometry
 from detection.coco.engine.streaming import require_analysis
 from detection.coco.keypoint_sigmas import fit_keypoints
 from detection.coco.metric import Matched, Metric, named_metric

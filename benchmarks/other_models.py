@@ -13,6 +13,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable
+from importlib.metadata import version
 from typing import Any
 
 CLASSES, SIDE = 90, 256
@@ -91,7 +92,7 @@ def keras_hub_ways(batch: int, objects: int) -> tuple[str, Ways]:
 def model_garden_ways(batch: int, objects: int) -> tuple[str, Ways]:
     """Returns the versions, and one training step of a batch."""
     os.environ["TF_USE_LEGACY_KERAS"] = "1"
-    np, tf, keras, models = map(importlib.import_module, ("numpy", "tensorflow", "tf_keras", "official"))
+    np, tf, keras = map(importlib.import_module, ("numpy", "tensorflow", "tf_keras"))
     tf.random.set_seed(0)
     experiment = importlib.import_module("official.vision.configs.retinanet").retinanet_resnetfpn_coco()
     config = experiment.task
@@ -100,7 +101,7 @@ def model_garden_ways(batch: int, objects: int) -> tuple[str, Ways]:
     task = importlib.import_module("official.vision.tasks.retinanet").RetinaNetTask(config)
     model, optimizer = task.build_model(), keras.optimizers.SGD(1e-4, momentum=0.9)
     anchor = importlib.import_module("official.vision.ops.anchor")
-    boxes_of = anchor.build_anchor_generator(3, 7, 3, [0.5, 1.0, 2.0], 4.0)
+    anchors = anchor.build_anchor_generator(3, 7, 3, [0.5, 1.0, 2.0], 4.0)(image_size=(SIDE, SIDE))
     labeler = anchor.AnchorLabeler(0.5, 0.5)
     random = np.random.default_rng(0)
     labels = []
@@ -108,15 +109,13 @@ def model_garden_ways(batch: int, objects: int) -> tuple[str, Ways]:
         low = random.uniform(0, 0.55 * SIDE, (objects, 2))
         boxes = np.concatenate([low, low + random.uniform(0.1, 0.4, low.shape) * SIDE], -1).astype("float32")
         classes = random.integers(1, CLASSES + 1, (objects, 1)).astype("int32")
-        labels.append(
-            labeler.label_anchors(boxes_of(image_size=(SIDE, SIDE)), tf.constant(boxes), tf.constant(classes))
-        )
+        labels.append(labeler.label_anchors(anchors, tf.constant(boxes), tf.constant(classes)))
     keys = ("cls_targets", "box_targets", "attributes", "cls_weights", "box_weights")
     targets = dict(zip(keys, tf.nest.map_structure(lambda *each: tf.stack(each), *labels), strict=True))
     images = tf.constant(random.normal(size=(batch, SIDE, SIDE, 3)), tf.float32)
     step = tf.function(lambda: task.train_step((images, targets), model, optimizer)["loss"])
-    versions = f"tf-models-official {models.__version__}" if hasattr(models, "__version__") else "tf-models-official"
-    return f"tensorflow {tf.__version__}, {versions}", {"train": lambda: step().numpy()}
+    name = "tf-models-official"
+    return f"tensorflow {tf.__version__}, {name} {version(name)}", {"train": lambda: step().numpy()}
 
 
 def main() -> None:

@@ -255,6 +255,10 @@ def _analyse(
     ground_truth = sample.ground_truth(list(request.categories))
     if not params[0].use_cats:
         ground_truth, detections, before = _pooled(ground_truth), _of_one_category(detections), _of_one_category(before)
+        params = [
+            replace(one, use_cats=True, sigmas_of={_ANY["id"]: sigmas for sigmas in one.sigmas_of.values()})
+            for one in params
+        ]
     analyses = []
     for one in params:
         # The verdict is on the metrics of all images, not on those of the sample.
@@ -263,7 +267,7 @@ def _analyse(
         analysis = analyse(
             ground_truth,
             detections,
-            params=replace(one, use_cats=True),
+            params=one,
             total_images=measured.slices[OVERALL][CANDIDATE].images,
             baseline=before if BASELINE in metrics else None,
             options=options,

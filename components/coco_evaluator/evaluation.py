@@ -256,7 +256,7 @@ def _analyse(
     if not params[0].use_cats:
         ground_truth, detections, before = _pooled(ground_truth), _of_one_category(detections), _of_one_category(before)
         params = [
-            replace(one, use_cats=True, sigmas_of={_ANY["id"]: sigmas for sigmas in one.sigmas_of.values()})
+            replace(one, use_cats=True, sigmas_of=dict(zip([_ANY["id"]], one.sigmas_of.values(), strict=False)))
             for one in params
         ]
     analyses = []

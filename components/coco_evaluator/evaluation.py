@@ -51,7 +51,7 @@ _WORK = ".work"  # inside the output, while it is written: storage that all work
 # What the report calls the entries of `EvaluationRequest.locations`.
 _FACTS = {CANDIDATE: "model", BASELINE: "compared with", "data": "examples"}
 
-_ANY = {"id": 1, "name": "any category"}  # the only category of an analysis with use_cats false
+_ANY: dict[str, Any] = {"id": 1, "name": "any category"}  # the only category of an analysis with use_cats false
 
 Value = TypeVar("Value")
 

@@ -172,11 +172,17 @@ def test_the_exported_model_equals_the_one_in_memory(trained: Path, digits: Path
     assert expected.num.numpy().min() > 5
     np.testing.assert_array_equal(found[serving.COUNT], expected.num)
     np.testing.assert_allclose(found[serving.SCORES], expected.scores, atol=1e-5)
-    np.testing.assert_allclose(found[serving.BOXES], expected.boxes, atol=1e-5)
     masks = found["detection_masks"].numpy()
     assert masks.shape[2:] == (28, 28)
     assert masks.std() > 0
-    np.testing.assert_allclose(masks, expected.masks, atol=1e-5)
+    for image, count in enumerate(expected.num.numpy()):
+        # Two detections whose scores differ by rounding may change places.
+        own, theirs = (boxes.numpy()[image, :count] for boxes in (expected.boxes, found[serving.BOXES]))
+        places = np.abs(own[:, None] - theirs).max(axis=2).argmin(axis=1)
+        assert sorted(places) == list(range(count))
+        assert np.abs(places - np.arange(count)).max() <= 1
+        np.testing.assert_allclose(theirs[places], own, atol=1e-5)
+        np.testing.assert_allclose(masks[image, places], expected.masks[image, :count], atol=1e-5)
 
 
 def evaluated(model: Path, data: Path, output: Path) -> tuple[float, float]:

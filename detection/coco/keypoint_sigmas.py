@@ -33,14 +33,14 @@ def fit_keypoints(params: Params, categories: Sequence[Entry]) -> Params:
     given = params.oks_sigmas
     by_name, listed = (given, ()) if isinstance(given, Mapping) else ({}, tuple(given or ()))
     numbers = {len(_keypoints(one)) for one in categories} - {0}
-    unknown = by_name.keys() - {one.get("name") for one in categories}
+    unknown = by_name.keys() - {_label(one) for one in categories}
     if unknown:
         raise ConfigError(f"oks_sigmas: no category is named {quoted(_listed(unknown))}. Correct the names.")
     if listed and numbers and len(listed) not in numbers:
         raise ConfigError(f"oks_sigmas: {len(listed)} numbers, but categories have {_listed(numbers)} keypoints.")
     fitted = {}
     for category in categories:
-        own = by_name.get(category.get("name", ""))
+        own = by_name.get(_label(category))
         if own or _keypoints(category):
             fits = len(listed) == len(_keypoints(category))
             fitted[category["id"]] = _sigmas(category, own or (listed if fits else None))
@@ -52,14 +52,18 @@ def fit_keypoints(params: Params, categories: Sequence[Entry]) -> Params:
     return replace(params, sigmas_of={one["id"]: fitted.get(one["id"], others) for one in categories})
 
 
+def _label(category: Entry) -> str:
+    return str(category.get("name", category["id"]))
+
+
 def _keypoints(category: Entry) -> Sequence[str]:
     names = category.get("keypoints")
-    return names if isinstance(names, list | tuple) else ()
+    return [*map(str, names)] if isinstance(names, list | tuple) else ()
 
 
 def _sigmas(category: Entry, given: Sequence[float] | Mapping[str, float] | None) -> tuple[float, ...]:
     """Returns the sigmas of a category; None: the default for its keypoints."""
-    names, label = _keypoints(category), quoted(category.get("name", category["id"]))
+    names, label = _keypoints(category), quoted(_label(category))
     if given is None and len(names) == len(OKS_SIGMAS):
         return OKS_SIGMAS
     if given is None:

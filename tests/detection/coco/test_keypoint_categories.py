@@ -201,6 +201,12 @@ def test_what_names_no_keypoints_has_coco_s(names: Any) -> None:
     assert params.sigmas_of == {1: OKS_SIGMAS, 2: OKS_SIGMAS}
 
 
+@pytest.mark.parametrize("name", [["hand"], {"hand": 1}, 5, None])
+def test_a_name_that_is_no_text_is_taken_as_text(name: Any) -> None:
+    params = make_params("keypoints", oks_sigmas={str(name): {"['a']": 0.1}})
+    assert fit_keypoints(params, [{"id": 1, "name": name, "keypoints": [["a"]]}]).sigmas_of == {1: (0.1,)}
+
+
 def test_what_names_no_keypoints_has_those_of_the_largest_number() -> None:
     """Detections of a model have as many, whatever their category."""
     params = fit_keypoints(make_params("keypoints", oks_sigmas=SIGMAS), [{"id": 1, "keypoints": ["a"] * 5}, {"id": 2}])

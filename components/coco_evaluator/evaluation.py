@@ -51,7 +51,7 @@ _WORK = ".work"  # inside the output, while it is written: storage that all work
 # What the report calls the entries of `EvaluationRequest.locations`.
 _FACTS = {CANDIDATE: "model", BASELINE: "compared with", "data": "examples"}
 
-_ANY: dict[str, Any] = {"id": 1, "name": "any category"}  # the only category of an analysis with use_cats false
+_ANY = {"id": 1, "name": "any category"}  # the only category of an analysis with use_cats false
 
 Value = TypeVar("Value")
 
@@ -255,8 +255,9 @@ def _analyse(
     ground_truth = sample.ground_truth(list(request.categories))
     if not params[0].use_cats:
         ground_truth, detections, before = _pooled(ground_truth), _of_one_category(detections), _of_one_category(before)
+        # Without `use_cats`, all categories have the same sigmas, which are those of the only one here.
         params = [
-            replace(one, use_cats=True, sigmas_of=dict(zip([_ANY["id"]], one.sigmas_of.values(), strict=False)))
+            replace(one, use_cats=True, oks_sigmas=next(iter(one.sigmas_of.values()), None), sigmas_of={})
             for one in params
         ]
     analyses = []

@@ -7,7 +7,8 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, field_va
 from schemas.config.section import Section
 from schemas.metrics import OTHER_METRICS, IouType, MetricName, OtherMetricName, is_other
 
-KeypointSigmas = tuple[PositiveFloat, ...]
+# One per keypoint, or by category name, in order or by keypoint name.
+KeypointSigmas = tuple[PositiveFloat, ...] | dict[str, tuple[PositiveFloat, ...] | dict[str, PositiveFloat]]
 
 
 class ThresholdsConfig(Section):
@@ -116,7 +117,7 @@ class EvaluateConfig(Section):
         description="metrics of boxes and masks besides COCO's, with the IoU threshold in percent, such as "
         f"pascal_voc_AP50; the kinds are {', '.join(OTHER_METRICS)}",
     )
-    oks_sigmas: KeypointSigmas | dict[str, KeypointSigmas | dict[str, PositiveFloat]] | None = Field(
+    oks_sigmas: KeypointSigmas | None = Field(
         None,
         description="spread of each keypoint, as a fraction of the square root of the annotation's area: a list for "
         "all categories with as many keypoints, or lists by category name, or numbers by category and keypoint name; "

@@ -30,7 +30,7 @@ class MetricOptions(Section):
     use_cats: bool = True
     iou_thresholds: tuple[float, ...] | None = None
     area_ranges: dict[str, tuple[float, float]] | None = None
-    oks_sigmas: KeypointSigmas | dict[str, KeypointSigmas | dict[str, float]] | None = None
+    oks_sigmas: KeypointSigmas | None = None
     lvis: bool = False
     metrics: tuple[OtherMetricName, ...] = ()
     categories: tuple[int | dict[str, Any], ...] = ()

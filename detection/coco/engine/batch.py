@@ -152,17 +152,13 @@ class BatchEvaluation:
         if len(errors) == 1:
             return TideErrors(dict(errors[0]["counts"]), dict(errors[0]["delta_ap"]))
         present = {one["category_id"] for one in self._annotations if not one["iscrowd"] and one["num_keypoints"]}
-        weights = [len(present.intersection(one.params.cat_ids)) for one in self._evaluations]
         # AP is a mean over the categories with ground truth.
-        return TideErrors(
-            {name: sum(one["counts"][name] for one in errors) for name in errors[0]["counts"]},
-            {
-                name: float(np.average([one["delta_ap"][name] for one in errors], weights=weights))
-                if any(weights)
-                else 0.0
-                for name in errors[0]["delta_ap"]
-            },
-        )
+        shares = [len(present.intersection(one.params.cat_ids)) / max(len(present), 1) for one in self._evaluations]
+        gains = {
+            name: sum(share * one["delta_ap"][name] for share, one in zip(shares, errors, strict=True))
+            for name in errors[0]["delta_ap"]
+        }
+        return TideErrors({name: sum(one["counts"][name] for one in errors) for name in errors[0]["counts"]}, gains)
 
     def confusion(self, *, iou: float, score: float) -> IntArray:
         """Counts [K + 1, K + 1] by category of ground truth (rows) and detections, ascending ids and then none."""

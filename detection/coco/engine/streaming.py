@@ -198,7 +198,10 @@ class MatchingEngine:
         return [bytes(state.to_bytes()) for state in self._states]
 
     def restore(self, states: Iterable[list[bytes]]) -> None:
-        """Replaces the state by the merged images of some states from `to_bytes`, at least one, read one at a time."""
+        """Replaces the state by the merged images of some states from `to_bytes`, at least one.
+
+        They are read one at a time, unless there are several groups of categories.
+        """
         groups = zip(*states, strict=True) if len(self._states) > 1 else [(state for [state] in states)]
         self._states = [hotcoco.StreamingEval.merge(map(hotcoco.StreamingEval.from_bytes, group)) for group in groups]
 

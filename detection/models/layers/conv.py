@@ -37,7 +37,7 @@ def conv2d(
     """
     separable &= kernel > 1
     kernels = ("depthwise_initializer", "pointwise_initializer") if separable else ("kernel_initializer",)
-    centred &= strides > 1 and not separable
+    centred &= kernel > 1 and strides > 1 and not separable
     layer = keras.layers.SeparableConv2D if separable else _CentredConv2D if centred else keras.layers.Conv2D
     return layer(
         filters,
@@ -58,7 +58,7 @@ class _CentredConv2D(keras.layers.Conv2D):
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
         """Maps [B, H, W, C] to [B, H / strides, W / strides, filters], rounded up."""
         padding = [self.kernel_size[0] // 2] * 2
-        return super().call(tf.pad(inputs, [[0, 0], padding, padding, [0, 0]]) if padding[0] else inputs)
+        return super().call(tf.pad(inputs, [[0, 0], padding, padding, [0, 0]]))
 
 
 class ConvNorm(keras.layers.Layer):

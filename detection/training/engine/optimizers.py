@@ -15,7 +15,7 @@ class _SummedGradients:
 
 
 class _Sgd(_SummedGradients, keras.optimizers.SGD):
-    """SGD whose momentum is one op for each weight, which takes a third of the time of Keras' several."""
+    """SGD whose momentum is one op for each weight, which takes less time than Keras' several."""
 
     _apply = staticmethod(tf.raw_ops.ResourceApplyKerasMomentum)
 

@@ -16,6 +16,9 @@ CENTERNET_NETWORKS = {f"resnet_v1_{depth}_fpn": f"centernet-r{depth}" for depth 
 _NO_CHANNELS = {"channel_means": [0.0] * 3, "channel_stds": [1.0] * 3}
 _KEYPOINTS = "keypoint_estimation_task"
 _KEYPOINT_WEIGHTS = tuple(f"keypoint_{head}_loss_weight" for head in ("heatmap", "offset", "regression"))
+_BOX_HEADS = ("scale_head_params", "offset_head_params")
+_KEYPOINT_HEADS = ("heatmap_head_params", "offset_head_params", "regress_head_params")
+_FILTERS = 256  # channels of a head's inner layer, by default
 _WEIGHTS = {"offset_loss_weight": "offset_loss_weight", "scale_loss_weight": "size_loss_weight"}
 
 
@@ -35,8 +38,9 @@ def centernet_keys(model: Message) -> Keys:
     _require_l1(boxes.message("localization_loss"))
     for name, key in _WEIGHTS.items():
         values[key] = boxes["task_loss_weight"] * boxes[name]
-    values |= _centers(model.message("object_center_params"))
-    _require_one_head(boxes, "scale_head_params", "offset_head_params")
+    centers = model.message("object_center_params")
+    values |= _centers(centers)
+    heads = [centers.message("center_head_params"), *map(boxes.message, _BOX_HEADS)]
     model.note("num_classes", f"{model['num_classes']} classes: those of the data set are used")
     keys: Keys = {"model.name": CENTERNET_NETWORKS[features["type"]], "train.optimizer.weight_decay": 0.0}
     if _KEYPOINTS in model:
@@ -46,9 +50,11 @@ def centernet_keys(model: Message) -> Keys:
             model.refuse(_KEYPOINTS, "all keypoints have one task here")
         focal = (values["focal_alpha"], values["focal_beta"])
         values |= _keypoints(tasks[0], focal)
+        heads += map(tasks[0].message, _KEYPOINT_HEADS)
         keys |= {f"model.postprocess.keypoints.{name}": tasks[0][name] for name in KeypointPostprocess.model_fields}
         model.note("keypoint_label_map_path", "keypoints are those of the data set's categories")
-    most = model.message("object_center_params")["max_box_predictions"]
+    values["head_filters"] = _head_filters(heads)
+    most = centers["max_box_predictions"]
     post = {"model.postprocess.score_threshold": 0.0, "model.postprocess.max_detections": most}
     return keys | resizer_keys(model.message("image_resizer")) | overrides(values) | post
 
@@ -81,7 +87,6 @@ def _keypoints(task: Message, focal: tuple[float, float]) -> dict[str, Any]:
     if not task["predict_depth"]:
         task.accept("per_keypoint_depth", "keypoint_depth_loss_weight")
     task.accept("gaussian_denom_ratio")  # of argmax_postprocessing
-    _require_one_head(task, "heatmap_head_params", "offset_head_params", "regress_head_params")
     return {name: task["task_loss_weight"] * task[name] for name in _KEYPOINT_WEIGHTS} | {
         "keypoint_spread": {entry["key"]: entry["value"] for entry in task.messages("keypoint_label_to_std")},
         "keypoint_radius": task["offset_peak_radius"],
@@ -106,7 +111,6 @@ def _centers(centers: Message) -> dict[str, Any]:
     centers.only("heatmap_bias_init", -2.19, reason="the initial bias of heat-maps is -2.19 here")
     centers.only("use_labeled_classes", False, reason="all classes have a loss here")
     centers.only("peak_max_pool_kernel_size", 3, reason="peaks are maxima of 3x3 cells here")
-    _require_one_head(centers, "center_head_params")
     return {
         "focal_alpha": alpha,
         "focal_beta": beta,
@@ -129,9 +133,11 @@ def _require_l1(loss: Message) -> None:
         loss.accept(kind)
 
 
-def _require_one_head(task: Message, *names: str) -> None:
-    """Lists heads with other layers than one 3x3 convolution of 256 channels."""
-    for name in names:
-        head = task.message(name)
-        head.only("num_filters", [], [256], reason="heads have one inner layer of 256 channels here")
+def _head_filters(heads: list[Message]) -> int:
+    """Returns the channels of the inner layer of every head; lists heads with another one, or with several."""
+    filters: int = (heads[0]["num_filters"] or [_FILTERS])[0]
+    same = [[filters], []] if filters == _FILTERS else [[filters]]
+    for head in heads:
+        head.only("num_filters", *same, reason="all heads have one inner layer here, of the same channels")
         head.only("kernel_sizes", [], [3], reason="heads have one inner 3x3 convolution here")
+    return filters

@@ -59,6 +59,21 @@ def test_other_values_of_the_task(text: str) -> None:
     assert config.postprocess.keypoints == expected
 
 
+def test_heads_of_other_channels(text: str) -> None:
+    heads = {
+        "object_center_params {": ["center"],
+        "object_detection_task {": ["scale", "offset"],
+        "keypoint_estimation_task {": ["heatmap", "offset", "regress"],
+    }
+    for message, names in heads.items():
+        assert text.count(message) == 1
+        layers = " ".join(f"{name}_head_params {{ num_filters: 64 kernel_sizes: 3 }}" for name in names)
+        text = text.replace(message, f"{message} {layers}")
+    conversion = convert_pipeline_config(text)
+    assert conversion.unsupported == ()
+    assert conversion.keys["model.overrides.head_filters"] == 64
+
+
 def test_each_category_s_sigmas(text: str) -> None:
     metrics = """
   parameterized_metric { coco_keypoint_metrics {
@@ -80,7 +95,12 @@ def test_each_category_s_sigmas(text: str) -> None:
     [
         ("offset_peak_radius: 3", "offset_peak_radius: 3 predict_depth: true", "keypoints have no depth here"),
         ("offset_peak_radius: 3", "argmax_postprocessing: true", "candidates are refined peaks here"),
-        ("offset_peak_radius: 3", "heatmap_head_params { num_filters: 64 }", "heads have one inner layer of 256"),
+        ("offset_peak_radius: 3", "heatmap_head_params { num_filters: 64 }", "all heads have one inner layer here"),
+        (
+            "min_box_overlap_iou: 0.7",
+            "center_head_params { num_filters: [8, 8] }",
+            "all heads have one inner layer here",
+        ),
         ("keypoint_label_map_path", 'keypoint_estimation_task { task_name: "b" }\nkeypoint_label_map_path', "one task"),
     ],
 )

@@ -4,8 +4,8 @@ A version is uploaded to `.push.ID.tmp/`, which servers ignore. An object `N/.un
 exist before, claims the number N; then the service copies the objects to `N/`, the marker last. A
 version is removed under the same object, the marker first.
 
-On failure the writer cleans up; after a kill the next one does: `.unfinished` names the folder and its
-process, and no folder without it is touched.
+On failure the writer cleans up; after a kill, or if that fails, the next one does: `.unfinished` names the folder
+and its process, and no folder without it is touched.
 """
 
 import contextlib
@@ -23,13 +23,14 @@ from detection.storage.gcs.client import AbsentError, in_parallel
 from detection.storage.gcs.folders import held, probe, remove_all
 from detection.storage.markers import TEMPORARY_SUFFIX, UNFINISHED_MARKER
 from detection.storage.paths import join, name_of, parent
-from detection.storage.processes import has_ended, this_process
+from detection.storage.processes import has_ended, is_this_process, this_process
 from detection.storage.temporary import SILENT_SECONDS
 from detection.storage.versions import TEMPORARY_STEM, next_version, numbered_versions
 
 _STAGED = rf"\.{TEMPORARY_STEM}\.[0-9a-f]{{8}}{re.escape(TEMPORARY_SUFFIX)}"
 _CLAIM = re.compile(rf"({_STAGED}|[0-9]+)/{re.escape(UNFINISHED_MARKER)}")
 _CONTENT = "content"
+_HELD: set[str] = set()  # ids of the claims that this process works under
 
 
 class RemoteVersions:
@@ -57,13 +58,14 @@ class RemoteVersions:
     def staging(self) -> Iterator[str]:
         """Yields a new folder that servers ignore, and removes it when the block ends."""
         folder = join(self.directory, f".{TEMPORARY_STEM}.{uuid.uuid4().hex[:8]}{TEMPORARY_SUFFIX}")
-        claim = objects.write(join(folder, UNFINISHED_MARKER), _record(folder), generation=0)
-        try:
-            yield join(folder, _CONTENT)
-        finally:
-            with contextlib.suppress(Exception):  # the next publication removes it
-                objects.delete_all(objects.list_tree(join(folder, _CONTENT)).values())
-                objects.delete(claim.path)
+        with _record(folder) as record:
+            claim = objects.write(join(folder, UNFINISHED_MARKER), record, generation=0)
+            try:
+                yield join(folder, _CONTENT)
+            finally:
+                with contextlib.suppress(Exception):  # the next publication removes it
+                    objects.delete_all(objects.list_tree(join(folder, _CONTENT)).values())
+                    objects.delete(claim.path)
 
     def copy(self, source: str | Path, staged: str, names: list[str], marker: str) -> None:
         """Copies files, remote ones within the service."""
@@ -71,10 +73,8 @@ class RemoteVersions:
 
     def publish(self, staged: str, marker: str) -> str:
         """Copies a staged folder to the next version; returns its path."""
-        claim = self._claim_next()
-        version = parent(claim.path)
         files = objects.list_tree(staged)
-        with held(version, claim, marker):
+        with self._next() as claim, held(version := parent(claim.path), claim, marker):
             last = files.pop(marker)
             in_parallel(lambda one: objects.copy(one[1], join(version, one[0]), generation=0), files.items())
             objects.copy(last, join(version, marker), generation=0)
@@ -82,42 +82,56 @@ class RemoteVersions:
 
     def remove(self, version: str, marker: str) -> None:
         """Removes a version, the marker first."""
-        claim = objects.write(join(version, UNFINISHED_MARKER), _record(version))
-        remove_all(version, marker)
-        objects.delete(claim.path)
+        with _record(version) as record:
+            claim = objects.write(join(version, UNFINISHED_MARKER), record)
+            remove_all(version, marker)
+            objects.delete(claim.path)
 
-    def _claim_next(self) -> FileState:
+    @contextlib.contextmanager
+    def _next(self) -> Iterator[FileState]:
+        """Yields the claim of the next version."""
         while True:
             number = next_version(self.directory, (number for number, _ in numbered_versions(self.directory)))
             version = join(self.directory, str(number))
-            claim = objects.claim(join(version, UNFINISHED_MARKER), _record(version))
-            if claim is None:
-                continue
-            # Whoever claimed this number before the list, and has published it since, is found now.
-            if len(objects.list_tree(version, markers=True)) == 1:
-                return claim
-            objects.delete(claim.path, generation=claim.version)
+            with _record(version) as record:
+                claim = objects.claim(join(version, UNFINISHED_MARKER), record)
+                if claim is None:
+                    continue
+                # Whoever claimed this number before the list, and has published it since, is found now.
+                if len(objects.list_tree(version, markers=True)) == 1:
+                    yield claim
+                    return
+                objects.delete(claim.path, generation=claim.version)
 
 
 def _end(claim: FileState, folder: str, marker: str) -> None:
     """Removes a dead process' claim, and its folder unless that is a complete version."""
-    ours = objects.claim(claim.path, _record(folder), generation=claim.version)
-    if ours is None:
-        return
-    if objects.find(join(folder, marker)) is None:
-        remove_all(folder, marker)
-    objects.delete(ours.path, generation=ours.version)
+    with _record(folder) as record:
+        ours = objects.claim(claim.path, record, generation=claim.version)
+        if ours is None:
+            return
+        if objects.find(join(folder, marker)) is None:
+            remove_all(folder, marker)
+        objects.delete(ours.path, generation=ours.version)
 
 
-def _record(folder: str) -> bytes:
-    return json.dumps(this_process() | {"folder": name_of(folder), "id": uuid.uuid4().hex}).encode()
+@contextlib.contextmanager
+def _record(folder: str) -> Iterator[bytes]:
+    """Yields a claim's content, by which other processes, and later this one, know whether it is still held."""
+    record = this_process() | {"folder": name_of(folder), "id": uuid.uuid4().hex}
+    _HELD.add(record["id"])
+    try:
+        yield json.dumps(record).encode()
+    finally:
+        _HELD.discard(record["id"])
 
 
 def _is_of_dead(claim: FileState, *, silent: float) -> bool:
-    """Whether the process that wrote a claim has ended, or has been silent for an hour."""
+    """Whether a claim's process has ended, or has been silent for an hour, or is this one, which holds it no more."""
     try:
         record: Any = json.loads(objects.read(claim.path))
         ours = record["folder"] == name_of(parent(claim.path))
+        left = is_this_process(record) and record["id"] not in _HELD
     except (AbsentError, ValueError, TypeError, KeyError, RecursionError):
         return False
-    return ours and (has_ended(record) or silent > SILENT_SECONDS)
+    return ours and (left or has_ended(record) or silent > SILENT_SECONDS)

@@ -72,11 +72,40 @@ class _Adagrad(_SummedGradients, keras.optimizers.Adagrad):
 
 
 class _Adam(_SummedGradients, keras.optimizers.Adam):
-    pass
+    """Adam, and AdamW if weights decay: one op for each weight, and one for its decay, in place of Keras' twenty.
 
+    The learning rate, corrected for the zeros that the moments start with, is computed once.
+    """
 
-class _AdamW(_SummedGradients, keras.optimizers.AdamW):
-    pass
+    def __init__(self, *args: Any, weight_decay: float, decayed: Sequence[keras.Variable], **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._decay = weight_decay
+        self._decayed = frozenset(self._var_key(variable) for variable in decayed)
+
+    def _backend_update_step(self, grads: Any, trainable_variables: Any, learning_rate: Any) -> None:
+        rate, count = tf.cast(learning_rate, tf.float32), tf.cast(self.iterations + 1, tf.float32)
+        corrected = rate * tf.sqrt(1.0 - self.beta_2**count) / (1.0 - self.beta_1**count)
+        super()._backend_update_step(grads, trainable_variables, (corrected, self._decay * rate))
+
+    def update_step(self, gradient: tf.Tensor, variable: Any, learning_rate: Any) -> None:
+        """Updates one weight; overrides the method of Keras."""
+        corrected, decay = learning_rate
+        if self._decay and self._var_key(variable) in self._decayed:
+            value = tf.convert_to_tensor(variable)
+            tf.raw_ops.ResourceApplyGradientDescent(var=variable.handle, alpha=decay, delta=value)
+        index = self._get_variable_index(variable)
+        tf.raw_ops.ResourceApplyAdam(
+            var=variable.handle,
+            m=self._momentums[index].value.handle,
+            v=self._velocities[index].value.handle,
+            beta1_power=0.0,
+            beta2_power=0.0,
+            lr=corrected,
+            beta1=self.beta_1,
+            beta2=self.beta_2,
+            epsilon=self.epsilon,
+            grad=gradient,
+        )
 
 
 class _Lars(_Sgd):
@@ -131,7 +160,7 @@ _CLASSES: dict[str, Any] = {
     "sgd": _Sgd,
     "rmsprop": _RmsProp,
     "adam": _Adam,
-    "adamw": _AdamW,
+    "adamw": _Adam,
     "adadelta": _Adadelta,
     "adagrad": _Adagrad,
     "lars": _Lars,
@@ -171,15 +200,12 @@ def make_optimizer(
         adapted: variables with a learning rate adapted by lars.
     """
     options: dict[str, Any] = dict(hyperparameters)
-    if name == "adamw":
-        options["weight_decay"] = weight_decay
+    if name in ("adam", "adamw"):
+        options |= {"weight_decay": weight_decay if name == "adamw" else 0.0, "decayed": decayed}
     if name == "lars":
         options["adapted"] = adapted
     # Without a name, Keras would number the optimizers of the process, and checkpoints use paths.
     make = (_LEGACY_CLASSES if legacy_momentum else _CLASSES)[name]
     optimizer = make(learning_rate, name=name, **options)
-    if name == "adamw":
-        decays = {variable.path for variable in decayed}
-        optimizer.exclude_from_weight_decay([variable for variable in variables if variable.path not in decays])
     optimizer.build(list(variables))
     return optimizer

@@ -51,9 +51,10 @@ class ExponentialMovingAverage(tf.Module):
     def update(self, step: tf.Tensor) -> None:
         """Updates the EMA weights after the variables' update of `step` (counted from 0)."""
         decay = dynamic_decay(self._decay, step) if self._dynamic else tf.constant(self._decay, tf.float32)
+        share = 1.0 - decay
         for name, variable in self._variables.items():
             weight = self.weights[name]
-            weight.assign_sub((weight - tf.cast(variable, tf.float32)) * (1.0 - decay))
+            weight.assign_sub((weight - tf.cast(variable, tf.float32)) * share)
 
     def restart(self) -> None:
         """Sets the EMA weights to the variables' current values."""

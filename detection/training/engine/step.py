@@ -178,7 +178,8 @@ class TrainStep:
         state = self._state
         step = tf.convert_to_tensor(state.step)
         scale = self._loss_scale()
-        gradients = [gradient / scale for gradient in gradients]
+        if state.loss_scale is not None:
+            gradients = [gradient / scale for gradient in gradients]
         norm = tf.linalg.global_norm(gradients)
         scalars = dict(totals)
         scalars |= {GRADIENT_NORM: norm, "learning_rate": tf.cast(state.optimizer.learning_rate, tf.float32)}

@@ -18,7 +18,7 @@ _INT64 = 2**63
 _STANDARD = "tag:yaml.org,2002:"  # prefix abbreviated as `!!`
 
 
-class _Loader(yaml.SafeLoader):
+class _Loader(yaml.CSafeLoader):
     """YAML 1.1 without timestamps; an invalid value of a tag is an error with its line."""
 
     yaml_implicit_resolvers: ClassVar = {
@@ -50,6 +50,8 @@ def parse_yaml(text: str, where: str) -> Any:
     """
     if len(text) > MAX_CONFIG:
         raise ConfigError(f"{where}: more than {MAX_CONFIG} characters. Pass a configuration file.")
+    if not _is_utf8(text):  # as from a terminal; the parser takes bytes
+        raise yaml.YAMLError("not UTF-8")
     size = _Size(where)
     for event in yaml.parse(text, _Loader):
         size.add(event)

@@ -203,7 +203,6 @@ _HOSTILE = {
     "model: {overrides: {a: &x [*x]}}": "*x contains itself",
     f"model: [{'1, ' * 20_000}]": "more than 10000 values",
     'run: {root: "a\\0b"}': "run.root: 'a\\x00b' has a NUL character",
-    'run: {root: "\\ud800"}': "run.root: '\\ud800' is not UTF-8",
     "train: {steps: !!int many}": "'many' cannot be read as !!int",
     "train: {steps: !!bool many}": "'many' cannot be read as !!bool",
     "train: {steps: !!timestamp many}": "'many' cannot be read as !!timestamp",
@@ -237,6 +236,15 @@ def test_an_assignment_makes_no_deep_tree() -> None:
 def test_a_name_that_the_terminal_did_not_give_as_utf8_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"data\.root: 'caf\\udce9' is not UTF-8"):
         load_config(None, ["data.root=caf\udce9"])
+
+
+def test_half_a_surrogate_pair_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text('run: {root: "\\ud800"}')
+    with pytest.raises(ConfigError, match=r"not a YAML file: .* invalid Unicode character escape code .* line 1"):
+        load_config(path)
+    with pytest.raises(ConfigError, match="run is a section"):
+        load_config(None, ['run={root: "\\ud800"}'])
 
 
 def test_no_more_of_a_device_is_read_than_is_parsed() -> None:

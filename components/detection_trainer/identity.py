@@ -63,7 +63,7 @@ def training_of(properties: Mapping[str, Any]) -> tuple[Config, dict[str, str]]:
         DataError: `train.init.checkpoint` has no weights.
     """
     tree = from_yaml(properties[OTHER_SETTINGS_KEY]).model_dump(mode="json")
-    for section, keys in yaml.safe_load(properties[CONFIG_KEY]).items():
+    for section, keys in yaml.load(properties[CONFIG_KEY], yaml.CSafeLoader).items():
         tree[section] |= keys
     config = with_parameters(parse_config(tree), properties)
     # Published weights count by name: `auto` is decided when the training starts, and never again.

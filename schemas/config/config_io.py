@@ -72,7 +72,7 @@ def to_yaml(
     """
     without = {section: set(keys) for section, keys in (exclude or {}).items()}
     tree = config.model_dump(mode="json", include=None if sections is None else set(sections), exclude=without)
-    return yaml.safe_dump(tree, sort_keys=sections is not None)
+    return str(yaml.dump(tree, Dumper=yaml.CSafeDumper, sort_keys=sections is not None))
 
 
 def from_yaml(text: str, where: str = "configuration") -> Config:

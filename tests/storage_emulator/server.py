@@ -94,6 +94,9 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(answer.body)
 
     def _body(self) -> bytes:
+        # To a proxy, urllib3 sends the body only after the headers are acknowledged, which Linux puts off for 40 ms.
+        if hasattr(socket, "TCP_QUICKACK"):
+            self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
         # TensorFlow sends "identity", and a length beside its chunks.
         if "chunked" in self.headers.get("Transfer-Encoding", "").lower():
             content = bytearray()

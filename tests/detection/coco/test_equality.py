@@ -17,10 +17,12 @@ from tests.detection.coco.generated_cases import detections_near
 _ARRAYS = ("precision", "recall", "scores")
 _AT_ONCE = 15  # cases of a test
 _TESTS = 20  # by IoU type: 300 cases
+_QUICK = 6  # of them
+_FIRST = [pytest.param(_AT_ONCE * test, marks=[] if test < _QUICK else pytest.mark.extended) for test in range(_TESTS)]
 
 
 @pytest.mark.parametrize("iou_type", METRIC_DEFINITIONS)
-@pytest.mark.parametrize("first", range(0, _AT_ONCE * _TESTS, _AT_ONCE))
+@pytest.mark.parametrize("first", _FIRST)
 def test_generated_cases(first: int, iou_type: str) -> None:
     for seed in range(first, first + _AT_ONCE):
         case = awkward_case(seed, iou_type)

@@ -65,8 +65,10 @@ SAMPLING = {
     "mask-rcnn-nano",
     "mask-rcnn-nano, cascade",
 }
+# `efficientdet-nano` is that of most tests of training.
 SLOW = SAMPLING - {"mask-rcnn-nano"} | {
     "centernet-nano",
+    "efficientdet-nano",
     "efficientdet-d0",
     "efficientdet-lite0",
     "retinanet-nano",

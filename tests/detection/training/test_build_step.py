@@ -25,6 +25,10 @@ from tests.detection.training.tiny_loop import Values, values
 from tests.detection.training.tiny_run import AUTOML
 
 Run = Callable[..., StepReport]
+EACH_FAMILY = [
+    pytest.param(name, marks=[] if name in ("efficientdet-nano", "mask-rcnn-nano") else pytest.mark.extended)
+    for name in smallest_detectors()
+]
 CONSTANT = ("schedule.name=constant", "schedule.warmup_steps=0", "schedule.reference_batch_size=null")
 
 
@@ -86,7 +90,7 @@ def test_regularizers_replace_the_weight_decay_of_the_kernels_that_they_match_fi
     assert 0.0 < float(only_parts()) < float(loss())
 
 
-@pytest.mark.parametrize("name", smallest_detectors())
+@pytest.mark.parametrize("name", EACH_FAMILY)
 def test_initial_weights_depend_on_the_seed_and_not_on_what_other_threads_draw(name: str) -> None:
     config = load_config(None, [AUTOML, f"model.name={name}", "train.seed=5"])
     drawn, built = threading.Event(), threading.Event()
@@ -114,7 +118,7 @@ def test_initial_weights_depend_on_the_seed_and_not_on_what_other_threads_draw(n
         np.testing.assert_array_equal(weight, expected)
 
 
-@pytest.mark.parametrize("name", smallest_detectors())
+@pytest.mark.parametrize("name", EACH_FAMILY)
 def test_initial_weights_are_those_of_keras_with_the_same_seed(name: str, two_replicas: tf.distribute.Strategy) -> None:
     """Others' scripts that call `keras.utils.set_random_seed` and build the same network get the same weights.
 

@@ -96,12 +96,12 @@ def assert_both_find(found: list[tuple[Any, ...]], expected: list[tuple[Any, ...
 @pytest.mark.parametrize(
     ("delegate", "categories", "postprocess"),
     [
-        ("cpu", UNNAMED, {}),
-        ("coral", CATEGORIES, {}),
+        ("coral", UNNAMED, {}),  # for "cpu", also see tests/pipelines/commands/test_export.py
+        pytest.param("cpu", UNNAMED, {}, marks=pytest.mark.extended),
         pytest.param("cpu", CATEGORIES, {"nms": "gaussian", "sigma": 0.3}, marks=pytest.mark.extended),
         pytest.param("cpu", CATEGORIES, {"class_agnostic": True}, marks=pytest.mark.extended),
         pytest.param("cpu", CATEGORIES, {"one_class_per_anchor": True}, marks=pytest.mark.extended),
-        pytest.param("coral", UNNAMED, {}, marks=pytest.mark.extended),
+        pytest.param("coral", CATEGORIES, {}, marks=pytest.mark.extended),
     ],
 )
 def test_mediapipe_finds_what_the_saved_model_finds(

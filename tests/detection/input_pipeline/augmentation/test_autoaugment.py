@@ -122,7 +122,13 @@ def _augmentations() -> Iterator[tuple[str, Callable[[Sample, tf.Tensor], Sample
     yield "randaugment", lambda sample, seed: randaugment(sample, magnitude=6.0, seed=seed)
 
 
-@pytest.mark.parametrize("augment", [pytest.param(each, id=name) for name, each in _augmentations()])
+@pytest.mark.parametrize(
+    "augment",
+    [
+        pytest.param(each, id=name, marks=pytest.mark.extended if name in ("v1", "v2", "v3") else [])
+        for name, each in _augmentations()
+    ],
+)
 def test_policies_run_without_state_and_give_valid_samples(augment: Callable[[Sample, tf.Tensor], Sample]) -> None:
     sample = _sample()
     sample = sample._replace(weights=tf.ones(tf.shape(sample.classes)))

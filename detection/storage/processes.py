@@ -60,12 +60,6 @@ def has_ended(record: Any) -> bool:
         return False
 
 
-def is_this_process(record: dict[str, Any]) -> bool:
-    """Returns whether a record of `this_process` is for certain that of the calling process."""
-    own = (_machine(), os.getpid(), _started(os.getpid()))
-    return bool(_machine()) and own == tuple(record.get(name) for name in ("machine", "process", "started"))
-
-
 def in_words(record: Any) -> str:
     """Returns a record as words for a message; "another process" if it is no record of `this_process`."""
     try:

@@ -5,6 +5,7 @@ Names are paths of objects, as those of layers count the layers of a process.  S
 such as `centernet_resnet50_v1_fpn_512x512_coco17_tpu-8.config`.
 """
 
+import operator
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -205,7 +206,7 @@ def sources_of(ours: Shapes, *, config: CenterNetConfig, theirs: Shapes) -> dict
         convert: Callable[..., Values] = unchanged
         if variable == "moving_mean" and conv:
             names.append(f"{conv}/bias")
-            convert = _without_bias
+            convert = operator.sub
         elif rest == "stem/conv2d" and config.backbone != _MOBILENET:
             convert = _from_bgr
         sources[path] = VariableSource(tuple(names), (shape,) * len(names), convert)
@@ -235,10 +236,6 @@ def _layer(part: str, layer: str, config: CenterNetConfig, tasks: Mapping[str, s
 
 def _from_bgr(kernel: Values) -> Values:
     return kernel[:, :, ::-1]
-
-
-def _without_bias(mean: Values, bias: Values) -> Values:
-    return mean - bias
 
 
 OD_API_CENTERNET = Program(

@@ -23,14 +23,14 @@ from detection.storage.gcs.client import AbsentError, in_parallel
 from detection.storage.gcs.folders import held, probe, remove_all
 from detection.storage.markers import TEMPORARY_SUFFIX, UNFINISHED_MARKER
 from detection.storage.paths import join, name_of, parent
-from detection.storage.processes import has_ended, is_this_process, this_process
+from detection.storage.processes import has_ended, this_process
 from detection.storage.temporary import SILENT_SECONDS
 from detection.storage.versions import TEMPORARY_STEM, next_version, numbered_versions
 
 _STAGED = rf"\.{TEMPORARY_STEM}\.[0-9a-f]{{8}}{re.escape(TEMPORARY_SUFFIX)}"
 _CLAIM = re.compile(rf"({_STAGED}|[0-9]+)/{re.escape(UNFINISHED_MARKER)}")
 _CONTENT = "content"
-_HELD: set[str] = set()  # ids of the claims that this process works under
+_ENDED: set[str] = set()  # ids of the claims that this process no longer needs; a removal may have failed
 
 
 class RemoteVersions:
@@ -119,19 +119,18 @@ def _end(claim: FileState, folder: str, marker: str) -> None:
 def _record(folder: str) -> Iterator[bytes]:
     """Yields a claim's content, by which other processes, and later this one, know whether it is still held."""
     record = this_process() | {"folder": name_of(folder), "id": uuid.uuid4().hex}
-    _HELD.add(record["id"])
     try:
         yield json.dumps(record).encode()
     finally:
-        _HELD.discard(record["id"])
+        _ENDED.add(record["id"])
 
 
 def _is_of_dead(claim: FileState, *, silent: float) -> bool:
-    """Whether a claim's process has ended, or has been silent for an hour, or is this one, which holds it no more."""
+    """Whether a claim's process has ended, or has been silent for an hour, or is this one, which no longer needs it."""
     try:
         record: Any = json.loads(objects.read(claim.path))
         ours = record["folder"] == name_of(parent(claim.path))
-        left = is_this_process(record) and record["id"] not in _HELD
+        ended = record["id"] in _ENDED
     except (AbsentError, ValueError, TypeError, KeyError, RecursionError):
         return False
-    return ours and (left or has_ended(record) or silent > SILENT_SECONDS)
+    return ours and (ended or has_ended(record) or silent > SILENT_SECONDS)

@@ -24,14 +24,9 @@ class _Sgd(_SummedGradients, keras.optimizers.SGD):
         if not self.momentum:
             super().update_step(gradient, variable, learning_rate)
             return
-        self._apply(
-            var=variable.handle,
-            accum=self.momentums[self._get_variable_index(variable)].value.handle,
-            lr=tf.cast(learning_rate, variable.dtype),
-            grad=tf.cast(gradient, variable.dtype),
-            momentum=tf.constant(self.momentum, variable.dtype),
-            use_nesterov=self.nesterov,
-        )
+        accum = self.momentums[self._get_variable_index(variable)].value.handle
+        rates = {"lr": learning_rate, "momentum": self.momentum}
+        self._apply(var=variable.handle, accum=accum, grad=gradient, use_nesterov=self.nesterov, **rates)
 
 
 class _LegacyMomentum(_Sgd):
@@ -94,18 +89,10 @@ class _Adam(_SummedGradients, keras.optimizers.Adam):
             value = tf.convert_to_tensor(variable)
             tf.raw_ops.ResourceApplyGradientDescent(var=variable.handle, alpha=decay, delta=value)
         index = self._get_variable_index(variable)
-        tf.raw_ops.ResourceApplyAdam(
-            var=variable.handle,
-            m=self._momentums[index].value.handle,
-            v=self._velocities[index].value.handle,
-            beta1_power=0.0,
-            beta2_power=0.0,
-            lr=corrected,
-            beta1=self.beta_1,
-            beta2=self.beta_2,
-            epsilon=self.epsilon,
-            grad=gradient,
-        )
+        slots = {"m": self._momentums[index].value.handle, "v": self._velocities[index].value.handle}
+        powers = {"beta1_power": 0.0, "beta2_power": 0.0}  # in the rate already
+        rates = {"lr": corrected, "beta1": self.beta_1, "beta2": self.beta_2, "epsilon": self.epsilon}
+        tf.raw_ops.ResourceApplyAdam(var=variable.handle, grad=gradient, **slots, **rates, **powers)
 
 
 class _Lars(_Sgd):

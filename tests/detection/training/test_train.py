@@ -48,6 +48,7 @@ def whole_run(tmp_path_factory: pytest.TempPathFactory, shards: list[str]) -> Pa
     return output
 
 
+@pytest.mark.extended  # so does test_kill.py, wherever the run stopped
 def test_a_stopped_run_goes_on_to_the_same_bits(whole_run: Path, shards: list[str], tmp_path: Path) -> None:
     """Only what was on the disk after step 2 is carried over."""
     kept = tmp_path / "checkpoints"

@@ -135,9 +135,10 @@ def _require_l1(loss: Message) -> None:
 
 def _head_filters(heads: list[Message]) -> int:
     """Returns the channels of the inner layer of every head; lists heads with another one, or with several."""
-    filters: int = (heads[0]["num_filters"] or [_FILTERS])[0]
-    same = [[filters], []] if filters == _FILTERS else [[filters]]
+    filters = [head["num_filters"] or [_FILTERS] for head in heads]
+    alike = len(filters[0]) == 1 and all(one == filters[0] for one in filters)
     for head in heads:
-        head.only("num_filters", *same, reason="all heads have one inner layer here, of the same channels")
+        if not alike:
+            head.only("num_filters", [], [_FILTERS], reason="all heads have one inner layer here, of the same channels")
         head.only("kernel_sizes", [], [3], reason="heads have one inner 3x3 convolution here")
-    return filters
+    return int(filters[0][0]) if alike else _FILTERS

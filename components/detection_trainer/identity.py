@@ -16,6 +16,7 @@ from schemas.config.config import MODEL_WITHOUT_EFFECT, Config
 from schemas.config.config_io import from_yaml, parse_config, to_yaml
 from schemas.config.runtime_parameters import with_parameters
 from schemas.config.train.training import WITHOUT_EFFECT
+from schemas.config.yaml_text import parse_yaml
 
 CONFIG_KEY = "settings"
 OTHER_SETTINGS_KEY = "other_settings"  # YAML of the settings that are not in CONFIG_KEY
@@ -63,7 +64,7 @@ def training_of(properties: Mapping[str, Any]) -> tuple[Config, dict[str, str]]:
         DataError: `train.init.checkpoint` has no weights.
     """
     tree = from_yaml(properties[OTHER_SETTINGS_KEY]).model_dump(mode="json")
-    for section, keys in yaml.load(properties[CONFIG_KEY], yaml.CSafeLoader).items():
+    for section, keys in parse_yaml(properties[CONFIG_KEY], CONFIG_KEY).items():
         tree[section] |= keys
     config = with_parameters(parse_config(tree), properties)
     # Published weights count by name: `auto` is decided when the training starts, and never again.

@@ -91,7 +91,7 @@ def _batch(model: Detector, batch_size: int) -> Batch:
 
 
 def _model(config: Config, strategy: tf.distribute.Strategy) -> Detector:
-    return state_from_config(config, num_classes=_CLASSES, strategy=strategy).model
+    return state_from_config(config, [{}] * _CLASSES, strategy=strategy).model
 
 
 def _make_targets_ready(model: Detector, batch: Batch) -> None:
@@ -196,7 +196,7 @@ def _unfused(layer: BatchNormalization, inputs: tf.Tensor) -> tuple[tf.Tensor, t
 def _ours(
     config: Config, strategy: tf.distribute.Strategy, *, steps_per_call: int, ready: bool = False, data: Any = None
 ) -> Way:
-    state = state_from_config(config, num_classes=_CLASSES, strategy=strategy)
+    state = state_from_config(config, [{}] * _CLASSES, strategy=strategy)
     loop = train_loop_from_config(config.train, state, strategy=strategy)
     if data is None:
         batch = _batch(state.model, config.train.effective_batch_size)

@@ -65,7 +65,7 @@ def entered_files(work: Callable[[], Any]) -> set[str]:
 def run_step(config: Config) -> None:
     """Builds the train state and the loop, and runs one step."""
     strategy = tf.distribute.get_strategy()
-    state = state_from_config(config, num_classes=3, strategy=strategy)
+    state = state_from_config(config, [{}] * 3, strategy=strategy)
     loop = train_loop_from_config(config.train, state, strategy=strategy)
     height, width = state.model.image_size
     labels = Labels(

@@ -15,7 +15,7 @@ from components.coco_evaluator.beam.models_pass import EvaluationRequest
 from components.coco_evaluator.evaluation import evaluate_models
 from components.coco_evaluator.tfma.eval_config import parse_eval_config
 from components.coco_evaluator.tfma.slice_metrics import BASELINE, CANDIDATE
-from components.history.execution import recorded
+from components.history.execution import Artifacts, recorded
 from components.history.stand_ins import resolved
 from detection.datasets.examples import read_dataset
 from detection.devices import require_given_accelerator
@@ -60,12 +60,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):
     """Evaluates a model on a split and fills `evaluation` and `blessing`."""
 
     @recorded("CocoEvaluator")
-    def Do(  # noqa: N802 (TFX's name)
-        self,
-        input_dict: dict[str, list[types.Artifact]],
-        output_dict: dict[str, list[types.Artifact]],
-        exec_properties: dict[str, Any],
-    ) -> None:
+    def Do(self, input_dict: Artifacts, output_dict: Artifacts, exec_properties: dict[str, Any]) -> None:  # noqa: N802
         """Runs the component.
 
         Raises:

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from tfx import types
 from tfx.components.util import examples_utils
 from tfx.dsl.components.base import base_beam_executor
 from tfx.proto import example_gen_pb2
@@ -20,7 +19,7 @@ from components.coco_example_gen.spans.resolution import (
     mark,
     resolve,
 )
-from components.history.execution import recorded
+from components.history.execution import Artifacts, recorded
 from schemas.config.config import DataConfig
 from schemas.config.issues import IssuePolicies
 
@@ -29,12 +28,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):
     """Turns COCO annotations and images into plain TFRecords, one record per image."""
 
     @recorded("CocoExampleGen", REUSE_RULE)
-    def Do(  # noqa: N802 (TFX's name)
-        self,
-        input_dict: dict[str, list[types.Artifact]],
-        output_dict: dict[str, list[types.Artifact]],
-        exec_properties: dict[str, Any],
-    ) -> None:
+    def Do(self, input_dict: Artifacts, output_dict: Artifacts, exec_properties: dict[str, Any]) -> None:  # noqa: N802
         """Runs the component.
 
         Raises:

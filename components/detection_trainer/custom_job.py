@@ -12,14 +12,13 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from tfx import types
 from tfx.dsl.components.base import base_executor
 from tfx.types import artifact_utils
 from tfx.types import standard_component_specs as keys
 
 from components.detection_trainer.executor import train_component
 from components.detection_trainer.identity import REUSE_RULE
-from components.history.execution import recorded
+from components.history.execution import Artifacts, recorded
 from components.vertex_errors import VertexLocation, translate_errors
 from detection.storage.atomic import write_json
 from detection.storage.json_files import read_json
@@ -40,12 +39,7 @@ class Executor(base_executor.BaseExecutor):
     """Submits the training as a custom job, and takes over its results."""
 
     @recorded("DetectionTrainer", REUSE_RULE)
-    def Do(  # noqa: N802 (TFX's name)
-        self,
-        input_dict: dict[str, list[types.Artifact]],
-        output_dict: dict[str, list[types.Artifact]],
-        exec_properties: dict[str, Any],
-    ) -> None:
+    def Do(self, input_dict: Artifacts, output_dict: Artifacts, exec_properties: dict[str, Any]) -> None:  # noqa: N802
         """Runs the component.
 
         Raises:

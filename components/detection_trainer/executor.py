@@ -22,7 +22,7 @@ from components.detection_trainer.identity import (
     working_name,
 )
 from components.detection_trainer.working_folder import copy_parts, describe_training, restore_training, working_folder
-from components.history.execution import recorded
+from components.history.execution import Artifacts, recorded
 from components.history.read import CONFIG_PROPERTY, IDENTITY_PROPERTY, TRAINING_PROPERTY, read_models
 from components.history.records import RUN_ROOT_KEY, store_config
 from components.history.stand_ins import resolved
@@ -57,12 +57,7 @@ class Executor(base_executor.BaseExecutor):
     """Trains a detector and publishes it."""
 
     @recorded("DetectionTrainer", REUSE_RULE)
-    def Do(  # noqa: N802 (TFX's name)
-        self,
-        input_dict: dict[str, list[types.Artifact]],
-        output_dict: dict[str, list[types.Artifact]],
-        exec_properties: dict[str, Any],
-    ) -> None:
+    def Do(self, input_dict: Artifacts, output_dict: Artifacts, exec_properties: dict[str, Any]) -> None:  # noqa: N802
         """Runs the component.
 
         Raises:
@@ -71,11 +66,7 @@ class Executor(base_executor.BaseExecutor):
         train_component(input_dict, output_dict, exec_properties)
 
 
-def train_component(
-    input_dict: dict[str, list[types.Artifact]],
-    output_dict: dict[str, list[types.Artifact]],
-    exec_properties: dict[str, Any],
-) -> None:
+def train_component(input_dict: Artifacts, output_dict: Artifacts, exec_properties: dict[str, Any]) -> None:
     """Does the component's work, on each machine of the training.
 
     Raises:

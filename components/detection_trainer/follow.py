@@ -15,8 +15,8 @@ from detection.storage.paths import join, parent, relative, require_supported
 from detection.storage.tfrecord import find_shards
 from detection.training.build_run import (
     checkpoint_evaluator_from_config,
+    configured_detector,
     detector_evaluator_from_config,
-    inference_detector,
 )
 from detection.training.checkpoints.files import INDEX_FILES, checkpoint_steps
 from detection.training.kept_images import training_records
@@ -96,7 +96,7 @@ def follow_run(
         named = shards if config.validation_split else ()
         reader = training_records(config, shards=shards, validation_shards=named)[1].validation
         assert reader is not None  # `_configuration` turns validation on
-        detector = inference_detector(config, categories)
+        detector = configured_detector(config, categories)
         evaluate = detector_evaluator_from_config(config, reader, categories=categories, detector=detector)
         evaluator = checkpoint_evaluator_from_config(config, evaluate, folder=working.local, logs=working.local)
         ended = follow_checkpoints(

@@ -2,13 +2,12 @@
 
 from typing import Any
 
-from tfx import types
 from tfx.components.schema_gen.executor import DEFAULT_FILE_NAME
 from tfx.dsl.components.base import base_executor
 from tfx.types import artifact_utils
 from tfx.types import standard_component_specs as keys
 
-from components.history.execution import recorded
+from components.history.execution import Artifacts, recorded
 from detection.storage.atomic import write_text
 
 SCHEMA_TEXT_KEY = "schema_text"  # text format of a tensorflow_metadata Schema
@@ -18,12 +17,7 @@ class Executor(base_executor.BaseExecutor):
     """Writes the schema where TFX's components look for it."""
 
     @recorded("RecordSchemaGen")
-    def Do(  # noqa: N802 (TFX's name)
-        self,
-        input_dict: dict[str, list[types.Artifact]],
-        output_dict: dict[str, list[types.Artifact]],
-        exec_properties: dict[str, Any],
-    ) -> None:
+    def Do(self, input_dict: Artifacts, output_dict: Artifacts, exec_properties: dict[str, Any]) -> None:  # noqa: N802
         """Runs the component.
 
         Raises:

@@ -10,7 +10,7 @@ from tfx.types import artifact_utils
 from tfx.types import standard_component_specs as keys
 from tfx.utils import path_utils
 
-from components.history.execution import recorded, run_of
+from components.history.execution import Artifacts, recorded, run_of
 from components.history.read import DIGEST_PROPERTY, PUSHED_PROPERTY, PUSHED_VERSION_PROPERTY, REMOVED_PROPERTY
 from components.history.records import DESTINATION_PROPERTY, RUN_ROOT_KEY, relative_paths
 from components.saved_model_pusher.model_registry import Registration, register
@@ -41,12 +41,7 @@ class Executor(base_executor.BaseExecutor):
     """
 
     @recorded("SavedModelPusher")
-    def Do(  # noqa: N802 (TFX's name)
-        self,
-        input_dict: dict[str, list[types.Artifact]],
-        output_dict: dict[str, list[types.Artifact]],
-        exec_properties: dict[str, Any],
-    ) -> None:
+    def Do(self, input_dict: Artifacts, output_dict: Artifacts, exec_properties: dict[str, Any]) -> None:  # noqa: N802
         """Runs the component.
 
         Raises:
@@ -75,7 +70,7 @@ class Executor(base_executor.BaseExecutor):
             _register(pushed_model, pushed.version, exec_properties[REGISTRATION_KEY])
 
 
-def is_blessed(input_dict: dict[str, list[types.Artifact]]) -> bool:
+def is_blessed(input_dict: Artifacts) -> bool:
     """Returns True for a blessed model, and in a pipeline without an evaluator.
 
     Returns False if a pipeline has an evaluator but no blessing.

@@ -130,11 +130,6 @@ class MetricsAccumulator:
         for metric, parts in self._matched.items():
             parts.extend(other._matched[metric])
 
-    @property
-    def image_count(self) -> int:
-        """How many images were added; in a partition of one category, those that have something of it."""
-        return len(self._image_ids)
-
     def arrays(self) -> Arrays:
         """Returns COCOeval's arrays over the images so far; more may be added afterwards.
 

@@ -5,6 +5,7 @@ from typing import Any
 from detection.conversion.conversion import Keys
 from detection.conversion.od_api_parts import overrides, resizer_keys
 from detection.conversion.text_proto import Message
+from detection.models.centernet.config import head_fields
 from detection.models.heads.keypoint_options import KeypointPostprocess
 
 # Detectors by the type of their feature extractor.
@@ -16,9 +17,8 @@ CENTERNET_NETWORKS = {f"resnet_v1_{depth}_fpn": f"centernet-r{depth}" for depth 
 _NO_CHANNELS = {"channel_means": [0.0] * 3, "channel_stds": [1.0] * 3}
 _KEYPOINTS = "keypoint_estimation_task"
 _KEYPOINT_WEIGHTS = tuple(f"keypoint_{head}_loss_weight" for head in ("heatmap", "offset", "regression"))
-_BOX_HEADS = ("scale_head_params", "offset_head_params")
-_KEYPOINT_HEADS = ("heatmap_head_params", "offset_head_params", "regress_head_params")
-_FILTERS = 256  # channels of a head's inner layer, by default
+_BOX_HEADS = {"size": "scale_head_params", "offset": "offset_head_params"}
+_KEYPOINT_HEADS = {f"keypoint_{head}": f"{head[:7]}_head_params" for head in ("heatmap", "offset", "regression")}
 _WEIGHTS = {"offset_loss_weight": "offset_loss_weight", "scale_loss_weight": "size_loss_weight"}
 
 
@@ -40,7 +40,8 @@ def centernet_keys(model: Message) -> Keys:
         values[key] = boxes["task_loss_weight"] * boxes[name]
     centers = model.message("object_center_params")
     values |= _centers(centers)
-    heads = [centers.message("center_head_params"), *map(boxes.message, _BOX_HEADS)]
+    heads = {"center": _convs(centers, "center_head_params")}
+    heads |= {task: _convs(boxes, name) for task, name in _BOX_HEADS.items()}
     model.note("num_classes", f"{model['num_classes']} classes: those of the data set are used")
     keys: Keys = {"model.name": CENTERNET_NETWORKS[features["type"]], "train.optimizer.weight_decay": 0.0}
     if _KEYPOINTS in model:
@@ -50,10 +51,10 @@ def centernet_keys(model: Message) -> Keys:
             model.refuse(_KEYPOINTS, "all keypoints have one task here")
         focal = (values["focal_alpha"], values["focal_beta"])
         values |= _keypoints(tasks[0], focal)
-        heads += map(tasks[0].message, _KEYPOINT_HEADS)
+        heads |= {task: _convs(tasks[0], name) for task, name in _KEYPOINT_HEADS.items()}
         keys |= {f"model.postprocess.keypoints.{name}": tasks[0][name] for name in KeypointPostprocess.model_fields}
         model.note("keypoint_label_map_path", "keypoints are those of the data set's categories")
-    values["head_filters"] = _head_filters(heads)
+    values |= head_fields(heads)
     most = centers["max_box_predictions"]
     post = {"model.postprocess.score_threshold": 0.0, "model.postprocess.max_detections": most}
     return keys | resizer_keys(model.message("image_resizer")) | overrides(values) | post
@@ -133,12 +134,12 @@ def _require_l1(loss: Message) -> None:
         loss.accept(kind)
 
 
-def _head_filters(heads: list[Message]) -> int:
-    """Returns the channels of the inner layer of every head; lists heads with another one, or with several."""
-    filters = [head["num_filters"] or [_FILTERS] for head in heads]
-    alike = len(filters[0]) == 1 and all(one == filters[0] for one in filters)
-    for head in heads:
-        if not alike:
-            head.only("num_filters", [], [_FILTERS], reason="all heads have one inner layer here, of the same channels")
-        head.only("kernel_sizes", [], [3], reason="heads have one inner 3x3 convolution here")
-    return int(filters[0][0]) if alike else _FILTERS
+def _convs(parent: Message, name: str) -> list[tuple[int, int]]:
+    """Returns the channels and the kernel sides of a head's convolutions; without the message, they are 256 and 3."""
+    if name not in parent:
+        return [(256, 3)]
+    head = parent.message(name)
+    filters, kernels = head["num_filters"], head["kernel_sizes"]
+    if len(filters) != len(kernels):
+        head.refuse("kernel_sizes", f"{len(filters)} num_filters, but {len(kernels)} kernel_sizes")
+    return list(zip(filters, kernels, strict=False))

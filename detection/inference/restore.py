@@ -70,7 +70,7 @@ def load_trained(path: str | Path, *, weights: WeightsChoice = "auto") -> Traine
         source = WeightSource(files.saved_model)
         exported_from = read_exported_from(files.saved_model)
         _require_exported(files.saved_model, exported_from, weights)
-    detector = inference_detector(config, categories)
+    detector = configured_detector(config, categories)
     load_detector_weights(detector, source)
     return TrainedDetector(detector, categories, config, exported_from)
 
@@ -79,14 +79,14 @@ def with_config(trained: TrainedDetector, config: Config) -> TrainedDetector:
     """Builds a detector again for a configuration that is compatible with its weights."""
     if config == trained.config:
         return trained
-    detector = inference_detector(config, trained.categories)
+    detector = configured_detector(config, trained.categories)
     for variable, old in zip(detector.variables, trained.detector.variables, strict=True):
         variable.assign(old.value)
     return trained._replace(detector=detector, config=config)
 
 
-def inference_detector(config: Config, categories: Sequence[Mapping[str, Any]]) -> Detector:
-    """Builds a detector for the weights of checkpoints; call it outside of any strategy."""
+def configured_detector(config: Config, categories: Sequence[Mapping[str, Any]]) -> Detector:
+    """Builds the detector of a configuration; outside of any strategy, for inference with a checkpoint's weights."""
     return detector_from_config(
         config.model,
         num_classes=len(categories),

@@ -51,17 +51,18 @@ class Detector(keras.Model):
     """A network with its losses and post-processing, independent of training loops and files.
 
     Args:
-        image_size: (height, width) of the input in pixels.
+        config: configuration of the family, with
+            image_size: (height, width) of the input in pixels;
+            pixel_mean: RGB mean of 0..255 pixels; inputs are (pixel - mean) / std, padded with 0;
+            pixel_std: RGB standard deviation of 0..255 pixels;
+            padding: black: inputs are pixels, padded with 0, and `call` normalises them by `normalized`;
+            postprocess: options of `detect`;
+            FUNCTION_FIELDS: names of the fields that change the network's function, but not its variables.
         num_classes: C; classes are 0..C-1, there is no background class.
-        pixel_mean: RGB mean of 0..255 pixels; inputs are (pixel - mean) / std, padded with 0.
-        pixel_std: RGB standard deviation of 0..255 pixels.
-        padding: black: inputs are pixels, padded with 0, and `call` normalises them by `normalized`.
         name: the model's name, the first part of its variables' paths.
         dtype: Keras dtype policy of all layers.
 
     Attributes:
-        config: configuration of the family, with a section `postprocess`; `FUNCTION_FIELDS` names the fields
-            that change the network's function, but not its variables.
         resizing: how images are scaled into the input; by default, they fit into `image_size`.
         capabilities: what the detector needs and gives.
         nms_graph: how `detect` suppresses boxes; the results are the same.  `windows` tries the best candidates
@@ -70,30 +71,20 @@ class Detector(keras.Model):
         portable: `detect` uses only ops and shapes that XLA, LiteRT and ONNX have.
     """
 
-    config: Any
     capabilities = Capabilities()
     nms_graph: NmsGraph = "windows"
     portable = False
 
-    def __init__(
-        self,
-        *,
-        image_size: tuple[int, int],
-        num_classes: int,
-        pixel_mean: tuple[float, float, float],
-        pixel_std: tuple[float, float, float],
-        name: str,
-        padding: Padding = "mean",
-        dtype: Any = None,
-    ):
+    def __init__(self, *, config: Any, num_classes: int, name: str, dtype: Any = None):
         super().__init__(name=name, dtype=dtype)
-        self.image_size = image_size
-        self.resizing = Resizing(image_size)
+        self.config = config
+        self.image_size: tuple[int, int] = config.image_size
+        self.resizing = Resizing(self.image_size)
         self.num_classes = num_classes
-        is_black = padding == "black"
-        self.pixel_mean = (0.0, 0.0, 0.0) if is_black else pixel_mean
-        self.pixel_std = (1.0, 1.0, 1.0) if is_black else pixel_std
-        self._own_mean_std = (pixel_mean, pixel_std) if is_black else None
+        is_black = getattr(config, "padding", "mean") == "black"
+        self.pixel_mean = (0.0, 0.0, 0.0) if is_black else config.pixel_mean
+        self.pixel_std = (1.0, 1.0, 1.0) if is_black else config.pixel_std
+        self._own_mean_std = (config.pixel_mean, config.pixel_std) if is_black else None
 
     def __call__(self, images: Any, *args: Any, **kwargs: Any) -> Any:
         """Runs `call` on images of the input size, the only size that the anchors and pyramid levels fit.

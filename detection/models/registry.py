@@ -1,6 +1,5 @@
 """Registry of detectors by name.  A new family adds a folder with a config class, and a line here."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -50,13 +49,6 @@ FAMILIES = (
 def detector_names() -> tuple[str, ...]:
     """Returns the names that `build_detector` accepts."""
     return tuple(name for family in FAMILIES for name in family.presets)
-
-
-def smallest_detectors() -> tuple[str, ...]:
-    """Returns each family's detector with the smallest input, to test one detector per family."""
-    return tuple(
-        min(family.presets, key=lambda name: math.prod(family.presets[name].image_size)) for family in FAMILIES
-    )
 
 
 def build_detector(

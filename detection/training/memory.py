@@ -20,7 +20,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from detection.datasets.entries import keypoint_names
 from detection.devices import host_memory
 from detection.input_pipeline.record_reader import RecordReader
 from detection.models.detector import Detector
@@ -266,9 +265,7 @@ def _run_trial(
 ) -> None:
     config = assumed(config, replicas=strategy.num_replicas_in_sync)
     with op_determinism(needed=is_deterministic(config.train, strategy)):
-        state = state_from_config(
-            config, num_classes=len(categories), keypoints=keypoint_names(categories), strategy=strategy
-        )
+        state = state_from_config(config, categories, strategy=strategy)
         loop = train_loop_from_config(config.train, state, strategy=strategy)
         # Class balance does not affect the memory.
         options = input_options_from_config(config, state.model, categories)

@@ -8,7 +8,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from detection.datasets.entries import keypoint_names
 from detection.models.detector import Detector
 from detection.models.registry import detector_config
 from detection.pretrained.choice import initial_weights
@@ -114,7 +113,7 @@ def _build(
 ) -> Detector:
     default = tf.distribute.get_strategy()
     in_order = sorted(_UNKNOWN_CATEGORIES if categories is None else categories, key=lambda category: category["id"])
-    state = state_from_config(config, num_classes=len(in_order), keypoints=keypoint_names(in_order), strategy=default)
+    state = state_from_config(config, in_order, strategy=default)
     if strategy is not None:
         require_memory(config, state, strategy)
     l2_from_config(config.train, state)

@@ -8,8 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from detection.datasets.entries import keypoint_names
-from detection.inference.restore import inference_detector
+from detection.inference.restore import configured_detector
 from detection.models.detector import Detector
 from detection.storage.atomic import write_json, write_text
 from detection.storage.mirror import Mirror
@@ -80,7 +79,7 @@ def train(
         datasets: contents of the dataset.json of each Examples artifact; the chief logs facts about them.
         base_model: local or remote SavedModel to start from, instead of `train.init.checkpoint`.
         strategy: result of `make_strategy`, if TensorFlow was used before; None: created here.
-        detector: existing `inference_detector` for validation and export; None: built here.
+        detector: existing `configured_detector` for validation and export; None: built here.
         mirror: mirrors `output` to remote storage: the chief pushes after every checkpoint and
             evaluation, the other machines pull the chief's files.  The caller pushes the model.
 
@@ -107,7 +106,7 @@ def train(
     )
     log_precision(config.train, strategy)
     # Validation and export share one detector, built on first use.
-    shared_detector = functools.cache(lambda: detector or inference_detector(config, categories))
+    shared_detector = functools.cache(lambda: detector or configured_detector(config, categories))
     with op_determinism(needed=is_deterministic(config.train, strategy)), explain_lost_workers(strategy):
         last_step = _train_to_last_step(
             config,
@@ -149,9 +148,7 @@ def _train_to_last_step(
 ) -> int:
     """Builds the run from its resolved config and trains it; returns the last step, which may be an early stop."""
     chief, reader = is_chief(strategy), records.training
-    state = state_from_config(
-        config, num_classes=len(categories), keypoints=keypoint_names(categories), strategy=strategy
-    )
+    state = state_from_config(config, categories, strategy=strategy)
     require_masks(state.model, reader)
     validation = validation_from_config(
         config,

@@ -21,7 +21,7 @@ from detection.weights.od_api_names import (
     resnet_of_variables,
 )
 from detection.weights.od_api_sources import sources_of
-from detection.weights.program import Program, Shapes, require_variables
+from detection.weights.program import Program, Shapes, require_backbone, require_variables
 from schemas.errors import ConfigError, DataError
 
 _CLASSES = "ClassPredictor_dense/bias"
@@ -40,6 +40,7 @@ _ZOO = {
 }
 _BACKBONE = ("resnet_layout", "pixel_mean", "pixel_std", "activation", "batch_norm_epsilon")
 _RESNETS = ("resnet-50", "resnet-101", "resnet-152")
+_PRESETS = {name: preset for name, preset in FASTER_RCNNS.items() if preset.backbone in _RESNETS}
 
 
 def overrides(shapes: Shapes, *, config: FasterRcnnConfig, where: str) -> dict[str, Any]:
@@ -93,11 +94,7 @@ def structures(config: FasterRcnnConfig) -> tuple[str]:
     Raises:
         ConfigError: the original has no such network.
     """
-    if config.backbone not in _RESNETS:
-        raise ConfigError(
-            f"model.overrides.backbone = {config.backbone}: of the Object Detection API's backbones, only "
-            f"{', '.join(_RESNETS)} can be imported. Pass --model faster-rcnn-r50, -r101 or -r152."
-        )
+    require_backbone(config, _PRESETS, of="the Object Detection API's Faster R-CNNs")
     return (config.backbone,)
 
 
@@ -146,7 +143,7 @@ OD_API = Program(
     title="the Object Detection API",
     family="a Faster R-CNN or Mask R-CNN",
     config_class=FasterRcnnConfig,
-    presets={name: preset for name, preset in FASTER_RCNNS.items() if preset.backbone in _RESNETS},
+    presets=_PRESETS,
     overrides=overrides,
     postprocess={"score_threshold": 0.0, "iou_threshold": 0.6, "max_detections": 300},
     class_bias=None,

@@ -11,17 +11,26 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from detection.models.backbones.resnet import RESNETS
-from detection.models.centernet.config import CENTERNETS, PERSON_SPREADS, CenterNetConfig
+from detection.models.centernet.config import CENTERNETS, PERSON_SPREADS, CenterNetConfig, head_fields
+from detection.models.heads.keypoint_options import HEATMAP, OFFSET, REGRESSION
 from detection.weights.od_api_backbones import backbone_layer
-from detection.weights.program import Program, Shapes, Values, VariableSource, require_variables, some, unchanged
-from schemas.errors import ConfigError, DataError
+from detection.weights.program import (
+    Program,
+    Shapes,
+    Values,
+    VariableSource,
+    require_backbone,
+    require_variables,
+    some,
+    unchanged,
+)
+from schemas.errors import DataError
 
 _EXTRACTOR, _HEADS = "model/_feature_extractor", "model/_prediction_head_dict"
 _BASE, _NECK = (f"{_EXTRACTOR}/{part}/layer_with_weights-" for part in ("_base_model", "_feature_extractor_model"))
-_TASKS = {"center": "object_center", "size": "box/scale", "offset": "box/offset"}
-_KEYPOINT_HEADS = re.compile(f"{_HEADS}/([^/]+)/keypoint/(heatmap|offset|regression)/0/layer_with_weights-1/bias")
+_SCOPES = {"center": "object_center", "size": "box/scale", "offset": "box/offset"}
+_KEYPOINT_HEADS = re.compile(f"{_HEADS}/([^/]+)/keypoint/(heatmap|offset|regression)/0/layer_with_weights-0/bias")
 _WITH_KEYPOINTS = " with keypoints"
-_HEAD_LAYERS = {"conv": "layer_with_weights-0", "predict": "layer_with_weights-1"}
 _HOURGLASS = "hourglass-104"
 _HOURGLASS_STEM = {"stem": "downsample_input/conv_block", "stem_block": "downsample_input/residual_block"}
 # Layers of a convolution with batch norm, and of a block.
@@ -37,9 +46,8 @@ _HOURGLASS_LAYERS = {
 }
 # A variable that only this network has: a block of the second hourglass, at its least size.
 _DEEPEST = f"{_EXTRACTOR}/_network/hourglass_network/1{'/inner_block/0' * 4}/inner_block/3/conv/kernel"
-_INNER, _CLASSES = (f"{_HEADS}/object_center/0/{layer}/bias" for layer in _HEAD_LAYERS.values())
 # Variables that every such network has, and their numbers of axes.
-_SIZED = {_INNER: 1, _CLASSES: 1}
+_SIZED = {f"{_HEADS}/{task}/0/layer_with_weights-0/bias": 1 for task in _SCOPES.values()}
 _NECK_LAYERS = (1, 3, 6, 9)
 _FUNCTION = ("resnet_layout", "efficientnet_layout", "batch_norm_epsilon", "pixel_mean", "pixel_std")
 
@@ -49,15 +57,18 @@ def _resnet_layers(name: str) -> list[str]:
 
     >>> _resnet_layers("resnet-50")[:10:3]
     ['conv1_conv', 'conv2_block1_1_bn', 'conv2_block1_0_conv', 'conv2_block1_3_bn']
+    >>> _resnet_layers("resnet-18")[:8:3]
+    ['conv1_conv', 'conv2_block1_1_bn', 'conv2_block1_0_conv']
     """
-    layers = ["conv1_conv", "conv1_bn"]
+    preact = not RESNETS[name].bottleneck
+    last = [] if preact else ["3_conv", "3_bn"]
+    inner = [*(["preact_bn"] if preact else []), "1_conv", "1_bn", "2_conv", "2_bn"]
+    first = ["0_conv"] if preact else ["0_conv", "3_conv", "0_bn", "3_bn"]
+    layers = ["conv1_conv"] if preact else ["conv1_conv", "conv1_bn"]
     for stage, blocks in enumerate(RESNETS[name].repeats, start=2):
         for block in range(1, blocks + 1):
-            names = ["1_conv", "1_bn", "2_conv", "2_bn", "3_conv", "3_bn"]
-            if block == 1:
-                names[4:] = ["0_conv", "3_conv", "0_bn", "3_bn"]
-            layers += [f"conv{stage}_block{block}_{layer}" for layer in names]
-    return layers
+            layers += [f"conv{stage}_block{block}_{layer}" for layer in (*inner, *(first if block == 1 else last))]
+    return [*layers, *(["post_bn"] if preact else [])]
 
 
 def _mobilenet_layers() -> list[str]:
@@ -72,9 +83,8 @@ def _mobilenet_layers() -> list[str]:
 
 
 _MOBILENET = "mobilenet-v2"
-_LAYERS = {name: _resnet_layers(name) for name, spec in RESNETS.items() if spec.bottleneck} | {
-    _MOBILENET: _mobilenet_layers()
-}
+_LAYERS = {name: _resnet_layers(name) for name in RESNETS} | {_MOBILENET: _mobilenet_layers()}
+_PREACTIVATED = ("resnet-18", "resnet-34")  # convolutions before their batch norms have no bias
 _PRESETS = {name: preset for name, preset in CENTERNETS.items() if preset.backbone in (*_LAYERS, _HOURGLASS)}
 
 
@@ -98,16 +108,18 @@ def overrides(shapes: Shapes, *, config: Any, where: str) -> dict[str, Any]:
         where=where,
     )
     preset = next(one for one in _PRESETS.values() if one.backbone == _backbone(shapes, where=where))
-    heads = _keypoint_heads(shapes, where=where)
-    of_keypoints = {"per_keypoint_offset": heads["offset"] == heads["regression"]} if config.keypoints and heads else {}
+    counts = _keypoint_heads(shapes, where=where) if config.keypoints else {}
+    scopes = _scopes(shapes, where=where) if counts else _SCOPES
     return {
         **{name: getattr(preset, name) for name in _FUNCTION},
+        **({"resnet_layout": "od-api"} if preset.backbone in _PREACTIVATED else {}),
         "neck_filters": [shapes[name][-1] for name in neck],
-        "head_filters": shapes[_INNER][0],
+        **head_fields({task: _head_layers(scope, shapes)[:-1] for task, scope in scopes.items()}),
         "separable_neck": any("pointwise" in name for name in neck),
-        "separable_heads": "pointwise" in _kernel(_INNER.removesuffix("/bias"), shapes),
+        "separable_heads": f"{_HEADS}/object_center/0/layer_with_weights-0/pointwise_kernel" in shapes,
         "padding": "black",
-    } | of_keypoints
+        **({"per_keypoint_offset": counts[OFFSET] == counts[REGRESSION]} if counts else {}),
+    }
 
 
 def categories_with_keypoints(shapes: Shapes, categories: list[dict[str, Any]], where: str) -> list[dict[str, Any]]:
@@ -118,7 +130,7 @@ def categories_with_keypoints(shapes: Shapes, categories: list[dict[str, Any]], 
     Raises:
         DataError: the label map has another number of keypoints.
     """
-    count = _keypoint_heads(shapes, where=where).get("heatmap", 0)
+    count = _keypoint_heads(shapes, where=where).get(HEATMAP, 0)
     named = sum(len(category.get("keypoints", ())) for category in categories)
     if not count or named == count:
         return categories
@@ -132,15 +144,34 @@ def categories_with_keypoints(shapes: Shapes, categories: list[dict[str, Any]], 
 
 
 def _keypoint_heads(shapes: Shapes, *, where: str) -> dict[str, int]:
-    """Returns the output channels of the heads of keypoints: `heatmap`, `offset`, `regression`; {} without keypoints.
+    """Returns the output channels of the heads of keypoints, by our names; {} without keypoints.
 
     Raises:
         DataError: more than one class with keypoints.
     """
-    found = {name: match for name in shapes if (match := _KEYPOINT_HEADS.fullmatch(name))}
-    if len({match[1] for match in found.values()}) > 1:
+    scopes = _scopes(shapes, where=where).items()
+    return {task: _head_layers(scope, shapes)[-1][0] for task, scope in scopes if task not in _SCOPES}
+
+
+def _scopes(shapes: Shapes, *, where: str) -> dict[str, str]:
+    """Returns the original's names of our heads.
+
+    Raises:
+        DataError: more than one class with keypoints.
+    """
+    found = [match for name in shapes if (match := _KEYPOINT_HEADS.fullmatch(name))]
+    if len({match[1] for match in found}) > 1:
         raise DataError(f"{where}: has heads of keypoints for more than one class, which cannot be imported.")
-    return {match[2]: shapes[name][0] for name, match in found.items()}
+    return _SCOPES | {f"keypoint_{match[2]}": f"{match[1]}/keypoint/{match[2]}" for match in found}
+
+
+def _head_layers(scope: str, shapes: Shapes) -> list[tuple[int, int]]:
+    """Returns the channels and the kernel side of each layer of a head, the last of which is its output."""
+    layers: list[tuple[int, int]] = []
+    while (layer := f"{_HEADS}/{scope}/0/layer_with_weights-{len(layers)}") + "/bias" in shapes:
+        kernel = shapes.get(f"{layer}/depthwise_kernel") or shapes[f"{layer}/kernel"]
+        layers.append((shapes[f"{layer}/bias"][0], kernel[0]))
+    return layers
 
 
 def _kernel(layer: str, shapes: Shapes) -> str:
@@ -155,12 +186,7 @@ def structures(config: CenterNetConfig) -> tuple[str, ...]:
     Raises:
         ConfigError: the original has no such network, or it cannot be imported.
     """
-    if config.backbone not in (*_LAYERS, _HOURGLASS):
-        raise ConfigError(
-            f"model.overrides.backbone = {config.backbone}: of the Object Detection API's CenterNets, those with "
-            "resnet-50, resnet-101, mobilenet-v2 or hourglass-104 can be imported. Pass --model "
-            f"{' or '.join(_PRESETS)}."
-        )
+    require_backbone(config, _PRESETS, of="the Object Detection API's CenterNets")
     with_keypoints = config.backbone + _WITH_KEYPOINTS
     return (with_keypoints,) if config.keypoints else (config.backbone, with_keypoints)
 
@@ -193,27 +219,23 @@ def sources_of(ours: Shapes, *, config: CenterNetConfig, theirs: Shapes) -> dict
     Convolutions before batch norm have a bias in the original only; here it is subtracted from the moving mean.
     """
     sources = {}
-    tasks = _TASKS | {
-        f"keypoint_{match[2]}": f"{match[1]}/keypoint/{match[2]}"
-        for match in map(_KEYPOINT_HEADS.fullmatch, theirs)
-        if match
-    }
+    scopes = _scopes(theirs, where="")
     for path, shape in ours.items():
         layer, _, variable = path.rpartition("/")
         part, _, rest = layer.partition("/")
-        name, conv = _layer(part, rest, config, tasks)
+        name, conv = _layer(part, rest, config, scopes)
         names = [f"{name}/{'depthwise_kernel' if 'depthwise' in layer and variable == 'kernel' else variable}"]
         convert: Callable[..., Values] = unchanged
         if variable == "moving_mean" and conv:
             names.append(f"{conv}/bias")
             convert = operator.sub
-        elif rest == "stem/conv2d" and config.backbone != _MOBILENET:
+        elif rest in ("stem", "stem/conv2d") and variable == "kernel" and config.backbone != _MOBILENET:
             convert = _from_bgr
         sources[path] = VariableSource(tuple(names), (shape,) * len(names), convert)
     return sources
 
 
-def _layer(part: str, layer: str, config: CenterNetConfig, tasks: Mapping[str, str]) -> tuple[str, str]:
+def _layer(part: str, layer: str, config: CenterNetConfig, scopes: Mapping[str, str]) -> tuple[str, str]:
     """Returns the names of a layer, and of the convolution with a bias before it if it is a batch norm."""
     if part == _HOURGLASS:
         scope, _, last = layer.rpartition("/")
@@ -225,13 +247,15 @@ def _layer(part: str, layer: str, config: CenterNetConfig, tasks: Mapping[str, s
         if part == _MOBILENET:
             return f"{_BASE}{names.index(own)}", ""
         conv = own.removesuffix("bn").removesuffix("conv") + "conv"
-        return f"{_BASE}{names.index(own)}", f"{_BASE}{names.index(conv)}"
+        biased = part not in _PREACTIVATED
+        return f"{_BASE}{names.index(own)}", f"{_BASE}{names.index(conv)}" if biased else ""
     if part == "neck":
         kind, place, *norm = layer.split("_")
         number = max(3 * int(place) - (kind == "lateral"), 1) + len(norm)
         return f"{_NECK}{number}", f"{_NECK}{number - 1}"
     task, _, place = part.partition("_head")
-    return f"{_HEADS}/{tasks[task]}/{place.removeprefix('_') or 0}/{_HEAD_LAYERS[layer]}", ""
+    count = len(config.convs(task)) if layer == "predict" else layer.removeprefix("conv").removeprefix("_") or 0
+    return f"{_HEADS}/{scopes[task]}/{place.removeprefix('_') or 0}/layer_with_weights-{count}", ""
 
 
 def _from_bgr(kernel: Values) -> Values:
@@ -248,7 +272,7 @@ OD_API_CENTERNET = Program(
     class_bias=None,
     structures=structures,
     structure_of_variables=structure_of_variables,
-    class_count=lambda shapes, config, where: shapes[_CLASSES][0],
+    class_count=lambda shapes, config, where: _head_layers(_SCOPES["center"], shapes)[-1][0],
     sources_of=sources_of,
     resize=lambda config: {"half_pixel_centers": False},
     categories=categories_with_keypoints,

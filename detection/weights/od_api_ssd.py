@@ -13,11 +13,10 @@ from detection.weights.od_api_backbones import backbone_layer, backbone_of_varia
 from detection.weights.od_api_heads import LOSSES
 from detection.weights.od_api_names import BACKBONE_LEVEL, FPN_EPSILON, names_here
 from detection.weights.od_api_sources import without_box_scales
-from detection.weights.program import Shapes, VariableSource, require_variables, unchanged
-from schemas.errors import ConfigError, DataError
+from detection.weights.program import Shapes, VariableSource, require_backbone, require_variables, unchanged
+from schemas.errors import DataError
 
-_BACKBONES = ("mobilenet-v1", "mobilenet-v2")
-_PRESETS = {name: preset for name, preset in SSDS.items() if preset.backbone in _BACKBONES}
+_PRESETS = {name: preset for name, preset in SSDS.items() if preset.backbone in ("mobilenet-v1", "mobilenet-v2")}
 _CLASSES, _BOXES = "ClassPredictor_{}/bias", "BoxEncodingPredictor_{}/bias"
 # Variables that every such network has, and their numbers of axes.
 _SIZED = {_CLASSES.format(0): 1, _BOXES.format(0): 1, "BoxEncodingPredictor_0/kernel": 4}
@@ -64,11 +63,7 @@ def structures(config: SsdConfig) -> tuple[str]:
     Raises:
         ConfigError: the original has no such network.
     """
-    if config.backbone not in _BACKBONES:
-        raise ConfigError(
-            f"model.overrides: backbone = {config.backbone}: of the Object Detection API's SSDs without an FPN, those "
-            f"with {' or '.join(_BACKBONES)} can be imported. Pass --model {' or '.join(_PRESETS)}."
-        )
+    require_backbone(config, _PRESETS, of="the Object Detection API's SSDs without an FPN")
     return (config.backbone,)
 
 

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from detection.datasets.coco_categories import COCO_CLASS_COUNTS, coco_classes
 from detection.datasets.importers.label_map import LabelMap
-from schemas.errors import DataError
+from schemas.errors import ConfigError, DataError
 
 Shape = tuple[int, ...]
 Shapes = Mapping[str, Shape]
@@ -121,6 +121,20 @@ def require_variant(program: Program, shapes: Shapes, config: Any, *, name: str,
         f"{where}: the checkpoint is of no known variant: it has {found}; {name} has {next(iter(wanted))}. "
         "Pass the fields of its configuration with --set model.overrides.FIELD=VALUE."
     )
+
+
+def require_backbone(config: Any, presets: Mapping[str, Any], *, of: str) -> None:
+    """Requires the backbone of one of the presets; `of`: the networks that these are, for the error.
+
+    Raises:
+        ConfigError: it has another one.
+    """
+    known = dict.fromkeys(preset.backbone for preset in presets.values())
+    if config.backbone not in known:
+        raise ConfigError(
+            f"model.overrides.backbone = {config.backbone}: of {of}, those with {', '.join(known)} can be imported. "
+            f"Pass --model {' or '.join(presets)}."
+        )
 
 
 def require_variables(

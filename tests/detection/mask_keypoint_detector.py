@@ -28,6 +28,8 @@ class MaskKeypointConfig(Section):
     FUNCTION_FIELDS: ClassVar[tuple[str, ...]] = ()
 
     image_size: tuple[int, int] = (64, 64)
+    pixel_mean: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    pixel_std: tuple[float, float, float] = (255.0, 255.0, 255.0)
     postprocess: MaskPostprocess = MaskPostprocess()
 
 
@@ -42,15 +44,7 @@ class MaskKeypointDetector(Detector):
     """Finds at most one object of each colour; its score is the fraction of its box that it fills."""
 
     def __init__(self, *, config: MaskKeypointConfig, num_classes: int, name: str, dtype: Any = None):
-        super().__init__(
-            image_size=config.image_size,
-            num_classes=num_classes,
-            pixel_mean=(0.0, 0.0, 0.0),
-            pixel_std=(255.0, 255.0, 255.0),
-            name=name,
-            dtype=dtype,
-        )
-        self.config = config
+        super().__init__(config=config, num_classes=num_classes, name=name, dtype=dtype)
         output = config.postprocess.mask_output
         self.capabilities = Capabilities(mask_size=CROP, keypoints=True, mask_output=output)
         self.gain = self.add_weight(name="gain", shape=(), initializer="ones", dtype="float32", autocast=False)

@@ -55,8 +55,10 @@ class ResNet(keras.layers.Layer):
             on every side.  `tpu`, as in TPU Mask R-CNN: the 3x3 convolution has the stride, and
             the max-pooling pads at the bottom and the right only, if the size is even.
             `od-api`, as in the TF Object Detection API and in TF-Slim: the strides of `keras`,
-            the max-pooling of `tpu`.  The variables are the same, but weights trained with one
-            layout do not fit another.
+            the max-pooling of `tpu`; ResNet-18 and -34 are those of its CenterNets, of blocks
+            `PreactBlock` whose last one has the stride, and the pooling of `keras`.  The variables
+            of a bottleneck network are the same, but weights trained with one layout do not fit
+            another.
         activation: activation after each convolution and each addition.
         momentum: momentum of batch norm.
         epsilon: epsilon of batch norm.
@@ -88,24 +90,31 @@ class ResNet(keras.layers.Layer):
             "batch_norm": {"momentum": momentum, "epsilon": epsilon},
             "dtype": self.dtype_policy,
         }
-        self.stem = ConvNorm(_STEM_FILTERS, 7, 2, centred=True, name="stem", **common)
-        self.blocks: list[Block] = []
+        self._preact = layout == "od-api" and not spec.bottleneck
+        self.stem: Any = (
+            _conv(_STEM_FILTERS, 7, strides=2, bias=0.0, name="stem", dtype=dtype)
+            if self._preact
+            else ConvNorm(_STEM_FILTERS, 7, 2, centred=True, name="stem", **common)
+        )
+        self.blocks: list[Block | PreactBlock] = []
         self.level_filters = [_STEM_FILTERS]
         for level, repeats in enumerate(spec.repeats, start=2):
             filters = _STEM_FILTERS * 2 ** (level - 2)
             for repeat in range(repeats):
                 first = repeat == 0
-                block = Block(
-                    in_filters=self.level_filters[-1] if first else self.blocks[-1].out_filters,
-                    filters=filters,
-                    stride=2 if first and level > 2 else 1,
-                    projects=first,
-                    bottleneck=spec.bottleneck,
-                    stride_in_first=layout != "tpu" or not spec.bottleneck,
-                    name=f"conv{level}_{repeat + 1}",
-                    **common,
-                )
-                self.blocks.append(block)
+                strided = level > 2 and (repeat == repeats - 1 if self._preact else first)
+                options = common | {
+                    "in_filters": self.level_filters[-1] if first else self.blocks[-1].out_filters,
+                    "filters": filters,
+                    "stride": 2 if strided else 1,
+                    "projects": first,
+                    "name": f"conv{level}_{repeat + 1}",
+                }
+                if self._preact:
+                    self.blocks.append(PreactBlock(**options))
+                else:
+                    stride_in_first = layout != "tpu" or not spec.bottleneck
+                    self.blocks.append(Block(bottleneck=spec.bottleneck, stride_in_first=stride_in_first, **options))
             self.level_filters.append(self.blocks[-1].out_filters)
         self.out_filters = self.level_filters[-1]
         if tail:
@@ -136,7 +145,7 @@ class ResNet(keras.layers.Layer):
             seed: ignored; for compatibility with backbones that use random numbers.
         """
         levels = [self.stem(images, training=training)]
-        features = _max_pool(levels[0], centred=self.layout == "keras")
+        features = _max_pool(levels[0], centred=self.layout == "keras" or self._preact)
         for stage in self.stages[1 : len(self.level_filters)]:
             features = self._run(stage, features, training=training)
             levels.append(features)
@@ -240,8 +249,66 @@ class Block(keras.layers.Layer):
         return activate(shortcut + outputs, self._activation)
 
 
+class PreactBlock(keras.layers.Layer):
+    """Pre-activation block: batch norm and activation before the first 3x3 convolution and after both; then a sum.
+
+    Source: `block_basic` of the TF Object Detection API's `models/keras_models/resnet_v1.py`.
+
+    Args:
+        in_filters: channels of the input.
+        filters: channels of the output.
+        stride: stride of the second convolution.
+        projects: the shortcut is a 1x1 convolution of the activated input; False: the input itself.
+        activation: activation after each batch norm.
+        batch_norm: arguments of `BatchNormalization`.
+        name: layer name.
+        dtype: Keras dtype policy.
+    """
+
+    def __init__(
+        self,
+        *,
+        in_filters: int,
+        filters: int,
+        stride: int,
+        projects: bool,
+        activation: Relu,
+        batch_norm: dict[str, float],
+        name: str,
+        dtype: Any,
+    ):
+        super().__init__(name=name, dtype=dtype)
+        self._activation, self._stride = activation, stride
+        self.in_filters, self.out_filters = in_filters, filters
+        self.norms = [
+            BatchNormalization(name=f"{place}batch_normalization{number}", dtype=dtype, **batch_norm)
+            for place, number in (("preact_", ""), ("", "_1"), ("", "_2"))
+        ]
+        self.convs = [_conv(filters, 3, name="conv2d_1", dtype=dtype)]
+        self.convs.append(_conv(filters, 3, strides=stride, name="conv2d_2", dtype=dtype))
+        self.shortcut_conv = None
+        if projects:
+            self.shortcut_conv = _conv(filters, 1, bias=0.0, name="shortcut_conv2d", dtype=dtype)
+
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
+        """Creates the variables."""
+        shape = (None, None, None, self.out_filters)
+        for layer, own in zip((*self.norms, *self.convs), (input_shape, shape, shape, input_shape, shape), strict=True):
+            layer.build(own)
+        if self.shortcut_conv is not None:
+            self.shortcut_conv.build(input_shape)
+
+    def call(self, inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
+        """Maps [B, H, W, in_filters] to [B, H / stride, W / stride, filters], rounded up."""
+        activated = activate(self.norms[0](inputs, training=training), self._activation)
+        shortcut = inputs if self.shortcut_conv is None else self.shortcut_conv(activated)
+        for conv, norm in zip(self.convs, self.norms[1:], strict=True):
+            activated = activate(norm(conv(activated), training=training), self._activation)
+        return shortcut[:, :: self._stride, :: self._stride] + activated
+
+
 def _max_pool(inputs: tf.Tensor, *, centred: bool) -> tf.Tensor:
-    """Max-pools activations, >= 0, with 3x3 windows and stride 2; centred: on pixels 0, 2, 4, ..."""
+    """Max-pools with 3x3 windows and stride 2; centred: on pixels 0, 2, 4, ..., with zeros outside."""
     if not centred:
         return tf.nn.max_pool2d(inputs, 3, 2, padding="SAME")
     return tf.nn.max_pool2d(tf.pad(inputs, [[0, 0], [1, 1], [1, 1], [0, 0]]), 3, 2, padding="VALID")
@@ -256,9 +323,10 @@ def application_layer(layer: str) -> str:
     ('conv4_block2_3_conv', 'conv4_block1_0_bn')
     """
     part, _, name = layer.partition("/")
-    kind = "conv" if "conv2d" in name else "bn"
+    kind = "bn" if "batch_normalization" in name else "conv"
     if part == "stem":
         return f"conv1_{kind}"
     block = part.replace("_", "_block")
-    place = "0" if name.startswith("shortcut_") else name.rpartition("_")[2]
+    first, last = name.partition("_")[0], name.rpartition("_")[2]
+    place = {"shortcut": "0", "preact": "preact"}.get(first, last)
     return f"{block}_{place}_{kind}"

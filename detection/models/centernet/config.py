@@ -3,7 +3,8 @@
 Zhou et al., "Objects as Points", 2019; necks, heads and constants of the TF Object Detection API's CenterNets.
 """
 
-from typing import Self
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
@@ -13,8 +14,7 @@ from detection.models.backbones.make import BackboneOptions
 from detection.models.backbones.resnet import RESNET_PIXEL_MEAN, ResNetLayout
 from detection.models.dense.config import PixelMean, PixelStd
 from detection.models.detector import IMAGENET_MEAN, IMAGENET_STD, Padding
-from detection.models.heads.keypoint_options import KeypointPostprocess
-from detection.models.heads.keypoints import KEYPOINT_TASKS
+from detection.models.heads.keypoint_options import KEYPOINT_TASKS, KeypointPostprocess
 from detection.models.necks.upsampling import Interpolation
 from detection.models.pyramid_config import ImageSize, LevelsConfig, MaxLevel, MinLevel
 from schemas.config.section import Section
@@ -50,7 +50,7 @@ class CenterNetConfig(LevelsConfig):
     resnet_layout: ResNetLayout = Field(
         "keras",
         description="position of a ResNet's strides, which must match the pretrained weights: keras: as in "
-        "keras.applications; od-api: as in the TF Object Detection API",
+        "keras.applications; od-api: as in the TF Object Detection API, whose ResNet-18 and -34 are pre-activated",
     )
     efficientnet_layout: EfficientNetLayout = Field(
         "automl",
@@ -64,6 +64,11 @@ class CenterNetConfig(LevelsConfig):
         (256, 128, 64, 64), description="channels of the neck's levels, coarsest first; the last are those of the heads"
     )
     head_filters: PositiveInt = Field(256, description="channels of each head's 3x3 convolution")
+    head_convs: dict[str, tuple[tuple[PositiveInt, PositiveInt], ...]] = Field(
+        {},
+        description="[channels, kernel side] of the convolutions of single heads, such as {size: [[64, 3], [32, 1]]}, "
+        "before their 1x1 outputs; other heads have one 3x3 convolution of head_filters",
+    )
     neck_interpolation: Interpolation = Field("nearest", description="of the neck's upsampling")
     separable_neck: bool = Field(False, description="3x3 convolutions of the neck are separable; false: plain ones")
     separable_heads: bool = Field(False, description="3x3 convolutions of the heads are separable; false: plain ones")
@@ -98,6 +103,15 @@ class CenterNetConfig(LevelsConfig):
     postprocess: CenterPostprocess = CenterPostprocess()
 
     @property
+    def tasks(self) -> tuple[str, ...]:
+        """Names of the heads."""
+        return ("center", "size", "offset", *(KEYPOINT_TASKS if self.keypoints else ()))
+
+    def convs(self, task: str) -> tuple[tuple[int, int], ...]:
+        """Returns (channels, kernel side) of the convolutions of a head."""
+        return self.head_convs.get(task, ((self.head_filters, 3),))
+
+    @property
     def stride(self) -> int:
         """Side in pixels of the outputs' cells."""
         return int(2**self.min_level)
@@ -117,6 +131,8 @@ class CenterNetConfig(LevelsConfig):
     def _filters_fit(self) -> Self:
         of_keypoints = ("keypoint_radius", "per_keypoint_offset", *(f"{task}_loss_weight" for task in KEYPOINT_TASKS))
         self.refuse(of_keypoints, "without keypoints", when=not self.keypoints)
+        if unknown := set(self.head_convs).difference(self.tasks):
+            raise ValueError(f"head_convs: no such head: {', '.join(sorted(unknown))}; heads: {', '.join(self.tasks)}")
         if self.backbone in HOURGLASSES:
             self.refuse(("gradient_checkpointing", "resnet_layout"), f"with {self.backbone}")
             if self.neck_filters or self.min_level != 2:
@@ -127,6 +143,18 @@ class CenterNetConfig(LevelsConfig):
                 f"levels {self.max_level} to {self.min_level}"
             )
         return self
+
+
+def head_fields(convs: Mapping[str, Sequence[tuple[int, int]]]) -> dict[str, Any]:
+    """Returns `head_filters`, and `head_convs` of the heads that need them, for convolutions by head.
+
+    >>> head_fields({"center": [(64, 3)], "size": [(32, 3), (32, 1)], "offset": [(64, 3)]})
+    {'head_filters': 64, 'head_convs': {'size': [(32, 3), (32, 1)]}}
+    """
+    single = [own[0][0] for own in convs.values() if [kernel for _, kernel in own] == [3]]
+    filters = max(single, key=single.count, default=CenterNetConfig.model_fields["head_filters"].default)
+    others = {task: own for task, own in convs.items() if list(own) != [(filters, 3)]}
+    return {"head_filters": filters} | ({"head_convs": others} if others else {})
 
 
 # Spreads of the keypoints of COCO's persons, as in the original's configurations; a nose, then pairs.

@@ -25,8 +25,9 @@ from detection.models.heads.centers import (
     penalty_reduced_focal,
 )
 from detection.models.heads.keypoint_candidates import picked_keypoints, rescored
+from detection.models.heads.keypoint_options import HEATMAP
 from detection.models.heads.keypoint_targets import KeypointTargets
-from detection.models.heads.keypoints import HEATMAP, Keypoints
+from detection.models.heads.keypoints import Keypoints
 from detection.models.heads.postprocess import best_pairs, picked_detections
 from detection.models.necks.upsampling import UpsamplingNeck
 from detection.ops.anchors import feature_sizes
@@ -71,16 +72,7 @@ class CenterNet(Detector):
         keypoints: Sequence[Sequence[str]] = (),
         dtype: Any = None,
     ):
-        super().__init__(
-            image_size=config.image_size,
-            num_classes=num_classes,
-            pixel_mean=config.pixel_mean,
-            pixel_std=config.pixel_std,
-            padding=config.padding,
-            name=name,
-            dtype=dtype,
-        )
-        self.config = config
+        super().__init__(config=config, num_classes=num_classes, name=name, dtype=dtype)
         self._size = feature_sizes(config.image_size, config.min_level)[-1]
         self.capabilities = Capabilities(
             weights=True, keypoints=config.keypoints, count_shape=(4 if config.keypoints else 1,)
@@ -105,7 +97,7 @@ class CenterNet(Detector):
             CellHead(
                 task=task,
                 place=place,
-                filters=config.head_filters,
+                layers=config.convs(task),
                 outputs=outputs,
                 output_bias=_HEATMAP_BIAS if task in _HEATMAPS else 0.0,
                 separable=config.separable_heads,

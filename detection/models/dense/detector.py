@@ -46,15 +46,7 @@ class DenseDetector(Detector):
     capabilities = Capabilities(crowds=True, weights=True)
 
     def __init__(self, *, config: DenseConfig, num_classes: int, name: str, dtype: Any = None):
-        super().__init__(
-            image_size=config.image_size,
-            num_classes=num_classes,
-            pixel_mean=config.pixel_mean,
-            pixel_std=config.pixel_std,
-            name=name,
-            dtype=dtype,
-        )
-        self.config = config
+        super().__init__(config=config, num_classes=num_classes, name=name, dtype=dtype)
         self._columns = num_classes + config.background_class  # class outputs of each anchor
         self.anchors = config.anchors_yxyx()
         self._dense_losses = DenseLosses(config.loss_options, anchors=self.anchors, num_classes=num_classes)

@@ -74,17 +74,8 @@ class FasterRcnn(Detector):
     """
 
     def __init__(self, *, config: FasterRcnnConfig, num_classes: int, name: str, dtype: Any = None):
-        super().__init__(
-            image_size=config.image_size,
-            num_classes=num_classes,
-            pixel_mean=config.pixel_mean,
-            pixel_std=config.pixel_std,
-            padding=config.padding,
-            name=name,
-            dtype=dtype,
-        )
+        super().__init__(config=config, num_classes=num_classes, name=name, dtype=dtype)
         _require_masks(config)
-        self.config = config
         self.capabilities = Capabilities(
             mask_size=config.object_mask_size if config.include_mask else 0,
             mask_output=config.postprocess.mask_output,

@@ -1,5 +1,6 @@
 """A head with values for every cell of a feature map, as of CenterNet."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -9,32 +10,46 @@ from detection.models.layers.conv import conv2d
 
 
 class CellHead(keras.layers.Layer):
-    """A 3x3 convolution, ReLU, and a 1x1 convolution.
+    """Convolutions, each followed by a ReLU, and a 1x1 convolution.
 
     Args:
         task: key of its output.
         place: number of the features that it takes.
-        filters: inner channels.
+        layers: (channels, side of the kernel) of each inner convolution.
         outputs: channels of the output.
         output_bias: initial bias of the output.
-        separable: the 3x3 convolution is separable.
+        separable: the inner convolutions are separable.
         dtype: Keras dtype policy.
     """
 
     def __init__(
-        self, *, task: str, place: int, filters: int, outputs: int, output_bias: float, separable: bool, dtype: Any
+        self,
+        *,
+        task: str,
+        place: int,
+        layers: Sequence[tuple[int, int]],
+        outputs: int,
+        output_bias: float,
+        separable: bool,
+        dtype: Any,
     ):
         super().__init__(name=f"{task}_head_{place}" if place else f"{task}_head", dtype=dtype)
         self.task = task
         self.place = place
-        self.inner = conv2d(filters, 3, separable=separable, name="conv", dtype=self.dtype_policy)
-        self.predict = conv2d(outputs, 1, bias=output_bias, name="predict", dtype=self.dtype_policy)
+        self.inner = [
+            conv2d(filters, kernel, separable=separable, name=f"conv_{number}" if number else "conv", dtype=dtype)
+            for number, (filters, kernel) in enumerate(layers)
+        ]
+        self.predict = conv2d(outputs, 1, bias=output_bias, name="predict", dtype=dtype)
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         """Creates the variables."""
-        self.inner.build(input_shape)
-        self.predict.build((None, None, None, self.inner.filters))
+        for layer in (*self.inner, self.predict):
+            layer.build(input_shape)
+            input_shape = (None, None, None, layer.filters)
 
     def call(self, features: tf.Tensor) -> tf.Tensor:
         """Maps [B, h, w, F] to [B, h, w, outputs], in the compute dtype."""
-        return self.predict(tf.nn.relu(self.inner(features)))
+        for layer in self.inner:
+            features = tf.nn.relu(layer(features))
+        return self.predict(features)

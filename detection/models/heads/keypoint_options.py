@@ -6,6 +6,8 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
 from schemas.config.section import Section
 
+HEATMAP, OFFSET, REGRESSION = KEYPOINT_TASKS = ("keypoint_heatmap", "keypoint_offset", "keypoint_regression")
+
 
 class KeypointPostprocess(Section):
     """Options from heat-maps to keypoints, with the TF Object Detection API's names."""

@@ -12,11 +12,9 @@ import tensorflow as tf
 
 from detection.models.heads.centers import Centers, l1_at
 from detection.models.heads.keypoint_candidates import keypoint_candidates, refined_keypoints
-from detection.models.heads.keypoint_options import KeypointPostprocess
+from detection.models.heads.keypoint_options import HEATMAP, OFFSET, REGRESSION, KeypointPostprocess
 from detection.models.heads.keypoint_targets import KeypointTargets, PointTargets, keypoint_targets
 from detection.types import Labels
-
-HEATMAP, OFFSET, REGRESSION = KEYPOINT_TASKS = ("keypoint_heatmap", "keypoint_offset", "keypoint_regression")
 
 # Sum of a heat-map's losses, given logits, targets and weights [B, h, w, P].
 HeatmapLoss = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor]

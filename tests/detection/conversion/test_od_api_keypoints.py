@@ -72,6 +72,14 @@ def test_heads_of_other_channels(text: str) -> None:
     conversion = convert_pipeline_config(text)
     assert conversion.unsupported == ()
     assert conversion.keys["model.overrides.head_filters"] == 64
+    same = "_head_params { num_filters: 64 kernel_sizes: 3 }"
+    text = text.replace(f"scale{same}", "").replace(f"regress{same}", "regress_head_params {}")
+    text = text.replace(f"center{same}", "center_head_params { num_filters: [32, 64] kernel_sizes: [5, 3] }")
+    conversion = convert_pipeline_config(text)
+    assert conversion.unsupported == ()
+    config = conversion.config("a pipeline.config").model
+    convs = {"center": ((32, 5), (64, 3)), "size": ((256, 3),), "keypoint_regression": ()}
+    assert detector_config(config.name, overrides=config.overrides).head_convs == convs
 
 
 def test_each_category_s_sigmas(text: str) -> None:
@@ -95,11 +103,10 @@ def test_each_category_s_sigmas(text: str) -> None:
     [
         ("offset_peak_radius: 3", "offset_peak_radius: 3 predict_depth: true", "keypoints have no depth here"),
         ("offset_peak_radius: 3", "argmax_postprocessing: true", "candidates are refined peaks here"),
-        ("offset_peak_radius: 3", "heatmap_head_params { num_filters: 64 }", "all heads have one inner layer here"),
         (
             "min_box_overlap_iou: 0.7",
-            "center_head_params { num_filters: [8, 8] }",
-            "all heads have one inner layer here",
+            "center_head_params { num_filters: [8, 8] kernel_sizes: 3 }",
+            "2 num_filters, but 1 kernel_sizes",
         ),
         ("keypoint_label_map_path", 'keypoint_estimation_task { task_name: "b" }\nkeypoint_label_map_path', "one task"),
     ],

@@ -79,7 +79,7 @@ def test_all_converted_configurations_are_here(oracle_dir: Path) -> None:
 def test_a_step_of_each_converted_configuration(name: str, oracle_dir: Path) -> None:
     config = _small(zoo_texts(oracle_dir)[name])
     strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
-    state = state_from_config(config, num_classes=3, keypoints=[["nose", "tail"], [], []], strategy=strategy)
+    state = state_from_config(config, [{"keypoints": ["nose", "tail"]}, {}, {}], strategy=strategy)
     loop = train_loop_from_config(config.train, state, strategy=strategy)
     boxes = tf.constant([[[8.0, 10.0, 60.0, 84.0], [20.0, 4.0, 120.0, 90.0]]] * BATCH)
     keypoints = tf.fill([BATCH, 2, 2, 3], 30.0)

@@ -9,10 +9,11 @@ import pytest
 import tensorflow as tf
 
 from detection.models.detector import Detector
-from detection.models.registry import build_detector, smallest_detectors
+from detection.models.registry import build_detector
 from detection.ops.replicas import micro_batch
 from detection.types import Detections, ImageInfo, Labels
 from tests.detection import mask_keypoint_detector
+from tests.detection.families import smallest_detectors
 
 mask_keypoint_detector.register()
 

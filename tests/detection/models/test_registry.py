@@ -4,13 +4,7 @@ import pytest
 import tensorflow as tf
 
 from detection.models.efficientdet.model import EfficientDet
-from detection.models.registry import (
-    build_detector,
-    detector_config,
-    detector_from_config,
-    detector_names,
-    smallest_detectors,
-)
+from detection.models.registry import build_detector, detector_config, detector_from_config, detector_names
 from detection.types import Resizing
 from schemas import detectors
 from schemas.config.config import ModelConfig
@@ -132,10 +126,6 @@ def test_the_configuration_of_an_older_export_keeps_its_options() -> None:
 def test_names_are_unique() -> None:
     assert len(set(detector_names())) == len(detector_names())
     assert "efficientdet-d7x" in detector_names()
-
-
-def test_the_smallest_of_each_family_stands_for_it() -> None:
-    assert smallest_detectors()[0] == "efficientdet-nano"  # tests of training register families of their own
 
 
 def test_a_detector_of_keypoints_needs_categories_with_keypoints() -> None:

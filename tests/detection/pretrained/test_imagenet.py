@@ -11,11 +11,12 @@ import pytest
 import tensorflow as tf
 
 from detection.models.backbones.resnet import RESNET_PIXEL_MEAN, RESNETS, ResNet, ResNetLayout
-from detection.models.detector import IMAGENET_STD, Detector
+from detection.models.detector import Detector
 from detection.models.efficientdet.model import EfficientDet
 from detection.models.registry import build_detector
 from detection.pretrained.imagenet import find_weights_file, load_imagenet_weights
 from schemas.errors import ConfigError, DataError
+from tests.detection.training.tiny_detector import TinyConfig
 
 SIDE = 64
 
@@ -124,9 +125,8 @@ class _WithResNet(Detector):
     """The backbone of a detector, with a batch norm of another epsilon than keras.applications'."""
 
     def __init__(self, pixel_mean: tuple[float, float, float], layout: ResNetLayout):
-        super().__init__(
-            image_size=(SIDE, SIDE), num_classes=3, pixel_mean=pixel_mean, pixel_std=IMAGENET_STD, name="with-resnet"
-        )
+        config = TinyConfig(image_size=(SIDE, SIDE), pixel_mean=pixel_mean)
+        super().__init__(config=config, num_classes=3, name="with-resnet")
         self.backbone = ResNet(spec=RESNETS["resnet-50"], layout=layout, epsilon=1e-2, name="resnet-50")
         self.backbone.build((None, None, None, 3))
 

@@ -10,6 +10,7 @@ from detection.training.build_balance import ClassBalance, balance_from_config
 from detection.training.build_input import input_options_from_config
 from schemas.errors import ConfigError
 from tests.detection.synthetic import example, write_shards
+from tests.detection.training.tiny_detector import TinyConfig
 from tests.detection.training.tiny_run import CATEGORIES, tiny_config
 
 IMAGE = np.zeros((8, 8, 3), np.uint8)
@@ -70,9 +71,7 @@ def test_a_detector_that_cannot_weight_is_refused() -> None:
     config = tiny_config("train.class_weights={kind 7: 2}")
     detector = detector_from_config(config.model, num_classes=len(CATEGORIES))
     input_options_from_config(config, detector, CATEGORIES)
-    other = Detector(
-        image_size=(64, 64), num_classes=3, pixel_mean=detector.pixel_mean, pixel_std=detector.pixel_std, name="other"
-    )
+    other = Detector(config=TinyConfig(), num_classes=3, name="other")
     with pytest.raises(ConfigError, match=r"train\.object_weights: efficientdet-nano does not support weighted losses"):
         input_options_from_config(tiny_config("train.object_weights=true"), other, CATEGORIES)
     with pytest.raises(ConfigError, match=r"train\.class_weights: efficientdet-nano does not support weighted losses"):

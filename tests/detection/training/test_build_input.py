@@ -15,6 +15,7 @@ from detection.training.build_input import input_options_from_config, require_ma
 from schemas.errors import ConfigError, DataError
 from tests.detection.synthetic import example, rectangles, write_shards
 from tests.detection.training import tiny_detector
+from tests.detection.training.tiny_detector import TinyConfig
 from tests.detection.training.tiny_run import CATEGORIES, SMALL, tiny_config
 
 tiny_detector.register()
@@ -118,14 +119,12 @@ class _WithKeypoints(Detector):
     capabilities = Capabilities(keypoints=True)
 
 
-def _keypoint_detector(detector: Detector) -> Detector:
-    return _WithKeypoints(
-        image_size=(64, 64), num_classes=3, pixel_mean=detector.pixel_mean, pixel_std=detector.pixel_std, name="points"
-    )
+def _keypoint_detector() -> Detector:
+    return _WithKeypoints(config=TinyConfig(image_size=(64, 64)), num_classes=3, name="points")
 
 
 def test_keypoints_go_by_the_categories_names(detector: Detector) -> None:
-    points = _keypoint_detector(detector)
+    points = _keypoint_detector()
     categories = [*CATEGORIES[:2], CATEGORIES[2] | {"keypoints": ["left_a", "right_a", "b"]}]
     options = input_options_from_config(tiny_config(), points, categories)
     assert (options.num_keypoints, options.keypoint_flips) == (3, [[0, 1, 2], [0, 1, 2], [1, 0, 2]])
@@ -135,7 +134,7 @@ def test_keypoints_go_by_the_categories_names(detector: Detector) -> None:
 
 
 def test_what_a_detector_cannot_do_is_refused(detector: Detector) -> None:
-    points = _keypoint_detector(detector)
+    points = _keypoint_detector()
     categories = [CATEGORIES[0] | {"keypoints": ["a"]}]
     with pytest.raises(ConfigError, match=r"train\.crowds = ignore: .* does not support ignored crowds.*crowds=drop"):
         input_options_from_config(tiny_config("train.crowds=ignore"), points, categories)

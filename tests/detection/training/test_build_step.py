@@ -13,13 +13,14 @@ import pytest
 import tensorflow as tf
 
 from detection.input_pipeline.training_batches import Batch
-from detection.models.registry import detector_from_config, smallest_detectors
+from detection.models.registry import detector_from_config
 from detection.training.build_step import l2_from_config, state_from_config
 from detection.training.engine.gradients import GradientSummaries, transform_gradients
 from detection.training.engine.state import TrainState
 from detection.training.engine.step import NanGuard, StepReport, TrainStep
 from detection.types import Labels
 from schemas.config.config_io import load_config
+from tests.detection.families import smallest_detectors
 from tests.detection.training import tiny_detector
 from tests.detection.training.tiny_loop import Values, values
 from tests.detection.training.tiny_run import AUTOML
@@ -44,7 +45,7 @@ def _training(
     strategy = strategy or tf.distribute.get_strategy()
     model = ("model.name=tiny", f"model.overrides.positives_momentum={momentum}")
     config = load_config(None, [AUTOML, *model, *(f"train.{assignment}" for assignment in assignments)])
-    state = state_from_config(config, num_classes=3, strategy=strategy)
+    state = state_from_config(config, [{}] * 3, strategy=strategy)
     with strategy.scope():
         guard = NanGuard(skips=0)
     step = TrainStep(
@@ -70,7 +71,7 @@ def test_regularizers_replace_the_weight_decay_of_the_kernels_that_they_match_fi
     optimizer = "optimizer={name: sgd, weight_decay: 0.125, weight_decay_exclude: [efficientnet], regularizers: %s}"
     config = load_config(None, [AUTOML, "model.name=retinanet-nano", f"train.{optimizer % parts}"]).train
     state = state_from_config(
-        load_config(None, [AUTOML, "model.name=retinanet-nano"]), num_classes=3, strategy=tf.distribute.get_strategy()
+        load_config(None, [AUTOML, "model.name=retinanet-nano"]), [{}] * 3, strategy=tf.distribute.get_strategy()
     )
     loss = l2_from_config(config, state)
     assert loss is not None
@@ -102,7 +103,7 @@ def test_initial_weights_depend_on_the_seed_and_not_on_what_other_threads_draw(n
             drawn.set()
 
     def weights() -> list[Any]:
-        state = state_from_config(config, num_classes=3, strategy=tf.distribute.get_strategy())
+        state = state_from_config(config, [{}] * 3, strategy=tf.distribute.get_strategy())
         return [variable.numpy() for variable in state.model.variables]
 
     alone = weights()
@@ -129,7 +130,7 @@ def test_initial_weights_are_those_of_keras_with_the_same_seed(name: str, two_re
     expected = detector_from_config(config.model, num_classes=3, precision="float32")
     before = random.getstate()
     for strategy in (tf.distribute.get_strategy(), two_replicas):
-        state = state_from_config(config, num_classes=3, strategy=strategy)
+        state = state_from_config(config, [{}] * 3, strategy=strategy)
         for ours, variable in zip(state.model.variables, expected.variables, strict=True):
             replicas = strategy.experimental_local_results(ours.value)
             assert len(replicas) == strategy.num_replicas_in_sync

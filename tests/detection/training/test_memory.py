@@ -131,7 +131,7 @@ def test_a_training_that_cannot_fit_is_told_with_its_numbers(
     strategy = tf.distribute.get_strategy()
     tiny_detector.register()
     config = load_config(None, ["model.name=tiny", "train.batch_size=100"])
-    state = state_from_config(assumed(config, replicas=1), num_classes=3, strategy=strategy)
+    state = state_from_config(assumed(config, replicas=1), [{}] * 3, strategy=strategy)
     kept = memory._kept_bytes(state.model)
     assert kept == 2 * 2 * 8 * 8 * 8 * 4, "two convolutions and their batch norms: 8 x 8 cells, 8 channels, float32"
     monkeypatch.setattr(memory, "_MAX_PIXEL_BYTES", math.inf)

@@ -97,7 +97,7 @@ def test_a_published_detector_is_trained_on_with_its_class_outputs(
     categories = [{"id": 1, "name": "gnu"}, {"id": 2, "name": "zebra"}]
     config = assumed(_config(tmp_path, "model.weights=coco"), replicas=1)
     strategy = tf.distribute.get_strategy()
-    state = state_from_config(config, num_classes=2, strategy=strategy)
+    state = state_from_config(config, [{}] * 2, strategy=strategy)
     report = initialize_from_config(config, state, categories, strategy=strategy, start_step=0, base_model=None)
     assert report is not None
     assert report.warm_start is not None

@@ -10,12 +10,12 @@ import pytest
 import tensorflow as tf
 
 from detection.input_pipeline.training_batches import Batch
-from detection.models.registry import smallest_detectors
 from detection.training.build_step import state_from_config, train_loop_from_config
 from detection.training.resolve import assumed
 from detection.types import Labels
 from schemas.config.config import Config
 from schemas.config.config_io import load_config
+from tests.detection.families import smallest_detectors
 
 BATCH, SIDE = 2, 64
 # Overrides make a network smaller where its depth teaches nothing new.
@@ -59,7 +59,7 @@ def _batches() -> tf.data.Dataset:
 def test_the_training_step_compiles_and_changes_all_weights(name: str, precision: str) -> None:
     strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
     config = _config(name, precision)
-    state = state_from_config(config, num_classes=3, strategy=strategy)
+    state = state_from_config(config, [{}] * 3, strategy=strategy)
     loop = train_loop_from_config(config.train, state, strategy=strategy)
     before = {variable.path: variable.numpy() for variable in state.model.variables}
     report = loop(iter(strategy.distribute_datasets_from_function(lambda context: _batches())), 2)

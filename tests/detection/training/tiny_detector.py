@@ -26,6 +26,8 @@ class TinyConfig(Section):
     FUNCTION_FIELDS: ClassVar[tuple[str, ...]] = ()
 
     image_size: tuple[int, int] = (32, 32)
+    pixel_mean: tuple[float, float, float] = IMAGENET_MEAN
+    pixel_std: tuple[float, float, float] = IMAGENET_STD
     filters: int = 8
     survival: float = 0.5
     positives_momentum: float = 0.0
@@ -38,14 +40,7 @@ class TinyDetector(Detector):
     capabilities = Capabilities(weights=True, count_shape=(1,))
 
     def __init__(self, *, config: TinyConfig, num_classes: int, name: str, dtype: Any = None):
-        super().__init__(
-            image_size=config.image_size,
-            num_classes=num_classes,
-            pixel_mean=IMAGENET_MEAN,
-            pixel_std=IMAGENET_STD,
-            name=name,
-            dtype=dtype,
-        )
+        super().__init__(config=config, num_classes=num_classes, name=name, dtype=dtype)
         self._survival = config.survival
         self._normalizer = PositivesNormalizer(kind="positives_plus_one", momentum=config.positives_momentum)
         self.stem = keras.layers.Conv2D(

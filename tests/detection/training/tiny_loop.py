@@ -60,7 +60,7 @@ def new_loop(*assignments: str, strategy: tf.distribute.Strategy | None = None) 
         return created[-1]
 
     with tf.variable_creator_scope(record):
-        state = state_from_config(config, num_classes=3, strategy=strategy)
+        state = state_from_config(config, [{}] * 3, strategy=strategy)
         loop = train_loop_from_config(config.train, state, strategy=strategy)
     return TinyLoop(config, state, loop, strategy, [(variable, variable.numpy()) for variable in created])
 

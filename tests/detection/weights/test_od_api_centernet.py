@@ -23,6 +23,7 @@ from detection.weights.od_api_centernet import OD_API_CENTERNET
 from schemas.config.config_io import load_config
 from schemas.errors import ConfigError, DataError
 from tests.detection.weights.od_api_oracle import Oracle, built, read_oracle
+from tests.detection.weights.original_od_api_centernet import OdApiCenterNet
 
 pytestmark = pytest.mark.slow
 
@@ -190,15 +191,28 @@ def test_prediction_from_image_files(case: Case, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("case", ["centernet_resnet50_v1_fpn"], indirect=True)
-def test_other_networks_are_refused(case: Case, tmp_path: Path) -> None:
+def test_other_networks_are_refused(case: Case) -> None:
     deep, small = (
-        load_config(None, [f"model.name=centernet-{name}", "model.image_size=64"]) for name in ("r101", "r18")
+        load_config(None, [f"model.name=centernet-{name}", "model.image_size=64"]) for name in ("r101", "nano")
     )
     with pytest.raises(DataError, match="is of centernet-r50, not of centernet-r101"):
         import_model(OD_API_CENTERNET, case.oracle.checkpoint, deep)
-    with pytest.raises(ConfigError, match="with resnet-50, resnet-101, mobilenet-v2 or hourglass-104 can be"):
+    with pytest.raises(ConfigError, match=r"with resnet-18, resnet-34, resnet-50, resnet-101, .*hourglass-104 can be"):
         import_model(OD_API_CENTERNET, case.oracle.checkpoint, small)
-    layer = tf.train.Checkpoint(kernel=tf.Variable([1.0]))
-    other = tf.train.Checkpoint(model=tf.train.Checkpoint(layer=layer)).write(str(tmp_path / "other"))
-    with pytest.raises(DataError, match="not a checkpoint of a CenterNet with a ResNet v1 or MobileNet v2 and an FPN"):
-        import_model(OD_API_CENTERNET, other, deep)
+
+
+def test_a_resnet_18_and_heads_of_several_layers(tmp_path: Path) -> None:
+    original = OdApiCenterNet()
+    config = load_config(None, ["model.name=centernet-r18", "model.image_size=[96, 64]"])
+    model = import_model(OD_API_CENTERNET, original.write(tmp_path / "ckpt-1"), config)
+    assert {name.rpartition("/")[0] for name in model.unused} == {
+        "model/_feature_extractor/_base_model/layer_with_weights-45"  # of the classifier
+    }
+    assert model.config.model.overrides["head_filters"] == 32
+    assert model.config.model.overrides["head_convs"] == {"center": [(24, 5), (16, 3)], "offset": []}
+    images = tf.random.stateless_uniform([2, 96, 64, 3], [3, 4], maxval=255.0)
+    found = built(model)(images)
+    for head, expected in original.outputs(images).items():
+        [output] = found[next(ours for ours, theirs in HEADS.items() if theirs == head)]
+        assert np.std(expected) > 0.1
+        np.testing.assert_allclose(output, expected, atol=1e-4, err_msg=head)

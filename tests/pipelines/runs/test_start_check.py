@@ -50,7 +50,7 @@ def _save(folder: Path, *assignments: str, categories: list[str] | None = None, 
     tiny_detector.register()
     folder.mkdir(exist_ok=True)
     config = assumed(load_config(None, ["model.name=tiny", *assignments]), replicas=1)
-    state = state_from_config(config, num_classes=len(categories or DIGITS), strategy=tf.distribute.get_strategy())
+    state = state_from_config(config, [{}] * len(categories or DIGITS), strategy=tf.distribute.get_strategy())
     if spoil:
         assert state.ema is not None
         for weight in state.ema.weights.values():

@@ -63,8 +63,16 @@ def _plain_conv(inputs: np.ndarray, kernel: np.ndarray, *, stride: int) -> np.nd
     return outputs
 
 
-@pytest.mark.parametrize(("layout", "activation"), [("keras", "relu"), ("tpu", "relu"), ("od-api", "relu6")])
-@pytest.mark.parametrize("bottleneck", [True, False])
+@pytest.mark.parametrize(
+    ("layout", "activation", "bottleneck"),
+    [
+        ("keras", "relu", True),
+        ("keras", "relu", False),
+        ("tpu", "relu", True),
+        ("tpu", "relu6", False),
+        ("od-api", "relu6", True),
+    ],
+)
 def test_a_block_with_a_stride_equals_loops(layout: ResNetLayout, activation: Relu, bottleneck: bool) -> None:
     network = _resnet(TINY._replace(bottleneck=bottleneck), layout=layout, activation=activation, epsilon=0.25)
     block: Any = network.blocks[1]
@@ -94,7 +102,7 @@ def test_a_block_with_a_stride_equals_loops(layout: ResNetLayout, activation: Re
 @pytest.mark.parametrize(("layout", "pixel"), [("keras", 2), ("tpu", 3), ("od-api", 3)])
 def test_the_first_pooling_is_centred_on_even_or_odd_pixels(layout: ResNetLayout, pixel: int) -> None:
     """Of level 1, which has an even size, this pixel reaches one cell of level 2, the one below two."""
-    backbone = _resnet(ResNetSpec((1, 1, 1, 1), bottleneck=False), layout=layout)
+    backbone = _resnet(ResNetSpec((1, 1, 1, 1), bottleneck=layout == "od-api"), layout=layout)
     kernel = np.zeros((7, 7, 3, 64))
     kernel[3, 3] = 1.0
     backbone.stem.conv.kernel.assign(kernel)

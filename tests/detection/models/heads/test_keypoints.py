@@ -14,8 +14,8 @@ from detection.models.heads.keypoint_candidates import (
     refined_keypoints,
     rescored,
 )
-from detection.models.heads.keypoint_options import KeypointPostprocess
-from detection.models.heads.keypoints import HEATMAP, OFFSET, REGRESSION, Keypoints
+from detection.models.heads.keypoint_options import HEATMAP, OFFSET, REGRESSION, KeypointPostprocess
+from detection.models.heads.keypoints import Keypoints
 from detection.ops.nms import Picked
 from detection.types import ImageInfo, Labels
 

@@ -22,7 +22,7 @@ from tests.detection.training.tiny_run import CATEGORIES, tiny_config
 
 
 def _state(config: Config, strategy: tf.distribute.Strategy | None = None) -> TrainState:
-    return state_from_config(config, num_classes=3, strategy=strategy or tf.distribute.get_strategy())
+    return state_from_config(config, [{}] * 3, strategy=strategy or tf.distribute.get_strategy())
 
 
 def _initialize(

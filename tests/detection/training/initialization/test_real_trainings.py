@@ -57,7 +57,7 @@ def _weights(output: Path, step: int, part: str) -> dict[str, np.ndarray]:
 def test_every_way_to_name_an_earlier_training(earlier: Path, source: str, step: int, tmp_path: Path) -> None:
     config = _config(f"train.init={{checkpoint: {earlier / source}, fine_tune_type: full}}", "train.seed=8")
     strategy = tf.distribute.get_strategy()
-    state = state_from_config(config, num_classes=3, strategy=strategy)
+    state = state_from_config(config, [{}] * 3, strategy=strategy)
     initialize_from_config(config, state, CATEGORIES, strategy=strategy, start_step=0, base_model=None)
     path = tmp_path / "checkpoints" / "ckpt-0"
     state.checkpoint().write(str(path))

@@ -15,7 +15,7 @@ from detection.coco import evaluate
 from detection.datasets.entries import Rows
 from detection.inference.export.saved_model_export import export_saved_model
 from detection.inference.mean_losses import MeanLosses
-from detection.inference.restore import inference_detector
+from detection.inference.restore import configured_detector
 from detection.inference.results import Results, joined
 from detection.inference.saved_model import SavedModelDetector
 from detection.input_pipeline.evaluation_records import parse_record
@@ -148,7 +148,7 @@ def test_replicas_give_the_metrics_and_losses_of_one(
         copies = detector_copies(config, CATEGORIES, strategy=strategy)
         devices = [copy.variables[0].value.device[-5:] for copy in copies]
         assert devices == ["CPU:1"][: strategy.num_replicas_in_sync - 1]
-        detector = inference_detector(config, CATEGORIES)
+        detector = configured_detector(config, CATEGORIES)
         evaluator = detector_evaluator_from_config(
             config, RecordReader(shards), categories=CATEGORIES, detector=detector, copies=copies
         )

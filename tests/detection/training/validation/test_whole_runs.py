@@ -16,7 +16,7 @@ from detection.coco import CocoMetrics, evaluate
 from detection.inference import restore
 from detection.inference.export.saved_model_export import ChosenOn, ExportedFrom
 from detection.inference.mean_losses import mean_losses
-from detection.inference.restore import inference_detector, load_trained, read_exported_from
+from detection.inference.restore import configured_detector, load_trained, read_exported_from
 from detection.inference.results import joined
 from detection.inference.saved_model import SavedModelDetector
 from detection.input_pipeline.evaluation_records import parse_record
@@ -178,7 +178,7 @@ def test_the_raw_weights_are_exported_and_evaluated_when_asked_for(
             load_config(None, [*ASSIGNMENTS, METRIC, "train.validation.every=8", *assignments]),
             RecordReader(data[0]),
             categories=CATEGORIES,
-            detector=inference_detector(load_config(None, ASSIGNMENTS), CATEGORIES),
+            detector=configured_detector(load_config(None, ASSIGNMENTS), CATEGORIES),
         )
         [metrics] = evaluate(str(checkpoint_path(validated / CHECKPOINTS, STEPS))).metrics
         scores[weights] = metrics.scores

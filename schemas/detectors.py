@@ -19,8 +19,9 @@ DETECTORS: tuple[str, ...] = (
     *(
         f"centernet-{size}{suffix}"
         for suffix in ("", "-kpts")
-        for size in ("r18", "r34", "r50", "r101", "mobilenet-v2", "hourglass-104", "nano")
+        for size in ("r18", "r34", "r50", "r101", "mobilenet-v2", "nano")
     ),
+    *(f"centernet-hourglass-{depth}{suffix}" for suffix in ("", "-kpts") for depth in (10, 20, 32, 52, 104)),
     *(f"faster-rcnn-r{depth}-c4" for depth in (50, 101, 152)),
 )
 _NEAR = 0.5  # min similarity (difflib) of a misspelled name

@@ -5,6 +5,7 @@ from typing import Any
 from detection.conversion.conversion import Keys
 from detection.conversion.od_api_parts import overrides, resizer_keys
 from detection.conversion.text_proto import Message
+from detection.models.backbones.hourglass import HOURGLASSES
 from detection.models.centernet.config import head_fields
 from detection.models.heads.keypoint_options import KeypointPostprocess
 
@@ -12,7 +13,7 @@ from detection.models.heads.keypoint_options import KeypointPostprocess
 CENTERNET_NETWORKS = {f"resnet_v1_{depth}_fpn": f"centernet-r{depth}" for depth in (18, 34, 50, 101)} | {
     "mobilenet_v2_fpn": "centernet-mobilenet-v2",
     "mobilenet_v2_fpn_sep_conv": "centernet-mobilenet-v2",
-    "hourglass_104": "centernet-hourglass-104",
+    **{name.replace("-", "_"): f"centernet-{name}" for name in HOURGLASSES},
 }
 _NO_CHANNELS = {"channel_means": [0.0] * 3, "channel_stds": [1.0] * 3}
 _KEYPOINTS = "keypoint_estimation_task"
@@ -98,7 +99,7 @@ def _keypoints(task: Message, focal: tuple[float, float]) -> dict[str, Any]:
 def _pixels(features: Message) -> dict[str, Any]:
     """Returns mean and deviation of the pixels; ResNets have their own, after these."""
     channels = {name: features[name] or default for name, default in _NO_CHANNELS.items()}
-    if features["type"] != "hourglass_104":
+    if not features["type"].startswith("hourglass"):
         for name, default in _NO_CHANNELS.items():
             features.only(name, [], default, reason="the backbone has its own mean of pixels here")
         features.only("bgr_ordering", False, reason="pixels are RGB here")

@@ -87,12 +87,8 @@ def with_config(trained: TrainedDetector, config: Config) -> TrainedDetector:
 
 def configured_detector(config: Config, categories: Sequence[Mapping[str, Any]]) -> Detector:
     """Builds the detector of a configuration; outside of any strategy, for inference with a checkpoint's weights."""
-    return detector_from_config(
-        config.model,
-        num_classes=len(categories),
-        keypoints=keypoint_names(categories),
-        precision=config.train.precision,
-    )
+    names = keypoint_names(categories)
+    return detector_from_config(config.model, num_classes=len(names), keypoints=names, precision=config.train.precision)
 
 
 def _checkpoint_source(prefix: str, config: Config, weights: WeightsChoice) -> WeightSource:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from detection.models.backbones.hourglass import HOURGLASSES
 from detection.models.backbones.resnet import RESNETS
 from detection.models.centernet.config import CENTERNETS, PERSON_SPREADS, CenterNetConfig, head_fields
 from detection.models.heads.keypoint_options import HEATMAP, OFFSET, REGRESSION
@@ -27,11 +28,11 @@ from detection.weights.program import (
 from schemas.errors import DataError
 
 _EXTRACTOR, _HEADS = "model/_feature_extractor", "model/_prediction_head_dict"
+_NETWORK = f"{_EXTRACTOR}/_network/"
 _BASE, _NECK = (f"{_EXTRACTOR}/{part}/layer_with_weights-" for part in ("_base_model", "_feature_extractor_model"))
 _SCOPES = {"center": "object_center", "size": "box/scale", "offset": "box/offset"}
 _KEYPOINT_HEADS = re.compile(f"{_HEADS}/([^/]+)/keypoint/(heatmap|offset|regression)/0/layer_with_weights-0/bias")
 _WITH_KEYPOINTS = " with keypoints"
-_HOURGLASS = "hourglass-104"
 _HOURGLASS_STEM = {"stem": "downsample_input/conv_block", "stem_block": "downsample_input/residual_block"}
 # Layers of a convolution with batch norm, and of a block.
 _HOURGLASS_LAYERS = {
@@ -44,8 +45,6 @@ _HOURGLASS_LAYERS = {
     "shortcut_conv2d": "skip/conv",
     "shortcut_batch_normalization": "skip/norm",
 }
-# A variable that only this network has: a block of the second hourglass, at its least size.
-_DEEPEST = f"{_EXTRACTOR}/_network/hourglass_network/1{'/inner_block/0' * 4}/inner_block/3/conv/kernel"
 # Variables that every such network has, and their numbers of axes.
 _SIZED = {f"{_HEADS}/{task}/0/layer_with_weights-0/bias": 1 for task in _SCOPES.values()}
 _NECK_LAYERS = (1, 3, 6, 9)
@@ -84,8 +83,11 @@ def _mobilenet_layers() -> list[str]:
 
 _MOBILENET = "mobilenet-v2"
 _LAYERS = {name: _resnet_layers(name) for name in RESNETS} | {_MOBILENET: _mobilenet_layers()}
+# Backbones by the number of their layers with weights.
+_COUNTS = {len(layers): name for name, layers in _LAYERS.items()}
+_COUNTS |= zip((28, 60, 98, 160, 320), HOURGLASSES, strict=True)
 _PREACTIVATED = ("resnet-18", "resnet-34")  # convolutions before their batch norms have no bias
-_PRESETS = {name: preset for name, preset in CENTERNETS.items() if preset.backbone in (*_LAYERS, _HOURGLASS)}
+_PRESETS = {name: preset for name, preset in CENTERNETS.items() if preset.backbone in (*_LAYERS, *HOURGLASSES)}
 
 
 def overrides(shapes: Shapes, *, config: Any, where: str) -> dict[str, Any]:
@@ -99,15 +101,16 @@ def overrides(shapes: Shapes, *, config: Any, where: str) -> dict[str, Any]:
     Raises:
         DataError: a part of the network is missing, or it has keypoints of more than one class.
     """
-    neck = {} if _DEEPEST in shapes else {_kernel(f"{_NECK}{number}", shapes): 4 for number in _NECK_LAYERS}
+    backbone = _backbone(shapes, where=where)
+    neck = {} if backbone in HOURGLASSES else {_kernel(f"{_NECK}{number}", shapes): 4 for number in _NECK_LAYERS}
     require_variables(
         _SIZED | neck,
         {name: name for name in shapes},
         shapes,
-        start="not a checkpoint of a CenterNet with a ResNet v1 or MobileNet v2 and an FPN or an Hourglass-104:",
+        start="not a checkpoint of a CenterNet with a ResNet v1 or MobileNet v2 and an FPN or an Hourglass:",
         where=where,
     )
-    preset = next(one for one in _PRESETS.values() if one.backbone == _backbone(shapes, where=where))
+    preset = next(one for one in _PRESETS.values() if one.backbone == backbone)
     counts = _keypoint_heads(shapes, where=where) if config.keypoints else {}
     scopes = _scopes(shapes, where=where) if counts else _SCOPES
     return {
@@ -202,15 +205,14 @@ def structure_of_variables(shapes: Shapes, *, where: str) -> str:
 
 def _backbone(shapes: Shapes, *, where: str) -> str:
     """Returns the name of a checkpoint's backbone, from the number of its layers, or a description."""
-    if _DEEPEST in shapes:
-        return _HOURGLASS
-    count = sum(name.startswith(_BASE) and name.endswith(("/kernel", "/depthwise_kernel", "/gamma")) for name in shapes)
+    kernels = ("/kernel", "/depthwise_kernel", "/gamma")
+    count = sum(name.startswith((_BASE, _NETWORK)) and name.endswith(kernels) for name in shapes)
     if not count:
         raise DataError(
             f"{where}: not a checkpoint of a CenterNet: variables {_BASE}... are missing. Examples of its variables: "
             f"{some(sorted(shapes))}."
         )
-    return next((name for name, layers in _LAYERS.items() if len(layers) == count), f"a backbone of {count} layers")
+    return _COUNTS.get(count, f"a backbone of {count} layers")
 
 
 def sources_of(ours: Shapes, *, config: CenterNetConfig, theirs: Shapes) -> dict[str, VariableSource]:
@@ -237,11 +239,11 @@ def sources_of(ours: Shapes, *, config: CenterNetConfig, theirs: Shapes) -> dict
 
 def _layer(part: str, layer: str, config: CenterNetConfig, scopes: Mapping[str, str]) -> tuple[str, str]:
     """Returns the names of a layer, and of the convolution with a bias before it if it is a batch norm."""
-    if part == _HOURGLASS:
+    if part in HOURGLASSES:
         scope, _, last = layer.rpartition("/")
         scope = _HOURGLASS_STEM.get(scope, scope)
         own = f"{scope}/{_HOURGLASS_LAYERS[last]}"
-        return re.sub(r"_(\d+)(?=/)", r"/\1", f"{_EXTRACTOR}/_network/{own}"), ""
+        return re.sub(r"_(\d+)(?=/)", r"/\1", f"{_NETWORK}{own}"), ""
     if part == config.backbone:
         names, own = _LAYERS[config.backbone], backbone_layer(config.backbone, layer)
         if part == _MOBILENET:

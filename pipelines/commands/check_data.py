@@ -18,12 +18,11 @@ EXAMPLE = "cocoflow check-data --data my_coco --report my_coco.html"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's flags."""
-    parser.add_argument("--data", metavar="DIR", help="data set folder; same as --set data.root=DIR")
+    add_config_arguments(parser, data=True)
     parser.add_argument(
         "--report", metavar="FILE.html", help="also write an HTML page: what to act on, statistics, pictures of issues"
     )
     parser.add_argument("--verbose", action="store_true", help="show the libraries' logs")
-    add_config_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:

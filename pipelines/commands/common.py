@@ -18,8 +18,10 @@ DEFAULT_CONFIG = CONFIGS / "default.yaml"
 SHIPPED_CONFIGS = sorted(path.stem for path in CONFIGS.glob("*.yaml"))
 
 
-def add_config_arguments(parser: argparse._ActionsContainer) -> None:
-    """Adds `--config` and `--set`."""
+def add_config_arguments(parser: argparse._ActionsContainer, *, data: bool = False) -> None:
+    """Adds `--config` and `--set`; with `data`, also `--data`."""
+    if data:
+        parser.add_argument("--data", metavar="DIR", help="data set folder; same as --set data.root=DIR")
     parser.add_argument(
         "--config",
         metavar="YAML",

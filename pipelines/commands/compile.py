@@ -21,8 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's flags."""
     parser.add_argument("--runner", choices=tuple(TARGETS), required=True, help="where the pipeline will run")
     parser.add_argument("--output", metavar="FILE", required=True, help="vertex: a .json file; kubeflow: a .yaml file")
-    parser.add_argument("--data", metavar="DIR", help="data set folder; same as --set data.root=DIR")
-    add_config_arguments(parser)
+    add_config_arguments(parser, data=True)
 
 
 def run(args: argparse.Namespace) -> int:

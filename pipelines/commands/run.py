@@ -14,7 +14,7 @@ EXAMPLE = "cocoflow run --data my_coco --set run.root=runs/mine --set model.name
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's flags."""
-    parser.add_argument("--data", metavar="DIR", help="data set folder; same as --set data.root=DIR")
+    add_config_arguments(parser, data=True)
     parser.add_argument(
         "--runner",
         choices=(*RUNNERS, *TARGETS),
@@ -33,7 +33,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="do nothing, with exit code 0, if neither data nor configuration changed since the last finished run",
     )
-    add_config_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -32,7 +32,7 @@ def add_target_argument(parser: argparse._ActionsContainer) -> None:
 
 def add_pipeline_arguments(parser: argparse._ActionsContainer) -> None:
     """Adds the flags of what is compiled and sent."""
-    parser.add_argument("--data", metavar="DIR", help="data set folder; same as --set data.root=DIR")
+    add_config_arguments(parser, data=True)
     parser.add_argument(
         "--parameter",
         dest="parameters",
@@ -42,7 +42,6 @@ def add_pipeline_arguments(parser: argparse._ActionsContainer) -> None:
         help="value of a parameter of the compiled pipeline, such as train_steps=500; repeatable",
     )
     parser.add_argument("--verbose", action="store_true", help="show the libraries' logs")
-    add_config_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -19,10 +19,9 @@ EXAMPLE = "cocoflow to-examples --data my_coco --output my_examples"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's flags."""
-    parser.add_argument("--data", metavar="DIR", help="data set folder; same as --set data.root=DIR")
+    add_config_arguments(parser, data=True)
     parser.add_argument("--output", metavar="DIR", required=True, help="output folder; must be new or empty")
     parser.add_argument("--verbose", action="store_true", help="show the libraries' logs")
-    add_config_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:

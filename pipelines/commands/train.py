@@ -19,10 +19,9 @@ EXAMPLE = "cocoflow train --data my_coco --output out --set train.steps=2000"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's flags."""
-    parser.add_argument("--data", metavar="DIR", help="data set folder; same as --set data.root=DIR")
+    add_config_arguments(parser, data=True)
     parser.add_argument("--output", metavar="DIR", required=True, help="folder for all outputs, local or gs://")
     parser.add_argument("--verbose", action="store_true", help="show the libraries' logs instead of the progress")
-    add_config_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -1,6 +1,7 @@
 """Stacked hourglass networks, which give features at a quarter of the image's sides, once per hourglass.
 
-Newell et al., "Stacked Hourglass Networks", 2016; layers and sizes of Law and Deng, "CornerNet", 2018.
+Newell et al., "Stacked Hourglass Networks", 2016; layers and sizes of Law and Deng, "CornerNet", 2018, and of the TF
+Object Detection API.
 """
 
 from collections.abc import Sequence
@@ -13,24 +14,28 @@ from detection.models.backbones.resnet import Block
 from detection.models.layers.conv import ConvNorm
 from detection.models.necks.resample import upsample_nearest
 
-_STEM_FILTERS = 128
-
 
 class HourglassSpec(NamedTuple):
     """Specification of a network.
 
     filters: channels of an hourglass's sizes, each half the side of the one before.
     repeats: number of blocks at each size.
+    stem: channels of the first convolution.
     stacks: number of hourglasses.
     """
 
     filters: tuple[int, ...]
     repeats: tuple[int, ...]
-    stacks: int
+    stem: int
+    stacks: int = 1
 
 
 HOURGLASSES: dict[str, HourglassSpec] = {
-    "hourglass-104": HourglassSpec((256, 256, 384, 384, 384, 512), (2, 2, 2, 2, 2, 4), 2)
+    "hourglass-10": HourglassSpec((64, 64), (1, 1), 32),
+    "hourglass-20": HourglassSpec((96, 96, 144), (1, 2, 2), 48),
+    "hourglass-32": HourglassSpec((96, 96, 144, 144), (2, 2, 2, 2), 48),
+    "hourglass-52": HourglassSpec((128, 128, 192, 192, 192, 256), (2, 2, 2, 2, 2, 4), 64),
+    "hourglass-104": HourglassSpec((256, 256, 384, 384, 384, 512), (2, 2, 2, 2, 2, 4), 128, stacks=2),
 }
 
 
@@ -113,9 +118,9 @@ class Hourglass(keras.layers.Layer):
         options["dtype"] = self.dtype_policy
         self.filters, between = spec.filters[0], range(spec.stacks - 1)
         width = self.filters
-        self.stem = ConvNorm(_STEM_FILTERS, 7, 2, activation="relu", centred=True, name="stem", **options)
-        self.stem_block = _block(_STEM_FILTERS, width, 2, name="stem_block", **options)
-        self.hourglasses = [
+        self.stem = ConvNorm(spec.stem, 7, 2, activation="relu", centred=True, name="stem", **options)
+        self.stem_block = _block(spec.stem, width, 2, name="stem_block", **options)
+        self.hourglasses: list[Any] = [
             HourglassModule(spec.filters, spec.repeats, name=f"hourglass_network_{place}", **options)
             for place in range(spec.stacks)
         ]
@@ -135,9 +140,8 @@ class Hourglass(keras.layers.Layer):
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         """Creates the variables."""
         self.stem.build(input_shape)
-        self.stem_block.build((None, None, None, _STEM_FILTERS))
-        layers: list[keras.layers.Layer] = [*self.hourglasses, *self.merged, *self.output_convs]
-        for layer in (*layers, *self.of_inputs, *self.of_outputs):
+        self.stem_block.build((None, None, None, self.stem_block.in_filters))
+        for layer in (*self.hourglasses, *self.merged, *self.output_convs, *self.of_inputs, *self.of_outputs):
             layer.build((None, None, None, self.filters))
 
     def call(self, images: tf.Tensor, training: bool = False, seed: tf.Tensor | None = None) -> list[tf.Tensor]:

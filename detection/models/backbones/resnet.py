@@ -286,9 +286,7 @@ class PreactBlock(keras.layers.Layer):
         ]
         self.convs = [_conv(filters, 3, name="conv2d_1", dtype=dtype)]
         self.convs.append(_conv(filters, 3, strides=stride, name="conv2d_2", dtype=dtype))
-        self.shortcut_conv = None
-        if projects:
-            self.shortcut_conv = _conv(filters, 1, bias=0.0, name="shortcut_conv2d", dtype=dtype)
+        self.shortcut_conv = _conv(filters, 1, bias=0.0, name="shortcut_conv2d", dtype=dtype) if projects else None
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         """Creates the variables."""

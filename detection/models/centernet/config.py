@@ -45,7 +45,7 @@ class CenterNetConfig(LevelsConfig):
 
     backbone: str = Field(
         "resnet-50",
-        description="a key of resnet.RESNETS or efficientnet_spec.BACKBONES; or hourglass-104, which has no neck",
+        description="a key of resnet.RESNETS, efficientnet_spec.BACKBONES or hourglass.HOURGLASSES, which have no neck",
     )
     resnet_layout: ResNetLayout = Field(
         "keras",
@@ -146,7 +146,7 @@ class CenterNetConfig(LevelsConfig):
 
 
 def head_fields(convs: Mapping[str, Sequence[tuple[int, int]]]) -> dict[str, Any]:
-    """Returns `head_filters`, and `head_convs` of the heads that need them, for convolutions by head.
+    """Returns `head_filters`, and `head_convs` of the heads that need them, for (channels, kernel side) by head.
 
     >>> head_fields({"center": [(64, 3)], "size": [(32, 3), (32, 1)], "offset": [(64, 3)]})
     {'head_filters': 64, 'head_convs': {'size': [(32, 3), (32, 1)]}}
@@ -172,16 +172,18 @@ _MOBILENET = CenterNetConfig(
     pixel_std=(127.5, 127.5, 127.5),
 )
 
+_HOURGLASS = CenterNetConfig(
+    backbone="hourglass-104",
+    neck_filters=(),
+    batch_norm_epsilon=1e-5,
+    pixel_mean=(119.916595, 114.034225, 104.01362),
+    pixel_std=(70.91508, 69.89082, 73.60277),
+)
+
 _BOXES: dict[str, CenterNetConfig] = {
     **{f"centernet-r{depth}": CenterNetConfig(backbone=f"resnet-{depth}") for depth in (18, 34, 50, 101)},
     "centernet-mobilenet-v2": _MOBILENET,
-    "centernet-hourglass-104": CenterNetConfig(
-        backbone="hourglass-104",
-        neck_filters=(),
-        batch_norm_epsilon=1e-5,
-        pixel_mean=(119.916595, 114.034225, 104.01362),
-        pixel_std=(70.91508, 69.89082, 73.60277),
-    ),
+    **{f"centernet-{name}": _HOURGLASS.model_copy(update={"backbone": name}) for name in HOURGLASSES},
     # Not from a paper; for CPUs and tests.
     "centernet-nano": CenterNetConfig(
         backbone="efficientnet-nano",

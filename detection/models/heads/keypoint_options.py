@@ -1,4 +1,4 @@
-"""Options from heat-maps to the keypoints of detections, for conversions, too, which do without TensorFlow."""
+"""Names of the heads of keypoints, and options from their outputs to the keypoints of detections."""
 
 from typing import Literal
 

@@ -1,6 +1,7 @@
-"""The Object Detection API's CenterNet with a ResNet-18, as a functional Keras model, without any code of ours.
+"""The Object Detection API's CenterNets with a ResNet-18, as a functional Keras model, and with an Hourglass-20.
 
-Facts of its code: `block_basic` and `resnet_v1_18` of `models/keras_models/resnet_v1.py`, the neck of
+Without any code of ours.  Facts of its code: `block_basic` and `resnet_v1_18` of `models/keras_models/resnet_v1.py`,
+`hourglass_20` of `models/keras_models/hourglass_network.py`, the neck of
 `center_net_resnet_v1_fpn_feature_extractor.py`, and `make_prediction_net` of `center_net_meta_arch.py`.
 """
 
@@ -96,3 +97,58 @@ def _head(filters: list[int], kernels: list[int], outputs: int) -> keras.Model:
         for layer in (layers.Conv2D(width, kernel, padding="same"), layers.ReLU())
     ]
     return keras.Sequential([layers.Input((None, None, 64)), *inner, layers.Conv2D(outputs, 1)])
+
+
+class OdApiHourglass(RandomNetwork):
+    """A CenterNet with an Hourglass-20, whose first size has one block and the others two."""
+
+    def __init__(self) -> None:
+        super().__init__(epsilon=1e-5, gain=1.2)
+        self.outputs(tf.zeros([1, 64, 64, 3]))
+
+    def outputs(self, images: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Maps RGB pixels to the outputs of the heads."""
+        x = (images[..., ::-1] - [104.01362, 114.034225, 119.916595]) / [73.60277, 69.89082, 70.91508]
+        x = tf.nn.relu(self._conv_norm(x, "downsample_input/conv_block", 48, 7, stride=2))
+        x = self._residual(x, "downsample_input/residual_block", 96, stride=2)
+        x = self._encoder_decoder(x, "hourglass_network/0", (96, 96, 144), (1, 2, 2))
+        x = tf.nn.relu(self._conv_norm(x, "output_conv/0", 96, 3))
+        found = {}
+        for name, outputs in (("object_center", CLASSES), ("box/scale", 2), ("box/offset", 2)):
+            place = f"_prediction_head_dict/{name}/0/layer_with_weights"
+            inner = tf.nn.relu(self._conv(x, f"{place}-0", 24, 3, f"{place}-0"))
+            found[name] = self._conv(inner, f"{place}-1", outputs, 1, f"{place}-1")
+        return found
+
+    def _encoder_decoder(self, x: Any, name: str, filters: tuple[int, ...], repeats: tuple[int, ...]) -> Any:
+        outer, inner = filters[:2]
+        shortcut, count = x, repeats[0]
+        for number in range(count):
+            shortcut = self._residual(shortcut, f"{name}/encoder_block1/{number}", outer)
+        for number in range(count):
+            x = self._residual(x, f"{name}/encoder_block2/{number}", inner, stride=1 if number else 2)
+        if len(filters) > 2:
+            x = self._encoder_decoder(x, f"{name}/inner_block/0", filters[1:], repeats[1:])
+        else:
+            for number in range(repeats[1]):
+                x = self._residual(x, f"{name}/inner_block/{number}", inner)
+        for number in range(count):
+            x = self._residual(x, f"{name}/decoder_block/{number}", outer if number == count - 1 else inner)
+        return shortcut + tf.repeat(tf.repeat(x, 2, axis=1), 2, axis=2)
+
+    def _residual(self, x: Any, name: str, filters: int, *, stride: int = 1) -> Any:
+        inner = tf.nn.relu(self._conv_norm(x, f"{name}/conv_block", filters, 3, stride=stride))
+        skips = stride > 1 or x.shape[-1] != filters
+        skip = self._conv_norm(x, f"{name}/skip", filters, 1, stride=stride) if skips else x
+        return tf.nn.relu(self._conv_norm(inner, name, filters, 3) + skip)
+
+    def _conv_norm(self, x: Any, name: str, filters: int, size: int, *, stride: int = 1) -> Any:
+        place = f"_feature_extractor/_network/{name}"
+        kernel = self._variable(
+            f"{place}/conv/kernel",
+            [size, size, x.shape[-1], filters],
+            f"{place}/conv",
+            scale=self._gain * (size * size * x.shape[-1]) ** -0.5,
+        )
+        x = tf.pad(x, [[0, 0], [size // 2] * 2, [size // 2] * 2, [0, 0]])
+        return self._norm(tf.nn.conv2d(x, kernel, stride, "VALID"), f"{place}/norm", f"{place}/norm")

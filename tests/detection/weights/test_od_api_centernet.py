@@ -16,14 +16,14 @@ from detection.conversion.programs import read_config_of
 from detection.models.centernet.model import CenterNet, RawOutputs
 from detection.models.heads.centers import center_heatmap, centers_of
 from detection.models.heads.keypoint_targets import PointTargets
-from detection.models.registry import detector_config
+from detection.models.registry import build_detector, detector_config
 from detection.types import ImageInfo, Labels
 from detection.weights.imported_model import ImportedModel, import_model
 from detection.weights.od_api_centernet import OD_API_CENTERNET
 from schemas.config.config_io import load_config
 from schemas.errors import ConfigError, DataError
 from tests.detection.weights.od_api_oracle import Oracle, built, read_oracle
-from tests.detection.weights.original_od_api_centernet import OdApiCenterNet
+from tests.detection.weights.original_od_api_centernet import OdApiCenterNet, OdApiHourglass
 
 pytestmark = pytest.mark.slow
 
@@ -210,9 +210,30 @@ def test_a_resnet_18_and_heads_of_several_layers(tmp_path: Path) -> None:
     }
     assert model.config.model.overrides["head_filters"] == 32
     assert model.config.model.overrides["head_convs"] == {"center": [(24, 5), (16, 3)], "offset": []}
+    _require_same_outputs(model, original)
+
+
+def test_a_smaller_hourglass(tmp_path: Path) -> None:
+    original = OdApiHourglass()
+    config = load_config(None, ["model.name=centernet-hourglass-20", "model.image_size=[96, 64]"])
+    model = import_model(OD_API_CENTERNET, original.write(tmp_path / "ckpt-1"), config)
+    assert model.unused == ()
+    _require_same_outputs(model, original)
+
+
+def _require_same_outputs(model: ImportedModel, original: OdApiCenterNet | OdApiHourglass) -> None:
     images = tf.random.stateless_uniform([2, 96, 64, 3], [3, 4], maxval=255.0)
     found = built(model)(images)
     for head, expected in original.outputs(images).items():
         [output] = found[next(ours for ours, theirs in HEADS.items() if theirs == head)]
-        assert np.std(expected) > 0.1
+        assert 0.1 < np.std(expected) < 10.0
         np.testing.assert_allclose(output, expected, atol=1e-4, err_msg=head)
+
+
+@pytest.mark.parametrize("depth", [10, 32, 52])
+def test_hourglasses_are_told_by_the_numbers_of_their_layers(depth: int) -> None:
+    network = build_detector(f"centernet-hourglass-{depth}", num_classes=2, image_size=64)
+    ours = {variable.path: tuple(variable.shape) for variable in network.variables}
+    sources = OD_API_CENTERNET.sources_of(ours, config=network.config, theirs={})
+    shapes = {one.names[0]: one.shapes[0] for one in sources.values()}
+    assert OD_API_CENTERNET.structure_of_variables(shapes, where="") == f"hourglass-{depth}"

@@ -22,7 +22,6 @@ from detection.inference.saved_model import SavedModelDetector
 from detection.input_pipeline.evaluation_records import parse_record
 from detection.input_pipeline.record_reader import RecordReader
 from detection.models import registry
-from detection.training import build_step
 from detection.training.build_run import detector_evaluator_from_config
 from detection.training.checkpoints.files import checkpoint_path
 from detection.training.kept_images import divide
@@ -76,10 +75,7 @@ def validated(tmp_path_factory: pytest.TempPathFactory, shards: list[str], data:
     """A run with five validations; `networks.txt` has the number of networks that it built."""
     output = tmp_path_factory.mktemp("validated")
     counted = mock.Mock(wraps=registry.detector_from_config)
-    with (
-        mock.patch.object(build_step, "detector_from_config", counted),
-        mock.patch.object(restore, "detector_from_config", counted),
-    ):
+    with mock.patch.object(restore, "detector_from_config", counted):
         _train(output, shards, data[0], METRIC, "train.validation.every=8")
     (output / "networks.txt").write_text(str(counted.call_count))
     return output

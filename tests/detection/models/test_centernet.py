@@ -120,7 +120,7 @@ def test_the_network_normalises_an_input_with_black_padding() -> None:
 
 
 def test_each_hourglass_has_heads_and_the_last_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(HOURGLASSES, "hourglass-104", HourglassSpec((16, 16, 24), (1, 2, 1), 2))
+    monkeypatch.setitem(HOURGLASSES, "hourglass-104", HourglassSpec((16, 16, 24), (1, 2, 1), 8, stacks=2))
     detector = build_detector(
         "centernet-hourglass-104", num_classes=CLASSES, image_size=(52, 64), overrides={"head_filters": 8}
     )

@@ -60,7 +60,7 @@ def make_model(folder: Path) -> None:
     if folder.exists():
         return
     config = load_config(None, ["model.name=efficientdet-d0", "model.image_size=256", "model.weights=none"])
-    detector = detector_from_config(config.model, num_classes=_CLASSES)
+    detector = detector_from_config(config.model, [{}] * _CLASSES)
     spread_scores(detector, smooth_images(detector, 2), objects=20)
     folder.mkdir(parents=True)
     categories = [{"id": number, "name": f"c{number}"} for number in range(1, _CLASSES + 1)]

@@ -22,12 +22,12 @@ import tensorflow as tf
 from benchmarks.measure import measure
 from components.coco_example_gen.to_examples import write_examples
 from detection.inference.export.serving_module import ServingModule
-from detection.inference.restore import configured_detector
 from detection.inference.saved_model import SignatureDetector
 from detection.input_pipeline.record_reader import RecordReader
 from detection.input_pipeline.training_batches import Batch
 from detection.models.detector import Detector
 from detection.models.layers.batch_norm import batch_norms
+from detection.models.registry import detector_from_config
 from detection.training.build_input import input_options_from_config
 from detection.training.checkpoints.files import checkpoint_path
 from detection.training.checkpoints.manager import load_weights
@@ -67,7 +67,9 @@ class Trained:
     def __init__(self, output: Path, shards: dict[str, list[str]], categories: list[Any], *, iou_type: IouType) -> None:
         self._config = load_config(output / CONFIG_YAML)
         self._checkpoint = checkpoint_path(output / CHECKPOINTS, self._config.train.fixed_steps)
-        self._detector: Detector = configured_detector(self._config, categories)
+        self._detector: Detector = detector_from_config(
+            self._config.model, categories, precision=self._config.train.precision
+        )
         batch_size = self._config.evaluate.batch_size
         self._signature = SignatureDetector(
             ServingModule(self._detector, categories).serve_encoded, batch_size=batch_size

@@ -53,7 +53,7 @@ def _detector(args: argparse.Namespace) -> Detector:
         None,
         [f"model.name={args.model}", f"model.image_size={args.image_size}", "model.backbone_weights=null", *args.set],
     )
-    return detector_from_config(config.model, num_classes=_CLASSES)
+    return detector_from_config(config.model, [{}] * _CLASSES)
 
 
 def smooth_images(detector: Detector, count: int) -> np.ndarray:

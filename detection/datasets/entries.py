@@ -9,7 +9,7 @@ entries for evaluation extend them (`detection.coco.validation.entry_types`).
 import json
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple, NotRequired, TypedDict
 
 import msgspec
@@ -178,11 +178,6 @@ def unwritable(value: Any) -> str | None:
     except ValueError:
         return "contains NaN or Infinity, which JSON does not support. Write a number"
     return None
-
-
-def keypoint_names(categories: Sequence[Mapping[str, Any]]) -> list[Sequence[str]]:
-    """Returns the names of each category's keypoints."""
-    return [category.get("keypoints") or () for category in categories]
 
 
 def skeleton_of(category: Entry) -> list[tuple[int, int]]:

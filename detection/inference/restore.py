@@ -1,13 +1,11 @@
 """Restores trained detectors, with configuration and categories, from SavedModels and checkpoints."""
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter
 
 from detection.coco.validation.checks import check_categories
-from detection.datasets.entries import keypoint_names
 from detection.inference.export.saved_model_export import ChosenOn, ExportedFrom
 from detection.models.detector import Detector
 from detection.models.registry import detector_from_config
@@ -70,7 +68,7 @@ def load_trained(path: str | Path, *, weights: WeightsChoice = "auto") -> Traine
         source = WeightSource(files.saved_model)
         exported_from = read_exported_from(files.saved_model)
         _require_exported(files.saved_model, exported_from, weights)
-    detector = configured_detector(config, categories)
+    detector = detector_from_config(config.model, categories, precision=config.train.precision)
     load_detector_weights(detector, source)
     return TrainedDetector(detector, categories, config, exported_from)
 
@@ -79,16 +77,10 @@ def with_config(trained: TrainedDetector, config: Config) -> TrainedDetector:
     """Builds a detector again for a configuration that is compatible with its weights."""
     if config == trained.config:
         return trained
-    detector = configured_detector(config, trained.categories)
+    detector = detector_from_config(config.model, trained.categories, precision=config.train.precision)
     for variable, old in zip(detector.variables, trained.detector.variables, strict=True):
         variable.assign(old.value)
     return trained._replace(detector=detector, config=config)
-
-
-def configured_detector(config: Config, categories: Sequence[Mapping[str, Any]]) -> Detector:
-    """Builds the detector of a configuration; outside of any strategy, for inference with a checkpoint's weights."""
-    names = keypoint_names(categories)
-    return detector_from_config(config.model, num_classes=len(names), keypoints=names, precision=config.train.precision)
 
 
 def _checkpoint_source(prefix: str, config: Config, weights: WeightsChoice) -> WeightSource:

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from detection.datasets.entries import keypoint_names
 from detection.images.decode import decode_rgb
 from detection.input_pipeline.object_shapes import record_keypoints, record_masks, refuse_category
 from detection.input_pipeline.sample import Sample, select
@@ -27,7 +26,7 @@ _CORNERS = (features.BBOX_YMIN, features.BBOX_XMIN, features.BBOX_YMAX, features
 
 def num_keypoints(categories: Sequence[Mapping[str, Any]]) -> int:
     """Returns the max number of keypoints of a category; `keypoints` lists their names."""
-    return max(map(len, keypoint_names(categories)), default=0)
+    return max((len(category.get("keypoints") or ()) for category in categories), default=0)
 
 
 def python_op(

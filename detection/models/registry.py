@@ -97,22 +97,22 @@ def build_detector(
 
 
 def detector_from_config(
-    model: ModelConfig, *, num_classes: int, keypoints: Sequence[Sequence[str]] = (), precision: str = "float32"
+    model: ModelConfig, categories: Sequence[Mapping[str, Any]], *, precision: str = "float32"
 ) -> Detector:
-    """Builds the detector of a configuration, variables included; `keypoints` are the names of each class's keypoints.
+    """Builds the detector of a configuration for categories, which may name keypoints, with its variables.
 
     Raises:
         ConfigError: unknown name or override; or no class has keypoints, and the detector needs them.
     """
     return build_detector(
         model.name,
-        num_classes=num_classes,
+        num_classes=len(categories),
         image_size=model.image_size,
         resize=model.resize,
         overrides=model.overrides,
         dtype=dtype_policy(precision),
         postprocess=model.postprocess,
-        keypoints=keypoints,
+        keypoints=[category.get("keypoints") or () for category in categories],
     )
 
 

@@ -13,10 +13,10 @@ import tensorflow as tf
 
 from detection.inference.export.saved_model_export import ChosenOn, ExportedFrom, export_saved_model
 from detection.inference.mean_losses import MeanLosses
-from detection.inference.restore import configured_detector
 from detection.input_pipeline.record_reader import RecordReader
 from detection.input_pipeline.training_batches import InputOptions
 from detection.models.detector import Detector, variables_by_path
+from detection.models.registry import detector_from_config
 from detection.storage.atomic import new_directory, write_json
 from detection.storage.files import is_file
 from detection.storage.json_files import read_json
@@ -236,13 +236,13 @@ def _copy_weights(state: TrainState, config: Config, detector: Detector) -> None
 def detector_copies(
     config: Config, categories: Sequence[Mapping[str, Any]], *, strategy: tf.distribute.Strategy
 ) -> list[Detector]:
-    """Builds an `configured_detector` on each device of this process except the first; none for TPUs."""
+    """Builds a detector on each device of this process except the first; none for TPUs."""
     copies: list[Detector] = []
     if isinstance(strategy, tf.distribute.TPUStrategy):  # images are decoded, and RLEs encoded, on the host
         return copies
     for device in strategy.extended.worker_devices[1:]:
         with tf.device(device):
-            copies.append(configured_detector(config, categories))
+            copies.append(detector_from_config(config.model, categories, precision=config.train.precision))
     return copies
 
 
@@ -269,7 +269,7 @@ def check_inference_losses(
         repeat_factors: float64 [N], expected repeats of each record per epoch; None: each record once.
         replicas: number of replicas of the run.
         state: the run's last state; not changed.
-        detector: `configured_detector` of the run; its weights are replaced.
+        detector: detector of the run; its weights are replaced.
         path: the run's last checkpoint.
 
     Raises:
@@ -303,7 +303,7 @@ def export_checkpoint(
         config: the run's configuration, which is saved with the model.
         step: step of the run's last checkpoint.
         categories: COCO categories, in the order of the detector's classes.
-        detector: `configured_detector` of the run; its weights are replaced.
+        detector: detector of the run; its weights are replaced.
         output: output folder of the run; an existing SavedModel is replaced.
 
     Raises:

@@ -10,11 +10,11 @@ from typing import Any, cast
 import keras
 import tensorflow as tf
 
-from detection.inference.restore import configured_detector, is_described, read_model_config
+from detection.inference.restore import is_described, read_model_config
 from detection.models.detector import variables_by_path
 from detection.models.layers.batch_norm import synchronize_batch_norm
 from detection.models.layers.initializers import seeded_initializers
-from detection.models.registry import detector_config
+from detection.models.registry import detector_config, detector_from_config
 from detection.pretrained.choice import configured_weights, initial_weights
 from detection.pretrained.publications import COCO
 from detection.training.distributed.strategy import is_op_deterministic, on_cpu
@@ -68,7 +68,7 @@ def state_from_config(
     """
     train_config = config.train
     with seeded_initializers(train_config.seed), strategy.scope():
-        model = configured_detector(config, categories)
+        model = detector_from_config(config.model, categories, precision=config.train.precision)
         synchronize_batch_norm(model, train_config.sync_batch_norm)
         changing = freeze_variables(
             model,

@@ -8,8 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from detection.inference.restore import configured_detector
 from detection.models.detector import Detector
+from detection.models.registry import detector_from_config
 from detection.storage.atomic import write_json, write_text
 from detection.storage.mirror import Mirror
 from detection.training.build_balance import ClassBalance, balance_from_config
@@ -79,7 +79,7 @@ def train(
         datasets: contents of the dataset.json of each Examples artifact; the chief logs facts about them.
         base_model: local or remote SavedModel to start from, instead of `train.init.checkpoint`.
         strategy: result of `make_strategy`, if TensorFlow was used before; None: created here.
-        detector: existing `configured_detector` for validation and export; None: built here.
+        detector: existing detector of the run for validation and export; None: built here.
         mirror: mirrors `output` to remote storage: the chief pushes after every checkpoint and
             evaluation, the other machines pull the chief's files.  The caller pushes the model.
 
@@ -106,7 +106,9 @@ def train(
     )
     log_precision(config.train, strategy)
     # Validation and export share one detector, built on first use.
-    shared_detector = functools.cache(lambda: detector or configured_detector(config, categories))
+    shared_detector = functools.cache(
+        lambda: detector or detector_from_config(config.model, categories, precision=config.train.precision)
+    )
     with op_determinism(needed=is_deterministic(config.train, strategy)), explain_lost_workers(strategy):
         last_step = _train_to_last_step(
             config,

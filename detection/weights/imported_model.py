@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from detection.datasets.entries import keypoint_names
 from detection.datasets.importers.label_map import read_label_map
 from detection.models.registry import detector_config, detector_from_config
 from detection.storage.atomic import write_json, write_text
@@ -107,7 +106,7 @@ def import_model(
     if count is not None:
         categories = class_categories(count, None if label_map is None else read_label_map(label_map))
         categories = program.categories(raw.shapes, categories, where=raw.prefix)
-    detector = detector_from_config(config.model, num_classes=count or 1, keypoints=keypoint_names(categories or ()))
+    detector = detector_from_config(config.model, categories or [{}])
     held = detector.variables if count is not None else detector.backbone_variables
     ours = {variable.path: tuple(variable.shape) for variable in held}
     sources = program.sources_of(ours, config=preset, theirs=raw.shapes)

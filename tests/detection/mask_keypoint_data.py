@@ -27,7 +27,7 @@ def save_model(folder: Path, *, mask_output: str = "crops") -> Path:
     mask_keypoint_detector.register()
     options = f"{{max_detections: {DETECTIONS}, mask_output: {mask_output}}}"
     config = load_config(None, ["model.name=mask-keypoint", f"model.postprocess={options}"])
-    detector = detector_from_config(config.model, num_classes=len(CATEGORIES))
+    detector = detector_from_config(config.model, CATEGORIES)
     folder.mkdir(parents=True, exist_ok=True)
     export_saved_model(detector, folder, categories=CATEGORIES, config_yaml=to_yaml(config))
     return folder

@@ -34,7 +34,7 @@ CUSTOM = 32  # BuiltinOperator.CUSTOM; TensorFlow's ops (flex) are custom ones, 
 def random_detector() -> Detector:
     """A detector whose scores differ by much more than the rounding of any runtime, with boxes as large as anchors."""
     keras.utils.set_random_seed(0)
-    detector = detector_from_config(tiny_config().model, num_classes=len(CATEGORIES))
+    detector = detector_from_config(tiny_config().model, CATEGORIES)
     random = np.random.default_rng(0)
     for variable in detector.variables:
         if "kernel" in variable.path:

@@ -37,7 +37,7 @@ GROUND_TRUTH = [  # pixel boxes (ymin, xmin, ymax, xmax) and category ids; asymm
 
 @pytest.fixture(scope="module")
 def detector() -> Detector:
-    detector = detector_from_config(tiny_config().model, num_classes=len(CATEGORIES))
+    detector = detector_from_config(tiny_config().model, CATEGORIES)
     random = np.random.default_rng(0)
     for variable in detector.variables:
         if "kernel" in variable.path:

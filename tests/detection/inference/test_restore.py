@@ -33,7 +33,7 @@ EMA_STEM, RAW_STEM = 0.25, 0.75  # all values of the stem's kernel
 
 
 def _write_checkpoint(folder: Path, *, with_ema: bool = True) -> None:
-    detector = detector_from_config(tiny_config().model, num_classes=len(CATEGORIES))
+    detector = detector_from_config(tiny_config().model, CATEGORIES)
     stem = detector.backbone.stem.conv.kernel
     stem.assign(tf.fill(stem.shape, RAW_STEM))
     parts = {MODEL_PART: variables_by_path(detector.variables), STEP_PART: tf.Variable(STEP, dtype=tf.int64)}

@@ -85,7 +85,7 @@ def test_the_input_is_what_image_size_and_resize_say(
 ) -> None:
     small = {"fpn_filters": 8, "fpn_cells": 1, "head_layers": 1}
     model = ModelConfig(name="efficientdet-nano", image_size=image_size, resize=ResizeConfig(**resize), overrides=small)
-    detector = detector_from_config(model, num_classes=2)
+    detector = detector_from_config(model, [{}] * 2)
     assert detector.image_size == expected
     if fills is None:
         fills = Resizing(image_size or expected, "short_side", 50, 90)

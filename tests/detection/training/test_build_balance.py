@@ -69,7 +69,7 @@ def test_an_unknown_category_is_refused_with_the_nearest(reader: RecordReader) -
 
 def test_a_detector_that_cannot_weight_is_refused() -> None:
     config = tiny_config("train.class_weights={kind 7: 2}")
-    detector = detector_from_config(config.model, num_classes=len(CATEGORIES))
+    detector = detector_from_config(config.model, CATEGORIES)
     input_options_from_config(config, detector, CATEGORIES)
     other = Detector(config=TinyConfig(), num_classes=3, name="other")
     with pytest.raises(ConfigError, match=r"train\.object_weights: efficientdet-nano does not support weighted losses"):

@@ -34,7 +34,7 @@ ALL = (
 
 @pytest.fixture(scope="module")
 def detector() -> Detector:
-    return detector_from_config(tiny_config().model, num_classes=len(CATEGORIES))
+    return detector_from_config(tiny_config().model, CATEGORIES)
 
 
 def _options(detector: Detector, *assignments: str) -> InputOptions:
@@ -76,7 +76,7 @@ def test_the_input_s_size_and_the_mode_of_resizing_reach_training(tmp_path: Path
     keys = ("model.image_size=[40, 56]", "model.resize={mode: stretch, pad_to_multiple: 16}")
     plain = ("train.augment={horizontal_flip: false, scale_min: 1, scale_max: 1}",)
     config = tiny_config(*SMALL, *keys, *plain, "train.augment.mosaic={probability: 1, image_size: [30, 70]}")
-    detector = detector_from_config(config.model, num_classes=len(CATEGORIES))
+    detector = detector_from_config(config.model, CATEGORIES)
     options = input_options_from_config(config, detector, CATEGORIES)
     assert _arguments(options.augmentations[0])["image_size"] == (30, 70)
     reader = RecordReader(write_shards(tmp_path, rectangles(4)))

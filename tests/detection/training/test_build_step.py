@@ -127,7 +127,7 @@ def test_initial_weights_are_those_of_keras_with_the_same_seed(name: str, two_re
     """
     config = load_config(None, [AUTOML, f"model.name={name}", "train.seed=5"])
     keras.utils.set_random_seed(5)
-    expected = detector_from_config(config.model, num_classes=3, precision="float32")
+    expected = detector_from_config(config.model, [{}] * 3, precision="float32")
     before = random.getstate()
     for strategy in (tf.distribute.get_strategy(), two_replicas):
         state = state_from_config(config, [{}] * 3, strategy=strategy)

@@ -26,7 +26,7 @@ def small_config(*assignments: str) -> Config:
 
 def random_weights(num_classes: int, seed: int = 0) -> Weights:
     """Weights of the small network by google/automl's names."""
-    detector = detector_from_config(small_config().model, num_classes=num_classes)
+    detector = detector_from_config(small_config().model, [{}] * num_classes)
     random = np.random.default_rng(seed)
     return {
         automl_name(variable.path): random.normal(size=variable.shape).astype(np.float32)

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from detection.datasets.entries import keypoint_names
 from detection.inference.detectors import open_detector
 from detection.models.detector import Detector
 from detection.models.registry import detector_from_config
@@ -146,9 +145,7 @@ def built(model: ImportedModel) -> Detector:
     """Builds the detector of a completely imported model, with its weights."""
     assert (model.missing, model.differences) == ((), ())
     assert model.categories is not None
-    detector = detector_from_config(
-        model.config.model, num_classes=len(model.categories), keypoints=keypoint_names(model.categories)
-    )
+    detector = detector_from_config(model.config.model, model.categories)
     for variable in detector.variables:
         variable.assign(model.raw[variable.path])
     return detector

@@ -105,7 +105,7 @@ def test_the_pipeline_config_gives_the_same_network(case: Case) -> None:
     assert networks[0] == networks[1]
     assert converted.model.resize == case.model.config.model.resize
     np.testing.assert_array_equal(
-        detector_from_config(converted.model, num_classes=case.detector.num_classes).anchors, case.detector.anchors
+        detector_from_config(converted.model, [{}] * case.detector.num_classes).anchors, case.detector.anchors
     )
 
 

@@ -38,7 +38,7 @@ def _tiny() -> None:
 def _save(run: Path, step: int) -> None:
     config = load_config(None, ASSIGNMENTS)
     tf.random.set_seed(step)
-    detector = detector_from_config(config.model, num_classes=len(CATEGORIES))
+    detector = detector_from_config(config.model, CATEGORIES)
     parts = {MODEL_PART: variables_by_path(detector.variables)}
     tf.train.Checkpoint(**parts).write(checkpoint_path(run / "checkpoints", step))
 

@@ -17,7 +17,7 @@ from tests.full_disk import no_file_above
 @pytest.mark.parametrize("size", [100, 100_000])
 def test_a_saved_model_that_the_disk_does_not_take_is_not_there(size: int, tmp_path: Path) -> None:
     tiny_detector.register()
-    detector = detector_from_config(tiny_config(*ASSIGNMENTS).model, num_classes=len(CATEGORIES))
+    detector = detector_from_config(tiny_config(*ASSIGNMENTS).model, CATEGORIES)
     destination = tmp_path / "saved_model"
     with (
         no_file_above(size),

@@ -47,7 +47,7 @@ def stretching(**postprocess: Any) -> Detector:
     keys = {"score_threshold": 0.01, **postprocess}
     assignments = [f"model.postprocess.{key}={value}" for key, value in keys.items()]
     config = tiny_config("model.resize.mode=stretch", *assignments)
-    detector = detector_from_config(config.model, num_classes=len(CATEGORIES))
+    detector = detector_from_config(config.model, CATEGORIES)
     for variable, value in zip(detector.variables, random_detector().variables, strict=True):
         variable.assign(value)
     return detector

@@ -8,7 +8,7 @@ import tensorflow as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from detection.coco.summary import metrics_to_json
-from detection.inference.restore import configured_detector
+from detection.models.registry import detector_from_config
 from detection.training.build_run import detector_evaluator_from_config
 from detection.training.checkpoints.files import checkpoint_path
 from detection.training.kept_images import training_records
@@ -36,7 +36,7 @@ def test_two_machines_stop_early_together(tmp_path: Path) -> None:
     events.Reload()
     tiny_detector.register()
     config = load_config(output / CONFIG_YAML, [])
-    detector = configured_detector(config, CATEGORIES)
+    detector = detector_from_config(config.model, CATEGORIES, precision=config.train.precision)
     kept = training_records(config, shards=shards, validation_shards=())[1].validation
     assert kept is not None
     alone = detector_evaluator_from_config(config, kept, categories=CATEGORIES, detector=detector)

@@ -15,7 +15,6 @@ from detection.coco import evaluate
 from detection.datasets.entries import Rows
 from detection.inference.export.saved_model_export import export_saved_model
 from detection.inference.mean_losses import MeanLosses
-from detection.inference.restore import configured_detector
 from detection.inference.results import Results, joined
 from detection.inference.saved_model import SavedModelDetector
 from detection.input_pipeline.evaluation_records import parse_record
@@ -148,7 +147,7 @@ def test_replicas_give_the_metrics_and_losses_of_one(
         copies = detector_copies(config, CATEGORIES, strategy=strategy)
         devices = [copy.variables[0].value.device[-5:] for copy in copies]
         assert devices == ["CPU:1"][: strategy.num_replicas_in_sync - 1]
-        detector = configured_detector(config, CATEGORIES)
+        detector = detector_from_config(config.model, CATEGORIES, precision=config.train.precision)
         evaluator = detector_evaluator_from_config(
             config, RecordReader(shards), categories=CATEGORIES, detector=detector, copies=copies
         )
@@ -212,7 +211,7 @@ def test_a_metric_without_objects_is_refused_before_training(data: Any) -> None:
 def _averaged_checkpoint(config: Config, path: Path, *, without: str | None = None) -> None:
     """Random raw weights and EMA weights, as a training run saves them."""
     tf.random.set_seed(3)
-    detector = detector_from_config(config.model, num_classes=len(CATEGORIES))
+    detector = detector_from_config(config.model, CATEGORIES)
     for variable in detector.variables:
         variable.assign(variable.value + 0.05 * tf.random.uniform(variable.shape))
     raw = variables_by_path(detector.variables)
@@ -226,11 +225,11 @@ def test_the_metrics_are_those_of_the_exported_model(data: Any, tmp_path: Path) 
     shards, tree = data
     config = tiny_config()
     _averaged_checkpoint(config, tmp_path / "ckpt-2")
-    detector = detector_from_config(config.model, num_classes=len(CATEGORIES))
+    detector = detector_from_config(config.model, CATEGORIES)
     split = ValidationSplit(RecordReader(shards), categories=CATEGORIES, batch_size=4)
     evaluator = DetectorEvaluator(detector, split, categories=CATEGORIES, batch_size=4)
     [inside] = evaluator(str(tmp_path / "ckpt-2")).metrics
-    exported = detector_from_config(config.model, num_classes=len(CATEGORIES))
+    exported = detector_from_config(config.model, CATEGORIES)
     load_weights(exported, tmp_path / "ckpt-2", weights="ema")
     (tmp_path / "model").mkdir()
     export_saved_model(exported, tmp_path / "model", categories=CATEGORIES, config_yaml="")
@@ -246,7 +245,7 @@ def test_the_metrics_are_those_of_the_exported_model(data: Any, tmp_path: Path) 
 def test_ema_weights_are_loaded_and_raw_weights_without_them(tmp_path: Path) -> None:
     config = tiny_config()
     _averaged_checkpoint(config, tmp_path / "ckpt-2", without="moving_")
-    detector = detector_from_config(config.model, num_classes=len(CATEGORIES))
+    detector = detector_from_config(config.model, CATEGORIES)
     load_weights(detector, tmp_path / "ckpt-2", weights="ema")
     reader = tf.train.load_checkpoint(str(tmp_path / "ckpt-2"))
     for variable in detector.variables:
@@ -263,6 +262,6 @@ def test_ema_weights_are_loaded_and_raw_weights_without_them(tmp_path: Path) -> 
 def test_a_checkpoint_of_another_detector_is_refused(classes: int, override: str, message: str, tmp_path: Path) -> None:
     _averaged_checkpoint(tiny_config(), tmp_path / "ckpt-2")
     other = tiny_config() if override == "{}" else tiny_config(f"model.overrides={override}")
-    detector = detector_from_config(other.model, num_classes=classes)
+    detector = detector_from_config(other.model, [{}] * classes)
     with pytest.raises(DataError, match=f"ckpt-2: does not match its configuration.*{message}"):
         load_weights(detector, tmp_path / "ckpt-2", weights="ema")

@@ -13,10 +13,9 @@ import tensorflow as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from detection.coco import CocoMetrics, evaluate
-from detection.inference import restore
 from detection.inference.export.saved_model_export import ChosenOn, ExportedFrom
 from detection.inference.mean_losses import mean_losses
-from detection.inference.restore import configured_detector, load_trained, read_exported_from
+from detection.inference.restore import load_trained, read_exported_from
 from detection.inference.results import joined
 from detection.inference.saved_model import SavedModelDetector
 from detection.input_pipeline.evaluation_records import parse_record
@@ -74,8 +73,8 @@ def _train(output: Path, shards: Sequence[str], validation_shards: Sequence[str]
 def validated(tmp_path_factory: pytest.TempPathFactory, shards: list[str], data: Any) -> Path:
     """A run with five validations; `networks.txt` has the number of networks that it built."""
     output = tmp_path_factory.mktemp("validated")
-    counted = mock.Mock(wraps=registry.detector_from_config)
-    with mock.patch.object(restore, "detector_from_config", counted):
+    counted = mock.Mock(wraps=registry.build_detector)
+    with mock.patch.object(registry, "build_detector", counted):
         _train(output, shards, data[0], METRIC, "train.validation.every=8")
     (output / "networks.txt").write_text(str(counted.call_count))
     return output
@@ -174,7 +173,7 @@ def test_the_raw_weights_are_exported_and_evaluated_when_asked_for(
             load_config(None, [*ASSIGNMENTS, METRIC, "train.validation.every=8", *assignments]),
             RecordReader(data[0]),
             categories=CATEGORIES,
-            detector=configured_detector(load_config(None, ASSIGNMENTS), CATEGORIES),
+            detector=registry.detector_from_config(load_config(None, ASSIGNMENTS).model, CATEGORIES),
         )
         [metrics] = evaluate(str(checkpoint_path(validated / CHECKPOINTS, STEPS))).metrics
         scores[weights] = metrics.scores

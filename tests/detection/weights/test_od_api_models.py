@@ -226,5 +226,14 @@ def test_detections(case: Case) -> None:
     case.oracle.require_same_detections(case.model, case.detector, case.outputs)
 
 
+@pytest.mark.parametrize(
+    "case",
+    [
+        # Read and resized as the others, whose outputs are compared above.
+        pytest.param(name, marks=() if name in ("ssd_mobilenet_v2", "ssd_efficientdet_d0") else pytest.mark.extended)
+        for name in MODELS
+    ],
+    indirect=True,
+)
 def test_prediction_from_image_files(case: Case, tmp_path: Path) -> None:
     case.oracle.require_predictions(case.model, tmp_path / "model")

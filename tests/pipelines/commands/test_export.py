@@ -394,6 +394,7 @@ def refuse(
     return call
 
 
+@pytest.mark.extended  # test_mediapipe.py compares files with the SavedModel
 def test_a_mediapipe_file_predicts_as_the_saved_model(
     training: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], mediapipe_detect: Callable[..., Any]
 ) -> None:

@@ -7,7 +7,7 @@ from detection.conversion.od_api_parts import overrides, resizer_keys
 from detection.conversion.text_proto import Message
 from detection.models.backbones.hourglass import HOURGLASSES
 from detection.models.centernet.config import head_fields
-from detection.models.heads.keypoint_options import KeypointPostprocess
+from detection.models.heads.keypoint_options import HEATMAP, KEYPOINT_TASKS, OFFSET, REGRESSION, KeypointPostprocess
 
 # Detectors by the type of their feature extractor.
 CENTERNET_NETWORKS = {f"resnet_v1_{depth}_fpn": f"centernet-r{depth}" for depth in (18, 34, 50, 101)} | {
@@ -17,9 +17,9 @@ CENTERNET_NETWORKS = {f"resnet_v1_{depth}_fpn": f"centernet-r{depth}" for depth 
 }
 _NO_CHANNELS = {"channel_means": [0.0] * 3, "channel_stds": [1.0] * 3}
 _KEYPOINTS = "keypoint_estimation_task"
-_KEYPOINT_WEIGHTS = tuple(f"keypoint_{head}_loss_weight" for head in ("heatmap", "offset", "regression"))
+_KEYPOINT_WEIGHTS = tuple(f"{task}_loss_weight" for task in KEYPOINT_TASKS)
 _BOX_HEADS = {"size": "scale_head_params", "offset": "offset_head_params"}
-_KEYPOINT_HEADS = {f"keypoint_{head}": f"{head[:7]}_head_params" for head in ("heatmap", "offset", "regression")}
+_KEYPOINT_HEADS = {HEATMAP: "heatmap_head_params", OFFSET: "offset_head_params", REGRESSION: "regress_head_params"}
 _WEIGHTS = {"offset_loss_weight": "offset_loss_weight", "scale_loss_weight": "size_loss_weight"}
 
 

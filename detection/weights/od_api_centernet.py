@@ -119,7 +119,7 @@ def overrides(shapes: Shapes, *, config: Any, where: str) -> dict[str, Any]:
         "neck_filters": [shapes[name][-1] for name in neck],
         **head_fields({task: _head_layers(scope, shapes)[:-1] for task, scope in scopes.items()}),
         "separable_neck": any("pointwise" in name for name in neck),
-        "separable_heads": f"{_HEADS}/object_center/0/layer_with_weights-0/pointwise_kernel" in shapes,
+        "separable_heads": any(name.startswith(_HEADS) and name.endswith("/pointwise_kernel") for name in shapes),
         "padding": "black",
         **({"per_keypoint_offset": counts[OFFSET] == counts[REGRESSION]} if counts else {}),
     }

@@ -319,6 +319,8 @@ def application_layer(layer: str) -> str:
     'conv1_bn'
     >>> application_layer("conv4_2/conv2d_3"), application_layer("conv4_1/shortcut_batch_normalization")
     ('conv4_block2_3_conv', 'conv4_block1_0_bn')
+    >>> application_layer("conv4_2/preact_batch_normalization")
+    'conv4_block2_preact_bn'
     """
     part, _, name = layer.partition("/")
     kind = "bn" if "batch_normalization" in name else "conv"

@@ -55,32 +55,27 @@ def build_detector(
     name: str,
     *,
     num_classes: int,
-    image_size: int | tuple[int, int] | None = None,
-    resize: ResizeConfig | None = None,
-    overrides: Mapping[str, Any] | None = None,
-    postprocess: Mapping[str, Any] | None = None,
     keypoints: Sequence[Sequence[str]] = (),
     dtype: Any = None,
+    resize: ResizeConfig | None = None,
+    **fields: Any,
 ) -> Detector:
     """Builds a detector, variables included.
 
     Args:
         name: one of `detector_names()`.
         num_classes: number of classes, which are 0..num_classes-1.
-        image_size: side of the square input, or (height, width), in pixels; None: the size of the
-            preset, or of `resize`.
-        resize: how images are scaled into the input; None: resize to fit.
-        overrides: changed fields of the detector's config class.
-        postprocess: changed fields of its section `postprocess`.
         keypoints: names of each class's keypoints, for a detector with keypoints.
         dtype: Keras dtype policy of all layers; None: the global one.
+        resize: how images are scaled into the input; None: resize to fit.
+        fields: the other arguments of `detector_config`.
 
     Raises:
-        ConfigError: unknown name or field (the message names the nearest), or an invalid value; or no class has
-            keypoints, and the detector needs them.
+        ConfigError: see `detector_config`; or no class has keypoints, and the detector needs them.
     """
     resize = resize or ResizeConfig()
-    family, config = _find(name, image_size=image_size, resize=resize, overrides=overrides, postprocess=postprocess)
+    config = detector_config(name, resize=resize, **fields)
+    unpadded = detector_config(name, resize=resize.model_copy(update={"pad_to_multiple": 1}), **fields).image_size
     arguments: dict[str, Any] = {"num_classes": num_classes, "name": name, "dtype": dtype}
     if getattr(config, "keypoints", False):
         if not any(keypoints):
@@ -89,10 +84,8 @@ def build_detector(
                 "categories name their keypoints, or choose another detector."
             )
         arguments["keypoints"] = keypoints
-    detector = family.detector(config=_padded(config, resize), **arguments)
-    detector.resizing = Resizing(
-        config.image_size, resize.mode, resize.short_side, resize.long_side, resize.half_pixel_centers
-    )
+    detector = _family(name).detector(config=config, **arguments)
+    detector.resizing = Resizing(unpadded, resize.mode, resize.short_side, resize.long_side, resize.half_pixel_centers)
     return detector
 
 
@@ -107,12 +100,9 @@ def detector_from_config(
     return build_detector(
         model.name,
         num_classes=len(categories),
-        image_size=model.image_size,
-        resize=model.resize,
-        overrides=model.overrides,
-        dtype=dtype_policy(precision),
-        postprocess=model.postprocess,
         keypoints=[category.get("keypoints") or () for category in categories],
+        dtype=dtype_policy(precision),
+        **{field: getattr(model, field) for field in ("image_size", "resize", "overrides", "postprocess")},
     )
 
 
@@ -129,47 +119,41 @@ def detector_config(
     overrides: Mapping[str, Any] | None = None,
     postprocess: Mapping[str, Any] | None = None,
 ) -> Any:
-    """Returns the config of the detector that `build_detector` builds with the same arguments.
+    """Returns the configuration of a detector.
+
+    Args:
+        name: one of `detector_names()`.
+        image_size: side of the square input, or (height, width), in pixels; None: the size of the
+            preset, or of `resize`; rounded up to `resize.pad_to_multiple`.
+        resize: how images are scaled into the input; None: resize to fit.
+        overrides: changed fields of the detector's config class.
+        postprocess: changed fields of its section `postprocess`.
 
     Raises:
         ConfigError: unknown name or field (the message names the nearest), or an invalid value.
     """
     resize = resize or ResizeConfig()
-    config = _find(name, image_size=image_size, resize=resize, overrides=overrides, postprocess=postprocess)[1]
-    return _padded(config, resize)
-
-
-def _padded(config: Any, resize: ResizeConfig) -> Any:
-    """Rounds the input's sides up to `pad_to_multiple`."""
-    multiple = resize.pad_to_multiple
-    return config.model_copy(
-        update={"image_size": tuple(-(-side // multiple) * multiple for side in config.image_size)}
-    )
-
-
-def _find(
-    name: str,
-    *,
-    image_size: int | tuple[int, int] | None,
-    resize: ResizeConfig,
-    overrides: Mapping[str, Any] | None,
-    postprocess: Mapping[str, Any] | None,
-) -> tuple[Family, Any]:
-    family = next((family for family in FAMILIES if name in family.presets), None)
-    if family is None:
-        raise ConfigError(f"model.name = {name!r}: no such detector. {nearest_or_all(name, detector_names())}")
     changes = dict(overrides or {})
     if image_size is None and resize.mode == "short_side" and "image_size" not in changes:
         image_size = resize.long_side
     if image_size is not None:
         changes["image_size"] = height_and_width(image_size)
-    config = _override(family.presets[name], changes, section="model.overrides")
+    config = _override(_family(name).presets[name], changes, section="model.overrides")
     try:
         resize.require_fit(config.image_size)
     except ValueError as error:
         raise ConfigError(f"model.{error}.") from None
     options = _override(config.postprocess, postprocess or {}, section="model.postprocess")
-    return family, config.model_copy(update={_POSTPROCESS: options})
+    multiple = resize.pad_to_multiple
+    size = tuple(-(-side // multiple) * multiple for side in config.image_size)
+    return config.model_copy(update={"image_size": size, _POSTPROCESS: options})
+
+
+def _family(name: str) -> Family:
+    family = next((family for family in FAMILIES if name in family.presets), None)
+    if family is None:
+        raise ConfigError(f"model.name = {name!r}: no such detector. {nearest_or_all(name, detector_names())}")
+    return family
 
 
 def _override(preset: Any, changes: Mapping[str, Any], *, section: str) -> Any:

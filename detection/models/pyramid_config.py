@@ -47,11 +47,17 @@ class LevelsConfig(Section):
     min_level: MinLevel
     max_level: MaxLevel
     batch_norm_momentum: BatchNormMomentum = None
+    batch_norm_epsilon: PositiveFloat
 
     @property
     def momentum(self) -> float:
         """Momentum of batch norm; only used in training, where `batch_norm_momentum` is not None."""
         return _LONG_RUN_MOMENTUM if self.batch_norm_momentum is None else self.batch_norm_momentum
+
+    @property
+    def batch_norm(self) -> dict[str, float]:
+        """Arguments of `BatchNormalization`."""
+        return {"momentum": self.momentum, "epsilon": self.batch_norm_epsilon}
 
     @property
     def levels(self) -> range:

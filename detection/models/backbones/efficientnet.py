@@ -34,8 +34,7 @@ class EfficientNet(keras.layers.Layer):
         layout: selects the blocks whose outputs are levels, as in `level_blocks`; blocks after level L are not built.
         expanded: a level is the expansion within the next block, which halves it later, if there is one, as in SSD.
         survival: survival probability of the last block in stochastic depth; None: off.
-        momentum: momentum of batch norm.
-        epsilon: epsilon of batch norm.
+        batch_norm: arguments of `BatchNormalization`.
         recompute: recompute each block in the backward pass, to save memory.
         name: layer name.
         dtype: Keras dtype policy.
@@ -48,8 +47,7 @@ class EfficientNet(keras.layers.Layer):
         layout: EfficientNetLayout = "automl",
         expanded: bool = False,
         survival: float | None = None,
-        momentum: float = 0.99,
-        epsilon: float = 1e-3,
+        batch_norm: dict[str, float],
         recompute: bool = False,
         name: str | None = None,
         dtype: Any = None,
@@ -57,11 +55,7 @@ class EfficientNet(keras.layers.Layer):
         super().__init__(name=name, dtype=dtype)
         self.spec = spec
         self._recompute = recompute
-        common = {
-            "activation": spec.activation,
-            "batch_norm": {"momentum": momentum, "epsilon": epsilon},
-            "dtype": self.dtype_policy,
-        }
+        common = {"activation": spec.activation, "batch_norm": batch_norm, "dtype": self.dtype_policy}
         blocks = block_specs(spec)
         self._level_blocks = level_blocks(spec, layout)
         self.stem = ConvNorm(stem_filters(spec), kernel=3, stride=2, name="stem", **common)

@@ -106,16 +106,14 @@ class Hourglass(keras.layers.Layer):
 
     Args:
         spec: network to build.
-        momentum: momentum of batch norm.
-        epsilon: epsilon of batch norm.
+        batch_norm: arguments of `BatchNormalization`.
         name: layer name.
         dtype: Keras dtype policy.
     """
 
-    def __init__(self, *, spec: HourglassSpec, momentum: float, epsilon: float, name: str, dtype: Any = None):
+    def __init__(self, *, spec: HourglassSpec, batch_norm: dict[str, float], name: str, dtype: Any = None):
         super().__init__(name=name, dtype=dtype)
-        options: dict[str, Any] = {"batch_norm": {"momentum": momentum, "epsilon": epsilon}}
-        options["dtype"] = self.dtype_policy
+        options: dict[str, Any] = {"batch_norm": batch_norm, "dtype": self.dtype_policy}
         self.filters, between = spec.filters[0], range(spec.stacks - 1)
         width = self.filters
         self.stem = ConvNorm(spec.stem, 7, 2, activation="relu", centred=True, name="stem", **options)

@@ -18,15 +18,14 @@ Backbone = EfficientNet | ResNet
 class BackboneOptions:
     """Options of a backbone.
 
-    momentum, epsilon: parameters of batch norm.
+    batch_norm: arguments of `BatchNormalization`.
     activation: name of the activation; None: the network's own.
     survival: survival of the last block of an EfficientNet in training; None: blocks are not dropped.
     recompute: recompute each block in the backward pass, to save memory.
     resnet_layout, tail, efficientnet_layout, expanded: see `ResNet` and `EfficientNet`.
     """
 
-    momentum: float
-    epsilon: float
+    batch_norm: dict[str, float]
     activation: str | None = None
     survival: float | None = None
     recompute: bool = False
@@ -49,8 +48,7 @@ def make_backbone(name: str, options: BackboneOptions, *, levels: range, dtype: 
         ConfigError: unknown backbone, or levels that do not fit it.
     """
     common: dict[str, Any] = {
-        "momentum": options.momentum,
-        "epsilon": options.epsilon,
+        "batch_norm": options.batch_norm,
         "recompute": options.recompute,
         "name": name,
         "dtype": dtype,

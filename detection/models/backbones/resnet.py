@@ -60,8 +60,7 @@ class ResNet(keras.layers.Layer):
             of a bottleneck network are the same, but weights trained with one layout do not fit
             another.
         activation: activation after each convolution and each addition.
-        momentum: momentum of batch norm.
-        epsilon: epsilon of batch norm.
+        batch_norm: arguments of `BatchNormalization`.
         recompute: recompute each block in the backward pass, to save memory.
         tail: conv5_x is for RoIs: `call` returns levels 1..4, and `run_tail` runs it.
         name: layer name.
@@ -74,8 +73,7 @@ class ResNet(keras.layers.Layer):
         spec: ResNetSpec,
         layout: ResNetLayout = "keras",
         activation: Relu = "relu",
-        momentum: float = 0.997,
-        epsilon: float = 1e-4,
+        batch_norm: dict[str, float],
         recompute: bool = False,
         tail: bool = False,
         name: str | None = None,
@@ -85,11 +83,7 @@ class ResNet(keras.layers.Layer):
         self.spec = spec
         self.layout = layout
         self._recompute = recompute
-        common = {
-            "activation": activation,
-            "batch_norm": {"momentum": momentum, "epsilon": epsilon},
-            "dtype": self.dtype_policy,
-        }
+        common = {"activation": activation, "batch_norm": batch_norm, "dtype": self.dtype_policy}
         self._preact = layout == "od-api" and not spec.bottleneck
         self.stem: Any = (
             _conv(_STEM_FILTERS, 7, strides=2, bias=0.0, name="stem", dtype=dtype)

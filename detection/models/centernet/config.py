@@ -120,8 +120,7 @@ class CenterNetConfig(LevelsConfig):
     def backbone_options(self) -> BackboneOptions:
         """Options of the backbone."""
         return BackboneOptions(
-            momentum=self.momentum,
-            epsilon=self.batch_norm_epsilon,
+            batch_norm=self.batch_norm,
             recompute=self.gradient_checkpointing,
             resnet_layout=self.resnet_layout,
             efficientnet_layout=self.efficientnet_layout,

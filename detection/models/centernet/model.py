@@ -21,14 +21,14 @@ from detection.models.heads.centers import (
     count_objects,
     inside_image,
     l1_at,
-    peaks,
     penalty_reduced_focal,
 )
 from detection.models.heads.keypoint_candidates import picked_keypoints, rescored
 from detection.models.heads.keypoint_options import HEATMAP
 from detection.models.heads.keypoint_targets import KeypointTargets
 from detection.models.heads.keypoints import Keypoints
-from detection.models.heads.postprocess import best_pairs, picked_detections
+from detection.models.heads.peaks import best_peaks
+from detection.models.heads.postprocess import picked_detections
 from detection.models.necks.upsampling import UpsamplingNeck
 from detection.ops.anchors import feature_sizes
 from detection.ops.boxes import clip_yxyx
@@ -91,8 +91,9 @@ class CenterNet(Detector):
                 dtype=self.dtype_policy,
             )
         else:
-            batch_norm = {"momentum": config.momentum, "epsilon": config.batch_norm_epsilon}
-            self.backbone = Hourglass(spec=spec, name=config.backbone, dtype=self.dtype_policy, **batch_norm)
+            self.backbone = Hourglass(
+                spec=spec, batch_norm=config.batch_norm, name=config.backbone, dtype=self.dtype_policy
+            )
         self.heads = [
             CellHead(
                 task=task,
@@ -216,9 +217,11 @@ class CenterNet(Detector):
         """See `Detector.detect`: the best peaks of the heat-maps, of 3x3 cells, with the sizes and offsets there."""
         options = self.config.postprocess
         sizes, offsets = (self._by_cell(outputs[task][-1]) for task in ("size", "offset"))
-        found = self._by_cell(peaks(tf.sigmoid(outputs["center"][-1])))
-        count = min(options.max_detections, found.shape[1] * found.shape[2])
-        scores, cells, classes = best_pairs([found], tf.reduce_max(found, axis=2), count)
+        windowed = self.nms_graph == "windows" and not self.portable
+        count = min(options.max_detections, sizes.shape[1] * self.num_classes)
+        scores, cells, classes = best_peaks(
+            outputs["center"][-1], count, floor=options.score_threshold, windowed=windowed
+        )
         places = tf.stack([cells // self._size[1], cells % self._size[1]], axis=-1)
         points = tf.cast(places, tf.float32) + tf.gather(offsets, cells, batch_dims=1)
         halves = tf.maximum(tf.gather(sizes, cells, batch_dims=1), 0.0) / 2.0

@@ -103,11 +103,6 @@ class DenseConfig(LevelsConfig):
     postprocess: BoxPostprocess = BoxPostprocess()
 
     @property
-    def batch_norm(self) -> dict[str, float]:
-        """Arguments of `BatchNormalization`."""
-        return {"momentum": self.momentum, "epsilon": self.batch_norm_epsilon}
-
-    @property
     def loss_options(self) -> DenseLossOptions:
         """Options of the losses."""
         return DenseLossOptions(**{name: getattr(self, name) for name in DenseLossOptions._fields})
@@ -116,10 +111,7 @@ class DenseConfig(LevelsConfig):
     def backbone_options(self) -> BackboneOptions:
         """Options of the backbone."""
         return BackboneOptions(
-            activation=self.activation,
-            recompute=self.gradient_checkpointing,
-            momentum=self.momentum,
-            epsilon=self.batch_norm_epsilon,
+            activation=self.activation, recompute=self.gradient_checkpointing, batch_norm=self.batch_norm
         )
 
     @model_validator(mode="after")

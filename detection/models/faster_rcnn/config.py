@@ -217,8 +217,7 @@ class FasterRcnnConfig(PyramidConfig):
     def backbone_options(self) -> BackboneOptions:
         """Options of the backbone."""
         return BackboneOptions(
-            momentum=self.momentum,
-            epsilon=self.batch_norm_epsilon,
+            batch_norm=self.batch_norm,
             activation=self.activation if self.backbone.startswith("resnet-") else None,
             recompute=self.gradient_checkpointing,
             resnet_layout=self.resnet_layout,

@@ -9,7 +9,6 @@ import tensorflow as tf
 
 from detection.types import Labels
 
-_PEAK_TOLERANCE = 1e-6
 _MIN_PROBABILITY = 1e-4  # the heat-map's loss clips probabilities to this and 1 - this
 
 
@@ -147,10 +146,3 @@ def l1_at(cells: tf.Tensor, outputs: tf.Tensor, targets: tf.Tensor, weights: tf.
     """
     errors = tf.abs(tf.gather_nd(outputs, cells, batch_dims=1) - targets)
     return tf.reduce_sum(errors * weights[..., tf.newaxis])
-
-
-def peaks(scores: tf.Tensor, *, side: int = 3) -> tf.Tensor:
-    """Returns scores [B, h, w, C] with zeros where one of the side x side cells around has a larger one."""
-    largest = tf.nn.max_pool2d(scores, side, 1, padding="SAME")
-    # A product takes less time than `tf.where` with a scalar.
-    return scores * tf.cast(largest - scores < _PEAK_TOLERANCE, scores.dtype)

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from detection.models.heads.centers import peaks
 from detection.models.heads.keypoint_options import KeypointPostprocess
 from detection.models.heads.keypoint_targets import keypoint_sigmas
+from detection.models.heads.peaks import peaks
 from detection.ops.nms import Picked
 from detection.types import ImageInfo
 

@@ -19,6 +19,7 @@ from schemas.errors import ConfigError, DataError
 from tests.detection.training.tiny_detector import TinyConfig
 
 SIDE = 64
+BATCH_NORM = {"momentum": 0.9, "epsilon": 1e-2}
 
 
 @pytest.fixture(autouse=True)
@@ -127,7 +128,7 @@ class _WithResNet(Detector):
     def __init__(self, pixel_mean: tuple[float, float, float], layout: ResNetLayout):
         config = TinyConfig(image_size=(SIDE, SIDE), pixel_mean=pixel_mean)
         super().__init__(config=config, num_classes=3, name="with-resnet")
-        self.backbone = ResNet(spec=RESNETS["resnet-50"], layout=layout, epsilon=1e-2, name="resnet-50")
+        self.backbone = ResNet(spec=RESNETS["resnet-50"], layout=layout, batch_norm=BATCH_NORM, name="resnet-50")
         self.backbone.build((None, None, None, 3))
 
 

@@ -17,6 +17,8 @@ from detection.models.backbones.efficientnet_spec import (
 
 Oracles = dict[str, dict[str, Any]]
 
+BATCH_NORM = {"momentum": 0.99, "epsilon": 1e-3}
+
 
 def test_filters_round_to_eights(oracles: Oracles) -> None:
     oracle = oracles["efficientnet.round_filters"]
@@ -49,7 +51,7 @@ def _backbone_of(model: str) -> str:
 )
 def test_mnasnets_have_as_many_parameters_as_published(name: str, last: int, published: int) -> None:
     """Counts of timm's semnasnet_100, mnasnet_100 and mnasnet_small, with 1280 features and 1000 classes on top."""
-    backbone = EfficientNet(spec=BACKBONES[f"mnasnet-{name}"], name=name)
+    backbone = EfficientNet(batch_norm=BATCH_NORM, spec=BACKBONES[f"mnasnet-{name}"], name=name)
     backbone.build((None, None, None, 3))
     parameters = sum(int(np.prod(variable.shape)) for variable in backbone.trainable_variables)
     assert parameters == published - (last * 1280 + 2 * 1280) - (1280 * 1000 + 1000)
@@ -80,7 +82,7 @@ def test_only_blocks_that_keep_the_shape_add_their_input() -> None:
 
 
 def test_levels_halve_rounding_up() -> None:
-    backbone = EfficientNet(spec=BACKBONES["efficientnet-nano"], name="efficientnet-nano")
+    backbone = EfficientNet(batch_norm=BATCH_NORM, spec=BACKBONES["efficientnet-nano"], name="efficientnet-nano")
     backbone.build((None, None, None, 3))
     levels = backbone(tf.zeros([1, 50, 33, 3]))
     assert [level.shape.as_list()[1:3] for level in levels] == [[25, 17], [13, 9], [7, 5], [4, 3], [2, 2]]
@@ -107,7 +109,9 @@ def test_the_layout_of_the_object_detection_api() -> None:
     """A level is an earlier block's output; the blocks in between stay, those after the last level go."""
     stages = (Stage(1, 3, 1, 1, 8), Stage(1, 3, 2, 1, 8), Stage(2, 3, 2, 1, 16))
     spec = EfficientNetSpec(1.0, 1.5, stem_filters=8, stages=stages)
-    standard, other = (EfficientNet(spec=spec, layout=layout, name="deep") for layout in ("automl", "od-api"))
+    standard, other = (
+        EfficientNet(batch_norm=BATCH_NORM, spec=spec, layout=layout, name="deep") for layout in ("automl", "od-api")
+    )
     for backbone in (standard, other):
         backbone.build((None, None, None, 3))
     assert [len(backbone.blocks) for backbone in (standard, other)] == [7, 6]
@@ -129,7 +133,7 @@ def test_the_layout_of_the_object_detection_api() -> None:
 
 def test_drop_connect_needs_training_and_a_seed() -> None:
     spec = EfficientNetSpec(1.0, 1.0, stem_filters=8, stages=(Stage(4, 3, 1, 1, 8),))
-    backbone = EfficientNet(spec=spec, survival=0.3, name="tiny")
+    backbone = EfficientNet(batch_norm=BATCH_NORM, spec=spec, survival=0.3, name="tiny")
     backbone.build((None, None, None, 3))
     images = tf.random.stateless_normal([4, 8, 8, 3], [0, 0])
 

@@ -9,10 +9,11 @@ from detection.models.backbones.resnet import RESNETS, Relu, ResNet, ResNetLayou
 Oracles = dict[str, dict[str, Any]]
 
 TINY = ResNetSpec((1, 1, 1, 1))
+BATCH_NORM = {"momentum": 0.9, "epsilon": 0.25}
 
 
 def _resnet(spec: ResNetSpec, **options: Any) -> ResNet:
-    backbone = ResNet(spec=spec, name="resnet", **options)
+    backbone = ResNet(spec=spec, batch_norm=BATCH_NORM, name="resnet", **options)
     backbone.build((None, None, None, 3))
     return backbone
 
@@ -74,7 +75,7 @@ def _plain_conv(inputs: np.ndarray, kernel: np.ndarray, *, stride: int) -> np.nd
     ],
 )
 def test_a_block_with_a_stride_equals_loops(layout: ResNetLayout, activation: Relu, bottleneck: bool) -> None:
-    network = _resnet(TINY._replace(bottleneck=bottleneck), layout=layout, activation=activation, epsilon=0.25)
+    network = _resnet(TINY._replace(bottleneck=bottleneck), layout=layout, activation=activation)
     block: Any = network.blocks[1]
     limit = 6.0 if activation == "relu6" else np.inf
     random = np.random.default_rng(0)
@@ -85,7 +86,7 @@ def test_a_block_with_a_stride_equals_loops(layout: ResNetLayout, activation: Re
 
     def normalised(values: np.ndarray, norm: Any) -> np.ndarray:
         gamma, beta, mean, variance = (variable.numpy() for variable in norm.variables)
-        return (values - mean) / np.sqrt(variance + 0.25) * gamma + beta
+        return (values - mean) / np.sqrt(variance + BATCH_NORM["epsilon"]) * gamma + beta
 
     inputs = random.uniform(-1, 1, (6, 5, block.in_filters))
     strides = [2, 1, 1] if layout != "tpu" or not bottleneck else [1, 2, 1]

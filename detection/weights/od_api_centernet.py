@@ -47,7 +47,6 @@ _HOURGLASS_LAYERS = {
 }
 # Variables that every such network has, and their numbers of axes.
 _SIZED = {f"{_HEADS}/{task}/0/layer_with_weights-0/bias": 1 for task in _SCOPES.values()}
-_NECK_LAYERS = (1, 3, 6, 9)
 _FUNCTION = ("resnet_layout", "efficientnet_layout", "batch_norm_epsilon", "pixel_mean", "pixel_std")
 
 
@@ -102,7 +101,7 @@ def overrides(shapes: Shapes, *, config: Any, where: str) -> dict[str, Any]:
         DataError: a part of the network is missing, or it has keypoints of more than one class.
     """
     backbone = _backbone(shapes, where=where)
-    neck = {} if backbone in HOURGLASSES else {_kernel(f"{_NECK}{number}", shapes): 4 for number in _NECK_LAYERS}
+    neck = {} if backbone in HOURGLASSES else {_kernel(f"{_NECK}{number}", shapes): 4 for number in (1, 3, 6, 9)}
     require_variables(
         _SIZED | neck,
         {name: name for name in shapes},

@@ -48,11 +48,11 @@ def _require_best(logits: np.ndarray, *, floor: float = 0.0, windowed: bool = Tr
         found = best_peaks(tf.constant(logits), COUNT, floor=floor, windowed=windowed)
     for image, peaks in enumerate(_plain(logits)):
         best = sorted(peaks.values(), reverse=True)[:COUNT]
-        scores = found.logits[image].numpy()
+        scores = found.scores[image].numpy()
         assert (np.diff(scores) <= 0).all()
         needed = np.array(best) > floor
         np.testing.assert_allclose(scores[: len(best)][needed], np.array(best)[needed], rtol=1e-5)
-        rows = zip(found.anchors[image].numpy(), found.classes[image].numpy(), scores, strict=True)
+        rows = zip(found.cells[image].numpy(), found.classes[image].numpy(), scores, strict=True)
         above = {(int(cell), int(channel)): score for cell, channel, score in rows if score > floor}
         assert len(above) == (scores > floor).sum(), "no peak is there twice"
         assert {place: peaks.get(place) for place in above} == pytest.approx(above, rel=1e-5)

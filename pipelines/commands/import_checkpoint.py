@@ -6,9 +6,9 @@ detection.load_detector, train.init.checkpoint, export, evaluate and predict rea
 --from automl reads google/automl's EfficientDet: checkpoints of TF1, such as the published
 ones, and of TF2. EMA weights are used if the checkpoint has them. --from tpu-mask-rcnn reads
 the Mask R-CNN and Faster R-CNN of tensorflow/tpu, and a ResNet alone, to start trainings from.
---from od-api reads the Object Detection API's EfficientDet and its SSD with a ResNet v1 and an FPN
-(RetinaNet), and, to start trainings from, its Faster R-CNN with a ResNet v1 and an FPN, without
-masks, and the ResNet alone of its other networks with a ResNet v1.
+--from od-api reads the Object Detection API's detectors of TF2: EfficientDet, RetinaNet, SSD,
+CenterNet, also with keypoints, and Faster R-CNN; and, to start trainings from, the ResNet alone of
+its other networks with a ResNet v1, also of TF1.
 
 A pipeline.config beside an od-api checkpoint, as in the archives of its model zoo, gives the
 detector and its settings: image size, anchors, losses, score threshold, NMS. --model is then

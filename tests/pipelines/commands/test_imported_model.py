@@ -27,7 +27,7 @@ SIDE = "model.image_size=128"  # the published input takes a minute per step
 def commands() -> list[list[str]]:
     """The two commands of the recipe in the docs."""
     text = (ROOT / "docs/initialization.md").read_text(encoding="utf-8")
-    [block] = [block for block in re.findall(r"```\n(.*?)```", text, re.DOTALL) if "import-checkpoint" in block]
+    [block] = [block for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL) if "import-checkpoint" in block]
     return [shlex.split(line)[1:] for line in block.splitlines()]
 
 

@@ -28,8 +28,8 @@ from detection.weights.program import (
 from schemas.errors import DataError
 
 _EXTRACTOR, _HEADS = "model/_feature_extractor", "model/_prediction_head_dict"
-_NETWORK = f"{_EXTRACTOR}/_network/"
 _BASE, _NECK = (f"{_EXTRACTOR}/{part}/layer_with_weights-" for part in ("_base_model", "_feature_extractor_model"))
+_NETWORK = f"{_EXTRACTOR}/_network/"
 _SCOPES = {"center": "object_center", "size": "box/scale", "offset": "box/offset"}
 _KEYPOINT_HEADS = re.compile(f"{_HEADS}/([^/]+)/keypoint/(heatmap|offset|regression)/0/layer_with_weights-0/bias")
 _WITH_KEYPOINTS = " with keypoints"
@@ -80,12 +80,12 @@ def _mobilenet_layers() -> list[str]:
     return ["Conv1", "bn_Conv1", *(layer for role in roles for layer in (role, f"{role}_BN")), "Conv_1", "Conv_1_bn"]
 
 
-_MOBILENET = "mobilenet-v2"
-_LAYERS = {name: _resnet_layers(name) for name in RESNETS} | {_MOBILENET: _mobilenet_layers()}
+_RESNETS, _MOBILENET = ("resnet-18", "resnet-34", "resnet-50", "resnet-101"), "mobilenet-v2"
+_LAYERS = {name: _resnet_layers(name) for name in _RESNETS} | {_MOBILENET: _mobilenet_layers()}
 # Backbones by the number of their layers with weights.
 _COUNTS = {len(layers): name for name, layers in _LAYERS.items()}
 _COUNTS |= zip((28, 60, 98, 160, 320), HOURGLASSES, strict=True)
-_PREACTIVATED = ("resnet-18", "resnet-34")  # convolutions before their batch norms have no bias
+_PREACTIVATED = _RESNETS[:2]  # convolutions before their batch norms have no bias
 _PRESETS = {name: preset for name, preset in CENTERNETS.items() if preset.backbone in (*_LAYERS, *HOURGLASSES)}
 
 
@@ -98,7 +98,7 @@ def overrides(shapes: Shapes, *, config: Any, where: str) -> dict[str, Any]:
         where: the checkpoint, for errors.
 
     Raises:
-        DataError: a part of the network is missing, or it has keypoints of more than one class.
+        DataError: no known backbone, a missing part, or keypoints of more than one class.
     """
     backbone = _backbone(shapes, where=where)
     neck = {} if backbone in HOURGLASSES else {_kernel(f"{_NECK}{number}", shapes): 4 for number in (1, 3, 6, 9)}
@@ -194,24 +194,28 @@ def structures(config: CenterNetConfig) -> tuple[str, ...]:
 
 
 def structure_of_variables(shapes: Shapes, *, where: str) -> str:
-    """Returns the name of a checkpoint's backbone, with keypoints if it has them, or a description.
+    """Returns the name of a checkpoint's backbone, with keypoints if it has them.
 
     Raises:
-        DataError: no layers, or keypoints of more than one class.
+        DataError: no known backbone, or keypoints of more than one class.
     """
     return _backbone(shapes, where=where) + (_WITH_KEYPOINTS if _keypoint_heads(shapes, where=where) else "")
 
 
 def _backbone(shapes: Shapes, *, where: str) -> str:
-    """Returns the name of a checkpoint's backbone, from the number of its layers, or a description."""
+    """Returns the name of a checkpoint's backbone, from the number of its layers.
+
+    Raises:
+        DataError: it has as many layers as no known one.
+    """
     kernels = ("/kernel", "/depthwise_kernel", "/gamma")
     count = sum(name.startswith((_BASE, _NETWORK)) and name.endswith(kernels) for name in shapes)
-    if not count:
-        raise DataError(
-            f"{where}: not a checkpoint of a CenterNet: variables {_BASE}... are missing. Examples of its variables: "
-            f"{some(sorted(shapes))}."
-        )
-    return _COUNTS.get(count, f"a backbone of {count} layers")
+    if count in _COUNTS:
+        return _COUNTS[count]
+    raise DataError(
+        f"{where}: not a checkpoint of a CenterNet with {', '.join(_COUNTS.values())}: {count} layers are named "
+        f"{_BASE}... or {_NETWORK}.... Examples of its variables: {some(sorted(shapes))}."
+    )
 
 
 def sources_of(ours: Shapes, *, config: CenterNetConfig, theirs: Shapes) -> dict[str, VariableSource]:

@@ -237,3 +237,11 @@ def test_hourglasses_are_told_by_the_numbers_of_their_layers(depth: int) -> None
     sources = OD_API_CENTERNET.sources_of(ours, config=network.config, theirs={})
     shapes = {one.names[0]: one.shapes[0] for one in sources.values()}
     assert OD_API_CENTERNET.structure_of_variables(shapes, where="") == f"hourglass-{depth}"
+
+
+def test_a_resnet_v2_is_refused_with_what_can_be_imported() -> None:
+    """It has 102 layers with weights."""
+    scope = "model/_feature_extractor/_base_model/layer_with_weights"
+    shapes = {f"{scope}-{number}/kernel": (1, 1, 1, 1) for number in range(102)}
+    with pytest.raises(DataError, match=r"ckpt: not .* a CenterNet with resnet-18, .*: 102 layers are named"):
+        OD_API_CENTERNET.overrides(shapes, config=detector_config("centernet-r50"), where="ckpt")

@@ -74,8 +74,7 @@ def build_detector(
         ConfigError: see `detector_config`; or no class has keypoints, and the detector needs them.
     """
     resize = resize or ResizeConfig()
-    config = detector_config(name, resize=resize, **fields)
-    unpadded = detector_config(name, resize=resize.model_copy(update={"pad_to_multiple": 1}), **fields).image_size
+    config = detector_config(name, resize=resize, padded=False, **fields)
     arguments: dict[str, Any] = {"num_classes": num_classes, "name": name, "dtype": dtype}
     if getattr(config, "keypoints", False):
         if not any(keypoints):
@@ -84,8 +83,9 @@ def build_detector(
                 "categories name their keypoints, or choose another detector."
             )
         arguments["keypoints"] = keypoints
-    detector = _family(name).detector(config=config, **arguments)
-    detector.resizing = Resizing(unpadded, resize.mode, resize.short_side, resize.long_side, resize.half_pixel_centers)
+    detector = _family(name).detector(config=_padded(config, resize), **arguments)
+    size = config.image_size
+    detector.resizing = Resizing(size, resize.mode, resize.short_side, resize.long_side, resize.half_pixel_centers)
     return detector
 
 
@@ -118,16 +118,18 @@ def detector_config(
     resize: ResizeConfig | None = None,
     overrides: Mapping[str, Any] | None = None,
     postprocess: Mapping[str, Any] | None = None,
+    padded: bool = True,
 ) -> Any:
     """Returns the configuration of a detector.
 
     Args:
         name: one of `detector_names()`.
         image_size: side of the square input, or (height, width), in pixels; None: the size of the
-            preset, or of `resize`; rounded up to `resize.pad_to_multiple`.
+            preset, or of `resize`.
         resize: how images are scaled into the input; None: resize to fit.
         overrides: changed fields of the detector's config class.
         postprocess: changed fields of its section `postprocess`.
+        padded: the size is rounded up to `resize.pad_to_multiple`, as the input is; False: images are scaled into it.
 
     Raises:
         ConfigError: unknown name or field (the message names the nearest), or an invalid value.
@@ -144,9 +146,13 @@ def detector_config(
     except ValueError as error:
         raise ConfigError(f"model.{error}.") from None
     options = _override(config.postprocess, postprocess or {}, section="model.postprocess")
-    multiple = resize.pad_to_multiple
-    size = tuple(-(-side // multiple) * multiple for side in config.image_size)
-    return config.model_copy(update={"image_size": size, _POSTPROCESS: options})
+    config = config.model_copy(update={_POSTPROCESS: options})
+    return _padded(config, resize) if padded else config
+
+
+def _padded(config: Any, resize: ResizeConfig) -> Any:
+    sides = (-(-side // resize.pad_to_multiple) * resize.pad_to_multiple for side in config.image_size)
+    return config.model_copy(update={"image_size": tuple(sides)})
 
 
 def _family(name: str) -> Family:

@@ -321,6 +321,5 @@ def application_layer(layer: str) -> str:
     if part == "stem":
         return f"conv1_{kind}"
     block = part.replace("_", "_block")
-    first, last = name.partition("_")[0], name.rpartition("_")[2]
-    place = {"shortcut": "0", "preact": "preact"}.get(first, last)
+    place = {"shortcut": "0", "preact": "preact"}.get(name.partition("_")[0], name.rpartition("_")[2])
     return f"{block}_{place}_{kind}"

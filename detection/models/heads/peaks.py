@@ -76,9 +76,7 @@ def _peaks_of_blocks(logits: tf.Tensor, blocks: Peaks, count: int, *, columns: i
     places = cells * channels + blocks.classes[..., tf.newaxis, tf.newaxis]
     values = tf.gather(tf.reshape(logits, [-1, height * width * channels]), places, batch_dims=1)
     scores = tf.where(inside, tf.sigmoid(values), 0.0)
-    largest = tf.nn.max_pool2d(tf.reshape(scores, [-1, *scores.shape[2:], 1]), _SIDE, 1, padding="VALID")
-    own = scores[..., 1:-1, 1:-1]
-    found = own * tf.cast(tf.reshape(largest, tf.shape(own)) - own < _TOLERANCE, own.dtype)
+    found = peaks(tf.reshape(scores, [-1, *scores.shape[2:], 1]))[:, 1:-1, 1:-1]
     flat = [-1, _BLOCKS * _SIDE**2]
     best, order = tf.math.top_k(tf.reshape(found, flat), count)
     own_cells = tf.gather(tf.reshape(cells[..., 1:-1, 1:-1], flat), order, batch_dims=1)

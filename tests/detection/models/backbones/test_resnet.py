@@ -70,6 +70,7 @@ def _plain_conv(inputs: np.ndarray, kernel: np.ndarray, *, stride: int) -> np.nd
         ("keras", "relu", True),
         ("keras", "relu", False),
         ("tpu", "relu", True),
+        ("tpu", "relu", False),
         ("tpu", "relu6", False),
         ("od-api", "relu6", True),
     ],

@@ -56,7 +56,7 @@ def _require_best(logits: np.ndarray, *, floor: float = 0.0, windowed: bool = Tr
         above = {(int(cell), int(channel)): score for cell, channel, score in rows if score > floor}
         assert len(above) == (scores > floor).sum(), "no peak is there twice"
         assert {place: peaks.get(place) for place in above} == pytest.approx(above, rel=1e-5)
-    return int(all_cells.call_count)
+    return sum(call.args[0].shape[1] == logits.shape[1] for call in all_cells.call_args_list)
 
 
 @pytest.mark.parametrize("shape", [(2, 48, 48, 7), (1, 64, 49, 3), (1, 50, 64, 90), (2, 95, 97, 1)])

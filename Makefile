@@ -13,8 +13,6 @@ unexport PYTHONDONTWRITEBYTECODE
 # Processes that run tests; a worker takes up to 3 GB.
 WORKERS ?= 2
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 2
-# Photographs in COCO's layout for `make demo-photos`: 200 of raccoons, or a folder of yours with DATA=FOLDER.
-DATA ?= ../shared/data/raccoon
 .PHONY: env demo demo-photos test test-all browser postgresql mediapipe packages lint lock format docs clean
 
 env: $(STAMP)
@@ -33,8 +31,10 @@ demo: env
 	$(BIN)/python -m detection.datasets.demo_data runs/demo-data
 	$(BIN)/cocoflow run --config demo --data runs/demo-data
 
-demo-photos: env
-	$(BIN)/cocoflow run --data $(DATA) --set run.root=runs/photos --set run.name=photos
+# The default detector on photographs: `make demo-photos DATA=FOLDER`.
+demo-photos: $(if $(DATA),env)
+	$(if $(DATA),,$(error DATA=FOLDER is missing: a folder of your images with COCO annotations, as docs/data.md describes))
+	$(BIN)/cocoflow run --data '$(DATA)' --set run.root=runs/photos --set run.name=photos
 
 lint: env
 	$(BIN)/ruff check .
@@ -64,11 +64,11 @@ postgresql:
 	    apt-get install -y -qq --no-install-recommends postgresql; } >/dev/null 2>&1 \
 	  || echo "postgresql could not be installed: see tests/pipelines/runs/test_postgresql.py"; fi
 
-# For the tests that run MediaPipe: the libraries that it and its OpenCV load, likewise.
+# For the tests that run MediaPipe: the libraries that it loads, likewise.
 mediapipe:
 	@if ! ldconfig -p | grep -q libEGL.so.1 && command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
 	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
-	    apt-get install -y -qq --no-install-recommends libegl1 libgles2 libgl1 libglib2.0-0; } >/dev/null 2>&1 \
+	    apt-get install -y -qq --no-install-recommends libegl1 libgles2; } >/dev/null 2>&1 \
 	  || echo "MediaPipe's libraries could not be installed: see the tests of MediaPipe"; fi
 
 packages:

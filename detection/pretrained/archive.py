@@ -5,6 +5,7 @@ import hashlib
 import http.client
 import logging
 import os
+import shutil
 import tarfile
 import time
 import urllib.error
@@ -117,8 +118,15 @@ def unpack(archive: Path, folder: Path, *, origin: str) -> None:
             for member in members:
                 size += member.size
                 _require_harmless(member, size, origin)
-                members.extract(member, folder, set_attrs=False, filter="data")
-    except (tarfile.TarError, EOFError, zlib.error) as error:
+                # Not `extract`: its argument `filter` is missing before Python 3.11.4, and demanded by later ones.
+                path = folder / member.name
+                if content := members.extractfile(member):
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    with content, path.open("wb") as output:
+                        shutil.copyfileobj(content, output)
+                else:
+                    path.mkdir(parents=True, exist_ok=True)
+    except (tarfile.TarError, EOFError, zlib.error, FileExistsError, IsADirectoryError, NotADirectoryError) as error:
         raise DataError(f"{origin}: not a tar archive, or damaged: {error}. Download it again.") from None
 
 

@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from detection.images.decode import decode_rgb, decode_rgb_or_blank
@@ -291,10 +292,10 @@ def keep_classes(detections: Detections, kept: Sequence[bool]) -> Detections:
 
 
 def calibrate(detections: Detections, curves: Sequence[ScoreCurve]) -> Detections:
-    """Applies score curves and sorts the detections again; ties keep their order.
+    """Applies score curves and sorts the detections again; the order within each class stays, and so its AP.
 
     Args:
-        detections: detections of a batch.
+        detections: detections of a batch, best first.
         curves: score curve of each class.
 
     Returns:
@@ -308,6 +309,10 @@ def calibrate(detections: Detections, curves: Sequence[ScoreCurve]) -> Detection
     logits = tf.clip_by_value(tf.math.log(scores) - tf.math.log(1.0 - scores), -MAX_LOGIT, MAX_LOGIT)
     calibrated = tf.sigmoid(slopes * logits + offsets)
     count = scores.shape[1]
+    # Vectorized kernels round equal inputs differently by position: no score exceeds an earlier one of its class.
+    classes = detections.classes
+    earlier = (classes[:, :, tf.newaxis] == classes[:, tf.newaxis]) & np.tri(count, dtype=bool)
+    calibrated = tf.reduce_min(tf.where(earlier, calibrated[:, tf.newaxis], 1.0), axis=2)
     filled = tf.range(count) < detections.num[:, tf.newaxis]
     _, order = tf.math.top_k(tf.where(filled, calibrated, -1.0), k=count)  # stable
     return _reorder(detections._replace(scores=calibrated), order, detections.num)

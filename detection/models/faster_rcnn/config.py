@@ -235,7 +235,7 @@ class FasterRcnnConfig(PyramidConfig):
         """Anchors without a loss, bool [A]."""
         anchors = super().anchors_yxyx()
         inside = (anchors[:, :2] >= 0.0) & (anchors[:, 2:] <= np.array(self.image_size))
-        return ~inside.all(axis=1) & (self.crossing_anchors == "ignore")
+        return np.logical_and(~np.all(inside, axis=1), self.crossing_anchors == "ignore")
 
     def proposal_options(self, *, training: bool) -> ProposalOptions:
         """Options of the proposals, in training or in detection."""

@@ -71,7 +71,7 @@ def test_a_part_keeps_what_is_its_own() -> None:
     unused = MetricsAccumulator(ground_truth["categories"], partition=Partition(31, "small"))
     empty = unused.to_bytes()
     unused.add(ground_truth["images"], ground_truth["annotations"], detections)
-    assert not unused._image_ids
+    assert not len(unused._image_ids)
     assert unused.to_bytes() == empty
 
 

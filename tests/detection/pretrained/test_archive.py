@@ -58,6 +58,12 @@ def test_plain_files_are_unpacked(tmp_path: Path) -> None:
     assert (tmp_path / "to" / "d0" / "checkpoint").read_bytes() == b"state"
 
 
+def test_a_file_in_place_of_a_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "archive").write_bytes(archive({"d0": b"a file", "d0/model.index": b"index"}))
+    with pytest.raises(DataError, match=r"it: not a tar archive, or damaged: .*d0"):
+        unpack(tmp_path / "archive", tmp_path / "to", origin="it")
+
+
 def _member(name: str, kind: bytes, target: str = "") -> tarfile.TarInfo:
     info = tarfile.TarInfo(name)
     info.type, info.linkname = kind, target

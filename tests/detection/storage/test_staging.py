@@ -125,11 +125,15 @@ def _die_in_the_middle(path: str) -> None:
 
 def test_a_forked_process_has_copies_of_its_own_and_a_killed_ones_are_removed(remote: str, cache: Path) -> None:
     ours = local_copy(remote)
+    before = set(cache.iterdir())
     assert in_processes(_die_in_the_middle, [(remote,)]) == [-9]
-    assert len(list(cache.iterdir())) == 2
+    (killed,) = set(cache.iterdir()) - before
     assert in_processes(_copy, [(remote,)]) == [0]
     assert content(ours) == TREE
-    assert len(list(cache.iterdir())) == 2, "ours, and of the one that was not killed"
+    assert not killed.exists()
+    others = set(cache.iterdir()) - before
+    # Until Python 3.13, the child of a fork server ends without the exit functions that remove its copies.
+    assert len(others) == (sys.version_info < (3, 13))
 
 
 def test_copies_stay_as_long_as_their_process(remote: str, gcs: Bucket, cache: Path) -> None:

@@ -71,8 +71,8 @@ def test_a_client_of_the_object_detection_api_takes_its_outputs(encoded: list[by
     image = decode_rgb(tf.constant(encoded[0])).numpy()
     detections = detect_fn(tf.convert_to_tensor(image)[tf.newaxis, ...])
     expected = ours.signatures["serving_images"](images=tf.constant(image[np.newaxis]))
-    count = int(detections.pop("num_detections"))
-    assert count == int(expected.pop("num_detections")) > 0
+    count = int(detections.pop("num_detections")[0])
+    assert count == int(expected.pop("num_detections")[0]) > 0
     rows = {key: value[0, :count].numpy() for key, value in detections.items()}
     assert rows.keys() == expected.keys()
     for name, values in expected.items():

@@ -18,7 +18,7 @@ import numpy as np
 ROOT = Path(__file__).parents[4]
 TIMEOUT = 120.0  # seconds, of which loading MediaPipe takes 2 on a quiet machine
 _RESULT = "DETECTIONS "
-_LIBRARIES = ("libEGL.so.1", "libGLESv2.so.2", "libGL.so.1", "libglib-2.0.so.0")  # of MediaPipe and its OpenCV
+_LIBRARIES = ("libEGL.so.1", "libGLESv2.so.2")
 
 
 class Category(NamedTuple):

@@ -119,7 +119,7 @@ def test_one_nms_over_all_levels_of_boxes_that_are_clipped_afterwards(graph: str
             if len(kept) < options.post_nms_top_k and all(_iou(box, other) <= 0.5 for other in kept):
                 kept.append(box)
         boxes = np.clip(kept, 0.0, [*limit, *limit])
-        inside = (boxes[:, 2:] > boxes[:, :2]).all(axis=1)
+        inside = np.all(boxes[:, 2:] > boxes[:, :2], axis=1)
         np.testing.assert_array_equal(ours.valid[image], inside)
         np.testing.assert_allclose(ours.boxes[image], np.where(inside[:, np.newaxis], boxes, 0.0), atol=1e-4)
         dropped += int((~inside).sum())

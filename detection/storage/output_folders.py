@@ -1,6 +1,7 @@
 """The folders of commands: new output folders and scratch folders."""
 
 import contextlib
+import multiprocessing.util
 import os
 import tempfile
 from collections.abc import Iterator
@@ -42,6 +43,8 @@ def scratch_tempdir() -> Iterator[Path]:
     Raises:
         DataError: see `scratch_folder`.
     """
+    # The socket of a forkserver is in a folder that multiprocessing removes when the process exits, after this block.
+    multiprocessing.util.get_temp_dir()
     tempdir, before = tempfile.tempdir, os.environ.get(_VARIABLE)
     with scratch_folder() as folder:
         try:

@@ -1,5 +1,6 @@
 """Temporary files of a command, and what a kill leaves of them."""
 
+import multiprocessing.util
 import os
 import signal
 import subprocess
@@ -23,9 +24,19 @@ with scratch_tempdir():
     os.kill(os.getpid(), signal.SIGKILL)
 """
 
+FORKED = """
+import multiprocessing
+from detection.storage.output_folders import scratch_tempdir
+with scratch_tempdir():
+    process = multiprocessing.get_context("forkserver").Process(target=print, args=("done",))
+    process.start()
+    process.join()
+"""
+
 
 @pytest.fixture(autouse=True)
 def tempdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    multiprocessing.util.get_temp_dir()  # of this process, outside of the folder under test
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     return tmp_path
@@ -49,10 +60,17 @@ def test_libraries_use_the_folder_and_leave_nothing(tempdir: Path) -> None:
 def test_what_a_killed_command_left_goes_with_the_next_one(tempdir: Path) -> None:
     environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
     assert subprocess.call([sys.executable, "-c", KILLED], env=environment) == -signal.SIGKILL
-    [left] = tempdir.iterdir()
+    [left] = tempdir.glob(".cocoflow*")
     assert list(left.glob("content/beam-pipeline-temp*"))
     with scratch_folder():
         assert not left.exists()
+
+
+def test_a_forkserver_ends_without_an_error_after_the_folder_is_gone(tempdir: Path) -> None:
+    environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
+    done = subprocess.run([sys.executable, "-c", FORKED], check=False, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+    assert list(tempdir.iterdir()) == []
 
 
 def test_a_variable_that_was_not_set_is_not_set_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 import os
 
 from detection.storage.paths import absolute, join, literal_path, require_supported
-from schemas.artifacts import CONFIG_YAML, SUMMARY_JSON, TRAINING
+from schemas.artifacts import ARTIFACTS, CONFIG_YAML, PUSHED_MODELS, SUMMARY_JSON, TRAINING
 from schemas.config.config import Config
 from schemas.errors import ConfigError
 
@@ -22,13 +22,13 @@ class RunLayout:
     def __init__(self, config: Config, *, compiled: bool = False) -> None:
         place = _shared if compiled else _of_this_machine
         self.root = place("run.root", config.run.root)
-        self.artifacts = join(self.root, "artifacts")
+        self.artifacts = join(self.root, ARTIFACTS)
         self.training = join(self.root, TRAINING)
         self.config = join(self.root, CONFIG_YAML)
         self.summary = join(self.root, SUMMARY_JSON)
         self.log = join(self.root, "run.log")
         directory = config.push.directory
-        self.push_directory = place("push.directory", directory) if directory else join(self.root, "serving")
+        self.push_directory = place("push.directory", directory) if directory else join(self.root, PUSHED_MODELS)
 
 
 def _of_this_machine(key: str, path: str) -> str:

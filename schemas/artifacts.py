@@ -78,6 +78,8 @@ RESOLVED_JSON = "resolved.json"  # {"artifacts": [{"uri", ...}]}, see `component
 HISTORY = "history"  # records of runs and of their artifacts: see `pipelines.runs.history`, `components.history`
 TRAINING = "training"  # working folders of trainings, from which a killed one resumes
 SUMMARY_JSON = "summary.json"
+ARTIFACTS = "artifacts"  # outputs of the components
+PUSHED_MODELS = "serving"  # pushed versions, unless `push.directory` names another folder
 
 
 def split_dir(split: str) -> str:

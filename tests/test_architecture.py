@@ -36,7 +36,7 @@ ALLOWED_IMPORTS = {
         "detection.inference.mediapipe": "schemas",
         "detection.inference": "schemas schemas.config detection.types detection.storage detection.images "
         "detection.datasets detection.ops detection.input_pipeline detection.models detection.weights "
-        "detection.coco detection.analysis detection.inference.mediapipe",
+        "detection.pretrained detection.coco detection.analysis detection.inference.mediapipe",
         "detection": "detection.inference",
         "detection.reports": "schemas schemas.config detection.storage detection.images detection.datasets "
         "detection.coco detection.analysis",
@@ -58,7 +58,6 @@ ALLOWED_IMPORTS = {
         "detection.training.engine detection.training.distributed detection.training.initialization "
         "detection.training.checkpoints detection.training.monitoring detection.training.validation "
         "detection.types detection.datasets detection.devices",
-        "components": "",
         "components.history": "schemas detection.storage",
         "components.stock": "components.history",
         "components.vertex_errors": "schemas",
@@ -74,12 +73,14 @@ ALLOWED_IMPORTS = {
         "detection.training components.history components.coco_example_gen components.vertex_errors",
         "components.coco_evaluator": "schemas schemas.config detection.types detection.storage detection.images "
         "detection.datasets detection.input_pipeline detection.coco detection.inference detection.analysis "
-        "detection.reports detection.weights components.history components.beam components.coco_example_gen "
-        "detection.devices",
+        "detection.reports detection.pretrained detection.weights components.history components.beam "
+        "components.coco_example_gen detection.devices",
         "components.saved_model_pusher": "schemas schemas.config detection.storage detection.inference "
         "detection.analysis components.history components.vertex_errors",
         "components.selection": "schemas schemas.config detection.storage components.history "
         "components.detection_trainer components.saved_model_pusher",
+        "components": "components.coco_example_gen components.detection_trainer components.coco_evaluator "
+        "components.saved_model_pusher",
         "components.run_report": "schemas detection.storage detection.coco components.history components.selection",
         "pipelines": "schemas schemas.config detection.storage detection.datasets detection.analysis "
         "components.coco_example_gen components.coco_example_gen.spans "

@@ -14,9 +14,10 @@ from detection.inference.detectors import open_detector
 from detection.inference.model_files import model_folder
 from detection.inference.restore import read_model_categories
 from detection.inference.test_time_augmentation import augmented
+from detection.pretrained.detectors import find_model
 from detection.storage.output_folders import output_folder
 from detection.storage.paths import absolute
-from detection.weights.locate import CheckpointChoice, locate_model
+from detection.weights.locate import CheckpointChoice
 from schemas.artifacts import BLESSING_JSON
 from schemas.config.config import Config
 from schemas.program import require_module
@@ -47,8 +48,8 @@ def evaluate_model(
     require_module("tensorflow_model_analysis")
     evaluation = config.evaluate
     eval_config = None if evaluation.eval_config is None else read_eval_config(evaluation.eval_config)
-    model = model_folder(locate_model(model, checkpoint))
-    locations = {CANDIDATE: model} | ({BASELINE: model_folder(locate_model(baseline))} if baseline else {})
+    model = model_folder(find_model(model, checkpoint))
+    locations = {CANDIDATE: model} | ({BASELINE: model_folder(find_model(baseline))} if baseline else {})
     require_iou_types(locations, evaluation, eval_config)
     own = read_model_categories(model) or ()
 

@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -18,9 +19,17 @@ from schemas.errors import DataError
 _LISTS = ("images", "annotations", "categories")
 
 
+@runtime_checkable
+class ComparedDetections(Protocol):
+    """Detections of one or more images, as `LoadedDetector.predict` returns them."""
+
+    def compared_by(self, iou_types: Sequence[Any]) -> Rows | list[dict[str, Any]]:
+        """Returns rows if only boxes are compared, otherwise COCO results."""
+
+
 def evaluate(
     ground_truth: str | Path | Mapping[str, Any],
-    detections: str | Path | Sequence[Mapping[str, Any]] | Rows,
+    detections: str | Path | Sequence[Mapping[str, Any]] | Rows | ComparedDetections | Sequence[ComparedDetections],
     iou_type: str = "bbox",
     *,
     max_dets: Sequence[int] | None = None,
@@ -36,8 +45,9 @@ def evaluate(
 
     Args:
         ground_truth: COCO annotation file, or its parsed content; not changed.
-        detections: COCO results file, also of `predict`, its parsed content, or for boxes an array [N, 7] of rows
-            (image_id, x, y, width, height, score, category_id), pixels; may be empty.
+        detections: COCO results file, also of `predict`, its parsed content, for boxes an array [N, 7] of rows
+            (image_id, x, y, width, height, score, category_id), pixels, or what `LoadedDetector.predict` returns;
+            may be empty.
         iou_type: `bbox`, `segm` or `keypoints`.
         max_dets: max detections per image: for AR1, for AR10, for all other metrics; default 1, 10, 100.
             For keypoints one number, default COCO's 20; for LVIS one, default 300.
@@ -152,6 +162,10 @@ def _ground_truth(source: str | Path | Mapping[str, Any], iou_type: str) -> tupl
 
 
 def _detections(source: Any, iou_type: str, *, images: Sequence[Any], where: str) -> tuple[Any, str]:
+    predicted = [source] if isinstance(source, ComparedDetections) else source
+    if isinstance(predicted, Sequence) and predicted and isinstance(predicted[0], ComparedDetections):
+        compared = [one.compared_by([iou_type]) for one in predicted]
+        source = np.concatenate(compared) if iou_type == "bbox" else [*chain.from_iterable(compared)]
     if not isinstance(source, str | Path):
         require_results(source, where="detections")
         return source, "detections"

@@ -27,6 +27,7 @@ _SHEET_FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG"}
 _FORMATS = {**_SHEET_FORMATS, ".gif": "GIF", ".bmp": "BMP"}
 _IMAGES = 12  # on a sheet
 _SIDE = 384  # pixels of the longer side of each image on a sheet
+MIN_DRAWN_SCORE = 0.3  # unless the user sets another
 
 
 def is_sheet(destination: str | Path) -> bool:
@@ -99,7 +100,7 @@ class DetectionPictures:
     ) -> None:
         self._destination = destination
         self._files = None if is_sheet(destination) else picture_files(paths, destination)
-        self._categories = {category["id"]: category for category in categories}
+        self._categories = categories
         self._min_score = min_score
         self._sheet: list[Picture] = []
 
@@ -128,24 +129,48 @@ class DetectionPictures:
         return str(self._destination)
 
     def _draw(self, image: EncodedImage, results: Results, *, scale: float = 1.0) -> Picture:
-        exif, size = read_header(image.encoded).orientation, {"height": image.height, "width": image.width}
-        ids = results.rows[:, 6].astype(int).tolist()
-        categories = [self._categories.get(category_id, {}) for category_id in ids]
-        keypoints = results.keypoints
-        if keypoints is not None:
-            keypoints = np.concatenate([upright_points(keypoints[..., :2], exif, **size), keypoints[..., 2:]], axis=-1)
-        return draw_detections(
-            upright_pixels(decode_rgb(image.encoded).numpy(), exif),
-            upright_boxes(results.rows[:, 1:5], exif, **size),
-            [str(category.get("name", category_id)) for category, category_id in zip(categories, ids, strict=True)],
-            results.rows[:, 5].tolist(),
-            category_ids=ids,
-            masks=None if results.masks is None else [upright_mask(rle, exif) for rle in results.masks],
-            keypoints=keypoints,
-            skeletons=[skeleton_of(category) for category in categories],
-            min_score=self._min_score,
-            scale=scale,
-        )
+        return draw_results(image, results, self._categories, min_score=self._min_score, scale=scale)
+
+
+def draw_results(
+    image: EncodedImage,
+    results: Results,
+    categories: Sequence[Entry],
+    *,
+    min_score: float = MIN_DRAWN_SCORE,
+    scale: float = 1.0,
+) -> Picture:
+    """Draws the detections of an image on its upright pixels.
+
+    Args:
+        image: the image.
+        results: its detections.
+        categories: COCO categories of the model; a category without a name is shown by its id.
+        min_score: min score of drawn detections.
+        scale: as for `draw_detections`.
+
+    Returns:
+        As for `draw_detections`.
+    """
+    exif, size = read_header(image.encoded).orientation, {"height": image.height, "width": image.width}
+    by_id = {category["id"]: category for category in categories}
+    ids = results.category_ids.tolist()
+    drawn = [by_id.get(category_id, {}) for category_id in ids]
+    keypoints = results.keypoints
+    if keypoints is not None:
+        keypoints = np.concatenate([upright_points(keypoints[..., :2], exif, **size), keypoints[..., 2:]], axis=-1)
+    return draw_detections(
+        upright_pixels(decode_rgb(image.encoded).numpy(), exif),
+        upright_boxes(results.boxes_xywh, exif, **size),
+        [str(category.get("name", category_id)) for category, category_id in zip(drawn, ids, strict=True)],
+        results.scores.tolist(),
+        category_ids=ids,
+        masks=None if results.masks is None else [upright_mask(rle, exif) for rle in results.masks],
+        keypoints=keypoints,
+        skeletons=[skeleton_of(category) for category in drawn],
+        min_score=min_score,
+        scale=scale,
+    )
 
 
 def _write(path: str, picture: Picture, **options: Any) -> None:

@@ -35,9 +35,17 @@ def open_detector(model: str | Path, *, batch_size: int) -> SignatureDetector:
         return SavedModelDetector(folder=folder, batch_size=batch_size)
     if has_model_file(folder):
         return FileDetector(folder=folder, batch_size=batch_size)
-    trained = _trained(model)
-    module = ServingModule(trained.detector, trained.categories)
-    return SignatureDetector(module.serve_encoded, batch_size=batch_size)
+    return open_trained(_trained(model), batch_size=batch_size)
+
+
+def open_trained(trained: TrainedDetector, *, batch_size: int) -> SignatureDetector:
+    """Returns a trained detector with the detections of its exported SavedModel.
+
+    Args:
+        trained: result of `load_trained`.
+        batch_size: images per call.
+    """
+    return SignatureDetector(ServingModule(trained.detector, trained.categories).serve_encoded, batch_size=batch_size)
 
 
 def model_iou_types(model: str | Path) -> tuple[IouType, ...]:

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rich.console import Console
-from rich.progress import track
+from rich.markup import escape
+from rich.progress import Progress, SpinnerColumn
 
 from detection.coco.io.evaluation_files import image_list_path
 from detection.coco.io.image_ids import ids_by_file_name, named_images
@@ -14,7 +15,7 @@ from detection.coco.io.results import write_results
 from detection.datasets.entries import unwritable
 from detection.images.files import ImageFileError, read_file
 from detection.images.inspect import inspect_image
-from detection.inference.detection_pictures import DetectionPictures, is_sheet
+from detection.inference.detection_pictures import MIN_DRAWN_SCORE, DetectionPictures, is_sheet
 from detection.inference.detectors import open_detector
 from detection.inference.model_files import model_folder
 from detection.inference.restore import read_model_categories
@@ -22,12 +23,13 @@ from detection.inference.results import Results, joined
 from detection.inference.saved_model import SignatureDetector
 from detection.inference.score_thresholds import keep_confident, read_score_thresholds
 from detection.inference.test_time_augmentation import AugmentedDetector, augmented
+from detection.pretrained.detectors import find_model
 from detection.storage.atomic import write_json
 from detection.storage.files import exists, is_dir, is_file, resolve, walk_files
 from detection.storage.paths import join, name_of, normalized, parent, suffix
 from detection.storage.reading import readers
 from detection.types import EncodedImage
-from detection.weights.locate import CheckpointChoice, locate_model
+from detection.weights.locate import CheckpointChoice
 from schemas.config.evaluate import ViewsConfig
 from schemas.config.issues import MAX_PIXELS
 from schemas.errors import ConfigError, DataError
@@ -35,7 +37,6 @@ from schemas.quoting import one_line, printable
 
 _SUFFIXES = {".jpg", ".jpeg", ".png", ".gif", ".bmp"}
 _MIN_FILLED = 8  # images; a single image's batch is padded to at most this size
-_MIN_DRAWN_SCORE = 0.3  # without --score and --score-thresholds
 
 
 class _Named(NamedTuple):
@@ -50,7 +51,7 @@ def predict(
     model: str | Path,
     checkpoint: CheckpointChoice = None,
     images: Sequence[str | Path],
-    output: str | Path,
+    output: str | Path | None = None,
     ground_truth: str | Path | None = None,
     pictures: str | Path | None = None,
     batch_size: int = 8,
@@ -62,10 +63,10 @@ def predict(
     """Detects objects in image files: boxes, and masks and keypoints if the model has them.
 
     Args:
-        model: as for `locate_model` and `open_detector`.
+        model: as for `find_model` and `open_detector`.
         checkpoint: checkpoint of a training to use, as for `checkpoint_of_training`.
         images: files, and folders to search for files at any depth.
-        output: COCO results file to write, sorted by image id.
+        output: COCO results file to write, sorted by image id; None: only pictures.
         ground_truth: COCO file whose `file_name` entries give the ids; files without an entry
             are skipped.  None: ids are 1, 2, ... by sorted path, and the list is written to
             `<output stem>_images.json`.
@@ -89,13 +90,14 @@ def predict(
     _check_options(batch_size=batch_size, views=views, min_score=min_score, best_f1=best_f1)
     if pictures is not None:
         is_sheet(pictures)  # raises for other formats
-    model = model_folder(locate_model(model, checkpoint))
-    thresholds = read_score_thresholds(model) if best_f1 else None
     named = _named_images(images, ground_truth, pictures, console)
     batch_size = min(batch_size, max(_MIN_FILLED, len(named)))  # smaller batches are padded
-    limit = (0.0 if best_f1 else _MIN_DRAWN_SCORE) if min_score is None else min_score
-    drawn = None if pictures is None else _pictures(pictures, named, model, min_score=limit)
-    detector = augmented(open_detector(model, batch_size=batch_size), views or ViewsConfig(), batch_size=batch_size)
+    limit = (0.0 if best_f1 else MIN_DRAWN_SCORE) if min_score is None else min_score
+    with console.status(f"loading {escape(printable(str(model)))}"):
+        model = model_folder(find_model(model, checkpoint))
+        thresholds = read_score_thresholds(model) if best_f1 else None
+        drawn = None if pictures is None else _pictures(pictures, named, model, min_score=limit)
+        detector = augmented(open_detector(model, batch_size=batch_size), views or ViewsConfig(), batch_size=batch_size)
     results: list[Results] = []
     image_list = []
     for image, detected in _detections(named, detector, batch_size, console):
@@ -105,7 +107,7 @@ def predict(
         if drawn is not None:
             drawn.add(image, results[-1])
     every = joined(results)
-    written = _write(output, every, image_list, lists=ground_truth is None)
+    written = [] if output is None else _write(output, every, image_list, lists=ground_truth is None)
     if drawn is None:
         return written
     if not (every.rows[:, 5] >= limit).any():
@@ -210,9 +212,11 @@ def _detections(
     named: Sequence[_Named], detector: SignatureDetector | AugmentedDetector, batch_size: int, console: Console
 ) -> Iterator[tuple[EncodedImage, Results]]:
     """Yields each image and its detections, and shows progress."""
-    for start in track(range(0, len(named), batch_size), description="detecting", console=console, transient=True):
-        images = _load_all(named[start : start + batch_size])
-        yield from zip(images, detector.detect(images), strict=True)
+    columns = (SpinnerColumn(), *Progress.get_default_columns())  # the first call compiles for seconds
+    with Progress(*columns, console=console, transient=True) as progress:
+        for start in progress.track(range(0, len(named), batch_size), description="detecting"):
+            images = _load_all(named[start : start + batch_size])
+            yield from zip(images, detector.detect(images), strict=True)
 
 
 def _load_all(batch: Sequence[_Named]) -> list[EncodedImage]:

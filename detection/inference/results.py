@@ -28,6 +28,8 @@ OUTPUT_OF_IOU_TYPE: Mapping[IouType, str] = {
 class Results:
     """The n detections of one or more images; within an image the best come first.
 
+    Drawing (`LoadedDetector.draw`), results files (`coco_results`) and metrics (`detection.coco.evaluate`) take it.
+
     rows: float64 [n, 7]: image_id, x, y, width, height (pixels), score, category_id.
     masks: n compressed RLEs in the size of the original image; None: the model has none.
     keypoints: float64 [n, K, 3]: x, y (pixels), score; None: the model has none.
@@ -39,6 +41,31 @@ class Results:
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    @property
+    def image_ids(self) -> npt.NDArray[np.int64]:
+        """COCO image ids, int64 [n]."""
+        return self.rows[:, 0].astype(np.int64)
+
+    @property
+    def boxes_xywh(self) -> Rows:
+        """COCO boxes, float64 [n, 4]: x, y, width, height in pixels of the image."""
+        return self.rows[:, 1:5]
+
+    @property
+    def boxes_xyxy(self) -> Rows:
+        """Corners of the boxes, float64 [n, 4]: xmin, ymin, xmax, ymax in pixels of the image."""
+        return np.concatenate([self.rows[:, 1:3], self.rows[:, 1:3] + self.rows[:, 3:5]], axis=1)
+
+    @property
+    def scores(self) -> npt.NDArray[np.float64]:
+        """Scores, float64 [n], 0..1."""
+        return self.rows[:, 5]
+
+    @property
+    def category_ids(self) -> npt.NDArray[np.int64]:
+        """Ids of the data set's categories, int64 [n]."""
+        return self.rows[:, 6].astype(np.int64)
 
     def select(self, kept: npt.NDArray[np.bool_]) -> "Results":
         """Returns the detections for which `kept`, bool [n], is True, in their order."""

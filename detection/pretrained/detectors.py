@@ -7,15 +7,17 @@ from pathlib import Path
 from typing import Any
 
 from detection.pretrained.archive import OFFLINE_VARIABLE, fetch, is_offline, unpack
-from detection.pretrained.publications import Publication
+from detection.pretrained.publications import COCO_DETECTORS, Publication
 from detection.storage.atomic import new_directory, write_json
-from detection.storage.files import is_file, remove_folder
+from detection.storage.files import exists, is_file, remove_folder
 from detection.storage.json_files import read_json
 from detection.storage.paths import join, parent, require_supported
 from detection.weights.automl import AUTOML
 from detection.weights.imported_model import MODEL_INDEX, ImportedModel, import_model, write_model
+from detection.weights.locate import CheckpointChoice, locate_model
 from schemas.artifacts import ORIGIN_JSON
 from schemas.config.config_io import load_config
+from schemas.detectors import DETECTORS
 from schemas.errors import DataError
 
 CACHE_VARIABLE = "COCOFLOW_WEIGHTS"
@@ -42,6 +44,32 @@ def cached_detector(name: str, cache: str) -> str | None:
     """Returns the model folder of a downloaded detector; None: not in the cache."""
     folder = join(cache, name)
     return folder if is_file(join(folder, MODEL_INDEX)) else None
+
+
+def find_model(model: str | Path, choice: CheckpointChoice = None) -> str:
+    """Returns the path of a model that is given by its path or as the name of a published detector.
+
+    Args:
+        model: see `locate_model`; or a name, unless a file or folder has it: the detector is taken from the cache
+            of weights, or downloaded.
+        choice: as for `locate_model`.
+
+    Raises:
+        DataError: see `locate_model`; no weights of this name are published, or they cannot be downloaded.
+    """
+    name = str(model)
+    if name not in DETECTORS or exists(name):
+        return locate_model(model, choice)
+    if choice is not None:
+        raise DataError(f"{name}: a published detector has one checkpoint, so --checkpoint does not apply. Remove it.")
+    if name not in COCO_DETECTORS:
+        raise DataError(
+            f"{name}: no weights of this detector are published. Train it, or pass one of {', '.join(COCO_DETECTORS)}."
+        )
+    try:
+        return find_detector(COCO_DETECTORS[name], cache_folder(None), fetches=True)
+    except DataError as error:
+        raise DataError(f"{error} Without a network, pass a model of yours, such as that of `make demo`.") from None
 
 
 def find_detector(publication: Publication, cache: str, *, fetches: bool) -> str:

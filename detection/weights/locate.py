@@ -16,6 +16,7 @@ from detection.storage.reading import read_bytes, read_text
 from detection.storage.staging import local_copy
 from detection.storage.versions import newest_version
 from schemas.artifacts import (
+    ARTIFACTS,
     BEST,
     CHECKPOINTS,
     CONFIG_YAML,
@@ -23,8 +24,10 @@ from schemas.artifacts import (
     EXTRA_FILES,
     LABELS_JSON,
     METRICS_JSON,
+    PUSHED_MODELS,
     SAVED_MODEL,
     SAVED_MODEL_FILE,
+    SUMMARY_JSON,
     VALIDATION,
 )
 from schemas.config.config_io import from_yaml
@@ -69,7 +72,7 @@ def locate_weights(path: str | Path) -> WeightFiles:
     Args:
         path: a checkpoint (with or without `.index`); the output of `train` or a pipeline's `ModelRun`, as in
             `checkpoint_of_training`; the newest checkpoint of another folder; a SavedModel, or a folder
-            with one, such as a pipeline's `Model`; the newest version of a push directory.
+            with one, such as a pipeline's `Model`; the newest version of a push directory, or that of a `run.root`.
 
     Raises:
         DataError: the path has no weights, or several SavedModels.
@@ -83,7 +86,7 @@ def locate_weights(path: str | Path) -> WeightFiles:
     checkpoint = checkpoint_of_training(given) or _newest_checkpoint(given)
     if checkpoint is not None:
         return _of_checkpoint(checkpoint)
-    version = newest_version(given, SAVED_MODEL_FILE)
+    version = _newest_pushed(given)
     if version is not None:
         return _of_saved_model(version)
     models = [parent(file) for file in glob(join(paths.escape(given), "*", SAVED_MODEL_FILE))]
@@ -101,20 +104,39 @@ def locate_model(path: str | Path, choice: CheckpointChoice = None) -> str:
     """Returns the model at `path`, and logs it if the path has several.
 
     Args:
-        path: output of a training, as in `checkpoint_of_training`; a push directory, for its newest version; or
-            a model.
+        path: output of a training, as in `checkpoint_of_training`; a push directory or a `run.root`, for the newest
+            pushed version; or a model.
         choice: checkpoint of a training, as in `checkpoint_of_training`.
 
     Raises:
-        DataError: there is no such checkpoint.
+        DataError: there is no such checkpoint, or the runs of a `run.root` have pushed no model.
     """
     checkpoint = checkpoint_of_training(path, choice)
     if checkpoint is None and choice is not None:
         raise DataError(f"{path}: not the output of a training, so --checkpoint {choice} does not apply. Remove it.")
-    model = checkpoint or newest_version(path, SAVED_MODEL_FILE)
+    model = checkpoint or _newest_pushed(path)
     if model is not None:
         _LOGGER.info("using the model %s", model)
     return model or str(path)
+
+
+def _newest_pushed(path: str | Path) -> str | None:
+    """Returns the newest version of a push directory, or of the runs below a `run.root`; None: it is neither.
+
+    Raises:
+        DataError: runs below `path` have pushed no model.
+    """
+    if version := newest_version(path, SAVED_MODEL_FILE):
+        return version
+    if not is_file(join(path, SUMMARY_JSON)):
+        return newest_version(join(path, PUSHED_MODELS), SAVED_MODEL_FILE)
+    configuration = join(path, CONFIG_YAML)
+    configured = from_yaml(read_text(configuration), where=configuration).push.directory
+    if version := newest_version(configured or join(path, PUSHED_MODELS), SAVED_MODEL_FILE):
+        return version
+    trained = glob(join(paths.escape(str(path)), ARTIFACTS, "*", "model_run", "*"))
+    advice = f" To run the model that was not blessed, pass {max(trained, key=_number)}." if trained else ""
+    raise DataError(f"{path}: its runs have pushed no model: {join(path, SUMMARY_JSON)} has the reasons.{advice}")
 
 
 def checkpoint_of_training(path: str | Path, choice: CheckpointChoice = None) -> str | None:

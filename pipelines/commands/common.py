@@ -1,11 +1,13 @@
 """Flags that several commands share."""
 
 import argparse
+import difflib
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from detection.storage.paths import require_supported
+from schemas.detectors import DETECTORS
 from schemas.errors import ConfigError, DataError
 from schemas.quoting import one_line
 
@@ -51,7 +53,8 @@ def add_model_arguments(parser: argparse._ActionsContainer, *, required: bool) -
         "--model",
         metavar="MODEL",
         required=required,
-        help="SavedModel, LiteRT or ONNX folder of export, output of train, a checkpoint, or a push directory",
+        help="SavedModel, LiteRT or ONNX folder of export, output of train, a checkpoint, run.root or push directory "
+        "of a pipeline, or the name of a published detector",
     )
     add_checkpoint_argument(parser)
 
@@ -120,6 +123,23 @@ def require_paths(args: argparse.Namespace, *flags: str, existing: Collection[st
     for flag, path in paths:
         if flag in existing and not (exists(path) or exists(f"{path}.index")):
             raise DataError(f"{one_line(path)}: no such file or folder. Check {flag}.")
+
+
+def require_model(args: argparse.Namespace, flag: str = "--model") -> None:
+    """Requires that a model exists, or is the name of a detector, before TensorFlow is loaded to read it.
+
+    Raises:
+        ConfigError: see `require_supported`.
+        DataError: neither a path that exists nor a detector.
+    """
+    model = getattr(args, flag.removeprefix("--"))
+    if model is None or model in DETECTORS:
+        return
+    try:
+        require_paths(args, existing=[flag])
+    except DataError as error:
+        near = difflib.get_close_matches(model, DETECTORS, 1)
+        raise DataError(f"{error} Did you mean the detector {near[0]}?" if near else str(error)) from None
 
 
 def config_of(args: argparse.Namespace) -> "Config":

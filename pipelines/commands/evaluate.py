@@ -17,6 +17,7 @@ from pipelines.commands.common import (
     add_model_arguments,
     add_tta_argument,
     config_of,
+    require_model,
     require_paths,
     with_keys,
 )
@@ -244,7 +245,9 @@ def _run_model(args: argparse.Namespace) -> int:
     flags = {} if args.split is None else {"split": args.split}
     if args.tta is not None:
         flags["tta"] = args.tta.model_dump(mode="json")
-    require_paths(args, existing=("--model", "--baseline", "--examples"))
+    require_model(args)
+    require_model(args, "--baseline")
+    require_paths(args, existing=["--examples"])
     config = with_keys(config_of(args), "data", {"root": args.examples}, where="--examples")
     config = with_keys(config, "evaluate", flags, where=", ".join(f"--{flag}" for flag in flags))
     with quiet_run(None, verbose=args.verbose):

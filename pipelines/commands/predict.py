@@ -1,4 +1,8 @@
-"""Runs a model on image files, and writes the detections as a COCO results file.
+"""Runs a model on image files, draws the detections, and writes them as a COCO results file.
+
+--model takes a trained, imported, exported or pushed model, the `run.root` of a pipeline (its
+newest pushed version), or the name of a published detector, such as efficientdet-d0, whose COCO
+weights are fetched once (`cocoflow weights list`). Pass --draw, --output or both.
 
 Detections have a box and a score, and masks (RLE) and keypoints if the model has them.
 
@@ -19,11 +23,14 @@ detections as NAME_images.json, by which `evaluate` and `compare` find the image
 
 import argparse
 
-from pipelines.commands.common import add_model_arguments, add_tta_argument, require_paths
+from pipelines.commands.common import add_model_arguments, add_tta_argument, require_model, require_paths
+from schemas.errors import ConfigError
 from schemas.quoting import one_line
 
-SUMMARY = "run a model on images, and write COCO results"
-EXAMPLE = "cocoflow predict --model runs/demo/serving --images photos --output detections.json --draw drawn"
+SUMMARY = "run a model on images: pictures of the detections, COCO results"
+EXAMPLE = """\
+cocoflow predict --model efficientdet-d0 --images photo.jpg --draw drawn
+  cocoflow predict --model runs/demo --images photos --output detections.json"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--images", metavar="FILE_OR_DIR", nargs="+", required=True, help="image files, or folders to search for images"
     )
     parser.add_argument("--ground-truth", metavar="GT.json", help="COCO annotation file with the image ids")
-    parser.add_argument("--output", metavar="FILE.json", required=True, help="COCO results file to write")
+    parser.add_argument("--output", metavar="FILE.json", help="COCO results file to write")
     parser.add_argument(
         "--draw",
         metavar="DIR_OR_FILE",
@@ -61,14 +68,17 @@ def run(args: argparse.Namespace) -> int:
     """Runs the command.
 
     Raises:
-        ConfigError: a batch size below 1, a score outside 0 to 1, views without a meaning, exclusive
-            options, or pictures in another format or in place of the images.
+        ConfigError: neither --output nor --draw, a batch size below 1, a score outside 0 to 1, views
+            without a meaning, exclusive options, or pictures in another format or in place of the images.
         DataError: a model or image that cannot be read, no score thresholds, views with a model of
             masks or keypoints, or no image that the ground truth lists.
     """
     from pipelines.console import quiet_run
 
-    require_paths(args, "--output", "--draw", existing=("--model", "--images", "--ground-truth"))
+    if args.output is None and args.draw is None:
+        raise ConfigError("predict needs --draw, --output or both: a folder for pictures, a file for COCO results.")
+    require_model(args)
+    require_paths(args, "--output", "--draw", existing=("--images", "--ground-truth"))
     with quiet_run(None, verbose=args.verbose) as console:
         from detection.inference.predict import predict
 

@@ -11,10 +11,10 @@ from detection.inference.file_runtimes import Delegate
 from detection.inference.model_files import FILE_NAMES
 from detection.inference.restore import TrainedDetector, load_trained, with_config
 from detection.inference.score_curves import SCORE_CURVES_FILE
+from detection.pretrained.detectors import find_model
 from detection.storage.files import is_file
 from detection.storage.output_folders import output_folder
 from detection.storage.paths import join
-from detection.weights.locate import locate_model
 from schemas.artifacts import SAVED_MODEL_FILE
 from schemas.config.config_io import load_config, to_yaml
 from schemas.errors import ConfigError
@@ -27,7 +27,7 @@ def export_model(model: str, output: str, options: ExportOptions, open_split: Op
     """Exports a model to a folder, which is created complete or not at all.
 
     Args:
-        model: see `locate_model` and `load_trained`.
+        model: see `find_model` and `load_trained`.
         output: folder, new or empty, local or remote.
         options: what to write.
         open_split: opens the images for a calibration.
@@ -46,7 +46,7 @@ def export_model(model: str, output: str, options: ExportOptions, open_split: Op
     notes: list[str] = []
     with output_folder(output, last=marker, shared=False) as new:
         folder = Path(new)
-        location = locate_model(model, options.checkpoint)
+        location = find_model(model, options.checkpoint)
         source = load_trained(location, weights=options.weights)
         trained = _with_changes(source, options)
         if options.format == "saved-model":

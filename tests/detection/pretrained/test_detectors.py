@@ -7,14 +7,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
+from PIL import Image
 
 from detection import load_detector
 from detection.pretrained import detectors
-from detection.pretrained.detectors import cached_detector, find_detector
+from detection.pretrained.detectors import cached_detector, find_detector, find_model
 from detection.pretrained.publications import COCO_DETECTORS
 from detection.weights.locate import locate_weights
+from pipeline_runner import main
 from schemas.artifacts import IMPORT_JSON, ORIGIN_JSON
 from schemas.errors import DataError
+from tests.detection.fake_detector import write_images
 from tests.detection.pretrained.publisher import Publisher, archive, published_detector, running_publisher
 
 D0 = COCO_DETECTORS["efficientdet-d0"]
@@ -39,14 +42,23 @@ def test_the_archives_are_those_of_the_publisher() -> None:
 
 @pytest.mark.slow
 def test_a_detector_is_fetched_once_and_computes_what_the_original_does(
-    publisher: Publisher, oracle_dir: Path, tmp_path: Path
+    publisher: Publisher, oracle_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     original = oracle_dir / "efficientdet_d0"
     publisher.files[PATH] = published_detector("efficientdet-d0", original / "name_based" / "model.ckpt")
     publication = D0._replace(origin=publisher.url + PATH)
     cache = str(tmp_path / "cache")
+    monkeypatch.setenv("COCOFLOW_WEIGHTS", cache)
+    monkeypatch.setitem(COCO_DETECTORS, D0.name, publication)
     assert cached_detector(D0.name, cache) is None
-    folder = find_detector(publication, cache, fetches=True)
+    # A person's first command: a published detector by its name, a photograph, a folder for the picture.
+    (entry,) = write_images(tmp_path / "photos", 1)
+    arguments = ["--model", D0.name, "--images", tmp_path / "photos", "--draw", tmp_path / "drawn"]
+    assert main(["predict", *map(str, arguments)]) == 0
+    with Image.open(tmp_path / "drawn" / entry["file_name"]) as picture:
+        assert picture.size == (entry["width"], entry["height"])
+
+    folder = find_model(D0.name)
     assert find_detector(publication, cache, fetches=False) == folder == cached_detector(D0.name, cache)
     assert publisher.asked == [PATH]
     assert sorted(file.name for file in Path(folder).iterdir()) == [
@@ -61,10 +73,28 @@ def test_a_detector_is_fetched_once_and_computes_what_the_original_does(
     assert json.loads(Path(folder, IMPORT_JSON).read_text())["checkpoint"] == publication.origin
 
     expected = np.load(original / "outputs.npz")
-    outputs = load_detector(folder)(tf.constant(expected["image_normalised"]))
+    detector = load_detector(D0.name)
+    assert detector.names[18] == "dog"
+    outputs = detector(tf.constant(expected["image_normalised"]))
     for level in range(3, 8):
         np.testing.assert_allclose(outputs[f"class_p{level}"], expected[f"class_p{level}"], atol=1e-5)
         np.testing.assert_allclose(outputs[f"box_p{level}"], expected[f"box_p{level}"], atol=1e-5)
+
+
+def test_a_name_without_network_is_refused_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COCOFLOW_WEIGHTS", str(tmp_path))
+    write_images(tmp_path / "photos", 1)
+    arguments = ["--images", str(tmp_path / "photos"), "--draw", str(tmp_path / "drawn")]
+    assert main(["predict", "--model", D0.name, *arguments]) == 1
+    assert capfd.readouterr().err.strip().splitlines() == [
+        f"error: {tmp_path}/efficientdet-d0: not in the cache of weights, and COCOFLOW_OFFLINE is set. "
+        "Without a network, pass a model of yours, such as that of `make demo`."
+    ]
+    assert main(["predict", "--model", "efficientdet-d00", *arguments]) == 1
+    assert "no such file or folder. Check --model. Did you mean the detector efficientdet-d0?" in capfd.readouterr().err
+    assert not (tmp_path / "drawn").exists()
 
 
 def test_nothing_is_fetched_where_it_is_switched_off(

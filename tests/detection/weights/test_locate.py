@@ -16,6 +16,7 @@ from detection.weights.locate import (
     weights_fingerprint,
 )
 from schemas.artifacts import (
+    ARTIFACTS,
     BEST,
     CHECKPOINTS,
     CONFIG_YAML,
@@ -23,7 +24,9 @@ from schemas.artifacts import (
     EXTRA_FILES,
     LABELS_JSON,
     METRICS_JSON,
+    PUSHED_MODELS,
     SAVED_MODEL,
+    SUMMARY_JSON,
     VALIDATION,
 )
 from schemas.errors import DataError
@@ -163,6 +166,26 @@ def test_a_push_directory_means_its_newest_version(tmp_path: Path, gcs: Bucket) 
     remote = upload(tmp_path, f"{gcs.path}/serving")
     for directory in (str(tmp_path), remote):
         assert locate_weights(directory).saved_model == locate_model(directory) == f"{directory}/10"
+
+
+def test_the_root_of_runs_means_what_they_pushed_last(tmp_path: Path) -> None:
+    root = tmp_path / "runs"
+    trained = root / ARTIFACTS / "DetectionTrainer" / "model_run"
+    for number in (9, 12):
+        (trained / str(number)).mkdir(parents=True)
+    (root / SUMMARY_JSON).write_text("{}")
+    (root / CONFIG_YAML).write_text("model: {name: efficientdet-nano}\n")
+    for find in (locate_model, locate_weights):
+        with pytest.raises(DataError, match=rf"runs have pushed no model: .*summary.json .* pass {trained}/12\."):
+            find(root)
+    for folder in (root / PUSHED_MODELS, tmp_path / "elsewhere"):
+        newest = _saved_model(folder / "8")
+        _saved_model(folder / "7")
+        assert locate_model(root) == str(newest)
+        assert _located(root)[0] == newest / "variables" / "variables"
+        (root / CONFIG_YAML).write_text(f"push: {{directory: {tmp_path / 'elsewhere'}}}\n")
+    (root / SUMMARY_JSON).unlink()
+    assert locate_model(root) == str(root / PUSHED_MODELS / "8")
 
 
 def test_the_configuration_lies_beside_the_categories(tmp_path: Path) -> None:

@@ -290,3 +290,12 @@ def test_a_model_without_score_thresholds_is_refused_with_them(tmp_path: Path, m
     with pytest.raises(ConfigError, match="--score-thresholds and --tta are exclusive"):
         call("--model", model, *flags, "--tta", "flip")
     assert not (tmp_path / "out.json").exists()
+
+
+def test_pictures_alone_need_no_results_file(tmp_path: Path, model: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    write_images(tmp_path / "in", 2)
+    assert call("--model", model, "--images", tmp_path / "in", "--draw", tmp_path / "drawn", "--score", "0") == 0
+    assert capfd.readouterr().out.splitlines() == [str(tmp_path / "drawn")]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["drawn", "in"]
+    with pytest.raises(ConfigError, match="predict needs --draw, --output or both"):
+        call("--model", model, "--images", tmp_path / "in")

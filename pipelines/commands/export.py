@@ -45,7 +45,7 @@ model.resize.* and train.precision. Thresholds for serving are often higher than
 
 import argparse
 
-from pipelines.commands.common import add_assignments_argument, add_checkpoint_argument, require_paths
+from pipelines.commands.common import add_assignments_argument, add_checkpoint_argument, require_model, require_paths
 from schemas.artifacts import EVAL_SPLIT, LITERT_FILE, TRAIN_SPLIT
 from schemas.errors import ConfigError, DataError
 from schemas.program import require_module
@@ -65,7 +65,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--model",
         metavar="DIR_OR_CHECKPOINT",
-        help="required: output of train or import-checkpoint, a checkpoint, a SavedModel of Cocoflow, or a push folder",
+        help="required: output of train or import-checkpoint, a checkpoint, a SavedModel of Cocoflow, run.root or push "
+        "directory of a pipeline, or the name of a published detector",
     )
     add_checkpoint_argument(parser)
     parser.add_argument("--output", metavar="DIR", help="required: new or empty folder")
@@ -152,7 +153,8 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError("--calibrate-split: for --calibrate DIR, which is missing.")
     if args.format == "onnx":
         require_module("tf2onnx")
-    require_paths(args, "--output", "--calibration-data", "--sample-images", existing=("--model", "--calibrate"))
+    require_model(args)
+    require_paths(args, "--output", "--calibration-data", "--sample-images", existing=["--calibrate"])
     with quiet_run(None, verbose=args.verbose):
         from components.coco_example_gen.to_examples import folder_as_examples
         from detection.inference.export.export import export_model

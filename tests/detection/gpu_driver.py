@@ -4,6 +4,7 @@ import ctypes
 from typing import Any
 
 import pytest
+import tensorflow as tf
 
 ABSENT = "cannot open shared object file: No such file or directory"
 
@@ -35,3 +36,14 @@ def load_only(monkeypatch: pytest.MonkeyPatch, *absent: str, driver: Driver | No
         return driver or Driver()
 
     monkeypatch.setattr(ctypes, "CDLL", load)
+
+
+def show_gpus(monkeypatch: pytest.MonkeyPatch, *gpus: tuple[str, tuple[int, int] | None]) -> None:
+    """Lets TensorFlow see GPUs, each with its name and compute capability; None: the driver does not tell it."""
+    details = {
+        f"/physical_device:GPU:{index}": {"device_name": name} | ({"compute_capability": number} if number else {})
+        for index, (name, number) in enumerate(gpus)
+    }
+    devices = [tf.config.PhysicalDevice(name, "GPU") for name in details]
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: devices if kind == "GPU" else [])
+    monkeypatch.setattr(tf.config.experimental, "get_device_details", lambda device: details[device.name])

@@ -18,7 +18,8 @@ PREFIX = "ckpt"  # a checkpoint is ckpt-<step>.index and ckpt-<step>.data-<shard
 STATE_FILE = "checkpoint"  # TensorFlow's list of the managed checkpoints
 INDEX_FILES = f"{PREFIX}-*.index"  # pattern of the index files; each checkpoint has one
 _FILE = re.compile(rf"{PREFIX}-(\d+)\.(index|data-\d+-of-\d+)")
-_LEFTOVER = re.compile(rf"{PREFIX}-\d+_temp|{STATE_FILE}\.tmp\w+")
+_UNFINISHED = "_temp"  # suffix of TensorFlow's temporary folder of a checkpoint
+_LEFTOVER = re.compile(rf"{PREFIX}-\d+{_UNFINISHED}|{STATE_FILE}\.tmp\w+")
 
 
 def checkpoint_path(folder: str | Path, step: int) -> str:
@@ -139,7 +140,7 @@ def _read_state(folder: Path) -> Any:
 class NewestCheckpoint(NamedTuple):
     """The checkpoint to resume from.
 
-    step: step of the newest valid checkpoint; None: no checkpoint.
+    step: step of the newest valid checkpoint; None: no checkpoint, or none that was written to its end.
     damaged: read errors of the damaged, newer checkpoints, by step.
     """
 
@@ -162,7 +163,7 @@ def find_newest_valid(folder: Path) -> NewestCheckpoint:
     """Finds the checkpoint to resume from.
 
     Raises:
-        DataError: all checkpoints are damaged.
+        DataError: all checkpoints are damaged, and some were complete before.
     """
     steps = sorted({*checkpoint_steps(folder), *listed_steps(folder)}, reverse=True)
     damaged: dict[int, str] = {}
@@ -171,10 +172,20 @@ def find_newest_valid(folder: Path) -> NewestCheckpoint:
         if error is None:
             return NewestCheckpoint(step, damaged)
         damaged[step] = error
-    if damaged:
+    if not all(_is_unfinished(folder, step) for step in damaged):
         listed = "; ".join(f"{PREFIX}-{step}: {error}" for step, error in damaged.items())
         raise DataError(
             f"{folder}: no checkpoint can be read ({listed}). Restore one from a backup, "
             "or remove the folder to train from the start."
         )
     return NewestCheckpoint(None, damaged)
+
+
+def _is_unfinished(folder: Path, step: int) -> bool:
+    """Returns whether the writer of a damaged checkpoint was killed: TensorFlow writes the index in place.
+
+    It removes the temporary folder afterwards.
+    """
+    path = checkpoint_path(folder, step)
+    index = Path(f"{path}.index")
+    return Path(f"{path}{_UNFINISHED}").is_dir() or (index.is_file() and index.stat().st_size == 0)

@@ -99,10 +99,9 @@ class Checkpoints:
         """
         folder = self._folder
         newest = find_newest_valid(folder)
+        instead = "starting from the beginning" if newest.step is None else "using the previous checkpoint"
         for damaged, error in newest.damaged.items():
-            _LOGGER.warning(
-                "%s cannot be read (%s): using the previous checkpoint", checkpoint_path(folder, damaged), error
-            )
+            _LOGGER.warning("%s cannot be read (%s): %s", checkpoint_path(folder, damaged), error, instead)
         step = 0
         if newest.step is not None:
             step = self._restore(checkpoint_path(folder, newest.step))

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import tensorflow as tf
 from tensorflow.python.framework import config
 
-from detection.devices import describe_devices, require_accelerator, require_given_accelerator
+from detection.devices import describe_devices, require_accelerator, require_given_accelerator, require_supported_gpus
 from detection.training.distributed.cluster import CLUSTER_VARIABLES, Cluster, cluster_from_environment
 from schemas.errors import CocoflowError, ConfigError
 
@@ -29,14 +29,15 @@ def make_strategy(kind: str, *, tpu: str | None = None) -> tf.distribute.Strateg
             None: TPU_NAME, else `local`.
 
     Raises:
-        ConfigError: the kind, or the accelerator of this container, is not available; or
-            TF_CONFIG or CLUSTER_SPEC is invalid or contradicts it.
+        ConfigError: the kind, or the accelerator of this container, is not available; TensorFlow
+            does not support a GPU of this machine; or TF_CONFIG or CLUSTER_SPEC is invalid or contradicts it.
         CocoflowError: the other machines did not respond.
     """
     if kind == "auto" and has_tpu(tpu):
         kind = "tpu"
     if kind != "tpu":
         require_given_accelerator(os.environ)
+        require_supported_gpus()
     cluster = None if kind == "tpu" else cluster_from_environment(os.environ)
     if kind == "auto":
         kind = _kind_for(cluster)

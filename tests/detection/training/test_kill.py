@@ -94,6 +94,16 @@ def test_killed_in_a_save_and_at_a_random_moment(
     _require_equal(tmp_path, undisturbed, (moment, step, delay))
 
 
+def test_killed_while_the_index_of_the_first_checkpoint_is_written(
+    runs: _Runs, undisturbed: dict[str, np.ndarray], tmp_path: Path
+) -> None:
+    assert runs.train(tmp_path, moment="written:1") == -signal.SIGKILL
+    [index] = (tmp_path / "checkpoints").glob("*.index")
+    index.write_bytes(b"")
+    assert runs.train(tmp_path) == 0
+    _require_equal(tmp_path, undisturbed, "an empty index")
+
+
 @pytest.mark.extended
 @pytest.mark.parametrize("number", range(4))
 def test_killed_again_and_again(number: int, runs: _Runs, undisturbed: dict[str, np.ndarray], tmp_path: Path) -> None:

@@ -149,6 +149,41 @@ def test_where_all_are_spoilt_nothing_starts_anew_by_itself(tmp_path: Path) -> N
     assert checkpoint_steps(tmp_path) == [2, 4], "they are left for whoever looks into it"
 
 
+@pytest.mark.parametrize(
+    ("length", "has_temporary"), [(0, False), (0, True), (100, True)], ids=["empty", "as TensorFlow leaves it", "torn"]
+)
+def test_a_first_checkpoint_whose_index_was_being_written_is_as_if_there_were_none(
+    length: int, has_temporary: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    _save(tmp_path, 2)
+    (tmp_path / "checkpoint").unlink()
+    index = tmp_path / "ckpt-2.index"
+    if has_temporary:
+        (tmp_path / "ckpt-2_temp").mkdir()
+        (tmp_path / "ckpt-2_temp" / "part-00000-of-00001.index").write_bytes(index.read_bytes())
+    index.write_bytes(index.read_bytes()[:length])
+    assert _checkpoints(tmp_path, _State(), writes=False).restore_latest() == 0
+    assert index.exists()
+    with caplog.at_level(logging.WARNING, logger="cocoflow.trainer"):
+        caplog.clear()
+        assert _restore(tmp_path) == (0, 0.0)
+    [message] = caplog.messages
+    assert message.startswith(f"{tmp_path}/ckpt-2 cannot be read (")
+    assert message.endswith("): starting from the beginning")
+    assert list(tmp_path.iterdir()) == []
+    _save(tmp_path, 2)
+    assert _restore(tmp_path) == (2, 1.0)
+
+
+def test_a_torn_index_of_a_checkpoint_that_was_complete_is_no_fresh_start(tmp_path: Path) -> None:
+    _save(tmp_path, 2)
+    index = tmp_path / "ckpt-2.index"
+    index.write_bytes(index.read_bytes()[:100])
+    with pytest.raises(DataError, match="no checkpoint can be read"):
+        _restore(tmp_path)
+    assert index.exists()
+
+
 def test_a_list_whose_checkpoints_are_gone_is_no_fresh_start(tmp_path: Path) -> None:
     _save(tmp_path, 2)
     remove_checkpoint(tmp_path, 2)

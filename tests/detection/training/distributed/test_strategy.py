@@ -10,6 +10,7 @@ import detection.training.distributed.strategy as strategy_module
 from detection.training.distributed.strategy import is_chief, make_strategy, on_cpu, worker_count
 from schemas.config.run import ACCELERATOR_VARIABLE
 from schemas.errors import CocoflowError, ConfigError
+from tests.detection.gpu_driver import show_gpus
 
 TWO_MACHINES = json.dumps({"cluster": {"worker": ["a:1", "b:2"]}, "task": {"type": "worker", "index": 1}})
 ONE_MACHINE = json.dumps({"cluster": {"workerpool0": ["a:1"]}, "task": {"type": "workerpool0", "index": 0}})
@@ -75,6 +76,13 @@ def test_a_container_that_was_given_an_accelerator_does_not_train_on_the_cpu(
         make_strategy(kind)
 
 
+@pytest.mark.parametrize("kind", ["auto", "one_device", "mirrored"])
+def test_a_gpu_that_tensorflow_does_not_support_is_refused(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    show_gpus(monkeypatch, ("NVIDIA RTX PRO 6000", (12, 0)))
+    with pytest.raises(ConfigError, match=r"^GPU 0 NVIDIA RTX PRO 6000 \(compute capability 12\.0\): TensorFlow "):
+        make_strategy(kind)
+
+
 def test_the_log_names_the_devices(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "cocoflow.trainer"):
         make_strategy("one_device")
@@ -84,6 +92,7 @@ def test_the_log_names_the_devices(caplog: pytest.LogCaptureFixture) -> None:
 def test_several_gpus_are_mirrored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["one", "two"] if kind == "GPU" else [])
     monkeypatch.setattr(strategy_module, "describe_devices", lambda: "two GPUs")
+    monkeypatch.setattr(strategy_module, "require_supported_gpus", lambda: None)
     assert isinstance(make_strategy("auto"), tf.distribute.MirroredStrategy)
 
 

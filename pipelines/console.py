@@ -70,7 +70,8 @@ class RunDisplay(logging.Handler):
         if progress is not None:
             self._draw_progress(progress, message)
         elif record.name.startswith("cocoflow"):
-            self._print(f"  {message}", "yellow" if record.levelno >= logging.WARNING else "dim")
+            styles = {logging.WARNING: "yellow", logging.ERROR: "bold red"}
+            self._print(f"  {message}", styles.get(record.levelno, "dim"))
         elif event and event[2] == "running":
             self._start(event[1])
         elif event:

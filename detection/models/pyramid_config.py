@@ -1,6 +1,7 @@
 """Config fields shared by detector families with anchors on a feature pyramid; each family sets the defaults."""
 
-from typing import Annotated, ClassVar, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -42,6 +43,8 @@ class LevelsConfig(Section):
     FUNCTION_FIELDS: ClassVar[tuple[str, ...]]
     # Columns of the table of presets in the docs.
     PRESET_FIELDS: ClassVar[tuple[str, ...]]
+    # Values of fields in a training that starts from random weights, unless the user sets the field.
+    FROM_SCRATCH: ClassVar[Mapping[str, Any]] = {}
 
     image_size: ImageSize
     min_level: MinLevel

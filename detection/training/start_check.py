@@ -20,6 +20,7 @@ from detection.training.checkpoints.files import checkpoint_steps
 from detection.training.checkpoints.manager import Checkpoints
 from detection.training.memory import require_measurable, require_memory
 from detection.training.resolve import assumed
+from detection.training.weights_choice import with_weights
 from detection.weights.locate import locate_weights
 from schemas.config.config import Config
 from schemas.errors import ConfigError
@@ -64,6 +65,11 @@ def check_start(
     if initializes:
         _require_weight_files(config)
     with without_log(), tf.device(device):
+        if checkpoints is not None and resumes:
+            # The machines of a training have not met yet, and the saved choice needs no other machine.
+            config = with_weights(
+                config, output=checkpoints.parent, base_model=None, strategy=tf.distribute.get_strategy()
+            )
         return _build(
             config, categories, strategy=strategy, checkpoints=checkpoints if resumes else None, initializes=initializes
         )

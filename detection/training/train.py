@@ -95,7 +95,10 @@ def train(
         strategy = make_strategy(config.train.strategy, tpu=config.train.tpu)
     if is_chief(strategy):
         log_data_facts(datasets, config, kept=None if config.validation_split else records.validation)
+    overrides = config.model.overrides
     config = with_weights(config, output=output, base_model=base_model, strategy=strategy)
+    if config.model.overrides != overrides:
+        detector = None  # its backbone is frozen
     config = resolved(
         config,
         records=balance.epoch_size,

@@ -1,22 +1,32 @@
-"""Resolves `model.weights = auto` when a training run starts."""
+"""Resolves `model.weights = auto` when a training run starts, and what random weights change."""
 
+import json
+import logging
 from pathlib import Path
 
 import tensorflow as tf
 
-from detection.pretrained.choice import AUTO, CHOICES, choose_weights, configured_weights
+from detection.models.registry import detector_config
+from detection.pretrained.choice import AUTO, CHOICES, NONE, choose_weights, configured_weights
+from detection.pretrained.publications import IMAGENET_BACKBONES
 from detection.training.checkpoints.files import checkpoint_steps
 from detection.training.distributed.strategy import is_chief
 from detection.training.distributed.workers import chief_value
 from detection.training.resolve import saved_config
 from schemas.artifacts import CHECKPOINTS
 from schemas.config.config import Config
+from schemas.program import PROGRAM
+
+_LOGGER = logging.getLogger("cocoflow.trainer")
 
 
 def with_weights(
     config: Config, *, output: Path, base_model: str | Path | None, strategy: tf.distribute.Strategy
 ) -> Config:
     """Returns the configuration with a concrete `model.weights`; a resumed run keeps its choice.
+
+    From random weights, the backbone is not frozen as the detector's preset has it, but as `FROM_SCRATCH` has it,
+    except for fields that the user has set: random weights that never change would spoil the detector.
 
     On several machines the chief decides.  `auto` stays if it has no effect: with detailed keys, and in a
     run that starts from a previous model or was started by an earlier version.
@@ -27,12 +37,12 @@ def with_weights(
         base_model: model to start from; None: no model.
         strategy: strategy that connects the machines.
     """
-    if config.model.weights != AUTO or any(configured_weights(config)) or base_model is not None:
-        return config
-    choices = (AUTO, *CHOICES)
-    own = _choice(config, output) if is_chief(strategy) else AUTO
-    weights = choices[chief_value(strategy, choices.index(own))]
-    return config.model_copy(update={"model": config.model.model_copy(update={"weights": weights})})
+    if config.model.weights == AUTO and not any(configured_weights(config)) and base_model is None:
+        choices = (AUTO, *CHOICES)
+        own = _choice(config, output) if is_chief(strategy) else AUTO
+        weights = choices[chief_value(strategy, choices.index(own))]
+        config = config.model_copy(update={"model": config.model.model_copy(update={"weights": weights})})
+    return _from_scratch(config) if config.model.weights == NONE and base_model is None else config
 
 
 def _choice(config: Config, output: Path) -> str:
@@ -40,3 +50,26 @@ def _choice(config: Config, output: Path) -> str:
         return choose_weights(config)
     before = saved_config(output)
     return before.model.weights if before is not None and before.model.weights in CHOICES else AUTO
+
+
+def _from_scratch(config: Config) -> Config:
+    """Returns the configuration of a training from random weights; says what differs from the preset."""
+    model = config.model
+    preset = detector_config(model.name, overrides=model.overrides)
+    changes = {
+        field: value
+        for field, value in getattr(preset, "FROM_SCRATCH", {}).items()
+        if field not in model.overrides and getattr(preset, field) != value
+    }
+    if not changes:
+        return config
+    backbone = preset.backbone
+    fetch = f"fetch pretrained ones where there is a network (`{PROGRAM} weights fetch {backbone}`)"
+    _LOGGER.error(
+        "%s starts from random weights, so its backbone is not frozen: model.overrides = %s. It will need many more "
+        "images and steps than from pretrained weights: %s, or set train.init.checkpoint",
+        model.name,
+        json.dumps(changes),
+        fetch if backbone in IMAGENET_BACKBONES else f"choose a detector that has some (`{PROGRAM} weights list`)",
+    )
+    return config.model_copy(update={"model": model.model_copy(update={"overrides": {**model.overrides, **changes}})})

@@ -44,6 +44,7 @@ class FasterRcnnConfig(PyramidConfig):
     PRESET_FIELDS = (
         *("architecture", "backbone", "image_size", "max_level", "fpn_filters", "include_mask", "frozen_stages"),
     )
+    FROM_SCRATCH = {"frozen_stages": 0, "train_batch_norm": True}  # noqa: RUF012 (pydantic's class variable)
 
     architecture: Literal["fpn", "c4"] = Field(
         "fpn",
@@ -73,12 +74,13 @@ class FasterRcnnConfig(PyramidConfig):
     frozen_stages: NonNegativeInt = Field(
         2,
         description="number of frozen backbone stages, batch norm included; stage l ends at level l; 2: stem and "
-        "conv2_x of a ResNet; 0: all stages train, recommended without pretrained weights",
+        "conv2_x of a ResNet; 0: all stages train; default without pretrained weights: 0",
     )
     train_batch_norm: bool = Field(
         False,
         description="batch norm uses batch statistics in training and updates its moving ones; false: the statistics "
-        "are fixed, and only scale and offset train, outside of the frozen stages",
+        "are fixed, and only scale and offset train, outside of the frozen stages; default without pretrained weights: "
+        "true",
     )
     batch_norm_epsilon: PositiveFloat = 1e-4
     gradient_checkpointing: bool = Field(

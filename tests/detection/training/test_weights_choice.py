@@ -12,15 +12,18 @@ from detection.models.efficientdet.config import EFFICIENTDETS
 from detection.models.registry import build_detector
 from detection.pretrained.publications import COCO_DETECTORS
 from detection.training.build_step import initialize_from_config, state_from_config
+from detection.training.checkpoints.manager import Checkpoints
 from detection.training.resolve import assumed
+from detection.training.start_check import check_start
 from detection.training.weights_choice import with_weights
 from detection.weights.automl import automl_name
 from schemas.artifacts import CHECKPOINTS, CONFIG_YAML
 from schemas.config.config import Config
-from schemas.config.config_io import load_config
+from schemas.config.config_io import load_config, to_yaml
 from tests.detection.pretrained.publisher import Publisher, published_detector, running_publisher
 from tests.detection.weights.automl_checkpoints import Weights, save_named
 
+CATEGORIES = [{"id": 1, "name": "gnu"}, {"id": 2, "name": "zebra"}]
 NANO, PATH = "efficientdet-nano", "/efficientdet-nano.tar.gz"
 
 
@@ -88,17 +91,80 @@ def test_what_the_user_names_stays(publisher: Publisher, tmp_path: Path) -> None
     assert publisher.asked == []
 
 
+SMALL_RCNN = (
+    "train.batch_size=1",
+    "model.image_size=64",
+    "model.overrides={fpn_filters: 16, max_level: 5, fc_units: 16, roi_samples: 8, train_post_nms_top_k: 20}",
+)
+
+
+def _small(name: str, *assignments: str) -> Config:
+    return load_config(None, [*SMALL_RCNN, f"model.name={name}", "train.steps=1", *assignments])
+
+
+@pytest.mark.parametrize("name", ["faster-rcnn-r50", "faster-rcnn-r18"])
+def test_from_random_weights_nothing_of_the_preset_is_frozen(
+    name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
+    strategy = tf.distribute.get_strategy()
+    asked = _small(name)
+    config = with_weights(asked, output=tmp_path / "out", base_model=None, strategy=strategy)
+    added = {"frozen_stages": 0, "train_batch_norm": True}
+    assert config.model.overrides == {**asked.model.overrides, **added}
+    [said] = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert f"{name} starts from random weights, so its backbone is not frozen" in said
+    assert '{"frozen_stages": 0, "train_batch_norm": true}' in said
+    assert ("`cocoflow weights fetch resnet-50`" in said) == (name == "faster-rcnn-r50")
+    # The same once a checkpoint is there, whatever can be fetched by then.
+    begun = _begun(tmp_path / "begun", "none")
+    assert with_weights(asked, output=begun, base_model=None, strategy=strategy).model == config.model
+
+
+def test_what_the_user_freezes_and_what_is_loaded_stays_frozen(tmp_path: Path) -> None:
+    strategy = tf.distribute.get_strategy()
+    for assignments, base_model, frozen in (
+        (["model.weights=none", "model.overrides.frozen_stages=1"], None, 1),
+        (["model.weights=none"], "model", None),
+        (["model.weights=imagenet"], None, None),
+        (["train.init.checkpoint=somewhere"], None, None),
+    ):
+        config = _small("faster-rcnn-r50", *assignments)
+        got = with_weights(config, output=tmp_path / "out", base_model=base_model, strategy=strategy)
+        assert got.model.overrides.get("frozen_stages") == frozen, assignments
+
+
+@pytest.mark.slow
+def test_a_training_from_random_weights_is_resumed_with_the_same_variables(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A checkpoint has slots of the variables that train alone: with frozen stages, it would not fit."""
+    strategy = tf.distribute.get_strategy()
+    asked = _small("faster-rcnn-r18", "model.weights=none")
+    config = with_weights(asked, output=tmp_path, base_model=None, strategy=strategy)
+    state = state_from_config(assumed(config, replicas=1), CATEGORIES, strategy=strategy)
+    caplog.clear()
+    initialize_from_config(config, state, CATEGORIES, strategy=strategy, start_step=0, base_model=None)
+    assert caplog.messages == []
+    backbone = {variable.path for variable in state.model.backbone_variables if variable.path.endswith("kernel")}
+    assert backbone <= {variable.path for variable in state.trainable}
+    checkpoints = Checkpoints(state, tmp_path / CHECKPOINTS, keep=1)
+    checkpoints.restore_latest()
+    checkpoints.save(1)
+    (tmp_path / CONFIG_YAML).write_text(to_yaml(config))
+    check_start(_small("faster-rcnn-r18"), categories=CATEGORIES, checkpoints=tmp_path / CHECKPOINTS)
+
+
 @pytest.mark.slow
 def test_a_published_detector_is_trained_on_with_its_class_outputs(
     publisher: Publisher, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     theirs = _publish(publisher, tmp_path / "published")
     zebra = next(number for number, name in COCO_CATEGORIES.items() if name == "zebra")
-    categories = [{"id": 1, "name": "gnu"}, {"id": 2, "name": "zebra"}]
     config = assumed(_config(tmp_path, "model.weights=coco"), replicas=1)
     strategy = tf.distribute.get_strategy()
     state = state_from_config(config, [{}] * 2, strategy=strategy)
-    report = initialize_from_config(config, state, categories, strategy=strategy, start_step=0, base_model=None)
+    report = initialize_from_config(config, state, CATEGORIES, strategy=strategy, start_step=0, base_model=None)
     assert report is not None
     assert report.warm_start is not None
     assert (report.fresh, report.warm_start.new_categories) == ((), ("gnu",))

@@ -24,16 +24,16 @@ NOTEBOOKS = sorted((PROJECT / "notebooks").glob("*.ipynb"))
 PARAMETERS: dict[str, dict[str, Any]] = {
     "data": {"DATA": "{tmp}/data", "REPORT": "{tmp}/report.html"},
     "pipeline": {
-        "CONFIG": "pipelines/configs/demo.yaml",
+        "CONFIG": "demo",
         "SETTINGS": [
             *SMALL,
             "train.steps=3",
             "train.log_every=1",
             "evaluate.thresholds={absolute: {AP: 0.0}}",
             "evaluate.losses=false",
-            "data.root={tmp}/data",
-            "run.root={tmp}/run",
         ],
+        "DATA": "{tmp}/data",
+        "ROOT": "{tmp}/run",
     },
     "results": {
         "SERVING": "{tmp}/serving",

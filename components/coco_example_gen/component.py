@@ -75,7 +75,7 @@ class CocoExampleGen(FileBasedExampleGen):
 
     def __init__(
         self,
-        data: DataConfig,
+        data: DataConfig | str,
         *,
         data_root: str | RuntimeParameter | None = None,
         data_span: str | RuntimeParameter | None = None,
@@ -84,7 +84,7 @@ class CocoExampleGen(FileBasedExampleGen):
         """Creates the component; no file is read.
 
         Args:
-            data: data set, options of reading it, and what is done about its issues.
+            data: folder of a data set; or the data set, options of reading it, and what is done about its issues.
             data_root: replaces `data.root`.
             data_span: replaces `data.span`.
             run_root: folder of the run, with the history; None: nothing is recorded.
@@ -92,6 +92,8 @@ class CocoExampleGen(FileBasedExampleGen):
         Raises:
             ConfigError: no data set, or two.
         """
+        if isinstance(data, str):
+            data = DataConfig(root=data)
         require_one_data_set(data)
         require_supported(data.label_map or "", "data.label_map")
         elsewhere = {"window", ON_FAULT_KEY, MAX_PIXELS_KEY, LABEL_MAP_KEY}

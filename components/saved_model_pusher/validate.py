@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from detection.inference import serving_check
-from detection.storage.paths import literal_path
+from detection.storage.paths import absolute, literal_path
 from detection.storage.processes import tied
 from detection.storage.staging import local_copy
 from schemas.errors import RefusedModelError
@@ -75,7 +75,8 @@ def validate(
     start = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="cocoflow-validation-") as folder:
         result = Path(folder, "result.json")
-        given = (literal_path(saved_model), local_copy(sample), images, tolerance, result)
+        # The process works in another folder.
+        given = (absolute(literal_path(saved_model)), absolute(local_copy(sample)), images, tolerance, result)
         folders = "\n".join(path for path in sys.path if os.path.isabs(path))
         command = [sys.executable, "-I", "-c", _START, folders, _PROGRAM, *map(str, given)]
         try:

@@ -164,7 +164,7 @@ def _ground_truth(source: str | Path | Mapping[str, Any], iou_type: str) -> tupl
 def _detections(source: Any, iou_type: str, *, images: Sequence[Any], where: str) -> tuple[Any, str]:
     predicted = [source] if isinstance(source, ComparedDetections) else source
     if isinstance(predicted, Sequence) and predicted and isinstance(predicted[0], ComparedDetections):
-        compared = [one.compared_by([iou_type]) for one in predicted]
+        compared: list[Any] = [one.compared_by([iou_type]) for one in predicted]
         source = np.concatenate(compared) if iou_type == "bbox" else [*chain.from_iterable(compared)]
     if not isinstance(source, str | Path):
         require_results(source, where="detections")

@@ -3,10 +3,10 @@
 import argparse
 import difflib
 from collections.abc import Collection, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from detection.storage.paths import require_supported
+from pipelines.shipped_configs import DEFAULT_CONFIG, SHIPPED_CONFIGS, config_path, load_config
 from schemas.detectors import DETECTORS
 from schemas.errors import ConfigError, DataError
 from schemas.quoting import one_line
@@ -14,10 +14,6 @@ from schemas.quoting import one_line
 if TYPE_CHECKING:
     from schemas.config.config import Config
     from schemas.config.evaluate import ViewsConfig
-
-CONFIGS = Path(__file__).parents[1] / "configs"
-DEFAULT_CONFIG = CONFIGS / "default.yaml"
-SHIPPED_CONFIGS = sorted(path.stem for path in CONFIGS.glob("*.yaml"))
 
 
 def add_config_arguments(parser: argparse._ActionsContainer, *, data: bool = False) -> None:
@@ -33,11 +29,6 @@ def add_config_arguments(parser: argparse._ActionsContainer, *, data: bool = Fal
         f"{', '.join(SHIPPED_CONFIGS)}; by default {DEFAULT_CONFIG.stem}",
     )
     add_assignments_argument(parser, "override one configuration key, for example --set train.steps=500")
-
-
-def config_path(text: str) -> str:
-    """Returns the path of a configuration from the value of `--config`, a path or a shipped configuration's name."""
-    return str(CONFIGS / f"{text}.yaml") if text in SHIPPED_CONFIGS else text
 
 
 def add_assignments_argument(parser: argparse._ActionsContainer, what: str) -> None:
@@ -146,16 +137,9 @@ def config_of(args: argparse.Namespace) -> "Config":
     """Builds the configuration from the flags, also `--data` of the commands that have it.
 
     Raises:
-        ConfigError: see `read_config`; or there is no such detector.
+        ConfigError: see `load_config`.
     """
-    from detection.config_files import read_config
-    from schemas.detectors import require_detector
-
-    config = read_config(args.config, args.assignments)
-    require_detector(config.model.name)
-    if args.config == str(DEFAULT_CONFIG) and config.model.name != read_config(args.config).model.name:
-        # The default configuration's image size is that of its detector.
-        config = read_config(args.config, ["model.image_size=null", *args.assignments])
+    config = load_config(args.config, args.assignments)
     data = getattr(args, "data", None)
     return config if data is None else with_keys(config, "data", {"root": data}, where="--data")
 

@@ -29,7 +29,7 @@ from detection.reports.dataset.summary import IN_THE_FILES, Choice, choices, mea
 from detection.reports.dataset.tables import bin_labels
 from detection.reports.html.plot import HEIGHT, WIDTH
 from detection.reports.html.table import Number
-from pipelines.commands.common import DEFAULT_CONFIG
+from pipelines.shipped_configs import DEFAULT_CONFIG
 from schemas.config.config_io import load_config
 from schemas.config.issues import IssuePolicies, Policy
 from schemas.errors import DataError

@@ -1,0 +1,36 @@
+"""Configurations that Cocoflow brings along, by name, and any other by its path."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from detection.config_files import read_config
+from schemas.config.config import Config
+from schemas.detectors import require_detector
+
+CONFIGS = Path(__file__).parent / "configs"
+DEFAULT_CONFIG = CONFIGS / "default.yaml"
+SHIPPED_CONFIGS = sorted(path.stem for path in CONFIGS.glob("*.yaml"))
+
+
+def config_path(name: str) -> str:
+    """Returns the path of a configuration: that of a shipped one by its name, or `name` itself."""
+    return str(CONFIGS / f"{name}.yaml") if name in SHIPPED_CONFIGS else name
+
+
+def load_config(name: str = "default", assignments: Sequence[str] = ()) -> Config:
+    """Reads a configuration, and sets keys in it, as `--config` and `--set` do.
+
+    Args:
+        name: name of a shipped configuration, or path of a YAML file, local or remote.
+        assignments: `KEY=VALUE` each, such as `train.steps=300`.
+
+    Raises:
+        ConfigError: the file cannot be read; an unknown key or detector, or an invalid value.
+    """
+    path = config_path(name)
+    config = read_config(path, assignments)
+    require_detector(config.model.name)
+    if path == str(DEFAULT_CONFIG) and config.model.name != read_config(path).model.name:
+        # The default configuration's image size is that of its detector.
+        config = read_config(path, ["model.image_size=null", *assignments])
+    return config

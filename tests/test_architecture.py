@@ -82,8 +82,8 @@ ALLOWED_IMPORTS = {
         "components": "components.coco_example_gen components.detection_trainer components.coco_evaluator "
         "components.saved_model_pusher",
         "components.run_report": "schemas detection.storage detection.coco components.history components.selection",
-        "pipelines": "schemas schemas.config detection.config_files detection.storage detection.datasets detection.analysis "
-        "components.coco_example_gen components.coco_example_gen.spans "
+        "pipelines": "schemas schemas.config detection.config_files detection.storage detection.datasets "
+        "detection.analysis components.coco_example_gen components.coco_example_gen.spans "
         "components.detection_trainer components.coco_evaluator components.saved_model_pusher "
         "components.record_schema_gen components.beam components.stock components.selection components.run_report",
         "pipelines.runners": "detection.storage detection.pretrained schemas schemas.config "

@@ -113,5 +113,5 @@ def _statistics(examination: Examination) -> Table:
     for name, result in examination.results.items():
         summary = result.summary
         counts = (summary.images, summary.annotations, summary.crowds, summary.masks, summary.keypoints)
-        table.add_row(name, *map(str, counts), str(len(summary.instances)))
+        table.add_row(name, *(f"{count:,}" for count in (*counts, len(summary.instances))))
     return table

@@ -118,6 +118,14 @@ def absolute(path: str | Path) -> str:
     return str(path).rstrip("/") if is_remote(path) else str(Path(path).absolute())
 
 
+def shown(path: str | Path) -> str:
+    """Returns a path for the terminal: a local one below the current folder relative to it, any other as `absolute`."""
+    text = absolute(path)
+    folder = os.getcwd()
+    below = not is_remote(text) and text != folder and os.path.commonpath([text, folder]) == folder
+    return os.path.relpath(text, folder) if below else text
+
+
 def normalized(path: str | Path) -> str:
     """Returns a path as text without a last slash, a local one also without needless dots and slashes."""
     return str(path).rstrip("/") if is_remote(path) else str(Path(path))

@@ -83,11 +83,11 @@ def _log(balance: ClassBalance, categories: Sequence[Mapping[str, Any]]) -> None
     factors, weights = balance.repeat_factors, balance.class_weights
     if factors is not None:
         _LOGGER.info(
-            "train.sampling: %d of %d images are repeated, up to %.1f times; an epoch has %d images",
-            (factors > 1.0).sum(),
-            len(factors),
+            "train.sampling: %s of %s images are repeated, up to %.1f times; an epoch has %s images",
+            f"{(factors > 1.0).sum():,}",
+            f"{len(factors):,}",
             factors.max(),
-            balance.epoch_size,
+            f"{balance.epoch_size:,}",
         )
     if weights is not None:
         low, high = int(weights.argmin()), int(weights.argmax())

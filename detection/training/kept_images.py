@@ -93,11 +93,11 @@ def training_records(
     count = len(records.validation or ())
     if count < MIN_IMAGES and validation.every == "auto":
         _LOGGER.warning(
-            "train.validation: only %d of %d training images would be kept to choose the checkpoint. Training on all "
+            "train.validation: only %d of %s training images would be kept to choose the checkpoint. Training on all "
             "of them instead, and exporting the last checkpoint. To choose one, set train.validation.split=eval, the "
             "images that also evaluate the model, or train.validation.every to a number.",
             count,
-            len(reader),
+            f"{len(reader):,}",
         )
         train = config.train.model_copy(update={"validation": ValidationConfig()})
         return config.model_copy(update={"train": train}), Records(reader, None)
@@ -107,8 +107,8 @@ def training_records(
             "train.validation.fraction, or set train.validation.split=eval."
         )
     _LOGGER.info(
-        "train.validation: %d of %d training images are kept to choose the checkpoint, and not trained on",
-        count,
-        len(reader),
+        "train.validation: %s of %s training images are kept to choose the checkpoint, and not trained on",
+        f"{count:,}",
+        f"{len(reader):,}",
     )
     return config, records

@@ -154,9 +154,9 @@ def resolved(config: Config, *, records: int, output: Path, find_batch_size: Cal
     _log_steps(config, now, records)
     if _has_open_length(config) and before is not None and now.train.steps != before.train.steps:
         _LOGGER.warning(
-            "the run now has %d steps instead of %d, because its epochs, its records or its batch size have changed",
-            now.train.fixed_steps,
-            before.train.fixed_steps,
+            "the run now has %s steps instead of %s, because its epochs, its records or its batch size have changed",
+            f"{now.train.fixed_steps:,}",
+            f"{before.train.fixed_steps:,}",
         )
     return now
 
@@ -167,19 +167,19 @@ def _has_open_length(config: Config) -> bool:
 
 def _log_steps(config: Config, now: Config, records: int) -> None:
     if config.train.steps == "auto" and config.train.epochs is None:
-        _LOGGER.info("train.steps = auto: %d, with %d images per epoch", now.train.fixed_steps, records)
+        _LOGGER.info("train.steps = auto: %d, with %s images per epoch", now.train.fixed_steps, f"{records:,}")
     before, after = (tree.model_dump(mode="json") for tree in (config, now))
     for epochs_key, steps_key in STEPS_OF_EPOCHS.items():
         (section, name), (target, target_name) = _place(before, epochs_key), _place(after, steps_key)
         if section[name] is None or section[name] == []:
             continue
         _LOGGER.info(
-            "train.%s = %s: train.%s = %s, with %d images per epoch and %d per step",
+            "train.%s = %s: train.%s = %s, with %s images per epoch and %d per step",
             epochs_key,
             section[name],
             steps_key,
             target[target_name],
-            records,
+            f"{records:,}",
             now.train.effective_batch_size,
         )
 

@@ -31,12 +31,13 @@ def run(args: argparse.Namespace) -> int:
         CocoflowError: the data or the folder cannot be used, or training diverged.
     """
     from components.coco_example_gen.spans.dataset_files import files_of
+    from detection.storage.paths import shown
     from pipelines.runs.train_alone import train_alone
 
     config = config_of(args)
     images = next((split.images for name, split in files_of(config.data).items() if name != TRAIN_SPLIT), None)
     model = train_alone(config, args.output, verbose=args.verbose)
-    print(f"SavedModel:  {model}")
+    print(f"SavedModel:  {shown(model)}")
     print(f"TensorBoard: {installed_command('tensorboard')} --logdir {shlex.quote(args.output)}/logs")
     # It imports TensorFlow, whose messages the training has kept from the terminal.
     from pipelines.runs.outlook import longer_command, predict_command, training_outlook

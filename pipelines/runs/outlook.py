@@ -1,20 +1,23 @@
 """What to do after a training: whether its metric was still rising, label-error candidates, the next command."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from detection.analysis.analysis_file import read_analysis
 from detection.reports.evaluation.next_steps import LABEL_ERRORS, next_steps
 from detection.storage.files import is_file
-from detection.storage.paths import absolute, join
+from detection.storage.paths import join, shown
 from detection.storage.reading import read_text
 from detection.training.validation.history import is_rising, read_history
 from schemas.artifacts import ANALYSIS_JSON, CONFIG_YAML, HISTORY_JSON, REPORT_HTML, VALIDATION
 from schemas.config.config_io import from_yaml
 from schemas.config.train.training import TrainConfig
 from schemas.program import program_command
+
+_SET = "--set"
+_LENGTHS = ("train.steps", "train.epochs")
 
 
 class Outlook(NamedTuple):
@@ -52,9 +55,9 @@ def training_outlook(folder: str | Path) -> Outlook | None:
         return None
     *_, before, last = history
     best = max(history, key=lambda entry: entry.metrics[metric])
-    shown, what = (before, "was still rising:") if rising else (best, "has stopped rising: best")
-    text = f"{metric} {what} {shown.metrics[metric]:.3f} after {shown.step} steps"
-    return Outlook(rising, f"{text}, {last.metrics[metric]:.3f} after {last.step}", last.step)
+    other, what = (before, "was still rising:") if rising else (best, "has stopped rising: best")
+    text = f"{metric} {what} {other.metrics[metric]:.4f} after {other.step:,} steps"
+    return Outlook(rising, f"{text}, {last.metrics[metric]:.4f} after {last.step:,}", last.step)
 
 
 def label_errors(evaluation: str) -> str | None:
@@ -69,7 +72,7 @@ def label_errors(evaluation: str) -> str | None:
     path = join(evaluation, ANALYSIS_JSON)
     steps = next_steps(read_analysis(path)) if is_file(path) else []
     step = next((step for step in steps if step.rule == LABEL_ERRORS), None)
-    return None if step is None else f"{step.evidence} {join(evaluation, REPORT_HTML)}#{step.section}"
+    return None if step is None else f"{step.evidence} {shown(join(evaluation, REPORT_HTML))}#{step.section}"
 
 
 def longer_command(typed: Sequence[str], train_config: TrainConfig, *, steps: int) -> str:
@@ -81,17 +84,29 @@ def longer_command(typed: Sequence[str], train_config: TrainConfig, *, steps: in
         steps: steps of its training.
     """
     key, length = ("epochs", train_config.epochs) if train_config.epochs else ("steps", steps)
-    return f"{program_command()} {shlex.join(typed)} --set train.{key}={2 * length}"
+    words = [*_without_length(typed), "--set", f"train.{key}={2 * length}"]
+    return f"{program_command()} {shlex.join(words)}"
+
+
+def _without_length(typed: Sequence[str]) -> Iterator[str]:
+    """Yields the words of a command without `--set train.steps=...` and `--set train.epochs=...`."""
+    words = iter(typed)
+    for word in words:
+        flag, equals, value = word.partition("=")
+        value = value if equals else next(words, "") if flag == _SET else ""
+        if flag == _SET and value.partition("=")[0].strip() in _LENGTHS:
+            continue
+        yield from [word] if equals or flag != _SET else [word, value]
 
 
 def predict_command(model: str, images: str) -> str:
-    """Returns the command that runs a model on images.
+    """Returns the command that runs a model on images; it works in the current folder.
 
     Args:
         model: folder of a SavedModel.
         images: file or folder.
     """
     return (
-        f"{program_command()} predict --model {shlex.quote(absolute(model))} --images {shlex.quote(absolute(images))} "
+        f"{program_command()} predict --model {shlex.quote(shown(model))} --images {shlex.quote(shown(images))} "
         "--output detections.json --draw detections.png"
     )

@@ -9,7 +9,7 @@ from rich.console import Console
 from components.history.read import read_verdict
 from detection.coco.summary import metrics_tables, read_metrics, slice_table
 from detection.storage.files import is_dir
-from detection.storage.paths import join
+from detection.storage.paths import join, shown
 from pipelines.runs.outlook import label_errors, longer_command, predict_command, training_outlook
 from pipelines.runs.run_record import RunRecord
 from schemas.artifacts import BLESSING_JSON, LOGS, METRICS_JSON, REPORT_HTML
@@ -93,10 +93,10 @@ def print_results(results: RunResults, console: Console, *, typed: Sequence[str]
         line("", reason)
     if results.checkpoint:
         line("Checkpoint:", results.checkpoint)
-    line("Pushed:", run.pushed_path or "no, only blessed models are pushed")
-    line("Report:", join(results.evaluation, REPORT_HTML))
+    line("Pushed:", shown(run.pushed_path) if run.pushed_path else "no, only blessed models are pushed")
+    line("Report:", shown(join(results.evaluation, REPORT_HTML)))
     folders = {"train": join(results.model_run, LOGS), "eval": join(results.evaluation, LOGS)}
-    logs = ",".join(f"{name}:{folder}" for name, folder in folders.items() if is_dir(folder))
+    logs = ",".join(f"{name}:{shown(folder)}" for name, folder in folders.items() if is_dir(folder))
     line("TensorBoard:", f"{installed_command('tensorboard')} --logdir_spec {shlex.quote(logs)}")
     labels, outlook = label_errors(results.evaluation), training_outlook(results.model_run)
     if labels:

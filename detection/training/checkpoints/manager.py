@@ -127,7 +127,7 @@ class Checkpoints:
                 "Train into another folder, or use the model and optimizer of the checkpoint."
             ) from error
         step = int(self._state.step.numpy())  # int() alone refuses a mirrored variable
-        _LOGGER.info("resuming from step %d (%s)", step, path)
+        _LOGGER.info("resuming from step %s (%s)", f"{step:,}", path)
         return step
 
 

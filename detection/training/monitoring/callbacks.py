@@ -152,7 +152,7 @@ class Callbacks:
         if truncated and not self._warned_of_truncation:
             self._warned_of_truncation = True
             LOGGER.warning(
-                "%d instances were dropped in the last steps: images with more than model.max_instances. "
+                "%s instances were dropped in the last steps: images with more than model.max_instances. "
                 "Raise it if this is not intended; TensorBoard's instances_cut_off has the counts.",
-                truncated,
+                f"{truncated:,.0f}",
             )

@@ -102,7 +102,7 @@ class ProgressMeter:
         self._since = (step, now)
         note = _note(scalars, seconds_left=(self._total_steps - step) / speed if speed else 0.0)
         progress = WorkProgress("training", step, self._total_steps, note)
-        LOGGER.info("step %d/%d  %s", step, self._total_steps, note, extra={PROGRESS_ATTRIBUTE: progress})
+        LOGGER.info("step %s", f"{step:,}/{self._total_steps:,}  {note}", extra={PROGRESS_ATTRIBUTE: progress})
 
 
 def _note(scalars: Mapping[str, float], *, seconds_left: float) -> str:

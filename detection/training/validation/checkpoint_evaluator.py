@@ -160,7 +160,7 @@ class CheckpointEvaluator:
         is_best = self.best.offer(checkpoints, step, report=report, chosen_on=self._chosen_on)
         entry = HistoryEntry(step, metrics_of_report(report))
         write_history(self._history, [*(other for other in self.history() if other.step != step), entry])
-        comparison = "the best so far" if is_best else f"the best is step {self.best.step}"
+        comparison = "the best so far" if is_best else f"the best is step {self.best.step:,}"
         metric = self._chosen_on.metric
-        _LOGGER.info("step %d: %s %.4f on validation, %s", step, metric, entry.metrics[metric], comparison)
+        _LOGGER.info("step %s: %s %.4f on validation, %s", f"{step:,}", metric, entry.metrics[metric], comparison)
         return entry

@@ -94,6 +94,9 @@ class Validation:
         stalled = has_stalled(values, patience=self._patience, min_delta=self._min_delta)
         if stalled:
             _LOGGER.info(
-                "step %d: stopping early: %s has not improved for %d evaluations", step, self._metric, self._patience
+                "step %s: stopping early: %s has not improved for %d evaluations",
+                f"{step:,}",
+                self._metric,
+                self._patience,
             )
         return stalled

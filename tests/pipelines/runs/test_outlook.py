@@ -51,7 +51,7 @@ def _printed(folder: Path, values: list[float]) -> list[str]:
 
 def test_while_the_metric_rises_the_next_command_trains_longer(tmp_path: Path) -> None:
     lines = _printed(tmp_path, RISING)
-    assert "Training:    AP50 was still rising: 0.300 after 200 steps, 0.400 after 300" in lines
+    assert "Training:    AP50 was still rising: 0.3000 after 200 steps, 0.4000 after 300" in lines
     assert lines[-2].startswith("Next: ")
     assert lines[-2].endswith(" run --data photos --set train.steps=600")
     assert lines[-1].startswith("Try it: ")
@@ -60,24 +60,53 @@ def test_while_the_metric_rises_the_next_command_trains_longer(tmp_path: Path) -
 @pytest.mark.parametrize("values", [LEVEL, RISING[:2], []])
 def test_otherwise_the_next_command_tries_the_model(values: list[float], tmp_path: Path) -> None:
     lines = _printed(tmp_path, values)
-    stopped = "Training:    AP50 has stopped rising: best 0.410 after 200 steps, 0.405 after 300"
+    stopped = "Training:    AP50 has stopped rising: best 0.4100 after 200 steps, 0.4050 after 300"
     assert (stopped in lines) == (values == LEVEL)
     assert lines[-1].startswith("Try it: ")
     assert not any(line.startswith("Next: ") for line in lines)
 
 
-def test_a_longer_training_is_the_same_command_with_twice_its_length() -> None:
-    typed = ["train", "--data", "my photos", "--set", "train.steps=300"]
-    for assignments in (["train.steps=300"], []):  # the second has train.steps = auto
-        command = longer_command(typed, load_config(None, assignments).train, steps=300)
-        assert shlex.split(command)[1:] == [*typed, "--set", "train.steps=600"]
-        assert load_config(None, [*assignments, shlex.split(command)[-1]]).train.steps == 600
+@pytest.mark.parametrize(
+    "lengths",
+    [
+        [],  # train.steps = auto
+        ["--set", "train.steps=300"],
+        ["--set=train.steps=300"],
+        ["--set", "train.steps=150", "--set", "train.steps=300"],
+    ],
+)
+def test_a_longer_training_is_the_same_command_with_twice_its_length(lengths: list[str]) -> None:
+    before, after = ["train", "--set", "model.name=efficientdet-d0"], ["--data", "my photos", "--set", "train.seed=1"]
+    typed = [*before, *lengths, *after]
+    steps = load_config(None, [f"train.steps={300 if lengths else 'auto'}"]).train
+    command = shlex.split(longer_command(typed, steps, steps=300))
+    assert command[1:] == [*before, *after, "--set", "train.steps=600"]
     epochs = load_config(None, ["train.epochs=1.5"]).train
-    assert longer_command(typed, epochs, steps=300).endswith(" --set train.epochs=3.0")
+    command = shlex.split(longer_command([*typed, "--set", "train.epochs=1.5"], epochs, steps=300))
+    assert command[1:] == [*before, *after, "--set", "train.epochs=3.0"]
+
+
+def test_long_trainings_are_counted_with_commas(tmp_path: Path) -> None:
+    outlook = training_outlook(_training(tmp_path / "run", [0.01 * number for number in range(1, 13)]))
+    assert outlook is not None
+    assert outlook.text == "AP50 was still rising: 0.1100 after 1,100 steps, 0.1200 after 1,200"
+    assert outlook.steps == 1200
 
 
 def test_names_with_spaces_are_quoted() -> None:
     assert "--model '/my runs/1' --images '/my photos'" in predict_command("/my runs/1", "/my photos")
+
+
+def test_paths_below_the_current_folder_are_relative(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    command = predict_command(f"{tmp_path}/runs/my run/1", "photos")
+    assert "--model 'runs/my run/1' --images photos " in command
+    assert "--images gs://bucket/photos " in predict_command("/elsewhere", "gs://bucket/photos/")
+    (tmp_path / "folder").mkdir()
+    lines = _printed(tmp_path / "folder", RISING)
+    assert "Report:      folder/evaluation/report.html" in lines
+    assert "Pushed:      folder/serving/1" in lines
+    assert not any(str(tmp_path) in line for line in lines)
 
 
 def test_label_error_candidates_are_counted_and_the_section_is_named(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import difflib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 from rich.console import Console
 from rich.table import Table
@@ -13,7 +14,8 @@ from detection.pretrained.imagenet import available_file, find_weights_file
 from detection.pretrained.publications import COCO_DETECTORS, IMAGENET, IMAGENET_BACKBONES, Publication
 from schemas.errors import ConfigError
 
-_NO_WRAP = 10_000  # columns, so that paths are not wrapped
+_PIPED_WIDTH = 120  # columns
+_MAX_DETECTORS_WIDTH = 42  # columns of the names of detectors, so that the table has at most 120
 
 
 class Entry(NamedTuple):
@@ -89,18 +91,19 @@ def _publications(names: Sequence[str]) -> list[Publication]:
 
 
 def print_weights(entries: Sequence[Entry]) -> None:
-    """Prints the entries as a table on stdout."""
+    """Prints the entries as a table of at most 120 columns on stdout; `Entry.as_json` has the complete paths."""
     table = Table("name", "weights", "for", "MB", "licence", "here", "origin", box=None, pad_edge=False)
+    table.columns[2].max_width = _MAX_DETECTORS_WIDTH
     for publication, detectors, place in entries:
-        megabytes = "-" if publication.megabytes is None else str(publication.megabytes)
-        models = ", ".join(detectors) or "model.overrides.backbone"
         table.add_row(
             publication.name,
             publication.weights,
-            models,
-            megabytes,
+            ", ".join(detectors) or "model.overrides.backbone",
+            "-" if publication.megabytes is None else str(publication.megabytes),
             publication.licence,
-            place or "-",
-            publication.origin,
+            "-" if place is None else "yes",
+            # The server of an address; `package` of a package, whose name has the name of the weights.
+            urlsplit(publication.origin).hostname or publication.origin.split()[0],
         )
-    Console(width=_NO_WRAP).print(table)
+    console = Console()
+    (console if console.is_terminal else Console(width=_PIPED_WIDTH)).print(table)

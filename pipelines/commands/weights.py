@@ -1,9 +1,9 @@
 """Lists published weights that trainings start from, or fetches them.
 
 `list` tells name, detectors, origin, licence, size of the download and what is on this machine
-already. `fetch` puts detectors (coco) into the cache of weights, local or gs://, and backbones
-(imagenet) into Keras' cache. A fetched detector is a model folder, which train.init.checkpoint,
-export, evaluate and predict read, too.
+already; --json also has the places and the complete addresses. `fetch` puts detectors (coco)
+into the cache of weights, local or gs://, and backbones (imagenet) into Keras' cache. A fetched
+detector is a model folder, which train.init.checkpoint, export, evaluate and predict read, too.
 
 Trainings fetch what they need by themselves, see model.weights. Fetch before where the machine
 that trains has no network.

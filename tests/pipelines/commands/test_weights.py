@@ -9,6 +9,7 @@ import pytest
 import pipeline_runner
 from detection.models.efficientdet.config import EFFICIENTDETS
 from detection.models.registry import build_detector
+from detection.pretrained.listing import find_weights
 from detection.pretrained.publications import COCO_DETECTORS
 from detection.weights.automl import automl_name
 from detection.weights.locate import locate_weights
@@ -51,6 +52,26 @@ def test_every_publication_is_listed(capsys: pytest.CaptureFixture[str], tmp_pat
     head, *rows = capsys.readouterr().out.splitlines()
     assert head.split() == ["name", "weights", "for", "MB", "licence", "here", "origin"]
     assert [row.split()[0] for row in rows] == ["efficientdet-d0", "efficientnet-b0"]
+
+
+def test_the_table_fits_120_columns(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / ("far" * 40) / "efficientdet-d0" / "checkpoints" / "ckpt-0.index"
+    place.parent.mkdir(parents=True)
+    place.touch()
+    monkeypatch.setenv("COLUMNS", "300")
+    assert pipeline_runner.main(["weights", "list", "--cache", str(place.parents[2])]) == 0
+    rows = capsys.readouterr().out.splitlines()
+    assert max(map(len, rows)) <= 120
+    words = [row.split() for row in rows]
+    [d0] = [row for row in words if row[0] == "efficientdet-d0"]
+    assert d0 == ["efficientdet-d0", "coco", "efficientdet-d0", "-", "Apache-2.0", "yes", "storage.googleapis.com"]
+    [lite] = [row for row in words if row[0] == "efficientnet-lite0"]
+    assert lite[-1] == "package"
+    shown = {word.strip(",") for row in words for word in row}
+    for entry in find_weights([], str(tmp_path)):
+        assert {entry.publication.name, *entry.detectors} <= shown
 
 
 @pytest.mark.slow

@@ -36,16 +36,23 @@ def _joined(block: str) -> list[str]:
     return [line for line in block.replace("\\\n", " ").splitlines() if line.strip()]
 
 
-def page_commands(page: Path) -> list[str]:
-    """Command lines in blocks of `sh` and `console`, in texts of `python`, and in running text."""
-    text = page.read_text(encoding="utf-8")
+def documented_lines(page: Path) -> list[str]:
+    """Command lines in blocks of `sh` and `console`."""
     lines = []
-    for language, block in _BLOCK.findall(text):
+    for language, block in _BLOCK.findall(page.read_text(encoding="utf-8")):
         if language == "console":
             lines += [line.removeprefix("$ ") for line in _joined(block) if line.startswith("$ ")]
         elif language == "sh":
             lines += _joined(block)
-        elif language == "python":
+    return lines
+
+
+def page_commands(page: Path) -> list[str]:
+    """Command lines in blocks of `sh` and `console`, in texts of `python`, and in running text."""
+    text = page.read_text(encoding="utf-8")
+    lines = documented_lines(page)
+    for language, block in _BLOCK.findall(text):
+        if language == "python":
             lines += re.findall(r'"(cocoflow [^"]+)"', block)
     spans = [" ".join(span.split()) for span in _SPAN.findall(_BLOCK.sub("", text))]
     return lines + [span for span in spans if _COMMAND.match(span) and not _PLACEHOLDER.search(span)]

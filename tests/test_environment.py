@@ -238,6 +238,19 @@ def test_make_env_notices_a_change_of_python_or_gpu(
     assert command is None or re.search(command, said)
 
 
+def test_the_demo_on_photographs_says_what_it_takes_before_it_builds_anything() -> None:
+    environment = {"PATH": os.environ["PATH"]}
+    done = subprocess.run(
+        ["make", "demo-photos"], check=False, cwd=ROOT, env=environment, capture_output=True, text=True
+    )
+    [line] = done.stderr.splitlines()
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "DATA=FOLDER is missing" in line
+    make = ["make", "--dry-run", "demo-photos", "DATA=my photos"]
+    said = subprocess.run(make, cwd=ROOT, env=environment, capture_output=True, text=True, check=True).stdout
+    assert "cocoflow run --data 'my photos' " in said
+
+
 def test_the_image_passes_the_choice_on() -> None:
     build, last = (ROOT / "Dockerfile").read_text().split("\nFROM ")[1:]
     assert "\nARG GPU=\n" in build

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from schemas.config.run import ACCELERATOR_VARIABLE
 from schemas.errors import ConfigError
+from schemas.program import install_command
 
 DRIVER = "libcuda.so.1"
 DRIVER_LIBRARIES = (DRIVER, "libnvidia-ml.so.1")  # NCCL and XLA ask the second one for the links between GPUs
@@ -112,7 +113,7 @@ def require_accelerator(wish: str) -> None:
     if not any(device.device_type in ("GPU", "TPU") for device in tf.config.list_physical_devices()):
         raise ConfigError(
             f"{wish}, but TensorFlow sees no GPU: {no_gpu_reason()}. Use a machine with an NVIDIA driver, and install "
-            "the CUDA libraries with `make env GPU=1` or, for an image, --build-arg GPU=1: see docs/gpu.md."
+            f"the CUDA libraries with `{install_command('gpu')}`: see docs/gpu.md."
         )
 
 

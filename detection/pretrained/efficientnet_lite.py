@@ -13,6 +13,7 @@ from detection.models.backbones.efficientnet import EfficientNet
 from detection.pretrained.torch_file import Tensors, read_tensors
 from detection.storage.checksums import sha256
 from schemas.errors import ConfigError, DataError
+from schemas.program import install_command
 
 # Backbone -> package with the weights file, and the file's name.
 LITE_PACKAGES = {
@@ -48,8 +49,8 @@ def require_installed_file(backbone: str) -> Path:
     if file is None:
         raise ConfigError(
             f"model.backbone_weights = imagenet: the weights of {backbone} are in the package "
-            f"{LITE_PACKAGES[backbone][0]}, which is not installed. Install requirements.lock (`make env`), or set "
-            "model.backbone_weights to the package's file."
+            f"{LITE_PACKAGES[backbone][0]}, which is not installed. Install it with "
+            f"`{install_command()}`, or set model.backbone_weights to the package's file."
         )
     return file
 

@@ -20,14 +20,22 @@ from pipelines.tables import print_table
 from schemas.config.config import Config
 from schemas.config.run import ACCELERATOR_VARIABLE
 from schemas.errors import DataError
-from schemas.program import install_hint
+from schemas.program import (
+    EXTRAS,
+    LOCK,
+    PROGRAM,
+    SOURCE_TREE,
+    install_command,
+    install_hint,
+    is_locked,
+    own_distribution,
+)
 from schemas.quoting import one_line
 
 _PACKAGES = ("cocoflow", "tensorflow", "keras", "tfx", "apache-beam", "kfp")
-_LOCK = "requirements.lock"
 _CUDA = "nvidia-"  # packages that only environments for GPUs have
-_INSTALL = "make env"
-_INSTALL_CUDA = "only for GPUs: make env GPU=1, see docs/gpu.md"
+_GOOGLE, _VERTEX = "Google credentials", "Vertex AI project"
+_CLOUDS = (_GOOGLE, _VERTEX)
 _MEMINFO = Path("/proc/meminfo")
 _GIGABYTE = 1e9
 _MIN_MEMORY = 3e9  # bytes that a process with TFX and a small training takes
@@ -58,14 +66,14 @@ def diagnose(config: Config, lock: Path | None = None) -> list[Check]:
 
     Args:
         config: configuration of the runs to come, which says what they need.
-        lock: requirements.lock; None: that of this source tree, or else of the environment.
+        lock: requirements.lock to compare with; None: the lock by which environment.sh made the environment.
 
     Raises:
         ConfigError: `run.root` or `push.directory` is not supported.
     """
     return [
         *_check_versions(),
-        *_check_lock(_find_lock() if lock is None else lock),
+        *_check_packages(_find_lock() if lock is None else lock),
         *_check_devices(config),
         *_check_memory(),
         *_check_disk(config),
@@ -75,9 +83,22 @@ def diagnose(config: Config, lock: Path | None = None) -> list[Check]:
 
 
 def print_checks(checks: Sequence[Check]) -> None:
-    """Prints the checks as a table on stdout."""
+    """Prints the checks as tables on stdout: what a run needs, and what is only for GPUs or clouds."""
     colors = {"ok": "green", "missing": "yellow", "broken": "red"}
-    print_table(("check", "state", "found", "remedy"), checks, colors)
+    titles = {check.subject: _title(check) for check in checks}
+    for title in dict.fromkeys(["", *titles.values()]):
+        rows = [check for check in checks if titles[check.subject] == title]
+        if rows:
+            print_table(("check", "state", "found", "remedy"), rows, colors, title=title)
+
+
+def _title(check: Check) -> str:
+    """Returns the title of the table for what other configurations need; what this one needs has none."""
+    if check.state == "broken":
+        return ""
+    if ".so." in check.subject:
+        return "Only for GPUs"
+    return "Only for clouds" if check.subject in _CLOUDS else ""
 
 
 def _check(subject: str, found: str, remedy: str, *, fails: bool, state: State = "broken") -> Check:
@@ -89,7 +110,11 @@ def _check_versions() -> Iterator[Check]:
     yield _check("python", platform.python_version(), "use 3.11", fails=sys.version_info < (3, 11))
     for name in _PACKAGES:
         version = _installed_version(name)
-        yield _check(name, version or "not installed", install_hint(name), fails=version is None)
+        # An environment of environment.sh has all extras; elsewhere, an extra is the user's choice.
+        optional = name in EXTRAS["tfx"] and not is_locked()
+        hint = f"only for pipelines: {install_command('tfx')}" if optional else install_hint(name)
+        state: State = "missing" if optional else "broken"
+        yield _check(name, version or "not installed", hint, fails=version is None, state=state)
 
 
 def _installed_version(name: str) -> str | None:
@@ -100,16 +125,51 @@ def _installed_version(name: str) -> str | None:
 
 
 def _find_lock() -> Path | None:
-    """Returns the lock of the source tree, or the one that environment.sh left in the environment."""
-    folders = (Path(__file__).parents[2], Path(sys.prefix))
-    return next((folder / _LOCK for folder in folders if (folder / _LOCK).is_file()), None)
+    """Returns the lock of the source tree, or the image's; None: environment.sh did not make the environment."""
+    folders = (SOURCE_TREE, Path(sys.prefix))
+    return next((folder / LOCK for folder in folders if (folder / LOCK).is_file()), None) if is_locked() else None
 
 
-def _check_lock(lock: Path | None) -> Iterator[Check]:
-    """Compares installed packages with the lock; the lock decides by its markers which ones belong here."""
-    if lock is None:
-        yield Check(_LOCK, "missing", "neither in the source tree nor in the environment", f"install with {_INSTALL}")
+def _check_packages(lock: Path | None) -> Iterator[Check]:
+    """Compares installed packages with the lock, or with the requirements of Cocoflow itself."""
+    if lock is not None:
+        yield from _check_lock(lock)
         return
+    yield from _check_requirements()
+    advice = "optional: the tested versions are those of the lock, see docs/installation.md"
+    yield Check(LOCK, "missing", "not compared: this environment was not made by environment.sh", advice)
+
+
+def _check_requirements() -> Iterator[Check]:
+    """Compares installed packages with the metadata of the installed Cocoflow."""
+    own = own_distribution()
+    if own is None:
+        yield Check("requirements", "missing", f"{PROGRAM} is not installed", install_command())
+        return
+    requirements = [Requirement(text) for text in own.requires or ()]
+    checked = _of_extra(requirements, "")
+    wrong = False
+    for extra in ("", *EXTRAS):
+        added = [one for one in _of_extra(requirements, extra) if one not in checked or not extra]
+        # An extra is the user's choice: one that is not installed has no requirements.
+        if extra and not all(_installed_version(one.name) for one in added):
+            continue
+        for one in added:
+            version = _installed_version(one.name)
+            if version is None or not one.specifier.contains(version, prereleases=True):
+                wrong = True
+                found = f"{version or 'not installed'}; required: {one.specifier or 'any version'}"
+                yield Check(one.name, "broken", found, install_command(extra))
+    if not wrong:
+        yield Check("requirements", "ok", f"all {len(checked)} required packages have versions that {PROGRAM} takes")
+
+
+def _of_extra(requirements: Sequence[Requirement], extra: str) -> list[Requirement]:
+    return [one for one in requirements if not one.marker or one.marker.evaluate({"extra": extra})]
+
+
+def _check_lock(lock: Path) -> Iterator[Check]:
+    """Compares installed packages with the lock; the lock decides by its markers which ones belong here."""
     pins = [Requirement(line.rstrip("\\ ")) for line in lock.read_text().splitlines() if line[:1].isalnum()]
     locked = {
         pin.name: str(pin.specifier).removeprefix("==") for pin in pins if not pin.marker or pin.marker.evaluate()
@@ -119,30 +179,39 @@ def _check_lock(lock: Path | None) -> Iterator[Check]:
         locked = {name: version for name, version in locked.items() if not name.startswith(_CUDA)}
     different = [name for name, version in locked.items() if installed.get(name) != version]
     for name in different:
-        yield Check(name, "broken", f"{installed.get(name, 'not installed')}; locked: {locked[name]}", _INSTALL)
+        found = f"{installed.get(name, 'not installed')}; locked: {locked[name]}"
+        yield Check(name, "broken", found, install_command())
     if not different:
-        yield Check(_LOCK, "ok", f"all {len(locked)} packages have the locked versions")
+        yield Check(LOCK, "ok", f"all {len(locked)} packages have the locked versions")
 
 
 def _check_devices(config: Config) -> Iterator[Check]:
     try:
         import tensorflow as tf
     except (ImportError, OSError) as error:
-        yield Check("devices", "broken", f"TensorFlow cannot be imported: {one_line(error)}", _INSTALL)
+        yield Check("devices", "broken", f"TensorFlow cannot be imported: {one_line(error)}", install_command())
         return
-    from detection.devices import DRIVER, describe_devices, has_gpu, load_gpu_libraries, no_gpu_reason
+    from detection.devices import (
+        DRIVER_LIBRARIES,
+        describe_devices,
+        has_gpu,
+        load_gpu_libraries,
+        no_gpu_reason,
+        unsupported_gpus,
+    )
 
     libraries = load_gpu_libraries()
     sees_gpu = bool(tf.config.list_physical_devices("GPU"))
     # A GPU that TensorFlow does not see would be idle while the CPU trains.
     wanted = config.train.strategy == "mirrored" or ACCELERATOR_VARIABLE in os.environ or has_gpu()
     broken: State = "broken" if wanted else "missing"
-    idle = wanted and not sees_gpu
-    yield _check("devices", f"no GPU: {no_gpu_reason()}" if idle else describe_devices(), "docs/gpu.md", fails=idle)
-    for name, reason in libraries.items():
-        remedy = "only for GPUs: install NVIDIA's driver" if name == DRIVER else _INSTALL_CUDA
-        told = "loads" if reason is None else reason.removeprefix(f"{name}: ")
-        yield _check(name, told, remedy, fails=reason is not None, state="missing" if sees_gpu else broken)
+    reason = unsupported_gpus() if sees_gpu else f"no GPU: {no_gpu_reason()}" if wanted else None
+    yield _check("devices", reason or describe_devices(), "docs/gpu.md", fails=reason is not None)
+    install = f"only for GPUs: {install_command('gpu')}, see docs/gpu.md"
+    for name, error in libraries.items():
+        remedy = "only for GPUs: install NVIDIA's driver" if name in DRIVER_LIBRARIES else install
+        told = "loads" if error is None else error.removeprefix(f"{name}: ")
+        yield _check(name, told, remedy, fails=error is not None, state="missing" if sees_gpu else broken)
 
 
 def _check_memory() -> Iterator[Check]:
@@ -181,10 +250,10 @@ def _check_google_credentials(config: Config) -> Iterator[Check]:
         told = "none" if found is None else found.source
     except DataError as error:
         found, told = None, str(error)
-    yield _check("Google credentials", told, remedy, fails=found is None, state=absent)
+    yield _check(_GOOGLE, told, remedy, fails=found is None, state=absent)
     project = config.run.vertex.project or os.environ.get("GOOGLE_CLOUD_PROJECT") or (found and found.project)
     only = "only for Vertex AI: set run.vertex.project"
-    yield _check("Vertex AI project", project or "none", only, fails=not project, state="missing")
+    yield _check(_VERTEX, project or "none", only, fails=not project, state="missing")
 
 
 def _check_variables(config: Config) -> Iterator[Check]:

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -18,7 +19,7 @@ from pipelines.runs.doctor import Check, diagnose
 from schemas.config.config_io import load_config
 from schemas.config.run import ACCELERATOR_VARIABLE
 from schemas.program import install_hint
-from tests.detection.gpu_driver import ABSENT, load_only
+from tests.detection.gpu_driver import ABSENT, load_only, show_gpus
 
 ROOT = Path(__file__).parents[3]
 
@@ -77,6 +78,80 @@ def test_an_environment_for_gpus_is_held_against_the_locks_cuda_libraries(
 def test_without_a_lock_nothing_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "_find_lock", lambda: None)
     assert _diagnose()["requirements.lock"].state == "missing"
+
+
+def _sections(text: str) -> dict[str, list[str]]:
+    """Subjects of the checks by the title above them."""
+    sections: dict[str, list[str]] = {"": []}
+    for line in filter(str.strip, text.splitlines()):
+        if line.startswith("Only for"):
+            sections[line.strip()] = []
+        elif not line.strip().startswith(("check ", "─")):
+            sections[list(sections)[-1]].append(line.strip().split("  ")[0])
+    return sections
+
+
+def test_what_is_only_for_gpus_or_clouds_is_in_tables_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
+    memory, driver = Check("memory", "ok", "enough"), Check(DRIVER, "missing", "absent", "install it")
+    credentials = Check("Google credentials", "missing", "none", "log in")
+    doctor.print_checks([driver, memory, credentials, Check("Vertex AI project", "ok", "mine")])
+    assert _sections(capsys.readouterr().out) == {
+        "": ["memory"],
+        "Only for GPUs": [DRIVER],
+        "Only for clouds": ["Google credentials", "Vertex AI project"],
+    }
+    # What this configuration needs is not optional.
+    doctor.print_checks([memory, driver._replace(state="broken"), credentials._replace(state="broken")])
+    assert _sections(capsys.readouterr().out) == {"": ["memory", DRIVER, "Google credentials"]}
+
+
+@pytest.fixture
+def own_environment(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """An environment that its user made: the requirements of the Cocoflow in it, to be filled by the test."""
+    requirements: list[str] = []
+    monkeypatch.setattr(doctor, "is_locked", lambda: False)
+    monkeypatch.setattr(doctor, "own_distribution", lambda: SimpleNamespace(requires=requirements))
+    monkeypatch.setattr(doctor, "install_command", lambda extra="": f"pip install wheel[{extra}]")
+    return requirements
+
+
+def test_an_environment_of_ones_own_is_held_against_the_requirements(own_environment: list[str]) -> None:
+    own_environment += ["keras>=3", "numpy ; python_version >= '3'", "cocoflow-absent==9 ; python_version < '3'"]
+    own_environment += ["cocoflow-absent ; extra == 'onnx'", "keras<1 ; extra == 'onnx'"]
+    checks = _diagnose()
+    assert checks["requirements"].state == "ok"
+    assert checks["requirements"].found == "all 2 required packages have versions that cocoflow takes"
+    assert checks["requirements.lock"].state == "missing"
+    assert checks["keras"].state == "ok", "an extra that is not installed requires nothing"
+    own_environment[:] = ["cocoflow-absent>=2", "pyyaml<1", "pyyaml ; extra == 'dask'", "numpy<1 ; extra == 'dask'"]
+    checks = _diagnose()
+    assert "requirements" not in checks
+    absent = Check("cocoflow-absent", "broken", "not installed; required: >=2", "pip install wheel[]")
+    assert checks["cocoflow-absent"] == absent
+    assert checks["pyyaml"].found == f"{version('pyyaml')}; required: <1"
+    assert checks["numpy"] == Check("numpy", "broken", f"{version('numpy')}; required: <1", "pip install wheel[dask]")
+
+
+def test_the_packages_of_an_extra_are_only_for_what_needs_it(
+    own_environment: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "_installed_version", lambda name: None if name in ("tfx", "keras") else "1.0")
+    checks = _diagnose()
+    assert checks["tfx"] == Check("tfx", "missing", "not installed", "only for pipelines: pip install wheel[tfx]")
+    assert checks["keras"].state == "broken"
+    monkeypatch.setattr(doctor, "is_locked", lambda: True)
+    assert _diagnose(lock=doctor.SOURCE_TREE / "requirements.lock")["tfx"].state == "broken"
+
+
+def test_a_gpu_that_tensorflow_has_no_kernels_for_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    load_only(monkeypatch, "no library")
+    show_gpus(monkeypatch, ("NVIDIA GeForce RTX 5090", (12, 0)))
+    devices = _diagnose()["devices"]
+    assert (devices.state, devices.remedy) == ("broken", "docs/gpu.md")
+    assert devices.found.startswith("GPU 0 NVIDIA GeForce RTX 5090 (compute capability 12.0): TensorFlow ")
+    assert "CUDA_VISIBLE_DEVICES=-1 uses the CPU" in devices.found
+    show_gpus(monkeypatch, ("NVIDIA L4", (8, 9)))
+    assert _diagnose()["devices"].state == "ok"
 
 
 def test_a_missing_library_of_a_gpu_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,10 +82,10 @@ def test_raw_weights_and_cloud_storage(
     assert re.search(r"raw weights of \d+ variables, no EMA weights", messages)
     assert "3 classes, named by their ids: pass --label-map for names" in messages
     model = load_detector(f"{gcs.path}/model")
-    assert model.exported_from is not None
-    assert model.exported_from.weights == "raw"
+    assert model.network.exported_from is not None
+    assert model.network.exported_from.weights == "raw"
     assert [category["name"] for category in model.categories] == ["1", "2", "3"]
-    assert model.config.model.postprocess == {"nms": "hard"}
+    assert model.network.config.model.postprocess == {"nms": "hard"}
 
 
 def test_a_faster_rcnn_of_coco(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -293,8 +293,8 @@ def test_an_imported_model_answers_as_the_original(
     said = "using the EMA weights" if has_ema else "no EMA weights"
     assert said in capfd.readouterr().err
     model = load_detector(tmp_path / "d0")
-    assert model.exported_from is not None
-    assert model.exported_from.weights == ("ema" if has_ema else "raw")
+    assert model.network.exported_from is not None
+    assert model.network.exported_from.weights == ("ema" if has_ema else "raw")
     assert json.loads((tmp_path / "d0" / IMPORT_JSON).read_text())["unused"] == []
     with np.load(oracle / "outputs.npz") as expected:
         outputs = model(expected["image_normalised"])

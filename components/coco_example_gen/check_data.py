@@ -10,12 +10,9 @@ from detection.reports.dataset.summary import LISTED, Kind, category_table, coun
 from detection.reports.dataset.tables import issue_counts
 from detection.reports.html.table import Table as Rows
 from detection.reports.html.table import cell_text
-from detection.storage import files, paths
-from detection.storage.atomic import require_writable
 from detection.storage.output_folders import scratch_tempdir
 from detection.training.data_facts import data_facts
 from schemas.config.config import Config
-from schemas.errors import DataError
 
 # Tone of the verdict -> exit code; 2 is wrong usage, as of every command.
 _EXIT_CODES = {"good": 0, "warn": 3, "bad": 1}
@@ -34,11 +31,6 @@ def check_data(config: Config, page: str | None) -> Examination:
             written.
     """
     splits = files_of(config.data)
-    if page is not None:
-        destination = paths.absolute(page)
-        if files.is_dir(destination):
-            raise DataError(f"--report {page}: this is a folder. Name a file in it.")
-        require_writable(paths.parent(destination))
     with scratch_tempdir() as temporary:
         examination = examine(splits, config.data, work=temporary / "work", records=None)
     if page is not None:

@@ -10,6 +10,7 @@ Remote paths are always `str`, never `pathlib.Path`; local ones are `str | Path`
 - `reading`: `read_bytes`, `read_range`, `read_text`, `open_stream`; `json_files`: `read_json`, `parse_file`.
 - `atomic`: `write_bytes`, `write_text`, `write_json`, `create_json`, `new_file`, `new_path`, `new_directory`,
   `shared_directory`, `require_writable`: files and folders appear complete; `temporary`: `temporary_folder`.
+- `output_checks`: `require_output_file`, `require_output_folder`, `require_room`: outputs are tested before the work.
 - `staging`: `local_copy`: a remote file or folder as a local one, for code that maps or seeks.
 - `mirror`: `working_folder`: a local folder to work in, pulled from and pushed to a remote one.
 - `versions`: `numbered_versions`, `newest_version`: folders with numbers, of which a model server takes the highest;

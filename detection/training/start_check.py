@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,19 +13,23 @@ from detection.models.detector import Detector
 from detection.models.registry import detector_config
 from detection.pretrained.choice import initial_weights
 from detection.pretrained.imagenet import find_weights_file
+from detection.storage.output_checks import require_room
 from detection.storage.paths import require_supported
 from detection.training.build_balance import named_class_weights
 from detection.training.build_input import input_options_from_config, replica_batch_size
 from detection.training.build_step import initialize_from_config, l2_from_config, state_from_config
 from detection.training.checkpoints.files import checkpoint_steps
 from detection.training.checkpoints.manager import Checkpoints
+from detection.training.engine.state import TrainState
 from detection.training.memory import require_measurable, require_memory
 from detection.training.resolve import assumed
 from detection.training.weights_choice import with_weights
 from detection.weights.locate import locate_weights
 from schemas.config.config import Config
+from schemas.config.train.training import TrainConfig
 from schemas.errors import ConfigError
 
+_VARIABLE_BYTES = 4  # float32, also with mixed precision
 _UNKNOWN_CATEGORIES = ({"id": 0, "name": "", "keypoints": ("",)},)  # in place of categories that are not known yet
 
 
@@ -34,6 +39,7 @@ def check_start(
     categories: Sequence[Mapping[str, Any]] | None,
     strategy: tf.distribute.Strategy | None = None,
     checkpoints: Path | None = None,
+    output: str | Path | None = None,
     initializes: bool = True,
     device: str | None = "CPU",
 ) -> Detector:
@@ -46,6 +52,7 @@ def check_start(
         categories: the data set's COCO categories; None: not known yet, skip checks that need them.
         strategy: strategy to train under; None: not known yet.
         checkpoints: folder of the checkpoints that the run may resume from; None: not known yet.
+        output: folder of the checkpoints and the model, whose disk needs room for them; None: not known yet.
         initializes: the run needs its initial weights, unless it has a checkpoint.
         device: TensorFlow device to build on; None: the default one.
 
@@ -53,7 +60,7 @@ def check_start(
         The detector; `train` can use it for validation and export if the categories are known.
 
     Raises:
-        ConfigError, DataError: the errors that `train` would raise later.
+        CocoflowError: the errors that `train` would raise later.
     """
     if strategy is not None and config.train.batch_size == "auto":
         require_measurable(config.train, strategy)
@@ -71,7 +78,12 @@ def check_start(
                 config, output=checkpoints.parent, base_model=None, strategy=tf.distribute.get_strategy()
             )
         return _build(
-            config, categories, strategy=strategy, checkpoints=checkpoints if resumes else None, initializes=initializes
+            config,
+            categories,
+            strategy=strategy,
+            checkpoints=checkpoints if resumes else None,
+            output=output,
+            initializes=initializes,
         )
 
 
@@ -115,6 +127,7 @@ def _build(
     *,
     strategy: tf.distribute.Strategy | None,
     checkpoints: Path | None,
+    output: str | Path | None,
     initializes: bool,
 ) -> Detector:
     default = tf.distribute.get_strategy()
@@ -122,6 +135,8 @@ def _build(
     state = state_from_config(config, in_order, strategy=default)
     if strategy is not None:
         require_memory(config, state, strategy)
+    if output is not None:
+        _require_disk(config.train, state, output, resumes=checkpoints is not None)
     l2_from_config(config.train, state)
     if config.train.validation.enabled:
         metric_type = config.train.validation.metric.rpartition("/")[0]
@@ -136,6 +151,20 @@ def _build(
         checked = config if categories is not None else _for_any_categories(config)
         initialize_from_config(checked, state, in_order, strategy=default, start_step=0, base_model=None)
     return state.model
+
+
+def _require_disk(train_config: TrainConfig, state: TrainState, output: str | Path, *, resumes: bool) -> None:
+    """Requires room for the checkpoints that a run keeps, the one that it writes, and the SavedModel.
+
+    A resumed run has most of its checkpoints already, and needs room for one more.
+    """
+    model = list(state.model.variables)
+    saved = [*model, *state.optimizer.variables, *(state.ema.weights.values() if state.ema is not None else ())]
+    saves = math.ceil(train_config.fixed_steps / train_config.checkpoint_every)
+    count = 1 if resumes else min(train_config.keep_checkpoints + 1, saves)
+    size = sum(_VARIABLE_BYTES * math.prod(variable.shape) for variable in [*model, *count * saved])
+    advice = "Free space, lower train.keep_checkpoints, or choose a folder on another disk."
+    require_room(output, size, advice=advice)
 
 
 def _for_any_categories(config: Config) -> Config:

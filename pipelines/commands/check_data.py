@@ -34,11 +34,15 @@ def run(args: argparse.Namespace) -> int:
             written.
     """
     from components.coco_example_gen.spans.dataset_files import files_of
+    from detection.storage.output_checks import require_output_file
     from pipelines.console import quiet_run
 
     require_paths(args, "--data", "--report")
     config = config_of(args)
-    files_of(config.data)  # refuses before TensorFlow is loaded
+    # Both refuse before TensorFlow is loaded.
+    files_of(config.data)
+    if args.report is not None:
+        require_output_file(args.report, "--report")
     with quiet_run(None, verbose=args.verbose):
         from components.coco_example_gen.check_data import check_data, print_examination
 

@@ -147,6 +147,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if args.model is None or args.output is None:
         raise ConfigError("export needs --model and --output, or --describe FILE.")
+    from detection.storage.output_checks import require_output_folder
     from pipelines.console import quiet_run
 
     if args.calibrate_split is not None and args.calibrate is None:
@@ -155,6 +156,7 @@ def run(args: argparse.Namespace) -> int:
         require_module("tf2onnx")
     require_model(args)
     require_paths(args, "--output", "--calibration-data", "--sample-images", existing=["--calibrate"])
+    require_output_folder(args.output, "--output", new=True)
     with quiet_run(None, verbose=args.verbose):
         from components.coco_example_gen.to_examples import folder_as_examples
         from detection.inference.export.export import export_model

@@ -10,6 +10,7 @@ from detection.coco.engine.streaming import require_analysis, require_arrays
 from detection.coco.params import make_params
 from detection.datasets.layouts import SplitFiles
 from detection.training.distributed.cluster import cluster_from_environment
+from pipelines.folders import RunLayout
 from schemas.artifacts import CHECKPOINTS
 from schemas.config.config import Config
 from schemas.config.train.training import TrainConfig
@@ -29,7 +30,7 @@ def check_run(config: Config, splits: Mapping[str, SplitFiles], *, is_first: boo
         is_first: no run of this `run.root` came before it.
 
     Raises:
-        ConfigError, DataError: see `categories_of` and `check_start`.
+        CocoflowError: see `categories_of` and `check_start`.
     """
     categories = categories_of(splits, config.data)
     _require_evaluable(config, categories)
@@ -42,7 +43,13 @@ def check_run(config: Config, splits: Mapping[str, SplitFiles], *, is_first: boo
     optional = train.init.from_previous_model or published
     with without_log():
         strategy = _strategy_of(train)
-    detector = check_start(config, categories=categories, strategy=strategy, initializes=is_first or not optional)
+    detector = check_start(
+        config,
+        categories=categories,
+        strategy=strategy,
+        output=RunLayout(config).training if is_first else None,
+        initializes=is_first or not optional,
+    )
     require_iou_types("evaluate.iou_types", config.evaluate.iou_types or (), detector)
     if config.push.mediapipe is not None:
         from detection.inference.export.mediapipe import require_mediapipe
@@ -82,18 +89,19 @@ def _strategy_of(train: TrainConfig) -> "tf.distribute.Strategy | None":
 
 
 def check_train(
-    config: Config, splits: Mapping[str, SplitFiles], output: Path, strategy: "tf.distribute.Strategy"
+    config: Config, splits: Mapping[str, SplitFiles], working: Path, output: str, strategy: "tf.distribute.Strategy"
 ) -> "Detector | None":
     """Checks a training without a pipeline before it starts; returns the detector if the categories are known.
 
     Args:
         config: configuration with the sections `data`, `model` and `train`.
         splits: files of the splits to read.
-        output: output folder of the training, which resumes from checkpoints in it.
+        working: local folder of the training, which resumes from checkpoints in it.
+        output: output folder, remote or the same.
         strategy: distribution strategy of the training.
 
     Raises:
-        ConfigError, DataError: see `categories_of` and `check_start`.
+        CocoflowError: see `categories_of` and `check_start`.
     """
     from detection.training.start_check import check_start
 
@@ -101,6 +109,6 @@ def check_train(
     if config.train.validation.enabled:
         _require_evaluable(config, categories)
     detector = check_start(
-        config, categories=categories, strategy=strategy, checkpoints=output / CHECKPOINTS, device=None
+        config, categories=categories, strategy=strategy, checkpoints=working / CHECKPOINTS, output=output, device=None
     )
     return None if categories is None else detector

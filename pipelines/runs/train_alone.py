@@ -16,6 +16,7 @@ from detection.storage.atomic import new_directory
 from detection.storage.files import is_file, list_folders, remove_folder
 from detection.storage.lock import lock_folder
 from detection.storage.mirror import Mirror, working_folder
+from detection.storage.output_checks import require_output_folder, require_room
 from detection.storage.output_folders import scratch_tempdir
 from detection.storage.paths import join, literal_path, require_supported
 from detection.storage.staging import local_copy
@@ -52,6 +53,8 @@ def train_alone(config: Config, output: str, *, verbose: bool = False) -> str:
     require_supported(output, "--output")
     literal_path(output, "--output")
     leads = _leads(config)
+    if leads:
+        require_output_folder(output, "--output")
     names = [TRAIN_SPLIT, *filter(None, [config.validation_split])]
     files = files_of(config.data, *names)
     splits = {name: files[name] for name in names}
@@ -70,7 +73,7 @@ def train_alone(config: Config, output: str, *, verbose: bool = False) -> str:
         detector = None
         with explain_lost_workers(strategy), chief_first(strategy):
             if leads:
-                detector = check_train(config, splits, working.local, strategy)
+                detector = check_train(config, splits, working.local, output, strategy)
             examples = _examples(splits, join(output, _EXAMPLES), config.data, makes=leads)
         dataset = read_dataset_file(examples / DATASET_JSON)
         train(
@@ -133,17 +136,20 @@ def _examples(splits: dict[str, SplitFiles], folder: str, data: DataConfig, *, m
 
     Raises:
         DataError: they are not, or the data cannot be used.
+        CocoflowError: the disk has too little room for them.
     """
-    from components.coco_example_gen.spans.fingerprint import fingerprint
+    from components.coco_example_gen.spans.fingerprint import data_state
 
     rules = json.dumps([data.on_fault.model_dump(), data.max_pixels, [asdict(files) for files in splits.values()]])
-    state = fingerprint(splits.values(), data.label_map) + hashlib.sha256(rules.encode()).hexdigest()
-    current = join(folder, hashlib.sha256(state.encode()).hexdigest()[:16])
+    state = data_state(splits.values(), data.label_map)
+    name = state.fingerprint + hashlib.sha256(rules.encode()).hexdigest()
+    current = join(folder, hashlib.sha256(name.encode()).hexdigest()[:16])
     if makes and not is_file(join(current, DATASET_JSON)):
         from components.coco_example_gen.conversion import convert
 
         # Without this file, a folder that is removed in part is not complete.
         remove_folder(folder, first=[join(name, DATASET_JSON) for name in list_folders(folder)])
+        require_room(folder, state.size, advice="Free space, or choose a folder on another disk with --output.")
         with new_directory(current, last=[DATASET_JSON]) as beside, scratch_tempdir():
             convert(splits, beside, data)
     if not is_file(join(current, DATASET_JSON)):

@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 
 from detection.datasets.annotations import scan_file_names
 from detection.datasets.importers.label_map import dataset_files_beside
@@ -13,6 +14,19 @@ from detection.storage import files, paths
 
 # Raised when equal data gives other records, so that results of before are not reused.
 RECORD_VERSION = 2
+
+_States = Iterator[tuple[str, files.FileState | None]]
+
+
+class DataState(NamedTuple):
+    """The state of a data set's files.
+
+    fingerprint: see `fingerprint`.
+    size: bytes of the annotation and image files of complete splits, which their records hold.
+    """
+
+    fingerprint: str
+    size: int
 
 
 def fingerprint(splits: Iterable[SplitFiles], *others: str | None) -> str:
@@ -25,14 +39,26 @@ def fingerprint(splits: Iterable[SplitFiles], *others: str | None) -> str:
         splits: the files of a data set.
         others: more files that its records depend on.
     """
+    return data_state(splits, *others).fingerprint
+
+
+def data_state(splits: Iterable[SplitFiles], *others: str | None) -> DataState:
+    """Returns fingerprint and size of a data set; arguments as in `fingerprint`."""
     digest = hashlib.sha256(f"{RECORD_VERSION}\n".encode())
-    for path, state in chain(_states(filter(None, others)), *map(_states_of_split, splits)):
-        line = f"{path} absent\n" if state is None else f"{path} {state.size} {state.version}\n"
-        digest.update(line.encode(errors="backslashreplace"))  # a JSON text may hold half a character
-    return digest.hexdigest()
+    sizes: dict[str, int] = {}  # two splits may have the same image
 
+    def add(states: _States, *, is_copied: bool) -> None:
+        for path, state in states:
+            line = f"{path} absent\n" if state is None else f"{path} {state.size} {state.version}\n"
+            digest.update(line.encode(errors="backslashreplace"))  # a JSON text may hold half a character
+            if is_copied and state is not None:
+                sizes[path] = state.size
 
-_States = Iterator[tuple[str, files.FileState | None]]
+    add(_states(filter(None, others)), is_copied=False)
+    for split in splits:
+        is_complete = split.images is not None and split.hash_range is None and split.every == 1
+        add(_states_of_split(split), is_copied=is_complete)
+    return DataState(digest.hexdigest(), sum(sizes.values()))
 
 
 def _states_of_split(split: SplitFiles) -> _States:

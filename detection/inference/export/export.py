@@ -1,5 +1,6 @@
 """Exports a trained or imported model as a SavedModel or a file."""
 
+import math
 from pathlib import Path
 
 from detection.datasets.examples import OpenSplit
@@ -13,6 +14,7 @@ from detection.inference.restore import TrainedDetector, load_trained, with_conf
 from detection.inference.score_curves import SCORE_CURVES_FILE
 from detection.pretrained.detectors import find_model
 from detection.storage.files import is_file
+from detection.storage.output_checks import require_room
 from detection.storage.output_folders import output_folder
 from detection.storage.paths import join
 from schemas.artifacts import SAVED_MODEL_FILE
@@ -39,7 +41,7 @@ def export_model(model: str, output: str, options: ExportOptions, open_split: Op
         ConfigError: incompatible options, a key that an export does not change, or a missing
             package for ONNX.
         DataError: the model or the calibration data cannot be read, or the folder cannot be written.
-        CocoflowError: the model cannot be converted.
+        CocoflowError: the model cannot be converted, or the disk has no room for its weights.
     """
     check_options(options)
     marker = SAVED_MODEL_FILE if options.format == "saved-model" else FILE_NAMES[options.format]
@@ -48,6 +50,8 @@ def export_model(model: str, output: str, options: ExportOptions, open_split: Op
         folder = Path(new)
         location = find_model(model, options.checkpoint)
         source = load_trained(location, weights=options.weights)
+        weights = sum(4 * math.prod(variable.shape) for variable in source.detector.variables)
+        require_room(output, weights, advice="Free space, or choose another folder with --output.")
         trained = _with_changes(source, options)
         if options.format == "saved-model":
             _require_od_api_outputs(trained, options)

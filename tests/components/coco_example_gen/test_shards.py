@@ -10,7 +10,7 @@ from components.beam.progress import ImageCounter
 from components.coco_example_gen import shards
 from components.coco_example_gen.shards import read_results, write_plans, write_shard
 from components.coco_example_gen.sources import CocoSource
-from components.coco_example_gen.spans.fingerprint import fingerprint
+from components.coco_example_gen.spans.fingerprint import data_state, fingerprint
 from detection.datasets.annotations import index_annotations
 from detection.datasets.encode_record import Rules
 from detection.datasets.layouts import Division, SplitFiles, find_splits
@@ -145,6 +145,16 @@ def test_the_fingerprint_follows_the_files_that_are_used(tmp_path: Path) -> None
     (tmp_path / "annotations/person_keypoints_val.json").write_text("{}")
     seen.add(fingerprint(find_splits(tmp_path).values()))
     assert len(seen) == 5
+
+
+def test_the_size_is_that_of_the_files_that_the_records_hold(tmp_path: Path) -> None:
+    write_data_set(tmp_path)
+    (tmp_path / "images/train/0/notes.txt").write_text("not used")
+    splits = find_splits(tmp_path)
+    used = [path for path in tmp_path.rglob("*") if path.is_file() and path.name != "notes.txt"]
+    assert data_state(splits.values()).size == sum(path.stat().st_size for path in used)
+    half = replace(splits["train"], hash_range=(0.0, 0.5))
+    assert data_state([half]) == (fingerprint([splits["train"]]), 0), "of a part, the size is not known"
 
 
 def test_the_fingerprint_takes_any_name_that_json_can_hold(tmp_path: Path) -> None:

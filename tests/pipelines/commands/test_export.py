@@ -18,6 +18,7 @@ from detection.inference.restore import load_trained, read_exported_from, read_m
 from detection.inference.saved_model import SavedModelDetector
 from detection.input_pipeline.network_input import fit_to_input
 from detection.models.detector import Detector
+from detection.storage import output_checks
 from detection.types import EncodedImage, ImageInfo
 from pipeline_runner import main
 from schemas import features
@@ -334,6 +335,8 @@ def predicted(model: Path, images: Path, output: Path) -> list[dict[str, Any]]:
         ("--set train.steps=3", 2, "--set train.steps: an export cannot change it; it can change model.postprocess"),
         ("--set model.postprocess.top=3", 2, "model.postprocess.top: no such field"),
         ("--output full", 1, "cannot write: not a new or empty folder"),
+        ("--output full/file", 1, "--output full/file: this is a file. Name a folder."),
+        ("--output full/file/out", 1, "/full/file is a file. Check the path"),
         ("--model nothing", 1, "no such file or folder"),
     ],
 )
@@ -341,6 +344,31 @@ def test_refused_flags(refuse: Callable[[Sequence[str]], tuple[int, str]], flags
     given, said = refuse(flags.split())
     assert given == code
     assert message in said
+
+
+def test_an_output_that_cannot_be_is_refused_before_tensorflow_is_loaded(
+    refuse: Callable[[Sequence[str]], tuple[int, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipelines.console.quiet_run", None)
+    assert refuse(["--output", "full"])[0] == 1
+    usage = shutil.disk_usage("/")
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage._replace(free=10_000_000))
+    code, said = refuse([])
+    assert code == 1
+    assert "out: needs at least 50 MB, and the disk of " in said
+
+
+def test_a_disk_without_room_for_the_weights_is_refused_before_the_network_is_traced(
+    refuse: Callable[[Sequence[str]], tuple[int, str]], detector: Detector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights = sum(variable.numpy().nbytes for variable in detector.variables)
+    usage = shutil.disk_usage("/")
+    monkeypatch.setattr(output_checks, "_SMALL", 0)
+    monkeypatch.setattr("detection.inference.export.export.export_saved_model", None)
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage._replace(free=weights - 1))
+    code, said = refuse([])
+    assert code == 1
+    assert "Free space, or choose another folder with --output." in said
 
 
 @pytest.mark.parametrize("file", ["litert", "onnx"])

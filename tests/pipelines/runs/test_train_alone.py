@@ -1,6 +1,7 @@
 """Which of several machines makes the records; training itself is stubbed."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import tensorflow as tf
 
 import detection.training.distributed.strategy
 import detection.training.train
+from components.coco_example_gen.spans.fingerprint import DataState
 from detection.datasets.demo_data import make_demo_data
 from detection.storage import files
 from detection.storage.markers import LOCK_FILE
@@ -163,6 +165,49 @@ def test_what_fails_on_cloud_storage_leaves_its_log(
     with pytest.raises(CocoflowError, match=f"diverged: see {gcs.path}/out/nonfinite"):
         train_alone(config, f"{gcs.path}/out")
     assert files.is_file(f"{gcs.path}/out/run.log")
+
+
+def test_an_output_in_the_place_of_a_file_is_refused_before_tensorflow_does_anything(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setattr("pipelines.runs.train_alone.quiet_run", None)
+    with pytest.raises(DataError, match=r"--output .*/file: this is a file\. Name a folder\."):
+        train_alone(config, str(tmp_path / "file"))
+    with pytest.raises(DataError, match=r"--output .*/file/out: cannot write: .*/file is a file\."):
+        train_alone(config, str(tmp_path / "file" / "out"))
+
+
+def _leave(free: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = shutil.disk_usage("/")
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage._replace(free=free))
+
+
+def test_a_disk_without_room_for_the_checkpoints_is_refused_before_data_is_read(
+    config: Config, trained: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("components.coco_example_gen.conversion.convert", None)
+    keeps = config.train.model_copy(update={"keep_checkpoints": 1000, "checkpoint_every": 1})
+    keeps_all = config.model_copy(update={"train": keeps})
+    _leave(60_000_000, monkeypatch)
+    message = r"/out: needs at least 2,\d+ MB, .* has 60 MB free\. Free space, lower train\.keep_checkpoints"
+    with pytest.raises(CocoflowError, match=message):
+        train_alone(keeps_all, str(tmp_path / "out"))
+    assert not (tmp_path / "out" / "examples").exists()
+    assert trained == []
+
+
+def test_a_disk_without_room_for_the_records_is_refused_before_they_are_made(
+    config: Config, trained: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("components.coco_example_gen.conversion.convert", None)
+    monkeypatch.setattr(
+        "components.coco_example_gen.spans.fingerprint.data_state", lambda *files: DataState("state", 70_000_000)
+    )
+    _leave(60_000_000, monkeypatch)
+    with pytest.raises(CocoflowError, match=r"/examples: needs at least 70 MB, and .* has 60 MB free\."):
+        train_alone(config, str(tmp_path / "out"))
+    assert trained == []
 
 
 @pytest.mark.parametrize("output", ["s3://bucket/out", "gs:/bucket/out"])

@@ -1,0 +1,86 @@
+"""Tests of outputs and of free disk space before the work whose results they will hold."""
+
+import shutil
+from pathlib import Path
+
+from detection.storage.atomic import require_writable
+from detection.storage.file_system import file_system
+from detection.storage.files import is_dir, is_file, resolve
+from detection.storage.paths import is_remote, local_place, parent
+from schemas.errors import CocoflowError, DataError
+
+_SMALL = 50_000_000  # bytes of any output with its log
+_MEGABYTE = 1e6
+
+
+def require_output_file(path: str, flag: str) -> None:
+    """Requires that a file can be written; creates nothing.
+
+    Args:
+        path: local or remote file, new or to be replaced.
+        flag: flag with the path, for the message.
+
+    Raises:
+        DataError: the path is a folder, or the folder around it cannot be written.
+        CocoflowError: its disk has less than 50 MB free.
+    """
+    destination = resolve(path)
+    if is_dir(destination):
+        raise DataError(f"{flag} {path}: this is a folder. Name a file in it.")
+    _require_usable(parent(destination), path, flag)
+
+
+def require_output_folder(path: str, flag: str, *, new: bool = False) -> None:
+    """Requires that files can be written to a folder; creates nothing.
+
+    Args:
+        path: local or remote folder; it need not exist.
+        flag: flag with the path, for the message.
+        new: the folder has to be empty if it exists.
+
+    Raises:
+        DataError: the path is a file, or the folder has content or cannot be written.
+        CocoflowError: its disk has less than 50 MB free.
+    """
+    destination = resolve(path)
+    if is_file(destination):
+        raise DataError(f"{flag} {path}: this is a file. Name a folder.")
+    if new:
+        file_system(destination).require_free(destination, last=())
+    _require_usable(destination, path, flag)
+
+
+def require_room(path: str | Path, size: int, *, advice: str) -> None:
+    """Requires free space on the disk of an output; files for a remote path are first among the temporary files.
+
+    Args:
+        path: local or remote file or folder; it need not exist.
+        size: bytes that will be written at least.
+        advice: remedy, for the message.
+
+    Raises:
+        CocoflowError: the disk has less.
+    """
+    folder = _existing(local_place(path).absolute())
+    free = shutil.disk_usage(folder).free
+    if free < size:
+        raise CocoflowError(
+            f"{path}: needs at least {size / _MEGABYTE:,.0f} MB, and the disk of {folder} has "
+            f"{free / _MEGABYTE:,.0f} MB free. {advice}"
+        )
+
+
+def _require_usable(folder: str, path: str, flag: str) -> None:
+    """Tests a folder, or the existing one that it would be made in."""
+    if is_remote(folder):
+        require_writable(folder)
+    else:
+        existing = _existing(Path(folder))
+        if not existing.is_dir():
+            raise DataError(f"{flag} {path}: cannot write: {existing} is a file. Check the path, or name another.")
+        require_writable(existing)
+    require_room(path, _SMALL, advice="Free space, or name a path on another disk.")
+
+
+def _existing(path: Path) -> Path:
+    return next(one for one in (path, *path.parents) if one.exists())

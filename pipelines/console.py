@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from schemas.errors import DataError
-from schemas.progress import PROGRESS_ATTRIBUTE, WorkProgress
+from schemas.progress import PHASE_ATTRIBUTE, PROGRESS_ATTRIBUTE, WorkProgress
 
 _NODE_EVENT = re.compile(r"(?:Component|node) (\S+) is (running|finished)\.")
 # Of `components.history`.
@@ -31,16 +31,20 @@ _PLAIN_INTERVAL_SECONDS = 15.0
 class RunDisplay(logging.Handler):
     """Draws a run from its log records: node events of TFX and messages of `cocoflow.*` loggers.
 
-    Draws bars on a terminal, and prints a line per event otherwise (a file, CI).
+    Draws bars on a terminal, and prints a line per event otherwise (a file, CI).  While no bar moves, a line with
+    the current phase does.
 
     Args:
         console: console to draw on.
         on_execution: called with the id of each node that is executed, not reused.
+        phase: first phase; None: no line of phases.
     """
 
-    def __init__(self, console: Console, on_execution: Callable[[str], None]) -> None:
+    def __init__(self, console: Console, on_execution: Callable[[str], None], phase: str | None = None) -> None:
         super().__init__(logging.INFO)
         self.console = console
+        self._first_phase = phase
+        self._phase: TaskID | None = None
         self._progress = Progress(
             SpinnerColumn(finished_text="[green]✓[/]"),
             TextColumn("{task.description}"),
@@ -58,17 +62,38 @@ class RunDisplay(logging.Handler):
         self._on_execution = on_execution
         self._last_plain = 0.0
 
-    def live(self) -> contextlib.AbstractContextManager[Any]:
-        """Draws while the block runs."""
-        return self._progress if self.console.is_terminal else contextlib.nullcontext()
+    @contextlib.contextmanager
+    def live(self) -> Iterator[None]:
+        """Draws while the block runs; the line of phases is not left on the terminal."""
+        if not self.console.is_terminal:
+            yield
+            return
+        with self._progress:
+            if self._first_phase is not None:
+                self._phase = self._progress.add_task(self._first_phase, total=None, note="")
+            try:
+                yield
+            finally:
+                if self._phase is not None:
+                    self._progress.remove_task(self._phase)
+                    self._phase = None
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Draws a log record of a node event, of progress or of our loggers."""
+        """Draws a log record of a node event, of progress, of a phase or of our loggers."""
+        self._draw(record)
+        if self._phase is not None:
+            moves = any(not bar.finished for bar in self._progress.tasks if bar.id != self._phase)
+            self._progress.update(self._phase, visible=not moves)
+
+    def _draw(self, record: logging.LogRecord) -> None:
         message = record.getMessage()
         progress = getattr(record, PROGRESS_ATTRIBUTE, None)
         event = _NODE_EVENT.search(message)
         if progress is not None:
             self._draw_progress(progress, message)
+        elif hasattr(record, PHASE_ATTRIBUTE):
+            if self._phase is not None:
+                self._progress.reset(self._phase, description=message)
         elif record.name.startswith("cocoflow"):
             styles = {logging.WARNING: "yellow", logging.ERROR: "bold red"}
             self._print(f"  {message}", styles.get(record.levelno, "dim"))
@@ -115,7 +140,11 @@ class RunDisplay(logging.Handler):
 
 @contextlib.contextmanager
 def quiet_run(
-    log_file: Path | None, *, verbose: bool, on_execution: Callable[[str], None] = lambda node: None
+    log_file: Path | None,
+    *,
+    verbose: bool,
+    on_execution: Callable[[str], None] = lambda node: None,
+    phase: str | None = None,
 ) -> Iterator[Console]:
     """Sends the output of the libraries to a log file, and draws the run on stderr.
 
@@ -123,6 +152,8 @@ def quiet_run(
         log_file: file to append to; None discards the output.
         verbose: leave the output on the terminal, and draw nothing.
         on_execution: called with the id of each node that is executed, unless `verbose`.
+        phase: what begins now, for a moving line on terminals, which `schemas.progress.log_phase` changes; None: the
+            command shows by itself that it works.
 
     Yields:
         The terminal, for further drawing.
@@ -135,7 +166,7 @@ def quiet_run(
         yield Console(stderr=True)
         return
     with _open_log(log_file) as log, _descriptors_to(log.fileno()) as terminal:
-        display = RunDisplay(Console(file=terminal, emoji=False), on_execution)
+        display = RunDisplay(Console(file=terminal, emoji=False), on_execution, phase)
         written = logging.StreamHandler(log)
         written.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         # Notebooks and test runners replace sys.stdout and sys.stderr by objects of their own.

@@ -1,8 +1,10 @@
-"""Progress of long work: an attribute of a log record, displayed as a bar."""
+"""Progress of long work: attributes of log records, displayed as a bar or as a moving line."""
 
+import logging
 from typing import NamedTuple
 
 PROGRESS_ATTRIBUTE = "progress"
+PHASE_ATTRIBUTE = "phase"
 
 
 class WorkProgress(NamedTuple):
@@ -18,3 +20,8 @@ class WorkProgress(NamedTuple):
     done: int
     total: int | None
     note: str
+
+
+def log_phase(logger: logging.Logger, phase: str) -> None:
+    """Logs what begins now and cannot tell its progress, such as compiling; terminals show it in a moving line."""
+    logger.info("%s", phase, extra={PHASE_ATTRIBUTE: phase})

@@ -1,5 +1,7 @@
 """`check-data`: finds what is wrong with a data set, and prints the verdict, what to act on, and the statistics."""
 
+import logging
+
 from rich.console import Console
 from rich.table import Table
 
@@ -13,6 +15,9 @@ from detection.reports.html.table import cell_text
 from detection.storage.output_folders import scratch_tempdir
 from detection.training.data_facts import data_facts
 from schemas.config.config import Config
+from schemas.progress import log_phase
+
+_LOGGER = logging.getLogger("cocoflow.check_data")
 
 # Tone of the verdict -> exit code; 2 is wrong usage, as of every command.
 _EXIT_CODES = {"good": 0, "warn": 3, "bad": 1}
@@ -31,9 +36,11 @@ def check_data(config: Config, page: str | None) -> Examination:
             written.
     """
     splits = files_of(config.data)
+    log_phase(_LOGGER, "reading the annotations")
     with scratch_tempdir() as temporary:
         examination = examine(splits, config.data, work=temporary / "work", records=None)
     if page is not None:
+        log_phase(_LOGGER, "writing the report")
         write_data_report(examination, page)
     return examination
 

@@ -50,6 +50,7 @@ from schemas.artifacts import CHECKPOINTS, CONFIG_YAML, INIT_REPORT_JSON, LABELS
 from schemas.config.config import Config
 from schemas.config.config_io import to_yaml
 from schemas.config.train.training import TrainConfig
+from schemas.progress import log_phase
 
 _LOGGER = logging.getLogger("cocoflow.trainer")
 
@@ -125,6 +126,7 @@ def train(
             mirror=mirror,
         )
         if is_chief(strategy):
+            log_phase(_LOGGER, "exporting the model")
             export_checkpoint(config, step=last_step, categories=categories, detector=shared_detector(), output=output)
         wait_for_workers(strategy)
 
@@ -153,6 +155,7 @@ def _train_to_last_step(
 ) -> int:
     """Builds the run from its resolved config and trains it; returns the last step, which may be an early stop."""
     chief, reader = is_chief(strategy), records.training
+    log_phase(_LOGGER, "building the network")
     state = state_from_config(config, categories, strategy=strategy)
     require_masks(state.model, reader)
     validation = validation_from_config(
@@ -194,6 +197,7 @@ def _train_to_last_step(
                 after_save=mirror.push if mirror is not None and chief else _no_upload,
             )
         if chief:
+            log_phase(_LOGGER, "comparing losses in training and in inference")
             check_inference_losses(
                 config,
                 reader,
@@ -255,6 +259,7 @@ def _run_steps(
 ) -> int:
     """Trains from `step` on; returns the last step."""
     callbacks.begin(step)
+    log_phase(_LOGGER, "first steps of the training")
     ends = validation.resume(step)
     while step < train_config.fixed_steps and not ends:
         stop = min(next_stop(step, train_config), validation.next_step(step))

@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     files_of(config.data)
     if args.report is not None:
         require_output_file(args.report, "--report")
-    with quiet_run(None, verbose=args.verbose):
+    with quiet_run(None, verbose=args.verbose, phase="loading TensorFlow"):
         from components.coco_example_gen.check_data import check_data, print_examination
 
         examination = check_data(config, args.report)

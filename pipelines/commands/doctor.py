@@ -1,8 +1,9 @@
 """Checks this machine and its environment for what a run needs, without starting one.
 
-Lists versions, differences to requirements.lock, devices, GPU libraries, memory, disk and
-credentials, each with its remedy. `missing` is what runs with this configuration do without,
-`broken` what they need: then the exit code is 1.
+Lists versions, packages that differ from requirements.lock or from what Cocoflow requires,
+devices, GPU libraries, memory, disk and credentials, each with the remedy for the installation
+at hand. `missing` is what runs with this configuration do without, `broken` what they need: then
+the exit code is 1. What is only for GPUs or clouds is in tables of its own.
 """
 
 import argparse
@@ -32,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
     from pipelines.runs.doctor import diagnose, print_checks
 
     config = read_config(args.config, args.assignments)
-    with quiet_run(None, verbose=False):
+    with quiet_run(None, verbose=False, phase="checking versions and devices"):
         checks = diagnose(config)
     broken = any(check.state == "broken" for check in checks)
     if args.json:

@@ -157,7 +157,7 @@ def run(args: argparse.Namespace) -> int:
     require_model(args)
     require_paths(args, "--output", "--calibration-data", "--sample-images", existing=["--calibrate"])
     require_output_folder(args.output, "--output", new=True)
-    with quiet_run(None, verbose=args.verbose):
+    with quiet_run(None, verbose=args.verbose, phase="loading TensorFlow"):
         from components.coco_example_gen.to_examples import folder_as_examples
         from detection.inference.export.export import export_model
         from detection.inference.export.options import Calibration, ExportOptions

@@ -84,7 +84,7 @@ def execute_run(
             write_text(layout.config, to_yaml(config))
             # The summary of an earlier run must not pass for this one's.
             remove_file(layout.summary)
-            with quiet_run(log, verbose=verbose, on_execution=open_run.tell_component):
+            with quiet_run(log, verbose=verbose, on_execution=open_run.tell_component, phase="preparing the run"):
                 is_first = not read_records(layout.root, "DetectionTrainer")
                 check_run(config, located.files, is_first=is_first)
                 model_run = _run_pipeline(config, layout, open_run, ended=history.ended())

@@ -27,6 +27,7 @@ from pipelines.runs.start_check import check_train
 from schemas.artifacts import DATASET_JSON, SAVED_MODEL, SAVED_MODEL_FILE, TRAIN_SPLIT, split_dir
 from schemas.config.config import Config, DataConfig
 from schemas.errors import CocoflowError, DataError
+from schemas.progress import log_phase
 
 _LOG = "run.log"
 _EXAMPLES = "examples"
@@ -58,7 +59,10 @@ def train_alone(config: Config, output: str, *, verbose: bool = False) -> str:
     names = [TRAIN_SPLIT, *filter(None, [config.validation_split])]
     files = files_of(config.data, *names)
     splits = {name: files[name] for name in names}
-    with _working_folder(output, leads=leads) as working, quiet_run(working.local / _LOG, verbose=verbose or not leads):
+    with (
+        _working_folder(output, leads=leads) as working,
+        quiet_run(working.local / _LOG, verbose=verbose or not leads, phase="loading TensorFlow"),
+    ):
         from detection.training.distributed.strategy import make_strategy
         from detection.training.distributed.workers import chief_first, explain_lost_workers
         from detection.training.train import train
@@ -73,6 +77,7 @@ def train_alone(config: Config, output: str, *, verbose: bool = False) -> str:
         detector = None
         with explain_lost_workers(strategy), chief_first(strategy):
             if leads:
+                log_phase(_LOGGER, "checking the configuration")
                 detector = check_train(config, splits, working.local, output, strategy)
             examples = _examples(splits, join(output, _EXAMPLES), config.data, makes=leads)
         dataset = read_dataset_file(examples / DATASET_JSON)
@@ -141,10 +146,12 @@ def _examples(splits: dict[str, SplitFiles], folder: str, data: DataConfig, *, m
     from components.coco_example_gen.spans.fingerprint import data_state
 
     rules = json.dumps([data.on_fault.model_dump(), data.max_pixels, [asdict(files) for files in splits.values()]])
+    log_phase(_LOGGER, "looking for changes of the data")
     state = data_state(splits.values(), data.label_map)
     name = state.fingerprint + hashlib.sha256(rules.encode()).hexdigest()
     current = join(folder, hashlib.sha256(name.encode()).hexdigest()[:16])
     if makes and not is_file(join(current, DATASET_JSON)):
+        log_phase(_LOGGER, "reading the annotations")
         from components.coco_example_gen.conversion import convert
 
         # Without this file, a folder that is removed in part is not complete.

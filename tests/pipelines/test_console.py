@@ -1,6 +1,8 @@
+import contextlib
 import io
 import logging
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -10,7 +12,7 @@ from rich.console import Console
 from detection.training.monitoring.progress import LOGGER, ProgressMeter
 from pipelines.console import RunDisplay, quiet_run
 from schemas.errors import DataError
-from schemas.progress import PROGRESS_ATTRIBUTE, WorkProgress
+from schemas.progress import PHASE_ATTRIBUTE, PROGRESS_ATTRIBUTE, WorkProgress, log_phase
 from tests.full_disk import no_file_above
 
 
@@ -83,6 +85,88 @@ def test_a_bar_shows_the_progress_of_the_running_node_or_of_the_work() -> None:
     bars = [(bar.description, bar.completed, bar.total, bar.fields["note"]) for bar in display._progress.tasks]
     assert bars == [(name, 1200, 5000, shown.note) for name in ("evaluating", "CocoEvaluator")]
     assert _text(display) == ""
+
+
+def test_a_line_of_phases_moves_while_no_bar_does() -> None:
+    log = logging.getLogger("cocoflow.phases")
+    terminal = Console(file=io.StringIO(), width=200, force_terminal=True)
+    display = RunDisplay(terminal, lambda node: None, "loading TensorFlow")
+    log.addHandler(display)
+    log.setLevel(logging.INFO)
+
+    def shown() -> list[str]:
+        return [task.description for task in display._progress.tasks if task.visible and not task.finished]
+
+    def work(done: int) -> None:
+        log.info("", extra={PROGRESS_ATTRIBUTE: WorkProgress("training", done, 10, "")})
+
+    try:
+        with display.live():
+            assert shown() == ["loading TensorFlow"]
+            log_phase(log, "compiling")
+            assert shown() == ["compiling"]
+            work(5)
+            assert shown() == ["training"]
+            log_phase(log, "evaluating")
+            assert shown() == ["training"]
+            work(10)
+            assert shown() == ["evaluating"]
+        assert shown() == []
+    finally:
+        log.removeHandler(display)
+    assert "loading TensorFlow" in _text(display)
+
+
+def test_phases_are_quiet_without_a_terminal_and_without_a_line_for_them() -> None:
+    for terminal, phase in ((False, "loading"), (True, None)):
+        display = RunDisplay(Console(file=io.StringIO(), force_terminal=terminal), lambda node: None, phase)
+        with display.live():
+            display.emit(
+                logging.makeLogRecord({"name": "cocoflow.x", "msg": "compiling", PHASE_ATTRIBUTE: "compiling"})
+            )
+        assert "compiling" not in _text(display)
+        assert "loading" not in _text(display)
+
+
+_LOADING = """
+import logging, time
+from pipelines.console import quiet_run
+from schemas.progress import log_phase
+with quiet_run(None, verbose=False, phase="loading TensorFlow"):
+    time.sleep(0.3)
+    log_phase(logging.getLogger("cocoflow.x"), "compiling")
+    time.sleep(0.3)
+print("done")"""
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_terminal_shows_that_a_command_works_and_a_file_has_its_result_alone(is_terminal: bool) -> None:
+    ours, theirs = os.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", _LOADING],
+        cwd=Path(__file__).parents[2],
+        stdout=subprocess.PIPE,
+        stderr=theirs if is_terminal else subprocess.PIPE,
+        env=os.environ | {"TERM": "xterm"},
+    )
+    os.close(theirs)
+    drawn = b""
+    with contextlib.suppress(OSError):  # the terminal is closed at the end
+        while is_terminal and (more := os.read(ours, 65536)):
+            drawn += more
+    os.close(ours)
+    printed, errors = process.communicate()
+    assert (printed, errors or b"") == (b"done\n", b"")
+    frames = [drawn.count(text) for text in (b"loading TensorFlow", b"compiling")]
+    assert [count > 1 for count in frames] == [is_terminal, is_terminal]
+
+
+def test_a_warning_is_yellow_and_an_error_red() -> None:
+    terminal = Console(file=io.StringIO(), force_terminal=True, color_system="standard")
+    display = RunDisplay(terminal, lambda node: None)
+    for level, code in ((logging.INFO, "\x1b[2m"), (logging.WARNING, "\x1b[33m"), (logging.ERROR, "\x1b[1;31m")):
+        _emit(display, "cocoflow.x", f"level {level}", level)
+        assert f"{code}  level {level}" in _text(display)
 
 
 def test_what_c_and_python_write_goes_to_the_file_and_comes_back_afterwards(

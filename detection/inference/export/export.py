@@ -1,5 +1,6 @@
 """Exports a trained or imported model as a SavedModel or a file."""
 
+import logging
 import math
 from pathlib import Path
 
@@ -20,8 +21,11 @@ from detection.storage.paths import join
 from schemas.artifacts import SAVED_MODEL_FILE
 from schemas.config.config_io import load_config, to_yaml
 from schemas.errors import ConfigError
+from schemas.progress import log_phase
+from schemas.quoting import one_line
 
 _HARDWARE: dict[Delegate, str] = {"cpu": "CPUs", "gpu": "GPUs", "coral": "Coral"}
+_LOGGER = logging.getLogger("cocoflow.export")
 _EXACT_FLOATS = 2**24  # all integers up to here are exact in float32
 
 
@@ -48,6 +52,7 @@ def export_model(model: str, output: str, options: ExportOptions, open_split: Op
     notes: list[str] = []
     with output_folder(output, last=marker, shared=False) as new:
         folder = Path(new)
+        log_phase(_LOGGER, f"reading {one_line(model)}")
         location = find_model(model, options.checkpoint)
         source = load_trained(location, weights=options.weights)
         weights = sum(4 * math.prod(variable.shape) for variable in source.detector.variables)
@@ -59,9 +64,11 @@ def export_model(model: str, output: str, options: ExportOptions, open_split: Op
             require_format(trained, options)
         curves = None
         if options.score_calibration is not None:
+            log_phase(_LOGGER, "calibrating the scores")
             curves, notes = fit_score_curves(trained, options.score_calibration, model=location, open_split=open_split)
         elif is_file(join(location, SCORE_CURVES_FILE)):
             notes = ["the scores of --model are calibrated, those of this export are not: add --calibrate DIR"]
+        log_phase(_LOGGER, f"converting to {options.format}")
         if options.format == "saved-model":
             export_saved_model(
                 trained.detector,

@@ -1,6 +1,7 @@
 """Writes detectors as LiteRT, ONNX and MediaPipe files, and compares the files with the SavedModel."""
 
 import functools
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -25,7 +26,9 @@ from detection.types import EncodedImage
 from schemas.config.config import Config
 from schemas.config.config_io import to_yaml
 from schemas.errors import ConfigError
+from schemas.progress import log_phase
 
+_LOGGER = logging.getLogger("cocoflow.export")
 _SHOWN = 0.3  # score from which applications show a detection
 _SAMPLE_IMAGES = 8  # max images of the comparison
 _CHECKED_IMAGES, _BATCH = 24, 8  # calibration images that are compared with the training
@@ -150,6 +153,7 @@ def _differences(
     """Compares the written file with the SavedModel of a detector; raw outputs are not compared."""
     if not options.nms:
         return []
+    log_phase(_LOGGER, "comparing the file with the SavedModel")
     try:
         file = FileDetector(folder=folder, batch_size=1, as_mediapipe=options.format == "mediapipe")
     except ConfigError as error:  # the runtime is not installed

@@ -25,6 +25,7 @@ from schemas.artifacts import BEST, HISTORY_JSON
 from schemas.config.evaluate import AnalysisConfig
 from schemas.config.train.optimization import WeightsKind
 from schemas.metrics import metrics_of_report
+from schemas.progress import log_phase
 
 _LOGGER = logging.getLogger("cocoflow.trainer")
 
@@ -154,6 +155,7 @@ class CheckpointEvaluator:
             FileNotFoundError: the checkpoint was removed meanwhile.
             DataError: the checkpoint cannot be evaluated, or the results cannot be written.
         """
+        log_phase(_LOGGER, f"evaluating the checkpoint of step {step:,}")
         metrics, losses, pictures = self._evaluate(checkpoint_path(checkpoints, step))
         write_evaluation(self._logs, step=step, metrics=metrics, losses=losses, pictures=pictures)
         report = metrics_to_json(*metrics)

@@ -1,5 +1,7 @@
 """Anchor boxes of a feature pyramid, and their assignment to objects."""
 
+import functools
+import logging
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
@@ -9,6 +11,7 @@ import tensorflow as tf
 
 from detection.ops.boxes import area_yxyx, intersection_yxyx
 
+_LOGGER = logging.getLogger("cocoflow.ops")
 _OBJECTS_AT_ONCE = 4  # objects per loop step; with fewer, the best IoUs so far are read and written more often
 _BLOCK = 128  # anchors per block in the search for an object's best anchor
 
@@ -158,8 +161,8 @@ def assign_anchors(
         force_match: each object also gets the anchor with the best IoU.
     """
     # On GPUs, separate operations are fast, and XLA needs parts of CUDA that not every installation has.
-    find = _best_overlaps if tf.config.list_physical_devices("GPU") else _compiled_best_overlaps
-    best = find(anchors, boxes, valid)
+    compiled = not tf.config.list_physical_devices("GPU") and _compiles()
+    best = (_compiled_best_overlaps if compiled else _best_overlaps)(anchors, boxes, valid)
     positive, index = best.iou >= match_threshold, best.index
     if force_match:
         claiming = valid if claims is None else claims
@@ -220,6 +223,20 @@ def _best_overlaps(anchors: tf.Tensor, boxes: tf.Tensor, valid: tf.Tensor) -> _O
 
 # XLA fuses the twenty operations of an IoU into one pass over the anchors, which is three times as fast.
 _compiled_best_overlaps = tf.function(_best_overlaps, autograph=False, jit_compile=True)
+
+
+@functools.cache
+def _compiles() -> bool:
+    """Returns whether XLA can compile the overlaps for this machine's CPU; logs a warning, once, if not."""
+    try:
+        with tf.init_scope(), tf.device("CPU"):
+            box = tf.constant([[0.0, 0.0, 1.0, 1.0]])
+            _compiled_best_overlaps(box, box[tf.newaxis], tf.constant([[True]]))
+    except tf.errors.OpError as error:
+        reason = error.message.strip().partition("\n")[0]
+        _LOGGER.warning("XLA cannot compile the assignment of anchors (%s): without it, training takes longer", reason)
+        return False
+    return True
 
 
 def _iou_with_anchors(boxes: tf.Tensor, anchors: tf.Tensor) -> tf.Tensor:

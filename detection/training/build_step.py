@@ -3,6 +3,7 @@
 import functools
 import json
 import logging
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -17,7 +18,7 @@ from detection.models.layers.initializers import seeded_initializers
 from detection.models.registry import detector_config, detector_from_config
 from detection.pretrained.choice import configured_weights, initial_weights
 from detection.pretrained.publications import COCO
-from detection.training.distributed.strategy import is_op_deterministic, on_cpu
+from detection.training.distributed.strategy import is_op_deterministic, on_cpu, worker_count
 from detection.training.engine import schedules
 from detection.training.engine.accumulation import AccumulatedStep
 from detection.training.engine.gradients import (
@@ -44,10 +45,12 @@ from detection.training.initialization.initialize import InitReport, initialize
 from schemas.artifacts import CONFIG_YAML
 from schemas.config.config import Config
 from schemas.config.train.training import TrainConfig
-from schemas.errors import CocoflowError
+from schemas.errors import CocoflowError, find_user_error
 
 _LOGGER = logging.getLogger("cocoflow.trainer")
 _REGULARIZERS_KEY = "train.optimizer.regularizers"
+# In messages of failed compilations, such as `libdevice not found` and `No PTX compilation provider is available`.
+_XLA_FAILURE = re.compile(r"XLA|tf2xla|PTX|ptxas|libdevice|nvlink|LLVM")
 _LARS_EXCLUDE_KEY = "train.optimizer.lars_exclude"
 
 Schedule = Callable[[tf.Tensor], tf.Tensor]
@@ -208,6 +211,31 @@ def compiles(train_config: TrainConfig, strategy: tf.distribute.Strategy) -> boo
     if train_config.jit_compile != "auto":
         return train_config.jit_compile
     return not (train_config.run_eagerly or on_cpu(strategy))
+
+
+def without_xla(config: Config, strategy: tf.distribute.Strategy, error: tf.errors.OpError) -> Config | None:
+    """Returns the configuration of a training that XLA has failed, without XLA, and logs the reason.
+
+    Args:
+        config: configuration of the training.
+        strategy: its strategy.
+        error: error of a compiled function.
+
+    Returns:
+        None: another error, or a training that cannot do without XLA or start again by itself.
+    """
+    can_repeat = not isinstance(strategy, tf.distribute.TPUStrategy) and worker_count(strategy) == 1
+    if not (can_repeat and compiles(config.train, strategy) and _XLA_FAILURE.search(error.message)):
+        return None
+    if find_user_error(error) is not None:
+        return None
+    reason = next(line for line in error.message.splitlines() if _XLA_FAILURE.search(line))
+    _LOGGER.warning(
+        "XLA cannot compile the training step here (%s): training without it, from the newest checkpoint on. It takes "
+        "longer; train.jit_compile=false saves the attempt",
+        reason.strip()[:200],
+    )
+    return config.model_copy(update={"train": config.train.model_copy(update={"jit_compile": False})})
 
 
 def is_deterministic(train_config: TrainConfig, strategy: tf.distribute.Strategy) -> bool:

@@ -26,6 +26,7 @@ from detection.training.build_step import (
     is_deterministic,
     state_from_config,
     train_loop_from_config,
+    without_xla,
 )
 from detection.training.checkpoints.files import checkpoint_path
 from detection.training.checkpoints.manager import Checkpoints
@@ -70,6 +71,8 @@ def train(
 ) -> None:
     """Trains a detector; resumes from the newest checkpoint in `output` if there is one.
 
+    If XLA cannot compile something, the training continues without it.
+
     Args:
         config: configuration of the run; uses the sections `model` and `train`, and is saved with the model.
         shards: TFRecord files of the training records.
@@ -89,11 +92,45 @@ def train(
         ConfigError: invalid configuration, such as an unknown detector or an unavailable strategy.
         CocoflowError: a loss or gradient became NaN or infinite, or the memory is too small.
     """
-    config, records = training_records(config, shards=shards, validation_shards=validation_shards)
-    categories = sorted(categories, key=lambda category: category["id"])
-    balance = balance_from_config(config.train, records.training, categories)
     if strategy is None:
         strategy = make_strategy(config.train.strategy, tpu=config.train.tpu)
+    attempt = functools.partial(
+        _train,
+        shards=shards,
+        categories=sorted(categories, key=lambda category: category["id"]),
+        output=output,
+        validation_shards=validation_shards,
+        datasets=datasets,
+        base_model=base_model,
+        strategy=strategy,
+        detector=detector,
+        mirror=mirror,
+    )
+    try:
+        attempt(config)
+        return
+    except tf.errors.OpError as error:
+        if (slower := without_xla(config, strategy, error)) is None:
+            raise
+    # Outside of the block, where the error no longer holds the memory of the first attempt.
+    attempt(slower)
+
+
+def _train(
+    config: Config,
+    *,
+    shards: Sequence[str],
+    categories: Sequence[Mapping[str, Any]],
+    output: Path,
+    validation_shards: Sequence[str],
+    datasets: Sequence[Mapping[str, Any]],
+    base_model: str | Path | None,
+    strategy: tf.distribute.Strategy,
+    detector: Detector | None,
+    mirror: Mirror | None,
+) -> None:
+    config, records = training_records(config, shards=shards, validation_shards=validation_shards)
+    balance = balance_from_config(config.train, records.training, categories)
     if is_chief(strategy):
         log_data_facts(datasets, config, kept=None if config.validation_split else records.validation)
     overrides = config.model.overrides

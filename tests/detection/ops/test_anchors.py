@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import detection.ops.anchors as anchors_module
 from detection.ops.anchors import anchors_inside, assign_anchors, feature_sizes, pyramid_anchors_yxyx
 from detection.ops.boxes import encode_yxyx, pairwise_iou_yxyx
 
@@ -215,6 +216,26 @@ def test_padding_between_objects(gpus: int, xla: bool, monkeypatch: pytest.Monke
     np.testing.assert_array_equal(np.where(result.positive, result.index, -1), expected)
     assert (expected[:2] >= 0).sum() > 20
     assert (expected[2] == -1).all()
+
+
+def test_where_xla_cannot_compile_the_assignment_it_works_without_and_says_so_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def not_for_xla(anchors: tf.Tensor, boxes: tf.Tensor, valid: tf.Tensor) -> Any:
+        return tf.strings.length(tf.strings.as_string(anchors))
+
+    box, valid = [60.0, 60.0, 68.0, 68.0], [True]
+    expected = _assign([box], valid)
+    monkeypatch.setattr(anchors_module, "_compiled_best_overlaps", tf.function(not_for_xla, jit_compile=True))
+    anchors_module._compiles.cache_clear()
+    try:
+        for _ in range(2):
+            for got, value in zip(_assign([box], valid), expected, strict=True):
+                np.testing.assert_array_equal(got, value)
+    finally:
+        anchors_module._compiles.cache_clear()
+    [message] = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert message.startswith("XLA cannot compile the assignment of anchors (Detected unsupported operations")
 
 
 def test_two_objects_that_claim_one_anchor_leave_it_to_the_first() -> None:

@@ -1,21 +1,30 @@
 """The whole training step of every detector compiles under XLA with static shapes; a CPU stands in for a TPU.
 
-From images to detections: see `test_compiles_under_xla` in the detectors' harness.
+From images to detections: see `test_compiles_under_xla` in the detectors' harness.  What XLA cannot compile is trained
+without it.
 """
 
+import logging
 import math
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from detection.input_pipeline.training_batches import Batch
-from detection.training.build_step import state_from_config, train_loop_from_config
+from detection.training.build_step import state_from_config, train_loop_from_config, without_xla
 from detection.training.resolve import assumed
 from detection.types import Labels
 from schemas.config.config import Config
 from schemas.config.config_io import load_config
+from schemas.errors import DataError
 from tests.detection.families import smallest_detectors
+from tests.detection.synthetic import rectangles, write_shards
+from tests.detection.training import tiny_detector
+from tests.detection.training.tiny_loop import assert_equal
+from tests.detection.training.tiny_run import SMALL, checkpoint_values, run
 
 BATCH, SIDE = 2, 64
 # Overrides make a network smaller where its depth teaches nothing new.
@@ -69,3 +78,38 @@ def test_the_training_step_compiles_and_changes_all_weights(name: str, precision
     changed = {path for path, value in after.items() if not np.array_equal(value, before[path])}
     assert changed  # of a detector without kernels
     assert {path for path in after if path.endswith(("kernel", "moving_mean"))} <= changed
+
+
+def test_a_step_with_an_op_that_xla_cannot_compile_is_trained_without_xla(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tiny_detector.register()
+    losses = tiny_detector.TinyDetector.losses
+
+    def with_text(self: Any, outputs: tf.Tensor, *others: Any, **options: Any) -> dict[str, tf.Tensor]:
+        nothing = tf.cast(0 * tf.strings.length(tf.strings.as_string(tf.stop_gradient(outputs[0, 0]))), tf.float32)
+        terms = losses(self, outputs, *others, **options)
+        return terms | {"class_loss": terms["class_loss"] + nothing}
+
+    monkeypatch.setattr(tiny_detector.TinyDetector, "losses", with_text)
+    shards = write_shards(tmp_path, rectangles(10))
+    run(tmp_path / "without", shards, *SMALL, "train.jit_compile=false", exports=False)
+    with caplog.at_level(logging.WARNING, "cocoflow.trainer"):
+        run(tmp_path / "with", shards, *SMALL, "train.jit_compile=true", exports=False)
+    told = [message for message in caplog.messages if "XLA" in message]
+    assert len(told) == 1
+    assert told[0].startswith("XLA cannot compile the training step here (Detected unsupported operations")
+    assert_equal(checkpoint_values(tmp_path / "with", 4), checkpoint_values(tmp_path / "without", 4))
+
+
+def test_other_errors_of_a_training_are_not_xlas() -> None:
+    strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
+    config = _config("efficientdet-nano", "float32")
+    failed = tf.errors.InternalError(None, None, "libdevice not found at ./libdevice.10.bc")
+    without = without_xla(config, strategy, failed)
+    assert without is not None
+    assert without.train.jit_compile is False
+    assert without_xla(without, strategy, failed) is None
+    assert without_xla(config, strategy, tf.errors.InternalError(None, None, "out of range")) is None
+    failed.__cause__ = DataError("XLA.jpg: no such file")
+    assert without_xla(config, strategy, failed) is None

@@ -42,7 +42,9 @@ def with_weights(
         own = _choice(config, output) if is_chief(strategy) else AUTO
         weights = choices[chief_value(strategy, choices.index(own))]
         config = config.model_copy(update={"model": config.model.model_copy(update={"weights": weights})})
-    return _from_scratch(config) if config.model.weights == NONE and base_model is None else config
+    if config.model.weights != NONE or base_model is not None:
+        return config
+    return _from_scratch(config, resumes=bool(checkpoint_steps(output / CHECKPOINTS)))
 
 
 def _choice(config: Config, output: Path) -> str:
@@ -52,8 +54,8 @@ def _choice(config: Config, output: Path) -> str:
     return before.model.weights if before is not None and before.model.weights in CHOICES else AUTO
 
 
-def _from_scratch(config: Config) -> Config:
-    """Returns the configuration of a training from random weights; says what differs from the preset."""
+def _from_scratch(config: Config, *, resumes: bool) -> Config:
+    """Returns the configuration of a training from random weights; says at its start what differs from the preset."""
     model = config.model
     preset = detector_config(model.name, overrides=model.overrides)
     changes = {
@@ -65,7 +67,8 @@ def _from_scratch(config: Config) -> Config:
         return config
     backbone = preset.backbone
     fetch = f"fetch pretrained ones where there is a network (`{PROGRAM} weights fetch {backbone}`)"
-    _LOGGER.error(
+    _LOGGER.log(
+        logging.INFO if resumes else logging.ERROR,
         "%s starts from random weights, so its backbone is not frozen: model.overrides = %s. It will need many more "
         "images and steps than from pretrained weights: %s, or set train.init.checkpoint",
         model.name,

@@ -112,13 +112,13 @@ def test_from_random_weights_nothing_of_the_preset_is_frozen(
     config = with_weights(asked, output=tmp_path / "out", base_model=None, strategy=strategy)
     added = {"frozen_stages": 0, "train_batch_norm": True}
     assert config.model.overrides == {**asked.model.overrides, **added}
+    # The same once a checkpoint is there, whatever can be fetched by then.
+    begun = _begun(tmp_path / "begun", "none")
+    assert with_weights(asked, output=begun, base_model=None, strategy=strategy).model == config.model
     [said] = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
     assert f"{name} starts from random weights, so its backbone is not frozen" in said
     assert '{"frozen_stages": 0, "train_batch_norm": true}' in said
     assert ("`cocoflow weights fetch resnet-50`" in said) == (name == "faster-rcnn-r50")
-    # The same once a checkpoint is there, whatever can be fetched by then.
-    begun = _begun(tmp_path / "begun", "none")
-    assert with_weights(asked, output=begun, base_model=None, strategy=strategy).model == config.model
 
 
 def test_what_the_user_freezes_and_what_is_loaded_stays_frozen(tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ def test_a_command_starts_a_program_with_flags_and_keys_that_it_takes(where: str
     assert program in OURS + SHELL, f"{where}: {line}"
     if program in OURS:
         assert shutil.which(program, path=str(Path(sys.executable).parent))
-    if program == "python" and arguments[0] != f"exported/{CLIENT_PY}":
+    if program == "python" and arguments[0] != f"mobile/{CLIENT_PY}":
         assert arguments[0] == "-m"
         assert importlib.util.find_spec(arguments[1])
     elif program == "make":

@@ -234,7 +234,7 @@ def _log_metrics(measured: Measured) -> None:
     for part, (images, metrics, _) in measured.slices[OVERALL].items():
         detections = next(iter(measured.overall[part].values())).detections
         listed = ", ".join(f"{name} {metrics[name]:.4f}" for name in main_metrics(metrics))
-        log.info("%s: %d images, %d detections, %s", part, images, detections, listed)
+        log.info("%s: %s", part, f"{images:,} images, {detections:,} detections, {listed}")
 
 
 def _analyse(

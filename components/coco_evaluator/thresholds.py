@@ -70,14 +70,20 @@ def _judge_value(name: str, value: float, least: float) -> tuple[bool, str]:
     if value == UNDEFINED:
         return False, _undefined(name)
     if value >= least:
-        return True, f"{name} {value:.6g} is at least {least:.6g}"
-    return False, f"{name} {value:.6g} is below {least:.6g} ({_to_accept(f'absolute.{name}=0')})"
+        return True, f"{name} {_shown(value, least)} is at least {least:.6g}"
+    return False, f"{name} {_shown(value, least)} is below {least:.6g} ({_to_accept(f'absolute.{name}=0')})"
+
+
+def _shown(value: float, other: float) -> str:
+    """Returns a metric with four decimals, as tables have it; with more if it would equal what it is compared with."""
+    rounded = round(value, 4)
+    return f"{value if rounded == round(other, 4) else rounded:.6g}"
 
 
 def _judge_difference(name: str, value: float, before: float, least: float) -> tuple[bool, str]:
     if UNDEFINED in (value, before):
         return False, _undefined(name)
-    change = f"{name} {value:.6g} against {before:.6g} of the last blessed model"
+    change = f"{name} {_shown(value, before)} against {_shown(before, value)} of the last blessed model"
     if value - before >= least:
         return True, f"{change}: a change of at least {least:+.6g}"
     return False, f"{change}: a change below {least:+.6g} ({_to_accept(f'improvement.{name}=-1')})"

@@ -136,7 +136,7 @@ def _stop_at(issues: Sequence[Issue]) -> None:
 
 def _tell(results: Mapping[str, SplitResult], issues: Sequence[Issue]) -> None:
     for name, result in results.items():
-        log.info("%s: %d images, %d annotations", name, result.images, result.annotations)
+        log.info("%s: %s", name, f"{result.images:,} images, {result.annotations:,} annotations")
     for policy, done in _DONE.items():
         kinds = Counter(issue.kind for issue in issues if issue.policy == policy)
         if kinds:

@@ -85,6 +85,15 @@ def test_by_default_a_first_model_needs_some_ap(ap: float, blessed: bool) -> Non
         assert judge({"AP": ap}, None, {}, accepted).blessed
 
 
+def test_metrics_have_four_decimals_unless_they_would_equal_the_threshold() -> None:
+    reasons = [judge({"AP": ap}, None, {}, ThresholdsConfig()).reasons[0] for ap in (0.0123456, 0.54326789, 0.0499999)]
+    assert [reason.split(" is ")[0] for reason in reasons] == ["AP 0.0123", "AP 0.5433", "AP 0.0499999"]
+    change = judge({"AP": 0.412345}, {"AP": 0.398765}, {}, thresholds_of(improvement={"AP": 0.0})).reasons[-1]
+    assert change.startswith("AP 0.4123 against 0.3988 of the last blessed model")
+    change = judge({"AP": 0.4123451}, {"AP": 0.4123466}, {}, thresholds_of(improvement={"AP": 0.0})).reasons[0]
+    assert change.startswith("AP 0.412345 against 0.412347 of the last blessed model")
+
+
 @pytest.mark.parametrize(("high", "blessed"), [(-0.001, False), (0.0, True), (0.01, True)])
 def test_by_default_a_later_model_must_not_be_significantly_worse(high: float, blessed: bool) -> None:
     differences = {"AP": Interval(value=-0.02, low=-0.04, high=high, probability=0.01)}

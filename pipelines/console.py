@@ -26,6 +26,7 @@ _NODE_EVENT = re.compile(r"(?:Component|node) (\S+) is (running|finished)\.")
 _REUSED_EVENT = re.compile(r"(\S+) reuses the execution of run ")
 _EXECUTED_EVENT = re.compile(r"(\S+) is executed$")
 _PLAIN_INTERVAL_SECONDS = 15.0
+_AFTER_BARS = "finishing"
 
 
 class RunDisplay(logging.Handler):
@@ -81,9 +82,13 @@ class RunDisplay(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Draws a log record of a node event, of progress, of a phase or of our loggers."""
         self._draw(record)
-        if self._phase is not None:
-            moves = any(not bar.finished for bar in self._progress.tasks if bar.id != self._phase)
-            self._progress.update(self._phase, visible=not moves)
+        if self._phase is None:
+            return
+        if any(not bar.finished for bar in self._progress.tasks if bar.id != self._phase):
+            # The phase is over when the bars are done.
+            self._progress.reset(self._phase, description=_AFTER_BARS, visible=False)
+        else:
+            self._progress.update(self._phase, visible=True)
 
     def _draw(self, record: logging.LogRecord) -> None:
         message = record.getMessage()

@@ -110,7 +110,9 @@ def test_a_line_of_phases_moves_while_no_bar_does() -> None:
             log_phase(log, "evaluating")
             assert shown() == ["training"]
             work(10)
-            assert shown() == ["evaluating"]
+            assert shown() == ["finishing"]
+            log_phase(log, "exporting")
+            assert shown() == ["exporting"]
         assert shown() == []
     finally:
         log.removeHandler(display)

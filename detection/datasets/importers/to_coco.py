@@ -87,7 +87,7 @@ def export_coco(
             writer.finish(source.head)
     lines = [source.report] if source.report else []
     for name, writer in writers.items():
-        lines.append(f"{outputs[name]}: {writer.images} images, {writer.annotations} annotations")
+        lines.append(f"{outputs[name]}: {writer.images:,} images, {writer.annotations:,} annotations")
     if images is not None:
         lines.append(f"{images}: {sum(writer.images for writer in writers.values())} image files")
     return lines

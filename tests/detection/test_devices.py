@@ -100,7 +100,8 @@ def test_a_gpu_without_kernels_is_named_with_its_capability_and_the_remedy(
 @pytest.mark.parametrize(
     ("built_for", "is_supported"),
     [
-        (["sm_80", "compute_90"], False),
+        (["sm_50", "sm_60", "sm_70", "sm_80", "compute_90"], False),  # TensorFlow 2.16.2
+        (["sm_60", "sm_70", "sm_80", "sm_89", "compute_90"], False),  # TensorFlow 2.21.0
         (["sm_80", "sm_120"], True),
         (["sm_90a", "compute_120f"], True),
         (["sm_80", "compute_121"], False),

@@ -26,6 +26,7 @@ from detection.inference.test_time_augmentation import AugmentedDetector, augmen
 from detection.pretrained.detectors import find_model
 from detection.storage.atomic import write_json
 from detection.storage.files import exists, is_dir, is_file, resolve, walk_files
+from detection.storage.output_checks import require_output_file, require_output_folder
 from detection.storage.paths import join, name_of, normalized, parent, suffix
 from detection.storage.reading import readers
 from detection.types import EncodedImage
@@ -88,8 +89,11 @@ def predict(
             masks or keypoints, no image, or a file that cannot be written.
     """
     _check_options(batch_size=batch_size, views=views, min_score=min_score, best_f1=best_f1)
+    if output is not None:
+        require_output_file(str(output), "--output")
     if pictures is not None:
-        is_sheet(pictures)  # raises for other formats
+        require = require_output_file if is_sheet(pictures) else require_output_folder
+        require(str(pictures), "--draw")
     named = _named_images(images, ground_truth, pictures, console)
     batch_size = min(batch_size, max(_MIN_FILLED, len(named)))  # smaller batches are padded
     limit = (0.0 if best_f1 else MIN_DRAWN_SCORE) if min_score is None else min_score

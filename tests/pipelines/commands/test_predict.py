@@ -299,3 +299,12 @@ def test_pictures_alone_need_no_results_file(tmp_path: Path, model: Path, capfd:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["drawn", "in"]
     with pytest.raises(ConfigError, match="predict needs --draw, --output or both"):
         call("--model", model, "--images", tmp_path / "in")
+
+
+@pytest.mark.parametrize("flag", ["--output", "--draw"])
+def test_a_place_that_cannot_be_written_is_refused_before_the_model_is_loaded(flag: str, tmp_path: Path) -> None:
+    write_images(tmp_path / "in", 1)
+    (tmp_path / "file").touch()
+    (tmp_path / "model").mkdir()  # which would be refused, too
+    with pytest.raises(DataError, match=rf"{flag} .*file/result.png: cannot write: .*/file is a file"):
+        call("--model", tmp_path / "model", "--images", tmp_path / "in", flag, tmp_path / "file" / "result.png")

@@ -1,7 +1,7 @@
 """Writes the page of all configuration keys, and the tables on the other pages that are made from the code.
 
-A page marks the place of a table by a comment line, `<!-- table: NAME -->`; the lines of a table
-that follow it are replaced.  All else on the page is written by hand.
+A page, or README, marks the place of a table by a comment line, `<!-- table: NAME -->`; the lines of a
+table that follow it are replaced.  All else on the page is written by hand.
 
 python -m docs.tables
 """
@@ -20,12 +20,14 @@ from detection.conversion.hparams import Hparam
 from detection.conversion.od_api import NETWORKS
 from detection.conversion.tpu_mask_rcnn import PARAMS
 from detection.models.registry import FAMILIES, Family
+from docs.detectors import Table, all_detectors, first_choices, measurements
 from schemas.config.config import Config
 from schemas.config.section import Section, section_of
 from schemas.config.train.augmentation_steps import REFUSED_STEPS, STEPS
 from schemas.errors import CocoflowError
 
 PAGES = Path(__file__).parent
+README = PAGES.parent / "README.md"
 
 _HEAD = """# Configuration
 
@@ -197,6 +199,10 @@ def _hparams(table: Mapping[str, Hparam]) -> str:
     )
 
 
+def _detectors(rows_of: Callable[[], Table]) -> str:
+    return _table(*rows_of())
+
+
 def _augmentation_steps() -> str:
     """The steps of train.augment.steps, the refused ones with the reason."""
     built = (
@@ -221,11 +227,14 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "TPU Mask R-CNN params": functools.partial(_hparams, PARAMS),
     "Object Detection API networks": _networks,
     "augmentation steps": _augmentation_steps,
+    "detectors": functools.partial(_detectors, all_detectors),
+    "detectors: first choices": functools.partial(_detectors, first_choices),  # on README
+    "detectors: machines": functools.partial(_detectors, measurements),
 }
 
 
 if __name__ == "__main__":
-    for path in PAGES.glob("*.md"):
+    for path in [README, *PAGES.glob("*.md")]:
         before = path.read_text(encoding="utf-8")
         after = configuration_page() if path.name == "configuration.md" else with_tables(before)
         if after != before:

@@ -10,25 +10,41 @@ from detection.models.efficientdet.config import EFFICIENTDETS
 from detection.models.faster_rcnn.config import FASTER_RCNNS
 from detection.models.registry import FAMILIES, build_detector
 from detection.models.retinanet.config import RETINANETS
-from docs.tables import PAGES, TABLES, with_tables
+from docs.detectors import PUBLISHED, measured_detectors
+from docs.tables import PAGES, README, TABLES, with_tables
 from schemas.errors import CocoflowError
-from tests.test_docs import tables
+from tests.test_docs import all_tables, tables
 
 
-@pytest.mark.parametrize("path", PAGES.glob("*.md"), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [README, *PAGES.glob("*.md")], ids=lambda path: path.name)
 def test_the_tables_are_those_of_the_classes(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert with_tables(text) == text, "run `make docs`"
 
 
 def test_every_table_has_a_place_and_every_detector_a_row() -> None:
-    texts = "".join(path.read_text(encoding="utf-8") for path in PAGES.glob("*.md"))
+    texts = "".join(path.read_text(encoding="utf-8") for path in [README, *PAGES.glob("*.md")])
     configs = [config for family in FAMILIES for config in family.presets.values()]
     of_tests = {type(config).__name__ for config in configs if type(config).__module__.startswith("tests.")}
-    assert set(re.findall("<!-- table: (.+) -->", texts)) == {
-        name for name in TABLES if name.split()[0] not in of_tests
-    }
+    placed = {*re.findall("<!-- table: (.+) -->", texts), "detectors: first choices"}  # README may go without
+    assert placed == {name for name in TABLES if name.split()[0] not in of_tests}
     assert all(f"\n| `{name}` |" in texts for name in (*EFFICIENTDETS, *RETINANETS, *FASTER_RCNNS))
+
+
+def test_every_detector_was_measured_and_has_a_source_of_its_ap() -> None:
+    text = (PAGES / "detectors.md").read_text(encoding="utf-8")
+    (rows,) = (rows for header, rows in all_tables("docs/detectors.md") if header[0] == "model.name")
+    presets = [preset for family in FAMILIES for preset in family.presets.items()]
+    names = {name for name, config in presets if not type(config).__module__.startswith("tests.")}
+    assert [row[0] for row in rows] == list(measured_detectors())
+    assert names == set(measured_detectors())
+    assert all("-" not in row[:5] + row[6:] for row in rows)
+    published = {name: f"[{ap}][{source}]" for source, aps in PUBLISHED.items() for name, ap in aps.items()}
+    assert {row[0]: row[5] for row in rows if row[5] != "-"} == published
+    assert set(PUBLISHED) == set(re.findall(r"^\[(\w+)\]: https://", text, re.MULTILINE))
+    # In millions, as google/automl and TPU RetinaNet publish them.
+    for name, parameters in {"efficientdet-d7x": 77.0, "efficientdet-lite4": 15.1, "retinanet-r50": 34.0}.items():
+        assert measured_detectors()[name]["parameters"] == pytest.approx(1e6 * parameters, rel=0.004)
 
 
 def test_only_a_marked_table_is_replaced() -> None:

@@ -45,6 +45,7 @@ PAGES = {
     "docs/postprocessing.md": 2,
     "docs/serving.md": 2,
     "docs/weights.md": 2,
+    "docs/detectors.md": 2,
 }
 TYPES = {"BYTES": "bytes", "INT": "int64", "FLOAT": "float"}  # TFX's name -> ours
 

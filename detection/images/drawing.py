@@ -61,7 +61,7 @@ def draw_detections(
     min_score: float = 0.0,
     scale: float = 1.0,
 ) -> Picture:
-    """Draws boxes, each with a tag such as "raccoon 0.87", and optionally masks and keypoints.
+    """Draws boxes, each with a tag such as "raccoon: 0.87", and optionally masks and keypoints.
 
     Instances of one class have shades of its colour; overlapping boxes have different shades.
 
@@ -113,7 +113,7 @@ def draw_detections(
             edges = visible_edges(points, () if skeletons is None else skeletons[index])
             _draw_keypoints(picture, points, edges, style.color, _line_width(picture, frame))
     texts = [
-        labels[index] if scores is None or not labels[index] else f"{labels[index]} {scores[index]:.2f}"
+        labels[index] if scores is None or not labels[index] else f"{labels[index]}: {scores[index]:.2f}"
         for index in order
     ]
     # The best detection chooses the position of its tag first.

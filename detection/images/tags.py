@@ -1,4 +1,4 @@
-"""Tags of boxes, such as "raccoon 0.87": their positions, and drawing them."""
+"""Tags of boxes, such as "raccoon: 0.87": their positions, and drawing them."""
 
 import math
 from collections.abc import Sequence

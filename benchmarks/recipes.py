@@ -34,7 +34,7 @@ from detection.training.checkpoints.manager import load_weights
 from detection.training.monitoring.step_batches import StepBatches
 from detection.training.train import train
 from detection.training.validation.split import ValidationSplit
-from pipelines.shipped_configs import DEFAULT_CONFIG
+from pipelines import DEFAULT_CONFIG
 from schemas.artifacts import CHECKPOINTS, CONFIG_YAML, DATASET_JSON, split_dir
 from schemas.config.config import Config
 from schemas.config.config_io import load_config

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+import pipelines
 from detection import coco
 from detection.coco.io.results import write_results
 from detection.datasets.demo_data import make_demo_data
 from detection.models.registry import detector_from_config
 from detection.weights.imported_model import ImportedModel, write_model
-from pipelines import shipped_configs
 from schemas.config.config import Config
 from schemas.config.config_io import load_config
 from tests.detection.training import tiny_detector
@@ -50,8 +50,8 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def load_small_config(name: str = "default", assignments: tuple[str, ...] = ()) -> Config:
         return read_config(name, [*assignments, *SETTINGS])
 
-    read_config = shipped_configs.load_config
-    monkeypatch.setattr(shipped_configs, "load_config", load_small_config)
+    read_config = pipelines.load_config
+    monkeypatch.setattr(pipelines, "load_config", load_small_config)
     monkeypatch.setenv("COCOFLOW_WEIGHTS", str(tmp_path / "weights"))
     monkeypatch.chdir(tmp_path)
     return tmp_path

@@ -52,7 +52,7 @@ LOCAL_ONLY = {
     "detection/training/monitoring/nonfinite.py": "a training's local working folder",
     "detection/training/validation/follow.py": "the local working folder of `follow`",
     "detection/training/validation/history.py": "a training's local working folder",
-    "pipelines/shipped_configs.py": "configurations of the package",
+    "pipelines/__init__.py": "configurations of the package",
     "pipelines/console.py": "the log, which storage uploads",
     "pipelines/cuda_libraries.py": "libraries of the environment",
     "pipelines/runs/execute.py": "artifacts in a local run.root",

@@ -6,8 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from detection.storage.paths import require_supported
-from pipelines.shipped_configs import DEFAULT_CONFIG, SHIPPED_CONFIGS, config_path, load_config
-from schemas.detectors import DETECTORS
+from pipelines import DEFAULT_CONFIG, SHIPPED_CONFIGS, config_path, load_config
 from schemas.errors import ConfigError, DataError
 from schemas.quoting import one_line
 
@@ -91,46 +90,36 @@ def _views(text: str) -> "ViewsConfig":
         ) from None
 
 
-def require_paths(args: argparse.Namespace, *flags: str, existing: Collection[str] = ()) -> None:
+def require_paths(
+    args: argparse.Namespace, *flags: str, existing: Collection[str] = (), models: Collection[str] = ()
+) -> None:
     """Requires that the paths of flags are supported, and that some exist, before TensorFlow is loaded to read them.
 
     Args:
         args: flags; those that were not given are skipped.
         flags: names of flags with a path or several, and of positional arguments as the help has them.
         existing: further ones, whose paths have to exist.  A checkpoint may be named without `.index`.
+        models: further ones, whose paths have to exist unless they are names of detectors.
 
     Raises:
         ConfigError: see `require_supported`.
         DataError: a path does not exist.
     """
     from detection.storage.files import exists
+    from schemas.detectors import DETECTORS
 
     paths = []
-    for flag in (*flags, *existing):
+    for flag in (*flags, *models, *existing):
         given = getattr(args, flag.removeprefix("--").replace("-", "_").lower())
         paths += [(flag, path) for path in ([given] if isinstance(given, str) else given or ())]
     for flag, path in paths:
         require_supported(path, flag)
     for flag, path in paths:
-        if flag in existing and not (exists(path) or exists(f"{path}.index")):
-            raise DataError(f"{one_line(path)}: no such file or folder. Check {flag}.")
-
-
-def require_model(args: argparse.Namespace, flag: str = "--model") -> None:
-    """Requires that a model exists, or is the name of a detector, before TensorFlow is loaded to read it.
-
-    Raises:
-        ConfigError: see `require_supported`.
-        DataError: neither a path that exists nor a detector.
-    """
-    model = getattr(args, flag.removeprefix("--"))
-    if model is None or model in DETECTORS:
-        return
-    try:
-        require_paths(args, existing=[flag])
-    except DataError as error:
-        near = difflib.get_close_matches(model, DETECTORS, 1)
-        raise DataError(f"{error} Did you mean the detector {near[0]}?" if near else str(error)) from None
+        if flag in flags or (flag in models and path in DETECTORS) or exists(path) or exists(f"{path}.index"):
+            continue
+        near = difflib.get_close_matches(path, DETECTORS, 1) if flag in models else []
+        advice = f" Did you mean the detector {near[0]}?" if near else ""
+        raise DataError(f"{one_line(path)}: no such file or folder. Check {flag}.{advice}")
 
 
 def config_of(args: argparse.Namespace) -> "Config":

@@ -17,7 +17,6 @@ from pipelines.commands.common import (
     add_model_arguments,
     add_tta_argument,
     config_of,
-    require_model,
     require_paths,
     with_keys,
 )
@@ -245,9 +244,7 @@ def _run_model(args: argparse.Namespace) -> int:
     flags = {} if args.split is None else {"split": args.split}
     if args.tta is not None:
         flags["tta"] = args.tta.model_dump(mode="json")
-    require_model(args)
-    require_model(args, "--baseline")
-    require_paths(args, existing=["--examples"])
+    require_paths(args, existing=["--examples"], models=("--model", "--baseline"))
     config = with_keys(config_of(args), "data", {"root": args.examples}, where="--examples")
     config = with_keys(config, "evaluate", flags, where=", ".join(f"--{flag}" for flag in flags))
     with quiet_run(None, verbose=args.verbose):

@@ -45,7 +45,7 @@ model.resize.* and train.precision. Thresholds for serving are often higher than
 
 import argparse
 
-from pipelines.commands.common import add_assignments_argument, add_checkpoint_argument, require_model, require_paths
+from pipelines.commands.common import add_assignments_argument, add_checkpoint_argument, require_paths
 from schemas.artifacts import EVAL_SPLIT, LITERT_FILE, TRAIN_SPLIT
 from schemas.errors import ConfigError, DataError
 from schemas.program import require_module
@@ -154,8 +154,9 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError("--calibrate-split: for --calibrate DIR, which is missing.")
     if args.format == "onnx":
         require_module("tf2onnx")
-    require_model(args)
-    require_paths(args, "--output", "--calibration-data", "--sample-images", existing=["--calibrate"])
+    require_paths(
+        args, "--output", "--calibration-data", "--sample-images", existing=["--calibrate"], models=["--model"]
+    )
     require_output_folder(args.output, "--output", new=True)
     with quiet_run(None, verbose=args.verbose, phase="loading TensorFlow"):
         from components.coco_example_gen.to_examples import folder_as_examples

@@ -23,7 +23,7 @@ detections as NAME_images.json, by which `evaluate` and `compare` find the image
 
 import argparse
 
-from pipelines.commands.common import add_model_arguments, add_tta_argument, require_model, require_paths
+from pipelines.commands.common import add_model_arguments, add_tta_argument, require_paths
 from schemas.errors import ConfigError
 from schemas.quoting import one_line
 
@@ -77,8 +77,7 @@ def run(args: argparse.Namespace) -> int:
 
     if args.output is None and args.draw is None:
         raise ConfigError("predict needs --draw, --output or both: a folder for pictures, a file for COCO results.")
-    require_model(args)
-    require_paths(args, "--output", "--draw", existing=("--images", "--ground-truth"))
+    require_paths(args, "--output", "--draw", existing=("--images", "--ground-truth"), models=["--model"])
     with quiet_run(None, verbose=args.verbose) as console:
         from detection.inference.predict import predict
 

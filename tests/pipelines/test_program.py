@@ -13,7 +13,7 @@ import pytest
 import pipeline_runner
 from detection.storage.atomic import write_json
 from detection.storage.markers import LOCK_FILE
-from pipelines.shipped_configs import SHIPPED_CONFIGS
+from pipelines import SHIPPED_CONFIGS
 from schemas.artifacts import CONFIG_YAML, SUMMARY_JSON
 from schemas.program import PROGRAM, SCRIPT, VERSION, installed_command, program_command
 from tests.folder_holder import folder_holder

@@ -29,7 +29,7 @@ from detection.reports.dataset.summary import IN_THE_FILES, Choice, choices, mea
 from detection.reports.dataset.tables import bin_labels
 from detection.reports.html.plot import HEIGHT, WIDTH
 from detection.reports.html.table import Number
-from pipelines.shipped_configs import DEFAULT_CONFIG
+from pipelines import DEFAULT_CONFIG
 from schemas.config.config_io import load_config
 from schemas.config.issues import IssuePolicies, Policy
 from schemas.errors import DataError
@@ -206,7 +206,7 @@ def test_what_to_act_on_comes_before_statistics_pictures_and_the_list(tmp_path: 
     sections = [given["id"] for tag, given in page.tags if tag == "section"]
     assert sections == [
         *("actions", "splits", "categories", "categories-without-annotations", "annotations-per-image"),
-        *("box-sizes", "box-shapes", "image-sizes", "file-formats-and-colour-modes", "issue-pictures", "issues"),
+        *("box-sizes", "box-shapes", "file-formats-and-colour-modes", "image-sizes", "issue-pictures", "issues"),
     ]
     assert "5 of 7 issues of 4 kinds stop a run." in page.texts[""]
     assert page.tables["actions"][0][1:] == [

@@ -25,7 +25,7 @@ class HtmlPage(HTMLParser):
     def handle_starttag(self, tag: str, attrs: Sequence[tuple[str, str | None]]) -> None:
         given = dict(attrs)
         self.tags.append((tag, given))
-        if tag not in {"meta", "img", "input"}:
+        if tag not in {"meta", "img", "input", "wbr"}:
             self._open.append(tag)
         if tag == "section":
             self._section = str(given["id"])

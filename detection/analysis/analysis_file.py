@@ -81,6 +81,8 @@ class Category:
         category, and (`Miss`) its missed ground truth.
     ap_difference: AP minus the baseline's, with its interval; None without a baseline or replicates, or if
         either AP is undefined.
+    tp_by_score, fp_by_score: numbers of TP and FP at the analysis' IoU with scores in [k / 100, (k + 1) / 100),
+        k = 0, 1, ... 100; empty if scores are not probabilities.
     """
 
     id: int
@@ -95,6 +97,8 @@ class Category:
     calibration_error: float | None
     errors: dict[str, int] = field(default_factory=dict)
     ap_difference: Interval | None = None
+    tp_by_score: list[int] = field(default_factory=list)
+    fp_by_score: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

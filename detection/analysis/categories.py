@@ -10,13 +10,14 @@ import numpy.typing as npt
 from detection.analysis.analysis_file import Category, Interval, OperatingPoint, SizeBucket
 from detection.analysis.evaluated import Evaluated
 from detection.coco.engine import MatchingEngine
-from detection.coco.engine.batch import IGNORED, TP, Diagnosis
+from detection.coco.engine.batch import FP, IGNORED, TP, Diagnosis
 from detection.coco.metrics import UNDEFINED, FloatArray, category_values, metric_definitions_of, metric_value
-from detection.coco.params import Params
+from detection.coco.params import IntArray, Params
 from schemas.metrics import MetricDefinition
 
 _CURVES = {"0.50": 0.5, "0.75": 0.75}
 
+_SCORES = np.arange(101) / 100  # lower bounds of the bins of scores
 _ROOTS = (0.0, 16.0, 32.0, 64.0, 96.0, 128.0, 256.0, 512.0)  # pixels
 
 
@@ -61,6 +62,7 @@ def category_rows(
     before = category_metrics(baseline) if baseline else [{} for _ in metrics]
     curves = _counted_precision(evaluated)[np.argmin(np.abs(np.array(evaluated.params.iou_thresholds) - iou))]
     points = operating_points(evaluated, diagnosis)
+    by_score = [_counts_by_score(evaluated, diagnosis.detections == status) for status in (TP, FP)]
     counted = ~ground_truth.ignored
     size = len(ground_truth.categories)
     instances = np.bincount(ground_truth.category[counted], minlength=size)
@@ -81,6 +83,8 @@ def category_rows(
             calibration_error=calibration.get(category["id"]),
             errors=dict(errors[position]),
             ap_difference=differences.get(category["id"]),
+            tp_by_score=by_score[0][position].tolist(),
+            fp_by_score=by_score[1][position].tolist(),
         )
         for position, category in enumerate(ground_truth.categories)
     ]
@@ -137,6 +141,16 @@ def _best(scores: FloatArray, tp: npt.NDArray[np.bool_], ground_truth: int) -> O
         recall=float(hits[best] / ground_truth),
         f1=float(f1[best]),
     )
+
+
+def _counts_by_score(evaluated: Evaluated, chosen: npt.NDArray[np.bool_]) -> IntArray:
+    """Counts chosen detections [N] in bins of scores of each category, int64 [K, 101]; [K, 0] if scores exceed 0..1."""
+    detections, size = evaluated.detections, len(evaluated.ground_truth.categories)
+    if np.any((detections.scores < 0.0) | (detections.scores > 1.0)):
+        return np.zeros((size, 0), np.int64)
+    bins = np.searchsorted(_SCORES, detections.scores[chosen], side="right") - 1
+    cells = detections.category[chosen] * len(_SCORES) + bins
+    return np.bincount(cells, minlength=size * len(_SCORES)).reshape(size, len(_SCORES))
 
 
 def _counted_precision(evaluated: Evaluated) -> FloatArray:

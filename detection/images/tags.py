@@ -1,7 +1,7 @@
 """Tags of boxes, such as "raccoon: 0.87": their positions, and drawing them."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +12,7 @@ Color = tuple[int, int, int]
 _Corners = npt.NDArray[np.float64]
 
 _HIDDEN_FRACTION = 0.25  # tags that would cover a larger fraction of others are dropped
+_KEPT_END = 5  # letters of a shortened text, such as " 0.87"
 _TAG_WEIGHT = 4.0  # cost of covering another tag, relative to covering a box
 
 
@@ -61,12 +62,22 @@ def draw_tags(picture: Image.Image, frames: Sequence[Rectangle], colors: Sequenc
     font = load_font(min(picture.size))
     draw = ImageDraw.Draw(picture)
     edge = max(3, line_height(font) // 5)  # pixels left and right of the text
+    texts = [shorten(text, picture.width - 2 * edge, font.getlength) for text in texts]
     widths = [font.getlength(text) + 2 * edge if text else 0.0 for text in texts]
     places = place_tags(frames, widths, line_height(font) + 2, picture.size)
     for place, color, text in zip(places, colors, texts, strict=True):
         if place:
             draw.rectangle((place.left, place.top, place.right - 1, place.bottom - 1), fill=color)
             draw.text((place.left + edge, (place.top + place.bottom) / 2), text, text_color(color), font, anchor="lm")
+
+
+def shorten(text: str, width: float, width_of: Callable[[str], float]) -> str:
+    """Removes letters before the end of a text, which may be a score, until it fits into a width."""
+    shown, head, end = text, text[:-_KEPT_END], text[-_KEPT_END:]
+    while head and width_of(shown) > width:
+        head = head[:-1]
+        shown = f"{head}…{end}"
+    return shown
 
 
 def load_font(shorter_side: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:

@@ -139,7 +139,7 @@ def sample_picture(
     """
     with Image.open(io.BytesIO(encoded)) as image:
         width, height = image.size
-        scale = min(1.0, LONGEST_SIDE / max(width, height))
+        scale = LONGEST_SIDE / max(width, height)  # a small image is enlarged: tags have the same size on all
         small = np.asarray(_resize(image, scale))
     picture = draw_detections(
         small,

@@ -39,12 +39,13 @@ class Chart(NamedTuple):
 
 
 class Section(NamedTuple):
-    """A section of the page, with a heading."""
+    """A section of the page, with a heading; `full`: as wide as the page, not beside another section."""
 
     title: str
     text: str
     charts: Sequence[Chart] = ()
     tables: Sequence[Table] = ()
+    full: bool = False
 
 
 def summary_sections(splits: Splits, categories: Sequence[Mapping[str, Any]]) -> list[Section]:
@@ -59,7 +60,6 @@ def summary_sections(splits: Splits, categories: Sequence[Mapping[str, Any]]) ->
         _objects(splits),
         _box_sizes(splits),
         _box_aspects(splits),
-        _image_sizes(splits),
         Section(
             "File formats and colour modes",
             "Read from the image files, not from their names.",
@@ -68,6 +68,7 @@ def summary_sections(splits: Splits, categories: Sequence[Mapping[str, Any]]) ->
                 text_table("colour mode", {split: part.modes for split, part in splits.items()}),
             ],
         ),
+        _image_sizes(splits),
     ]
 
 
@@ -83,6 +84,7 @@ def _category_sections(splits: Splits, categories: Sequence[Mapping[str, Any]]) 
             "Categories",
             f"{text} Bars are logarithmic." if logarithmic else text,
             tables=[category_table(splits, ordered, logarithmic=logarithmic)],
+            full=True,
         ),
         Section(
             "Categories without annotations",
@@ -90,6 +92,7 @@ def _category_sections(splits: Splits, categories: Sequence[Mapping[str, Any]]) 
             if missing.rows
             else "Every split has annotations of every category.",
             tables=[missing] if missing.rows else [],
+            full=True,
         ),
     ]
 
@@ -137,7 +140,7 @@ def _image_sizes(splits: Splits) -> Section:
     }
     ticks = {float(side): f"{side:g}" for side in _ROUND_SIDES}
     charts = [_histogram_chart(Histogram(counts, SIDE_EDGES, ticks, what, "images")) for what, counts in sides.items()]
-    return Section("Image sizes", "Pixels as stored, without EXIF rotation.", charts, [side_table(splits)])
+    return Section("Image sizes", "Pixels as stored, without EXIF rotation.", charts, [side_table(splits)], full=True)
 
 
 def _histogram_chart(histogram: Histogram) -> Chart:

@@ -27,7 +27,7 @@ class Curve(NamedTuple):
 
 def mean_curves(analysis: Analysis) -> list[Curve]:
     """Returns precision over recall, as mean over categories, one curve per name of IoU thresholds."""
-    return [Curve(f"IoU {name}", _points(analysis.recall, values)) for name, values in _defined(analysis).items()]
+    return [Curve(f"IoU {name}", polyline(analysis.recall, values)) for name, values in _defined(analysis).items()]
 
 
 def curves_text(analysis: Analysis) -> str:
@@ -63,7 +63,8 @@ def _defined(analysis: Analysis) -> dict[str, list[float]]:
     return {name: values for name, values in analysis.curves.items() if values and all(map(is_defined, values))}
 
 
-def _points(xs: Sequence[float], ys: Sequence[float]) -> str:
+def polyline(xs: Sequence[float], ys: Sequence[float]) -> str:
+    """Returns the points of an SVG polyline; `xs` and `ys` are fractions of the axes."""
     return " ".join(f"{WIDTH * x:.1f},{HEIGHT * (1 - y):.1f}" for x, y in zip(xs, ys, strict=True))
 
 

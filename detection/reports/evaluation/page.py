@@ -36,6 +36,7 @@ from detection.reports.evaluation.summary import (
     sample_note,
     tiles,
 )
+from detection.reports.evaluation.thresholds import thresholds
 
 _LABELS, _MASKS = "labels", "masks"  # names of galleries, besides WORST and the error types
 
@@ -89,7 +90,7 @@ def write_evaluation_report(
     write_illustrated_page(
         path,
         "report.html.j2",
-        scripts=("tables.js", "curves.js"),
+        scripts=("tables.js", "curves.js", "thresholds.js"),
         galleries={
             f"{_prefix(one, analysis)}{name}": figures
             for one in analysis.of_all_types
@@ -152,6 +153,7 @@ def _content(analysis: Analysis, names: Mapping[int, str]) -> dict[str, Any]:
         "mean_curves": curves,
         "curves_alt": charts.curves_text(analysis),
         "category_curves": {"recall": analysis.recall, "curves": charts.category_curves(analysis)},
+        "thresholds": thresholds(analysis),
         "calibration": calibration and calibration_table(calibration),
         "calibration_text": calibration and calibration_text(calibration),
         "reliability_bars": calibration and charts.reliability_bars(calibration),
@@ -176,15 +178,16 @@ def _sections(view: Mapping[str, Any], *, slices: bool) -> dict[str, str]:
     prefix, is_first = view["prefix"], not view["prefix"]
     content = {
         "metrics": ("Metrics", bool(analysis.metrics)),
+        "curves": ("Precision and recall", bool(view["mean_curves"])),
+        "thresholds": ("Score threshold", view["thresholds"] is not None),
         "slices": ("Slices", slices and is_first),
         "gains": ("Gained and forgotten", bool(category_gains(analysis))),
         "categories": ("Categories", bool(analysis.categories)),
-        "curves": ("Precision and recall", bool(view["mean_curves"])),
         "errors": ("Error types (TIDE)", bool(analysis.errors)),
         "confusion": ("Confusion matrix", analysis.confusion is not None),
         "sizes": ("Sizes", any(bucket.ground_truth for bucket in analysis.sizes)),
-        "boundaries": ("Boundaries of masks", bool(analysis.boundaries and analysis.boundaries.categories)),
         "calibration": ("Calibration of scores", analysis.calibration is not None),
+        "boundaries": ("Boundaries of masks", bool(analysis.boundaries and analysis.boundaries.categories)),
         WORST: ("Images with most errors", bool(analysis.worst)),
         "examples": ("Examples of each error type", bool(view["examples"])),
         "label-errors": ("Label-error candidates", bool(analysis.label_errors)),

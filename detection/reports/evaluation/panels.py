@@ -1,5 +1,6 @@
 """Figures of the page: ground truth and detections as shapes over an image."""
 
+import functools
 import math
 import unicodedata
 from collections import Counter
@@ -8,11 +9,12 @@ from typing import NamedTuple
 
 import numpy as np
 from markupsafe import escape
+from PIL import ImageFont
 
 from detection.analysis.analysis_file import ERROR_TYPES, ImageResult, LabelError, MaskMatch
 from detection.analysis.comparison import ImageChange
 from detection.images.drawing import visible_edges
-from detection.images.tags import Rectangle, frame_of, place_tags
+from detection.images.tags import Rectangle, frame_of, place_tags, shorten
 from detection.reports.box_styles import STATUSES, StyledBox, detection_boxes, ground_truth_boxes
 from detection.reports.evaluation.error_tables import label_error_text, mask_match_text
 from detection.reports.evaluation.overlays import Overlay, mask_overlay, outline_overlay
@@ -22,8 +24,10 @@ from detection.reports.html.table import shown_name
 _SHOWN_WIDTH, _SHOWN_HEIGHT = 385, 344
 _FONT = 11  # CSS pixels
 _LINE = 1.35  # heights of the font
-_LETTER, _WIDE_LETTER, _TAG_EDGE = 0.58, 1.0, 0.6  # heights of the font
-_LONGEST_TAG = 28  # max characters
+_TAG_EDGE = 0.3  # heights of the font
+_FONT_SIDE, _LETTERS = 100, 1.1  # pixels; widths of a browser's letters, in those of Pillow's font
+_WIDE = ("W", "F")  # East Asian letters as wide as high
+_WIDEST_TAG = 17  # heights of the font
 _CROWD = 12  # boxes; above, only errors have tags
 _LONGEST_OVERLAY = 512  # pixels
 _NAMED = 3  # max boxes per status in an alternative text
@@ -97,6 +101,11 @@ class Figure(NamedTuple):
     def anchor(self, gallery: str) -> str:
         """Returns the id of the figure in a gallery, for links."""
         return f"{gallery}-{self.key}"
+
+    @property
+    def tag_edge(self) -> float:
+        """Space on both sides of a tag's text, pixels of the image."""
+        return _TAG_EDGE * self.font
 
     @property
     def markup(self) -> int:
@@ -188,7 +197,10 @@ def _surroundings(bbox: Sequence[float], fraction: float, pixels: int) -> Region
 def _shapes(boxes: Sequence[StyledBox], view: Region, font: float) -> list[Shape]:
     frames = [frame_of(box.bbox, view.width, view.height) for box in boxes]
     crowded = len(boxes) > _CROWD
-    texts = ["" if crowded and box.status not in ERROR_TYPES else _tag_text(box.text) for box in boxes]
+    widest = min(_WIDEST_TAG, view.width / font)
+    texts = [
+        "" if crowded and box.status not in ERROR_TYPES else shorten(box.text, widest, _text_width) for box in boxes
+    ]
     widths = [_text_width(text) * font if text else 0.0 for text in texts]
     places = place_tags(frames, widths, _LINE * font, (view.width, view.height))
     return [
@@ -219,15 +231,16 @@ def _overlay_scale(view: Region) -> float:
     return min(1.0, _LONGEST_OVERLAY / max(view.width, view.height))
 
 
-def _tag_text(text: str) -> str:
-    # The end of a detection's tag is its score.
-    return text if len(text) <= _LONGEST_TAG else f"{text[: _LONGEST_TAG - 6]}…{text[-5:]}"
-
-
 def _text_width(text: str) -> float:
-    """Estimates the width of a text in the reader's font, in font heights."""
-    wide = sum(unicodedata.east_asian_width(letter) in {"W", "F"} for letter in text)
-    return _TAG_EDGE + _LETTER * (len(text) - wide) + _WIDE_LETTER * wide
+    """Estimates the width of a tag, in font heights; the page fits the text to it, whatever the reader's font."""
+    wide = sum(unicodedata.east_asian_width(letter) in _WIDE for letter in text)
+    narrow = "".join(letter for letter in text if unicodedata.east_asian_width(letter) not in _WIDE)
+    return 2 * _TAG_EDGE + _LETTERS * _font().getlength(narrow) / _FONT_SIDE + wide
+
+
+@functools.cache
+def _font() -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
+    return ImageFont.load_default(_FONT_SIDE)
 
 
 def _alt(heading: str, boxes: Sequence[StyledBox]) -> str:

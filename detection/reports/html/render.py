@@ -11,7 +11,7 @@ from jinja2 import Environment, PackageLoader, PrefixLoader, StrictUndefined
 from markupsafe import Markup
 
 from detection.reports.html.plot import HEIGHT, SERIES, UNIT_TICKS, WIDTH
-from detection.reports.html.table import cell_attributes, cell_text
+from detection.reports.html.table import breakable, cell_attributes, cell_text
 
 _HERE = "detection.reports.html"
 
@@ -53,8 +53,11 @@ def _environment(package: str, filters: frozenset[tuple[str, Callable[..., Any]]
     environment = Environment(
         loader=PrefixLoader(loaders), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
     environment.globals.update(plot_width=WIDTH, plot_height=HEIGHT, plot_series=SERIES, unit_ticks=UNIT_TICKS)
-    environment.filters.update(data_uri=data_uri, cell=cell_text, cell_attributes=cell_attributes, **dict(filters))
+    environment.filters.update(
+        breakable=breakable, cell=cell_text, cell_attributes=cell_attributes, data_uri=data_uri, **dict(filters)
+    )
     return environment
 
 

@@ -1,5 +1,6 @@
 """Tables of numbers and text for pages and the terminal; sanitizes names from the data."""
 
+import re
 import unicodedata
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -13,12 +14,24 @@ LONGEST_NAME = 100  # characters
 
 DASH = "\u2013"  # for missing values
 
+_LONG = 40  # characters of a text that needs a wide column
+_LONG_WORD = 16  # characters of a word that may not fit into a line
+_WORDS = re.compile(r"(\s+)")
+_BREAKS = re.compile(r"(?<=[/\\_])(?=\w)|(?<=\w)(?=\.[A-Za-z])")  # in paths and file names
+
 
 def shown_name(name: str) -> str:
     """Returns a name from the data for display: without control characters, and not too long."""
     # Keeps joiners and directional marks: emoji and right-to-left scripts need them.
     clean = "".join("\ufffd" if unicodedata.category(letter) in {"Cc", "Cs"} else letter for letter in name)
     return clean if len(clean) <= LONGEST_NAME else f"{clean[: LONGEST_NAME - 1]}…"
+
+
+def breakable(text: str) -> Markup:
+    """Returns a text as HTML whose long paths and file names break between their parts, not in a word."""
+    return Markup().join(
+        Markup("<wbr>").join(_BREAKS.split(word)) if len(word) > _LONG_WORD else word for word in _WORDS.split(text)
+    )
 
 
 class Number(NamedTuple):
@@ -78,7 +91,8 @@ def cell_text(cell: Cell) -> str:
 def cell_attributes(cell: Cell, numeric: bool, sortable: bool) -> Markup:
     """Returns the classes of a cell's tag, the length of its bar and, for tables.js, its sort value."""
     number = cell if isinstance(cell, Number) else None
-    classes = ["number"] * numeric + ["bar"] * bool(number and number.bar is not None)
+    classes = ["number"] * numeric + ["long"] * (isinstance(cell, str) and len(cell) > _LONG)
+    classes += ["bar"] * bool(number and number.bar is not None)
     if number and number.tone:
         classes.append(number.tone)
     attributes = f' class="{" ".join(classes)}"' if classes else ""

@@ -116,6 +116,27 @@ def test_operating_points_are_the_best_of_all_thresholds(seed: int, iou_type: st
 
 
 @pytest.mark.parametrize("iou_type", METRIC_DEFINITIONS)
+@pytest.mark.parametrize("seed", range(2))
+def test_detections_are_counted_by_score(seed: int, iou_type: str) -> None:
+    ground_truth, detections = generate(seed)
+    counted = list(counted_detections(pycocotools_eval(ground_truth, detections, iou_type)))
+    assert sum(one.score == 0.5 for one in counted) > 5, "on the bound of a bin"
+    for category in analysed(seed, iou_type).categories:
+        theirs = [one for one in counted if one.category == category.id]
+        for step in range(101):
+            kept = [one.right for one in theirs if one.score >= step / 100]
+            assert sum(category.tp_by_score[step:]) == sum(kept)
+            assert sum(category.fp_by_score[step:]) == len(kept) - sum(kept)
+
+
+def test_scores_that_are_no_probabilities_are_not_counted() -> None:
+    ground_truth, detections = generate(1)
+    detections[0]["score"] = 1.5
+    rows = analyse(ground_truth, detections, params=make_params(), options=QUICK).categories
+    assert {(*row.tp_by_score, *row.fp_by_score) for row in rows} == {()}
+
+
+@pytest.mark.parametrize("iou_type", METRIC_DEFINITIONS)
 @pytest.mark.parametrize("seed", range(4))
 def test_the_operating_point_of_all_categories_is_the_best_of_all_thresholds(seed: int, iou_type: str) -> None:
     ground_truth, detections = generate(seed)

@@ -3,8 +3,9 @@
 import itertools
 
 import numpy as np
+from PIL import Image
 
-from detection.images.tags import Rectangle, frame_of, place_tags
+from detection.images.tags import Rectangle, draw_tags, frame_of, place_tags, shorten
 
 PICTURE = (200.0, 100.0)
 
@@ -66,3 +67,21 @@ def test_in_a_crowd_tags_hide_little_of_each_other_and_the_first_has_its_place()
     for place in kept:
         assert 0 <= place.left < place.right <= PICTURE[0]
         assert 0 <= place.top < place.bottom <= PICTURE[1]
+
+
+def test_a_text_is_shortened_before_its_score() -> None:
+    assert shorten("wolf: 0.87", 10, len) == "wolf: 0.87"
+    assert shorten("wolverine: 0.87", 10, len) == "wolv… 0.87"
+    assert shorten("wolverine", 6, len) == "…erine"
+    assert shorten("wolverine", 2, len) == "…erine"
+    assert shorten("", 2, len) == ""
+
+
+def test_a_tag_is_not_wider_than_the_picture() -> None:
+    picture = Image.new("RGB", (100, 60))
+    draw_tags(picture, [Rectangle(20, 30, 60, 50)], [(255, 0, 0)], ["a name that is longer than this picture: 0.87"])
+    red = np.asarray(picture)[:, :, 0] == 255
+    rows, columns = np.flatnonzero(red.any(1)), np.flatnonzero(red.any(0))
+    assert 80 < columns[-1] - columns[0] < 100
+    # The last letters have space to the right of them: they are not cut.
+    assert red[rows[0] : rows[-1] + 1, columns[-1] - 1].all()

@@ -513,6 +513,17 @@ def test_a_sample_shows_boxes_and_masks_where_they_are() -> None:
     assert len(sample.jpeg) < 40_000
 
 
+def test_a_small_image_is_enlarged_so_that_its_tags_have_the_size_of_others() -> None:
+    annotations = [{"category_id": 3, "bbox": [16, 8, 32, 16]}]
+    sample = sample_picture(_encoded(64, 32), annotations, {3: {"name": ""}}, caption="")
+    with Image.open(io.BytesIO(sample.jpeg)) as image:
+        assert image.size == (LONGEST_SIDE, LONGEST_SIDE // 2)
+        pixels = np.asarray(image.convert("RGB")).astype(int)
+    scale = LONGEST_SIDE // 64
+    assert np.abs(pixels[16 * scale, 16 * scale] - 90).max() > 40, "the left edge of the box"
+    assert np.abs(pixels[16 * scale, 10 * scale] - 90).max() < 12, "left of the box"
+
+
 def test_a_sample_shows_the_skeletons_of_keypoints() -> None:
     """In an image of 1280 x 640 pixels, drawn at a quarter; the third point is hidden."""
     points = [200, 100, 2, 1000, 500, 1, 1000, 100, 0]

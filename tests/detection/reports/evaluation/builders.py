@@ -47,8 +47,15 @@ def category(number: int, name: str, **fields: Any) -> Category:
         "precision": np.linspace(1.0, ap, 101).round(3).tolist(),
         "calibration_error": 0.05 * number,
         "errors": {name: number + at for at, name in enumerate(ERROR_TYPES)},
+        "tp_by_score": by_score({40: 3 * number, 80: 4 * number}),
+        "fp_by_score": by_score({10: 900, 40: number, 90: 1}),
     }
     return Category(**(given | fields))
+
+
+def by_score(counts: dict[int, int]) -> list[int]:
+    """Numbers of detections in the 101 bins of scores, from those by bin."""
+    return [counts.get(step, 0) for step in range(101)]
 
 
 def boxes(count: int, statuses: Sequence[str], *, categories: int, scored: bool) -> list[Box]:

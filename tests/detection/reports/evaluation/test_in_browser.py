@@ -1,73 +1,18 @@
 """The reports as a reader has them: in a browser."""
 
 import json
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from detection.datasets.statistics import SplitSummary
-from detection.reports.dataset.page import write_report
-from detection.reports.evaluation.comparison_page import write_comparison_page
-from detection.reports.evaluation.page import write_evaluation_report
 from detection.reports.html.table import DASH
 from tests.browser import Browser, Page
-from tests.detection.reports.evaluation.builders import analysis, boundaries, category, smooth_pictures
-from tests.detection.reports.evaluation.test_comparison_page import comparison
-from tests.detection.reports.evaluation.test_page import hostile_report
+from tests.detection.reports.evaluation.builders import analysis
+from tests.detection.reports.evaluation.conftest import Opener
+from tests.detection.reports.evaluation.pages import WRITERS
 
-Opener = Callable[..., Page]
 PHONE = 390
-
-
-def evaluation_report(path: Path) -> None:
-    undefined = category(8, "Hen", metrics={"AP": -1.0}, precision=[])
-    categories = [*analysis().categories, undefined]
-    given = analysis(categories=categories, boundaries=boundaries())
-    write_evaluation_report(path, given, title="raccoons", pictures=smooth_pictures())
-
-
-def data_report(path: Path) -> None:
-    summary = SplitSummary()
-    boxes = [{"category_id": 1, "bbox": [1, 2, 30, 40]} for _ in range(9)]
-    summary.add(boxes, width=640, height=480, image_format="jpeg", color_mode="RGB")
-    categories = [{"id": number, "name": f"class {number}"} for number in range(1, 31)]
-    write_report(path, title="set", splits={"train": summary}, categories=categories, issues=[])
-
-
-def comparison_page(path: Path) -> None:
-    write_comparison_page(path, [comparison()], title="new against old", pictures=smooth_pictures())
-
-
-WRITERS = {
-    "evaluation": evaluation_report,
-    "comparison": comparison_page,
-    "data": data_report,
-    "hostile": hostile_report,
-}
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    folder = tmp_path_factory.mktemp("pages")
-    paths = {name: folder / f"{name}.html" for name in WRITERS}
-    for name, path in paths.items():
-        WRITERS[name](path)
-    return paths
-
-
-@pytest.fixture
-def open_page(browser: Browser, files: dict[str, Path]) -> Iterator[Opener]:
-    pages = []
-
-    def opener(name: str = "evaluation", **arguments: Any) -> Page:
-        pages.append(Page(browser, files[name], **arguments))
-        return pages[-1]
-
-    yield opener
-    for page in pages:
-        page.close()
 
 
 def texts(page: Page, selector: str) -> list[str]:
@@ -116,7 +61,7 @@ def test_a_complaint_and_a_request_would_be_seen(browser: Browser, tmp_path: Pat
 def test_title_and_headings(open_page: Opener) -> None:
     page = open_page()
     assert page.evaluate("document.title") == "raccoons"
-    assert texts(page, "h2")[:4] == ["What to act on", "Metrics", "Gained and forgotten", "Categories"]
+    assert texts(page, "h2")[:4] == ["What to act on", "Metrics", "Precision and recall", "Score threshold"]
     assert texts(page, "nav a") == texts(page, "h2")[1:]
     page.click("nav a[href='#categories']")
     assert page.evaluate("location.hash") == "#categories"
@@ -232,19 +177,6 @@ def test_a_category_chosen_has_its_curve(open_page: Opener) -> None:
 
 
 @pytest.mark.parametrize("name", WRITERS)
-def test_a_phone_need_not_scroll_sideways(open_page: Opener, name: str) -> None:
-    page = open_page(name, width=PHONE)
-    assert page.evaluate("innerWidth") == PHONE
-    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE
-    tables = page.evaluate(
-        "[...document.querySelectorAll('table')].filter(table => table.checkVisibility())"
-        ".filter(table => table.offsetWidth > innerWidth)"
-        ".map(table => getComputedStyle(table.parentElement).overflowX)"
-    )
-    assert set(tables) <= {"auto"}
-
-
-@pytest.mark.parametrize("name", WRITERS)
 @pytest.mark.parametrize("width", [360, PHONE])
 def test_texts_of_charts_and_pictures_can_be_read_on_a_phone(open_page: Opener, name: str, width: int) -> None:
     page = open_page(name, width=width)
@@ -257,37 +189,10 @@ def test_texts_of_charts_and_pictures_can_be_read_on_a_phone(open_page: Opener, 
     assert min(sizes) > 9
 
 
-@pytest.mark.parametrize("name", ["evaluation", "comparison", "data"])
-def test_words_in_tables_are_whole_on_a_phone(open_page: Opener, name: str) -> None:
-    page = open_page(name, width=360)
-    broken = page.evaluate(
-        "(() => { const broken = [], range = document.createRange();"
-        "for (const cell of document.querySelectorAll('th, td')) {"
-        "  const walker = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);"
-        "  while (walker.nextNode()) for (const word of walker.currentNode.data.matchAll(/[a-z]{3,25}/gi)) {"
-        "    range.setStart(walker.currentNode, word.index);"
-        "    range.setEnd(walker.currentNode, word.index + word[0].length);"
-        "    if (new Set([...range.getClientRects()].map(box => Math.round(box.y))).size > 1) broken.push(word[0]); } }"
-        "return broken; })()"
-    )
-    assert broken == []
-
-
-def test_a_laptop_shows_every_column_that_the_text_above_the_categories_names(open_page: Opener) -> None:
-    page = open_page(width=1280)
-    seen = page.evaluate(
-        "(() => { const table = document.querySelector('#categories table');"
-        "const edge = table.parentElement.getBoundingClientRect().right;"
-        "return [...table.tHead.rows[0].cells].filter(cell => cell.getBoundingClientRect().right <= edge)"
-        ".map(cell => cell.textContent); })()"
-    )
-    assert {"AP", "main error", "best F1", "at score", "precision", "recall"} <= set(seen)
-
-
 def test_a_phone_shows_panels_below_each_other(open_page: Opener) -> None:
     page = open_page(width=PHONE)
     places = page.evaluate(
-        "[...document.querySelectorAll('.pair .panel')].slice(0, 2).map(panel => {"
+        "[...document.querySelectorAll('.pairs .panel')].slice(0, 2).map(panel => {"
         "const box = panel.getBoundingClientRect(); return [box.x, box.y, box.width]; })"
     )
     assert places[0][0] == places[1][0]
@@ -308,12 +213,13 @@ def test_the_dark_page_is_dark(open_page: Opener, name: str) -> None:
 
 def test_everything_is_there_without_scripts(open_page: Opener) -> None:
     with_scripts, without = open_page(), open_page(scripts=False)
-    for selector in ("h2", "tbody tr", "figcaption", "polyline title"):
+    for selector in ("h2", "tbody tr", "figcaption", "polyline title", "#thresholds .value"):
         assert texts(without, selector) == texts(with_scripts, selector)
     assert texts(without, "th button") == []
     assert column(without, "category")[0] == "apple"
-    hidden = without.evaluate("document.querySelector('#category-choice').checkVisibility()")
-    assert hidden is False, "a choice that does nothing is not offered"
+    for control in ("#category-choice", "#thresholds input[type=range]"):
+        hidden = without.evaluate(f"document.querySelector('{control}').checkVisibility()")
+        assert hidden is False, "a control that does nothing is not offered"
 
 
 def test_no_script_but_the_pages_own_runs(browser: Browser, files: dict[str, Path], tmp_path: Path) -> None:
@@ -329,7 +235,7 @@ def test_no_script_but_the_pages_own_runs(browser: Browser, files: dict[str, Pat
 def test_names_from_outside_do_nothing(open_page: Opener) -> None:
     page = open_page("hostile")
     assert page.evaluate("document.title").startswith("<script>")
-    assert page.evaluate("document.scripts.length") == 2
+    assert page.evaluate("document.scripts.length") == 3
     assert "👩‍💻 emoji & Co." in column(page, "category")
     page.click("#categories .filter input")
     page.type("<scr")
@@ -346,7 +252,7 @@ def test_on_paper_tables_are_whole_and_controls_are_gone(open_page: Opener) -> N
 def test_every_control_and_region_has_a_name(open_page: Opener) -> None:
     page = open_page()
     nodes = page.send("Accessibility.getFullAXTree")["nodes"]
-    named = {"button", "searchbox", "combobox", "link", "img", "region", "navigation"}
+    named = {"button", "searchbox", "combobox", "slider", "link", "img", "region", "navigation"}
     shown = [node for node in nodes if node.get("role", {}).get("value") in named and not node["ignored"]]
     assert {node["role"]["value"] for node in shown} >= named - {"img"}
     assert [node for node in shown if not node.get("name", {}).get("value")] == []

@@ -232,7 +232,7 @@ def test_without_matched_masks_there_is_no_section_of_boundaries(tmp_path: Path)
 
 def test_curves_are_drawn_where_their_points_are(page: HtmlPage) -> None:
     lines = [given for tag, given in page.tags if tag == "polyline"]
-    assert [line["class"] for line in lines] == ["line-0", "line-1", "line-2", "chosen"]
+    assert [line["class"] for line in lines[:4]] == ["line-0", "line-1", "line-2", "chosen"]
     points = np.array([pair.split(",") for pair in str(lines[1]["points"]).split()], float)
     chart = next(given for tag, given in page.tags if given.get("id") == "precision-recall")
     width, height = float(str(chart["data-width"])), float(str(chart["data-height"]))
@@ -432,7 +432,8 @@ def test_what_comes_from_outside_is_text(tmp_path: Path) -> None:
     html = (tmp_path / "report.html").read_text(encoding="utf-8")
     page = HtmlPage(html)
     scripts = [given for tag, given in page.tags if tag == "script"]
-    assert scripts == [{"type": "application/json", "id": "category-curves"}, {}]
+    data = [{"type": "application/json", "id": name} for name in ("category-curves", "score-counts")]
+    assert scripts == [*data, {}]
     assert not [name for _, given in page.tags for name in given if name.startswith("on")]
     rows = list(page.table("categories"))
     assert _HOSTILE[0] in rows
@@ -453,7 +454,7 @@ def test_the_page_needs_nothing_else(tmp_path: Path) -> None:
     assert "url(" not in html
     assert "@import" not in html
     assert not {tag for tag, _ in page.tags} & {"link", "iframe", "object", "embed", "img"}
-    assert html.count("<script") == 2
+    assert html.count("<script") == 3
 
 
 def test_equal_analyses_give_equal_files(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def test_letters_are_as_large_on_the_screen_whatever_the_image(width: int, heigh
 def test_a_long_name_keeps_its_score_in_the_tag() -> None:
     image = replace(image_result(1), detections=[Box(1, [9.0, 90.0, 60.0, 60.0], 0.87, "TP")])
     (shape,) = side_by_side(image, {1: "n" * 300}).panels[1].shapes
-    assert shape.tag_text == "n" * 22 + "… 0.87"
+    assert shape.tag_text == "n" * 20 + "… 0.87"
     assert len(shape.text) < 120
 
 

@@ -18,8 +18,8 @@ from tests.detection.reports.evaluation.builders import analysis, category, imag
 from tests.html_page import HtmlPage
 
 ORDER = [
-    *("actions", "metrics", "gains", "categories", "curves", "errors", "confusion", "sizes", "calibration"),
-    *("worst", "examples", "label-errors", "losses", "method"),
+    *("actions", "metrics", "curves", "thresholds", "gains", "categories", "errors", "confusion", "sizes"),
+    *("calibration", "worst", "examples", "label-errors", "losses", "method"),
 ]
 
 

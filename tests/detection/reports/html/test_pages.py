@@ -12,6 +12,7 @@ from detection.reports.html.table import (
     Cell,
     Number,
     Table,
+    breakable,
     cell_attributes,
     cell_text,
     rich_table,
@@ -34,6 +35,20 @@ def test_ordinary_names_stay(name: str) -> None:
 )
 def test_names_lose_what_pages_cannot_show(name: str, shown: str) -> None:
     assert shown_name(name) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("my_data/val/instances_val.json", ["my_", "data/", "val/", "instances_", "val", ".json"]),
+        ("train: C:\\photos\\IMG_00123.JPG", ["train: C:\\", "photos\\", "IMG_", "00123", ".JPG"]),
+        ("000653.jpg at 0.5_", ["000653.jpg at 0.5_"]),
+        ("version 0.123456789012345678", ["version 0.123456789012345678"]),
+        ("<b>/a_long_name/of_it</b>", ["&lt;b&gt;/", "a_", "long_", "name/", "of_", "it&lt;/", "b&gt;"]),
+    ],
+)
+def test_long_names_may_break_between_their_parts(text: str, lines: list[str]) -> None:
+    assert breakable(text).split("<wbr>") == lines
 
 
 def test_cells() -> None:

@@ -3,7 +3,7 @@ for (const source of document.querySelectorAll("script[id$=score-counts]")) {
   const section = source.closest("section");
   const { instances, tp, fp } = JSON.parse(source.textContent);
   const [slider, mark] = [section.querySelector("input[type=range]"), section.querySelector("line.chosen")];
-  const totals = section.querySelectorAll("output, .tiles .value"); // the threshold first
+  const totals = section.querySelectorAll("p output, .tiles .value"); // the threshold first
   const rows = [...section.querySelectorAll("tbody tr")]; // in the order of the counts, before a reader sorts them
   const width = Number(mark.ownerSVGElement.dataset.width);
 

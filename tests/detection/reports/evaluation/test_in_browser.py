@@ -245,7 +245,8 @@ def test_names_from_outside_do_nothing(open_page: Opener) -> None:
 def test_on_paper_tables_are_whole_and_controls_are_gone(open_page: Opener) -> None:
     page = open_page(dark=True)
     page.send("Emulation.setEmulatedMedia", media="print")
-    assert page.evaluate("document.querySelector('.filter').checkVisibility()") is False
+    for control in (".filter", "input[type=range]"):
+        assert page.evaluate(f"document.querySelector('{control}').checkVisibility()") is False
     assert page.evaluate("getComputedStyle(document.querySelector('.scroll')).maxHeight") == "none"
 
 

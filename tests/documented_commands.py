@@ -71,7 +71,7 @@ def prepare(folder: Path) -> Path:
         write_data(folder / "keypoints" / "my_coco", 12, split=split)
     (folder / "mine.yaml").write_text(MINE)
     (folder / "hparams.yaml").write_text("name: efficientdet-d0\n")
-    (folder / "params.yaml").write_text("train: {total_steps: 1000}\n")
+    (folder / "params.yaml").write_text("total_steps: 1000\n")
     for day in ("incoming/2026-11-20", "spans/2026-11-20", "runs/bad", "runs/demo-data"):
         shutil.copytree(folder / "my_coco", folder / day)
     next((folder / "runs" / "bad" / "train").iterdir()).write_bytes(b"no image")
@@ -85,10 +85,11 @@ def prepare(folder: Path) -> Path:
         make("ssd_resnet50_v1_fpn", str(folder / "checkpoints" / "ssd_resnet50_v1_fpn_640x640_coco17_tpu-8"))
     _published(folder)
     shell(f"cocoflow train {QUICK} --output out", folder, limit=600)
-    shell("cocoflow predict --model out --images my_coco/val --output old.json", folder, limit=600)
+    shutil.copy(folder / "my_coco/annotations/instances_val.json", folder)
+    found = "--ground-truth instances_val.json --output old.json"
+    shell(f"cocoflow predict --model out --images my_coco/val {found}", folder, limit=600)
     for name in ("new.json", "detections.json"):
         shutil.copy(folder / "old.json", folder / name)
-    shutil.copy(folder / "my_coco/annotations/instances_val.json", folder)
     quick = f"{QUICK} --set evaluate.thresholds={{absolute:\\ {{AP:\\ 0.0}}}}"
     for root in ("demo", "phone"):
         shell(f"cocoflow run {quick} --set push.mediapipe=int8 --set run.root=runs/{root}", folder, limit=600)

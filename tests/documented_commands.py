@@ -71,7 +71,7 @@ def prepare(folder: Path) -> Path:
         write_data(folder / "keypoints" / "my_coco", 12, split=split)
     (folder / "mine.yaml").write_text(MINE)
     (folder / "hparams.yaml").write_text("name: efficientdet-d0\n")
-    (folder / "params.yaml").write_text("total_steps: 1000\n")
+    (folder / "params.yaml").write_text("total_steps: 22500\n")
     for day in ("incoming/2026-11-20", "spans/2026-11-20", "runs/bad", "runs/demo-data"):
         shutil.copytree(folder / "my_coco", folder / day)
     next((folder / "runs" / "bad" / "train").iterdir()).write_bytes(b"no image")

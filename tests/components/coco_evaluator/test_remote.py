@@ -143,7 +143,7 @@ def test_the_files_are_those_of_local_paths(
     values = tfma.load_eval_result(evaluation).get_metrics_for_slice()
     assert values["AP"]["doubleValue"] == json.loads(read_bytes(f"{evaluation}/{METRICS_JSON}"))["metrics"]["AP"]
     assert tfma.load_validation_result(evaluation).validation_ok
-    page = read_bytes(f"{evaluation}/{REPORT_HTML}").decode()
+    page = read_bytes(f"{evaluation}/{REPORT_HTML}").decode().replace("<wbr>", "")  # places to break a path
     assert page.count("data:image/webp;base64") > 5
     assert remote.models[0] in page
 

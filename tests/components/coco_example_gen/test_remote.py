@@ -73,8 +73,12 @@ def test_remote_data_gives_the_same_examples_here_and_there(
     assert converted(splits, f"{gcs.path}/out") == expected
     assert converted(splits, tmp_path / "mixed") == expected
     assert converted(find_splits(data), f"{gcs.path}/mixed") == expected
-    page = read_bytes(f"{gcs.path}/out/data_report.html").decode()
-    assert page.replace(remote, str(data)) == (tmp_path / "out/data_report.html").read_text()
+    there, here = (
+        read_bytes(f"{gcs.path}/out/data_report.html").decode(),
+        (tmp_path / "out/data_report.html").read_text(),
+    )
+    # Without the places where a path may break, which depend on its length.
+    assert there.replace("<wbr>", "").replace(remote, str(data)) == here.replace("<wbr>", "")
 
 
 @pytest.mark.usefixtures("plain_report")

@@ -35,8 +35,9 @@ def test_data_is_checked_where_it_lies(data: Path, gcs: Bucket, capsys: pytest.C
     assert call("check-data", "--data", remote, "--report", f"{gcs.path}/reports/page.html") == 1
     there = capsys.readouterr().out
     assert there.replace(remote, str(data)).replace(f"{gcs.path}/reports/", "") == here
-    page = read_text(f"{gcs.path}/reports/page.html")
-    assert page.replace(remote, str(data)) == Path("page.html").read_text()
+    # Without the places where a path may break, which depend on its length.
+    page = read_text(f"{gcs.path}/reports/page.html").replace("<wbr>", "")
+    assert page.replace(remote, str(data)) == Path("page.html").read_text().replace("<wbr>", "")
     assert files.list_folder(gcs.path) == ["my data", "reports"]
 
 

@@ -1,5 +1,6 @@
 """The contract of all detectors."""
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -23,6 +24,8 @@ Padding = Annotated[
 
 IMAGENET_MEAN = (0.485 * 255, 0.456 * 255, 0.406 * 255)
 IMAGENET_STD = (0.229 * 255, 0.224 * 255, 0.225 * 255)
+
+_VARIABLE_BYTES = 4
 
 
 @dataclass(frozen=True)  # not a tuple: Keras tracks the elements of tuples
@@ -223,3 +226,8 @@ def variables_by_path(variables: Iterable[keras.Variable]) -> dict[str, tf.Varia
             raise ValueError(f"two variables have the path {variable.path}")
         named[variable.path] = variable.value
     return named
+
+
+def variable_bytes(variables: Iterable[Any]) -> int:
+    """Returns the bytes of variables of Keras or TensorFlow, which are float32, also with mixed precision."""
+    return sum(_VARIABLE_BYTES * math.prod(variable.shape) for variable in variables)

@@ -22,7 +22,7 @@ import tensorflow as tf
 
 from detection.devices import host_memory
 from detection.input_pipeline.record_reader import RecordReader
-from detection.models.detector import Detector
+from detection.models.detector import Detector, variable_bytes
 from detection.storage.processes import tied
 from detection.training.build_input import batches_from_config, input_options_from_config
 from detection.training.build_step import is_deterministic, state_from_config, train_loop_from_config
@@ -39,7 +39,6 @@ _GIGABYTE = 1e9
 _STEPS = 2  # steps per trial; the second one starts while the input reads ahead
 _GPU_SHARE = 0.9  # usable fraction of a GPU's memory by default; evaluation and fragmentation need the rest
 _MAX_GROWTH = 4  # max growth factor between trials: small batches predict the slope poorly
-_VARIABLE_BYTES = 4  # float32, also with mixed precision
 _KEPT_OPS = ("Conv2D", "DepthwiseConv2dNative", "FusedBatchNormV3")  # the gradients need their outputs
 _MAX_PIXEL_BYTES = 10_000  # max bytes of these outputs per input pixel; EfficientDet-D0 has 1,250
 _STATUS = Path("/proc/self/status")
@@ -120,9 +119,13 @@ def _kept_bytes(model: Detector) -> int:
 
 def _state_bytes(state: TrainState) -> int:
     """Returns the bytes of all variables and gradients."""
-    variables = [*state.model.variables, *state.optimizer.variables, *state.trainable]
-    variables += [] if state.ema is None else list(state.ema.weights.values())
-    return sum(_VARIABLE_BYTES * math.prod(variable.shape) for variable in variables)
+    return variable_bytes([*saved_variables(state), *state.trainable])
+
+
+def saved_variables(state: TrainState) -> list[Any]:
+    """Returns the variables that a checkpoint has: of the model, the optimizer and the EMA."""
+    ema = [] if state.ema is None else state.ema.weights.values()
+    return [*state.model.variables, *state.optimizer.variables, *ema]
 
 
 def require_measurable(train_config: TrainConfig, strategy: tf.distribute.Strategy) -> None:

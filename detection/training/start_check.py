@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from detection.models.detector import Detector
+from detection.models.detector import Detector, variable_bytes
 from detection.models.registry import detector_config
 from detection.pretrained.choice import initial_weights
 from detection.pretrained.imagenet import find_weights_file
@@ -21,7 +21,7 @@ from detection.training.build_step import initialize_from_config, l2_from_config
 from detection.training.checkpoints.files import checkpoint_steps
 from detection.training.checkpoints.manager import Checkpoints
 from detection.training.engine.state import TrainState
-from detection.training.memory import require_measurable, require_memory
+from detection.training.memory import require_measurable, require_memory, saved_variables
 from detection.training.resolve import assumed
 from detection.training.weights_choice import with_weights
 from detection.weights.locate import locate_weights
@@ -29,7 +29,6 @@ from schemas.config.config import Config
 from schemas.config.train.training import TrainConfig
 from schemas.errors import ConfigError
 
-_VARIABLE_BYTES = 4  # float32, also with mixed precision
 _UNKNOWN_CATEGORIES = ({"id": 0, "name": "", "keypoints": ("",)},)  # in place of categories that are not known yet
 
 
@@ -158,11 +157,9 @@ def _require_disk(train_config: TrainConfig, state: TrainState, output: str | Pa
 
     A resumed run has most of its checkpoints already, and needs room for one more.
     """
-    model = list(state.model.variables)
-    saved = [*model, *state.optimizer.variables, *(state.ema.weights.values() if state.ema is not None else ())]
     saves = math.ceil(train_config.fixed_steps / train_config.checkpoint_every)
     count = 1 if resumes else min(train_config.keep_checkpoints + 1, saves)
-    size = sum(_VARIABLE_BYTES * math.prod(variable.shape) for variable in [*model, *count * saved])
+    size = variable_bytes(state.model.variables) + count * variable_bytes(saved_variables(state))
     advice = "Free space, lower train.keep_checkpoints, or choose a folder on another disk."
     require_room(output, size, advice=advice)
 

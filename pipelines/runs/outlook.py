@@ -84,7 +84,7 @@ def longer_command(typed: Sequence[str], train_config: TrainConfig, *, steps: in
         steps: steps of its training.
     """
     key, length = ("epochs", train_config.epochs) if train_config.epochs else ("steps", steps)
-    words = [*_without_length(typed), "--set", f"train.{key}={2 * length}"]
+    words = [*_without_length(typed), _SET, f"train.{key}={2 * length}"]
     return f"{program_command()} {shlex.join(words)}"
 
 

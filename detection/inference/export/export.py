@@ -1,7 +1,6 @@
 """Exports a trained or imported model as a SavedModel or a file."""
 
 import logging
-import math
 from pathlib import Path
 
 from detection.datasets.examples import OpenSplit
@@ -13,6 +12,7 @@ from detection.inference.file_runtimes import Delegate
 from detection.inference.model_files import FILE_NAMES
 from detection.inference.restore import TrainedDetector, load_trained, with_config
 from detection.inference.score_curves import SCORE_CURVES_FILE
+from detection.models.detector import variable_bytes
 from detection.pretrained.detectors import find_model
 from detection.storage.files import is_file
 from detection.storage.output_checks import require_room
@@ -55,8 +55,11 @@ def export_model(model: str, output: str, options: ExportOptions, open_split: Op
         log_phase(_LOGGER, f"reading {one_line(model)}")
         location = find_model(model, options.checkpoint)
         source = load_trained(location, weights=options.weights)
-        weights = sum(4 * math.prod(variable.shape) for variable in source.detector.variables)
-        require_room(output, weights, advice="Free space, or choose another folder with --output.")
+        require_room(
+            output,
+            variable_bytes(source.detector.variables),
+            advice="Free space, or choose another folder with --output.",
+        )
         trained = _with_changes(source, options)
         if options.format == "saved-model":
             _require_od_api_outputs(trained, options)

@@ -172,9 +172,10 @@ def run_page(page: Path, inputs: Path, *, limit: float) -> Iterator[tuple[str, O
         start = time.monotonic()
         outcome = shell(line.partition(" #")[0], folder, limit=limit)
         yield line, outcome, time.monotonic() - start
-        if outcome.state == "running" and "--output out" in line:
-            shutil.rmtree(folder / "out")
-            shutil.copytree(inputs / "out", folder / "out")
+        trained = re.search(r"train .*--output (\w+)", line)
+        if outcome.state == "running" and trained:
+            shutil.rmtree(folder / trained[1])
+            shutil.copytree(inputs / "out", folder / trained[1])
     shutil.rmtree(folder)
 
 

@@ -6,9 +6,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from detection.pretrained.archive import OFFLINE_VARIABLE, fetch, is_offline, unpack
 from detection.pretrained.publications import COCO_DETECTORS, Publication
 from detection.storage.atomic import new_directory, write_json
+from detection.storage.downloads import OFFLINE_VARIABLE, fetch, is_offline, unpack
 from detection.storage.files import exists, is_file, remove_folder
 from detection.storage.json_files import read_json
 from detection.storage.paths import join, parent, require_supported

@@ -18,7 +18,6 @@ from detection.models.backbones.efficientnet_spec import stage_repeats
 from detection.models.backbones.resnet import RESNET_PIXEL_MEAN, ResNet, application_layer
 from detection.models.detector import Detector
 from detection.models.layers.batch_norm import BatchNormalization
-from detection.pretrained.archive import is_offline
 from detection.pretrained.efficientnet_lite import (
     LITE_PACKAGES,
     installed_file,
@@ -26,6 +25,7 @@ from detection.pretrained.efficientnet_lite import (
     require_installed_file,
 )
 from detection.pretrained.publications import IMAGENET
+from detection.storage.downloads import is_offline
 from detection.storage.files import is_file
 from detection.storage.paths import require_supported
 from detection.storage.staging import local_copy

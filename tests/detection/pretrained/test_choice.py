@@ -92,11 +92,11 @@ def test_without_a_connection_one_server_is_asked_once(
 ) -> None:
     asked = []
 
-    def unreachable(url: object, **_options: object) -> None:
-        asked.append(url)
+    def unreachable(_opener: object, request: object, **_options: object) -> None:
+        asked.append(request)
         raise OSError("Network is unreachable")
 
-    monkeypatch.setattr("urllib.request.urlopen", unreachable)
+    monkeypatch.setattr("urllib.request.OpenerDirector.open", unreachable)
     monkeypatch.setattr("keras.utils.get_file", _no_connection)
     monkeypatch.setenv("KERAS_HOME", str(tmp_path))
     chosen, line = _chosen(caplog, "model.name=efficientdet-d0", f"model.weights_cache={tmp_path}")

@@ -112,7 +112,7 @@ def test_nothing_is_fetched_where_it_is_switched_off(
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"no archive", "not a tar archive, or damaged"),
+        (b"no archive", "not a ZIP or tar archive, or damaged"),
         (archive({"efficientdet-d0/README": b"text"}), "has 0 folders with a checkpoint; expected one"),
         (archive({"a/model.index": b"x", "b/model.index": b"x"}), "has 2 folders with a checkpoint"),
         (archive({"efficientdet-d0/model.index": b"no index"}), rf"{PATH}: .*model: "),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from detection.pretrained.archive import UnreachableError, fetch, unpack
+from detection.storage.downloads import UnreachableError, fetch, unpack
 from schemas.errors import DataError
 from tests.detection.pretrained.publisher import Publisher, archive, running_publisher
 
@@ -60,7 +60,7 @@ def test_plain_files_are_unpacked(tmp_path: Path) -> None:
 
 def test_a_file_in_place_of_a_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "archive").write_bytes(archive({"d0": b"a file", "d0/model.index": b"index"}))
-    with pytest.raises(DataError, match=r"it: not a tar archive, or damaged: .*d0"):
+    with pytest.raises(DataError, match=r"it: not a ZIP or tar archive, or damaged: .*d0"):
         unpack(tmp_path / "archive", tmp_path / "to", origin="it")
 
 
@@ -102,5 +102,5 @@ def test_a_bomb_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"no archive", archive({"a": bytes(100_000)})[:-40]])
 def test_other_files_are_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "archive").write_bytes(content)
-    with pytest.raises(DataError, match="it: not a tar archive, or damaged"):
+    with pytest.raises(DataError, match="it: not a ZIP or tar archive, or damaged"):
         unpack(tmp_path / "archive", tmp_path / "to", origin="it")

@@ -69,7 +69,7 @@ def make_model(folder: Path) -> None:
 
 def _convert(folder: Path, name: str, out: Path, beam_args: Sequence[str]) -> Callable[[], None]:
     from components.coco_example_gen.conversion import convert
-    from detection.datasets.layouts import SplitFiles
+    from detection.datasets.splits import SplitFiles
     from schemas.config.config import DataConfig
 
     splits = {"eval": SplitFiles(str(folder / name / "instances_train.json"), str(folder / "images"))}

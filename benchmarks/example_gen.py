@@ -139,7 +139,7 @@ def ours(folder: Path, name: str, out: Path, workers: str) -> tuple[float, float
 
 def _convert(folder: Path, name: str, out: Path, workers: str) -> None:
     from components.coco_example_gen.conversion import convert
-    from detection.datasets.layouts import SplitFiles
+    from detection.datasets.splits import SplitFiles
     from schemas.config.config import DataConfig
 
     out.mkdir(parents=True)

@@ -7,7 +7,9 @@ EVAL_SPLIT = "eval"
 # {"info", "licenses", "categories", "splits": {name: {"images", "annotations", "statistics"}}}; the statistics are
 # `detection.datasets.statistics.SplitSummary.as_dict`.
 DATASET_JSON = "dataset.json"
+ROOT_CATEGORIES = "root_categories"  # key in it: categories of the files that are no classes, as Roboflow writes one
 QUARANTINE_JSONL = "quarantine.jsonl"  # one JSON object per dropped image or annotation
+GROUPS_JSON = "groups.json"  # split -> name of an image's group -> that of the group its pixels belong to, if another
 DATA_REPORT_HTML = "data_report.html"  # statistics and issues of the data set
 
 # Beside every model.

@@ -69,6 +69,7 @@ def prepare(folder: Path) -> Path:
     Image.open(next((folder / "photos").iterdir())).convert("RGB").save(folder / "photo.jpg")
     for split in ("train", "val"):
         write_data(folder / "keypoints" / "my_coco", 12, split=split)
+    shutil.make_archive(str(folder / "my_coco"), "zip", folder, "my_coco")
     (folder / "mine.yaml").write_text(MINE)
     (folder / "hparams.yaml").write_text("name: efficientdet-d0\n")
     (folder / "params.yaml").write_text("total_steps: 22500\n")

@@ -64,6 +64,8 @@ def print_examination(examination: Examination, config: Config) -> int:
     splits = {name: result.summary for name, result in examination.results.items()}
     judged = verdict(splits, counts)
     console.print(judged.text)
+    for note in (*examination.reasons, *examination.notes):
+        console.print(f"{note}.")
     for choice in judged.choices:
         console.print(f"Correct the files, or pass {choice.flag}: {choice.effect}.")
     _print_images(console, image_table(examination.all_issues, {}))

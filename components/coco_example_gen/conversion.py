@@ -13,13 +13,14 @@ from components.coco_example_gen.examination import Examination, examine
 from components.coco_example_gen.report import write_data_report
 from components.coco_example_gen.shards import SplitResult
 from detection.datasets.issues import Issue
-from detection.datasets.layouts import EXAMPLES_WORK, SplitFiles
+from detection.datasets.layouts import EXAMPLES_WORK
 from detection.datasets.packed_entries import unpack_entries
+from detection.datasets.splits import SplitFiles
 from detection.storage import files, paths
 from detection.storage.atomic import new_path, write_json, write_text
 from detection.storage.tfrecord import read_shard
 from schemas import features
-from schemas.artifacts import DATA_REPORT_HTML, DATASET_JSON, QUARANTINE_JSONL, split_dir
+from schemas.artifacts import DATA_REPORT_HTML, DATASET_JSON, GROUPS_JSON, QUARANTINE_JSONL, split_dir
 from schemas.config.config import DataConfig
 from schemas.errors import DataError
 
@@ -32,7 +33,7 @@ log = logging.getLogger("cocoflow.example_gen")
 def convert(
     splits: Mapping[str, SplitFiles], root: str | Path, data: DataConfig, *, beam_args: Sequence[str] = ()
 ) -> None:
-    """Writes Split-<name>/, quarantine.jsonl, data_report.html and, last, dataset.json below `root`, or nothing.
+    """Writes Split-<name>/, quarantine.jsonl, groups.json, data_report.html and, last, dataset.json, or nothing.
 
     What an attempt that was killed left there is removed first: it may have other shards.
 
@@ -51,9 +52,9 @@ def convert(
     files.make_folder(work)
     try:
         examination = examine(splits, data, work=work, records=root, beam_args=beam_args, judge=_stop_at)
-        _stop_at(examination.all_issues)
+        _stop_at(examination.all_issues, examination.reasons)
         _drop_duplicates(examination.results, root)
-        _tell(examination.results, examination.all_issues)
+        _tell(examination.results, examination.all_issues, examination.notes)
         _write_side_files(examination, root)
     except BaseException:
         with contextlib.suppress(DataError):
@@ -67,7 +68,7 @@ def _remove(root: str | Path) -> None:
     """Removes all that `convert` writes: first the file that marks it as complete, last the working folder."""
     if not files.is_dir(root):
         return
-    for name in (DATASET_JSON, DATA_REPORT_HTML, QUARANTINE_JSONL):
+    for name in (DATASET_JSON, DATA_REPORT_HTML, GROUPS_JSON, QUARANTINE_JSONL):
         files.remove_file(paths.join(root, name))
     for name in files.list_folder(root):
         if name.startswith(split_dir("")):
@@ -80,6 +81,16 @@ def _write_side_files(examination: Examination, root: str | Path) -> None:
     quarantine = "".join(f"{json.dumps(issue.as_dict())}\n" for issue in dropped)
     write_text(paths.join(root, QUARANTINE_JSONL), quarantine)
     write_data_report(examination, paths.join(root, DATA_REPORT_HTML))
+    joined = {
+        name: {
+            image.group: group
+            for image in result.seen
+            if (group := examination.groups[name, image.image_id]) != image.group
+        }
+        for name, result in examination.results.items()
+    }
+    if any(joined.values()):
+        write_json(paths.join(root, GROUPS_JSON), joined)
     counts = {
         name: {"images": result.images, "annotations": result.annotations, "statistics": result.summary.as_dict()}
         for name, result in examination.results.items()
@@ -123,18 +134,21 @@ def _drop_images(shards: Iterable[str], image_ids: set[int]) -> int:
     return dropped
 
 
-def _stop_at(issues: Sequence[Issue]) -> None:
+def _stop_at(issues: Sequence[Issue], reasons: Sequence[str]) -> None:
     """Refuses the data set where a policy says so."""
     fatal = [issue for issue in issues if issue.policy == "fail"]
     if fatal:
+        because = f" ({'; '.join(reasons)})" if reasons else ""
         raise DataError(
-            f"{len(fatal)} {'issue' if len(fatal) == 1 else 'issues'} in the data set:\n{_listed(fatal)}\n"
+            f"{len(fatal)} {'issue' if len(fatal) == 1 else 'issues'} in the data set{because}:\n{_listed(fatal)}\n"
             f"Correct the data, or leave out what has issues with --set data.on_fault=drop (or "
             f"data.on_fault.{fatal[0].kind}=drop); it is then listed in {QUARANTINE_JSONL}."
         )
 
 
-def _tell(results: Mapping[str, SplitResult], issues: Sequence[Issue]) -> None:
+def _tell(results: Mapping[str, SplitResult], issues: Sequence[Issue], notes: Sequence[str]) -> None:
+    for note in notes:
+        log.info("%s", note)
     for name, result in results.items():
         log.info("%s: %s", name, f"{result.images:,} images, {result.annotations:,} annotations")
     for policy, done in _DONE.items():

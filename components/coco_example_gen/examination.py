@@ -3,7 +3,7 @@
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,21 +11,16 @@ import apache_beam as beam
 
 from components.beam.pipelines import make_pipeline
 from components.beam.progress import report_progress
+from components.coco_example_gen.copies import Groups, find_groups, judge_copies, moved, moves_between
 from components.coco_example_gen.inputs import Inputs, open_inputs
-from components.coco_example_gen.shards import (
-    IMAGES_PER_SHARD,
-    SeenImage,
-    SplitResult,
-    read_results,
-    write_plans,
-    write_shard,
-)
+from components.coco_example_gen.shards import IMAGES_PER_SHARD, SplitResult, read_results, write_plans, write_shard
 from components.coco_example_gen.sources import ImageSource
 from detection.datasets.encode_record import Rules
 from detection.datasets.entries import Entry
-from detection.datasets.issues import Issue
-from detection.datasets.layouts import SplitFiles
-from schemas.artifacts import EVAL_SPLIT, TRAIN_SPLIT
+from detection.datasets.issues import Issue, limited
+from detection.datasets.splits import SplitFiles
+from detection.storage import files, paths
+from schemas.artifacts import split_dir
 from schemas.config.config import DataConfig
 from schemas.config.issues import IssuePolicies
 from schemas.quoting import one_line
@@ -44,6 +39,9 @@ class Examination:
     results: what became of each split; duplicate images included.
     issues: of the annotation files and the data set; those of images are in `results`.
     rules: how images became records.
+    notes: what the user is told about the data set.
+    reasons: why repairs stop a run.
+    groups: of the images that were read.
     """
 
     dataset: dict[str, Any]
@@ -51,6 +49,9 @@ class Examination:
     results: Mapping[str, SplitResult]
     issues: list[Issue]
     rules: Rules
+    notes: Sequence[str] = ()
+    reasons: Sequence[str] = ()
+    groups: Groups = field(default_factory=dict)
 
     @property
     def all_issues(self) -> list[Issue]:
@@ -65,7 +66,7 @@ def examine(
     work: str | Path,
     records: str | Path | None,
     beam_args: Sequence[str] = (),
-    judge: Callable[[Sequence[Issue]], None] = lambda issues: None,
+    judge: Callable[[Sequence[Issue], Sequence[str]], None] = lambda issues, reasons: None,
 ) -> Examination:
     """Reads every annotation and every image.
 
@@ -75,8 +76,8 @@ def examine(
         work: folder, seen by all workers, for what they need and find.
         records: folder that receives Split-<name>/ with the records; None: none are written.
         beam_args: `run.beam_args`, the options of the Beam pipelines that read the data.
-        judge: sees the issues of the annotation files before any image is read, and
-            may raise.
+        judge: sees the issues of the annotation files, and why repairs stop a run, before any
+            image is read, and may raise.
 
     Raises:
         DataError: an annotation file or a TFRecord file that cannot be read; a split
@@ -84,24 +85,56 @@ def examine(
     """
     policies = data.on_fault
     inputs = open_inputs(splits, policies, label_map=data.label_map, work=work, beam_args=beam_args)
-    judge(inputs.issues)
+    judge(inputs.issues, inputs.reasons)
     rules = _rules(inputs.dataset["categories"], policies, data.max_pixels)
-    plans = write_plans(inputs.sources, rules, records=records, work=work)
-    paths = [path for of_split in plans.values() for path in of_split]
-    options = local_options(len(paths) * IMAGES_PER_SHARD)
+    sources, notes = inputs.sources, list(inputs.notes)
+    results = _read(sources, rules, records=records, work=work, beam_args=beam_args)
+    groups = find_groups({name: result.seen for name, result in results.items()})
+    moves = moves_between(splits, groups, policies)
+    if moves:
+        notes.append(f"{len(moves):,} images were moved to the split that has copies of them")
+        sources = moved(sources, moves, work)
+        results = _read(sources, rules, records=records, work=work, beam_args=beam_args)
+        groups = find_groups({name: result.seen for name, result in results.items()})
+    seen = {name: result.seen for name, result in results.items()}
+    found, more = judge_copies(seen, groups, policies)
+    notes += more
+    for name, issues in found.items():
+        results[name].issues += issues
+    reasons = list(inputs.reasons)
+    for name, result in results.items():
+        left_out = Counter(issue.repaired for issue in result.issues if issue.policy == "drop")
+        images, annotations = result.images + left_out["image"], result.annotations + left_out["annotation"]
+        result.issues, why = limited(result.issues, name, images=images, annotations=annotations)
+        reasons += why
+    empty = _empty_categories(inputs, results, policies)
+    return Examination(inputs.dataset, sources, results, inputs.issues + empty, rules, notes, reasons, groups)
+
+
+def _read(
+    sources: Mapping[str, ImageSource],
+    rules: Rules,
+    *,
+    records: str | Path | None,
+    work: str | Path,
+    beam_args: Sequence[str],
+) -> dict[str, SplitResult]:
+    """Reads every image on Beam; writes its record if `records` is a folder."""
+    if records is not None:
+        for name in sources:
+            files.remove_folder(paths.join(records, split_dir(name)))
+    plans = write_plans(sources, rules, records=records, work=work)
+    plan_files = [path for of_split in plans.values() for path in of_split]
+    options = local_options(len(plan_files) * IMAGES_PER_SHARD)
     pipeline = make_pipeline(beam_args, options)
-    with report_progress("reading images", pipeline.runner, _total(inputs), work) as counter, pipeline:
+    with report_progress("reading images", pipeline.runner, _total(sources), work) as counter, pipeline:
         (
             pipeline
-            | "Plans" >> beam.Create(paths)
+            | "Plans" >> beam.Create(plan_files)
             | "Distribute" >> beam.Reshuffle()
             | "WriteShard" >> beam.Map(write_shard, counter, threads=1 if options else None)
         )
-    results = {name: read_results(of_split) for name, of_split in plans.items()}
-    for name, issues in find_duplicates({name: result.seen for name, result in results.items()}, policies).items():
-        results[name].issues += issues
-    empty = _empty_categories(inputs, results, policies)
-    return Examination(inputs.dataset, inputs.sources, results, inputs.issues + empty, rules)
+    return {name: read_results(of_split) for name, of_split in plans.items()}
 
 
 def local_options(images: int) -> list[str]:
@@ -112,40 +145,8 @@ def local_options(images: int) -> list[str]:
     return ["--direct_running_mode=multi_processing", f"--direct_num_workers={cores}"]
 
 
-def find_duplicates(seen: Mapping[str, Sequence[SeenImage]], policies: IssuePolicies) -> dict[str, list[Issue]]:
-    """Finds images whose pixels are already in their split or in another split.
-
-    The first copy is that of the lowest id in a split; across splits that of eval, with
-    train last, so that dropping never makes an evaluation smaller.
-
-    Args:
-        seen: the images of each split.
-        policies: policies of `image_duplicate` and `image_leak`.
-
-    Returns:
-        The issues of each split, in the order of image ids.
-    """
-    order = sorted(seen, key=lambda name: (name == TRAIN_SPLIT, name != EVAL_SPLIT, name))
-    first: dict[str, tuple[str, SeenImage]] = {}
-    issues: dict[str, list[Issue]] = {name: [] for name in seen}
-    for split in order:
-        for image in sorted(seen[split]):
-            other_split, other = first.setdefault(image.digest, (split, image))
-            if other == image and other_split == split:
-                continue
-            kind = "image_duplicate" if other_split == split else "image_leak"
-            message = (
-                f"the same pixels as {other_split}: {one_line(other.file_name)} (image {other.image_id}). "
-                "Remove one of them, or join their annotations."
-            )
-            issues[split].append(
-                Issue(kind, policies.of(kind), f"{split}: {one_line(image.file_name)}", image.image_id, None, message)
-            )
-    return issues
-
-
-def _total(inputs: Inputs) -> int | None:
-    totals = [source.total for source in inputs.sources.values()]
+def _total(sources: Mapping[str, ImageSource]) -> int | None:
+    totals = [source.total for source in sources.values()]
     return None if None in totals else sum(filter(None, totals))
 
 

@@ -2,26 +2,30 @@
 
 import logging
 import pickle
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import apache_beam as beam
 
 from components.beam.pipelines import make_pipeline
-from components.coco_example_gen.sources import CocoSource, ImageSource, RecordSource
-from detection.datasets.annotations import index_annotations, merge_categories
+from components.coco_example_gen.sources import CocoSource, ImageSource, RecordSource, for_workers
+from detection.datasets.annotations import AnnotationFile, index_annotations, merge_categories
 from detection.datasets.importers.label_map import dataset_files_beside, read_dataset_head, read_label_map
 from detection.datasets.importers.merging import Survey, merge_surveys, survey_report
 from detection.datasets.importers.survey import ShardSurvey, survey_shard
-from detection.datasets.issues import Issue
-from detection.datasets.layouts import SplitFiles
+from detection.datasets.issues import Issue, applied, limited
+from detection.datasets.readers.converted import as_coco
+from detection.datasets.readers.folder import Fault
+from detection.datasets.splits import SplitFiles
 from detection.storage import paths
 from detection.storage.atomic import write_bytes
 from detection.storage.json_files import serialize
 from detection.storage.reading import read_many
 from detection.storage.tfrecord import find_shards
+from schemas.artifacts import ROOT_CATEGORIES
 from schemas.config.issues import IssuePolicies
 from schemas.errors import DataError
 
@@ -36,11 +40,15 @@ class Inputs:
     dataset: content of dataset.json: the first file's info, all licences, all
         categories.
     issues: of the annotation files.
+    notes: what the user is told about the data set.
+    reasons: why repairs stop a run.
     """
 
     sources: dict[str, ImageSource]
     dataset: dict[str, Any]
     issues: list[Issue]
+    notes: list[str]
+    reasons: list[str]
 
 
 def open_inputs(
@@ -63,11 +71,29 @@ def open_inputs(
     Raises:
         DataError: a file that cannot be read; categories that contradict each other.
     """
-    keys = dict.fromkeys((files.annotations, files.keypoints) for files in splits.values() if files.images is not None)
-    indexed = {key: index_annotations(*key, policies=policies) for key in keys}
+    forms = {name: as_coco(files) for name, files in splits.items() if files.images is not None}
+    indexed: dict[tuple[str, str | None], AnnotationFile] = {}
+    issues: list[Issue] = []
+    reasons: list[str] = []
+    for name, (files, faults) in forms.items():
+        key = (files.annotations, files.keypoints)
+        if key not in indexed:
+            indexed[key] = index_annotations(*key, policies=policies, shown=splits[name].annotations, group=files.group)
+            file = indexed[key]
+            found = [*file.issues, *(_issue_of(*fault, policies) for fault in faults)]
+            left_out = Counter(issue.repaired for issue in found)
+            found, why = limited(
+                found,
+                file.path,
+                images=len(file.images) + left_out["image"],
+                annotations=len(file) + left_out["annotation"],
+            )
+            issues += found
+            reasons += why
+    notes = dict.fromkeys(note for form in forms.values() for note in form.files.notes)
     shards = {name: find_shards(files.annotations) for name, files in splits.items() if files.images is None}
     heads: list[tuple[str, dict[str, Any]]] = [
-        (file.path, {"info": file.info, "licenses": file.licenses, "categories": file.categories})
+        (file.path, {"info": file.info, "licenses": file.licenses, "categories": file.categories, "roots": file.roots})
         for file in indexed.values()
     ]
     survey_file = paths.join(work, "survey.pickle")
@@ -80,10 +106,27 @@ def open_inputs(
     sources: dict[str, ImageSource] = {
         name: RecordSource(files, {shard: records[shard] for shard in shards[name]}, survey_file)
         if name in shards
-        else CocoSource(files, indexed[files.annotations, files.keypoints])
+        else _coco_source(files, forms[name].files, indexed, work)
         for name, files in splits.items()
     }
-    return Inputs(sources, _describe(heads), [issue for file in indexed.values() for issue in file.issues])
+    return Inputs(sources, _describe(heads), issues, list(notes), reasons)
+
+
+def _issue_of(image_id: int, fault: Fault, policies: IssuePolicies) -> Issue:
+    given = policies.of(fault.kind)
+    repaired: Literal["", "annotation"] = "annotation" if given == "repair" else ""
+    policy = applied(given, fault.kind, fixable=False)
+    return Issue(fault.kind, policy, fault.where, image_id, None, f"{fault.message}.", repaired)
+
+
+def _coco_source(
+    given: SplitFiles, files: SplitFiles, indexed: Mapping[tuple[str, str | None], AnnotationFile], work: str | Path
+) -> CocoSource:
+    """Makes the source of a split; a COCO file that this process has made is copied to where workers read it."""
+    source = indexed[files.annotations, files.keypoints]
+    if files.annotations != given.annotations:
+        files = replace(files, annotations=for_workers(files.annotations, work))
+    return CocoSource(files, source)
 
 
 def _survey(
@@ -121,4 +164,10 @@ def _describe(heads: Sequence[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
         for entry in head["licenses"]:
             licenses.setdefault(serialize(entry), entry)
     categories = merge_categories((path, head["categories"]) for path, head in heads)
-    return {"info": heads[0][1]["info"], "licenses": list(licenses.values()), "categories": categories}
+    # What is the root of a tree in one file may be a class in another.
+    classes = {category["id"] for category in categories}
+    roots = merge_categories((path, head.get("roots", [])) for path, head in heads)
+    unused = [root for root in roots if root["id"] not in classes]
+    return {"info": heads[0][1]["info"], "licenses": list(licenses.values()), "categories": categories} | (
+        {ROOT_CATEGORIES: unused} if unused else {}
+    )

@@ -44,6 +44,7 @@ def write_data_report(examination: Examination, path: str | Path) -> None:
         examples=list(_pictures(examination)),
         concerned=concerned_annotations(examination),
         samples=list(_samples(examination)),
+        notes=[*examination.reasons, *examination.notes],
     )
 
 

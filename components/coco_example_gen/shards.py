@@ -21,6 +21,7 @@ from components.beam.progress import ImageCounter
 from components.coco_example_gen.sources import CocoPlan, ImageSource, PlannedImage, RecordPlan
 from detection.datasets.encode_record import Record, Rules, make_record
 from detection.datasets.entries import Entry
+from detection.datasets.groups import group_of
 from detection.datasets.issues import Issue
 from detection.datasets.sampling import key_hash
 from detection.datasets.statistics import SplitSummary
@@ -50,11 +51,18 @@ class ShardPlan(NamedTuple):
 
 
 class SeenImage(NamedTuple):
-    """A written image, and the digest of its pixels, by which duplicates are found."""
+    """A written image, with what shows that it is a copy of another.
+
+    digest: of its pixels.
+    group: name of its group.
+    thumbnail: see `detection.images.likeness`.
+    """
 
     image_id: int
     file_name: str
     digest: str
+    group: str
+    thumbnail: bytes
 
 
 class Candidate(NamedTuple):
@@ -89,13 +97,15 @@ class SplitResult:
     summary: SplitSummary = field(default_factory=SplitSummary)
     candidates: list[Candidate] = field(default_factory=list)
 
-    def add(self, entry: Mapping[str, Any], record: Record) -> None:
+    def add(self, entry: Mapping[str, Any], record: Record, group: str) -> None:
         """Counts one image."""
         self.issues += record.issues
         if record.file is not None:
             self.images += 1
             self.annotations += len(record.annotations)
-            self.seen.append(SeenImage(entry["id"], entry["file_name"], record.file.digest))
+            self.seen.append(
+                SeenImage(entry["id"], entry["file_name"], record.file.digest, group, record.file.thumbnail)
+            )
             self.summary.add(
                 record.annotations,
                 width=record.file.width,
@@ -176,7 +186,7 @@ def write_shard(plan_path: str, counter: ImageCounter, threads: int | None = Non
             unfinished = stack.enter_context(new_path(plan.records, beside=beside, durable=False))
             writer = stack.enter_context(tf.io.TFRecordWriter(str(unfinished)))
         for entry, record in _records(plan, readers(plan.images.files.images or "", threads or os.cpu_count() or 1)):
-            result.add(entry, record)
+            result.add(entry, record, group_of(entry, plan.images.files.group))
             counter.add()
             if record.example is not None and writer is not None:
                 writer.write(record.example.SerializeToString(deterministic=True))

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
+from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from detection.datasets.annotations import AnnotationFile, ImagePlaces, open_entries
@@ -20,8 +21,10 @@ from detection.datasets.encode_record import Rules
 from detection.datasets.entries import Entry
 from detection.datasets.importers.images import ImportedImage, read_images
 from detection.datasets.issues import Issue
-from detection.datasets.layouts import SplitFiles
+from detection.datasets.sampling import key_hash
+from detection.datasets.splits import SplitFiles
 from detection.images.files import read_file
+from detection.storage import files, paths
 from detection.storage.reading import read_bytes
 from schemas.errors import DataError
 
@@ -79,7 +82,7 @@ class RecordPlan:
         """Yields the images of the plan, in its order."""
         survey = pickle.loads(read_bytes(self.survey))
         images = read_images(self.shard, survey, rules.policies)
-        of_split = (image for image in images if self.files.holds(image.entry["id"]))
+        of_split = (image for image in images if self.files.holds(image.entry))
         return map(_planned, islice(of_split, 0, None, self.files.every))
 
 
@@ -87,7 +90,7 @@ class RecordPlan:
 class CocoSource:
     """A COCO annotation file and its images.
 
-    files: of the split.
+    files: of the split, as workers see them.
     annotations: the indexed file.
     """
 
@@ -96,13 +99,13 @@ class CocoSource:
 
     @property
     def path(self) -> str:
-        """The annotation file."""
-        return self.files.annotations
+        """The user's annotation file."""
+        return self.annotations.path
 
     @property
     def total(self) -> int:
         """Number of images."""
-        return len(self._image_ids())
+        return len(self.image_ids())
 
     def plans(self, split: str, images: int) -> list[CocoPlan]:
         """Divides the split into plans, images in random but repeatable order.
@@ -110,7 +113,7 @@ class CocoSource:
         Raises:
             DataError: there are no images.
         """
-        ids = self._image_ids()
+        ids = self.image_ids()
         if not ids:
             advice = "Choose other fractions" if self.files.hash_range else "Add images, or remove the split"
             raise DataError(f"{self.path}: no image for the split {split}. {advice}.")
@@ -124,11 +127,13 @@ class CocoSource:
     @contextmanager
     def entries(self) -> Iterator[Callable[[int], tuple[dict[str, Any], list[dict[str, Any]]]]]:
         """Yields a function that reads an image's entry and its annotations, by the image's id."""
-        with open_entries(self.files.annotations, self.files.keypoints) as read:
+        with open_entries(self.annotations.file, self.files.keypoints) as read:
             yield lambda image_id: read(self.annotations.places(image_id))
 
-    def _image_ids(self) -> list[int]:
-        return [image_id for image_id in self.annotations.images if self.files.holds(image_id)][:: self.files.every]
+    def image_ids(self) -> list[int]:
+        """Ids of the split's images, in the order of the file."""
+        images = self.annotations
+        return [one for one in images.images if self.files.holds_group(images.groups[one])][:: self.files.every]
 
 
 @dataclass(frozen=True)
@@ -157,6 +162,15 @@ class RecordSource:
     def plans(self, split: str, images: int) -> list[RecordPlan]:
         """Returns a plan for each file."""
         return [RecordPlan(self.files, shard, self.survey) for shard in self.shards]
+
+
+def for_workers(file: str, work: str | Path) -> str:
+    """Copies a COCO file that this process has made to where workers read it; returns the copy."""
+    copy = paths.join(work, f"{key_hash(file):016x}.json")
+    if not files.is_file(copy):
+        files.make_folder(work)
+        files.copy_file(file, copy)
+    return copy
 
 
 ImageSource: TypeAlias = CocoSource | RecordSource

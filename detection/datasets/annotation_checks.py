@@ -10,6 +10,8 @@ from detection.datasets.masks import has_degenerate_polygon, mask_box, mask_issu
 from detection.storage.json_files import serialize
 
 MARGIN = 1.0  # pixels that a box may exceed its image, because annotation tools round
+_CLIPPED = 5.0  # pixels by which it may, and is clipped
+_CLIPPED_FRACTION = 0.02  # or this fraction of the image's side
 _LARGEST = 3.4e38  # max float32, the type of areas in records
 _MASK_MARGIN = 2.0  # pixels that a box may differ from the box of its mask
 _MASK_FRACTION = 0.1  # or this fraction of the box's side
@@ -32,10 +34,12 @@ class FixableIssue(NamedTuple):
 
     message: what is wrong, and what to do.
     fixed: the fixed annotation; None: it cannot be fixed.
+    certain: the fix is in no doubt.
     """
 
     message: str
     fixed: dict[str, Any] | None = None
+    certain: bool = False
 
 
 def valid_annotations(annotations: Sequence[Entry], context: Context, issues: ImageIssues) -> list[dict[str, Any]]:
@@ -82,7 +86,9 @@ def _check(annotation: dict[str, Any], context: Context, issues: ImageIssues) ->
         issue = check(annotation, context)
         if issue is None:
             continue
-        policy = issues.add(kind, issue.message, annotation_id=annotation["id"], fixable=issue.fixed is not None)
+        policy = issues.add(
+            kind, issue.message, annotation_id=annotation["id"], fixable=issue.fixed is not None, certain=issue.certain
+        )
         if policy == "fix" and issue.fixed is not None:
             annotation = issue.fixed
         elif policy != "keep":
@@ -112,16 +118,18 @@ def _box_empty(annotation: dict[str, Any], context: Context) -> FixableIssue | N
 
 def _box_outside(annotation: dict[str, Any], context: Context) -> FixableIssue | None:
     x, y, width, height = annotation["bbox"]
-    beyond = max(-x, -y, x + width - context.width, y + height - context.height)
+    beyond = (max(-x, x + width - context.width), max(-y, y + height - context.height))
+    sizes = (context.width, context.height)
     left, top = max(x, 0), max(y, 0)
     clipped = [left, top, min(x + width, context.width) - left, min(y + height, context.height) - top]
     is_empty = clipped[2] <= 0 or clipped[3] <= 0
-    if beyond <= MARGIN and not is_empty:
+    if max(beyond) <= MARGIN and not is_empty:
         return None
     return FixableIssue(
         f"bbox {annotation['bbox']} (x, y, width, height) is outside the {context.width}x{context.height} image. "
         "Correct the box, or remove the annotation.",
         None if is_empty else annotation | {"bbox": clipped},
+        certain=all(over <= max(_CLIPPED, _CLIPPED_FRACTION * side) for side, over in zip(sizes, beyond, strict=True)),
     )
 
 

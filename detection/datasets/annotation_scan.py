@@ -3,7 +3,7 @@
 from array import array
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -18,8 +18,10 @@ from detection.datasets.entries import (
     keypoint_category_issue,
     too_many_categories,
 )
-from detection.datasets.issues import Issue
+from detection.datasets.groups import group_of
+from detection.datasets.issues import Issue, applied
 from detection.datasets.json_stream import ByteRange, Member, stream_members
+from detection.datasets.sampling import key_hash
 from schemas.config.issues import IssuePolicies
 from schemas.errors import DataError
 from schemas.quoting import quoted_json
@@ -33,12 +35,16 @@ _LISTED_IDS = 100  # max ids in a message
 class AnnotationScan:
     """One pass over a file: positions of the valid entries, issues of the others."""
 
-    def __init__(self, path: str, policies: IssuePolicies) -> None:
+    def __init__(self, path: str, policies: IssuePolicies, *, file: str = "", group: str = "") -> None:
         self.path = path
+        self._file = file or path
+        self._group = group
+        self.groups: dict[int, int] = {}
         self.images: dict[int, ByteRange] = {}
         self.members: dict[str, Any] = {}
         self.lists: dict[str, list[Any]] = defaultdict(list)
         self.issues: list[Issue] = []
+        self.used_categories: set[int] = set()
         self._policies = policies
         self._invalid_images: set[int] = set()
         # id, image id, offset, length and category id of each annotation.
@@ -57,7 +63,7 @@ class AnnotationScan:
             "licenses": self._listed,
             "info": self._listed,
         }
-        for member in stream_members(self.path):
+        for member in stream_members(self._file):
             if not member.position and member.key in self.members:
                 raise DataError(f"{self.path}: duplicate key {quoted_json(member.key)}. Merge or remove one of them.")
             # Keep only the names of unknown members, which may be large.
@@ -115,6 +121,7 @@ class AnnotationScan:
         rows = np.flatnonzero(keep)
         rows = rows[np.argsort(image_ids[rows], kind="stable")]
         rows = rows[self._fit_into_records(image_ids[rows], columns[3][rows])]
+        self.used_categories = set(np.unique(categories[rows]).tolist())
         return [column[rows] for column in columns[:4]]
 
     def _fit_into_records(self, image_ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
@@ -171,7 +178,20 @@ class AnnotationScan:
         self, kind: str, message: str, *, image_id: int | None = None, annotation_id: int | None = None, path: str = ""
     ) -> None:
         policy = self._policies.of(kind)
-        self.issues.append(Issue(kind, policy, path or self.path, image_id, annotation_id, f"{message}."))
+        concerned: Literal["image", "annotation"] = (
+            "annotation" if annotation_id is not None or message.startswith("annotations[") else "image"
+        )
+        self.issues.append(
+            Issue(
+                kind,
+                applied(policy, kind),
+                path or self.path,
+                image_id,
+                annotation_id,
+                f"{message}.",
+                concerned if policy == "repair" else "",
+            )
+        )
 
     def _check_head(self) -> None:
         """Drops invalid `info` and `licenses`, which dataset.json cannot store."""
@@ -206,6 +226,7 @@ class AnnotationScan:
             self._add_issue("duplicate_id", message, image_id=entry["id"])
         else:
             self.images[entry["id"]] = member.place
+            self.groups[entry["id"]] = key_hash(group_of(entry, self._group))
 
     def _annotation(self, member: Member) -> None:
         entry = member.value

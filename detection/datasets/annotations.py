@@ -9,7 +9,8 @@ import contextlib
 import json
 import mmap
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -61,7 +62,8 @@ class _Annotations:
 class AnnotationFile:
     """Content of an annotation file, without its invalid entries.
 
-    path: the file.
+    path: the user's file.
+    file: the COCO file that is read; `path`, or made of it.
     keypoints: the merged person_keypoints file, or None.
     images: image id -> position of its entry, in the order of the file.  Each entry has an
         int `id`, a str `file_name` and, if any, a `width` and `height` above zero.
@@ -69,16 +71,25 @@ class AnnotationFile:
     info: `info` of the file, {} if missing.
     licenses: `licenses` of the file, [] if missing.
     issues: issues of the file.
+    groups: image id -> hash of the name of its group.
+    roots: categories that are only the root of an export's tree.
     """
 
     path: str
+    file: str
     keypoints: str | None
     images: dict[int, ByteRange]
     categories: list[dict[str, Any]]
     info: dict[str, Any]
     licenses: list[dict[str, Any]]
     issues: list[Issue]
+    groups: dict[int, int]
+    roots: list[dict[str, Any]]
     _annotations: _Annotations
+
+    def __len__(self) -> int:
+        """Number of annotations."""
+        return len(self._annotations.image_ids)
 
     def places(self, image_id: int) -> ImagePlaces:
         """Returns the positions of the entries of an image in `images`."""
@@ -92,7 +103,7 @@ class AnnotationFile:
 
     def entries(self) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
         """Yields each image with its annotations, in the order of the file."""
-        with open_entries(self.path, self.keypoints) as read:
+        with open_entries(self.file, self.keypoints) as read:
             for image_id in self.images:
                 yield read(self.places(image_id))
 
@@ -126,7 +137,12 @@ def open_entries(path: str, keypoints: str | None) -> Iterator[EntriesReader]:
 
 
 def index_annotations(
-    path: str | Path, keypoints: str | Path | None = None, *, policies: IssuePolicies | None = None
+    path: str | Path,
+    keypoints: str | Path | None = None,
+    *,
+    policies: IssuePolicies | None = None,
+    shown: str = "",
+    group: str = "",
 ) -> AnnotationFile:
     """Reads a COCO instances file.
 
@@ -137,25 +153,31 @@ def index_annotations(
             `skeleton` into the categories.
         policies: policies for invalid entries, which are listed in `issues` and never in the
             index.
+        shown: the user's file that `path` was made of, for messages; "": `path`.
+        group: `data.group`.
 
     Raises:
         DataError: the file is missing or not a COCO file; a category is invalid.
     """
-    scan = AnnotationScan(str(path), policies or IssuePolicies())
+    scan = AnnotationScan(shown or str(path), policies or IssuePolicies(), file=str(path), group=group)
     scan.read()
     categories = scan.categories()
     columns = scan.annotations({category["id"] for category in categories})
     points = [np.zeros_like(columns[0]), np.zeros_like(columns[0])]
     if keypoints is not None:
         points = scan.keypoints(str(keypoints), columns[0], categories)
+    roots = root_categories(categories, scan.used_categories)
     return AnnotationFile(
-        path=str(path),
+        path=shown or str(path),
+        file=str(path),
         keypoints=None if keypoints is None else str(keypoints),
         images=scan.images,
-        categories=categories,
+        categories=[category for category in categories if category not in roots],
         info=scan.members.get("info") or {},
         licenses=scan.members.get("licenses") or [],
         issues=scan.issues,
+        groups=scan.groups,
+        roots=roots,
         _annotations=_Annotations(*columns[1:], *points),
     )
 
@@ -179,6 +201,25 @@ def merge_categories(files: Iterable[tuple[str, Sequence[dict[str, Any]]]]) -> l
                     f"{path}. Give each category one id in all files of a data set."
                 )
     return [category for category, _ in merged.values()]
+
+
+def root_categories(categories: Sequence[Mapping[str, Any]], used: Container[int]) -> list[dict[str, Any]]:
+    """Returns the categories that are no classes: the roots of the trees that Roboflow writes.
+
+    Args:
+        categories: entries of a file.
+        used: ids that annotations have.
+
+    Returns:
+        Entries of supercategory "none" without annotation, which all others have for their supercategory.
+    """
+    below = Counter(str(category.get("supercategory")) for category in categories)
+
+    def is_root(category: Mapping[str, Any]) -> bool:
+        is_top = category.get("supercategory") == "none" != category["name"] and category["id"] not in used
+        return is_top and 0 < below[category["name"]] == len(categories) - 1
+
+    return [dict(category) for category in categories if is_root(category)]
 
 
 def differing_categories(some: Iterable[Mapping[str, Any]], others: Iterable[Mapping[str, Any]]) -> str:
@@ -231,7 +272,21 @@ def scan_categories(path: str | Path) -> list[dict[str, Any]] | None:
             )
     except (OSError, ValueError, RecursionError):
         return None
-    return entries if all(category_issue(entry) is None for entry in entries) else None
+    if not all(category_issue(entry) is None for entry in entries):
+        return None
+    roots = root_categories(entries, _Used(local))
+    return [entry for entry in entries if entry not in roots]
+
+
+class _Used(Container[Any]):
+    """The categories that a file's annotations have; only those that are asked for are looked for."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __contains__(self, category_id: Any) -> bool:
+        with open(self._path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            return re.search(rb'"category_id"\s*:\s*"?%d(?![\d.])' % category_id, data) is not None
 
 
 def _places(offsets: np.ndarray, lengths: np.ndarray) -> list[ByteRange]:

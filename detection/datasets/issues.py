@@ -1,9 +1,12 @@
 """Issues: everything that is wrong with a data set, with the policy applied to it."""
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
 
-from schemas.config.issues import IssuePolicies, Policy
+from schemas.config.issues import MOST_REPAIRED, IssuePolicies, Policy
+
+_FIXED = {"box_outside", "mask_broken", "keypoints_broken"}  # `repair` drops the other kinds
 
 
 @dataclass(frozen=True)
@@ -16,6 +19,7 @@ class Issue:
     image_id: None: unknown or not relevant.
     annotation_id: None: the issue concerns the image or the data set.
     message: what is wrong, and what to do.
+    repaired: what counts towards the limit of repairs; "": nothing.
     """
 
     kind: str
@@ -24,6 +28,7 @@ class Issue:
     image_id: int | None
     annotation_id: int | None
     message: str
+    repaired: Literal["", "image", "annotation"] = ""
 
     def __str__(self) -> str:
         ids = (("image", self.image_id), ("annotation", self.annotation_id))
@@ -32,7 +37,37 @@ class Issue:
 
     def as_dict(self) -> dict[str, Any]:
         """Returns plain values, for JSON."""
-        return asdict(self)
+        values = asdict(self)
+        del values["repaired"]
+        return values
+
+
+def applied(policy: Policy, kind: str, *, fixable: bool = True) -> Policy:
+    """Returns what is done about an issue: `repair` and `fix` become `fix` where that is possible, else `drop`."""
+    if policy == "repair":
+        return "fix" if fixable and kind in _FIXED else "drop"
+    return "drop" if policy == "fix" and not fixable else policy
+
+
+def limited(issues: Sequence[Issue], split: str, *, images: int, annotations: int) -> tuple[list[Issue], list[str]]:
+    """Turns repairs into failures where they concern too much of a split.
+
+    Args:
+        issues: of the split.
+        split: its name, or that of the file.
+        images: number of its images.
+        annotations: number of its annotations.
+
+    Returns:
+        The issues; and why they stop a run, a sentence each.
+    """
+    reasons = []
+    for what, total in (("image", images), ("annotation", annotations)):
+        repaired = [issue for issue in issues if issue.repaired == what]
+        if len(repaired) > MOST_REPAIRED * total:
+            reasons.append(f"{split}: {len(repaired):,} of {total:,} {what}s, more than {MOST_REPAIRED:.0%}")
+            issues = [replace(issue, policy="fail") if issue.repaired == what else issue for issue in issues]
+    return list(issues), reasons
 
 
 class ImageIssues:
@@ -50,7 +85,9 @@ class ImageIssues:
         self._where = where
         self._image_id = image_id
 
-    def add(self, kind: str, message: str, *, annotation_id: int | None = None, fixable: bool = True) -> Policy:
+    def add(
+        self, kind: str, message: str, *, annotation_id: int | None = None, fixable: bool = True, certain: bool = False
+    ) -> Policy:
         """Adds an issue.
 
         Args:
@@ -58,12 +95,16 @@ class ImageIssues:
             message: what is wrong, and what to do.
             annotation_id: None: the issue concerns the image.
             fixable: whether the issue can be fixed; if not, `fix` becomes `drop`.
+            certain: the fix is in no doubt, so it does not count towards the limit of repairs.
 
         Returns:
             The applied policy.
         """
-        policy = self._policies.of(kind)
-        if policy == "fix" and not fixable:
-            policy = "drop"
-        self.issues.append(Issue(kind, policy, self._where, self._image_id, annotation_id, message))
+        given = self._policies.of(kind)
+        policy = applied(given, kind, fixable=fixable)
+        counts = given == "repair" and not (certain and policy == "fix")
+        repaired: Literal["", "image", "annotation"] = (
+            "" if not counts else "image" if annotation_id is None else "annotation"
+        )
+        self.issues.append(Issue(kind, policy, self._where, self._image_id, annotation_id, message, repaired))
         return policy

@@ -1,21 +1,25 @@
-"""Layouts of COCO data sets: finds the files of each split, and divides data into splits."""
+"""Layouts of data sets: finds out what a folder is, and the files of each split."""
 
 import contextlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
 from detection.datasets.annotations import scan_file_names
-from detection.datasets.sampling import id_fraction
+from detection.datasets.readers import converted
+from detection.datasets.readers.coco_files import find_coco
+from detection.datasets.readers.folder import Folder
+from detection.datasets.readers.unknown import refusal
+from detection.datasets.splits import WHOLE, Division, SplitFiles
 from detection.images.files import image_path
 from detection.storage import files, paths
 from detection.storage.markers import UNFINISHED_MARKER
 from detection.storage.reading import readers
 from schemas.artifacts import DATASET_JSON, EVAL_SPLIT, TRAIN_SPLIT, split_dir
-from schemas.errors import ConfigError, DataError
+from schemas.errors import DataError
 
 _INSTANCES = re.compile(r"instances_(?P<token>(?P<name>[A-Za-z][\w.-]*?)(?:[12]\d{3})?)\.json")
 _PERSON_KEYPOINTS = re.compile(_INSTANCES.pattern.replace("instances", "person_keypoints"))
@@ -23,121 +27,42 @@ _KEYPOINTS = "person_keypoints_{token}.json"
 _RECORDS = re.compile(r"\.(tf)?records?\b")
 _SHARD_NUMBERS = re.compile(r"-\d{5}-of-\d{5}")
 _SPLIT_WORD = re.compile(r"(?:^|[^a-z])(train|val|valid|validation|eval|test)(?=[^a-z]|$)")
-_ROBOFLOW = "_annotations.coco.json"
 _SPLIT_NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
 _RENAMED = {"val": EVAL_SPLIT, "valid": EVAL_SPLIT, "validation": EVAL_SPLIT, "default": TRAIN_SPLIT}
 EXAMPLES_WORK = ".work"  # folder of plans and results in Examples during writing
 _LOOKED_AT = 20  # file names to try in the search for an image folder
-
-_KNOWN_LAYOUTS = f"""Known layouts:
-  annotations/instances_{{train,val}}.json, or the same in the folder itself, also with a year;
-    images beside, in images/, or in a folder per split
-  {{train,valid,test}}/{_ROBOFLOW} with the images beside (Roboflow)
-  annotations/instances_default.json (CVAT)
-  the same with person_keypoints_ in place of instances_
-  TFRecords with `train`, `val`, `test` in their names: *.record*, *.tfrecord*; Split-*/ of Examples
-Specify any other layout explicitly:
-  --set data.splits.train.annotations=FILE --set data.splits.train.images=DIR (and for eval), or
-  --set data.splits.train.records=PATTERN"""
+_MOST_FOLDERS = 200  # that are searched for a data set
 
 
-@dataclass(frozen=True)
-class SplitFiles:
-    """The files of one split.
+def find_splits(root: str | Path, division: Division = WHOLE, *, corners: str = "auto") -> dict[str, SplitFiles]:
+    """Finds out the format of a data set, and the files of its splits.
 
-    annotations: COCO JSON file; or, if `images` is None, a file, folder or pattern
-        of TFRecords, which include the images.
-    images: folder that `file_name` is relative to, or None.
-    keypoints: person_keypoints file to merge by annotation id, or None.
-    hash_range: (low, high): the split has the images with
-        low <= `id_fraction(image id)` < high; None: all images.
-    every: take the first of each `every` of these images, in the order of the file.
-    """
-
-    annotations: str
-    images: str | None
-    keypoints: str | None = None
-    hash_range: tuple[float, float] | None = None
-    every: int = 1
-
-    def holds(self, image_id: int) -> bool:
-        """Returns whether an image of the annotation file belongs to this split."""
-        return self.hash_range is None or self.hash_range[0] <= id_fraction(image_id) < self.hash_range[1]
-
-
-@dataclass(frozen=True)
-class Division:
-    """Rules for dividing a data set's files into splits.
-
-    eval_fraction: fraction of the images for `eval` if there is no file for it.
-    ratios: split -> fraction of a data set of one file; empty: no division by ratios.
-    sample_1_of_n: take one of every n images, for quick trials; or split -> n, other
-        splits complete.
-    """
-
-    eval_fraction: float = 0.1
-    ratios: Mapping[str, float] = field(default_factory=dict)
-    sample_1_of_n: int | Mapping[str, int] = 1
-
-    def apply(self, splits: dict[str, SplitFiles]) -> dict[str, SplitFiles]:
-        """Divides one file by a hash of the image id, so that added images do not change the split of others.
-
-        Raises:
-            ConfigError: `ratios` for a data set of several files, or a sample of an unknown
-                split.
-        """
-        if self.ratios:
-            splits = self._by_ratios(splits)
-        elif TRAIN_SPLIT in splits and EVAL_SPLIT not in splits:
-            splits = splits | _partitions(
-                splits[TRAIN_SPLIT], {EVAL_SPLIT: self.eval_fraction, TRAIN_SPLIT: 1 - self.eval_fraction}
-            )
-        every = self.sample_1_of_n
-        if isinstance(every, int):
-            every = dict.fromkeys(splits, every)
-        for name in every:
-            if name not in splits:
-                raise ConfigError(
-                    f"data.sample_1_of_n names the split {name!r}; splits are {', '.join(sorted(splits))}. Correct it."
-                )
-        return {name: replace(files, every=every.get(name, 1)) for name, files in splits.items()}
-
-    def _by_ratios(self, splits: dict[str, SplitFiles]) -> dict[str, SplitFiles]:
-        if len(splits) > 1:
-            raise ConfigError(
-                f"data.split_ratios divides a data set of one file; this one has {', '.join(sorted(splits))}. "
-                "Remove data.split_ratios, or specify one file in data.splits."
-            )
-        [whole] = splits.values()
-        # Train last, so that other splits keep their images when only the fraction of train changes.
-        return _partitions(whole, dict(sorted(self.ratios.items(), key=lambda item: item[0] == TRAIN_SPLIT)))
-
-
-WHOLE = Division()
-
-
-def find_splits(root: str | Path, division: Division = WHOLE) -> dict[str, SplitFiles]:
-    """Finds the splits of a data set in one of the known layouts.
-
-    A file named `val` or `valid` becomes the split `eval`.
+    A file named `val` or `valid` becomes the split `eval`.  A data set below other folders is found if it is the
+    only one.
 
     Args:
         root: the data set's folder.
         division: rules for dividing files into splits.
+        corners: `data.voc_corners`.
 
     Raises:
         ConfigError: the division does not fit the files.
-        DataError: no such folder, no known layout, or two files for one split.
+        DataError: no such folder, no known format, several data sets, or two files for one split.
     """
     root = paths.normalized(root)
     if not files.is_dir(root):
         what = "a file, not a data set folder" if files.exists(root) else "no such data set folder"
         raise DataError(f"{root}: {what}. Check --data or data.root.")
+    splits = _coco(root) or _recognised(Folder(root, corners)) or _below(root, corners)
+    return division.apply(splits)
+
+
+def _coco(root: str) -> dict[str, SplitFiles]:
+    """Finds the splits of a COCO data set with COCO's names of files, or of TFRecords."""
     annotations = paths.join(root, "annotations")
     layouts = (
         _annotated(root, annotations, _INSTANCES),
         _annotated(root, root, _INSTANCES),
-        _roboflow(root),
         _annotated(root, annotations, _PERSON_KEYPOINTS),
         _annotated(root, root, _PERSON_KEYPOINTS),
         _records(root),
@@ -147,8 +72,56 @@ def find_splits(root: str | Path, division: Division = WHOLE) -> dict[str, Split
         for name, of_split in candidates:
             _add(splits, name, of_split)
         if splits:
-            return division.apply(splits)
-    raise DataError(f"{root}: no COCO data set recognised in this folder.\n{_KNOWN_LAYOUTS}")
+            return splits
+    return {}
+
+
+def _recognised(folder: Folder) -> dict[str, SplitFiles]:
+    """Finds the splits of COCO files with other names, or of a data set that a reader knows; {}: there is none."""
+    splits: dict[str, SplitFiles] = {}
+    found, notes = find_coco(folder)
+    for name, file in found.items():
+        path = paths.join(folder.root, file)
+        place = paths.parent(path)
+        images = _image_folder(folder.root, path, (paths.name_of(place), name))
+        _add(splits, name, SplitFiles(path, images, root=folder.root, notes=tuple(notes)))
+    if not splits and (known := converted.recognise(folder)):
+        reader, data = known
+        for name in data.splits:
+            file, images = paths.join(folder.root, data.file), folder.root
+            of_split = SplitFiles(file, images, root=folder.root, reader=reader, part=name, corners=folder.corners)
+            _add(splits, name, replace(of_split, notes=(data.title,)))
+    return splits
+
+
+def _below(root: str, corners: str) -> dict[str, SplitFiles]:
+    """Finds the one data set below a folder that is none itself.
+
+    Raises:
+        DataError: there is none, or several.
+    """
+    folder = Folder(root, corners)
+    found: dict[str, dict[str, SplitFiles]] = {}
+    lacking: list[DataError] = []
+    for place in folder.folders_with_labels()[:_MOST_FOLDERS]:
+        if not any(place == known or place.startswith(f"{known}/") for known in found):
+            path = paths.join(root, place)
+            try:
+                if splits := _coco(path) or _recognised(folder.below_folder(place)):
+                    found[place] = splits
+            except DataError as error:  # a part of a data set, or one that lacks a part
+                lacking.append(error)
+    if len(found) > 1:
+        first = "".join(f"\n  --data {paths.join(root, place)}" for place in list(found)[:3])
+        more = f"\n  and {len(found) - 3} more" if len(found) > 3 else ""
+        raise DataError(f"{root}: {len(found)} data sets are below this folder. Choose one:{first}{more}")
+    if found:
+        [(place, splits)] = found.items()
+        note = f"found in {place}/, the one data set below {root}"
+        return {name: replace(of_split, notes=(*of_split.notes, note)) for name, of_split in splits.items()}
+    if splits := _recognised(Folder(root, corners, anywhere=True)):
+        return splits
+    raise lacking[0] if lacking else refusal(folder)
 
 
 def given_splits(sources: Mapping[str, tuple[str, str | None]], division: Division = WHOLE) -> dict[str, SplitFiles]:
@@ -185,13 +158,7 @@ def _annotated(root: str, folder: str, pattern: re.Pattern[str]) -> Iterator[tup
         if match:
             file = paths.join(folder, name)
             images = _image_folder(root, file, (match["token"], match["name"]))
-            yield match["name"], SplitFiles(file, images, _keypoints_beside(file))
-
-
-def _roboflow(root: str) -> Iterator[tuple[str, SplitFiles]]:
-    for file in _sorted(files.glob(paths.join(paths.escape(root), "*", _ROBOFLOW))):
-        folder = paths.parent(file)
-        yield paths.name_of(folder), SplitFiles(file, folder)
+            yield match["name"], SplitFiles(file, images, _keypoints_beside(file), root=root)
 
 
 def _records(root: str) -> Iterator[tuple[str, SplitFiles]]:
@@ -241,7 +208,8 @@ def _image_folder(root: str, annotations: str, tokens: tuple[str, ...]) -> str:
     """Returns the folder with most of the file's first images; if it finds none, the likeliest existing folder."""
     parents = (root, paths.join(root, "images"))
     candidates = [paths.join(parent, token) for token in tokens for parent in parents]
-    candidates += [paths.join(root, "images"), root, paths.parent(annotations)]
+    beside = paths.parent(annotations)
+    candidates += [paths.join(root, "images"), root, beside, paths.join(beside, "images"), paths.join(root, "data")]
     existing = [folder for folder in dict.fromkeys(candidates) if files.is_dir(folder)]
     names = list(islice(scan_file_names(annotations), _LOOKED_AT))
     return max(existing, key=lambda folder: _present(folder, names))
@@ -269,13 +237,3 @@ def _add(splits: dict[str, SplitFiles], name: str, files: SplitFiles) -> None:
             f"--set data.splits.{name}.records=PATTERN)."
         )
     splits[name] = files
-
-
-def _partitions(whole: SplitFiles, fractions: Mapping[str, float]) -> dict[str, SplitFiles]:
-    """Partitions one file by adjacent ranges of `id_fraction`."""
-    splits, low = {}, 0.0
-    for number, (name, fraction) in enumerate(fractions.items(), start=1):
-        high = 1.0 if number == len(fractions) else low + fraction
-        splits[name] = replace(whole, hash_range=(low, high))
-        low = high
-    return splits

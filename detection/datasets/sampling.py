@@ -11,6 +11,6 @@ def key_hash(key: str) -> int:
     return int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big")
 
 
-def id_fraction(image_id: int) -> float:
-    """Returns a pseudo-random number for an image id, 0 <= number < 1: 48 bits of the hash of its decimal digits."""
-    return (key_hash(str(image_id)) >> 16) / 2**48
+def hash_fraction(key: int) -> float:
+    """Returns the first 48 bits of a hash of `key_hash` as a pseudo-random number, 0 <= number < 1."""
+    return (key >> 16) / 2**48

@@ -15,6 +15,7 @@ from PIL import Image, ImageOps
 
 from detection.images.decode import decode_rgb_eagerly
 from detection.images.files import EXIF_ORIENTATION, ImageFileError, read_header, swaps_sides
+from detection.images.likeness import thumbnail
 
 _DECODED = ("jpeg", "png", "gif", "bmp")  # formats that TensorFlow decodes
 _NODE = re.compile(r"\{\{.*?\}\}|\[Op:.*")  # TensorFlow's names of the op, before and after its reason
@@ -36,6 +37,7 @@ class ImageFile(NamedTuple):
     mode: Pillow's name of the colour type in the file, such as "RGB", "L" or "CMYK".
     orientation: EXIF's, 1..8; 1 if there is none.
     digest: digest of the decoded pixels; equal for equal pixels in any format.
+    thumbnail: see `detection.images.likeness`.
     """
 
     data: bytes
@@ -45,6 +47,7 @@ class ImageFile(NamedTuple):
     mode: str
     orientation: int
     digest: str
+    thumbnail: bytes = b""
 
     @property
     def turned(self) -> bool:
@@ -87,7 +90,16 @@ def inspect_image(data: bytes, *, max_pixels: int) -> ImageFile:
             f"the header declares {header.width}x{header.height} pixels, but {pixels.shape[1]}x{pixels.shape[0]} are "
             "decoded. Convert it again.",
         )
-    return ImageFile(data, header.format, header.height, header.width, header.mode, header.orientation, _digest(pixels))
+    return ImageFile(
+        data,
+        header.format,
+        header.height,
+        header.width,
+        header.mode,
+        header.orientation,
+        _digest(pixels),
+        thumbnail(pixels),
+    )
 
 
 def converted(data: bytes) -> ImageFile:
@@ -118,7 +130,7 @@ def _stored(pixels: np.ndarray, mode: str) -> ImageFile:
     buffer = io.BytesIO()
     Image.fromarray(pixels).save(buffer, "PNG")
     height, width = pixels.shape[:2]
-    return ImageFile(buffer.getvalue(), "png", height, width, mode, 1, _digest(pixels))
+    return ImageFile(buffer.getvalue(), "png", height, width, mode, 1, _digest(pixels), thumbnail(pixels))
 
 
 def _digest(pixels: np.ndarray) -> str:

@@ -1,14 +1,20 @@
 """Keeps a part of the training images for choosing the checkpoint, without training on them."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
+from detection.datasets.groups import group_of, is_pattern
+from detection.datasets.packed_entries import unpack_entries
 from detection.datasets.sampling import key_hash
 from detection.input_pipeline.record_classes import read_features
 from detection.input_pipeline.record_reader import RecordReader
+from detection.storage import files, paths
+from detection.storage.json_files import read_json
 from schemas import features
+from schemas.artifacts import GROUPS_JSON
 from schemas.config.config import Config
 from schemas.config.train.monitoring import ValidationConfig
 from schemas.errors import ConfigError, DataError
@@ -23,20 +29,26 @@ class Records(NamedTuple):
 
     training: records to train on.
     validation: records for choosing the checkpoint; None: no validation.
+    pictures: number of pictures in `validation`, of which it may have copies.
     """
 
     training: RecordReader
     validation: RecordReader | None
+    pictures: int = 0
 
 
-def divide(reader: RecordReader, fraction: float) -> Records:
-    """Keeps the records whose image id has a hash below `fraction`, so added images do not change the others.
+def divide(
+    reader: RecordReader, fraction: float, rule: str = "", joined: Mapping[str, str] = MappingProxyType({})
+) -> Records:
+    """Keeps the records whose group has a hash below `fraction`: copies stay together, added images change no other.
 
     If several records have the same id, such as in several spans, one is kept and the others are dropped.
 
     Args:
         reader: all records.
         fraction: fraction of the records to keep, 0 < fraction < 1.
+        rule: `data.group`.
+        joined: name of a group -> the group that its pixels belong to.
 
     Returns:
         `validation` is None if no record is kept.
@@ -45,9 +57,11 @@ def divide(reader: RecordReader, fraction: float) -> Records:
         DataError: all records are kept; or a record is damaged or not a `tf.train.Example`.
     """
     with ThreadPoolExecutor(_THREADS) as pool:
-        ids = list(pool.map(lambda number: _image_id(reader, number), range(len(reader))))
+        read = list(pool.map(lambda number: _id_and_group(reader, number, rule), range(len(reader))))
+    ids = [image_id for image_id, _ in read]
     # A different hash from the one that may have selected `eval` from the same images.
-    kept = [key_hash(f"validation {image_id}") < fraction * 2**64 for image_id in ids]
+    groups = [joined.get(group, group) for _, group in read]
+    kept = [key_hash(f"validation {group}") < fraction * 2**64 for group in groups]
     if all(kept):
         raise DataError(
             f"train.validation: all {len(ids)} training images would be kept to choose the checkpoint, and none "
@@ -55,11 +69,32 @@ def divide(reader: RecordReader, fraction: float) -> Records:
         )
     first = {image_id: number for number, image_id in reversed(list(enumerate(ids))) if kept[number]}
     training = reader.select([number for number, is_kept in enumerate(kept) if not is_kept])
-    return Records(training, reader.select(sorted(first.values())) if first else None)
+    pictures = len({groups[number] for number in first.values()})
+    return Records(training, reader.select(sorted(first.values())) if first else None, pictures)
 
 
-def _image_id(reader: RecordReader, number: int) -> str:
-    return b"".join(read_features(reader, number)[features.SOURCE_ID].bytes_list.value).decode(errors="replace")
+def _id_and_group(reader: RecordReader, number: int, rule: str) -> tuple[str, str]:
+    """Returns the id of a record's image, and the name of its group; records of other tools may lack a file name."""
+    values = read_features(reader, number)
+    image_id, name = (
+        b"".join(values[key].bytes_list.value).decode(errors="replace") if key in values else ""
+        for key in (features.SOURCE_ID, features.FILENAME)
+    )
+    image: dict[str, Any] = {"file_name": name or image_id}
+    if rule and not is_pattern(rule) and features.COCO in values:
+        image, _ = unpack_entries(values[features.COCO].bytes_list.value[0])
+    return image_id, group_of(image, rule)
+
+
+def _joined(shards: Sequence[str]) -> dict[str, str]:
+    """Reads which groups are one by their pixels, from the Examples artifacts of the shards."""
+    joined: dict[str, str] = {}
+    for folder in dict.fromkeys(paths.parent(paths.parent(shard)) for shard in shards):
+        file = paths.join(folder, GROUPS_JSON)
+        if files.is_file(file):
+            for groups in read_json(file).values():
+                joined |= groups
+    return joined
 
 
 def training_records(
@@ -89,14 +124,14 @@ def training_records(
                 "Add this split to the data set, or change train.validation.split."
             )
         return config, Records(reader, RecordReader(validation_shards))
-    records = divide(reader, validation.fraction)
+    records = divide(reader, validation.fraction, config.data.group or "", _joined(shards))
     count = len(records.validation or ())
-    if count < MIN_IMAGES and validation.every == "auto":
+    if records.pictures < MIN_IMAGES and validation.every == "auto":
         _LOGGER.warning(
             "train.validation: only %d of %s training images would be kept to choose the checkpoint. Training on all "
             "of them instead, and exporting the last checkpoint. To choose one, set train.validation.split=eval, the "
             "images that also evaluate the model, or train.validation.every to a number.",
-            count,
+            records.pictures,
             f"{len(reader):,}",
         )
         train = config.train.model_copy(update={"validation": ValidationConfig()})

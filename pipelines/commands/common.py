@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 def add_config_arguments(parser: argparse._ActionsContainer, *, data: bool = False) -> None:
     """Adds `--config` and `--set`; with `data`, also `--data`."""
     if data:
-        parser.add_argument("--data", metavar="DIR", help="data set folder; same as --set data.root=DIR")
+        parser.add_argument(
+            "--data", metavar="DIR", help="data set: a folder, archive or https:// address; same as --set data.root=DIR"
+        )
     parser.add_argument(
         "--config",
         metavar="YAML",
@@ -122,15 +124,30 @@ def require_paths(
         raise DataError(f"{one_line(path)}: no such file or folder. Check {flag}.{advice}")
 
 
-def config_of(args: argparse.Namespace) -> "Config":
+def config_of(args: argparse.Namespace, *, here: bool = True) -> "Config":
     """Builds the configuration from the flags, also `--data` of the commands that have it.
 
+    Args:
+        args: flags.
+        here: the data are read by this machine: an archive, or an address, becomes the folder of its content.
+
     Raises:
-        ConfigError: see `load_config`.
+        ConfigError: see `load_config`; an address for a pipeline that runs elsewhere.
+        DataError: the data cannot be fetched or unpacked.
     """
+    from detection.storage.archives import is_address, is_packed, unpacked
+    from detection.storage.downloads import shown
+
     config = load_config(args.config, args.assignments)
-    data = getattr(args, "data", None)
-    return config if data is None else with_keys(config, "data", {"root": data}, where="--data")
+    root = getattr(args, "data", None) or config.data.root
+    if root is not None and here and is_packed(root):
+        root = unpacked(root)
+    elif root is not None and is_address(root):
+        raise ConfigError(
+            f"{shown(root)}: a pipeline that runs elsewhere reads data on Cloud Storage. Fetch the file, copy it with "
+            "`gcloud storage cp FILE gs://BUCKET/`, and pass --data gs://BUCKET/FILE."
+        )
+    return config if root == config.data.root else with_keys(config, "data", {"root": root}, where="--data")
 
 
 def with_keys(config: "Config", section: str, keys: Mapping[str, Any], *, where: str) -> "Config":

@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
     from pipelines.runners.compiled import compile_pipeline, require_ending
 
     require_ending(args.output, args.runner)
-    config = config_of(args)
+    config = config_of(args, here=False)
     with quiet_run(None, verbose=False):
         compiled = compile_pipeline(config, args.runner)
     write_text(Path(args.output), compiled)

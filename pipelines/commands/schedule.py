@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
 
     if args.action == "create":
         created = create_schedule(
-            _with_flags(config_of(args), args),
+            _with_flags(config_of(args, here=False), args),
             args.runner,
             args.parameters,
             name=args.name,
@@ -91,13 +91,13 @@ def run(args: argparse.Namespace) -> int:
         print(f"scheduled: {created.id}")
         return 0
     if args.action == "list":
-        schedules = TARGETS[args.runner](config_of(args)).schedules()
+        schedules = TARGETS[args.runner](config_of(args, here=False)).schedules()
         if args.json:
             print(to_json(schedules))
         else:
             print_schedules(schedules)
         return 0
-    change_schedule(config_of(args), args.runner, args.action, args.name)
+    change_schedule(config_of(args, here=False), args.runner, args.action, args.name)
     print(f"{_ACTIONS[args.action][0]}: {args.name}", file=sys.stderr)
     return 0
 

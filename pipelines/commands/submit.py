@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
     from pipelines.runners.submit import submit
     from pipelines.runs.history import record_submission
 
-    config = config_of(args)
+    config = config_of(args, here=False)
     record = partial(record_submission, config, args.runner)
     name, address = submit(config, args.runner, args.parameters, record=record, wait=args.wait, verbose=args.verbose)
     print(f"submitted: {name}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from components.coco_example_gen.spans.dataset_files import categories_of
 from detection.coco.engine.streaming import require_analysis, require_arrays
 from detection.coco.params import make_params
-from detection.datasets.layouts import SplitFiles
+from detection.datasets.splits import SplitFiles
 from detection.training.distributed.cluster import cluster_from_environment
 from pipelines.folders import RunLayout
 from schemas.artifacts import CHECKPOINTS

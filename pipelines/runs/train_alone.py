@@ -11,7 +11,7 @@ from pathlib import Path
 
 from components.coco_example_gen.spans.dataset_files import files_of
 from detection.datasets.importers.label_map import read_dataset_file
-from detection.datasets.layouts import SplitFiles
+from detection.datasets.splits import SplitFiles
 from detection.storage.atomic import new_directory
 from detection.storage.files import is_file, list_folders, remove_folder
 from detection.storage.lock import lock_folder

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 from pydantic import TypeAdapter
 
 from detection.datasets.annotations import index_annotations, is_crowd, open_entries
-from detection.datasets.layouts import SplitFiles
+from detection.datasets.readers.converted import as_coco
+from detection.datasets.splits import SplitFiles
 from detection.datasets.statistics import ASPECT_EDGES, SIDE_EDGES
 from detection.storage.atomic import write_json
 from detection.storage.files import is_file
@@ -85,9 +86,10 @@ def count_values(split: SplitFiles) -> Counts:
 
 
 def _values(split: SplitFiles) -> Iterator[tuple[str, Any]]:
-    file = index_annotations(split.annotations)
+    split = as_coco(split).files
+    file = index_annotations(split.annotations, group=split.group)
     names = {category["id"]: str(category["name"]) for category in file.categories}
-    ids = [image_id for image_id in file.images if split.holds(image_id)][:: split.every]
+    ids = [image_id for image_id in file.images if split.holds_group(file.groups[image_id])][:: split.every]
     with open_entries(split.annotations, None) as read_entries:
         for image_id in ids:
             image, annotations = read_entries(file.places(image_id))

@@ -64,8 +64,8 @@ class DataConfig(Section):
 
     root: str | None = Field(
         None,
-        description="data set folder in one of the recognised layouts; for spans, it and the paths of data.splits "
-        "take the placeholders {SPAN} or {YYYY}, {MM} and {DD}, and {VERSION}",
+        description="data set: a folder, an archive, or the https:// address of one; for spans, it and the paths of "
+        "data.splits take the placeholders {SPAN} or {YYYY}, {MM} and {DD}, and {VERSION}",
     )
     splits: dict[str, SplitSource] = Field({}, description="files of each split, instead of root")
     span: SpanNumber | None = Field(None, description="number or date of the span to read; none: the newest")
@@ -83,16 +83,26 @@ class DataConfig(Section):
     label_map: str | None = Field(
         None, description="categories of TFRecords: label_map.pbtxt or a COCO file; none: the categories of the records"
     )
+    group: str | None = Field(
+        None,
+        description="images that stay together in every division: a pattern on the file name, whose first group "
+        "counts, or a field of the image such as video_id; none: copies by their names",
+    )
+    voc_corners: Literal["auto", "from_1", "from_0", "edges"] = Field(
+        "auto",
+        description="what corners in PASCAL VOC's XML are: pixels counted from 1 or from 0, the last one inside, or "
+        "edges of the boxes; auto: found out",
+    )
     eval_fraction: float = Field(
         0.1,
         gt=0.0,
         lt=1.0,
-        description="fraction of train, by hash of the image id, used as eval if there is no eval split",
+        description="fraction of train, by hash of the images' groups, used as eval if there is no eval split",
     )
     split_ratios: dict[str, PositiveFloat] = Field(
         {},
-        description="fractions for splitting a data set of one file, by hash of the image id: {train: 0.8, eval: 0.1, "
-        "test: 0.1}",
+        description="fractions for splitting a data set of one file, by hash of the images' groups: {train: 0.8, "
+        "eval: 0.1, test: 0.1}",
     )
     sample_1_of_n: PositiveInt | dict[str, PositiveInt] = Field(
         1, description="use one of every n images, for quick trials; a mapping applies to its splits"

@@ -1,7 +1,6 @@
 """Kinds of issues of a data set, and the policy for each.
 
-The fields of `IssuePolicies` are the kinds.  The defaults are for training: they do not
-silently remove or change data.
+The fields of `IssuePolicies` are the kinds.  The defaults are for training: they remove or change little, and say so.
 """
 
 from typing import Any, Literal, get_args
@@ -10,14 +9,18 @@ from pydantic import Field, model_validator
 
 from schemas.config.section import Section
 
-# fail: stop and list the issues.  drop: remove the image or annotation, and list it
+# repair: fix or drop what is in no doubt, up to MOST_REPAIRED of a split; stop at more.  fail: stop and list the
+# issues.  drop: remove the image or annotation, and list it
 # in quarantine.jsonl.  fix: correct it.  keep: use it unchanged, and report it.
-Policy = Literal["fail", "drop", "fix", "keep"]
+Policy = Literal["repair", "fail", "drop", "fix", "keep", "move"]
+
+MOST_REPAIRED = 0.02  # of the images, and of the annotations, of a split
 
 MAX_PIXELS = 89_478_485  # Pillow's limit, a quarter of a GiB as RGB
 
 FailDrop = Literal["fail", "drop"]
-FailDropFix = Literal["fail", "drop", "fix"]
+RepairFailDrop = Literal["repair", "fail", "drop"]
+RepairFailDropFix = Literal["repair", "fail", "drop", "fix"]
 FailDropKeep = Literal["fail", "drop", "keep"]
 FailDropFixKeep = Literal["fail", "drop", "fix", "keep"]
 
@@ -25,54 +28,59 @@ FailDropFixKeep = Literal["fail", "drop", "fix", "keep"]
 class IssuePolicies(Section):
     """A policy for each kind of issue.
 
-    A single policy instead of the section applies to every kind: `fail` stops at every kind
-    whose default is not `keep`, `drop` drops instead of stopping, `fix` corrects where
-    possible and drops the rest.
+    The default `repair` leaves out, or corrects where nothing is in doubt, up to 2 % of a split's images or
+    annotations, and stops at more.  A single policy instead of the section applies to every kind: `fail` stops at
+    every kind whose default is not `keep`, `drop` drops instead of stopping, `fix` corrects where possible and drops
+    the rest.
     """
 
-    entry: FailDrop = Field(
-        "fail", description="a field of an image or annotation is missing or invalid, or an id is unknown"
+    entry: RepairFailDrop = Field(
+        "repair", description="a field of an image or annotation is missing or invalid, or an id is unknown"
     )
-    duplicate_id: FailDrop = Field("fail", description="the id is not unique; drop keeps the first")
-    image_missing: FailDrop = Field("fail", description="the image file does not exist")
-    image_unsafe: FailDrop = Field("fail", description="file_name points outside the image folder")
-    image_broken: FailDrop = Field("fail", description="the image file is empty, truncated or damaged")
-    image_unsupported: FailDropFix = Field(
-        "fail", description="TensorFlow cannot decode the image format; fix: store the image as PNG, if Pillow reads it"
+    duplicate_id: RepairFailDrop = Field("repair", description="the id is not unique; drop keeps the first")
+    image_missing: RepairFailDrop = Field("repair", description="the image file does not exist")
+    image_unsafe: RepairFailDrop = Field("repair", description="file_name points outside the image folder")
+    image_broken: RepairFailDrop = Field("repair", description="the image file is empty, truncated or damaged")
+    image_unsupported: RepairFailDropFix = Field(
+        "repair",
+        description="TensorFlow cannot decode the image format; fix: store the image as PNG, if Pillow reads it",
     )
-    image_huge: FailDrop = Field(
-        "fail", description="the image has more pixels than data.max_pixels, in the file or as declared"
+    image_huge: RepairFailDrop = Field(
+        "repair", description="the image has more pixels than data.max_pixels, in the file or as declared"
     )
-    image_size: FailDropFix = Field(
-        "fail", description="width and height differ from the file's; fix: use the file's, if all boxes are inside"
+    image_size: RepairFailDropFix = Field(
+        "repair", description="width and height differ from the file's; fix: use the file's, if all boxes are inside"
     )
-    image_turned: FailDropFix = Field(
-        "fail", description="width and height are those after the EXIF rotation; fix: store the rotated pixels as PNG"
+    image_turned: RepairFailDropFix = Field(
+        "repair", description="width and height are those after the EXIF rotation; fix: store the rotated pixels as PNG"
     )
     image_duplicate: FailDropKeep = Field(
         "keep", description="another image of the split has the same pixels; drop keeps the first"
     )
-    image_leak: FailDropKeep = Field(
-        "keep", description="an image of another split has the same pixels; drop keeps one, eval's rather than train's"
+    image_leak: Literal["fail", "drop", "keep", "move"] = Field(
+        "keep",
+        description="an image of another split has the same pixels, or is a copy by its name, mirrored, turned, darker "
+        "or blurred; drop keeps one, eval's rather than train's; move: all copies go to train",
     )
     annotation_duplicate: FailDropKeep = Field(
         "keep", description="another annotation of the image has the same category, box and mask; drop keeps the first"
     )
     box_empty: FailDrop = Field("drop", description="the box has no area; COCO itself has two such boxes")
-    box_outside: FailDropFix = Field(
-        "fail",
-        description="the box extends more than one pixel beyond the image; fix: clip it, or drop it if it is outside",
+    box_outside: RepairFailDropFix = Field(
+        "repair",
+        description="the box extends more than one pixel beyond the image; fix: clip it, or drop it if it is outside; "
+        "repair: the same, and clip any number by up to 2 % of a side or 5 pixels",
     )
-    mask_broken: FailDropFix = Field(
-        "fail",
+    mask_broken: RepairFailDropFix = Field(
+        "repair",
         description="the RLE or polygon is not a valid mask of the image's size; fix: remove the mask, keep the box",
     )
     mask_degenerate: FailDropFixKeep = Field(
         "keep", description="a polygon has fewer than three points; fix: remove that polygon"
     )
     mask_box: FailDropFixKeep = Field("keep", description="mask and box disagree; fix: use the mask's box")
-    keypoints_broken: FailDropFix = Field(
-        "fail",
+    keypoints_broken: RepairFailDropFix = Field(
+        "repair",
         description="keypoints are not x, y and visibility for each keypoint of the category; fix: remove the "
         "keypoints",
     )

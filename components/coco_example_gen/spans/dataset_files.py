@@ -7,7 +7,8 @@ from components.coco_example_gen.spans.locate import locate
 from detection.datasets.annotation_scan import keypoint_fields
 from detection.datasets.annotations import merge_categories, scan_categories
 from detection.datasets.importers.label_map import dataset_files_beside, read_label_map
-from detection.datasets.layouts import SplitFiles
+from detection.datasets.readers.converted import as_coco
+from detection.datasets.splits import SplitFiles
 from schemas.config.config import DataConfig
 
 
@@ -39,6 +40,7 @@ def categories_of(splits: Mapping[str, SplitFiles], data: DataConfig) -> list[di
 
 
 def _categories_of_files(files: SplitFiles) -> list[dict[str, Any]] | None:
+    files = as_coco(files).files if files.reader else files
     categories = scan_categories(files.annotations)
     if categories is None or files.keypoints is None:
         return categories

@@ -1,14 +1,16 @@
 """Fingerprints of a data set's files, which show changes of the data without reading images."""
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
 from detection.datasets.annotations import scan_file_names
 from detection.datasets.importers.label_map import dataset_files_beside
-from detection.datasets.layouts import SplitFiles
+from detection.datasets.readers.converted import as_coco
+from detection.datasets.readers.folder import Folder
+from detection.datasets.splits import SplitFiles
 from detection.images.files import image_path
 from detection.storage import files, paths
 
@@ -64,11 +66,16 @@ def data_state(splits: Iterable[SplitFiles], *others: str | None) -> DataState:
 def _states_of_split(split: SplitFiles) -> _States:
     if split.images is None:
         return _states(_record_files(split.annotations))
+    if split.reader:
+        whole = Folder(split.root).states
+        return ((paths.join(split.root, path), state) for path, state in whole.items())
     annotations = _states(filter(None, (split.annotations, split.keypoints)))
-    names = scan_file_names(split.annotations)
-    if paths.is_remote(split.images):
-        return chain(annotations, _states_of_remote_images(split.images, names))
-    return chain(annotations, _states(str(Path(split.images, name)) for name in names))
+    below = files.walk_states(split.images) if paths.is_remote(split.images) else None
+    found = as_coco(split, below).files
+    images, names = found.images or "", scan_file_names(found.annotations)
+    if below is not None:
+        return chain(annotations, _states_of_remote_images(images, names, below if images == split.images else None))
+    return chain(annotations, _states(str(Path(images, name)) for name in names))
 
 
 def _record_files(pattern: str) -> Iterator[str]:
@@ -86,9 +93,9 @@ def _states(named: Iterable[str]) -> _States:
     return ((path, files.state(path)) for path in named)
 
 
-def _states_of_remote_images(folder: str, names: Iterable[str]) -> _States:
+def _states_of_remote_images(folder: str, names: Iterable[str], below: Mapping[str, files.FileState] | None) -> _States:
     """Lists the folder: a request for each image would take minutes."""
-    below = files.walk_states(folder)
+    below = files.walk_states(folder) if below is None else below
     for name in names:
         try:
             path = image_path(folder, name)

@@ -3,7 +3,7 @@
 import json
 
 from components.coco_example_gen.spans.span_paths import SpanSplits, locate_given, locate_root, placeholders
-from detection.datasets.layouts import Division
+from detection.datasets.splits import Division
 from detection.storage.paths import absolute, require_supported
 from schemas.config.config import DataConfig
 from schemas.errors import ConfigError, DataError
@@ -63,9 +63,9 @@ def has_spans(data: DataConfig) -> bool:
 def _locate(data: DataConfig) -> SpanSplits:
     require_one_data_set(data)
     require_supported(data.label_map or "", "data.label_map")
-    division = Division(data.eval_fraction, data.split_ratios, data.sample_1_of_n)
+    division = Division(data.eval_fraction, data.split_ratios, data.sample_1_of_n, data.group or "")
     if data.root is not None:
-        return locate_root(data.root, division=division, span=data.span, version=data.version)
+        return locate_root(data.root, division=division, span=data.span, version=data.version, corners=data.voc_corners)
     given = {name: split.files for name, split in data.splits.items()}
     return locate_given(given, division=division, span=data.span, version=data.version)
 

@@ -17,7 +17,7 @@ from components.coco_example_gen.spans.fingerprint import fingerprint
 from components.coco_example_gen.spans.locate import locate, source_of
 from components.history.read import IDENTITY_PROPERTY, SOURCE_PROPERTY
 from components.history.records import ReuseRule
-from detection.datasets.layouts import SplitFiles
+from detection.datasets.splits import SplitFiles
 from detection.storage.paths import absolute
 from schemas.artifacts import TRAIN_SPLIT
 from schemas.config.config import Config, DataConfig

@@ -14,8 +14,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, timedelta
 from typing import NamedTuple
 
-from detection.datasets.layouts import WHOLE, Division, SplitFiles, find_splits, given_splits
+from detection.datasets.layouts import find_splits, given_splits
+from detection.datasets.splits import WHOLE, Division, SplitFiles
 from detection.storage import files, paths
+from detection.storage.archives import is_packed, unpacked
 from schemas.errors import ConfigError, DataError
 
 _PLACEHOLDER = re.compile(r"\{(?P<name>SPAN|VERSION|YYYY|MM|DD)(?::(?P<width>[^}]*))?\}")
@@ -23,7 +25,11 @@ _DATE = {"YYYY": 4, "MM": 2, "DD": 2}  # digits
 _EPOCH = date(1970, 1, 1)
 _LISTED = 10  # max numbers in an error message
 # TFX looks for files, too: a folder that is empty, or has pictures only so far, is no span yet.
-_ANNOTATED = ("/*.json", "/*/*.json", "/*record*", "/*/*record*")
+_ANNOTATED = tuple(
+    f"{place}{name}"
+    for name in ("*.json", "*record*", "*.yaml", "*.csv", "*.xml", "classes.txt")
+    for place in ("/", "/*/")
+)
 
 
 class SpanVersion(NamedTuple):
@@ -224,7 +230,7 @@ class SpanSplits(NamedTuple):
 
 
 def locate_root(
-    root: str, *, division: Division = WHOLE, span: int | None = None, version: int | None = None
+    root: str, *, division: Division = WHOLE, span: int | None = None, version: int | None = None, corners: str = "auto"
 ) -> SpanSplits:
     """Finds the splits in a folder in one of the recognised layouts.
 
@@ -233,14 +239,17 @@ def locate_root(
         division: as for `find_splits`.
         span: this one instead of the newest.
         version: this one instead of the newest.
+        corners: `data.voc_corners`.
 
     Raises:
         ConfigError, DataError: see `find_span` and `find_splits`.
     """
+    if is_packed(root):
+        root = unpacked(root)
     paths.require_supported(root, "data.root")
     root = paths.absolute(root)
     newest = find_span([root], span=span, version=version, below=_ANNOTATED)
-    return SpanSplits(find_splits(fill(root, newest), division), newest)
+    return SpanSplits(find_splits(fill(root, newest), division, corners=corners), newest)
 
 
 def locate_given(

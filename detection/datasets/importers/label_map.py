@@ -12,7 +12,7 @@ from detection.datasets.entries import category_issue, head_issue, too_many_cate
 from detection.storage import files, paths
 from detection.storage.json_files import read_json
 from detection.storage.reading import read_bytes
-from schemas.artifacts import DATASET_JSON
+from schemas.artifacts import DATASET_JSON, ROOT_CATEGORIES
 from schemas.errors import DataError
 from schemas.limits import MAX_LABEL_MAP
 from schemas.quoting import one_line
@@ -102,7 +102,7 @@ def read_dataset_file(path: str | Path) -> dict[str, Any]:
 
 
 def read_dataset_head(path: str | Path) -> dict[str, Any]:
-    """Reads `info` and `licenses` of a dataset.json; {} and [] if they are missing.
+    """Reads `info`, `licenses` and the root categories of a dataset.json; {} and [] if they are missing.
 
     Raises:
         DataError: the file cannot be read, is not an object, or one of the two is invalid.
@@ -111,6 +111,7 @@ def read_dataset_head(path: str | Path) -> dict[str, Any]:
     if not isinstance(tree, dict):
         raise DataError(f"{path}: not the description of a data set: expected an object with `categories`.")
     head = {"info": tree.get("info") or {}, "licenses": tree.get("licenses") or []}
+    head[ROOT_CATEGORIES] = tree.get(ROOT_CATEGORIES) or []
     for key, value in head.items():
         issue = head_issue(value, dict if key == "info" else list)
         if issue is not None:

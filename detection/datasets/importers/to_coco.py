@@ -20,7 +20,7 @@ from detection.storage import files, paths
 from detection.storage.atomic import new_directory
 from detection.storage.tfrecord import find_shards, read_shard
 from schemas import features
-from schemas.artifacts import DATASET_JSON, split_dir
+from schemas.artifacts import DATASET_JSON, ROOT_CATEGORIES, split_dir
 from schemas.errors import ConfigError, DataError
 
 ONLY_SPLIT = ""  # name of the split if there are no Split-<name> folders
@@ -83,8 +83,10 @@ def export_coco(
             for name, shards in chosen.items():
                 for shard in _with_progress(shards, f"reading {name}", console):
                     _copy(source.read(shard), writers[name], pictures)
+        head = dict(source.head)
+        head["categories"] = [*head.pop(ROOT_CATEGORIES, []), *head["categories"]]
         for writer in writers.values():
-            writer.finish(source.head)
+            writer.finish(head)
     lines = [source.report] if source.report else []
     for name, writer in writers.items():
         lines.append(f"{outputs[name]}: {writer.images:,} images, {writer.annotations:,} annotations")

@@ -32,6 +32,7 @@ def write_report(
     examples: Sequence[IssuePicture] = (),
     concerned: Mapping[int, int] | None = None,
     samples: Sequence[SamplePicture] = (),
+    notes: Sequence[str] = (),
 ) -> None:
     """Writes the report: one self-contained HTML file, written atomically.
 
@@ -45,6 +46,7 @@ def write_report(
         concerned: category id -> number of annotations with an issue, or with an issue of
             their image.
         samples: pictures of valid ground truth.
+        notes: what else is said about the data set, a sentence each.
 
     Raises:
         DataError: the file cannot be written.
@@ -71,6 +73,7 @@ def write_report(
         more_in=QUARANTINE_JSONL,
         sections=sections,
         samples=samples,
+        notes=notes,
     )
     write_text(path, page)
 

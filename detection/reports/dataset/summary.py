@@ -193,17 +193,18 @@ def choices(kind: str, policy: Policy) -> list[Choice]:
         kind: a field of `IssuePolicies`.
         policy: the current policy.
     """
-    others = [other for other in ("fix", "drop", "keep") if other in IssuePolicies.allowed(kind) and other != policy]
+    others = [
+        other for other in ("fix", "drop", "keep", "move") if other in IssuePolicies.allowed(kind) and other != policy
+    ]
     return [Choice(f"--set data.on_fault.{kind}={other}", _effect(kind, other)) for other in others]
 
 
 def _effect(kind: str, policy: str) -> str:
-    details = _description(kind)[1]
-    if policy == "fix":
-        return details.removeprefix("fix: ")
+    details = _description(kind)[1].split("; ")
+    described = next((part for part in details if part.startswith((f"{policy}: ", f"{policy} keeps"))), None)
+    if described is not None:
+        return described.removeprefix(policy).removeprefix(":").strip()
     if policy == "drop":
-        if details.startswith("drop keeps"):
-            return details.removeprefix("drop ")
         subject = "image" if kind.startswith("image") else "image or annotation" if kind == "entry" else "annotation"
         return _DROP.format(subject=subject)
     return _KEEP

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from components.coco_example_gen.conversion import convert
-from detection.datasets.layouts import SplitFiles
+from detection.datasets.splits import SplitFiles
 from detection.storage import files, paths
 from detection.storage.reading import read_bytes
 from schemas.artifacts import DATA_REPORT_HTML

@@ -158,7 +158,9 @@ def test_issues_are_listed_and_nothing_is_left(tmp_path: Path, runner: str) -> N
     error = find_user_error(caught.value)
     assert isinstance(error, DataError)
     lines = str(error).splitlines()
-    assert lines[0] == "2 issues in the data set:"
+    assert lines[0] == (
+        "2 issues in the data set (train: 1 of 5 images, more than 2%; train: 1 of 8 annotations, more than 2%):"
+    )
     assert sorted(lines[1:3]) == [
         "  train: train/0/2.png (image 2): cannot read the image file: No such file or directory. "
         "Copy it there or correct file_name.",
@@ -220,7 +222,7 @@ def test_invalid_arguments_are_refused_before_anything_runs(tmp_path: Path) -> N
 
     with pytest.raises(ConfigError, match=r"give --data DIR, or data\.root or data\.splits"):
         CocoExampleGen(DataConfig())
-    with pytest.raises(DataError, match=re.escape(f"{tmp_path}: no COCO data set recognised")):
+    with pytest.raises(DataError, match=re.escape(f"{tmp_path}: no data set recognised")):
         _do(tmp_path / "out", root=str(tmp_path))
     absent = {"annotations": str(tmp_path / "absent.json"), "images": str(tmp_path)}
     with pytest.raises(DataError, match=r"absent\.json: no such annotation file"):

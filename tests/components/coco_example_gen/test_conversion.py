@@ -12,8 +12,9 @@ from PIL import Image
 
 from components.beam import progress
 from components.coco_example_gen.conversion import convert
-from detection.datasets.layouts import Division, find_splits
+from detection.datasets.layouts import find_splits
 from detection.datasets.packed_entries import unpack_entries
+from detection.datasets.splits import Division
 from detection.datasets.statistics import SplitSummary
 from schemas import features
 from schemas.config.config import DataConfig
@@ -106,7 +107,8 @@ def test_issues_of_the_structure_stop_before_any_image_is_read(tmp_path: Path) -
     with pytest.raises(DataError) as caught:
         _convert(root, tmp_path / "a")
     lines = str(caught.value).splitlines()
-    assert lines[0] == "2 issues in the data set:"
+    more = f"{root}/instances_train.json: 2 of 4 annotations, more than 2%"
+    assert lines[0] == f"2 issues in the data set ({more}):"
     assert lines[1].startswith(f"  {root}/instances_train.json (image 1, annotation 9): category_id 5 does not exist")
     assert lines[2].startswith(f"  {root}/instances_train.json (image 1, annotation 1): duplicate id.")
     assert "data.on_fault.entry=drop" in lines[3]

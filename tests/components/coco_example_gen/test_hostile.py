@@ -21,8 +21,9 @@ from detection.datasets import json_stream
 from detection.datasets.annotations import index_annotations
 from detection.datasets.encode_record import Record, Rules, make_record
 from detection.datasets.issues import Issue
-from detection.datasets.layouts import SplitFiles, find_splits
+from detection.datasets.layouts import find_splits
 from detection.datasets.packed_entries import unpack_entries
+from detection.datasets.splits import SplitFiles
 from detection.images import inspect as image_files
 from detection.images.files import ImageFileError, read_file
 from detection.input_pipeline.record_decoder import decode_record
@@ -31,6 +32,7 @@ from schemas.config.config import DataConfig
 from schemas.config.issues import MAX_PIXELS, IssuePolicies
 from schemas.errors import CocoflowError, DataError
 
+FAIL = IssuePolicies.model_validate("fail")
 DROP = IssuePolicies.model_validate("drop")
 WIDTH, HEIGHT = 20, 10
 INT64 = 2**63
@@ -238,7 +240,7 @@ def test_a_file_name_says_nothing_to_the_terminal(root: Path) -> None:
     tree["images"][1]["file_name"] = "\x1b[31mred\n.png"
     _write(root, tree)
     with pytest.raises(DataError, match=r"train: \\x1b\[31mred\\n\.png \(image 2\): cannot read the image file"):
-        _convert(root, IssuePolicies())
+        _convert(root, FAIL)
 
 
 def test_a_link_within_the_folder_is_followed(root: Path) -> None:
@@ -270,7 +272,7 @@ def test_bombs_are_refused_before_they_are_decoded(root: Path, monkeypatch: pyte
     with pytest.raises(
         DataError, match=r"train: 2\.png \(image 2\): declared as 4000x3000 pixels, more than data\.max_pixels"
     ):
-        _convert(root, IssuePolicies(), max_pixels=1_000_000)
+        _convert(root, FAIL, max_pixels=1_000_000)
     assert decoded
     assert max(decoded) < 1000
     (root / "images/2.png").write_bytes(bytes(4_000_000))
@@ -478,7 +480,7 @@ def test_odd_info_and_licences_are_told(pictures: Path, head: dict[str, Any], le
 def test_odd_info_stops_or_is_left_out(root: Path) -> None:
     _write(root, _tree() | {"info": [1]})
     with pytest.raises(DataError, match=r"instances_train\.json: info: \[1\]: not an object\. Write one, or remove it"):
-        _convert(root, IssuePolicies())
+        _convert(root, FAIL)
     out = _convert(root)
     assert json.loads((out / "dataset.json").read_text())["info"] == {}
     assert _issues(out) == [("entry", None, None)]
@@ -599,7 +601,7 @@ def test_annotations_may_come_before_images(root: Path) -> None:
     assert _ids(_convert(root)) == ([1, 2, 3, 4], [10, 11, 12, 13, 14])
 
 
-@pytest.mark.parametrize("policies", [DROP, IssuePolicies()])
+@pytest.mark.parametrize("policies", [DROP, FAIL])
 def test_a_data_set_without_annotations_or_of_crowds_is_one(root: Path, policies: IssuePolicies) -> None:
     _write(root, _tree() | {"annotations": []})
     out = _convert(root, policies)

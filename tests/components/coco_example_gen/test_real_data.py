@@ -12,8 +12,9 @@ from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
 from components.coco_example_gen.conversion import convert
-from detection.datasets.layouts import Division, SplitFiles, find_splits
+from detection.datasets.layouts import find_splits
 from detection.datasets.packed_entries import unpack_entries
+from detection.datasets.splits import Division, SplitFiles
 from detection.images.decode import decode_rgb
 from schemas import features
 from schemas.config.config import DataConfig

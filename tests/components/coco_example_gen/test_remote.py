@@ -12,7 +12,8 @@ from components.coco_example_gen import shards
 from components.coco_example_gen.conversion import convert
 from components.coco_example_gen.spans.fingerprint import fingerprint
 from components.coco_example_gen.spans.span_paths import locate_given, locate_root
-from detection.datasets.layouts import EXAMPLES_WORK, SplitFiles, find_splits, given_splits
+from detection.datasets.layouts import EXAMPLES_WORK, find_splits, given_splits
+from detection.datasets.splits import SplitFiles
 from detection.images.files import ImageFileError, read_file
 from detection.storage import files, paths
 from detection.storage.atomic import write_text
@@ -220,7 +221,7 @@ def test_what_is_not_there_is_told(data: Path, gcs: Bucket) -> None:
     remote = upload(data, f"{gcs.path}/data")
     with pytest.raises(DataError, match=re.escape(f"{gcs.path}/absent: no such data set folder")):
         find_splits(f"{gcs.path}/absent")
-    with pytest.raises(DataError, match=r"no COCO data set recognised"):
+    with pytest.raises(DataError, match=r"no data set recognised"):
         find_splits(f"{remote}/images")
     with pytest.raises(DataError, match=r"absent\.json: no such annotation file"):
         given_splits({"train": (f"{remote}/absent.json", f"{remote}/images")})
@@ -254,7 +255,7 @@ def is_refused_or_whole(root: str, whole: dict[str, bytes]) -> bool:
         left = {name: content for name, content in contents(root).items() if not name.startswith(EXAMPLES_WORK)}
         assert left == whole
         return True
-    with pytest.raises(DataError, match=r"incomplete examples: no dataset|no such data set folder|no COCO data set"):
+    with pytest.raises(DataError, match=r"incomplete examples: no dataset|no such data set folder|no data set"):
         find_splits(root)
     return False
 

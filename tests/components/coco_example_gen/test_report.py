@@ -10,7 +10,7 @@ import pytest
 from components.coco_example_gen import examination, report
 from components.coco_example_gen.examination import examine
 from components.coco_example_gen.report import concerned_annotations, write_data_report
-from detection.datasets.layouts import SplitFiles
+from detection.datasets.splits import SplitFiles
 from schemas.config.config import DataConfig
 from tests.components.coco_example_gen.data_set import write_data_set
 from tests.html_page import HtmlPage

@@ -13,9 +13,11 @@ from components.coco_example_gen.sources import CocoSource
 from components.coco_example_gen.spans.fingerprint import data_state, fingerprint
 from detection.datasets.annotations import index_annotations
 from detection.datasets.encode_record import Rules
-from detection.datasets.layouts import Division, SplitFiles, find_splits
+from detection.datasets.groups import group_of
+from detection.datasets.layouts import find_splits
 from detection.datasets.packed_entries import unpack_entries
-from detection.datasets.sampling import id_fraction
+from detection.datasets.sampling import hash_fraction, key_hash
+from detection.datasets.splits import Division, SplitFiles
 from schemas import features
 from schemas.config.issues import MAX_PIXELS, IssuePolicies
 from schemas.errors import DataError
@@ -97,7 +99,7 @@ def test_records_hold_the_files_and_the_entries(tmp_path: Path) -> None:
 def test_issues_come_with_the_result(tmp_path: Path) -> None:
     write_data_set(tmp_path / "data", broken=True)
     result = _convert(find_splits(tmp_path / "data"), tmp_path / "out")["train"]
-    assert (result.images, result.annotations) == (4, 7)
+    assert (result.images, result.annotations) == (4, 8)
     assert {(issue.kind, issue.image_id, issue.annotation_id) for issue in result.issues} == {
         ("box_outside", 1, 2),
         ("image_missing", 2, None),
@@ -109,7 +111,8 @@ def test_one_file_is_divided(tmp_path: Path) -> None:
     (tmp_path / "data/annotations/instances_val.json").unlink()
     splits = find_splits(tmp_path / "data", Division(eval_fraction=0.3))
     results = _convert(splits, tmp_path / "out")
-    in_eval = sum(id_fraction(number) < 0.3 for number in range(1, 31))
+    images = json.loads((tmp_path / "data/annotations/instances_train.json").read_text())["images"]
+    in_eval = sum(hash_fraction(key_hash(group_of(image))) < 0.3 for image in images)
     assert (results["train"].images, results["eval"].images) == (30 - in_eval, in_eval)
 
 

@@ -152,7 +152,7 @@ def test_an_invalid_entry_is_left_out_and_told(
     path = _write(tmp_path, tree)
     read = index_annotations(path)
     [issue] = read.issues
-    assert (issue.kind, issue.policy, issue.where) == (kind, "fail", str(path))
+    assert (issue.kind, issue.policy, issue.where) == (kind, "drop", str(path))
     assert issue.message.startswith(message)
     left = tree[key][:position] + tree[key][position + 1 :]
     assert (_entries(read) if key == "annotations" else [image for image, _ in read.entries()]) == left

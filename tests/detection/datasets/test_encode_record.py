@@ -98,7 +98,10 @@ def test_boxes_a_little_outside_are_clipped_in_the_features_only() -> None:
 
 def _make(folder: Path, image: dict[str, Any], annotations: list[dict[str, Any]], **policies: str) -> Record:
     rules = Rules(
-        policies=IssuePolicies.model_validate(policies), max_pixels=MAX_PIXELS, category_names=NAMES, keypoints={9: 2}
+        policies=IssuePolicies.model_validate("fail").model_copy(update=policies),
+        max_pixels=MAX_PIXELS,
+        category_names=NAMES,
+        keypoints={9: 2},
     )
     read = partial(read_file, str(folder), image["file_name"], max_pixels=MAX_PIXELS)
     return make_record(image, annotations, read=read, split="train", rules=rules)
@@ -115,7 +118,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_invalid_annotations_are_left_out_and_told(folder: Path) -> None:
     annotations = [_annotation(1, [0, 0, 0, 5]), _annotation(2, [1, 2, 3, 4]), _annotation(3, [50, 0, 50, 5])]
-    record = _make(folder, IMAGE, annotations)
+    record = _make(folder, IMAGE, annotations, box_empty="drop")
     assert record.example is not None
     assert unpack_entries(_lists(record.example)["coco/annotations"][0]) == (IMAGE, annotations[1:2])
     assert _lists(record.example)["image/object/class/label"] == [9]

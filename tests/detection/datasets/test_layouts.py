@@ -1,11 +1,13 @@
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from detection.datasets.layouts import Division, SplitFiles, find_splits, given_splits
-from detection.datasets.sampling import id_fraction
+from detection.datasets.layouts import find_splits, given_splits
+from detection.datasets.sampling import hash_fraction, key_hash
+from detection.datasets.splits import Division, SplitFiles
 from schemas.errors import ConfigError, DataError
 
 
@@ -122,16 +124,21 @@ def test_keypoints_beside_the_instances_are_found(tmp_path: Path) -> None:
     assert splits["train"].keypoints is None
     assert splits["eval"].keypoints == str(tmp_path / "annotations/person_keypoints_val2017.json")
     annotations, images = splits["eval"].annotations, splits["eval"].images
-    assert given_splits({"test": (annotations, images)}) == {"test": splits["eval"]}
+    assert given_splits({"test": (annotations, images)}) == {"test": replace(splits["eval"], root="")}
 
 
-def test_only_one_file_is_divided_by_the_id() -> None:
+def _images(count: int) -> list[dict[str, str]]:
+    return [{"file_name": f"{number}.jpg"} for number in range(count)]
+
+
+def test_only_one_file_is_divided_by_the_name() -> None:
     low, high = SplitFiles("a", "b", None, (0.0, 0.25)), SplitFiles("a", "b", None, (0.25, 1.0))
-    assert all(low.holds(number) != high.holds(number) for number in range(-50, 4000))
-    assert sum(low.holds(number) for number in range(4000)) == pytest.approx(1000, abs=90)
-    assert SplitFiles("a", "b").holds(5)
+    assert all(low.holds(image) != high.holds(image) for image in _images(4000))
+    assert sum(map(low.holds, _images(4000))) == pytest.approx(1000, abs=90)
+    assert SplitFiles("a", "b").holds({"file_name": "5.jpg"})
     # Fixed for good: other numbers would move images of existing data sets to the other split.
-    assert id_fraction(1) == pytest.approx(0.42002406436877493, abs=1e-12)
+    assert hash_fraction(key_hash("1")) == pytest.approx(0.42002406436877493, abs=1e-12)
+    assert low.holds({"id": 1, "file_name": "3.jpg"}) == low.holds({"id": 2, "file_name": "3.jpg"})
 
 
 def test_a_train_file_alone_gives_train_and_eval(tmp_path: Path) -> None:
@@ -143,9 +150,9 @@ def test_a_train_file_alone_gives_train_and_eval(tmp_path: Path) -> None:
 def test_an_unknown_folder_is_named_with_the_way_out(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"absent: no such data set folder\. Check --data"):
         find_splits(tmp_path / "absent")
-    with pytest.raises(DataError, match="no COCO data set recognised") as caught:
+    with pytest.raises(DataError, match="no data set recognised") as caught:
         find_splits(tmp_path)
-    for part in (str(tmp_path), "_annotations.coco.json", "--set data.splits.train.annotations=FILE"):
+    for part in (str(tmp_path), "There are no images", "--set data.splits.train.annotations=FILE"):
         assert part in str(caught.value)
 
 
@@ -183,16 +190,16 @@ def test_ratios_divide_one_file_and_growing_train_moves_no_other_image(tmp_path:
     _data_set(tmp_path, {"instances_default.json": "a.jpg"})
     splits = find_splits(tmp_path, Division(ratios={"train": 0.5, "eval": 0.2, "test": 0.3}))
     more = find_splits(tmp_path, Division(ratios={"train": 0.3, "eval": 0.2, "test": 0.3, "spare": 0.2}))
-    ids = range(4000)
-    members = {name: {n for n in ids if files.holds(n)} for name, files in splits.items()}
-    assert sorted(n for group in members.values() for n in group) == list(ids)
+    images = _images(4000)
+    members = {name: [image for image in images if files.holds(image)] for name, files in splits.items()}
+    assert sum(map(len, members.values())) == 4000
     assert {name: round(len(group) / 4000, 1) for name, group in members.items()} == {
         "train": 0.5,
         "eval": 0.2,
         "test": 0.3,
     }
     for name in ("eval", "test"):
-        assert {n for n in ids if more[name].holds(n)} == members[name]
+        assert [image for image in images if more[name].holds(image)] == members[name]
 
 
 def test_divisions_that_do_not_fit_are_refused(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from components.coco_example_gen.spans.span_paths import SpanSplits, SpanVersion
-from detection.datasets.layouts import SplitFiles
+from detection.datasets.splits import SplitFiles
 from pipelines.runs.comparison import RunInputs, data_of
 from pipelines.runs.history import RunHistory, deciding_digest
 from pipelines.runs.run_record import DONE, SKIPPED, RunRecord

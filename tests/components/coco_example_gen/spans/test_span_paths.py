@@ -17,7 +17,7 @@ from components.coco_example_gen.spans.span_paths import (
     locate_root,
     placeholders,
 )
-from detection.datasets.layouts import Division, SplitFiles
+from detection.datasets.splits import Division, SplitFiles
 from schemas.errors import ConfigError, DataError
 from tests.components.coco_example_gen.data_set import write_data_set
 
@@ -161,7 +161,7 @@ def test_a_root_is_the_folder_of_the_newest_span_that_has_annotations(tmp_path: 
     earlier = locate_root(str(tmp_path / "{YYYY}-{MM}-{DD}"), span=20758)
     assert earlier.files["train"].images == str(tmp_path / "2026-11-01/images")
     _touch(tmp_path, "2026-11-04/notes.json")
-    with pytest.raises(DataError, match=r"2026-11-04: no COCO data set recognised"):
+    with pytest.raises(DataError, match=r"2026-11-04: no data set recognised"):
         locate_root(str(tmp_path / "{YYYY}-{MM}-{DD}"))
 
 

@@ -123,7 +123,7 @@ def test_another_size_is_the_header_s_and_told(tmp_path: Path) -> None:
     assert (image.entry["height"], image.entry["width"]) == (40, 60)
     assert image.annotations[0]["bbox"] == [3.25, 4.5, 10, 20.75]
     message = "the record declares 600x400 pixels, the image's header 60x40; using the header"
-    assert image.issues == [Issue("image_size", "fail", image.where, image.entry["id"], None, message)]
+    assert image.issues == [Issue("image_size", "drop", image.where, image.entry["id"], None, message, "image")]
 
 
 def test_the_size_after_an_exif_rotation_stays_as_declared(tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_unequal_corners_leave_the_image_without_objects(tmp_path: Path) -> None
     image = read_one(tmp_path, image__object__bbox__xmax=[0.5])
     assert image.annotations == []
     message = "different numbers of box corners (2, 2, 1, 2); its objects are dropped"
-    assert image.issues == [Issue("entry", "fail", image.where, image.entry["id"], None, message)]
+    assert image.issues == [Issue("entry", "drop", image.where, image.entry["id"], None, message, "image")]
 
 
 def test_a_box_that_is_not_finite_is_left_out(tmp_path: Path) -> None:

@@ -239,7 +239,7 @@ def test_every_kind_has_a_correction_and_flags_that_work(kind: str) -> None:
             offered.append(config.data.on_fault.of(kind))
             assert flag == "--set"
             assert choice.effect
-        assert {*offered, policy, "fail"} == {*IssuePolicies.allowed(kind), "fail"}
+        assert {*offered, policy, "fail", "repair"} == {*IssuePolicies.allowed(kind), "fail", "repair"}
         assert policy not in offered
 
 

@@ -202,7 +202,7 @@ def test_images_that_choose_are_not_trained_on(tmp_path: Path) -> None:
     records, tree = coco_records(24, alike=True)
     keys = ("train.epochs=1.5", "train.steps=auto", "train.validation={every: 4, fraction: 0.3, metric: AR10}")
     shards = _write(tmp_path / "all", records)
-    training, validation = divide(RecordReader(shards), 0.3)
+    training, validation, _ = divide(RecordReader(shards), 0.3)
     assert validation is not None
     trained_on, held_out = ([one.read(number) for number in range(len(one))] for one in (training, validation))
     _train(tmp_path / "kept", shards, (), *keys)

@@ -1,0 +1,67 @@
+"""The refusal of a folder in no known format: what it looks like, and what to do."""
+
+from collections import Counter
+
+from detection.datasets.readers.folder import Folder, some
+from detection.storage import paths
+from detection.storage.reading import read_range
+from schemas.errors import DataError
+
+_HEAD = 4096  # bytes of a file that show its kind
+_EXPORT = "Export it as COCO or YOLO there"
+# Suffix -> what a file of the kind has in its first bytes, and its name; the first match counts.
+_KINDS = {
+    ".json": (
+        ((b'"shapes"', b'"imagePath"'), "labelme's JSON", "Convert it with labelme2coco or `labelme2yolo`"),
+        ((b'"_via_',), "the project of VIA", "Export annotations as COCO there"),
+        ((b'"regions"', b'"filename"'), "VIA's JSON", "Export annotations as COCO there"),
+        (
+            (b'"annotations"', b'"data"', b'"result"'),
+            "Label Studio's JSON",
+            "Export it as COCO or YOLO with images there",
+        ),
+        ((b'"classTitle"',), "Supervisely's JSON", _EXPORT),
+        ((b'"coordinates"', b'"image"'), "CreateML's JSON", _EXPORT),
+        ((b'"items"', b'"label_id"'), "Datumaro's JSON", "Convert it: datum convert -f coco"),
+        ((b'"info"', b'"samples"'), "FiftyOne's data set", "Export it as fiftyone.types.COCODetectionDataset"),
+        ((b'"images"',), "a COCO file without lists of images, annotations and categories", "Write all three"),
+    ),
+    ".xml": (
+        ((b"<annotations", b"<version>"), "CVAT's XML", "Export it as COCO 1.0 or YOLO there"),
+        ((b"<dataset", b"<images>"), "dlib's XML", "Convert it with globox or Datumaro"),
+    ),
+    ".csv": (((b",",), "a CSV without columns filename, class, xmin, ymin, xmax, ymax", "Name them so"),),
+    ".txt": (((b"difficult",), "DOTA's texts", "Export it as COCO"), ((b"gsd:",), "DOTA's texts", "Export it as COCO")),
+    ".parquet": (((b"PAR1",), "a data set of the Hugging Face hub", "Write its images and a COCO file"),),
+    ".arrow": (((b"",), "a data set of the Hugging Face hub", "Write its images and a COCO file"),),
+}
+
+
+def refusal(folder: Folder) -> DataError:
+    """Returns the error for a folder in which no reader found a data set, in at most six lines."""
+    suffixes = Counter(paths.suffix(path).lower() or "no suffix" for path in folder.states)
+    counted = ", ".join(f"{count:,} {suffix}" for suffix, count in suffixes.most_common(5)) or "no file"
+    return DataError(
+        f"{folder.root}: no data set recognised; files: {counted}.\n"
+        f"{_likeness(folder)}\n"
+        "Formats: COCO, YOLO (data.yaml or classes.txt), PASCAL VOC (XML), CSV of the Object Detection API or of Open\n"
+        "  Images, TFRecords with train, val or test in their names, Examples. Docs: data.md.\n"
+        "Files elsewhere: --set data.splits.train.annotations=FILE --set data.splits.train.images=DIR (and eval);\n"
+        "  TFRecords: --set data.splits.train.records=PATTERN."
+    )
+
+
+def _likeness(folder: Folder) -> str:
+    for suffix, kinds in _KINDS.items():
+        for path in [path for path in folder.states if path.lower().endswith(suffix)][:3]:
+            head = read_range(paths.join(folder.root, path), 0, _HEAD)
+            for parts, name, remedy in kinds:
+                if all(part in head for part in parts):
+                    return f"This looks like {name} ({path}). {remedy}."
+    images = folder.images
+    if not images:
+        return "There are no images. Check the path."
+    texts = [path for path in folder.states if path.endswith(".txt")]
+    if texts:
+        return f"This looks like YOLO, but no text belongs to an image by its name: {some(texts)}."
+    return f"These are images without labels: {some(images)}. Label them, and export COCO or YOLO."

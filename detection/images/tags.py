@@ -1,6 +1,7 @@
 """Tags of boxes, such as "raccoon: 0.87": their positions, and drawing them."""
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -73,11 +74,11 @@ def draw_tags(picture: Image.Image, frames: Sequence[Rectangle], colors: Sequenc
 
 def shorten(text: str, width: float, width_of: Callable[[str], float]) -> str:
     """Removes letters before the end of a text, which may be a score, until it fits into a width."""
-    shown, head, end = text, text[:-_KEPT_END], text[-_KEPT_END:]
-    while head and width_of(shown) > width:
-        head = head[:-1]
-        shown = f"{head}…{end}"
-    return shown
+    head, end = text[:-_KEPT_END], text[-_KEPT_END:]
+    if not head or width_of(text) <= width:
+        return text
+    fitting = bisect_right(range(len(head)), width, key=lambda letters: width_of(f"{head[:letters]}…{end}")) - 1
+    return f"{head[: max(fitting, 0)]}…{end}"
 
 
 def load_font(shorter_side: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:

@@ -27,7 +27,9 @@ _KINDS = {
         ((b'"images"',), "a COCO file without lists of images, annotations and categories", "Write all three"),
     ),
     ".xml": (
+        ((b"<annotations", b"<image"), "CVAT's XML", "Export it as COCO 1.0 or YOLO there"),
         ((b"<annotations", b"<version>"), "CVAT's XML", "Export it as COCO 1.0 or YOLO there"),
+        ((b"<annotation", b"<polygon"), "LabelMe's XML", "Export it as COCO"),
         ((b"<dataset", b"<images>"), "dlib's XML", "Convert it with globox or Datumaro"),
     ),
     ".csv": (((b",",), "a CSV without columns filename, class, xmin, ymin, xmax, ymax", "Name them so"),),
@@ -63,5 +65,5 @@ def _likeness(folder: Folder) -> str:
         return "There are no images. Check the path."
     texts = [path for path in folder.states if path.endswith(".txt")]
     if texts:
-        return f"This looks like YOLO, but no text belongs to an image by its name: {some(texts)}."
+        return f"There are texts, but none has the name of an image and lines as YOLO's: {some(texts)}."
     return f"These are images without labels: {some(images)}. Label them, and export COCO or YOLO."

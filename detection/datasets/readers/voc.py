@@ -6,6 +6,7 @@ Corners are pixels, counted from 1 and inclusive in VOC itself (The PASCAL VOC C
 
 import re
 import xml.etree.ElementTree as ET
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 
@@ -40,7 +41,8 @@ _ENTITY = re.compile(rb"<!\s*(DOCTYPE|ENTITY)")
 def recognise(folder: Folder) -> Recognised | None:
     """Recognises a folder with XML annotations of VOC's form; None: it has none."""
     files = folder.with_suffix(".xml")
-    if not any(b"<annotation" in folder.content(file)[:4096] for file in files[:_LOOKED_AT]):
+    heads = [content for file in files[:_LOOKED_AT] if b"<annotation" in (content := folder.content(file))]
+    if not any(b"<bndbox" in head or b"<object" not in head for head in heads):
         return None
     notes: list[str] = []
     of_image: dict[str, str] = {}
@@ -156,9 +158,11 @@ def corners_of(images: Sequence[ReadImage]) -> tuple[str, str]:
     starts = any(min(corners[:2]) <= 0 for corners, _ in boxes)
     ends = any(corners[2] >= width or corners[3] >= height for corners, (width, height) in boxes)
     if starts:
-        if ends:
-            return "edges", "some begin at 0, some end at the image's size"
-        return "from_0", "some begin at 0, none ends at the image's size"
+        # Boxes that are cut by the image end all at its last pixel; others end there as often as at the ones before.
+        left = Counter(side - end for corners, size in boxes for side, end in zip(size, corners[2:], strict=True))
+        if not ends and left[1] > max(1, left[2] + left[3]):
+            return "from_0", "some begin at 0, several end at the image's last pixel, and none at its size"
+        return "edges", "some begin at 0"
     if any(image.source == "Unknown" for image in images):
         return "edges", "LabelImg wrote them"
     return "from_1", "none begins at 0" + (", some end at the image's size" if ends else "")

@@ -45,10 +45,17 @@ def recognise(folder: Folder) -> Recognised | None:
         if description is not None:
             return _described(folder, file, description)
     named = next((path for path in folder.with_suffix(*_NAMES) if path.rpartition("/")[2].lower() in _NAMES), None)
+    named = named or next(
+        (path for path in folder.with_suffix(".yaml", ".yml") if _described_names(folder, path)), None
+    )
     labels = {path: text for path in folder.images if (text := _label_file(folder, path)) and folder.is_usual(text)}
     if not labels or (named is None and not _looks_like_labels(folder, labels.values())):
         return None
-    names = _named(folder, named) if named else [str(number) for number in range(_classes(folder, labels.values()))]
+    names = (
+        (_described_names(folder, named) or _named(folder, named))
+        if named
+        else [str(number) for number in range(_classes(folder, labels.values()))]
+    )
     notes = [] if named else ["no classes.txt or data.yaml names the classes: they are called by their numbers"]
     splits = with_eval(by_folders(folder.images), notes)
     title = f"YOLO ({named or 'texts beside the images'})"
@@ -106,6 +113,11 @@ def _recognised(folder: Folder, data: Recognised, names: Sequence[str], descript
 
 def _description(folder: Folder, file: str) -> Mapping[str, Any] | None:
     """Reads a file with `names` and a split; None: it is another file."""
+    content = _yaml(folder, file)
+    return content if content and "names" in content and content.keys() & _KEYS.keys() else None
+
+
+def _yaml(folder: Folder, file: str) -> dict[Any, Any] | None:
     try:
         text = folder.text(file)
         if file.lower().endswith(".data"):  # Darknet's
@@ -115,7 +127,7 @@ def _description(folder: Folder, file: str) -> Mapping[str, Any] | None:
             content = yaml.safe_load(text.replace("\t", " "))
     except (DataError, yaml.YAMLError, ValueError, RecursionError):
         return None
-    return content if isinstance(content, dict) and "names" in content and content.keys() & _KEYS.keys() else None
+    return content if isinstance(content, dict) else None
 
 
 def _class_names(folder: Folder, file: str, description: Mapping[str, Any]) -> list[str]:
@@ -134,6 +146,12 @@ def _class_names(folder: Folder, file: str, description: Mapping[str, Any]) -> l
     if not isinstance(names, list) or not names:
         raise DataError(f"{folder.shown(file)}: names: a list of the classes' names is expected. Correct it.")
     return list(map(str, names))
+
+
+def _described_names(folder: Folder, file: str) -> list[str]:
+    """Reads the names of a description without splits, as supervision writes it; []: it is another file."""
+    description = _yaml(folder, file) if file.lower().endswith((".yaml", ".yml")) else None
+    return _class_names(folder, file, description) if description and description.get("names") else []
 
 
 def _named(folder: Folder, file: str) -> list[str]:

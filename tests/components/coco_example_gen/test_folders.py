@@ -24,11 +24,11 @@ NOTES = {
     "22-yolo-polygons": ["YOLO (data.yaml)", "21 labels are boxes and 12 polygons: a mixture"],
     "26-yolo-of-another-machine": ["YOLO (data.yaml)"],
     "30-voc": ["PASCAL VOC", "pixels counted from 1", "6 objects are marked as difficult"],
-    "31-voc-of-roboflow": ["PASCAL VOC", "pixels counted from 0", "6 objects are marked as difficult"],
+    "31-voc-of-roboflow": ["PASCAL VOC", "edges of the boxes (some begin at 0)", "6 objects are marked as difficult"],
     "33-voc-with-less-xml": [
         "PASCAL VOC",
         "3 images of the lists have no XML, and are left out: 800, 801, 802",
-        "pixels counted from 0",
+        "edges of the boxes (some begin at 0)",
         "6 objects are marked as difficult",
     ],
     "40-csv-of-the-api": ["CSV of the Object Detection API", "test serves as eval"],

@@ -125,7 +125,7 @@ UNKNOWN = {
     "csv": ({"labels.csv": "image,x,y\n", "1.jpg": ""}, "a CSV without columns"),
     "images": ({"1.jpg": "", "2.jpg": ""}, "These are images without labels: 1.jpg, 2.jpg"),
     "nothing": ({}, "There are no images"),
-    "texts": ({"1.jpg": "", "other.txt": "0 0.5 0.5 0.1 0.1"}, "This looks like YOLO, but no text belongs to an image"),
+    "texts": ({"1.jpg": "", "other.txt": "0 0.5 0.5 0.1 0.1"}, "There are texts, but none has the name of an image"),
 }
 
 

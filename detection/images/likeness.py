@@ -19,7 +19,7 @@ _FREQUENCIES = 8  # of each direction
 _TABLES = 24
 _ALIKE = 0.97  # correlation of the means of copies
 _LARGEST = 1.2  # largest difference of two means of copies, in standard deviations: an object may have moved
-_BLOCK = 1 << 18  # candidates compared at once
+_BLOCK = 1 << 15  # candidates compared at once
 
 Thumbnails = npt.NDArray[np.float32]  # [N, 256]: means row by row, of mean 0 and standard deviation 1
 

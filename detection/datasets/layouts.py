@@ -11,7 +11,7 @@ from pathlib import Path
 from detection.datasets.annotations import scan_file_names
 from detection.datasets.readers import converted
 from detection.datasets.readers.coco_files import find_coco
-from detection.datasets.readers.folder import Folder
+from detection.datasets.readers.folder import SPLIT_NAMES, Folder
 from detection.datasets.readers.unknown import refusal
 from detection.datasets.splits import WHOLE, Division, SplitFiles
 from detection.images.files import image_path
@@ -83,14 +83,15 @@ def _recognised(folder: Folder) -> dict[str, SplitFiles]:
     for name, file in found.items():
         path = paths.join(folder.root, file)
         place = paths.parent(path)
-        images = _image_folder(folder.root, path, (paths.name_of(place), name))
+        words = (word for word, split in SPLIT_NAMES.items() if split == name)
+        images = _image_folder(folder.root, path, (paths.name_of(place), paths.stem(file), *words))
         _add(splits, name, SplitFiles(path, images, root=folder.root, notes=tuple(notes)))
     if not splits and (known := converted.recognise(folder)):
         reader, data = known
         for name in data.splits:
             file, images = paths.join(folder.root, data.file), folder.root
             of_split = SplitFiles(file, images, root=folder.root, reader=reader, part=name, corners=folder.corners)
-            _add(splits, name, replace(of_split, notes=(data.title,)))
+            _add(splits, name, replace(of_split, anywhere=folder.anywhere, notes=(data.title,)))
     return splits
 
 

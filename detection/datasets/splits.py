@@ -25,6 +25,7 @@ class SplitFiles:
     reader: key of `readers.READERS` that makes COCO of `annotations`; "": it is COCO.
     part: the reader's name of the split.
     corners: `data.voc_corners`, for the reader.
+    anywhere: whether the reader takes files with labels in any folder.
     group: `data.group`.
     notes: what the user is told about the data set, a sentence each.
     """
@@ -38,6 +39,7 @@ class SplitFiles:
     reader: str = ""
     part: str = ""
     corners: str = "auto"
+    anywhere: bool = False
     group: str = ""
     notes: tuple[str, ...] = ()
 

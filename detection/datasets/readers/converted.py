@@ -24,6 +24,7 @@ from detection.storage.json_files import serialize
 from detection.storage.reading import readers
 from detection.storage.staging import local_copy
 from detection.storage.temporary import temporary_folder
+from schemas.artifacts import EVAL_SPLIT
 from schemas.errors import DataError
 
 # At the start of the process: commands have scratch folders of their own, which end before it.
@@ -46,13 +47,23 @@ class CocoForm(NamedTuple):
 def recognise(folder: Folder) -> tuple[str, Recognised] | None:
     """Returns the name of the reader of a folder, and what it recognised; None: no reader knows it.
 
+    Of several, the first one that finds images to evaluate reads the folder.
+
     Raises:
         DataError: a reader knows the format, but the folder lacks a part.
     """
+    found: list[tuple[str, Recognised]] = []
     for name, reader in READERS.items():
         if recognised := reader(folder):
-            return name, recognised
-    return None
+            if EVAL_SPLIT in recognised.splits:
+                found.insert(0, (name, recognised))
+                break
+            found.append((name, recognised))
+    if len(found) > 1:
+        name, chosen = found[0]
+        others = " and ".join(other.title for _, other in found[1:])
+        return name, replace(chosen, title=f"{chosen.title}; {others} beside it is not read")
+    return found[0] if found else None
 
 
 def as_coco(split: SplitFiles, there: Container[str] | None = None) -> CocoForm:
@@ -68,8 +79,8 @@ def as_coco(split: SplitFiles, there: Container[str] | None = None) -> CocoForm:
         DataError: the files cannot be read, or do not have the split any more.
     """
     if split.reader:
-        folder = Folder(split.root, split.corners)
-        state = _digest(split.reader, split.root, split.corners, list(folder.states.values()))
+        folder = Folder(split.root, split.corners, anywhere=split.anywhere)
+        state = _digest(split.reader, split.root, split.corners, split.anywhere, list(folder.states.values()))
         forms = _convert(split.reader, folder, state)
         if split.part not in forms:
             raise DataError(f"{split.root}: the split {split.part} is not there any more. Rerun.")

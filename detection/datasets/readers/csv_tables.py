@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import NamedTuple
 
-from detection.datasets.readers.folder import Fault, Folder, ReadImage, Recognised, finite, split_named, with_eval
+from detection.datasets.readers.folder import Fault, Folder, ReadImage, Recognised, finite, some, split_named, with_eval
 from schemas.artifacts import TRAIN_SPLIT
 from schemas.quoting import one_line
 
@@ -49,6 +49,9 @@ def recognise(folder: Folder) -> Recognised | None:
     files: dict[str, list[str]] = {}
     for file in (file for file, kind in kinds.items() if kind is tables.columns):
         files.setdefault(split_named(file) or TRAIN_SPLIT, []).append(file)
+    if whole := [file for file in files.get(TRAIN_SPLIT, []) if len(files) > 1 and not split_named(file)]:
+        files[TRAIN_SPLIT] = [file for file in files[TRAIN_SPLIT] if file not in whole]
+        notes.append(f"{some(whole)} beside the tables of the splits is not read")
     splits: dict[str, list[str]] = {}
     for split, of_split in with_eval(files, notes).items():
         found: dict[str, str] = {}  # of a name in a table
@@ -59,6 +62,9 @@ def recognise(folder: Folder) -> Recognised | None:
                     found[name] = folder.image_named(name, near=file, split=split_named(file)) or name
                 tables.rows.setdefault((found[name], split), []).append(row)
         splits[split] = list(dict.fromkeys(found.values()))
+    splits = {split: images for split, images in splits.items() if images}
+    if not splits:
+        return None
     return Recognised(tables.columns.title, next(iter(kinds)), splits, partial(_read, folder, tables), notes=notes)
 
 
@@ -80,7 +86,7 @@ def _rows(folder: Folder, file: str) -> list[_Row]:
 def _lines(folder: Folder, file: str) -> list[list[str]]:
     """Reads a table; [] if it is no CSV."""
     try:
-        return list(csv.reader(folder.text(file).splitlines(), skipinitialspace=True))
+        return list(csv.reader(folder.text(file).lstrip().splitlines(), skipinitialspace=True))
     except csv.Error:
         return []
 

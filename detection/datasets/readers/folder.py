@@ -25,12 +25,15 @@ SPLIT_NAMES = {
     "val": EVAL_SPLIT,
     "valid": EVAL_SPLIT,
     "validation": EVAL_SPLIT,
+    "validate": EVAL_SPLIT,
     "eval": EVAL_SPLIT,
     "test": "test",
 }
 _SPLIT_WORD = re.compile(rf"(?:^|[^a-z])({'|'.join(sorted(SPLIT_NAMES, key=len, reverse=True))})(?=[^a-z]|$)")
 _HEADER = 1 << 16  # bytes in which most images declare their size
 _MOST_BYTES = 16 << 20  # of a text with labels
+_MASKS = re.compile(r"(^|/)Segmentation(Object|Class)[^/]*/")
+_IMAGES = {"jpegimages", "images", "image", "imgs", "img"}
 _LABELS = (".json", ".yaml", ".yml", ".data", ".xml", ".csv", ".txt", "record", "tfrecord")
 # Folders in which tools put labels, in lower case; folders named for splits are usual, too.
 _USUAL = {
@@ -127,8 +130,13 @@ class Folder:
 
     @cached_property
     def images(self) -> list[str]:
-        """Paths of the image files."""
-        return [path for path in self.states if has_image_suffix(path)]
+        """Paths of the image files, without VOC's masks."""
+        return [path for path in self.states if has_image_suffix(path) and not _MASKS.search(path)]
+
+    @cached_property
+    def by_lower(self) -> dict[str, str]:
+        """Path in lower case -> path of a file."""
+        return {path.lower(): path for path in self.states}
 
     @cached_property
     def by_stem(self) -> dict[str, list[str]]:
@@ -233,8 +241,10 @@ class Folder:
 def nearest(found: Sequence[str], name: str, *, near: str) -> str | None:
     """Returns the path whose end is most like `name`, then the one nearest to `near`; None: none, or several."""
 
-    def rank(path: str) -> tuple[int, int]:
-        return _common(path.split("/")[::-1], name.split("/")[::-1]), _common(path.split("/"), near.split("/"))
+    def rank(path: str) -> tuple[int, int, bool]:
+        same_end = _common(path.split("/")[::-1], name.split("/")[::-1])
+        is_usual = parent_of(path).rpartition("/")[2].lower() in _IMAGES
+        return same_end, _common(path.split("/"), near.split("/")), is_usual
 
     ranked = sorted(found, key=rank)
     unique = len(ranked) == 1 or (len(ranked) > 1 and rank(ranked[-1]) != rank(ranked[-2]))
@@ -283,7 +293,13 @@ def some(names: Sequence[str]) -> str:
 
 
 def with_eval(splits: dict[str, list[str]], notes: list[str]) -> dict[str, list[str]]:
-    """Returns the splits with `test` as `eval` where there is none, as tutorials of these formats use it."""
+    """Returns the splits with `test` as `eval` where there is none, as tutorials of these formats use it.
+
+    An `eval` of the same images as `train` is none.
+    """
+    if EVAL_SPLIT in splits and set(splits[EVAL_SPLIT]) == set(splits.get(TRAIN_SPLIT, ())):
+        notes.append("eval and train are the same images: divided as a data set without eval")
+        del splits[EVAL_SPLIT]
     if TRAIN_SPLIT in splits and "test" in splits and EVAL_SPLIT not in splits:
         notes.append("test serves as eval, since there is no val")
         splits = {EVAL_SPLIT if name == "test" else name: images for name, images in splits.items()}

@@ -52,13 +52,13 @@ def recognise(folder: Folder) -> Recognised | None:
         if image is None or of_image.setdefault(image, file) != file:
             lost.append(file)
     if lost:
-        notes.append(f"{len(lost):,} XML files have no image of their own: {some(lost)}")
+        notes.append(f"{len(lost):,} XML files have no image of their own, or several: {some(lost)}")
     splits = _lists(folder, of_image, notes)
     if not splits:
         splits = by_folders(sorted(of_image))
         without = [path for path in folder.images if path not in of_image]
         if without:
-            notes.append(f"{len(without):,} images have no XML, and are left out: {some(without)}")
+            notes.append(f"no XML was found for {len(without):,} images, which are left out: {some(without)}")
     return Recognised(
         "PASCAL VOC",
         parent_of(files[0]),
@@ -92,6 +92,9 @@ def _lists(folder: Folder, of_image: Mapping[str, str], notes: list[str]) -> dic
             splits.setdefault(split, []).append(image) if image else unknown.append(stem)
     if unknown:
         notes.append(f"{len(unknown):,} images of the lists have no XML, and are left out: {some(unknown)}")
+    listed = {image for images in splits.values() for image in images}
+    if splits and (others := sorted(of_image.keys() - listed)):
+        notes.append(f"{len(others):,} images are in no list, and are left out: {some(others)}")
     return splits
 
 

@@ -21,6 +21,7 @@ from detection.datasets.readers.folder import (
     by_folders,
     parent_of,
     slashed,
+    some,
     with_eval,
 )
 from schemas.artifacts import EVAL_SPLIT, TRAIN_SPLIT
@@ -51,13 +52,16 @@ def recognise(folder: Folder) -> Recognised | None:
     labels = {path: text for path in folder.images if (text := _label_file(folder, path)) and folder.is_usual(text)}
     if not labels or (named is None and not _looks_like_labels(folder, labels.values())):
         return None
+    if named is None and folder.with_suffix(".xml"):
+        return None  # the names of the classes are there
     names = (
         (_described_names(folder, named) or _named(folder, named))
         if named
         else [str(number) for number in range(_classes(folder, labels.values()))]
     )
     notes = [] if named else ["no classes.txt or data.yaml names the classes: they are called by their numbers"]
-    splits = with_eval(by_folders(folder.images), notes)
+    places = {parent_of(path) for path in labels}  # images of other folders may be anything
+    splits = with_eval(by_folders(path for path in folder.images if parent_of(path) in places), notes)
     title = f"YOLO ({named or 'texts beside the images'})"
     return _recognised(folder, Recognised(title, named or "", splits, notes=notes), names, {})
 
@@ -101,6 +105,14 @@ def _recognised(folder: Folder, data: Recognised, names: Sequence[str], descript
             f"{folder.shown(data.file)}: YOLO's, but no image has a text with labels, such as "
             f"{_candidates(image)[0]} for {image}. Copy the labels there."
         )
+    notes = list(data.notes)
+    for split, images in data.splits.items():
+        without = [path for path in images if labels[path] is None]
+        if without:
+            notes.append(
+                f"{len(without):,} of {len(images):,} images of {split} have no text with labels, and so no objects: "
+                f"{some(without)}"
+            )
     shape: Any = description.get("kpt_shape")
     points = (int(shape[0]), int(shape[1])) if _is_shape(shape) else None
     categories: list[dict[str, Any]] = [{"name": name} for name in names]
@@ -108,7 +120,8 @@ def _recognised(folder: Folder, data: Recognised, names: Sequence[str], descript
         named = description.get("kpt_names") or {}
         keypoints = (named.get(0) if isinstance(named, dict) else named) or [str(n) for n in range(points[0])]
         categories = [category | {"keypoints": list(map(str, keypoints))} for category in categories]
-    return replace(data, read=partial(_read, folder, labels, names, points), categories=categories, finish=_mixture)
+    read = partial(_read, folder, labels, names, points)
+    return replace(data, read=read, categories=categories, finish=_mixture, notes=notes)
 
 
 def _description(folder: Folder, file: str) -> Mapping[str, Any] | None:
@@ -199,7 +212,7 @@ def _candidates(image: str) -> list[str]:
 
 
 def _label_file(folder: Folder, image: str) -> str | None:
-    return next((place for place in _candidates(image) if place in folder.states), None)
+    return next((found for place in _candidates(image) if (found := folder.by_lower.get(place.lower()))), None)
 
 
 def _looks_like_labels(folder: Folder, labels: Iterable[str]) -> bool:

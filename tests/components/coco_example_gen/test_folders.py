@@ -20,7 +20,7 @@ NOTES = {
     "09-a-second-file": ["train/_annotations.coco.json is read; train/_train_anno.json beside it is not"],
     "11-ids-as-text": ["12 images are numbered in the order of the file", "4 images are numbered"],
     "20-yolo-of-roboflow": ["YOLO (data.yaml)", "names test: ../test/images, which is not there"],
-    "21-yolo-of-ultralytics": ["YOLO (parts.yaml)"],
+    "21-yolo-of-ultralytics": ["YOLO (parts.yaml)", "1 of 13 images of train have no text with labels"],
     "22-yolo-polygons": ["YOLO (data.yaml)", "21 labels are boxes and 12 polygons: a mixture"],
     "26-yolo-of-another-machine": ["YOLO (data.yaml)"],
     "30-voc": ["PASCAL VOC", "pixels counted from 1", "6 objects are marked as difficult"],

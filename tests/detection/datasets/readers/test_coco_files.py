@@ -86,6 +86,13 @@ def test_images_are_found_by_their_only_name(tmp_path: Path) -> None:
     assert ambiguous == "1 missing images have a name that several have: 4.jpg (photos/a/4.jpg, photos/b/4.jpg)"
 
 
+def test_files_and_folders_named_for_splits(tmp_path: Path) -> None:
+    _write(tmp_path, "train.json", _tree(), "train/1.jpg", "train/2.jpg")
+    _write(tmp_path, "val.json", _tree(), "val/1.jpg", "val/2.jpg")
+    images = {name: files.images for name, files in find_splits(tmp_path).items()}
+    assert images == {"train": str(tmp_path / "train"), "eval": str(tmp_path / "val")}
+
+
 def test_a_clean_file_is_read_where_it_is(tmp_path: Path) -> None:
     _write(tmp_path, "instances_train.json", _tree(), "1.jpg", "2.jpg")
     files, faults = as_coco(find_splits(tmp_path)["train"])

@@ -2,6 +2,7 @@
 
 import contextlib
 import random
+import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,15 @@ from detection.datasets.layouts import find_splits
 from detection.datasets.readers.converted import as_coco
 from detection.datasets.readers.folder import Fault
 from schemas.errors import DataError
-from tests.detection.datasets.readers.data_sets import NAMES, WRITERS, DataSet, Picture, write_voc, write_yolo
+from tests.detection.datasets.readers.data_sets import (
+    NAMES,
+    WRITERS,
+    DataSet,
+    Picture,
+    write_csv,
+    write_voc,
+    write_yolo,
+)
 
 Read = dict[str, dict[str, list[tuple[str, tuple[float, ...]]]]]
 
@@ -176,6 +185,68 @@ def test_the_forms_of_a_description(tmp_path: Path, description: str) -> None:
     (tmp_path / "lists/val.txt").write_text("C:\\v2\\valid\\images\\000.png\n")
     (tmp_path / "parts.yaml").write_text(description)
     assert _read(tmp_path)[0] == expected
+
+
+def _move(root: Path, source: str, target: str) -> None:
+    (root / target).parent.mkdir(parents=True, exist_ok=True)
+    (root / source).rename(root / target)
+
+
+def _counts(root: Path) -> dict[str, tuple[int, int]]:
+    """Returns images and objects by split."""
+    return {name: (len(images), sum(map(len, images.values()))) for name, images in _read(root)[0].items()}
+
+
+WHOLE = {"train": (2, 3), "eval": (1, 1)}
+
+
+def test_voc_in_folders_of_any_name_and_beside_images_of_the_same_names(tmp_path: Path) -> None:
+    write_voc(tmp_path, DATA)
+    for stem in ("train-000", "train-001", "eval-000"):
+        _move(tmp_path, f"Annotations/{stem}.xml", f"Annotations/7/{stem}.xml")
+        for other in ("SegmentationObjectPNG", "Other/markers"):
+            (tmp_path / other).mkdir(parents=True, exist_ok=True)
+            shutil.copy(tmp_path / f"JPEGImages/{stem}.png", tmp_path / other / f"{stem}.png")
+    assert _counts(tmp_path) == WHOLE
+
+
+def test_a_whole_table_beside_those_of_the_splits_is_not_read(tmp_path: Path) -> None:
+    write_csv(tmp_path, DATA)
+    tables = [(tmp_path / f"{name}_labels.csv").read_text() for name in ("train", "valid")]
+    (tmp_path / "all_labels.csv").write_text("".join(tables))
+    read, _, notes = _read(tmp_path)
+    assert {name: len(images) for name, images in read.items()} == {"train": 2, "eval": 1}
+    assert "all_labels.csv beside the tables of the splits is not read" in notes
+
+
+def test_a_table_without_lines_is_no_data_set(tmp_path: Path) -> None:
+    (tmp_path / "train_labels.csv").write_text("\nfilename,width,height,class,xmin,ymin,xmax,ymax\n")
+    with pytest.raises(DataError, match="no data set recognised"):
+        find_splits(tmp_path)
+
+
+def test_the_owner_s_split_decides_between_two_formats(tmp_path: Path) -> None:
+    write_csv(tmp_path, DATA)
+    write_voc(tmp_path / "voc", {"train": DATA["train"]})
+    shutil.rmtree(tmp_path / "voc/ImageSets")
+    for path in (tmp_path / "voc/Annotations").iterdir():
+        _move(tmp_path, str(path.relative_to(tmp_path)), f"annotations/{path.name}")
+    for path in (tmp_path / "voc/JPEGImages").iterdir():
+        if path.is_file():
+            _move(tmp_path, str(path.relative_to(tmp_path)), f"images/{path.name}")
+    shutil.rmtree(tmp_path / "voc")
+    read, _, notes = _read(tmp_path)
+    assert {name: len(images) for name, images in read.items()} == {"train": 2, "eval": 1}
+    assert "CSV of the Object Detection API; PASCAL VOC beside it is not read" in notes
+
+
+def test_labels_in_capitals_and_images_without_labels(tmp_path: Path) -> None:
+    write_yolo(tmp_path, DATA)
+    (tmp_path / "valid/labels").rename(tmp_path / "valid/Labels")
+    (tmp_path / "train/labels/001.txt").unlink()
+    assert _counts(tmp_path) == {"train": (2, 2), "eval": (1, 1)}
+    notes = _read(tmp_path)[2]
+    assert "1 of 2 images of train have no text with labels, and so no objects: train/images/001.png" in notes
 
 
 def test_keypoints_of_yolo(tmp_path: Path) -> None:

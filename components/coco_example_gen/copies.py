@@ -88,19 +88,19 @@ def moved(sources: Mapping[str, ImageSource], moves: Mapping[Place, str], work: 
         work: folder, seen by all workers.
     """
     result = dict(sources)
+    folders = [paths.absolute(of_split.files.images or "") for of_split in sources.values()]
+    root = paths.common_folder(folders) or folders[0]
+    categories = {one["id"]: one for other in sources.values() for one in _categories(other)}
     for name in {name for (split, _), target in moves.items() for name in (split, target)}:
         own = sources[name]
         assert isinstance(own, CocoSource)
         places = [(name, image_id) for image_id in own.image_ids() if (name, image_id) not in moves]
         places += [place for place, target in moves.items() if target == name]
-        folders = [paths.absolute(of_split.files.images or "") for of_split in sources.values()]
-        root = paths.common_folder(folders) or folders[0]
         file = str(process_folder() / f"moved-{uuid.uuid4().hex}.json")
         with CocoWriter(file) as writer:
             for entry, annotations in _renumbered(sources, places, root):
                 writer.add(entry, annotations, where=name)
             heads = own.annotations
-            categories = {one["id"]: one for other in sources.values() for one in _categories(other)}
             writer.finish({"info": heads.info, "licenses": heads.licenses, "categories": list(categories.values())})
         files = replace(
             own.files, annotations=for_workers(file, work), images=root, keypoints=None, hash_range=None, every=1

@@ -20,11 +20,10 @@ from typing import Any
 from detection.storage import downloads, files, paths
 from detection.storage.atomic import new_directory, write_json
 from detection.storage.json_files import read_json
-from detection.storage.staging import local_copy
+from detection.storage.staging import CACHE_VARIABLE, local_copy
 from schemas.errors import ConfigError, DataError
 from schemas.progress import log_phase
 
-_CACHE_VARIABLE = "COCOFLOW_CACHE"
 _STATE = "archive.json"
 _RATIO, _LEAST = 100, 1 << 30  # an archive may grow by this factor, and by as many bytes more
 _LOGGER = logging.getLogger("cocoflow.data")
@@ -96,7 +95,7 @@ def _require_safe(source: str, name: str) -> None:
 
 
 def _cache() -> Path:
-    return Path(os.environ.get(_CACHE_VARIABLE) or Path("~/.cache/cocoflow").expanduser()).absolute() / "data"
+    return Path(os.environ.get(CACHE_VARIABLE) or Path("~/.cache/cocoflow").expanduser()).absolute() / "data"
 
 
 @contextlib.contextmanager

@@ -5,6 +5,8 @@ from pathlib import Path
 
 from detection.storage.file_system import file_system
 
+CACHE_VARIABLE = "COCOFLOW_CACHE"  # environment variable: local folder for copies, and for unpacked archives
+
 
 def local_copy(path: str | Path, *, complete: str | None = None, only: Sequence[str] = ()) -> Path:
     """Returns a local file or folder with the content of `path`, for reading only.

@@ -1,6 +1,5 @@
 """A folder as its owner left it, and what a reader makes of it."""
 
-import io
 import itertools
 import math
 import re
@@ -9,9 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from PIL import Image
-
-from detection.images.files import EXIF_ORIENTATION, has_image_suffix, swaps_sides
+from detection.images.files import ImageFileError, has_image_suffix, read_header
 from detection.storage import files, paths
 from detection.storage.file_system import FileState
 from detection.storage.reading import read_bytes, read_range
@@ -224,13 +221,10 @@ class Folder:
         file = paths.join(self.root, path)
         for length in (_HEADER, None):
             try:
-                with Image.open(io.BytesIO(read_range(file, 0, length))) as image:
-                    turned = image.format in ("JPEG", "MPO", "PNG", "TIFF", "WEBP") and swaps_sides(
-                        image.getexif().get(EXIF_ORIENTATION, 1)
-                    )
-                    return (image.height, image.width) if turned else (image.width, image.height)
-            except Exception:  # Pillow's plugins raise errors of many types; the image itself is checked later
+                header = read_header(read_range(file, 0, length))
+            except ImageFileError:  # too little of it, perhaps; the image itself is checked later
                 continue
+            return (header.height, header.width) if header.turned else (header.width, header.height)
         return None
 
     def shown(self, path: str) -> str:

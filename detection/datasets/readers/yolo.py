@@ -5,7 +5,6 @@ or a box followed by keypoints where `kpt_shape` says so.  Source: Ultralytics' 
 `data.yaml` are those of the machine that wrote it.
 """
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -19,6 +18,7 @@ from detection.datasets.readers.folder import (
     ReadImage,
     Recognised,
     by_folders,
+    finite,
     parent_of,
     slashed,
     some,
@@ -173,17 +173,20 @@ def _named(folder: Folder, file: str) -> list[str]:
 
 def _images(folder: Folder, file: str, base: str, entry: str) -> list[str] | None:
     """Finds the images that `train` or `val` names: below a folder, or in a list; None: nothing is there."""
-    beside = parent_of(file)
-    wanted = [part for part in f"{slashed(base)}/{slashed(entry)}".split("/") if part not in ("", ".", "..")]
-    # The ends of the path serve: the longest one that exists beside the file, or below the root.
-    for start in range(len(wanted)):
-        end = "/".join(wanted[start:])
-        for place in dict.fromkeys((f"{beside}/{end}".lstrip("/"), end)):
-            if place in folder.states:
-                return _listed(folder, place)
-            if folder.folder_exists(place):
-                return folder.below(place)
-    return folder.below(beside) if not wanted or slashed(entry) in (".", "./") else None
+    places = _ends(file, f"{slashed(base)}/{slashed(entry)}")
+    for place in places:
+        if place in folder.states:
+            return _listed(folder, place)
+        if folder.folder_exists(place):
+            return folder.below(place)
+    return folder.below(parent_of(file)) if not places or slashed(entry) in (".", "./") else None
+
+
+def _ends(file: str, path: str) -> list[str]:
+    """Where the path of another machine may be: its ends, the longest first, beside the file or below the root."""
+    parts = [part for part in path.split("/") if part not in ("", ".", "..")]
+    ends = ["/".join(parts[start:]) for start in range(len(parts))]
+    return [place for end in ends for place in (f"{parent_of(file)}/{end}".lstrip("/"), end)]
 
 
 def _listed(folder: Folder, file: str) -> list[str]:
@@ -191,10 +194,8 @@ def _listed(folder: Folder, file: str) -> list[str]:
     found = []
     for line in folder.text(file).splitlines():
         if line.strip():
-            parts = [part for part in slashed(line).split("/") if part not in ("", ".", "..")]
-            ends = ("/".join(parts[start:]) for start in range(len(parts)))
-            places = (place for end in ends for place in (f"{parent_of(file)}/{end}".lstrip("/"), end))
-            found.append(next((place for place in places if place in folder.states), "/".join(parts)))
+            places = _ends(file, slashed(line))
+            found.append(next((place for place in places if place in folder.states), places[1] if places else ""))
     return found
 
 
@@ -292,11 +293,8 @@ def _box(pixels: Sequence[float]) -> list[float]:
 
 
 def _numbers(texts: Sequence[str]) -> list[float] | None:
-    try:
-        values = list(map(float, texts))
-    except ValueError:
-        return None
-    return values if all(map(math.isfinite, values)) else None
+    values = [value for text in texts if (value := finite(text)) is not None]
+    return values if len(values) == len(texts) else None
 
 
 def _is_shape(shape: Any) -> bool:

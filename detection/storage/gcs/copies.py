@@ -23,10 +23,10 @@ from detection.storage.gcs import objects
 from detection.storage.gcs.client import absent, in_parallel, while_written
 from detection.storage.markers import OWN_FILES
 from detection.storage.paths import is_remote, name_of
+from detection.storage.staging import CACHE_VARIABLE
 from detection.storage.temporary import temporary_folder
 from schemas.errors import ConfigError, DataError
 
-CACHE_VARIABLE = "COCOFLOW_CACHE"
 _STEM = "cocoflow-copies"
 
 _locks: dict[int, threading.Lock] = {}  # by process: a forked child has its own

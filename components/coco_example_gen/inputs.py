@@ -90,7 +90,8 @@ def open_inputs(
             )
             issues += found
             reasons += why
-    notes = dict.fromkeys(note for form in forms.values() for note in form.files.notes)
+    of_splits = (forms[name].files if name in forms else files for name, files in splits.items())
+    notes = dict.fromkeys(note for files in of_splits for note in files.notes)
     shards = {name: find_shards(files.annotations) for name, files in splits.items() if files.images is None}
     heads: list[tuple[str, dict[str, Any]]] = [
         (file.path, {"info": file.info, "licenses": file.licenses, "categories": file.categories, "roots": file.roots})

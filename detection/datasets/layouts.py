@@ -11,7 +11,7 @@ from pathlib import Path
 from detection.datasets.annotations import scan_file_names
 from detection.datasets.readers import converted
 from detection.datasets.readers.coco_files import find_coco
-from detection.datasets.readers.folder import SPLIT_NAMES, Folder
+from detection.datasets.readers.folder import SPLIT_NAMES, Folder, some, split_named
 from detection.datasets.readers.unknown import refusal
 from detection.datasets.splits import WHOLE, Division, SplitFiles
 from detection.images.files import image_path
@@ -26,7 +26,6 @@ _PERSON_KEYPOINTS = re.compile(_INSTANCES.pattern.replace("instances", "person_k
 _KEYPOINTS = "person_keypoints_{token}.json"
 _RECORDS = re.compile(r"\.(tf)?records?\b")
 _SHARD_NUMBERS = re.compile(r"-\d{5}-of-\d{5}")
-_SPLIT_WORD = re.compile(r"(?:^|[^a-z])(train|val|valid|validation|eval|test)(?=[^a-z]|$)")
 _SPLIT_NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
 _RENAMED = {"val": EVAL_SPLIT, "valid": EVAL_SPLIT, "validation": EVAL_SPLIT, "default": TRAIN_SPLIT}
 EXAMPLES_WORK = ".work"  # folder of plans and results in Examples during writing
@@ -37,8 +36,8 @@ _MOST_FOLDERS = 200  # that are searched for a data set
 def find_splits(root: str | Path, division: Division = WHOLE, *, corners: str = "auto") -> dict[str, SplitFiles]:
     """Finds out the format of a data set, and the files of its splits.
 
-    A file named `val` or `valid` becomes the split `eval`.  A data set below other folders is found if it is the
-    only one.
+    A file named `val` or `valid` becomes the split `eval`, and so does `test` beside `train` alone, as tutorials use
+    it.  A data set below other folders is found if it is the only one.
 
     Args:
         root: the data set's folder.
@@ -54,6 +53,9 @@ def find_splits(root: str | Path, division: Division = WHOLE, *, corners: str = 
         what = "a file, not a data set folder" if files.exists(root) else "no such data set folder"
         raise DataError(f"{root}: {what}. Check --data or data.root.")
     splits = _coco(root) or _recognised(Folder(root, corners)) or _below(root, corners)
+    if splits.keys() == {TRAIN_SPLIT, "test"}:
+        notes = (*splits[TRAIN_SPLIT].notes, "test serves as eval, since there is no val")
+        splits = {TRAIN_SPLIT: replace(splits[TRAIN_SPLIT], notes=notes), EVAL_SPLIT: splits["test"]}
     return division.apply(splits)
 
 
@@ -72,8 +74,16 @@ def _coco(root: str) -> dict[str, SplitFiles]:
         for name, of_split in candidates:
             _add(splits, name, of_split)
         if splits:
-            return splits
+            return _described(splits, root)
     return {}
+
+
+def _described(splits: Mapping[str, SplitFiles], root: str, *notes: str) -> dict[str, SplitFiles]:
+    """Adds what is said about a data set: its format and its files, then the notes."""
+    of_splits = splits.values()
+    kind = "COCO" if any(of_split.images for of_split in of_splits) else "TFRecords"
+    title = f"{kind} ({some([paths.relative(of_split.annotations, root) for of_split in of_splits])})"
+    return {name: replace(of_split, notes=(title, *notes)) for name, of_split in splits.items()}
 
 
 def _recognised(folder: Folder) -> dict[str, SplitFiles]:
@@ -85,14 +95,20 @@ def _recognised(folder: Folder) -> dict[str, SplitFiles]:
         place = paths.parent(path)
         words = (word for word, split in SPLIT_NAMES.items() if split == name)
         images = _image_folder(folder.root, path, (paths.name_of(place), paths.stem(file), *words))
-        _add(splits, name, SplitFiles(path, images, root=folder.root, notes=tuple(notes)))
-    if not splits and (known := converted.recognise(folder)):
+        _add(splits, name, SplitFiles(path, images, root=folder.root))
+    if splits:
+        return _described(splits, folder.root, *notes)
+    if known := converted.recognise(folder):
         reader, data = known
-        for name in data.splits:
-            file, images = paths.join(folder.root, data.file), folder.root
-            of_split = SplitFiles(file, images, root=folder.root, reader=reader, part=name, corners=folder.corners)
-            _add(splits, name, replace(of_split, anywhere=folder.anywhere, notes=(data.title,)))
-    return splits
+        notes = [data.title]
+        for name, of in data.splits.items():
+            if name != TRAIN_SPLIT and set(of) == set(data.splits.get(TRAIN_SPLIT, ())):
+                notes.append(f"{name} and train are the same images: divided as a data set without {name}")
+                continue
+            file = paths.join(folder.root, data.file)
+            of_split = SplitFiles(file, folder.root, root=folder.root, reader=reader, part=name, corners=folder.corners)
+            _add(splits, name, replace(of_split, anywhere=folder.anywhere))
+    return {name: replace(of_split, notes=tuple(notes)) for name, of_split in splits.items()}
 
 
 def _below(root: str, corners: str) -> dict[str, SplitFiles]:
@@ -178,8 +194,7 @@ def _records(root: str) -> Iterator[tuple[str, SplitFiles]]:
         paths.join(paths.parent(path), _SHARD_NUMBERS.sub("-*-of-*", paths.name_of(path))): path for path in records
     }
     for shards, file in patterns.items():
-        match = _SPLIT_WORD.search(paths.relative(file, root).lower())
-        yield match[1] if match else TRAIN_SPLIT, SplitFiles(shards, None)
+        yield split_named(paths.relative(file, root)) or TRAIN_SPLIT, SplitFiles(shards, None)
 
 
 def _require_complete(root: str) -> None:

@@ -24,7 +24,6 @@ from detection.storage.json_files import serialize
 from detection.storage.reading import readers
 from detection.storage.staging import local_copy
 from detection.storage.temporary import temporary_folder
-from schemas.artifacts import EVAL_SPLIT
 from schemas.errors import DataError
 
 # At the start of the process: commands have scratch folders of their own, which end before it.
@@ -47,7 +46,7 @@ class CocoForm(NamedTuple):
 def recognise(folder: Folder) -> tuple[str, Recognised] | None:
     """Returns the name of the reader of a folder, and what it recognised; None: no reader knows it.
 
-    Of several, the first one that finds images to evaluate reads the folder.
+    Of several, the first one that finds several splits reads the folder.
 
     Raises:
         DataError: a reader knows the format, but the folder lacks a part.
@@ -55,7 +54,7 @@ def recognise(folder: Folder) -> tuple[str, Recognised] | None:
     found: list[tuple[str, Recognised]] = []
     for name, reader in READERS.items():
         if recognised := reader(folder):
-            if EVAL_SPLIT in recognised.splits:
+            if len(recognised.splits) > 1:
                 found.insert(0, (name, recognised))
                 break
             found.append((name, recognised))

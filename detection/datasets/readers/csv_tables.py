@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import NamedTuple
 
-from detection.datasets.readers.folder import Fault, Folder, ReadImage, Recognised, finite, some, split_named, with_eval
+from detection.datasets.readers.folder import Fault, Folder, ReadImage, Recognised, finite, left_out, some, split_named
 from schemas.artifacts import TRAIN_SPLIT
 from schemas.quoting import one_line
 
@@ -53,7 +53,7 @@ def recognise(folder: Folder) -> Recognised | None:
         files[TRAIN_SPLIT] = [file for file in files[TRAIN_SPLIT] if file not in whole]
         notes.append(f"{some(whole)} beside the tables of the splits is not read")
     splits: dict[str, list[str]] = {}
-    for split, of_split in with_eval(files, notes).items():
+    for split, of_split in files.items():
         found: dict[str, str] = {}  # of a name in a table
         for file in of_split:
             for row in _rows(folder, file):
@@ -65,6 +65,7 @@ def recognise(folder: Folder) -> Recognised | None:
     splits = {split: images for split, images in splits.items() if images}
     if not splits:
         return None
+    notes += left_out(set(folder.images).difference(*splits.values()), "images are in no table")
     return Recognised(tables.columns.title, next(iter(kinds)), splits, partial(_read, folder, tables), notes=notes)
 
 

@@ -286,18 +286,10 @@ def some(names: Sequence[str]) -> str:
     return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
 
 
-def with_eval(splits: dict[str, list[str]], notes: list[str]) -> dict[str, list[str]]:
-    """Returns the splits with `test` as `eval` where there is none, as tutorials of these formats use it.
-
-    An `eval` of the same images as `train` is none.
-    """
-    if EVAL_SPLIT in splits and set(splits[EVAL_SPLIT]) == set(splits.get(TRAIN_SPLIT, ())):
-        notes.append("eval and train are the same images: divided as a data set without eval")
-        del splits[EVAL_SPLIT]
-    if TRAIN_SPLIT in splits and "test" in splits and EVAL_SPLIT not in splits:
-        notes.append("test serves as eval, since there is no val")
-        splits = {EVAL_SPLIT if name == "test" else name: images for name, images in splits.items()}
-    return splits
+def left_out(names: Iterable[str], why: str) -> list[str]:
+    """Returns the note on what is left out, such as "2 images are in no list"; []: nothing is."""
+    listed = sorted(names)
+    return [f"{len(listed):,} {why}, and are left out: {some(listed)}"] if listed else []
 
 
 def by_folders(images: Iterable[str]) -> dict[str, list[str]]:

@@ -17,10 +17,10 @@ from detection.datasets.readers.folder import (
     Recognised,
     by_folders,
     finite,
+    left_out,
     parent_of,
     some,
     stem_of,
-    with_eval,
 )
 from schemas.artifacts import EVAL_SPLIT, TRAIN_SPLIT
 from schemas.quoting import one_line
@@ -56,13 +56,11 @@ def recognise(folder: Folder) -> Recognised | None:
     splits = _lists(folder, of_image, notes)
     if not splits:
         splits = by_folders(sorted(of_image))
-        without = [path for path in folder.images if path not in of_image]
-        if without:
-            notes.append(f"no XML was found for {len(without):,} images, which are left out: {some(without)}")
+        notes += left_out(set(folder.images).difference(of_image), "images have no XML")
     return Recognised(
         "PASCAL VOC",
         parent_of(files[0]),
-        with_eval(splits, notes),
+        splits,
         partial(_read, folder, of_image),
         notes=notes,
         finish=partial(_finish, folder.corners),
@@ -90,11 +88,9 @@ def _lists(folder: Folder, of_image: Mapping[str, str], notes: list[str]) -> dic
         for stem in dict.fromkeys(stems):
             image = by_stem.get(stem) or by_stem.get(stem_of(stem))
             splits.setdefault(split, []).append(image) if image else unknown.append(stem)
-    if unknown:
-        notes.append(f"{len(unknown):,} images of the lists have no XML, and are left out: {some(unknown)}")
-    listed = {image for images in splits.values() for image in images}
-    if splits and (others := sorted(of_image.keys() - listed)):
-        notes.append(f"{len(others):,} images are in no list, and are left out: {some(others)}")
+    notes += left_out(unknown, "images of the lists have no XML")
+    if splits:
+        notes += left_out(of_image.keys() - set().union(*splits.values()), "images are in no list")
     return splits
 
 

@@ -19,10 +19,11 @@ from detection.datasets.readers.folder import (
     Recognised,
     by_folders,
     finite,
+    left_out,
     parent_of,
     slashed,
     some,
-    with_eval,
+    stem_of,
 )
 from schemas.artifacts import EVAL_SPLIT, TRAIN_SPLIT
 from schemas.errors import DataError
@@ -61,7 +62,7 @@ def recognise(folder: Folder) -> Recognised | None:
     )
     notes = [] if named else ["no classes.txt or data.yaml names the classes: they are called by their numbers"]
     places = {parent_of(path) for path in labels}  # images of other folders may be anything
-    splits = with_eval(by_folders(path for path in folder.images if parent_of(path) in places), notes)
+    splits = by_folders(path for path in folder.images if parent_of(path) in places)
     title = f"YOLO ({named or 'texts beside the images'})"
     return _recognised(folder, Recognised(title, named or "", splits, notes=notes), names, {})
 
@@ -69,7 +70,6 @@ def recognise(folder: Folder) -> Recognised | None:
 def _described(folder: Folder, file: str, description: Mapping[str, Any]) -> Recognised:
     names, notes = _class_names(folder, file, description), []
     splits: dict[str, list[str]] = {}
-    named: dict[str, str] = {}
     for key, split in _KEYS.items():
         entries = description.get(key)
         for entry in entries if isinstance(entries, list) else [entries]:
@@ -79,20 +79,13 @@ def _described(folder: Folder, file: str, description: Mapping[str, Any]) -> Rec
                     notes.append(f"{file} names {key}: {one_line(entry)}, which is not there")
                     continue
                 splits.setdefault(split, []).extend(images)
-                named.setdefault(split, key)
-    same = next((split for split in splits if split != TRAIN_SPLIT and splits[split] == splits.get(TRAIN_SPLIT)), None)
-    if same:
-        notes.append(
-            f"{file} names the same images for train and {named[same]}, so {same} would be what was trained on: "
-            f"divided as a data set without {same}"
-        )
-        del splits[same]
     splits = {split: list(dict.fromkeys(images)) for split, images in splits.items() if images}
     if not splits:
         raise DataError(
             f"{folder.shown(file)}: YOLO's, but none of the images that train and val name are below {folder.root}. "
             "Copy them there, or correct train and val."
         )
+    notes += left_out(set(folder.images).difference(*splits.values()), f"images are not named by {file}")
     return _recognised(folder, Recognised(f"YOLO ({file})", file, splits, notes=notes), names, description)
 
 
@@ -106,6 +99,10 @@ def _recognised(folder: Folder, data: Recognised, names: Sequence[str], descript
             f"{_candidates(image)[0]} for {image}. Copy the labels there."
         )
     notes = list(data.notes)
+    places = {parent_of(path) for path in labels.values() if path}
+    texts = (path for path in folder.states if path.lower().endswith(".txt") and parent_of(path) in places)
+    alone = (path for path in texts if stem_of(path).lower() not in folder.by_stem)
+    notes += left_out((path for path in alone if _looks_like_labels(folder, [path])), "texts with labels have no image")
     for split, images in data.splits.items():
         without = [path for path in images if labels[path] is None]
         if without:

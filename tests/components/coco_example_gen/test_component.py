@@ -199,6 +199,7 @@ def test_dropped_issues_are_listed(tmp_path: Path, caplog: pytest.LogCaptureFixt
         ("image_missing", 2, None),
     ]
     assert caplog.messages == [
+        "COCO (annotations/instances_train.json, annotations/instances_val.json)",
         "train: 4 images, 7 annotations",
         "eval: 1 images, 2 annotations",
         "left out, see quarantine.jsonl: 1 box_outside, 1 image_missing",

@@ -14,11 +14,11 @@ from schemas.errors import DataError
 
 TRAIN, EVAL = 27, 6  # objects of most folders
 NOTES = {
-    "03-numbers-as-text": ["18 numbers are texts", "4 numbers are texts"],
-    "05-names-of-tutorials": ["12 images were found by their names", "4 images were found"],
-    "07-deeper": ["found in project/exports/v3/, the one data set below"],
-    "09-a-second-file": ["train/_annotations.coco.json is read; train/_train_anno.json beside it is not"],
-    "11-ids-as-text": ["12 images are numbered in the order of the file", "4 images are numbered"],
+    "03-numbers-as-text": ["COCO (", "18 numbers are texts", "4 numbers are texts"],
+    "05-names-of-tutorials": ["COCO (", "12 images were found by their names", "4 images were found"],
+    "07-deeper": ["COCO (", "found in project/exports/v3/, the one data set below"],
+    "09-a-second-file": ["COCO (", "train/_annotations.coco.json is read; train/_train_anno.json beside it is not"],
+    "11-ids-as-text": ["COCO (", "12 images are numbered in the order of the file", "4 images are numbered"],
     "20-yolo-of-roboflow": ["YOLO (data.yaml)", "names test: ../test/images, which is not there"],
     "21-yolo-of-ultralytics": ["YOLO (parts.yaml)", "1 of 13 images of train have no text with labels"],
     "22-yolo-polygons": ["YOLO (data.yaml)", "21 labels are boxes and 12 polygons: a mixture"],
@@ -61,8 +61,7 @@ def test_it_is_read_without_an_issue(shared_data: Path, name: str) -> None:
     assert (_annotations(examination), _names(examination)) == ({"train": TRAIN, "eval": EVAL}, ["bolt", "nut"])
     assert (code, examination.all_issues) == (0, [])
     notes = list(examination.notes)
-    assert len(notes) == len(NOTES.get(name, []))
-    for note, part in zip(notes, NOTES.get(name, []), strict=True):
+    for note, part in zip(notes, NOTES.get(name, ["COCO ("]), strict=True):
         assert part in note
 
 

@@ -124,7 +124,7 @@ def test_keypoints_beside_the_instances_are_found(tmp_path: Path) -> None:
     assert splits["train"].keypoints is None
     assert splits["eval"].keypoints == str(tmp_path / "annotations/person_keypoints_val2017.json")
     annotations, images = splits["eval"].annotations, splits["eval"].images
-    assert given_splits({"test": (annotations, images)}) == {"test": replace(splits["eval"], root="")}
+    assert given_splits({"test": (annotations, images)}) == {"test": replace(splits["eval"], root="", notes=())}
 
 
 def _images(count: int) -> list[dict[str, str]]:
@@ -233,7 +233,7 @@ def test_person_keypoints_alone_are_a_data_set(tmp_path: Path) -> None:
         ),
         (
             ["train-00000-of-00001.tfrecord.gz", "test.tfrecord"],
-            {"train": "train-*-of-*.tfrecord.gz", "eval": "train-*-of-*.tfrecord.gz", "test": "test.tfrecord"},
+            {"train": "train-*-of-*.tfrecord.gz", "eval": "test.tfrecord"},
         ),
         (["valid/a.tfrecords", "train/a.tfrecords"], {"train": "train/a.tfrecords", "eval": "valid/a.tfrecords"}),
         (["raccoons.record", "label_map.pbtxt"], {"train": "raccoons.record", "eval": "raccoons.record"}),

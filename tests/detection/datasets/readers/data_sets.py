@@ -1,4 +1,4 @@
-"""Writes one data set in four formats, as the tools of each do."""
+"""Writes one data set in four formats, as the tools of each do, and reads it."""
 
 import csv
 import json
@@ -7,6 +7,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from PIL import Image
+
+from detection.datasets.annotations import index_annotations
+from detection.datasets.layouts import find_splits
+from detection.datasets.readers.converted import as_coco
+from detection.datasets.readers.folder import Fault
 
 NAMES = ("bolt", "nut", "washer")
 FOLDERS = {"train": "train", "eval": "valid"}
@@ -98,3 +103,26 @@ def write_csv(root: Path, data: DataSet) -> None:
 
 
 WRITERS = {"coco": write_coco, "yolo": write_yolo, "voc": write_voc, "csv": write_csv}
+
+Read = dict[str, dict[str, list[tuple[str, tuple[float, ...]]]]]
+
+
+def read_data_set(root: str | Path) -> tuple[Read, list[Fault], list[str]]:
+    """Returns name and box of each object, by split and the number in the image's name; faults and notes."""
+    splits: Read = {}
+    faults: list[Fault] = []
+    notes: list[str] = []
+    for name, files in find_splits(root).items():
+        made, found = as_coco(files)
+        index = index_annotations(made.annotations)
+        assert not index.issues
+        names = {category["id"]: category["name"] for category in index.categories}
+        splits[name] = {
+            image["file_name"].rpartition("-")[2]: [
+                (names[one["category_id"]], tuple(one["bbox"])) for one in annotations
+            ]
+            for image, annotations in index.entries()
+        }
+        faults += [fault for _, fault in found]
+        notes += made.notes
+    return splits, faults, notes

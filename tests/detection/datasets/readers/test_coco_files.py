@@ -34,7 +34,9 @@ def _entries(root: Path, split: str = "train") -> tuple[list[tuple[dict[str, Any
     assert not index.issues
     for image in index.images:
         assert isinstance(image, int)
-    return list(index.entries()), list(files.notes)
+    title, *notes = files.notes
+    assert title.startswith("COCO (")
+    return list(index.entries()), notes
 
 
 def test_texts_become_numbers_and_other_texts_stay(tmp_path: Path) -> None:
@@ -129,7 +131,7 @@ UNKNOWN = {
     "via": ({"via.json": '{"_via_settings": {}}', "1.jpg": ""}, "the project of VIA"),
     "cvat": ({"annotations.xml": "<annotations><version>1.1</version></annotations>", "1.jpg": ""}, "CVAT's XML"),
     "hub": ({"data/train-00000.parquet": "PAR1"}, "a data set of the Hugging Face hub"),
-    "csv": ({"labels.csv": "image,x,y\n", "1.jpg": ""}, "a CSV without columns"),
+    "csv": ({"labels.csv": "image,x,y\n", "1.jpg": ""}, "a CSV whose first line does not name"),
     "images": ({"1.jpg": "", "2.jpg": ""}, "These are images without labels: 1.jpg, 2.jpg"),
     "nothing": ({}, "There are no images"),
     "texts": ({"1.jpg": "", "other.txt": "0 0.5 0.5 0.1 0.1"}, "There are texts, but none has the name of an image"),

@@ -13,40 +13,21 @@ from hypothesis import strategies as st
 from detection.datasets.annotations import index_annotations
 from detection.datasets.layouts import find_splits
 from detection.datasets.readers.converted import as_coco
-from detection.datasets.readers.folder import Fault
+from detection.storage.archives import unpacked
+from detection.storage.atomic import write_bytes
 from schemas.errors import DataError
+from tests.components.coco_example_gen.remote_data import upload
 from tests.detection.datasets.readers.data_sets import (
     NAMES,
     WRITERS,
     DataSet,
     Picture,
+    read_data_set,
     write_csv,
     write_voc,
     write_yolo,
 )
-
-Read = dict[str, dict[str, list[tuple[str, tuple[float, ...]]]]]
-
-
-def _read(root: Path) -> tuple[Read, list[Fault], list[str]]:
-    """Returns name and box of each object, by split and the number in the image's name; faults and notes."""
-    splits: Read = {}
-    faults: list[Fault] = []
-    notes: list[str] = []
-    for name, files in find_splits(root).items():
-        made, found = as_coco(files)
-        index = index_annotations(made.annotations)
-        assert not index.issues
-        names = {category["id"]: category["name"] for category in index.categories}
-        splits[name] = {
-            image["file_name"].rpartition("-")[2]: [
-                (names[one["category_id"]], tuple(one["bbox"])) for one in annotations
-            ]
-            for image, annotations in index.entries()
-        }
-        faults += [fault for _, fault in found]
-        notes += made.notes
-    return splits, faults, notes
+from tests.storage_emulator.fixture import Bucket
 
 
 @st.composite
@@ -72,7 +53,7 @@ def test_the_formats_of_one_data_set_give_equal_entries(train: list[Picture], ev
         read: dict[str, Any] = {}
         for name, write in WRITERS.items():
             write(Path(folder, name), data)
-            read[name], faults, _ = _read(Path(folder, name))
+            read[name], faults, _ = read_data_set(Path(folder, name))
             assert not faults
     # A table of objects has no images without them.
     for split in data:
@@ -112,7 +93,7 @@ def test_a_faulty_line_is_told_and_no_other_object_is_lost(tmp_path: Path, line:
     write_yolo(tmp_path, DATA)
     labels = tmp_path / "train/labels/000.txt"
     labels.write_text(f"{labels.read_text()}\n{line}\n")
-    read, [fault], _ = _read(tmp_path)
+    read, [fault], _ = read_data_set(tmp_path)
     assert fault.where == f"{labels}:4"
     assert message in fault.message
     assert [len(objects) for objects in read["train"].values()] == [2, 1]
@@ -137,7 +118,7 @@ def test_a_faulty_xml_is_told(tmp_path: Path, old: str, new: str, message: str) 
     write_voc(tmp_path, DATA)
     file = tmp_path / "Annotations/train-000.xml"
     file.write_text(file.read_text().replace(old, new))
-    read, [fault], _ = _read(tmp_path)
+    read, [fault], _ = read_data_set(tmp_path)
     assert fault.where.startswith(str(file))
     assert message in fault.message
     assert read["train"]["001.png"] == [("washer", (1, 1, 3, 3))]
@@ -159,7 +140,7 @@ def test_corners_are_found_out_by_those_on_the_border(
             for side in ("xmax", "ymax"):
                 text = text.replace(f"<{side}>{number}<", f"<{side}>#{number + last}<")
         file.write_text(text.replace("#", ""))
-    read, _, notes = _read(tmp_path)
+    read, _, notes = read_data_set(tmp_path)
     assert any(said in note for note in notes)
     assert read["train"]["000.png"] == [("bolt", (0, 0, 20, 10)), ("nut", (3, 2, 6, 5))]
 
@@ -177,13 +158,13 @@ def test_corners_are_found_out_by_those_on_the_border(
 )
 def test_the_forms_of_a_description(tmp_path: Path, description: str) -> None:
     write_yolo(tmp_path, DATA)
-    expected = _read(tmp_path)[0]
+    expected = read_data_set(tmp_path)[0]
     (tmp_path / "data.yaml").unlink()
     (tmp_path / "lists").mkdir()
     (tmp_path / "lists/train.txt").write_text("/home/me/v2/train/images/000.png\n./train/images/001.png\n")
     (tmp_path / "lists/val.txt").write_text("C:\\v2\\valid\\images\\000.png\n")
     (tmp_path / "parts.yaml").write_text(description)
-    assert _read(tmp_path)[0] == expected
+    assert read_data_set(tmp_path)[0] == expected
 
 
 def _move(root: Path, source: str, target: str) -> None:
@@ -193,7 +174,7 @@ def _move(root: Path, source: str, target: str) -> None:
 
 def _counts(root: Path) -> dict[str, tuple[int, int]]:
     """Returns images and objects by split."""
-    return {name: (len(images), sum(map(len, images.values()))) for name, images in _read(root)[0].items()}
+    return {name: (len(images), sum(map(len, images.values()))) for name, images in read_data_set(root)[0].items()}
 
 
 WHOLE = {"train": (2, 3), "eval": (1, 1)}
@@ -209,11 +190,11 @@ def test_voc_in_folders_of_any_name_and_beside_images_of_the_same_names(tmp_path
     assert _counts(tmp_path) == WHOLE
 
 
-def test_a_whole_table_beside_those_of_the_splits_is_not_read(tmp_path: Path) -> None:
+def test_a_whole_table_beside_those_of_the_splits_is_notread_data_set(tmp_path: Path) -> None:
     write_csv(tmp_path, DATA)
     tables = [(tmp_path / f"{name}_labels.csv").read_text() for name in ("train", "valid")]
     (tmp_path / "all_labels.csv").write_text("".join(tables))
-    read, _, notes = _read(tmp_path)
+    read, _, notes = read_data_set(tmp_path)
     assert {name: len(images) for name, images in read.items()} == {"train": 2, "eval": 1}
     assert "all_labels.csv beside the tables of the splits is not read" in notes
 
@@ -234,7 +215,7 @@ def test_the_owner_s_split_decides_between_two_formats(tmp_path: Path) -> None:
         if path.is_file():
             _move(tmp_path, str(path.relative_to(tmp_path)), f"images/{path.name}")
     shutil.rmtree(tmp_path / "voc")
-    read, _, notes = _read(tmp_path)
+    read, _, notes = read_data_set(tmp_path)
     assert {name: len(images) for name, images in read.items()} == {"train": 2, "eval": 1}
     assert "CSV of the Object Detection API; PASCAL VOC beside it is not read" in notes
 
@@ -244,8 +225,39 @@ def test_labels_in_capitals_and_images_without_labels(tmp_path: Path) -> None:
     (tmp_path / "valid/labels").rename(tmp_path / "valid/Labels")
     (tmp_path / "train/labels/001.txt").unlink()
     assert _counts(tmp_path) == {"train": (2, 2), "eval": (1, 1)}
-    notes = _read(tmp_path)[2]
+    notes = read_data_set(tmp_path)[2]
     assert "1 of 2 images of train have no text with labels, and so no objects: train/images/001.png" in notes
+
+
+def test_what_is_left_out_is_told(tmp_path: Path) -> None:
+    write_yolo(tmp_path / "yolo", DATA)
+    shutil.copytree(tmp_path / "yolo/valid", tmp_path / "yolo/test")
+    (tmp_path / "yolo/train/labels/alone.txt").write_text("0 0.5 0.5 0.2 0.2\n")
+    write_csv(tmp_path / "csv", DATA)
+    shutil.copy(tmp_path / "csv/images/train/000.png", tmp_path / "csv/images/train/007.png")
+    for name, expected in {
+        "yolo": {
+            "1 images are not named by data.yaml, and are left out: test/images/000.png",
+            "1 texts with labels have no image, and are left out: train/labels/alone.txt",
+        },
+        "csv": {"1 images are in no table, and are left out: images/train/007.png"},
+    }.items():
+        assert _counts(tmp_path / name) == WHOLE
+        assert expected <= set(read_data_set(tmp_path / name)[2])
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_formats_and_archives_on_cloud_storage(
+    tmp_path: Path, kind: str, gcs: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COCOFLOW_CACHE", str(tmp_path / "cache"))
+    WRITERS[kind](tmp_path / "data", DATA)
+    archive = shutil.make_archive(str(tmp_path / "data"), "zip", tmp_path / "data")
+    upload(tmp_path / "data", f"{gcs.path}/data")
+    write_bytes(f"{gcs.path}/data.zip", Path(archive).read_bytes())
+    here = read_data_set(tmp_path / "data")
+    assert read_data_set(f"{gcs.path}/data") == here
+    assert read_data_set(unpacked(f"{gcs.path}/data.zip")) == here
 
 
 def test_keypoints_of_yolo(tmp_path: Path) -> None:

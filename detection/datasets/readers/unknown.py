@@ -32,13 +32,7 @@ _KINDS = {
         ((b"<annotation", b"<polygon"), "LabelMe's XML", "Export it as COCO"),
         ((b"<dataset", b"<images>"), "dlib's XML", "Convert it with globox or Datumaro"),
     ),
-    ".csv": (
-        (
-            (b",",),
-            "a CSV whose first line does not name the columns filename, class, xmin, ymin, xmax and ymax",
-            "Write that line, in the order of the columns",
-        ),
-    ),
+    ".csv": (((b",",), "a CSV with other columns", "Begin it with a line filename,class,xmin,ymin,xmax,ymax"),),
     ".txt": (((b"difficult",), "DOTA's texts", "Export it as COCO"), ((b"gsd:",), "DOTA's texts", "Export it as COCO")),
     ".parquet": (((b"PAR1",), "a data set of the Hugging Face hub", "Write its images and a COCO file"),),
     ".arrow": (((b"",), "a data set of the Hugging Face hub", "Write its images and a COCO file"),),

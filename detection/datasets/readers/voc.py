@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from detection.datasets.readers.folder import (
+    SPLIT_NAMES,
     Fault,
     Folder,
     ReadImage,
@@ -22,12 +23,11 @@ from detection.datasets.readers.folder import (
     some,
     stem_of,
 )
-from schemas.artifacts import EVAL_SPLIT, TRAIN_SPLIT
+from schemas.artifacts import TRAIN_SPLIT
 from schemas.quoting import one_line
 
 _LOOKED_AT = 5  # XML files until it is clear that they are of another kind
 _SIDES = ("xmin", "ymin", "xmax", "ymax")
-_LISTS = {"train": TRAIN_SPLIT, "trainval": TRAIN_SPLIT, "val": EVAL_SPLIT, "valid": EVAL_SPLIT, "test": "test"}
 # How corners are meant -> what is added to the first and to the last one to make edges.
 _OFFSETS = {"from_1": (-1, 0), "from_0": (0, 1), "edges": (0, 0)}
 _MEANINGS = {
@@ -81,17 +81,15 @@ def _lists(folder: Folder, of_image: Mapping[str, str], notes: list[str]) -> dic
     by_stem = {stem_of(image): image for image in of_image}
     splits: dict[str, list[str]] = {}
     unknown: list[str] = []
-    for name, split in _LISTS.items():
-        stems = (
-            [line.split()[0] for line in folder.text(files[name]).splitlines() if line.split()] if name in files else []
-        )
-        for stem in dict.fromkeys(stems):
+    for name, split in SPLIT_NAMES.items():
+        lines = folder.text(files[name]).splitlines() if name in files else []
+        for stem in dict.fromkeys(line.split()[0] for line in lines if line.split()):
             image = by_stem.get(stem) or by_stem.get(stem_of(stem))
             splits.setdefault(split, []).append(image) if image else unknown.append(stem)
     notes += left_out(unknown, "images of the lists have no XML")
     if splits:
         notes += left_out(of_image.keys() - set().union(*splits.values()), "images are in no list")
-    return splits
+    return {split: list(dict.fromkeys(images)) for split, images in splits.items()}
 
 
 def _read(folder: Folder, of_image: Mapping[str, str], *place: str) -> ReadImage:

@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from detection.datasets.readers.folder import (
+    SPLIT_NAMES,
     Fault,
     Folder,
     ReadImage,
@@ -25,11 +26,9 @@ from detection.datasets.readers.folder import (
     some,
     stem_of,
 )
-from schemas.artifacts import EVAL_SPLIT, TRAIN_SPLIT
 from schemas.errors import DataError
 from schemas.quoting import one_line
 
-_KEYS = {"train": TRAIN_SPLIT, "val": EVAL_SPLIT, "valid": EVAL_SPLIT, "validation": EVAL_SPLIT, "test": "test"}
 _NAMES = ("classes.txt", "obj.names", "labels.txt", "class.names", "_darknet.labels")
 _FAR = 2  # fractions beyond are pixels, or not labels
 
@@ -70,7 +69,7 @@ def recognise(folder: Folder) -> Recognised | None:
 def _described(folder: Folder, file: str, description: Mapping[str, Any]) -> Recognised:
     names, notes = _class_names(folder, file, description), []
     splits: dict[str, list[str]] = {}
-    for key, split in _KEYS.items():
+    for key, split in SPLIT_NAMES.items():
         entries = description.get(key)
         for entry in entries if isinstance(entries, list) else [entries]:
             if entry and isinstance(entry, str):
@@ -124,7 +123,7 @@ def _recognised(folder: Folder, data: Recognised, names: Sequence[str], descript
 def _description(folder: Folder, file: str) -> Mapping[str, Any] | None:
     """Reads a file with `names` and a split; None: it is another file."""
     content = _yaml(folder, file)
-    return content if content and "names" in content and content.keys() & _KEYS.keys() else None
+    return content if content and "names" in content and content.keys() & SPLIT_NAMES.keys() else None
 
 
 def _yaml(folder: Folder, file: str) -> dict[Any, Any] | None:

@@ -131,7 +131,7 @@ UNKNOWN = {
     "via": ({"via.json": '{"_via_settings": {}}', "1.jpg": ""}, "the project of VIA"),
     "cvat": ({"annotations.xml": "<annotations><version>1.1</version></annotations>", "1.jpg": ""}, "CVAT's XML"),
     "hub": ({"data/train-00000.parquet": "PAR1"}, "a data set of the Hugging Face hub"),
-    "csv": ({"labels.csv": "image,x,y\n", "1.jpg": ""}, "a CSV whose first line does not name"),
+    "csv": ({"labels.csv": "image,x,y\n", "1.jpg": ""}, "a CSV with other columns"),
     "images": ({"1.jpg": "", "2.jpg": ""}, "These are images without labels: 1.jpg, 2.jpg"),
     "nothing": ({}, "There are no images"),
     "texts": ({"1.jpg": "", "other.txt": "0 0.5 0.5 0.1 0.1"}, "There are texts, but none has the name of an image"),

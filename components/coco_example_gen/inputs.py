@@ -100,7 +100,7 @@ def open_inputs(
     survey_file = paths.join(work, "survey.pickle")
     if shards:
         survey, records, head = _survey(
-            [path for paths in shards.values() for path in paths], label_map, work, beam_args
+            list(dict.fromkeys(path for paths in shards.values() for path in paths)), label_map, work, beam_args
         )
         write_bytes(survey_file, pickle.dumps(survey), durable=False)
         heads.append((next(iter(shards.values()))[0], {**head, "categories": survey.categories}))

@@ -115,7 +115,8 @@ class CocoSource:
         """
         ids = self.image_ids()
         if not ids:
-            advice = "Choose other fractions" if self.files.hash_range else "Add images, or remove the split"
+            larger = "Raise its fraction in data.split_ratios, or data.eval_fraction, to 0.3 or more"
+            advice = larger if self.files.hash_range else "Add images, or remove the split"
             raise DataError(f"{self.path}: no image for the split {split}. {advice}.")
         random.Random(split).shuffle(ids)
         shards = math.ceil(len(ids) / images)

@@ -65,7 +65,8 @@ def _read_local(root: str, file_name: str, max_pixels: int) -> bytes:
     folder = os.path.realpath(root)  # the data set's folder may be a link
     path = os.path.realpath(os.path.join(folder, file_name))
     if os.path.isabs(file_name) or os.path.commonpath([folder, path]) != folder:
-        raise _outside()
+        named = os.path.normpath(os.path.join(folder, file_name))
+        raise _outside(is_link=os.path.commonpath([folder, named]) == folder)
     # Not `path`: the resolved path hides that "1.png/" and "1.png/../2.png" are not valid names of files.
     state = os.stat(os.path.join(root, file_name))
     if not stat.S_ISREG(state.st_mode):
@@ -114,8 +115,9 @@ def _max_bytes(max_pixels: int) -> int:
     return max_pixels * _MAX_BYTES_PER_PIXEL + _HEADROOM
 
 
-def _outside() -> ImageFileError:
-    return ImageFileError("image_unsafe", "file_name is outside of the image folder. Copy the file into it.")
+def _outside(*, is_link: bool = False) -> ImageFileError:
+    what = "is a link to a file" if is_link else "is"
+    return ImageFileError("image_unsafe", f"file_name {what} outside of the image folder. Copy the file into it.")
 
 
 def _no_file() -> ImageFileError:

@@ -127,6 +127,10 @@ def _missing(folder: str, names: Iterable[str], there: Container[str] | None) ->
         return [name for name in names if posixpath.normpath(name) not in below]
 
     def is_there(name: str) -> bool:
+        if posixpath.normpath(name).startswith(
+            ("/", "..")
+        ):  # of the machine that wrote the file, which this one may be
+            return False
         with contextlib.suppress(ValueError, OSError):
             return files.is_file(paths.join(folder, name))
         return False

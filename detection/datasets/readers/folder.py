@@ -31,7 +31,7 @@ _HEADER = 1 << 16  # bytes in which most images declare their size
 _MOST_BYTES = 16 << 20  # of a text with labels
 _MASKS = re.compile(r"(^|/)Segmentation(Object|Class)[^/]*/")
 _IMAGES = {"jpegimages", "images", "image", "imgs", "img"}
-_LABELS = (".json", ".yaml", ".yml", ".data", ".xml", ".csv", ".txt", "record", "tfrecord")
+LABELS = (".json", ".yaml", ".yml", ".data", ".xml", ".csv", ".txt", "record", "tfrecord")
 # Folders in which tools put labels, in lower case; folders named for splits are usual, too.
 _USUAL = {
     "annotations", "annotation", "annots", "anno", "ann", "xml", "xmls", "labels", "label", "labels_yolo", "json",
@@ -66,14 +66,14 @@ class ReadImage:
     objects: COCO annotations with a text `category` in place of ids, or with `corners` (x_min, y_min, x_max, y_max)
         in place of `bbox`.
     faults: objects left out.
-    source: what the file says of its origin.
+    source: what the file says of its origin; None: nothing.
     """
 
     path: str
     size: tuple[int, int] | None
     objects: list[dict[str, Any]] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
-    source: str = ""
+    source: str | None = None
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ class Folder:
         """Folders that may be data sets: with files that may be labels, and those above; nearest to the root first."""
         found: set[str] = set()
         for path in self.states:
-            if path.lower().endswith(_LABELS):
+            if path.lower().endswith(LABELS):
                 while path := parent_of(path):
                     found.add(path)
         return sorted(found, key=lambda path: (path.count("/"), path))

@@ -35,6 +35,8 @@ _MEANINGS = {
     "from_0": "pixels counted from 0, the last one inside",
     "edges": "edges of the boxes",
 }
+# What tools that write edges leave as the source of an image.
+_EDGES = {"Unknown": "LabelImg", "MyDatabase": "Label Studio", "": "FiftyOne"}
 _ENTITY = re.compile(rb"<!\s*(DOCTYPE|ENTITY)")
 
 
@@ -102,7 +104,7 @@ def _read(folder: Folder, of_image: Mapping[str, str], *place: str) -> ReadImage
         return image
     width, height = (int(finite(tree.findtext(f"size/{side}")) or 0) for side in ("width", "height"))
     image.size = (width, height) if width > 0 and height > 0 else folder.size(path)  # some tools write 0
-    image.source = tree.findtext("source/database") or ""
+    image.source = tree.findtext("source/database")
     for number, element in enumerate(tree.findall("object"), start=1):
         where = f"{folder.shown(file)}: object {number}"
         name = (element.findtext("name") or "").strip()
@@ -160,6 +162,6 @@ def corners_of(images: Sequence[ReadImage]) -> tuple[str, str]:
         if not ends and left[1] > max(1, left[2] + left[3]):
             return "from_0", "some begin at 0, several end at the image's last pixel, and none at its size"
         return "edges", "some begin at 0"
-    if any(image.source == "Unknown" for image in images):
-        return "edges", "LabelImg wrote them"
+    if tool := next((_EDGES[image.source] for image in images if image.source in _EDGES), None):
+        return "edges", f"as {tool} writes them"
     return "from_1", "none begins at 0" + (", some end at the image's size" if ends else "")

@@ -117,7 +117,7 @@ def _recognised(folder: Folder, data: Recognised, names: Sequence[str], descript
         keypoints = (named.get(0) if isinstance(named, dict) else named) or [str(n) for n in range(points[0])]
         categories = [category | {"keypoints": list(map(str, keypoints))} for category in categories]
     read = partial(_read, folder, labels, names, points)
-    return replace(data, read=read, categories=categories, finish=_mixture, notes=notes)
+    return replace(data, read=read, categories=categories, finish=partial(_finish, names), notes=notes)
 
 
 def _description(folder: Folder, file: str) -> Mapping[str, Any] | None:
@@ -297,8 +297,11 @@ def _is_shape(shape: Any) -> bool:
     return isinstance(shape, list) and len(shape) == 2 and all(type(n) is int for n in shape) and shape[1] in (2, 3)
 
 
-def _mixture(images: Sequence[ReadImage]) -> list[str]:
-    """Says so where some labels are boxes and others polygons."""
+def _finish(names: Sequence[str], images: Sequence[ReadImage]) -> list[str]:
+    """Says so where classes are counted from 1, or some labels are boxes and others polygons."""
+    beyond = sum(f"class {len(names)} of {len(names)}." in fault.message for image in images for fault in image.faults)
+    if beyond and not any(made["category"] == names[0] for image in images for made in image.objects):
+        return [f"classes seem to be counted from 1: none is 0, {beyond:,} are {len(names)}. Subtract 1 from all"]
     polygons = sum("segmentation" in made for image in images for made in image.objects)
     boxes = sum(len(image.objects) for image in images) - polygons
     return [f"{boxes:,} labels are boxes and {polygons:,} polygons: a mixture"] if boxes and polygons else []

@@ -164,3 +164,15 @@ def test_every_image_of_files_and_records_is_counted(
         assert [count.images for count in progress._COUNTS.values()] == [images]
         ends = [record.getMessage() for record in caplog.records if " of " in record.getMessage()][-1:]
         assert ends == ([f"{images} of {images} images"] if every == 1 else [])  # of some, the number is not known
+
+
+def test_records_of_two_splits_are_counted_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    root = _data(tmp_path / "data", {"train": {number: number for number in range(1, 20)}})
+    convert(find_splits(root, Division(ratios={"train": 1.0})), tmp_path / "whole", DataConfig())
+    [shard] = (tmp_path / "whole/Split-train").iterdir()
+    (tmp_path / "records").mkdir()
+    shard.rename(tmp_path / "records/all.record.gz")
+    caplog.set_level(logging.INFO, "cocoflow.example_gen")
+    read = _convert(tmp_path / "records", tmp_path / "out")
+    assert sorted([*read["train"], *read["eval"]]) == list(range(1, 20))
+    assert any(message.split() == ["records:", "19", "with", "19", "objects"] for message in caplog.messages)

@@ -88,6 +88,17 @@ def test_images_are_found_by_their_only_name(tmp_path: Path) -> None:
     assert ambiguous == "1 missing images have a name that several have: 4.jpg (photos/a/4.jpg, photos/b/4.jpg)"
 
 
+def test_names_of_this_machine_are_no_way_out_of_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    names = [str(tmp_path / "data/photos/1.jpg"), "../elsewhere/2.jpg", str(tmp_path / "elsewhere/3.jpg")]
+    for name in names[1:]:
+        (tmp_path / "data" / name).resolve().touch()
+    images = [{"id": number, "file_name": name} for number, name in enumerate(names, start=1)]
+    _write(tmp_path / "data", "result.json", _tree(images=images), "photos/1.jpg", "photos/2.jpg")
+    entries, _ = _entries(tmp_path / "data")
+    assert [image["file_name"] for image, _ in entries] == ["photos/1.jpg", "photos/2.jpg", names[2]]
+
+
 def test_files_and_folders_named_for_splits(tmp_path: Path) -> None:
     _write(tmp_path, "train.json", _tree(), "train/1.jpg", "train/2.jpg")
     _write(tmp_path, "val.json", _tree(), "val/1.jpg", "val/2.jpg")
@@ -132,6 +143,10 @@ UNKNOWN = {
     "cvat": ({"annotations.xml": "<annotations><version>1.1</version></annotations>", "1.jpg": ""}, "CVAT's XML"),
     "hub": ({"data/train-00000.parquet": "PAR1"}, "a data set of the Hugging Face hub"),
     "csv": ({"labels.csv": "image,x,y\n", "1.jpg": ""}, "a CSV with other columns"),
+    "fiftyone": ({"samples.json": '{"samples": [{"_id": {"$oid": "6"}}]}', "1.jpg": ""}, "FiftyOne's data set"),
+    "label studio": ({"a.csv": 'image,label\n1.jpg,"[{""rectanglelabels"": []}]"', "1.jpg": ""}, "Label Studio's own"),
+    "kitti": ({"1.jpg": "", "labels/1.txt": "cat 0 0 0 63 38 81 68 0 0 0 0 0 0 0"}, "KITTI's texts"),
+    "labels": ({"labels/1.txt": "0 0.5 0.5 0.1 0.1"}, "There are no images beside the labels. Copy them there"),
     "images": ({"1.jpg": "", "2.jpg": ""}, "These are images without labels: 1.jpg, 2.jpg"),
     "nothing": ({}, "There are no images"),
     "texts": ({"1.jpg": "", "other.txt": "0 0.5 0.5 0.1 0.1"}, "There are texts, but none has the name of an image"),

@@ -146,6 +146,30 @@ def test_corners_are_found_out_by_those_on_the_border(
 
 
 @pytest.mark.parametrize(
+    ("source", "tool"), [("Unknown", "LabelImg"), ("MyDatabase", "Label Studio"), ("", "FiftyOne")]
+)
+def test_tools_that_write_edges_are_known_where_no_box_is_at_the_border(tmp_path: Path, source: str, tool: str) -> None:
+    write_voc(tmp_path, {"train": [Picture(20, 10, [(1, (4, 3, 9, 7))])], "eval": []})
+    file = tmp_path / "Annotations/train-000.xml"
+    for said in ("", f"<source><database>{source}</database></source>"):
+        file.write_text(file.read_text().replace("<size>", f"{said}<size>"))
+        read, _, notes = read_data_set(tmp_path)
+        assert (tool in " ".join(notes)) == bool(said)
+        box = (4, 3, 5, 4) if not said else (5, 4, 4, 3)  # from_1 and edges of 5, 4, 9, 7
+        assert list(read["train"].values()) == [[("nut", box)]]
+
+
+def test_classes_counted_from_1_are_told(tmp_path: Path) -> None:
+    write_yolo(tmp_path, DATA)
+    for file in tmp_path.glob("*/labels/*.txt"):
+        lines = [line.partition(" ") for line in file.read_text().splitlines()]
+        file.write_text("".join(f"{int(kind) + 1} {rest}\n" for kind, _, rest in lines))
+    _, faults, notes = read_data_set(tmp_path)
+    assert len(faults) == 1
+    assert "classes seem to be counted from 1: none is 0, 1 are 3. Subtract 1 from all" in notes
+
+
+@pytest.mark.parametrize(
     "description",
     [
         "path: /content/parts\ntrain: train/images\nval: valid/images\nnames: {0: bolt, 1: nut, 2: washer}\n",

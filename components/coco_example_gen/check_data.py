@@ -62,7 +62,7 @@ def print_examination(examination: Examination, config: Config) -> int:
     console = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
     counts = issue_counts(examination.all_issues)
     splits = {name: result.summary for name, result in examination.results.items()}
-    judged = verdict(splits, counts)
+    judged = verdict(splits, counts, examination.dataset["categories"], judged=config.evaluate.split)
     console.print(judged.text)
     for note in (*examination.reasons, *examination.notes):
         console.print(f"{note}.")

@@ -1,6 +1,8 @@
 """Examines a COCO data set on Beam: writes its records, and finds every issue, including duplicate images."""
 
 import os
+import re
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,6 +27,7 @@ from schemas.config.config import DataConfig
 from schemas.config.issues import IssuePolicies
 from schemas.quoting import one_line
 
+_IGNORED = re.compile("(?i)ignored?([ _-]*regions?)?|don'?t ?care")  # names of VisDrone, DETRAC and KITTI
 # Images, for each core beyond the first, from which on worker processes are done earlier than threads: processes do not
 # share Python's lock, but each takes some fifteen seconds to import what it needs.
 _PROCESSES_PAY = 30_000
@@ -107,7 +110,7 @@ def examine(
         images, annotations = result.images + left_out["image"], result.annotations + left_out["annotation"]
         result.issues, why = limited(result.issues, name, images=images, annotations=annotations)
         reasons += why
-    empty = _empty_categories(inputs, results, policies)
+    empty = [*_empty_categories(inputs, results, policies), *_alike_categories(inputs, policies)]
     return Examination(inputs.dataset, sources, results, inputs.issues + empty, rules, notes, reasons, groups)
 
 
@@ -155,6 +158,7 @@ def _rules(categories: Sequence[Entry], policies: IssuePolicies, max_pixels: int
         policies=policies,
         max_pixels=max_pixels,
         category_names={category["id"]: category["name"] for category in categories},
+        ignored=frozenset(category["id"] for category in categories if _IGNORED.fullmatch(category["name"].strip())),
         keypoints={category["id"]: len(category["keypoints"]) for category in categories if category.get("keypoints")},
     )
 
@@ -177,3 +181,18 @@ def _empty_categories(inputs: Inputs, results: Mapping[str, SplitResult], polici
         for category in inputs.dataset["categories"]
         if not instances[category["id"]]
     ]
+
+
+def _alike_categories(inputs: Inputs, policies: IssuePolicies) -> list[Issue]:
+    first = next(iter(inputs.sources.values()))
+    names: dict[str, Entry] = {}
+    issues = []
+    for category in inputs.dataset["categories"]:
+        other = names.setdefault(" ".join(unicodedata.normalize("NFKC", category["name"]).casefold().split()), category)
+        if other is not category:
+            message = (
+                f"categories {other['id']} ({other['name']!r}) and {category['id']} ({category['name']!r}) differ only "
+                "in capitals, spaces or accents. If they are one, give their annotations one of the ids."
+            )
+            issues.append(Issue("category_alike", policies.category_alike, first.path, None, None, message))
+    return issues

@@ -34,6 +34,7 @@ from detection.storage.atomic import new_directory
 from detection.storage.paths import join, relative
 from detection.storage.reading import read_text
 from detection.storage.staging import local_copy
+from detection.training.data_facts import require_trainable
 from detection.training.distributed.cluster import cluster_from_environment
 from detection.training.train import train
 from schemas.artifacts import (
@@ -82,6 +83,8 @@ def train_component(input_dict: Artifacts, output_dict: Artifacts, exec_properti
     # The validation split is that of the newest span, as after training.
     validation_shards = _shards(examples[:1], properties[VALIDATION_SPLIT_KEY])
     datasets = [read_dataset_file(join(artifact.uri, DATASET_JSON)) for artifact in examples]
+    judged = config.evaluate.split
+    require_trainable(datasets, judged=judged if judged in datasets[0].get("splits", {}) else "")
     categories = _categories(examples, datasets)
     name = working_name(
         properties,

@@ -1,18 +1,29 @@
 """Checks of an annotation against its image's size, with fixes."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from detection.datasets.annotations import is_crowd
 from detection.datasets.entries import Entry
 from detection.datasets.issues import ImageIssues
-from detection.datasets.masks import has_degenerate_polygon, mask_box, mask_issue, without_degenerate_polygons
+from detection.datasets.masks import (
+    has_degenerate_polygon,
+    mask_area,
+    mask_box,
+    mask_issue,
+    points_in_pairs,
+    without_degenerate_polygons,
+)
 from detection.storage.json_files import serialize
 
 MARGIN = 1.0  # pixels that a box may exceed its image, because annotation tools round
 _CLIPPED = 5.0  # pixels by which it may, and is clipped
 _CLIPPED_FRACTION = 0.02  # or this fraction of the image's side
 _LARGEST = 3.4e38  # max float32, the type of areas in records
+_SIDE = 4  # pixels of an image's side, below which a box within 0 to 1 may be one in pixels
+_AREA = 1.1  # times a box's area, up to which roundings explain an annotation's
 _MASK_MARGIN = 2.0  # pixels that a box may differ from the box of its mask
 _MASK_FRACTION = 0.1  # or this fraction of the box's side
 
@@ -22,11 +33,13 @@ class Context(NamedTuple):
 
     height, width: size of the image in pixels.
     keypoints: category id -> number of keypoints, for categories with keypoints.
+    ignored: ids of categories for regions to ignore.
     """
 
     height: int
     width: int
     keypoints: Mapping[int, int]
+    ignored: Container[int] = ()
 
 
 class FixableIssue(NamedTuple):
@@ -109,6 +122,75 @@ def _values(annotation: dict[str, Any], context: Context) -> FixableIssue | None
     return None
 
 
+def _ignored(annotation: dict[str, Any], context: Context) -> FixableIssue | None:
+    """Finds regions to ignore; Source: the converters of CrowdHuman, VisDrone and PASCAL VOC, and MMDetection."""
+    if is_crowd(annotation):
+        return None
+    marked = annotation.get("ignore") in (1, True, "1", "true", "True")
+    if not marked and annotation["category_id"] not in context.ignored:
+        return None
+    what = "has `ignore`" if marked else "has a category for regions to ignore"
+    return FixableIssue(f"{what}, so it is treated like a crowd. Write iscrowd 1.", annotation | {"iscrowd": 1})
+
+
+def _box_fractions(annotation: dict[str, Any], context: Context) -> FixableIssue | None:
+    x, y, width, height = annotation["bbox"]
+    if min(x, y, width, height) < 0 or max(x + width, y + height) > 1 or min(context.width, context.height) < _SIDE:
+        return None
+    scale = (context.width, context.height) * 2
+    return FixableIssue(
+        f"bbox {annotation['bbox']} lies within 0 to 1: fractions of the image? COCO's boxes are x, y, width, height "
+        "in pixels. Multiply by the image's width and height, or pass --set data.on_fault.box_fractions=fix.",
+        annotation | {"bbox": [value * side for value, side in zip(annotation["bbox"], scale, strict=True)]},
+    )
+
+
+def _box_rotated(annotation: dict[str, Any], context: Context) -> FixableIssue | None:
+    """Finds CVAT's rotated boxes: `bbox` is the box before the rotation around its centre, clockwise in degrees."""
+    attributes = annotation.get("attributes")
+    angle: Any = attributes.get("rotation") if isinstance(attributes, dict) else None
+    if type(angle) not in (int, float) or not math.isfinite(angle) or angle % 180 == 0:
+        return None
+    x, y, width, height = annotation["bbox"]
+    cosine, sine = abs(math.cos(math.radians(angle))), abs(math.sin(math.radians(angle)))
+    sides = (width * cosine + height * sine, width * sine + height * cosine)
+    left, top = (max(0.0, low + old / 2 - new / 2) for low, old, new in ((x, width, sides[0]), (y, height, sides[1])))
+    right = min(context.width, x + width / 2 + sides[0] / 2)
+    bottom = min(context.height, y + height / 2 + sides[1] / 2)
+    return FixableIssue(
+        f"bbox {annotation['bbox']} is rotated by {angle:g} degrees. Use the upright box around it.",
+        annotation | {"bbox": [left, top, right - left, bottom - top]},
+    )
+
+
+def _area_wrong(annotation: dict[str, Any], context: Context) -> FixableIssue | None:
+    """Finds areas that put an object into a wrong size range, and make keypoints' tolerance (OKS) too small."""
+    area, (_, _, width, height) = annotation.get("area"), annotation["bbox"]
+    if area is None or (1 < area <= _AREA * width * height) or width * height <= _AREA:
+        return None
+    segmentation = annotation.get("segmentation")
+    right = mask_area(segmentation, height=context.height, width=context.width) if segmentation else width * height
+    if area <= 1 and right <= 1:
+        return None
+    return FixableIssue(
+        f"area is {area:g}, and that of the {'mask' if segmentation else 'box'} {right:g} square pixels. Correct it.",
+        annotation | {"area": right},
+    )
+
+
+def _keypoints_count(annotation: dict[str, Any], context: Context) -> FixableIssue | None:
+    points = annotation.get("keypoints")
+    if not points or "num_keypoints" not in annotation:
+        return None
+    labelled, said = sum(visibility > 0 for visibility in points[2::3]), annotation["num_keypoints"]
+    if type(said) is int and said == labelled:
+        return None
+    return FixableIssue(
+        f"num_keypoints is {str(said)[:40]!r}, but {labelled} keypoints are labelled. Correct it.",
+        annotation | {"num_keypoints": labelled},
+    )
+
+
 def _box_empty(annotation: dict[str, Any], context: Context) -> FixableIssue | None:
     _, _, width, height = annotation["bbox"]
     if width > 0 and height > 0:
@@ -134,12 +216,20 @@ def _box_outside(annotation: dict[str, Any], context: Context) -> FixableIssue |
 
 
 def _mask_broken(annotation: dict[str, Any], context: Context) -> FixableIssue | None:
-    if not annotation.get("segmentation"):
+    segmentation = annotation.get("segmentation")
+    if not segmentation:
         return None
-    reason = mask_issue(annotation["segmentation"], height=context.height, width=context.width)
-    if reason is None:
+    reason = mask_issue(segmentation, height=context.height, width=context.width)
+    if reason is not None:
+        return FixableIssue(f"{reason}. Correct the mask or remove it.", annotation | {"segmentation": []})
+    if not isinstance(segmentation, list) or without_degenerate_polygons(segmentation):
         return None
-    return FixableIssue(f"{reason}. Correct the mask or remove it.", annotation | {"segmentation": []})
+    if points_in_pairs(segmentation):
+        joined = [value for pair in segmentation for value in pair]
+        message = "each point of the polygon is a list x, y of its own. Write one list x, y, x, y, ..."
+        return FixableIssue(message, annotation | {"segmentation": [joined]}, certain=True)
+    message = "no polygon has three points, so there is no mask. Complete or remove them."
+    return FixableIssue(message, annotation | {"segmentation": []}, certain=True)
 
 
 def _mask_degenerate(annotation: dict[str, Any], context: Context) -> FixableIssue | None:
@@ -213,12 +303,17 @@ def _keypoints_outside(annotation: dict[str, Any], context: Context) -> FixableI
 # In this order: a check may rely on the previous ones.
 _CHECKS: Mapping[str, Callable[[dict[str, Any], Context], FixableIssue | None]] = {
     "entry": _values,
+    "ignored": _ignored,
+    "box_fractions": _box_fractions,
+    "box_rotated": _box_rotated,
     "box_empty": _box_empty,
     "box_outside": _box_outside,
     "mask_broken": _mask_broken,
     "mask_degenerate": _mask_degenerate,
     "mask_box": _mask_box,
+    "area_wrong": _area_wrong,
     "keypoints_broken": _keypoints_broken,
+    "keypoints_count": _keypoints_count,
     "keypoints_outside": _keypoints_outside,
 }
 

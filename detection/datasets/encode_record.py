@@ -30,12 +30,18 @@ class Rules:
     max_pixels: max pixels per image; larger images are refused before decoding.
     category_names: category id -> name, for all categories.
     keypoints: category id -> number of keypoints, for categories with keypoints.
+    ignored: ids of categories for regions to ignore.
     """
 
     policies: IssuePolicies
     max_pixels: int
     category_names: Mapping[int, str]
     keypoints: Mapping[int, int]
+    ignored: frozenset[int] = frozenset()
+
+    def context(self, file: ImageFile) -> Context:
+        """Returns the values that annotations of an image are checked against."""
+        return Context(file.height, file.width, self.keypoints, self.ignored)
 
 
 class Record(NamedTuple):
@@ -77,7 +83,7 @@ def make_record(
     if fitted is None:
         return Record(None, None, [], issues.issues)
     image, file = fitted
-    valid = valid_annotations(annotations, Context(file.height, file.width, rules.keypoints), issues)
+    valid = valid_annotations(annotations, rules.context(file), issues)
     try:
         try:
             example = encode_example(file, image, valid, category_names=rules.category_names)
@@ -167,7 +173,10 @@ def _usable(
                 "Raise it, or scale the image down.",
             )
         data = read()
-        return inspect_image(data, max_pixels=max_pixels)
+        file = inspect_image(data, max_pixels=max_pixels)
+        if file.lost and issues.add("image_contrast", file.lost) != "keep":
+            return None
+        return file
     except ImageFileError as error:
         if issues.add(error.kind, str(error)) != "fix":
             return None
@@ -191,7 +200,17 @@ def _fit(
     """
     declared = (image.get("width", file.width), image.get("height", file.height))
     if declared == (file.width, file.height):
-        return image, file
+        if file.orientation == 1 or not annotations:
+            return image, file
+        message = (
+            f"its EXIF tag (orientation {file.orientation}) tells viewers to turn or mirror it; boxes are taken for "
+            "the stored pixels. If they fit the image as viewers show it: --set data.on_fault.image_tagged=fix."
+        )
+        policy = issues.add("image_tagged", message)
+        if policy != "fix":
+            return (image, file) if policy == "keep" else None
+        file = turned(file)
+        return {**image, "width": file.width, "height": file.height}, file
     if file.turned and declared == (file.height, file.width):
         message = (
             f"declared as {declared[0]}x{declared[1]} pixels, the size of the stored {file.width}x{file.height} image "

@@ -13,12 +13,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from detection.storage.json_files import is_too_deep, parse
+from detection.storage.json_files import is_too_deep, parse, require_text
 from detection.storage.reading import cannot_read
 from detection.storage.staging import local_copy
 from schemas.errors import DataError
 from schemas.limits import MAX_DEPTH, MAX_ENTRY
 
+_HEAD = 64  # bytes that show that a file is something else
 WINDOW = 1 << 20  # bytes read at once
 
 _SPACE = re.compile(r"[ \t\n\r]*")
@@ -88,6 +89,8 @@ def _open(path: str | Path) -> Iterator["_Reader"]:
         if not stat.S_ISREG(os.stat(local).st_mode):
             raise DataError(f"{path}: is a folder, pipe or device. Specify a file.")
         with open(local, "rb") as file:
+            require_text(file.read(_HEAD), path)
+            file.seek(0)
             yield _Reader(file, str(path))
     except OSError as error:
         raise cannot_read(path, error) from None

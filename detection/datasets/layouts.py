@@ -27,7 +27,7 @@ _KEYPOINTS = "person_keypoints_{token}.json"
 _RECORDS = re.compile(r"\.(tf)?records?\b")
 _SHARD_NUMBERS = re.compile(r"-\d{5}-of-\d{5}")
 _SPLIT_NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
-_RENAMED = {"val": EVAL_SPLIT, "valid": EVAL_SPLIT, "validation": EVAL_SPLIT, "default": TRAIN_SPLIT}
+_RENAMED = {**SPLIT_NAMES, "default": TRAIN_SPLIT}
 EXAMPLES_WORK = ".work"  # folder of plans and results in Examples during writing
 _LOOKED_AT = 20  # file names to try in the search for an image folder
 _MOST_FOLDERS = 200  # that are searched for a data set
@@ -71,8 +71,11 @@ def _coco(root: str) -> dict[str, SplitFiles]:
     )
     for candidates in layouts:
         splits: dict[str, SplitFiles] = {}
-        for name, of_split in candidates:
-            _add(splits, name, of_split)
+        found = list(candidates)
+        both = any(name.lower() == TRAIN_SPLIT for name, _ in found)  # then trainval is the sum of others
+        for name, of_split in found:
+            if not (both and name.lower() == "trainval"):
+                _add(splits, name, of_split)
         if splits:
             return _described(splits, root)
     return {}

@@ -51,6 +51,19 @@ def without_degenerate_polygons(segmentation: list[list[float]]) -> list[list[fl
     return [polygon for polygon in segmentation if len(polygon) >= MIN_POLYGON]
 
 
+def points_in_pairs(segmentation: list[list[float]]) -> bool:
+    """Returns whether a valid segmentation is one polygon whose points are lists of their own."""
+    return len(segmentation) >= MIN_POLYGON // 2 and all(len(point) == 2 for point in segmentation)
+
+
+def mask_area(segmentation: Any, *, height: int, width: int) -> float:
+    """Computes the number of pixels of a valid segmentation; 0: it has none."""
+    from pycocotools import mask
+
+    rle = compressed_rle(segmentation, height=height, width=width)
+    return float(mask.area(rle)) if rle else 0.0
+
+
 def mask_box(segmentation: Any) -> list[float] | None:
     """Computes the bounding box of a valid segmentation.
 

@@ -48,7 +48,8 @@ class SplitSummary:
     crowds: annotations with `iscrowd`.
     masks: annotations with a segmentation that is not empty.
     keypoints: annotations with at least one labelled keypoint.
-    instances: category id -> annotations.
+    instances: category id -> annotations, crowds included.
+    crowds_of: category id -> crowds.
     images_with: category id -> images with at least one annotation of it.
     coco_sizes: "small", "medium", "large" -> annotations, by `area`, or by the box if
         `area` is not a number.
@@ -66,6 +67,7 @@ class SplitSummary:
     masks: int = 0
     keypoints: int = 0
     instances: Counter[int] = field(default_factory=Counter)
+    crowds_of: Counter[int] = field(default_factory=Counter)
     images_with: Counter[int] = field(default_factory=Counter)
     coco_sizes: Counter[str] = field(default_factory=Counter)
     objects_per_image: Counter[int] = field(default_factory=Counter)
@@ -115,7 +117,9 @@ class SplitSummary:
 
     def _add_annotation(self, annotation: Mapping[str, Any]) -> None:
         self.instances[annotation["category_id"]] += 1
-        self.crowds += is_crowd(annotation)
+        if is_crowd(annotation):
+            self.crowds += 1
+            self.crowds_of[annotation["category_id"]] += 1
         self.masks += bool(annotation.get("segmentation"))
         self.keypoints += any((annotation.get("keypoints") or ())[2::3])
         _, _, width, height = annotation["bbox"]
@@ -125,6 +129,15 @@ class SplitSummary:
             self.box_aspects[bisect_right(ASPECT_EDGES, width / height)] += 1
         area = annotation.get("area")
         self.coco_sizes[_coco_size(area if isinstance(area, int | float) else box_area)] += 1
+
+    @property
+    def objects(self) -> int:
+        """Number of annotations other than crowds."""
+        return self.annotations - self.crowds
+
+    def objects_of(self) -> Counter[int]:
+        """Returns category id -> annotations other than crowds."""
+        return self.instances - self.crowds_of
 
     def merge(self, other: Self) -> Self:
         """Returns a new summary of the images of both; the order does not matter."""

@@ -17,6 +17,7 @@ from detection.images.decode import decode_rgb_eagerly
 from detection.images.files import EXIF_ORIENTATION, ImageFileError, read_header, swaps_sides
 from detection.images.likeness import thumbnail
 
+_LEVELS = 32  # of 256, which the decoded values of an image of 16 bits span at least
 _DECODED = ("jpeg", "png", "gif", "bmp")  # formats that TensorFlow decodes
 _NODE = re.compile(r"\{\{.*?\}\}|\[Op:.*")  # TensorFlow's names of the op, before and after its reason
 # Weights of the sums in a digest; odd, so that every change of a single word changes the digest.
@@ -38,6 +39,7 @@ class ImageFile(NamedTuple):
     orientation: EXIF's, 1..8; 1 if there is none.
     digest: digest of the decoded pixels; equal for equal pixels in any format.
     thumbnail: see `detection.images.likeness`.
+    lost: what of its 16 bits is lost for training; "": nothing that matters.
     """
 
     data: bytes
@@ -48,6 +50,7 @@ class ImageFile(NamedTuple):
     orientation: int
     digest: str
     thumbnail: bytes = b""
+    lost: str = ""
 
     @property
     def turned(self) -> bool:
@@ -99,6 +102,21 @@ def inspect_image(data: bytes, *, max_pixels: int) -> ImageFile:
         header.orientation,
         _digest(pixels),
         thumbnail(pixels),
+        _lost(data, pixels),
+    )
+
+
+def _lost(data: bytes, pixels: np.ndarray) -> str:
+    """Says so where a PNG of 16 bits, of which TensorFlow keeps the upper 8, uses a small part of its range."""
+    if not data.startswith(b"\x89PNG") or data[24] != 16 or int(pixels.max()) - int(pixels.min()) >= _LEVELS:
+        return ""
+    values = tf.io.decode_png(data, dtype=tf.uint16).numpy()
+    low, high, left = values.min(), values.max(), len(np.unique(pixels))
+    if high - low < left:
+        return ""
+    return (
+        f"its 16 bits have values from {low:,} to {high:,}, of which training sees the upper 8 bits: {left} of 256 "
+        "levels are left. Scale the values to 8 bits."
     )
 
 

@@ -20,6 +20,11 @@ _TEXT = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)  # keeps no state
 _SQUARE = bytes.maketrans(b"{}", b"[]")
 _OTHERS = bytes(set(range(256)) - set(b"[]{}"))
 T = TypeVar("T")
+_NO_TEXT = {
+    b"PK\x03\x04": "a ZIP archive. Unpack it, and name the JSON file in it",
+    b"\x1f\x8b": "a gzip file. Unpack it: gunzip",
+    b"version https://git-lfs.github.com": "a Git LFS pointer. Fetch the file: git lfs pull",
+}
 _PLACE = 100  # characters of a key in a message
 _EVALUATE_AGAIN = "Evaluate again, or check that it is the file you mean."
 
@@ -64,6 +69,17 @@ def _is_deep(text: bytes) -> bool:
     return b"[]" in brackets or brackets.count(b"[") > MAX_DEPTH  # not closed
 
 
+def require_text(head: bytes, path: str | Path) -> None:
+    """Refuses what is often named .json and is none, by its first bytes.
+
+    Raises:
+        DataError: names what it is.
+    """
+    for start, what in _NO_TEXT.items():
+        if head.startswith(start):
+            raise DataError(f"{path}: this is {what}.")
+
+
 def read_json(path: str | Path) -> Any:
     """Parses a JSON file; NaN and Infinity pass as Python reads them.
 
@@ -72,6 +88,7 @@ def read_json(path: str | Path) -> Any:
             than `MAX_DEPTH`; see `read_bytes`.
     """
     content = read_bytes(path)
+    require_text(content, path)
     if is_too_deep(content):
         raise DataError(f"{path}: nested more than {MAX_DEPTH} deep. Check that it is the file you mean.")
     try:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from detection.datasets.statistics import SplitSummary, total
+from detection.datasets.trainable import obstacles
 from detection.input_pipeline.evaluation_records import parse_record
 from detection.input_pipeline.network_input import input_scale
 from detection.input_pipeline.record_reader import RecordReader
@@ -16,6 +17,7 @@ from detection.models.registry import detector_config
 from detection.types import Resizing
 from schemas.artifacts import TRAIN_SPLIT
 from schemas.config.config import Config
+from schemas.errors import DataError
 from schemas.quoting import one_line
 
 _LOGGER = logging.getLogger("cocoflow.trainer")
@@ -54,15 +56,38 @@ def log_data_facts(datasets: Sequence[Mapping[str, Any]], config: Config, *, kep
     splits = [dataset.get("splits", {}) for dataset in datasets]
     if not datasets or not all("statistics" in split for named in splits for split in named.values()):
         return
-    names = dict.fromkeys(name for named in splits for name in named)
-    summaries = {
-        name: total(SplitSummary.from_dict(named[name]["statistics"]) for named in splits if name in named)
-        for name in names
-    }
+    summaries = _summaries(splits)
     if kept is not None:
         summaries |= _without_kept(summaries[TRAIN_SPLIT], kept)
     for fact in data_facts(summaries, datasets[0]["categories"], config):
         _LOGGER.log(logging.WARNING if fact.advice else logging.INFO, "%s", fact)
+
+
+def require_trainable(datasets: Sequence[Mapping[str, Any]], *, judged: str = "") -> None:
+    """Requires that there is something to learn, and to judge the model by.
+
+    Args:
+        datasets: as for `log_data_facts`; nothing is required of those without statistics.
+        judged: split that judges the model; "": none does.
+
+    Raises:
+        DataError: there is not.
+    """
+    splits = [dataset.get("splits", {}) for dataset in datasets]
+    if all(splits) and splits and all("statistics" in split for named in splits for split in named.values()):
+        reasons = list(obstacles(_summaries(splits), datasets[0]["categories"], judged=judged))
+        if reasons:
+            raise DataError(
+                f"the data set cannot be trained on: {'; '.join(reasons)}. Correct it: cocoflow check-data."
+            )
+
+
+def _summaries(splits: Sequence[Mapping[str, Any]]) -> dict[str, SplitSummary]:
+    names = dict.fromkeys(name for named in splits for name in named)
+    return {
+        name: total(SplitSummary.from_dict(named[name]["statistics"]) for named in splits if name in named)
+        for name in names
+    }
 
 
 def _without_kept(summary: SplitSummary, kept: RecordReader) -> dict[str, SplitSummary]:
@@ -89,34 +114,35 @@ def data_facts(
     Raises:
         ConfigError: unknown detector, or invalid overrides.
     """
-    trained = splits[TRAIN_SPLIT] if TRAIN_SPLIT in splits else total(splits.values())
+    trained, where = (splits[TRAIN_SPLIT], TRAIN_SPLIT) if TRAIN_SPLIT in splits else (total(splits.values()), "all")
     counts = "; ".join(
-        f"{one_line(name)}: {part.images:,} images, {part.annotations:,} objects" for name, part in splits.items()
+        f"{one_line(name)}: {part.images:,} images, {part.objects:,} objects" for name, part in splits.items()
     )
     return [
         Fact(counts),
-        *_categories(trained, categories),
+        *(_categories(trained, categories, where) if trained.objects else ()),
         *_small_objects(trained, config),
         *_crowded_images(trained, total(splits.values()), config),
     ]
 
 
-def _categories(trained: SplitSummary, categories: Sequence[Mapping[str, Any]]) -> list[Fact]:
+def _categories(trained: SplitSummary, categories: Sequence[Mapping[str, Any]], where: str) -> list[Fact]:
     """Lists the most and least frequent categories, and categories with fewer than FEW objects."""
     if not categories:
         return []
-    ordered = sorted(categories, key=lambda category: (-trained.instances[category["id"]], category["id"]))
-    counts = [(one_line(category["name"]), trained.instances[category["id"]]) for category in ordered]
+    objects = trained.objects_of()
+    ordered = sorted(categories, key=lambda category: (-objects[category["id"]], category["id"]))
+    counts = [(one_line(category["name"]), objects[category["id"]]) for category in ordered]
     ends = counts if len(counts) <= 2 * _LISTED else [*counts[:_LISTED], *counts[-2:]]
     texts = [f"{name} ({count:,})" for name, count in ends]
     if len(ends) < len(counts):
         texts.insert(_LISTED, "...")
-    facts = [Fact(f"objects of {len(counts):,} {_plural(len(counts), 'category')} in train: {', '.join(texts)}")]
+    facts = [Fact(f"objects of {len(counts):,} {_plural(len(counts), 'category')} in {where}: {', '.join(texts)}")]
     rare = [(name, count) for name, count in reversed(counts) if count < FEW]
     if rare:
         named = ", ".join(f"{name} ({count})" for name, count in rare[:_LISTED])
         more = f" and {len(rare) - _LISTED:,} more" if len(rare) > _LISTED else ""
-        text = f"{len(rare):,} {_plural(len(rare), 'category')} with fewer than {FEW} objects in train: {named}{more}"
+        text = f"{len(rare):,} {_plural(len(rare), 'category')} with fewer than {FEW} objects in {where}: {named}{more}"
         facts.append(Fact(text, "Expect a low AP for them: annotate more, or remove the category."))
     return facts
 

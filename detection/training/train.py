@@ -30,7 +30,7 @@ from detection.training.build_step import (
 )
 from detection.training.checkpoints.files import checkpoint_path
 from detection.training.checkpoints.manager import Checkpoints
-from detection.training.data_facts import log_data_facts
+from detection.training.data_facts import log_data_facts, require_trainable
 from detection.training.distributed.strategy import is_chief, make_strategy, on_cpu, op_determinism
 from detection.training.distributed.workers import (
     chief_first,
@@ -129,6 +129,7 @@ def _train(
     detector: Detector | None,
     mirror: Mirror | None,
 ) -> None:
+    require_trainable(datasets)
     config, records = training_records(config, shards=shards, validation_shards=validation_shards)
     balance = balance_from_config(config.train, records.training, categories)
     if is_chief(strategy):

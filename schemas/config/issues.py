@@ -30,8 +30,8 @@ class IssuePolicies(Section):
 
     The default `repair` leaves out, or corrects where nothing is in doubt, up to 2 % of a split's images or
     annotations, and stops at more.  A single policy instead of the section applies to every kind: `fail` stops at
-    every kind whose default is not `keep`, `drop` drops instead of stopping, `fix` corrects where possible and drops
-    the rest.
+    every kind whose default is not `keep`, `drop` drops instead of stopping, and `fix` corrects where possible and
+    drops the rest.
     """
 
     entry: RepairFailDrop = Field(
@@ -54,6 +54,14 @@ class IssuePolicies(Section):
     image_turned: RepairFailDropFix = Field(
         "repair", description="width and height are those after the EXIF rotation; fix: store the rotated pixels as PNG"
     )
+    image_tagged: FailDropFixKeep = Field(
+        "keep",
+        description="an EXIF tag tells viewers to turn or mirror the image, and width and height are the stored ones, "
+        "so the boxes are taken for the stored pixels; fix: turn the pixels as viewers do",
+    )
+    image_contrast: FailDropKeep = Field(
+        "keep", description="the image has 16 bits and uses a small part of them: few of 256 grey levels are left"
+    )
     image_duplicate: FailDropKeep = Field(
         "keep", description="another image of the split has the same pixels; drop keeps the first"
     )
@@ -65,11 +73,25 @@ class IssuePolicies(Section):
     annotation_duplicate: FailDropKeep = Field(
         "keep", description="another annotation of the image has the same category, box and mask; drop keeps the first"
     )
+    ignored: FailDropFixKeep = Field(
+        "fix",
+        description="the annotation has a field ignore, or a category for ignored regions; fix: treat it like a "
+        "crowd, not trained on and ignored in the evaluation; keep: an object like others",
+    )
+    box_fractions: RepairFailDropFix = Field(
+        "repair", description="the box lies within 0 to 1, as fractions of the image do; fix: make pixels of them"
+    )
+    box_rotated: FailDropFixKeep = Field(
+        "fix", description="CVAT's rotation of the box; fix: the upright box around the rotated one"
+    )
     box_empty: FailDrop = Field("drop", description="the box has no area; COCO itself has two such boxes")
     box_outside: RepairFailDropFix = Field(
         "repair",
         description="the box extends more than one pixel beyond the image; fix: clip it, or drop it if it is outside; "
         "repair: the same, and clip any number by up to 2 % of a side or 5 pixels",
+    )
+    area_wrong: FailDropFixKeep = Field(
+        "fix", description="area is at most 1, or more than the box's; fix: the area of the mask, or of the box"
     )
     mask_broken: RepairFailDropFix = Field(
         "repair",
@@ -86,6 +108,12 @@ class IssuePolicies(Section):
     )
     keypoints_outside: FailDropFixKeep = Field(
         "keep", description="a labelled keypoint is outside the image; fix: mark it as unlabelled"
+    )
+    keypoints_count: FailDropFixKeep = Field(
+        "fix", description="num_keypoints is not the number of labelled keypoints; fix: count them"
+    )
+    category_alike: Literal["fail", "keep"] = Field(
+        "keep", description="two categories' names differ only in capitals, spaces or the form of accents"
     )
     category_empty: Literal["fail", "keep"] = Field("keep", description="the category has no annotations")
 
@@ -109,7 +137,7 @@ class IssuePolicies(Section):
 
 
 def _nearest(word: Policy, allowed: tuple[Policy, ...], default: Policy) -> Policy:
-    if default == "keep" and word != "fix":
+    if (default == "keep" and word != "fix") or (default == "fix" and word == "drop"):
         return default
     if word in allowed:
         return word

@@ -51,7 +51,7 @@ def test_training_alone_reads_the_newest_span_or_the_one_asked_for(tmp_path: Pat
         for name in ("train", "val")
     }
     given = files_of(DataConfig.model_validate({"splits": splits}), "train", "eval")
-    assert given == {name: replace(split, root="") for name, split in files_of(DataConfig(root=root)).items()}
+    assert given == {name: replace(split, root="", notes=()) for name, split in files_of(DataConfig(root=root)).items()}
 
 
 def test_a_window_needs_spans(tmp_path: Path) -> None:

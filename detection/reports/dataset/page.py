@@ -60,7 +60,7 @@ def write_report(
         __package__,
         _TEMPLATE,
         title=title,
-        verdict=verdict(splits, counts),
+        verdict=verdict(splits, counts, categories),
         tiles=_tiles(splits, categories, counts),
         images=image_table(issues, anchors),
         categories=category_table(concerned or {}, categories),

@@ -5,8 +5,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from detection.datasets.issues import Issue
+from detection.datasets.trainable import doubts, obstacles
 from detection.reports.dataset.tables import HANDLING, IssueCounts, Splits
 from detection.reports.html.table import Cell, Link, Table, shown_name
+from schemas.artifacts import EVAL_SPLIT
 from schemas.config.issues import IssuePolicies, Policy
 
 # Remedies in the data set's files, by kind.
@@ -20,16 +22,24 @@ IN_THE_FILES: Mapping[str, str] = {
     "image_huge": "Resize the image together with its annotations, or raise data.max_pixels.",
     "image_size": "Set width and height to those of the file, and check that the annotations belong to it.",
     "image_turned": "Store the rotated pixels without the EXIF tag, or set width and height to the stored pixels.",
+    "image_tagged": "Where boxes fit the image as viewers show it, store the turned pixels without the EXIF tag.",
+    "image_contrast": "Scale the values that are used to 8 bits.",
     "image_duplicate": "Remove one of the two images.",
     "image_leak": "Remove the image from one split: metrics on images seen in training are too high.",
     "annotation_duplicate": "Remove one of the two annotations.",
+    "ignored": "Write iscrowd 1 for regions to ignore, and remove `ignore` from objects to learn.",
+    "box_fractions": "Multiply x and width by the image's width, y and height by its height.",
+    "box_rotated": "Draw upright boxes.",
     "box_empty": "Draw the box again, or remove the annotation.",
     "box_outside": "Clip the box to the image, or remove the annotation.",
+    "area_wrong": "Write the area of the mask, or that of the box, in square pixels.",
     "mask_broken": "Draw the mask again, or remove `segmentation`.",
     "mask_degenerate": "Draw the polygon with three or more points, or remove it.",
     "mask_box": "Set the box to that of the mask, or draw the mask again.",
     "keypoints_broken": "Write x, y and visibility for each keypoint of the category, or remove `keypoints`.",
     "keypoints_outside": "Move the keypoint into the image, or set x, y and visibility to 0.",
+    "keypoints_count": "Write the number of keypoints with a visibility above 0.",
+    "category_alike": "Give the category one name, or two that differ more.",
     "category_empty": "Add annotations of the category, or remove it.",
 }
 
@@ -79,14 +89,19 @@ class Kind(NamedTuple):
     first: Sequence[Issue]
 
 
-def verdict(splits: Splits, counts: IssueCounts) -> Verdict:
+def verdict(
+    splits: Splits, counts: IssueCounts, categories: Sequence[Mapping[str, Any]], *, judged: str = EVAL_SPLIT
+) -> Verdict:
     """Determines whether a run would train, and the number of issues.
 
-    A run stops at issues with the policy `fail`, and at a split without a valid image.
+    A run stops at issues with the policy `fail`, at a split without a valid image, and where there is nothing to learn
+    or to judge by.
 
     Args:
         splits: summaries by split name, after applying the policies.
         counts: (kind, policy) -> number of issues.
+        categories: COCO categories.
+        judged: split that judges the model.
     """
     together = sum(counts.values())
     stopping = sum(count for (_, policy), count in counts.items() if policy == "fail")
@@ -99,13 +114,17 @@ def verdict(splits: Splits, counts: IssueCounts) -> Verdict:
     if empty or not splits:
         where = f"split {', '.join(map(shown_name, empty))} has" if empty else "the data set has"
         return Verdict("bad", f"No, you cannot train on this: {where} no valid image ({issues}).")
-    if not together:
+    if reasons := list(obstacles(splits, categories, judged=judged)):
+        return Verdict("bad", f"No, you cannot train on this: {'; '.join(reasons)} ({issues}).")
+    unsure = list(doubts(splits, categories, judged=judged))
+    if not together and not unsure:
         return Verdict("good", "Yes, you can train on this: no issues.")
     by_policy: Counter[Policy] = Counter()
     for (_, policy), count in counts.items():
         by_policy[policy] += count
     handled = ", ".join(f"{by_policy[policy]:,} {words}" for policy, words in HANDLING.items() if by_policy[policy])
-    return Verdict("warn", f"Yes, you can train on this: {issues}, {handled}.")
+    found = [f"{issues}, {handled}"] if together else []
+    return Verdict("warn", f"Yes, you can train on this: {'; '.join([*found, *unsure])}.")
 
 
 def kinds_of(issues: Sequence[Issue], counts: IssueCounts) -> list[Kind]:

@@ -51,7 +51,7 @@ def _tree() -> dict[str, Any]:
         ],
         "annotations": [
             common | {"id": 10, "category_id": 4, "segmentation": [polygon]},
-            common | {"id": 11, "category_id": 4, "bbox": [2, 5, 2, 3], "iscrowd": 1, "segmentation": rle},
+            common | {"id": 11, "category_id": 4, "bbox": [2, 5, 2, 3], "area": 6.0, "iscrowd": 1, "segmentation": rle},
             common | {"id": 12, "category_id": 2, "keypoints": [3, 3, 2, 0, 0, 0], "num_keypoints": 1},
             common | {"id": 13, "category_id": 2, "image_id": 2},
             common | {"id": 14, "category_id": 2, "image_id": 3},
@@ -654,7 +654,7 @@ def test_huge_extra_fields_of_an_image_come_through(root: Path) -> None:
 
 def test_a_mask_is_no_better_box_where_it_leaves_the_image(pictures: Path) -> None:
     tree = _tree()
-    tree["annotations"][0]["segmentation"] = [[2, 2, 35, 2, 35, 6, 2, 6]]
+    tree["annotations"][0] |= {"segmentation": [[2, 2, 35, 2, 35, 6, 2, 6]], "area": 24.0}
     made = _examined(pictures, tree, IssuePolicies.model_validate("fix"))
     assert [(issue.kind, issue.policy) for issue in made.issues] == [("mask_box", "drop")]
 

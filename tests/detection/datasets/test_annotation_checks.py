@@ -8,7 +8,7 @@ from detection.datasets.annotation_checks import Context, valid_annotations
 from detection.datasets.issues import ImageIssues
 from schemas.config.issues import IssuePolicies
 
-CONTEXT = Context(height=40, width=80, keypoints={9: 2})
+CONTEXT = Context(height=40, width=80, keypoints={9: 2}, ignored={77})
 SQUARE = [[10, 10, 20, 10, 20, 20, 10, 20]]
 
 
@@ -89,6 +89,27 @@ def test_boxes(bbox: list[float], kind: str | None) -> None:
         ({"keypoints": "none"}, "keypoints_broken"),
         ({"keypoints": [10, 41, 2, 12, 12, 1]}, "keypoints_outside"),
         ({"keypoints": [0, 99, 0, 12, 12, 1]}, None),
+        ({"keypoints": [10, 10, 2, 12, 12, 1], "num_keypoints": 2}, None),
+        ({"keypoints": [10, 10, 2, 0, 0, 0], "num_keypoints": 2}, "keypoints_count"),
+        ({"keypoints": [10, 10, 2, 12, 12, 1], "num_keypoints": "2"}, "keypoints_count"),
+        ({"keypoints": [10, 10, 2, 12, 12, 1], "num_keypoints": None}, "keypoints_count"),
+        ({"area": 110}, None),
+        ({"area": 2}, None),
+        ({"area": 111}, "area_wrong"),
+        ({"area": 0}, "area_wrong"),
+        ({"area": 1, "segmentation": SQUARE}, "area_wrong"),
+        ({"bbox": [0.25, 0.5, 0.5, 0.5]}, "box_fractions"),
+        ({"bbox": [0.25, 0.5, 0.5, 0.6]}, None),
+        ({"attributes": {"rotation": 30.0}}, "box_rotated"),
+        ({"attributes": {"rotation": 180.0}}, None),
+        ({"attributes": {"rotation": "left"}}, None),
+        ({"ignore": 1}, "ignored"),
+        ({"ignore": True}, "ignored"),
+        ({"ignore": 0}, None),
+        ({"ignore": 1, "iscrowd": 1}, None),
+        ({"category_id": 77}, "ignored"),
+        ({"segmentation": [[10, 10, 20, 20]]}, "mask_broken"),
+        ({"segmentation": [[10, 10], [20, 10], [20, 20]]}, "mask_broken"),
     ],
 )
 def test_the_rest_of_an_annotation(more: dict[str, Any], kind: str | None) -> None:
@@ -110,6 +131,15 @@ def test_the_rest_of_an_annotation(more: dict[str, Any], kind: str | None) -> No
             {"keypoints": [10, 41, 2, 12, 12, 1], "num_keypoints": 2},
             {"keypoints": [0, 0, 0, 12, 12, 1], "num_keypoints": 1},
         ),
+        ({"keypoints": [10, 10, 2, 12, 12, 1], "num_keypoints": 0}, {"num_keypoints": 2}),
+        ({"area": 500}, {"area": 100}),
+        ({"area": 0, "segmentation": [[10, 10, 20, 10, 20, 20]]}, {"area": 45}),  # pycocotools' pixels of a triangle
+        ({"bbox": [0.25, 0.5, 0.5, 0.25]}, {"bbox": [20, 20, 40, 10]}),
+        ({"attributes": {"rotation": 90}, "bbox": [10, 10, 20, 10]}, {"bbox": [15, 5, 10, 20]}),
+        ({"attributes": {"rotation": -90}, "bbox": [0, 0, 20, 10]}, {"bbox": [5, 0, 10, 15]}),
+        ({"ignore": 1}, {"iscrowd": 1}),
+        ({"segmentation": [[10, 10], [20, 10], [20, 20], [10, 20]]}, {"segmentation": SQUARE}),
+        ({"segmentation": [[10, 10, 20, 20]]}, {"segmentation": []}),
     ],
 )
 def test_what_can_be_fixed(more: dict[str, Any], fixed: dict[str, Any]) -> None:
@@ -122,8 +152,15 @@ def test_what_can_be_fixed(more: dict[str, Any], fixed: dict[str, Any]) -> None:
         mask_box="fix",
         keypoints_broken="fix",
         keypoints_outside="fix",
+        keypoints_count="fix",
+        area_wrong="fix",
+        box_fractions="fix",
+        box_rotated="fix",
+        ignored="fix",
     )
-    assert kept == [annotation | fixed]
+    [one] = kept
+    assert one["bbox"] == pytest.approx((annotation | fixed)["bbox"])
+    assert one | {"bbox": None} == annotation | fixed | {"bbox": None}
     assert [issue.policy for issue in issues.issues] == ["fix"]
     assert annotation == _annotation() | more
 

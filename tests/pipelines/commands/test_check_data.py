@@ -296,10 +296,11 @@ def test_awkward_images_are_issues_as_their_manifest_says(
     assert ".." not in out.replace("... and", "").replace(str(tmp_path), "")
     counts = {kind: int(count) for kind, count in re.findall(r"^(\w+) \((\d+) issues?, ", out, re.M)}
     counts.pop("image_duplicate")
+    assert counts.pop("image_contrast") == 1  # which is accepted
     expected = Counter(entry["expect"] for entry in entries)
     assert counts.pop("image_unsupported") >= expected["accept_if_reencoded_else_skip"]
     assert counts.keys() == {"image_broken", "image_huge"}
-    kinds = IssuePolicies.model_fields.keys() - {"image_duplicate"}
+    kinds = IssuePolicies.model_fields.keys() - {"image_duplicate", "image_contrast"}
     rows = [row for row in Page(tmp_path / "page.html").rows if row[0] in kinds]
     told = [cell.split(": ")[1] for row in rows for cell in row if cell.startswith(("train: ", "eval: "))]
     assert sorted(told) == sorted(entry["file"] for entry in entries if entry["expect"] != "accept")

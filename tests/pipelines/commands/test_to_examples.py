@@ -68,6 +68,7 @@ def test_what_has_issues_is_left_out_and_listed(data: Path, tmp_path: Path, capf
     captured = capfd.readouterr()
     assert captured.out == "new/out\n"
     assert [line.strip() for line in captured.err.splitlines()] == [
+        "COCO (annotations/instances_train.json, annotations/instances_val.json)",
         "train: 4 images, 7 annotations",
         "eval: 1 images, 2 annotations",
         "left out, see quarantine.jsonl: 1 box_outside, 1 image_missing",

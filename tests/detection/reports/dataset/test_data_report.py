@@ -38,6 +38,9 @@ from tests.html_page import HtmlPage
 CATEGORIES = [{"id": 3, "name": "cat"}, {"id": 1, "name": "dog"}, {"id": 90, "name": "emu"}, {"id": 7, "name": "yak"}]
 
 
+TRAINED = [CATEGORIES[0]]  # which `two_splits` has in train
+
+
 def annotation(category_id: int, width: float, height: float, **fields: Any) -> dict[str, Any]:
     return {"category_id": category_id, "bbox": [1, 2, width, height], **fields}
 
@@ -79,7 +82,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> HtmlPage:
 def test_without_issues_the_verdict_and_the_splits_come_first(page: HtmlPage) -> None:
     lines = [line for line in page.texts[""].split("\n") if line.strip()]
     assert lines[2:7] == [
-        "Yes, you can train on this: no issues.",
+        "Yes, you can train on this: eval has objects of categories that train has none of: emu; their AP will be 0.",
         "valid images 4",
         "valid annotations 1,503",
         "categories 4",
@@ -186,7 +189,41 @@ def test_issues_are_counted_by_kind_and_by_what_was_done(tmp_path: Path) -> None
     ],
 )
 def test_the_first_line_is_as_grave_as_the_worst_issue(policy: Policy, tone: str, text: str) -> None:
-    assert verdict(two_splits(), {("mask_box", policy): 1})[:2] == (tone, text)
+    assert verdict(two_splits(), {("mask_box", policy): 1}, TRAINED)[:2] == (tone, text)
+
+
+def _split(*annotations: dict[str, Any]) -> SplitSummary:
+    summary = SplitSummary()
+    summary.add(annotations, width=100, height=100, image_format="png", color_mode="RGB")
+    return summary
+
+
+CROWD, OBJECT = annotation(3, 20, 40, iscrowd=1), annotation(3, 20, 40)
+
+
+@pytest.mark.parametrize(
+    ("splits", "categories", "tone", "text"),
+    [
+        ({"train": _split(CROWD), "eval": _split(OBJECT)}, TRAINED, "bad", "train has no object besides 1 crowds"),
+        ({"train": _split(OBJECT), "eval": _split()}, TRAINED, "bad", "eval has no object ("),
+        ({"train": _split(), "eval": _split()}, [], "bad", "there is no category; train has no object; eval has no"),
+        ({"eval": _split(OBJECT)}, TRAINED, "bad", "there is no split train, only eval"),
+        (
+            {"Train": _split(OBJECT), "eval": _split(OBJECT)},
+            TRAINED,
+            "bad",
+            "there is no split train, only Train, eval",
+        ),
+        ({"train": _split(OBJECT)}, TRAINED, "bad", "there is no split eval, only train"),
+        ({"train": _split(CROWD, OBJECT), "eval": _split(CROWD, OBJECT)}, TRAINED, "good", "no issues"),
+    ],
+)
+def test_there_is_something_to_learn_and_to_judge_by(
+    splits: dict[str, SplitSummary], categories: Any, tone: str, text: str
+) -> None:
+    said = verdict(splits, {}, categories)
+    assert said.tone == tone
+    assert text in said.text
 
 
 def many_issues() -> list[Issue]:
@@ -243,7 +280,7 @@ def test_every_kind_has_a_correction_and_flags_that_work(kind: str) -> None:
         assert policy not in offered
 
 
-@pytest.mark.parametrize("choice", verdict({}, {("entry", "fail"): 1}).choices)
+@pytest.mark.parametrize("choice", verdict({}, {("entry", "fail"): 1}, CATEGORIES).choices)
 def test_flags_for_all_kinds_let_a_run_go_on(choice: Choice) -> None:
     config = load_config(DEFAULT_CONFIG, [choice.flag.removeprefix("--set ")])
     policies = {config.data.on_fault.of(kind) for kind in IssuePolicies.model_fields}
@@ -262,7 +299,7 @@ def test_flags_for_all_kinds_let_a_run_go_on(choice: Choice) -> None:
     ],
 )
 def test_without_images_nothing_can_be_trained(splits: Any, counts: Any, text: str) -> None:
-    said = verdict(splits, counts)
+    said = verdict(splits, counts, CATEGORIES)
     assert (said.tone, said.text) == ("bad", text)
 
 

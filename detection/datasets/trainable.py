@@ -1,0 +1,45 @@
+"""Whether a detector can be trained on a data set and evaluated: one rule for `check-data`, `run` and `train`."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from detection.datasets.statistics import SplitSummary
+from schemas.artifacts import TRAIN_SPLIT
+from schemas.quoting import one_line
+
+_LISTED = 5  # max named categories
+
+
+def obstacles(
+    splits: Mapping[str, SplitSummary], categories: Sequence[Mapping[str, Any]], *, judged: str = ""
+) -> Iterator[str]:
+    """Yields why no detector can be trained, or none evaluated, a sentence each.
+
+    Args:
+        splits: summaries of the images and annotations that are left by split name.
+        categories: COCO categories.
+        judged: split that judges the model; "": none does.
+    """
+    named = [TRAIN_SPLIT, judged] if judged else [TRAIN_SPLIT]
+    for name in named:
+        if name not in splits:
+            yield f"there is no split {name}, only {', '.join(map(one_line, splits)) or 'none'}"
+    if not categories:
+        yield "there is no category"
+    for name in named:
+        if name in splits and splits[name].images and not splits[name].objects:
+            crowds = f" besides {splits[name].crowds:,} crowds, which are not trained on" if splits[name].crowds else ""
+            yield f"{name} has no object{crowds}"
+
+
+def doubts(
+    splits: Mapping[str, SplitSummary], categories: Sequence[Mapping[str, Any]], *, judged: str
+) -> Iterator[str]:
+    """Yields what a model cannot have learned although it is judged by it, a sentence each."""
+    if TRAIN_SPLIT not in splits or judged not in splits:
+        return
+    trained, asked = (splits[name].objects_of() for name in (TRAIN_SPLIT, judged))
+    never = [one_line(one["name"]) for one in categories if asked[one["id"]] and not trained[one["id"]]]
+    if never:
+        listed = ", ".join(never[:_LISTED]) + (f" and {len(never) - _LISTED:,} more" if len(never) > _LISTED else "")
+        yield f"{judged} has objects of categories that {TRAIN_SPLIT} has none of: {listed}; their AP will be 0"

@@ -1,5 +1,7 @@
 """Runs an exported model on image files; writes a COCO results file and pictures of the detections."""
 
+import contextlib
+import json
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,9 +13,10 @@ from rich.progress import Progress, SpinnerColumn
 
 from detection.coco.io.evaluation_files import image_list_path
 from detection.coco.io.image_ids import ids_by_file_name, named_images
-from detection.coco.io.results import write_results
+from detection.coco.io.results import result_lines, write_list
 from detection.datasets.entries import unwritable
 from detection.images.files import ImageFileError, read_file
+from detection.images.finding import find_images
 from detection.images.inspect import inspect_image
 from detection.inference.detection_pictures import MIN_DRAWN_SCORE, DetectionPictures, is_sheet
 from detection.inference.detectors import open_detector
@@ -24,10 +27,10 @@ from detection.inference.saved_model import SignatureDetector
 from detection.inference.score_thresholds import keep_confident, read_score_thresholds
 from detection.inference.test_time_augmentation import AugmentedDetector, augmented
 from detection.pretrained.detectors import find_model
-from detection.storage.atomic import write_json
-from detection.storage.files import exists, is_dir, is_file, resolve, walk_files
+from detection.storage.atomic import new_file
+from detection.storage.files import is_file, remove_file, resolve
 from detection.storage.output_checks import require_output_file, require_output_folder
-from detection.storage.paths import join, name_of, normalized, parent, suffix
+from detection.storage.paths import name_of, parent
 from detection.storage.reading import readers
 from detection.types import EncodedImage
 from detection.weights.locate import CheckpointChoice
@@ -36,7 +39,6 @@ from schemas.config.issues import MAX_PIXELS
 from schemas.errors import ConfigError, DataError
 from schemas.quoting import one_line, printable
 
-_SUFFIXES = {".jpg", ".jpeg", ".png", ".gif", ".bmp"}
 _MIN_FILLED = 8  # images; a single image's batch is padded to at most this size
 
 
@@ -45,6 +47,17 @@ class _Named(NamedTuple):
 
     image_id: int
     path: str
+
+
+class Predicted(NamedTuple):
+    """What `predict` did.
+
+    written: paths of the files written.
+    skipped: why images were left out, a sentence each.
+    """
+
+    written: list[str]
+    skipped: list[str]
 
 
 def predict(
@@ -60,8 +73,10 @@ def predict(
     min_score: float | None = None,
     best_f1: bool = False,
     console: Console,
-) -> list[str]:
+) -> Predicted:
     """Detects objects in image files: boxes, and masks and keypoints if the model has them.
+
+    Images that cannot be read are left out, and named.
 
     Args:
         model: as for `find_model` and `open_detector`.
@@ -79,13 +94,10 @@ def predict(
         best_f1: drop detections below the score threshold of their category in the model.
         console: console for progress and notes.
 
-    Returns:
-        Paths of the files written.
-
     Raises:
         ConfigError: a batch size below 1, a score outside 0..1, exclusive options, or pictures in
             another format or in place of the images.
-        DataError: a model or image that cannot be read, no score thresholds, views for a model with
+        DataError: a model that cannot be read, no image that can, no score thresholds, views for a model with
             masks or keypoints, no image, or a file that cannot be written.
     """
     _check_options(batch_size=batch_size, views=views, min_score=min_score, best_f1=best_f1)
@@ -104,35 +116,42 @@ def predict(
         detector = augmented(open_detector(model, batch_size=batch_size), views or ViewsConfig(), batch_size=batch_size)
     results: list[Results] = []
     image_list = []
-    for image, detected in _detections(named, detector, batch_size, console):
+    skipped: list[str] = []
+    for image, detected in _detections(named, detector, batch_size, console, skipped):
         kept = detected.select(detected.rows[:, 5] >= (min_score or 0.0))
         results.append(kept if thresholds is None else keep_confident(kept, thresholds))
         image_list.append({"id": image.image_id, "file_name": image.name, "height": image.height, "width": image.width})
         if drawn is not None:
             drawn.add(image, results[-1])
+    for reason in skipped:
+        _print(console, f"left out: {reason}")
+    if not image_list:
+        raise DataError(f"no image can be read: {skipped[0]}" if skipped else "no image. Check --images.")
     every = joined(results)
     written = [] if output is None else _write(output, every, image_list, lists=ground_truth is None)
     if drawn is None:
-        return written
+        return Predicted(written, skipped)
     if not (every.rows[:, 5] >= limit).any():
         least = f"score of at least {limit:g}" if limit else "detection at all"
         highest = f", the highest is {every.rows[:, 5].max():.2g}" if len(every) else ""
         _print(console, f"nothing to draw: there is no {least}{highest}; see --score")
-    return [*written, drawn.finish()]
+    return Predicted([*written, drawn.finish()], skipped)
 
 
 def _named_images(
     images: Sequence[str | Path], ground_truth: str | Path | None, pictures: str | Path | None, console: Console
 ) -> list[_Named]:
     """Lists the input images with their ids."""
-    paths = find_images(images)
+    paths = find_images(images, note=lambda text: _print(console, text))
     if pictures is not None:
         paths = _without_pictures(paths, pictures, console)
     return _numbered(paths) if ground_truth is None else _as_listed(paths, ground_truth, console)
 
 
 def _write(output: str | Path, results: Results, image_list: list[dict[str, Any]], *, lists: bool) -> list[str]:
-    """Writes the list of images and then the detections; returns the files.
+    """Writes the list of images and the detections; returns the files.
+
+    There are at no moment old detections beside a new list, whose ids are those of other images.
 
     Args:
         output: COCO results file.
@@ -141,10 +160,13 @@ def _write(output: str | Path, results: Results, image_list: list[dict[str, Any]
         lists: False: only replace an existing list, which would not match the new detections.
     """
     written = [str(output)]
-    if lists or is_file(image_list_path(output)):
-        written.append(image_list_path(output))
-        write_json(written[1], {"images": image_list})
-    write_results(output, results.coco_results())
+    with contextlib.ExitStack() as finishing:  # the list becomes visible first
+        write_list(finishing.enter_context(new_file(output)), result_lines(results.coco_results()))
+        if lists or is_file(image_list_path(output)):
+            written.append(image_list_path(output))
+            text = json.dumps({"images": image_list}, indent=2, ensure_ascii=False) + "\n"
+            finishing.enter_context(new_file(written[1])).write(text.encode())
+            remove_file(output)
     return written
 
 
@@ -152,28 +174,6 @@ def _pictures(destination: str | Path, named: Sequence[_Named], model: str, *, m
     """Returns the pictures to draw, with the model's category names and skeletons."""
     categories = read_model_categories(model) or ()
     return DetectionPictures(destination, [image.path for image in named], categories=categories, min_score=min_score)
-
-
-def find_images(sources: Sequence[str | Path]) -> list[str]:
-    """Lists image files among `sources` and in folders among them, sorted by path.
-
-    Raises:
-        DataError: a missing source, or no image.
-    """
-    paths: set[str] = set()
-    for source in map(normalized, sources):
-        if is_dir(source):
-            found = walk_files(source, follow_links=False)
-            paths.update(join(source, name) for name in found if suffix(name).lower() in _SUFFIXES)
-        elif exists(source):
-            paths.add(source)
-        else:
-            raise DataError(f"{one_line(source)}: no such file or folder. Check --images.")
-    if not paths:
-        raise DataError(
-            f"no image in {', '.join(map(str, sources))}; accepted: {', '.join(sorted(_SUFFIXES))}. Check --images."
-        )
-    return sorted(paths)
 
 
 def _without_pictures(paths: Sequence[str], pictures: str | Path, console: Console) -> list[str]:
@@ -213,20 +213,36 @@ def _print(console: Console, text: str) -> None:
 
 
 def _detections(
-    named: Sequence[_Named], detector: SignatureDetector | AugmentedDetector, batch_size: int, console: Console
+    named: Sequence[_Named],
+    detector: SignatureDetector | AugmentedDetector,
+    batch_size: int,
+    console: Console,
+    skipped: list[str],
 ) -> Iterator[tuple[EncodedImage, Results]]:
-    """Yields each image and its detections, and shows progress."""
+    """Yields each image and its detections, and shows progress; `skipped` receives why others have none."""
     columns = (SpinnerColumn(), *Progress.get_default_columns())  # the first call compiles for seconds
     with Progress(*columns, console=console, transient=True) as progress:
         for start in progress.track(range(0, len(named), batch_size), description="detecting"):
-            images = _load_all(named[start : start + batch_size])
-            yield from zip(images, detector.detect(images), strict=True)
+            loaded = _load_all(named[start : start + batch_size])
+            skipped += [
+                f"{one_line(path)}: {error.message}" for path, error in loaded if isinstance(error, ImageFileError)
+            ]
+            images = [image for _, image in loaded if isinstance(image, EncodedImage)]
+            if images:
+                yield from zip(images, detector.detect(images), strict=True)
 
 
-def _load_all(batch: Sequence[_Named]) -> list[EncodedImage]:
+def _load_all(batch: Sequence[_Named]) -> list[tuple[str, EncodedImage | ImageFileError]]:
     """Reads the images of a batch, remote ones in parallel."""
+
+    def load(image: _Named) -> tuple[str, EncodedImage | ImageFileError]:
+        try:
+            return image.path, _load(*image)
+        except ImageFileError as error:
+            return image.path, error
+
     with ThreadPoolExecutor(max(readers(image.path) for image in batch)) as pool:
-        return list(pool.map(load_image, *zip(*batch, strict=True)))
+        return list(pool.map(load, batch))
 
 
 def load_image(image_id: int, path: str) -> EncodedImage:
@@ -235,11 +251,15 @@ def load_image(image_id: int, path: str) -> EncodedImage:
     Raises:
         DataError: the file cannot be read, or is not a supported image.
     """
-    real = resolve(path)
     try:
-        file = inspect_image(read_file(parent(real), name_of(real), max_pixels=MAX_PIXELS), max_pixels=MAX_PIXELS)
+        return _load(image_id, path)
     except ImageFileError as error:
         raise DataError(f"{one_line(path)}: {error.message}") from None
+
+
+def _load(image_id: int, path: str) -> EncodedImage:
+    real = resolve(path)
+    file = inspect_image(read_file(parent(real), name_of(real), max_pixels=MAX_PIXELS), max_pixels=MAX_PIXELS)
     return EncodedImage(image_id, path, file.data, file.height, file.width)
 
 

@@ -19,6 +19,8 @@ a score of at least 0.3.
 Image ids are taken from --ground-truth, by file_name. Without it, images are numbered
 from 1 in the order of their paths, and the list of images is written beside the
 detections as NAME_images.json, by which `evaluate` and `compare` find the images.
+
+Images that cannot be read are left out and named; the exit code is then 3.
 """
 
 import argparse
@@ -70,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         ConfigError: neither --output nor --draw, a batch size below 1, a score outside 0 to 1, views
             without a meaning, exclusive options, or pictures in another format or in place of the images.
-        DataError: a model or image that cannot be read, no score thresholds, views with a model of
+        DataError: a model that cannot be read, no image that can, no score thresholds, views with a model of
             masks or keypoints, or no image that the ground truth lists.
     """
     from pipelines.console import quiet_run
@@ -81,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
     with quiet_run(None, verbose=args.verbose) as console:
         from detection.inference.predict import predict
 
-        written = predict(
+        written, skipped = predict(
             model=args.model,
             checkpoint=args.checkpoint,
             images=args.images,
@@ -95,4 +97,4 @@ def run(args: argparse.Namespace) -> int:
             console=console,
         )
     print("\n".join(map(one_line, written)))
-    return 0
+    return 3 if skipped else 0

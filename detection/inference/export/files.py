@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from detection.datasets.examples import OpenSplit
+from detection.images.finding import find_images
 from detection.inference.export.comparison import compare_with_saved_model, drawn_images, unlike_training
 from detection.inference.export.litert import calibration_batches, convert_to_litert, sample_images
 from detection.inference.export.mediapipe import convert_to_mediapipe, require_mediapipe
@@ -17,7 +18,7 @@ from detection.inference.export.options import ExportOptions
 from detection.inference.export.saved_model_export import write_extra_files
 from detection.inference.export.serving_module import ServingModule
 from detection.inference.model_files import FileDetector, ModelDescription, write_model_file
-from detection.inference.predict import find_images, load_image
+from detection.inference.predict import load_image
 from detection.inference.restore import TrainedDetector
 from detection.inference.saved_model import SignatureDetector
 from detection.inference.score_curves import ScoreCurves

@@ -1,6 +1,7 @@
 """`predict` as a user calls it."""
 
 import argparse
+import contextlib
 import json
 import os
 import shutil
@@ -15,6 +16,7 @@ from detection.inference import predict as prediction
 from detection.inference.saved_model import SavedModelDetector
 from detection.inference.score_thresholds import SCORE_THRESHOLDS_FILE, CategoryThreshold, ScoreThresholds, Threshold
 from detection.inference.test_time_augmentation import AugmentedDetector, View
+from detection.storage.local import LocalFiles
 from pipeline_runner import main
 from pipelines.commands import predict
 from schemas.errors import ConfigError, DataError
@@ -181,10 +183,80 @@ def test_errors(tmp_path: Path, model: Path) -> None:
     ground_truth = write_ground_truth(tmp_path / "gt.json", entries)
     with pytest.raises(DataError, match=r"are both image 500 of .*gt.json"):
         call(*given, "--images", tmp_path / "in", tmp_path / "again", "--ground-truth", ground_truth)
-    (tmp_path / "in" / "broken.png").write_bytes(b"no image")
-    with pytest.raises(DataError, match=r"broken.png: not a readable image"):
-        call(*given, "--images", tmp_path / "in")
+    (tmp_path / "broken.png").write_bytes(b"no image")
+    with pytest.raises(DataError, match=r"no image can be read: .*broken.png: not a readable image"):
+        call(*given, "--images", tmp_path / "broken.png")
     assert not (tmp_path / "detections.json").exists()
+
+
+def test_one_broken_photograph_loses_no_other(tmp_path: Path, model: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    write_images(tmp_path / "in", 5)
+    (tmp_path / "in/z.jpg").write_bytes(b"\xff\xd8\xff cut off")
+    for hidden in ("in/._000.png", "in/.thumbnails/a.png", "in/__MACOSX/a.png"):
+        (tmp_path / hidden).parent.mkdir(exist_ok=True)
+        (tmp_path / hidden).write_bytes(b"no image")
+    given = ("--model", model, "--images", tmp_path / "in", "--output", tmp_path / "f.json")
+    assert call(*given, "--draw", tmp_path / "drawn") == 3
+    assert len(json.loads((tmp_path / "f_images.json").read_text())["images"]) == 5
+    assert len(list((tmp_path / "drawn").iterdir())) == 5
+    told = capfd.readouterr().err
+    assert "left out: " in told
+    assert "z.jpg: not a readable image" in told
+    assert "MACOSX" not in told
+
+
+def test_images_are_known_by_their_bytes_where_there_is_no_suffix(
+    tmp_path: Path, model: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    picture = Image.new("RGB", (20, 10))
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for name in ("a.jpg", "b.jfif", "e.jpe", "f", "more.PNG"):
+        picture.save(folder / name, "PNG" if name == "more.PNG" else "JPEG")
+    for name in ("c.webp", "d.tif", "g.avif"):
+        (folder / name).write_bytes(b"of another format")
+    (folder / "README").write_text("no image")
+    assert call("--model", model, "--images", folder, "--output", tmp_path / "f.json") == 0
+    listed = json.loads((tmp_path / "f_images.json").read_text())["images"]
+    assert [Path(image["file_name"]).name for image in listed] == ["a.jpg", "b.jfif", "e.jpe", "f", "more.PNG"]
+    told = " ".join(capfd.readouterr().err.split())
+    assert "left out: 1 .webp, 1 .tif, 1 .avif, which TensorFlow does not decode: c.webp" in told
+    for name in ("a.jpg", "b.jfif", "e.jpe", "f", "more.PNG"):
+        (folder / name).unlink()
+    with pytest.raises(DataError, match=r"no image in .*; there are 1 \.webp, 1 \.tif, 1 \.avif; accepted"):
+        call("--model", model, "--images", folder, "--output", tmp_path / "f.json")
+
+
+@pytest.mark.parametrize("writes", range(4))
+def test_a_kill_leaves_no_old_detections_beside_a_new_list(
+    tmp_path: Path, model: Path, writes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output, listed = tmp_path / "f.json", tmp_path / "f_images.json"
+    states = []
+    for name in ("old", "new"):
+        write_images(tmp_path / name, 2 if name == "old" else 3)
+        assert call("--model", model, "--images", tmp_path / name, "--output", output) == 0
+        states.append((listed.read_text(), output.read_text()))
+        if name == "old":
+            kept = states[0]
+    listed.write_text(kept[0])
+    output.write_text(kept[1])
+    left = iter(range(writes))
+
+    def counted(original: Any) -> Any:
+        def act(*arguments: Any, **keywords: Any) -> Any:
+            if next(left, None) is None:
+                raise KeyboardInterrupt
+            return original(*arguments, **keywords)
+
+        return act
+
+    monkeypatch.setattr(prediction, "remove_file", counted(prediction.remove_file))
+    monkeypatch.setattr(LocalFiles, "move_file", counted(LocalFiles.move_file))
+    with contextlib.suppress(KeyboardInterrupt):
+        call("--model", model, "--images", tmp_path / "new", "--output", output)
+    found = (listed.read_text(), output.read_text() if output.exists() else None)
+    assert found == [states[0], (states[0][0], None), (states[1][0], None), states[1]][writes]
 
 
 def test_a_name_that_is_not_utf8_is_refused_before_detecting(
@@ -226,10 +298,10 @@ def test_names_are_shown_without_control_characters(
     bad = tmp_path / "in" / "a\x1b[2J\nerror: [red]b.png"
     bad.write_bytes(b"no image")
     arguments = ["predict", "--model", model, "--images", tmp_path / "in", "--output", tmp_path / "f\x1b.json"]
-    assert main([str(argument) for argument in arguments]) == 1
+    assert main([str(argument) for argument in arguments]) == 3
     told = capfd.readouterr().err
     assert "a\\x1b[2J\\nerror: [red]b.png: not a readable image" in told
-    assert len(told.splitlines()) <= 2  # the progress leaves an empty one
+    assert len(told.splitlines()) <= 3  # the progress leaves an empty one
     bad.unlink()
     assert main([str(argument) for argument in arguments]) == 0
     assert "f\\x1b.json" in capfd.readouterr().out

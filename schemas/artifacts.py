@@ -28,6 +28,7 @@ ORIGIN_JSON = "origin.json"
 CHECKPOINTS = "checkpoints"  # TensorFlow checkpoints ckpt-<step>
 LOGS = "logs"  # TensorBoard summaries
 TRAINING_JSON = "training.json"  # {"training": name, "files": {path: SHA-256}} of a finished training, in the ModelRun
+RECORDS_JSON = "records.json"  # {"records": digest} of the training records, beside CHECKPOINTS
 NONFINITE = "nonfinite"  # step-<number>/: batches with NaN or infinity
 SAVED_MODEL = "saved_model"
 VALIDATION = "validation"  # evaluations during training: HISTORY_JSON, and the best checkpoint in BEST

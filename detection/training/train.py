@@ -45,6 +45,7 @@ from detection.training.kept_images import Records, training_records
 from detection.training.memory import explain_out_of_memory, find_batch_size
 from detection.training.monitoring.callbacks import Callbacks
 from detection.training.resolve import resolved
+from detection.training.resume_check import compare_settings, require_same_data, write_described
 from detection.training.validation.validation import Validation
 from detection.training.weights_choice import with_weights
 from schemas.artifacts import CHECKPOINTS, CONFIG_YAML, INIT_REPORT_JSON, LABELS_JSON, LOGS
@@ -130,6 +131,8 @@ def _train(
     mirror: Mirror | None,
 ) -> None:
     require_trainable(datasets)
+    if is_chief(strategy):
+        require_same_data(output, shards, categories)
     config, records = training_records(config, shards=shards, validation_shards=validation_shards)
     balance = balance_from_config(config.train, records.training, categories)
     if is_chief(strategy):
@@ -146,6 +149,8 @@ def _train(
             config, shards=shards, images=len(records.training), categories=categories, strategy=strategy
         ),
     )
+    if is_chief(strategy):
+        compare_settings(output, config)
     log_precision(config.train, strategy)
     # Validation and export share one detector, built on first use.
     shared_detector = functools.cache(
@@ -157,6 +162,7 @@ def _train(
             records,
             categories,
             balance,
+            describe=lambda: write_described(output, shards),
             base_model=base_model,
             strategy=strategy,
             detector=shared_detector,
@@ -185,6 +191,7 @@ def _train_to_last_step(
     categories: Sequence[Mapping[str, Any]],
     balance: ClassBalance,
     *,
+    describe: Callable[[], None],
     base_model: str | Path | None,
     strategy: tf.distribute.Strategy,
     detector: Callable[[], Detector],
@@ -216,6 +223,7 @@ def _train_to_last_step(
         require_same_start(strategy, state, start_step=start_step, records=len(reader), texts=texts)
         if chief:
             # After the checkpoints: a configuration that does not fit them must not replace theirs.
+            describe()
             _write_descriptions(output, config, categories, init_report)
         options = input_options_from_config(config, state.model, categories, class_weights=balance.class_weights)
         factors = balance.repeat_factors

@@ -82,7 +82,7 @@ def test_several_steps_per_call_change_nothing(shards: list[str], tmp_path: Path
 
 def test_another_model_in_the_same_folder_is_refused(whole_run: Path, shards: list[str]) -> None:
     with pytest.raises(DataError, match=r"ckpt-4: does not fit this configuration"):
-        run(whole_run, shards, *SMALL, "model.overrides.filters=4")
+        run(whole_run, shards, *SMALL, "train.steps=8", "model.overrides.filters=4")
 
 
 def test_a_run_leaves_its_configuration_logs_and_a_model(whole_run: Path) -> None:

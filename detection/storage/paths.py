@@ -50,6 +50,8 @@ def require_supported(path: str | Path, key: str) -> None:
         ConfigError: another scheme, no bucket, or a key that no file system can mirror.
     """
     text = str(path)
+    if text == "~" or text.startswith("~/"):
+        raise ConfigError(f"{key} {one_line(text)}: only the shell knows ~. Write {os.path.expanduser(text)}")
     scheme = _SCHEME.match(text)
     if scheme is None:
         if _COLLAPSED.match(text):

@@ -4,6 +4,7 @@ from typing import Annotated
 
 from pydantic import Field, PositiveInt
 
+from schemas.config.image_reference import ImageReference
 from schemas.config.labels import Labels
 from schemas.config.section import Section
 
@@ -54,9 +55,8 @@ class VertexPushConfig(Section):
         description="id or resource name of the registered model for the versions; none: the model of this "
         "display name, or a new one",
     )
-    image: str | None = Field(
+    image: ImageReference | None = Field(
         None,
-        min_length=1,
         description="serving container; none: Vertex's prebuilt one of TensorFlow 2.15, for GPUs with an accelerator",
     )
     predict_route: str | None = Field(None, pattern="^/", description="path of predictions in image; none: Vertex's")

@@ -5,6 +5,7 @@ from typing import Literal
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 from schemas.config.beam_args import BeamArgs
+from schemas.config.image_reference import ImageReference
 from schemas.config.labels import Labels
 from schemas.config.recurrence import ScheduleConfig
 from schemas.config.section import Section
@@ -199,8 +200,8 @@ class RunConfig(Section):
         description="options of the Beam pipelines inside the components; on the workers of a Dask cluster: "
         "`[--runner=dask, --dask_client_address=tcp://HOST:8786]`",
     )
-    image: str | None = Field(
-        None, min_length=1, description="container image of a compiled pipeline, with this installation"
+    image: ImageReference | None = Field(
+        None, description="container image of a compiled pipeline, with this installation"
     )
     resources: dict[str, ResourcesConfig] = Field(
         {}, description="resources by component of a compiled pipeline, such as DetectionTrainer"

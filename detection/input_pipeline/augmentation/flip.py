@@ -1,5 +1,6 @@
 """Flips and quarter turns of images with their objects, and of keypoints by their names."""
 
+import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -10,7 +11,10 @@ from detection.input_pipeline.record_decoder import num_keypoints
 from detection.input_pipeline.sample import Sample
 from schemas.errors import ConfigError
 
+_LOGGER = logging.getLogger("cocoflow.trainer")
 _SIDE = re.compile(r"(?<![a-z])(left|right|l|r)(?![a-z])", re.IGNORECASE)
+# Sides within words, as in leftEye, LEFTEYE, lshoulder or eyeR: sides only where the other side's name exists.
+_WITHIN = (re.compile("left|right", re.IGNORECASE), re.compile("^[lr]", re.IGNORECASE), re.compile("[LR]$"))
 _OTHER_SIDE = {"left": "right", "right": "left", "l": "r", "r": "l"}
 
 
@@ -76,7 +80,8 @@ def keypoint_flips(
     """Maps each keypoint to its counterpart in a mirrored image, by name.
 
     The word left, right, l or r in a name ("left_eye", "Eye Right", "l-eye") is replaced by the
-    other side's word; other keypoints map to themselves.
+    other side's word, also within a word ("leftEye", "lshoulder") if there is a keypoint of that name; other keypoints
+    map to themselves.  Categories of several keypoints without any pair are logged.
 
     Args:
         categories: COCO categories, in the order of the classes; `keypoints` lists the names.
@@ -97,12 +102,22 @@ def _flips_of(category: Mapping[str, Any], most: int, key: str) -> list[int]:
     flips = list(range(most))
     for number, name in enumerate(names):
         other = _SIDE.sub(_with_other_side, name)
+        if other == name:
+            within = (pattern.sub(_with_other_side, name) for pattern in _WITHIN)
+            other = next((one for one in within if one != name and one in names), name)
         if other not in names:
             raise ConfigError(
                 f"{key}: category {category['name']!r} has a keypoint {name!r} but no "
                 f"{other!r}, its counterpart in a mirrored image. Switch it off, or name the keypoints in pairs."
             )
         flips[number] = names.index(other)
+    if len(names) > 1 and flips == list(range(most)):
+        _LOGGER.warning(
+            "%s: no two keypoints of %r are named as left and right, so all stay what they are in mirrored images: %s",
+            key,
+            category["name"],
+            ", ".join(names),
+        )
     return flips
 
 

@@ -151,7 +151,7 @@ class MaskHead(keras.layers.Layer):
 
 
 def used_slots(used: tf.Tensor, most: int, *, portable: bool) -> tf.Tensor | int:
-    """Returns the number of slots for the mask head: on CPUs, the max number that an image of the batch uses.
+    """Returns the number of slots for the mask head: on CPUs, the max that an image of the batch uses, at least 1.
 
     The head takes most of a step's time.  Accelerators, XLA and model files get all slots, because
     their shapes must not depend on values.
@@ -163,4 +163,5 @@ def used_slots(used: tf.Tensor, most: int, *, portable: bool) -> tf.Tensor | int
     """
     if portable or on_accelerator():
         return most
-    return tf.reduce_max(tf.reduce_sum(tf.cast(used, tf.int32), axis=1))
+    # With no slot at all, as in a batch without objects, the gradients of the convolutions have no shape.
+    return tf.maximum(tf.reduce_max(tf.reduce_sum(tf.cast(used, tf.int32), axis=1)), 1)

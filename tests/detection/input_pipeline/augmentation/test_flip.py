@@ -90,6 +90,25 @@ def test_a_word_within_a_word_is_no_side() -> None:
     assert keypoint_flips([parts]) == [[0, 1, 2, 3]]
 
 
+@pytest.mark.parametrize(
+    "pair",
+    [
+        "leftEye rightEye",
+        "EyeLeft EyeRight",
+        "lefteye righteye",
+        "lshoulder rshoulder",
+        "LEFTEYE RIGHTEYE",
+        "eyeL eyeR",
+    ],
+)
+def test_sides_within_words_are_known_where_both_are_there(pair: str, caplog: pytest.LogCaptureFixture) -> None:
+    left, right = pair.split()
+    assert keypoint_flips([PERSON | {"keypoints": ["nose", left, right]}]) == [[0, 2, 1]]
+    assert not caplog.records
+    assert keypoint_flips([PERSON | {"keypoints": ["1", "2", "3"]}]) == [[0, 1, 2]]
+    assert "no two keypoints of 'person' are named as left and right" in caplog.text
+
+
 def test_a_side_without_the_other_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"'person' has a keypoint 'left_eye' but no 'right_eye'.*Switch it off"):
         keypoint_flips([PERSON | {"keypoints": ["nose", "left_eye"]}])

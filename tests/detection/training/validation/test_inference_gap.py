@@ -40,6 +40,7 @@ def _batch() -> Batch:
 @pytest.fixture(scope="module")
 def trained() -> TinyDetector:
     """A detector that has learned the batch by heart; its moving statistics are those of the batch."""
+    tf.keras.utils.set_random_seed(0)
     detector, batch = _detector(), _batch()
     for layer in detector._flatten_layers():
         if isinstance(layer, BatchNormalization):

@@ -50,6 +50,7 @@ class SplitSummary:
     keypoints: annotations with at least one labelled keypoint.
     instances: category id -> annotations, crowds included.
     crowds_of: category id -> crowds.
+    masks_of: category id -> annotations other than crowds with a mask.
     images_with: category id -> images with at least one annotation of it.
     coco_sizes: "small", "medium", "large" -> annotations, by `area`, or by the box if
         `area` is not a number.
@@ -68,6 +69,7 @@ class SplitSummary:
     keypoints: int = 0
     instances: Counter[int] = field(default_factory=Counter)
     crowds_of: Counter[int] = field(default_factory=Counter)
+    masks_of: Counter[int] = field(default_factory=Counter)
     images_with: Counter[int] = field(default_factory=Counter)
     coco_sizes: Counter[str] = field(default_factory=Counter)
     objects_per_image: Counter[int] = field(default_factory=Counter)
@@ -120,6 +122,8 @@ class SplitSummary:
         if is_crowd(annotation):
             self.crowds += 1
             self.crowds_of[annotation["category_id"]] += 1
+        elif annotation.get("segmentation"):
+            self.masks_of[annotation["category_id"]] += 1
         self.masks += bool(annotation.get("segmentation"))
         self.keypoints += any((annotation.get("keypoints") or ())[2::3])
         _, _, width, height = annotation["bbox"]

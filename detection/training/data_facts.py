@@ -3,7 +3,7 @@
 import functools
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -121,6 +121,7 @@ def data_facts(
     return [
         Fact(counts),
         *(_categories(trained, categories, where) if trained.objects else ()),
+        *_without_masks(trained, categories, config),
         *_small_objects(trained, config),
         *_crowded_images(trained, total(splits.values()), config),
     ]
@@ -145,6 +146,20 @@ def _categories(trained: SplitSummary, categories: Sequence[Mapping[str, Any]], 
         text = f"{len(rare):,} {_plural(len(rare), 'category')} with fewer than {FEW} objects in {where}: {named}{more}"
         facts.append(Fact(text, "Expect a low AP for them: annotate more, or remove the category."))
     return facts
+
+
+def _without_masks(trained: SplitSummary, categories: Sequence[Mapping[str, Any]], config: Config) -> Iterator[Fact]:
+    """Counts the objects that a detector with masks leaves out because they have none."""
+    preset: Any = detector_config(config.model.name, overrides=config.model.overrides)
+    without = trained.objects_of() - trained.masks_of
+    earlier = trained.masks and not trained.masks_of  # statistics of an earlier version
+    if not getattr(preset, "include_mask", False) or not without.total() or earlier:
+        return
+    never = [one_line(one["name"]) for one in categories if without[one["id"]] and not trained.masks_of[one["id"]]]
+    text = f"{without.total():,} of {trained.objects:,} objects in train have no mask and are left out, as background"
+    if never:
+        text += f"; no object of {', '.join(never[:_LISTED])} has one, so nothing of it is learned"
+    yield Fact(text, "Draw masks, or choose a detector of boxes, with --set model.overrides.include_mask=false.")
 
 
 def _small_objects(trained: SplitSummary, config: Config) -> list[Fact]:

@@ -308,7 +308,8 @@ def _run_steps(
     log_phase(_LOGGER, "first steps of the training")
     ends = validation.resume(step)
     while step < train_config.fixed_steps and not ends:
-        stop = min(next_stop(step, train_config), validation.next_step(step))
+        # The loss of the first step alone shows later whether the training diverged.
+        stop = min(next_stop(step, train_config), validation.next_step(step)) if step else 1
         with explain_out_of_memory(train_config):
             for done, report in train_loop.windows(batches, start=step, stop=stop, every=train_config.log_every):
                 callbacks.after_window(report, done)

@@ -15,7 +15,10 @@ from detection.training.engine.loop import LoopReport
 from detection.training.monitoring.nonfinite import NonFiniteSteps
 from detection.training.monitoring.progress import LOGGER, ProgressMeter, Window
 from detection.training.monitoring.step_batches import StepBatches, pictures_of
-from schemas.scalars import training_tags
+from schemas.errors import CocoflowError
+from schemas.scalars import TOTAL_LOSS, training_tags
+
+_DIVERGED = 10  # times the first loss, from which a last loss is no accident
 
 
 class TrainingPictures:
@@ -110,6 +113,7 @@ class Callbacks:
         self._profiler = profiler
         self._meter = ProgressMeter(total_steps=total_steps)
         self._warned_of_truncation = False
+        self._losses: list[float] = []  # means of the first report and of the last one
 
     def begin(self, step: int) -> None:
         """Draws the batch of the first step of this process, counted from 0."""
@@ -127,6 +131,8 @@ class Callbacks:
         """
         self._nonfinite.check(report)
         self._window.add(report)
+        if report.counts.get(TOTAL_LOSS):
+            self._losses = [*self._losses[:1], report.sums[TOTAL_LOSS] / report.counts[TOTAL_LOSS]]
         last = step == self._total_steps
         if last or step % self._log_every == 0:
             self._log(step, at=report.ended_at)
@@ -139,9 +145,22 @@ class Callbacks:
             self._profiler.after_step(step)
 
     def end(self, step: int) -> None:
-        """Logs the steps since the last log point, if the run ended early after `step` steps."""
+        """Logs the steps since the last log point, if the run ended early after `step` steps.
+
+        Raises:
+            CocoflowError: the loss is many times that of the first steps.
+        """
         if self._window.reports:
             self._log(step, at=time.monotonic())
+        if not self._losses:
+            return
+        first, last = self._losses[0], self._losses[-1]
+        if last > _DIVERGED * first > 0:
+            raise CocoflowError(
+                f"training diverged: the loss grew from {first:.4g} at the first step to {last:.4g} at the last. The "
+                "model is not exported. Lower train.schedule.learning_rate, lengthen train.schedule.warmup_steps or "
+                "tighten train.clip, and train into another folder."
+            )
 
     def _log(self, step: int, *, at: float) -> None:
         scalars = self._window.take()

@@ -105,6 +105,20 @@ def test_crowded_images_are_counted_without_crowds() -> None:
     assert not [text for text in _texts(images) if "images have more" in text]
 
 
+def test_objects_that_a_detector_of_masks_leaves_out_are_counted_and_crowds_are_no_objects() -> None:
+    masked = _objects((20, 20), (30, 30), segmentation=[[1, 1, 9, 1, 9, 9]])
+    bare = [one | {"category_id": 2} for one in _objects((40, 40))]
+    crowd = _objects((50, 50), iscrowd=1)
+    images = [(400, 400, [*masked, *bare, *crowd])]
+    said = "1 of 3 objects in train have no mask and are left out, as background; no object of dog has one"
+    assert any(text.startswith(said) for text in _texts(images, "model.name=mask-rcnn-nano"))
+    assert not any("mask" in text for text in _texts(images))
+    boxes = ("model.name=mask-rcnn-nano", "model.overrides.include_mask=false")
+    texts = _texts(images, *boxes)
+    assert not any("mask" in text for text in texts)
+    assert texts[:2] == ["train: 1 images, 3 objects", "objects of 2 categories in train: cat (2), dog (1)"]
+
+
 def test_many_categories_take_one_line_and_rare_ones_are_named() -> None:
     categories = [{"id": number, "name": f"kind {number}"} for number in range(1, 31)]
     boxes = [{"category_id": number, "bbox": [0, 0, 50, 50]} for number in range(1, 31) for _ in range(number)]

@@ -1,5 +1,6 @@
 """Callbacks: TensorBoard, profiles and progress, and when a call of the loop ends for them."""
 
+import contextlib
 import logging
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from detection.training.train import next_stop
 from schemas.artifacts import LOGS
 from schemas.config.config_io import load_config
 from schemas.config.train.training import TrainConfig
-from schemas.errors import ConfigError
+from schemas.errors import CocoflowError, ConfigError
 from tests.detection.training import tiny_detector
 from tests.detection.training.monitoring.test_nonfinite import _steps
 from tests.detection.training.poisoned_run import RECORDS, run, write_records
@@ -92,14 +93,14 @@ def test_a_call_over_several_log_points_logs_each(tmp_path: Path, monkeypatch: p
         with only_steps():
             run(tmp_path / str(steps), shards, "train.summaries.images_every=0", *keys)
         events[steps] = _events(tmp_path / str(steps) / LOGS)
-    assert calls == [*((step, step + 1) for step in range(5)), (0, 3), (3, 5), (0, 5)]
+    assert calls == [*((step, step + 1) for step in range(5)), (0, 1), (1, 4), (4, 5), (0, 1), (1, 5)]
     for name in SCALARS:
         expected = events[1][name]
         assert sorted(expected) == [2, 4, 5]
         for logged in (events[3][name], events[100][name]):
             assert list(logged) == list(expected)
             np.testing.assert_allclose(list(logged.values()), list(expected.values()), rtol=1e-5, err_msg=name)
-    assert sorted(events[100]["images_per_second"]) == [4, 5]
+    assert sorted(events[100]["images_per_second"]) == [2, 4, 5]
 
 
 def _callbacks(folder: Path, *, log_every: int) -> Callbacks:
@@ -138,6 +139,16 @@ def test_the_last_steps_of_a_run_that_ends_early_are_logged(tmp_path: Path) -> N
         5: 5.0,
         7: 7.0,
     }
+
+
+@pytest.mark.parametrize(("last", "diverges"), [(19.0, False), (21.0, True), (2e14, True), (0.1, False)])
+def test_a_loss_that_explodes_ends_the_run_although_it_is_finite(tmp_path: Path, last: float, diverges: bool) -> None:
+    callbacks = _callbacks(tmp_path, log_every=5)
+    for step, loss in enumerate((2.0, 500.0, last), start=1):
+        callbacks.after_window(_one_step(loss=loss), step)
+    message = r"diverged: the loss grew from 2 at the first step to .*Lower train\.schedule"
+    with pytest.raises(CocoflowError, match=message) if diverges else contextlib.nullcontext():
+        callbacks.end(3)
 
 
 def _train_config(*assignments: str) -> TrainConfig:

@@ -9,11 +9,13 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from detection.coco.accumulator import MetricsAccumulator
-from detection.coco.io.evaluation_files import image_list_path, read_detections, read_ground_truth
+from detection.coco.doubts import doubts
+from detection.coco.io.evaluation_files import image_list_path, names_images, read_detections, read_ground_truth
 from detection.coco.metrics import CocoMetrics
 from detection.coco.params import AreaRanges, OksSigmas, make_params
 from detection.datasets.entries import Rows
 from detection.storage.files import is_file
+from detection.storage.json_files import read_json
 from schemas.errors import DataError
 
 _LISTS = ("images", "annotations", "categories")
@@ -97,7 +99,8 @@ def evaluate(
         where_detections=where_detections,
         skip_invalid=skip_invalid,
     )
-    return replace(accumulator.result(last=True), skipped=tuple(skipped))
+    said = tuple(doubts(tree, results, params))
+    return replace(accumulator.result(last=True), skipped=tuple(skipped), doubts=said)
 
 
 def require_ground_truth(tree: Any, *, where: str) -> None:
@@ -142,8 +145,13 @@ def read_results(path: str | Path, iou_type: str, *, images: Sequence[Any], wher
     Raises:
         DataError: the file cannot be read or is invalid, or its images are not in the ground truth.
     """
-    tree = read_detections(path, iou_type)
+    named = names_images(path)
+    tree = read_json(path) if named else read_detections(path, iou_type)
     require_results(tree, where=str(path))
+    if named:
+        from detection.coco.io.image_ids import with_named_ids
+
+        tree = with_named_ids(tree, path, images, where=where)
     list_path = image_list_path(path)
     if not is_file(path) or not is_file(list_path):
         return tree

@@ -98,6 +98,7 @@ class CocoMetrics:
     area_ranges: the A ranges, name -> (min, max) square pixels.
     max_dets: the M values.
     skipped: skipped invalid entries.
+    doubts: what to look at before the metrics are believed, a sentence each.
     """
 
     iou_type: str
@@ -111,6 +112,7 @@ class CocoMetrics:
     area_ranges: AreaRanges
     max_dets: tuple[int, ...]
     skipped: tuple[InvalidEntry, ...] = ()
+    doubts: tuple[str, ...] = ()
 
     @property
     def stats(self) -> FloatArray:

@@ -208,7 +208,7 @@ def _run_files(args: argparse.Namespace) -> int:
             args.report, ground_truth=args.ground_truth, detections=args.detections, params=params, images=args.images
         )
     Console().print(summary_table(metrics))
-    for line in lines:
+    for line in [*(f"{doubt}." for doubt in metrics.doubts), *lines]:
         print(line)
     return 0
 

@@ -19,13 +19,14 @@ from detection.coco.validation.checks import Typed
 from detection.storage.files import is_file
 from detection.storage.json_files import read_json
 from detection.storage.paths import stem, with_name
-from detection.storage.reading import cannot_read, open_stream, read_bytes
+from detection.storage.reading import cannot_read, open_stream, read_bytes, read_range
 
 _Annotation = TypeVar("_Annotation")
 
 _AT_ONCE = 1 << 18  # bytes per decoding, which fit into the processor's cache
 _SPACE = b" \t\r\n"
 _LONGEST = 32 << 20  # max bytes without a place to split: searching in ever more text takes quadratic time
+_FIRST = 4096  # bytes that hold several detections
 _BETWEEN = 64  # max bytes between two detections
 
 
@@ -96,6 +97,11 @@ def read_detections(path: str | Path, iou_type: str) -> Any:
         raise cannot_read(path, error) from None
     except _NOT_TAKEN:
         return read_json(path)
+
+
+def names_images(path: str | Path) -> bool:
+    """Returns whether the first detections of a results file have a `file_name`, as some tools write it."""
+    return is_file(path) and b'"file_name"' in read_range(path, 0, _FIRST)
 
 
 def _portions(path: str | Path) -> Iterator[bytes]:

@@ -72,6 +72,49 @@ def with_ground_truth_ids(
     ]
 
 
+def with_named_ids(detections: Sequence[Any], path: str | Path, images: Sequence[Any], *, where: str) -> Sequence[Any]:
+    """Replaces image ids that contradict the `file_name` of the same detection: tools number images in many ways.
+
+    Args:
+        detections: content of the results file, COCO results.
+        path: the results file.
+        images: `images` entries of the ground truth.
+        where: source of the ground truth, for messages.
+
+    Returns:
+        The detections; those of files that the ground truth does not have are left out if any id is replaced.
+        Unchanged if no file name is in the ground truth.
+
+    Raises:
+        DataError: ids contradict the names, and some detections have no name.
+    """
+    names = [one.get("file_name") if isinstance(one, Mapping) else None for one in detections]
+    listed = sorted({name for name in names if isinstance(name, str)})
+    try:
+        ids: Mapping[Any, int] = ids_by_file_name(listed, images, where=where)
+    except DataError:  # other names, or none
+        return detections
+    known = [(one, ids.get(name)) for one, name in zip(detections, names, strict=True)]
+    others = sum(image_id not in (None, one.get("image_id")) for one, image_id in known)
+    if not others:
+        return detections
+    if None in names:
+        raise DataError(
+            f"{path}: {others} detections have a file_name of another image than their image_id in {where}, and others "
+            "have no file_name. Write it for all, or correct the ids."
+        )
+    _LOGGER.warning(
+        "%s: %d of %d detections have an image_id that is not that of their file_name in %s: the file names count; %d "
+        "are of files that it does not have",
+        path,
+        others,
+        len(detections),
+        where,
+        sum(image_id is None for _, image_id in known),
+    )
+    return [{**one, "image_id": image_id} for one, image_id in known if image_id is not None]
+
+
 def _image_id(detection: Any) -> Any:
     """Returns the image's id; None: the entry is invalid."""
     image_id = detection.get("image_id") if isinstance(detection, Mapping) else None

@@ -20,8 +20,9 @@ from detection.datasets.entries import (
 )
 from detection.datasets.groups import group_of
 from detection.datasets.issues import Issue, applied
-from detection.datasets.json_stream import ByteRange, Member, stream_members
+from detection.datasets.json_stream import ByteRange, Member, read_entry, stream_members
 from detection.datasets.sampling import key_hash
+from detection.storage.staging import local_copy
 from schemas.config.issues import IssuePolicies
 from schemas.errors import DataError
 from schemas.quoting import quoted_json
@@ -45,6 +46,7 @@ class AnnotationScan:
         self.lists: dict[str, list[Any]] = defaultdict(list)
         self.issues: list[Issue] = []
         self.used_categories: set[int] = set()
+        self.renumbered = False
         self._policies = policies
         self._invalid_images: set[int] = set()
         # id, image id, offset, length and category id of each annotation.
@@ -115,6 +117,8 @@ class AnnotationScan:
         )
         first = np.zeros(len(ids), bool)
         first[np.unique(ids, return_index=True)[1]] = True
+        if not first.all() and self._policies.duplicate_id in ("repair", "fix"):
+            columns[0] = self._renumbered(columns, first, keep)
         keep &= self._sieve(
             columns, first | ~keep, lambda row: ("duplicate_id", "duplicate id. Give each annotation a unique id")
         )
@@ -123,6 +127,25 @@ class AnnotationScan:
         rows = rows[self._fit_into_records(image_ids[rows], columns[3][rows])]
         self.used_categories = set(np.unique(categories[rows]).tolist())
         return [column[rows] for column in columns[:4]]
+
+    def _renumbered(self, columns: Sequence[np.ndarray], first: np.ndarray, keep: np.ndarray) -> np.ndarray:
+        """Returns ids, new ones for annotations that differ from the first one of their id; adds them to `first`."""
+        ids = columns[0].copy()
+        original = {int(ids[row]): row for row in np.flatnonzero(first).tolist()}
+        free = int(ids.max()) + 1
+        with open(local_copy(self._file), "rb") as file:
+
+            def entry(row: int) -> Any:
+                return read_entry(file, ByteRange(int(columns[2][row]), int(columns[3][row])))
+
+            for row in np.flatnonzero(~first & keep).tolist():
+                identity = int(ids[row])
+                if entry(row) != entry(original[identity]):
+                    message = f"duplicate id, so this annotation gets the id {free}. Give each annotation a unique id."
+                    self.issues.append(Issue("duplicate_id", "fix", self.path, int(columns[1][row]), identity, message))
+                    ids[row], first[row], free = free, True, free + 1
+                    self.renumbered = True
+        return ids
 
     def _fit_into_records(self, image_ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """Drops images whose annotations exceed the JSON size of a record; returns a mask of the remaining rows."""
@@ -184,7 +207,7 @@ class AnnotationScan:
         self.issues.append(
             Issue(
                 kind,
-                applied(policy, kind),
+                applied(policy, kind, fixable=False),
                 path or self.path,
                 image_id,
                 annotation_id,

@@ -37,11 +37,13 @@ class ImagePlaces(NamedTuple):
     image: the entry in `images`.
     annotations: the entries in `annotations`, in the order of the file.
     keypoints: the entry of the same id in the keypoints file for each annotation, or None.
+    ids: ids of the annotations, if they are others than in the file.
     """
 
     image: ByteRange
     annotations: Sequence[ByteRange]
     keypoints: Sequence[ByteRange | None]
+    ids: Sequence[int] = ()
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,7 @@ class _Annotations:
     """Columns of the annotations, sorted by image and then by position in the file; int64 [N].
 
     keypoint_lengths: 0 if the keypoints file has no such annotation.
+    ids: empty: those of the file.
     """
 
     image_ids: np.ndarray
@@ -56,6 +59,7 @@ class _Annotations:
     lengths: np.ndarray
     keypoint_offsets: np.ndarray
     keypoint_lengths: np.ndarray
+    ids: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -99,7 +103,8 @@ class AnnotationFile:
         rows = slice(int(first), int(last))
         places = _places(columns.offsets[rows], columns.lengths[rows])
         points = _places(columns.keypoint_offsets[rows], columns.keypoint_lengths[rows])
-        return ImagePlaces(self.images[image_id], places, [place if place.length else None for place in points])
+        found = [place if place.length else None for place in points]
+        return ImagePlaces(self.images[image_id], places, found, columns.ids[rows].tolist())
 
     def entries(self) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
         """Yields each image with its annotations, in the order of the file."""
@@ -128,6 +133,8 @@ def open_entries(path: str, keypoints: str | None) -> Iterator[EntriesReader]:
 
         def read(places: ImagePlaces) -> tuple[dict[str, Any], list[dict[str, Any]]]:
             annotations = [read_entry(file, place) for place in places.annotations]
+            for annotation, identity in zip(annotations, places.ids, strict=False):
+                annotation["id"] = identity
             for annotation, place in zip(annotations, places.keypoints, strict=True):
                 if place is not None and points is not None:
                     annotation.update(keypoint_fields(read_entry(points, place), "keypoints", "num_keypoints"))
@@ -178,7 +185,7 @@ def index_annotations(
         issues=scan.issues,
         groups=scan.groups,
         roots=roots,
-        _annotations=_Annotations(*columns[1:], *points),
+        _annotations=_Annotations(*columns[1:], *points, ids=columns[0] if scan.renumbered else columns[0][:0]),
     )
 
 

@@ -37,7 +37,9 @@ class IssuePolicies(Section):
     entry: RepairFailDrop = Field(
         "repair", description="a field of an image or annotation is missing or invalid, or an id is unknown"
     )
-    duplicate_id: RepairFailDrop = Field("repair", description="the id is not unique; drop keeps the first")
+    duplicate_id: RepairFailDropFix = Field(
+        "repair", description="the id is not unique; fix: number annotations anew that differ, drop keeps the first"
+    )
     image_missing: RepairFailDrop = Field("repair", description="the image file does not exist")
     image_unsafe: RepairFailDrop = Field("repair", description="file_name points outside the image folder")
     image_broken: RepairFailDrop = Field("repair", description="the image file is empty, truncated or damaged")

@@ -105,9 +105,9 @@ def test_issues_of_the_structure_stop_before_any_image_is_read(tmp_path: Path) -
     _write(root, "train", tree)
     (root / "images/train1.png").unlink()
     with pytest.raises(DataError) as caught:
-        _convert(root, tmp_path / "a")
+        _convert(root, tmp_path / "a", duplicate_id="fail")
     lines = str(caught.value).splitlines()
-    more = f"{root}/instances_train.json: 2 of 4 annotations, more than 2%"
+    more = f"{root}/instances_train.json: 1 of 3 annotations, more than 2%"
     assert lines[0] == f"2 issues in the data set ({more}):"
     assert lines[1].startswith(f"  {root}/instances_train.json (image 1, annotation 9): category_id 5 does not exist")
     assert lines[2].startswith(f"  {root}/instances_train.json (image 1, annotation 1): duplicate id.")

@@ -101,6 +101,22 @@ def test_places_are_told_in_lines_and_characters(tmp_path: Path, monkeypatch: py
         index_annotations(_write(tmp_path, text))
 
 
+@pytest.mark.parametrize("policy", ["repair", "fix", "drop"])
+def test_annotations_of_one_id_are_numbered_anew_unless_they_are_the_same(tmp_path: Path, policy: str) -> None:
+    tree = _tree()
+    first, second = tree["annotations"][:2]
+    copy = dict(first)
+    tree["annotations"] = [first, second | {"id": first["id"]}, copy, *tree["annotations"][2:]]
+    policies = IssuePolicies.model_validate({"duplicate_id": policy})
+    read = index_annotations(_write(tmp_path, tree), policies=policies)
+    highest = max(one["id"] for one in tree["annotations"])
+    renumbered = [] if policy == "drop" else [second | {"id": highest + 1}]
+    assert [issue.policy for issue in read.issues] == (["drop", "drop"] if policy == "drop" else ["fix", "drop"])
+    assert sorted(_entries(read), key=lambda one: one["id"]) == sorted(
+        [first, *renumbered, *tree["annotations"][3:]], key=lambda one: one["id"]
+    )
+
+
 def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "image.json"
     path.write_bytes(b"\x89PNG\r\n\xff\xfe")
@@ -118,7 +134,6 @@ def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
         ("images[1]", {"file_name": None}, "entry", "images[1]: file_name is null. Write a text."),
         ("images[1]", {"width": -4}, "entry", "images[1]: width is -4. Write the size in whole pixels."),
         ("images[1]", {"height": 2.5}, "entry", "images[1]: height is 2.5. Write the size in whole pixels."),
-        ("annotations[1]", {"id": 3}, "duplicate_id", "duplicate id. Give each annotation a unique id."),
         ("annotations[1]", {"image_id": 70}, "entry", "no image with id 70. Correct image_id, add the image"),
         (
             "annotations[1]",

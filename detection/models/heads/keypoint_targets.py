@@ -114,7 +114,7 @@ def _region(boxes: tf.Tensor, missing: tf.Tensor, size: tuple[int, int]) -> tf.T
     """Returns 0 where the corner of a cell is in a box [B, N, 4] with a missing keypoint [B, N, P], else 1."""
     start, end = tf.split(boxes, 2, axis=2)
     rows, columns = (
-        tf.cast((cells >= start[..., axis, tf.newaxis]) & (cells <= end[..., axis, tf.newaxis]), tf.float32)
+        tf.cast((cells >= start[..., axis, tf.newaxis]) & (cells < end[..., axis, tf.newaxis]), tf.float32)
         for axis, cells in enumerate(tf.range(side, dtype=tf.float32) for side in size)
     )
     in_columns = columns[..., tf.newaxis] * tf.cast(missing, tf.float32)[:, :, tf.newaxis]

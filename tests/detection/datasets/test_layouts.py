@@ -249,6 +249,22 @@ def test_tfrecords_are_found_by_their_names(tmp_path: Path, names: list[str], ex
     assert {files.images for files in splits.values()} == {None}
 
 
+@pytest.mark.parametrize("beside", [".work/plan", ".unfinished"])
+def test_records_whose_writer_has_not_ended_are_refused(tmp_path: Path, beside: str) -> None:
+    for name in ("Split-train/a", "Split-eval/a", beside):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("x")
+    with pytest.raises(DataError, match=r"incomplete examples: no dataset\.json"):
+        find_splits(tmp_path)
+    (tmp_path / "dataset.json").write_text("{}")
+    assert find_splits(tmp_path).keys() == {"train", "eval"}
+    (tmp_path / "dataset.json").unlink()
+    (tmp_path / beside).unlink()
+    if beside == ".work/plan":
+        (tmp_path / ".work").rmdir()
+    assert find_splits(tmp_path).keys() == {"train", "eval"}, "records of another program"
+
+
 def test_a_path_that_is_too_long_is_not_there(tmp_path: Path) -> None:
     name = str(tmp_path / ("x" * 5000))
     with pytest.raises(DataError, match="no such data set folder"):

@@ -129,6 +129,24 @@ def test_detections_get_the_keypoints_of_their_class() -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
+@pytest.mark.parametrize("point", [(0, 0), (11, 15), (11, 0), (0, 15), (5, 7)])
+def test_cells_beyond_the_borders_have_no_weight(point: tuple[int, int]) -> None:
+    keypoints = _keypoints()
+    y, x = (4 * side + 2.0 for side in point)
+    labels = Labels(
+        boxes=tf.constant([[[0.0, 0.0, 48.0, 64.0]]]),
+        classes=tf.constant([[0]]),
+        valid=tf.constant([[True]]),
+        keypoints=tf.constant([[[[y, x, 2.0], [0.0, 0.0, 0.0]]]]),
+        weights=tf.constant([[1.0]]),
+    )
+    offsets = keypoints.targets(labels, centers_of(labels, stride=4, size=SIZE)).offsets
+    weighted = offsets.cells[0].numpy()[offsets.weights[0].numpy().reshape(-1) > 0, :2]
+    around = [(point[0] + down, point[1] + right) for down, right in [(0, 0), (1, 0), (-1, 0), (0, 1), (0, -1)]]
+    inside = [cell for cell in around if 0 <= cell[0] < SIZE[0] and 0 <= cell[1] < SIZE[1]]
+    assert sorted(map(tuple, weighted.tolist())) == sorted(inside)
+
+
 def test_targets_of_two_classes() -> None:
     keypoints = _keypoints()
     boxes = np.array([[[4, 8, 36, 40], [20, 24, 44, 60], [0, 0, 0, 0]]], np.float32)
@@ -149,7 +167,7 @@ def test_targets_of_two_classes() -> None:
         heatmap[..., channel] = weight * np.exp(-((down - y) ** 2 + (across - x) ** 2) / (2 * sigma**2))
     for channel, row in [(2, 0), (0, 1), (1, 1)]:  # objects without the keypoint
         low, high = boxes[0, row, :2] / 4, boxes[0, row, 2:] / 4
-        region[(down >= low[0]) & (down <= high[0]) & (across >= low[1]) & (across <= high[1]), channel] = 0
+        region[(down >= low[0]) & (down < high[0]) & (across >= low[1]) & (across < high[1]), channel] = 0
     np.testing.assert_allclose(targets.heatmap[0], heatmap, atol=1e-6)
     np.testing.assert_array_equal(targets.region[0], region)
     # The cell and its four neighbours; of weight 0.5, the keypoints are rounded down for the heat-map.

@@ -162,6 +162,8 @@ def test_an_empty_image_beside_a_full_one() -> None:
         ({"nms": "linear", "sigma": 0.4}, "sigma = 0.4 does nothing under nms = linear"),
         ({"nms": "soft"}, "'hard', 'linear' or 'gaussian'"),
         ({"nms": "gaussian", "sigma": 0.0}, "greater than 0"),
+        ({"class_agnostic": True, "max_detections_per_class": 3}, "max_detections_per_class = 3 does nothing"),
+        ({"nms": "linear", "max_detections_per_class": 3}, "max_detections_per_class = 3 does nothing"),
     ],
 )
 def test_options_without_effect_are_refused(options: dict[str, Any], message: str) -> None:

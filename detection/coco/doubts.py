@@ -24,6 +24,8 @@ def doubts(ground_truth: Mapping[str, Any], detections: Any, params: Params) -> 
     objects: Counter[Any] = Counter(_ids(one for one in annotations if not is_crowd(one)))
     is_rows = isinstance(detections, np.ndarray)
     found: Counter[Any] = Counter(detections[:, 0].tolist() if is_rows else _ids(detections))
+    if not found and objects:
+        yield "there are no detections"
     without = sum(image_id not in found for image_id in objects)
     if found and without > _FEW * len(objects):
         yield f"{without:,} of {len(objects):,} images with objects have no detection: the file may be a part"

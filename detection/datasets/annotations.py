@@ -196,11 +196,18 @@ def merge_categories(files: Iterable[tuple[str, Sequence[dict[str, Any]]]]) -> l
         files: path and categories of each file.
 
     Raises:
-        DataError: an id has different names in different files.
+        DataError: an id has different names in different files, or a name different ids.
     """
     merged: dict[int, tuple[dict[str, Any], str]] = {}
+    ids: dict[str, tuple[int, str]] = {}  # of each name, the first
     for path, categories in files:
         for category in categories:
+            other, other_path = ids.setdefault(category["name"], (category["id"], path))
+            if other != category["id"] and other_path != path:
+                raise DataError(
+                    f"category {category['name']!r} has the id {other} in {other_path} but {category['id']} in {path}. "
+                    "Give each category one id in all files of a data set."
+                )
             first, first_path = merged.setdefault(category["id"], (category, path))
             if first["name"] != category["name"]:
                 raise DataError(

@@ -19,12 +19,27 @@ _STANDARD = "tag:yaml.org,2002:"  # prefix abbreviated as `!!`
 
 
 class _Loader(yaml.CSafeLoader):
-    """YAML 1.1 without timestamps; an invalid value of a tag is an error with its line."""
+    """YAML 1.1 without timestamps; an invalid value of a tag, or a key that stands twice, is an error with its line."""
 
     yaml_implicit_resolvers: ClassVar = {
         first: [(tag, pattern) for tag, pattern in resolvers if tag != f"{_STANDARD}timestamp"]
         for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Refuses a key that stands twice, of which YAML would keep the last without a word."""
+        seen: dict[str, yaml.Node] = {}
+        for key, _ in node.value:
+            if (
+                isinstance(key, yaml.ScalarNode)
+                and key.tag != f"{_STANDARD}merge"
+                and seen.setdefault(key.value, key) is not key
+            ):
+                line = seen[key.value].start_mark.line + 1
+                problem = f"{quoted(key.value)} stands here a second time, after line {line}. Write it once"
+                raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+        mapping: dict[Any, Any] = super().construct_mapping(node, deep)
+        return mapping
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         try:

@@ -35,7 +35,7 @@ def _rows(images: int, each: int = 2) -> np.ndarray:
         (_ground_truth(1, 300), _rows(1, 100), []),
         (_ground_truth(3), np.concatenate([_rows(3)] * 2), ["6 of 12 detections are in the file twice"]),
         (_ground_truth(3), _rows(3) * [1, 1, 1, 1, 1, 0, 1] + [0, 0, 0, 0, 0, 0.5, 0], ["all scores are 0.5"]),
-        (_ground_truth(3), np.zeros((0, 7)), []),
+        (_ground_truth(3), np.zeros((0, 7)), ["there are no detections"]),
     ],
 )
 def test_files_that_explain_a_metric(ground_truth: dict[str, Any], rows: np.ndarray, said: list[str]) -> None:

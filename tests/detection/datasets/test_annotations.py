@@ -283,6 +283,8 @@ def test_categories_of_several_files_are_united() -> None:
     assert merge_categories([("a.json", first), ("b.json", second)]) == [*first, {"id": 0, "name": "z"}]
     with pytest.raises(DataError, match=r"category 2 is 'x' in a\.json but 'q' in c\.json"):
         merge_categories([("a.json", first), ("c.json", [{"id": 2, "name": "q"}])])
+    with pytest.raises(DataError, match=r"category 'x' has the id 2 in a\.json but 3 in c\.json"):
+        merge_categories([("a.json", first), ("c.json", [{"id": 3, "name": "x"}])])
 
 
 @pytest.mark.parametrize(

@@ -276,3 +276,11 @@ def test_an_assignment_in_epochs_replaces_steps_of_the_file_and_the_other_way_ro
     assert (train.schedule.warmup_steps, train.schedule.warmup_epochs) == (7, None)
     with pytest.raises(ConfigError, match="steps = 20 does nothing beside epochs"):
         load_config(path, ["train.epochs=3", "train.steps=20"])
+
+
+@pytest.mark.parametrize(
+    "text", ["train: {steps: 1}\nmodel: {name: ssd-nano}\ntrain: {steps: 2}\n", "train:\n  steps: 1\n  steps: 2\n"]
+)
+def test_a_key_that_stands_twice_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"stands here a second time, after line \d"):
+        from_yaml(text)

@@ -26,6 +26,7 @@ LOCAL_ONLY = {
     "components/detection_trainer/executor.py": "a local working folder, and new folders that storage yields",
     "components/detection_trainer/working_folder.py": "a training's local working folder, and copies that storage made",
     "components/saved_model_pusher/validate.py": "a temporary folder for the result of a process",
+    "detection/datasets/annotation_scan.py": "copies that storage made",
     "detection/datasets/annotations.py": "copies that storage made",
     "detection/datasets/coco_writer.py": "a temporary folder for a file that storage moves to its place",
     "detection/datasets/demo_data.py": "writes the demo's data set on this machine",

@@ -203,7 +203,7 @@ def _fit(
         if file.orientation == 1 or not annotations:
             return image, file
         message = (
-            f"its EXIF tag (orientation {file.orientation}) tells viewers to turn or mirror it; boxes are taken for "
+            f"its EXIF tag (orientation {file.orientation}) tells viewers to turn or mirror it; boxes refer to "
             "the stored pixels. If they fit the image as viewers show it: --set data.on_fault.image_tagged=fix."
         )
         policy = issues.add("image_tagged", message)

@@ -29,7 +29,7 @@ def obstacles(
     for name in named:
         if name in splits and splits[name].images and not splits[name].objects:
             crowds = f" besides {splits[name].crowds:,} crowds, which are not trained on" if splits[name].crowds else ""
-            yield f"{name} has no object{crowds}"
+            yield f"{name} has no annotation{crowds}"
 
 
 def doubts(
@@ -42,4 +42,4 @@ def doubts(
     never = [one_line(one["name"]) for one in categories if asked[one["id"]] and not trained[one["id"]]]
     if never:
         listed = ", ".join(never[:_LISTED]) + (f" and {len(never) - _LISTED:,} more" if len(never) > _LISTED else "")
-        yield f"{judged} has objects of categories that {TRAIN_SPLIT} has none of: {listed}; their AP will be 0"
+        yield f"{judged} has annotations of categories that {TRAIN_SPLIT} has none of: {listed}; their AP will be 0"

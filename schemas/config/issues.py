@@ -59,7 +59,7 @@ class IssuePolicies(Section):
     image_tagged: FailDropFixKeep = Field(
         "keep",
         description="an EXIF tag tells viewers to turn or mirror the image, and width and height are the stored ones, "
-        "so the boxes are taken for the stored pixels; fix: turn the pixels as viewers do",
+        "so the boxes refer to the stored pixels; fix: turn the pixels as viewers do",
     )
     image_contrast: FailDropKeep = Field(
         "keep", description="the image has 16 bits and uses a small part of them: few of 256 grey levels are left"
@@ -78,7 +78,7 @@ class IssuePolicies(Section):
     ignored: FailDropFixKeep = Field(
         "fix",
         description="the annotation has a field ignore, or a category for ignored regions; fix: treat it like a "
-        "crowd, not trained on and ignored in the evaluation; keep: an object like others",
+        "crowd, not trained on and ignored in the evaluation; keep: like other annotations",
     )
     box_fractions: RepairFailDropFix = Field(
         "repair", description="the box lies within 0 to 1, as fractions of the image do; fix: make pixels of them"

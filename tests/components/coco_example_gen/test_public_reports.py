@@ -14,8 +14,8 @@ from tests.components.coco_example_gen.data_set import write_data_set
 
 # Case -> exit code, kinds of issues with their policy, and what is printed.
 CASES: dict[str, tuple[int, set[tuple[str, str]], str]] = {
-    "reports/02-every-object-a-crowd/data": (1, set(), "train has no object besides 24 crowds"),
-    "reports/04-exif-half-turn/data": (3, {("image_tagged", "keep")}, "boxes are taken for the stored pixels"),
+    "reports/02-every-object-a-crowd/data": (1, set(), "train has no annotation besides 24 crowds"),
+    "reports/04-exif-half-turn/data": (3, {("image_tagged", "keep")}, "boxes refer to the stored pixels"),
     "reports/06-boxes-as-fractions/data": (1, {("box_fractions", "fail"), ("category_empty", "keep")}, "fractions"),
     "reports/08-empty-export/data": (1, set(), "there is no category"),
     "reports/09-no-split-train/data": (0, set(), "Yes, you can train on this: no issues"),

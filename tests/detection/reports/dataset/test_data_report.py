@@ -82,7 +82,8 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> HtmlPage:
 def test_without_issues_the_verdict_and_the_splits_come_first(page: HtmlPage) -> None:
     lines = [line for line in page.texts[""].split("\n") if line.strip()]
     assert lines[2:7] == [
-        "Yes, you can train on this: eval has objects of categories that train has none of: emu; their AP will be 0.",
+        "Yes, you can train on this: eval has annotations of categories that train has none of: emu; their AP "
+        "will be 0.",
         "valid images 4",
         "valid annotations 1,503",
         "categories 4",
@@ -204,9 +205,14 @@ CROWD, OBJECT = annotation(3, 20, 40, iscrowd=1), annotation(3, 20, 40)
 @pytest.mark.parametrize(
     ("splits", "categories", "tone", "text"),
     [
-        ({"train": _split(CROWD), "eval": _split(OBJECT)}, TRAINED, "bad", "train has no object besides 1 crowds"),
-        ({"train": _split(OBJECT), "eval": _split()}, TRAINED, "bad", "eval has no object ("),
-        ({"train": _split(), "eval": _split()}, [], "bad", "there is no category; train has no object; eval has no"),
+        ({"train": _split(CROWD), "eval": _split(OBJECT)}, TRAINED, "bad", "train has no annotation besides 1 crowds"),
+        ({"train": _split(OBJECT), "eval": _split()}, TRAINED, "bad", "eval has no annotation ("),
+        (
+            {"train": _split(), "eval": _split()},
+            [],
+            "bad",
+            "there is no category; train has no annotation; eval has no",
+        ),
         ({"eval": _split(OBJECT)}, TRAINED, "bad", "there is no split train, only eval"),
         (
             {"Train": _split(OBJECT), "eval": _split(OBJECT)},

@@ -17,8 +17,9 @@ from components.coco_evaluator.tfma.eval_config import parse_eval_config
 from components.coco_evaluator.tfma.slice_metrics import BASELINE, CANDIDATE
 from components.history.execution import Artifacts, recorded
 from components.history.stand_ins import resolved
-from detection.datasets.examples import read_dataset
+from detection.datasets.examples import read_dataset, renumbered
 from detection.devices import require_given_accelerator
+from detection.inference.restore import read_model_categories
 from detection.storage.atomic import write_text
 from detection.storage.files import remove_file
 from detection.storage.paths import join
@@ -30,6 +31,7 @@ from schemas.errors import DataError
 CONFIG_KEY = "config"  # JSON of an EvaluateConfig
 THRESHOLDS_KEY = "evaluate_thresholds"  # of `schemas.config.runtime_parameters`, or absent
 EVAL_CONFIG_KEY = "eval_config"  # JSON of a tfma.EvalConfig, or absent
+_LISTED = 10  # max named categories
 SERVED_IMAGES_KEY = "served_images"  # number of images with outputs to keep for the pusher, or absent
 
 
@@ -76,10 +78,10 @@ class Executor(base_beam_executor.BaseBeamExecutor):
         for name in (constants.BLESSED_FILE_NAME, constants.NOT_BLESSED_FILE_NAME):
             remove_file(join(blessing.uri, name))  # of an earlier attempt
         models = {CANDIDATE: model} | ({BASELINE: baseline} if baseline else {})
+        request = make_request(examples, models, exec_properties)
+        _require_same_ids(request)
         evaluation = evaluate_models(
-            make_request(examples, models, exec_properties),
-            artifact_utils.get_single_uri(output_dict[keys.EVALUATION_KEY]),
-            beam_args=self._beam_pipeline_args,
+            request, artifact_utils.get_single_uri(output_dict[keys.EVALUATION_KEY]), beam_args=self._beam_pipeline_args
         )
         record_blessing(blessing, blessed=evaluation.verdict.blessed, model=model, baseline=baseline)
 
@@ -118,6 +120,27 @@ def make_request(
         eval_config=parse_eval_config(eval_config) if eval_config else None,
         served_images=properties.get(SERVED_IMAGES_KEY) or 0,
     )
+
+
+def _require_same_ids(request: EvaluationRequest) -> None:
+    """Requires that category ids mean the same to the last blessed model and to the data set, unless it is accepted.
+
+    Clients of a pushed model read the ids of the next one by the old names.
+
+    Raises:
+        DataError: they do not.
+    """
+    if BASELINE not in request.models or request.config.accept_renumbered_categories:
+        return
+    changed = renumbered(read_model_categories(request.models[BASELINE]) or (), request.categories)
+    if changed:
+        more = f" and {len(changed) - _LISTED} more" if len(changed) > _LISTED else ""
+        raise DataError(
+            f"{request.locations['data']}: category ids mean other things than to the last blessed model: "
+            f"{', '.join(changed[:_LISTED])}{more}. "
+            "Clients would read the new model's ids by the old names. Keep the ids, or accept the new ones with --set "
+            "evaluate.accept_renumbered_categories=true: the models are compared by name."
+        )
 
 
 def find_baseline(model: types.Artifact, baselines: Sequence[types.Artifact]) -> types.Artifact | None:

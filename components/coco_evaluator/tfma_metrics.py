@@ -133,7 +133,7 @@ class _Match(beam.CombineFn):
         if state.pending:
             batch = joined(state.pending)
             if self._known_only:
-                batch = of_categories(batch, [entry["id"] for entry in self._options.category_entries()])
+                batch = of_categories(batch, {entry["id"]: entry["id"] for entry in self._options.category_entries()})
             state.accumulator.add(
                 batch.images,
                 batch.annotations,

@@ -91,6 +91,39 @@ def require_categories(
         )
 
 
+def ids_by_name(own: Sequence[Mapping[str, Any]] | None, categories: Sequence[Mapping[str, Any]]) -> dict[int, int]:
+    """Returns category id of a model -> id of the category of the same name in a data set.
+
+    Args:
+        own: COCO `categories` of the model; those without a name keep their ids, and so do all if it is None.
+        categories: COCO `categories` of the data set.
+    """
+    known = {category["id"]: category["id"] for category in categories}
+    if own is None:
+        return known
+    named = {category["name"]: category["id"] for category in reversed(categories)}
+    new = {entry["id"]: named.get(entry["name"]) if "name" in entry else known.get(entry["id"]) for entry in own}
+    return {number: identity for number, identity in new.items() if identity is not None}
+
+
+def renumbered(own: Sequence[Mapping[str, Any]], categories: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Lists what ids mean in a model and other things in a data set, or names with another id, for a message."""
+    before = {entry["id"]: entry["name"] for entry in own if entry.get("name")}
+    now = {category["id"]: category["name"] for category in categories}
+    ids = {name: number for number, name in now.items()}
+    renamed = [
+        f"{number} was {name!r} and is {now[number]!r}"
+        for number, name in before.items()
+        if now.get(number, name) != name
+    ]
+    moved = [
+        f"{name!r} was {number} and is {ids[name]}"
+        for number, name in before.items()
+        if ids.get(name, number) != number and now.get(number) in (None, name)
+    ]
+    return [*renamed, *moved]
+
+
 def _image_count(dataset: dict[str, Any], split: str) -> int | None:
     """Returns the number of images of a split; None if dataset.json does not have it."""
     try:

@@ -126,6 +126,11 @@ class EvaluateConfig(Section):
     eval_config: str | None = Field(
         None, description="file of a tfma.EvalConfig, JSON or text format: slices and further thresholds"
     )
+    accept_renumbered_categories: bool = Field(
+        False,
+        description="evaluate and bless a model although a category id or name means another one than to the last "
+        "blessed model; the two are compared by name",
+    )
     thresholds: ThresholdsConfig = ThresholdsConfig()
     analysis: AnalysisConfig = AnalysisConfig()
     tta: ViewsConfig = ViewsConfig()

@@ -1,6 +1,6 @@
 """Elements of the evaluation's Beam pipeline: complete images with their ground truth and detections."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -65,9 +65,12 @@ def of_images(batch: DetectedBatch, ids: set[int]) -> DetectedBatch:
     )
 
 
-def of_categories(batch: DetectedBatch, category_ids: Sequence[int]) -> DetectedBatch:
-    """Drops detections of other categories."""
+def of_categories(batch: DetectedBatch, ids: Mapping[int, int]) -> DetectedBatch:
+    """Replaces category ids, and drops detections of other categories."""
     detections = batch.detections
     if isinstance(detections, np.ndarray):
-        return batch._replace(detections=detections[np.isin(detections[:, 6], category_ids)])
-    return batch._replace(detections=[entry for entry in detections if entry["category_id"] in category_ids])
+        kept = detections[np.isin(detections[:, 6], list(ids))]
+        new = np.array([ids[number] for number in kept[:, 6].astype(np.int64).tolist()], np.float64)
+        return batch._replace(detections=np.column_stack([kept[:, :6], new]))
+    known = (entry for entry in detections if entry["category_id"] in ids)
+    return batch._replace(detections=[{**entry, "category_id": ids[entry["category_id"]]} for entry in known])

@@ -18,7 +18,9 @@ from components.coco_evaluator.beam.sample import KeepServed, SampleChoice, Samp
 from components.coco_evaluator.tfma.slice_metrics import CANDIDATE, OVERALL, SliceKey, SliceMetrics
 from components.coco_evaluator.tfma.slicing import Slicer
 from detection.coco.params import Params
+from detection.datasets.examples import ids_by_name
 from detection.inference.detectors import open_detector
+from detection.inference.restore import read_model_categories
 from detection.inference.results import joined
 from detection.inference.serving_sample import ServedImage
 from detection.inference.test_time_augmentation import augmented
@@ -38,8 +40,8 @@ class EvaluationRequest:
     records: folder or pattern of the TFRecord files.
     images: number of images; None: unknown, they are counted first.
     categories: COCO `categories` of the data set.
-    models: SavedModel folder of `candidate` and optionally `baseline`, whose detections of
-        unknown categories are dropped.
+    models: SavedModel folder of `candidate` and optionally `baseline`, whose categories are those of the same
+        names; its detections of unknown ones are dropped.
     eval_config: checked `tfma.EvalConfig`; None: COCO's params on all images.
     config: options of the evaluation; its `split` and `eval_config` are read already.
     locations: path of each model and, as `data`, of the examples, as shown in TFMA's files and
@@ -64,8 +66,8 @@ class _Detect(beam.DoFn):
         model: folder or file of the model.
         config: `batch_size`, images per call of the model, and `tta` are used.
         slicer: finds the slices of a record; None: all images are one slice.
-        category_ids: detections of other categories are dropped, as of a model trained on an earlier state of the
-            data set; None: all are kept.
+        ids: category ids of the model -> those of the data set; detections of other categories are dropped, as of a
+            model trained on an earlier state of the data set; None: all are kept.
         iou_types: IoU types by which detections are compared.
         keep: images whose outputs without augmentation are written; None: no images.
     """
@@ -76,14 +78,14 @@ class _Detect(beam.DoFn):
         config: EvaluateConfig,
         *,
         slicer: Slicer | None,
-        category_ids: Sequence[int] | None,
+        ids: Mapping[int, int] | None,
         iou_types: Sequence[IouType],
         keep: KeepServed | None,
     ) -> None:
         self._model = model
         self._config = config
         self._slicer = slicer
-        self._category_ids = category_ids
+        self._ids = ids
         self._iou_types = tuple(iou_types)
         self._keep = keep
         self._shared = shared.Shared()
@@ -105,7 +107,7 @@ class _Detect(beam.DoFn):
             detections=results.compared_by(self._iou_types, where=self._model),
             slices=[slicer.slice_keys(record) if slicer else ALL_IMAGES for record in records],
         )
-        yield batch if self._category_ids is None else of_categories(batch, self._category_ids)
+        yield batch if self._ids is None else of_categories(batch, self._ids)
 
 
 @dataclass(frozen=True)
@@ -171,7 +173,7 @@ def run_models(
                 model,
                 request.config,
                 slicer=slicer,
-                category_ids=None if part == CANDIDATE else [category["id"] for category in request.categories],
+                ids=None if part == CANDIDATE else ids_by_name(read_model_categories(model), request.categories),
                 iou_types=[measure.params.iou_type for measure in measures[part]],
                 keep=served if part == CANDIDATE and request.served_images else None,
             )

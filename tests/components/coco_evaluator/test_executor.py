@@ -31,6 +31,8 @@ from schemas.artifacts import (
     BLESSING_JSON,
     DATASET_JSON,
     DETECTIONS_JSON,
+    EXTRA_FILES,
+    LABELS_JSON,
     LOGS,
     METRICS_JSON,
     REPORT_HTML,
@@ -38,7 +40,7 @@ from schemas.artifacts import (
 )
 from schemas.config.evaluate import EvaluateConfig
 from schemas.config.run import ACCELERATOR_VARIABLE
-from schemas.errors import CocoflowError, ConfigError, find_user_error
+from schemas.errors import CocoflowError, ConfigError, DataError, find_user_error
 from tests.detection.coco.generated_cases import pycocotools_eval
 from tests.detection.fake_detector import CATEGORY_IDS, save_fake_detector, write_images
 
@@ -313,6 +315,27 @@ def test_a_baseline_may_know_categories_that_are_gone(tmp_path: Path, examples: 
     assert "91" in str(find_user_error(caught.value))
     folder, _ = evaluate(tmp_path / "baseline", examples, models[0], artifact("Model", old, 2), model_id=3)
     assert read(folder, BLESSING_JSON)["baseline"]["AP"] >= 0
+
+
+def test_a_baseline_whose_ids_mean_other_things_stops_or_is_compared_by_name(
+    tmp_path: Path, examples: Path, models: list[Path]
+) -> None:
+    first, second, third = CATEGORY_IDS
+    old = tmp_path / "old"
+    save_fake_detector(old / "Format-Serving", category_ids=(second, first, third))
+    names = [(second, first), (first, second), (third, third)]  # id in the old model, id in the data set
+    write_json(
+        old / "Format-Serving" / EXTRA_FILES / LABELS_JSON, [{"id": a, "name": f"category {b}"} for a, b in names]
+    )
+    baseline = artifact("Model", old, 2)
+    message = f"{first} was 'category {second}' and is 'category {first}'"
+    with pytest.raises(DataError, match=rf"{message}.*accept_renumbered_categories=true"):
+        evaluate(tmp_path / "stopped", examples, models[1], baseline, model_id=3)
+    accepted, _ = evaluate(
+        tmp_path / "accepted", examples, models[1], baseline, model_id=3, accept_renumbered_categories=True
+    )
+    same, _ = evaluate(tmp_path / "same", examples, models[1], artifact("Model", models[0], 4), model_id=3)
+    assert read(accepted, BLESSING_JSON)["baseline"] == read(same, BLESSING_JSON)["baseline"]
 
 
 @pytest.mark.parametrize("tta", [{}, {"flip": True}], ids=["plain", "augmented"])

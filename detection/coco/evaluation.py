@@ -100,8 +100,8 @@ def evaluate(
         where_detections=where_detections,
         skip_invalid=skip_invalid,
     )
-    doubts = tuple(_doubts(tree, results, params))
-    return replace(accumulator.result(last=True), skipped=tuple(skipped), doubts=doubts)
+    said = tuple(doubts(tree, results, params))
+    return replace(accumulator.result(last=True), skipped=tuple(skipped), doubts=said)
 
 
 def require_ground_truth(tree: Any, *, where: str) -> None:
@@ -181,7 +181,7 @@ def _detections(source: Any, iou_type: str, *, images: Sequence[Any], where: str
     return read_results(source, iou_type, images=images, where=where), str(source)
 
 
-def _doubts(ground_truth: Mapping[str, Any], detections: Any, params: Params) -> Iterator[str]:
+def doubts(ground_truth: Mapping[str, Any], detections: Any, params: Params) -> Iterator[str]:
     """Yields what to look at before the metrics are believed, a sentence each.
 
     Args:
@@ -197,22 +197,22 @@ def _doubts(ground_truth: Mapping[str, Any], detections: Any, params: Params) ->
         yield "there are no detections"
     without = sum(image_id not in found for image_id in objects)
     if found and without > _FEW * len(objects):
-        yield f"{without:,} of {len(objects):,} images with objects have no detection: the file may be a part"
+        yield f"{without:,} of {len(objects):,} images with ground truth have no detection: the file may be a part"
     most = max(params.max_dets)
     crowded = [count for image_id, count in objects.items() if count > most and found[image_id] > most]
     if crowded:
         dets = ",".join(map(str, (*params.max_dets[:-1], max(crowded))))
         yield (
-            f"{len(crowded):,} images have more than {most} objects, and only their best {most} detections count: "
+            f"{len(crowded):,} images have more than {most} instances, and only their best {most} detections count: "
             f"--max-dets {dets} counts more"
         )
     if params.iou_type == "keypoints" and (ignored := sum(map(_is_uncounted, annotations))):
-        yield f"{ignored:,} objects are ignored, because num_keypoints is 0 although keypoints are labelled"
+        yield f"{ignored:,} annotations are ignored, because num_keypoints is 0 although keypoints are labelled"
     if is_rows and len(detections) > 1:
         rows = np.ascontiguousarray(detections).view(np.dtype((np.void, detections.itemsize * detections.shape[1])))
         repeated = len(detections) - len(np.unique(rows))
         if repeated > len(detections) / 4:
-            yield f"{repeated:,} of {len(detections):,} detections are in the file twice, and count as false"
+            yield f"{repeated:,} of {len(detections):,} detections are duplicates of others in the file, and FP"
         if np.ptp(detections[:, 5]) == 0:
             yield f"all scores are {detections[0, 5]:g}, so the order of the file decides about AP"
 

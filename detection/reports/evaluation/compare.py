@@ -9,7 +9,7 @@ import rich.table
 from detection.analysis.analyse import analyse
 from detection.analysis.comparison import CategoryChange, Comparison, compare_detections
 from detection.analysis.folders import compare_evaluations
-from detection.coco.evaluation import read_results, require_ground_truth
+from detection.coco.evaluation import doubts, read_results, require_ground_truth
 from detection.coco.params import make_params
 from detection.reports.evaluation.comparison_page import category_change_table, change_table, write_comparison_page
 from detection.reports.evaluation.metric_tables import FIRST
@@ -116,11 +116,14 @@ def write_file_report(
     chosen = make_params(**params)
     tree = load_ground_truth(ground_truth)
     results = read_results(detections, chosen.iou_type, images=tree["images"], where=ground_truth)
+    facts = {"detections": detections, "ground truth": ground_truth}
+    if said := "; ".join(doubts(tree, results, chosen)):
+        facts = {"look at first": said, **facts}
     write_evaluation_report(
         path,
         analyse(tree, results, params=chosen),
         title=f"{name_of(detections)} on {name_of(ground_truth)}",
-        facts={"detections": detections, "ground truth": ground_truth},
+        facts=facts,
         pictures=None if images is None else pictures_in(images, tree["images"]),
     )
 

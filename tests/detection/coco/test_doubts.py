@@ -1,11 +1,16 @@
 """What is said beside metrics that the files explain, and that nothing is said of files that are as they should be."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from detection.coco import evaluate
+from detection.coco.io.results import write_results
+from detection.reports.evaluation.compare import write_file_report
+from tests.html_page import HtmlPage
 
 
 def _ground_truth(images: int, objects: int = 1, **fields: Any) -> dict[str, Any]:
@@ -29,11 +34,11 @@ def _rows(images: int, each: int = 2) -> np.ndarray:
     ("ground_truth", "rows", "said"),
     [
         (_ground_truth(6), _rows(6), []),
-        (_ground_truth(6), _rows(3), ["3 of 6 images with objects have no detection"]),
+        (_ground_truth(6), _rows(3), ["3 of 6 images with ground truth have no detection"]),
         (_ground_truth(20), _rows(19), []),
-        (_ground_truth(1, 300), _rows(1, 300), ["1 images have more than 100 objects", "--max-dets 1,10,300"]),
+        (_ground_truth(1, 300), _rows(1, 300), ["1 images have more than 100 instances", "--max-dets 1,10,300"]),
         (_ground_truth(1, 300), _rows(1, 100), []),
-        (_ground_truth(3), np.concatenate([_rows(3)] * 2), ["6 of 12 detections are in the file twice"]),
+        (_ground_truth(3), np.concatenate([_rows(3)] * 2), ["6 of 12 detections are duplicates of others"]),
         (_ground_truth(3), _rows(3) * [1, 1, 1, 1, 1, 0, 1] + [0, 0, 0, 0, 0, 0.5, 0], ["all scores are 0.5"]),
         (_ground_truth(3), np.zeros((0, 7)), ["there are no detections"]),
     ],
@@ -51,5 +56,20 @@ def test_keypoints_that_are_not_counted() -> None:
         results = [result | {"image_id": image} for image in (1, 2, 3)]
         doubts = evaluate(tree, results, iou_type="keypoints", oks_sigmas=[0.05]).doubts
         assert list(doubts) == [
-            f"{ignored} objects are ignored, because num_keypoints is 0 although keypoints are labelled"
+            f"{ignored} annotations are ignored, because num_keypoints is 0 although keypoints are labelled"
         ] * bool(ignored)
+
+
+def test_a_report_of_files_says_it_first(tmp_path: Path) -> None:
+    (tmp_path / "gt.json").write_text(json.dumps(_ground_truth(1, 300)))
+    write_results(tmp_path / "dt.json", _rows(1, 300))
+    write_file_report(
+        str(tmp_path / "report.html"),
+        ground_truth=str(tmp_path / "gt.json"),
+        detections=str(tmp_path / "dt.json"),
+        params={"iou_type": "bbox"},
+        images=None,
+    )
+    page = HtmlPage((tmp_path / "report.html").read_text())
+    assert "look at first" in page.texts[""]
+    assert "1 images have more than 100 instances" in page.texts[""]

@@ -15,6 +15,8 @@ from schemas.errors import ConfigError
         ("abfss://c@account/data", "abfss:// is not supported"),
         ("GS://bucket/data", "GS:// is not supported"),
         ("file:///data", "write a local path without file://: /data"),
+        ("~/data", r"only the shell knows ~\. Write /.*/data"),
+        ("~", r"only the shell knows ~\. Write /"),
         ("gs:/bucket/data", "one slash is missing. Write gs://bucket/data"),
         ("gs://", "'' is not the name of a bucket"),
         ("gs://Bucket/data", "'Bucket' is not the name of a bucket"),

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from detection.models.heads.roi_heads import BoxHead, MaskHead
+from detection.models.heads.roi_heads import BoxHead, MaskHead, used_slots
 
 Oracles = dict[str, dict[str, Any]]
 
@@ -102,3 +102,13 @@ def test_any_batch_size_works_when_traced() -> None:
 
     outputs, logits = traced(_features(3))
     assert (outputs.box_deltas.shape, logits.shape) == ((BATCH, ROIS, 4, 4), (BATCH, ROIS, 6, 6))
+
+
+@pytest.mark.parametrize(("used", "slots"), [([0, 0], 1), ([0, 1], 1), ([3, 2], 3)])
+def test_a_batch_without_a_mask_keeps_a_slot_whose_gradient_has_a_shape(used: list[int], slots: int) -> None:
+    taken = used_slots(tf.sequence_mask(used, 4), 4, portable=False)
+    assert int(taken) == slots
+    head = MaskHead(num_classes=2, filters=4, layers=1)
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(head(tf.zeros([2, slots, 4, 4, 3]), tf.zeros([2, slots], tf.int32)))
+    assert all(gradient is not None for gradient in tape.gradient(loss, [v.value for v in head.trainable_variables]))

@@ -2,6 +2,7 @@
 
 import json
 import reprlib
+from collections.abc import Sequence
 from typing import Any
 
 LENGTH = 80  # max characters of a quoted value
@@ -63,6 +64,15 @@ def one_line(text: object) -> str:
     'a\\nerror: b.jpg'
     """
     return printable(str(text)).replace("\n", "\\n")
+
+
+def first_of(names: Sequence[str], most: int) -> str:
+    """Lists the first names, and the number of the others.
+
+    >>> first_of(["cat", "dog", "emu"], 2)
+    'cat, dog and 1 more'
+    """
+    return ", ".join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")
 
 
 def _written(value: Any) -> str:

@@ -27,12 +27,13 @@ from schemas.config.config import Config
 from schemas.config.evaluate import EvaluateConfig
 from schemas.config.runtime_parameters import with_parameters
 from schemas.errors import DataError
+from schemas.quoting import first_of
 
 CONFIG_KEY = "config"  # JSON of an EvaluateConfig
 THRESHOLDS_KEY = "evaluate_thresholds"  # of `schemas.config.runtime_parameters`, or absent
 EVAL_CONFIG_KEY = "eval_config"  # JSON of a tfma.EvalConfig, or absent
-_LISTED = 10  # max named categories
 SERVED_IMAGES_KEY = "served_images"  # number of images with outputs to keep for the pusher, or absent
+_LISTED = 10  # max named categories
 
 
 def record_blessing(
@@ -134,10 +135,9 @@ def _require_same_ids(request: EvaluationRequest) -> None:
         return
     changed = renumbered(read_model_categories(request.models[BASELINE]) or (), request.categories)
     if changed:
-        more = f" and {len(changed) - _LISTED} more" if len(changed) > _LISTED else ""
         raise DataError(
             f"{request.locations['data']}: category ids mean other things than to the last blessed model: "
-            f"{', '.join(changed[:_LISTED])}{more}. "
+            f"{first_of(changed, _LISTED)}. "
             "Clients would read the new model's ids by the old names. Keep the ids, or accept the new ones with --set "
             "evaluate.accept_renumbered_categories=true: the models are compared by name."
         )

@@ -10,7 +10,7 @@ from detection.storage.files import is_dir, list_folder
 from detection.storage.paths import join
 from schemas.artifacts import DATASET_JSON, split_dir
 from schemas.errors import DataError
-from schemas.quoting import quoted
+from schemas.quoting import first_of, quoted
 
 _LISTED = 10  # max categories in a message
 
@@ -83,10 +83,9 @@ def require_categories(
     detected = [entry for entry in own if entry.get("name", "") is not None]
     lacking = [entry for entry in detected if named.get(entry["id"]) != entry.get("name", named.get(entry["id"]))]
     if lacking:
-        listed = ", ".join(f"{entry['id']} {quoted(entry.get('name'))}" for entry in lacking[:_LISTED])
-        more = f" and {len(lacking) - _LISTED} more" if len(lacking) > _LISTED else ""
+        listed = first_of([f"{entry['id']} {quoted(entry.get('name'))}" for entry in lacking], _LISTED)
         raise DataError(
-            f"{data}: categories of the model {model} are missing: {listed}{more}. "
+            f"{data}: categories of the model {model} are missing: {listed}. "
             "Use a data set with the category ids and names that the model was trained on."
         )
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from detection.datasets.statistics import SplitSummary
 from schemas.artifacts import TRAIN_SPLIT
-from schemas.quoting import one_line
+from schemas.quoting import first_of, one_line
 
 _LISTED = 5  # max named categories
 
@@ -41,5 +41,7 @@ def doubts(
     trained, asked = (splits[name].objects_of() for name in (TRAIN_SPLIT, judged))
     never = [one_line(one["name"]) for one in categories if asked[one["id"]] and not trained[one["id"]]]
     if never:
-        listed = ", ".join(never[:_LISTED]) + (f" and {len(never) - _LISTED:,} more" if len(never) > _LISTED else "")
-        yield f"{judged} has annotations of categories that {TRAIN_SPLIT} has none of: {listed}; their AP will be 0"
+        yield (
+            f"{judged} has annotations of categories that {TRAIN_SPLIT} has none of: {first_of(never, _LISTED)}; their "
+            "AP will be 0"
+        )

@@ -18,7 +18,7 @@ _HIDDEN = re.compile(r"(^|/)(\.|__MACOSX/)")  # also macOS's companions ._NAME o
 
 
 def find_images(sources: Sequence[str | Path], note: Callable[[str], None] = lambda text: None) -> list[str]:
-    """Lists image files among `sources` and in folders among them, sorted by path; hidden files are none.
+    """Lists image files among `sources` and in folders among them, without hidden files, sorted by path.
 
     Args:
         sources: files and folders.

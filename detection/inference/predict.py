@@ -1,7 +1,6 @@
 """Runs an exported model on image files; writes a COCO results file and pictures of the detections."""
 
 import contextlib
-import json
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -27,7 +26,7 @@ from detection.inference.saved_model import SignatureDetector
 from detection.inference.score_thresholds import keep_confident, read_score_thresholds
 from detection.inference.test_time_augmentation import AugmentedDetector, augmented
 from detection.pretrained.detectors import find_model
-from detection.storage.atomic import new_file
+from detection.storage.atomic import json_bytes, new_file
 from detection.storage.files import is_file, remove_file, resolve
 from detection.storage.output_checks import require_output_file, require_output_folder
 from detection.storage.paths import name_of, parent
@@ -164,8 +163,7 @@ def _write(output: str | Path, results: Results, image_list: list[dict[str, Any]
         write_list(finishing.enter_context(new_file(output)), result_lines(results.coco_results()))
         if lists or is_file(image_list_path(output)):
             written.append(image_list_path(output))
-            text = json.dumps({"images": image_list}, indent=2, ensure_ascii=False) + "\n"
-            finishing.enter_context(new_file(written[1])).write(text.encode())
+            finishing.enter_context(new_file(written[1])).write(json_bytes({"images": image_list}))
             remove_file(output)
     return written
 

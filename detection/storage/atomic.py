@@ -49,7 +49,7 @@ def write_json(path: str | Path, value: Any) -> None:
         DataError: see `write_bytes`.
         ValueError: NaN or infinity, which JSON does not have.
     """
-    write_bytes(path, _json(value))
+    write_bytes(path, json_bytes(value))
 
 
 def create_json(path: str | Path, value: Any) -> None:
@@ -61,10 +61,15 @@ def create_json(path: str | Path, value: Any) -> None:
         DataError: there is a file with other content, or it cannot be written.
         ValueError: NaN or infinity, which JSON does not have.
     """
-    file_system(path).create(str(path), _json(value))
+    file_system(path).create(str(path), json_bytes(value))
 
 
-def _json(value: Any) -> bytes:
+def json_bytes(value: Any) -> bytes:
+    """Returns `value` as indented JSON with a final line feed.
+
+    Raises:
+        ValueError: NaN or infinity, which JSON does not have.
+    """
     return (json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 

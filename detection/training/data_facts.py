@@ -18,7 +18,7 @@ from detection.types import Resizing
 from schemas.artifacts import TRAIN_SPLIT
 from schemas.config.config import Config
 from schemas.errors import DataError
-from schemas.quoting import one_line
+from schemas.quoting import first_of, one_line
 
 _LOGGER = logging.getLogger("cocoflow.trainer")
 
@@ -53,10 +53,9 @@ def log_data_facts(datasets: Sequence[Mapping[str, Any]], config: Config, *, kep
     Raises:
         DataError: a record cannot be read.
     """
-    splits = [dataset.get("splits", {}) for dataset in datasets]
-    if not datasets or not all("statistics" in split for named in splits for split in named.values()):
+    summaries = _summaries(datasets)
+    if not summaries:
         return
-    summaries = _summaries(splits)
     if kept is not None:
         summaries |= _without_kept(summaries[TRAIN_SPLIT], kept)
     for fact in data_facts(summaries, datasets[0]["categories"], config):
@@ -73,16 +72,17 @@ def require_trainable(datasets: Sequence[Mapping[str, Any]], *, judged: str = ""
     Raises:
         DataError: there is not.
     """
+    summaries = _summaries(datasets)
+    reasons = list(obstacles(summaries, datasets[0]["categories"], judged=judged)) if summaries else []
+    if reasons:
+        raise DataError(f"the data set cannot be trained on: {'; '.join(reasons)}. Correct it: cocoflow check-data.")
+
+
+def _summaries(datasets: Sequence[Mapping[str, Any]]) -> dict[str, SplitSummary]:
+    """Returns the summaries of all data sets together by split name; {}: one has none."""
     splits = [dataset.get("splits", {}) for dataset in datasets]
-    if all(splits) and splits and all("statistics" in split for named in splits for split in named.values()):
-        reasons = list(obstacles(_summaries(splits), datasets[0]["categories"], judged=judged))
-        if reasons:
-            raise DataError(
-                f"the data set cannot be trained on: {'; '.join(reasons)}. Correct it: cocoflow check-data."
-            )
-
-
-def _summaries(splits: Sequence[Mapping[str, Any]]) -> dict[str, SplitSummary]:
+    if not all(named and all("statistics" in split for split in named.values()) for named in splits):
+        return {}
     names = dict.fromkeys(name for named in splits for name in named)
     return {
         name: total(SplitSummary.from_dict(named[name]["statistics"]) for named in splits if name in named)
@@ -141,9 +141,8 @@ def _categories(trained: SplitSummary, categories: Sequence[Mapping[str, Any]], 
     facts = [Fact(f"objects of {len(counts):,} {_plural(len(counts), 'category')} in {where}: {', '.join(texts)}")]
     rare = [(name, count) for name, count in reversed(counts) if count < FEW]
     if rare:
-        named = ", ".join(f"{name} ({count})" for name, count in rare[:_LISTED])
-        more = f" and {len(rare) - _LISTED:,} more" if len(rare) > _LISTED else ""
-        text = f"{len(rare):,} {_plural(len(rare), 'category')} with fewer than {FEW} objects in {where}: {named}{more}"
+        named = first_of([f"{name} ({count})" for name, count in rare], _LISTED)
+        text = f"{len(rare):,} {_plural(len(rare), 'category')} with fewer than {FEW} objects in {where}: {named}"
         facts.append(Fact(text, "Expect a low AP for them: annotate more, or remove the category."))
     return facts
 

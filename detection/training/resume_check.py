@@ -16,6 +16,7 @@ from schemas.artifacts import CHECKPOINTS, LABELS_JSON, RECORDS_JSON
 from schemas.config.config import MODEL_WITHOUT_EFFECT, Config
 from schemas.config.train.training import WITHOUT_EFFECT
 from schemas.errors import DataError
+from schemas.quoting import first_of
 
 _LOGGER = logging.getLogger("cocoflow.trainer")
 _LISTED = 6  # max named settings
@@ -68,8 +69,7 @@ def compare_settings(output: Path, config: Config) -> None:
     old, new = _settings(before), _settings(config)
     changed = [key for key in sorted(old.keys() | new.keys()) if old.get(key) != new.get(key)]
     other = [key for key in changed if key not in _LENGTH | _EXPORT]
-    listed = ", ".join(f"{key} = {new.get(key)} (was {old.get(key)})" for key in other[:_LISTED])
-    listed += f" and {len(other) - _LISTED} more" if len(other) > _LISTED else ""
+    listed = first_of([f"{key} = {new.get(key)} (was {old.get(key)})" for key in other], _LISTED)
     left = config.train.fixed_steps - steps[-1]
     if other and left <= 0:
         raise DataError(

@@ -9,6 +9,7 @@ import numpy.typing as npt
 from detection.datasets.coco_categories import COCO_CLASS_COUNTS, coco_classes
 from detection.datasets.importers.label_map import LabelMap
 from schemas.errors import ConfigError, DataError
+from schemas.quoting import first_of
 
 Shape = tuple[int, ...]
 Shapes = Mapping[str, Shape]
@@ -217,4 +218,4 @@ def class_categories(count: int, label_map: LabelMap | None) -> list[dict[str, A
 
 def some(names: Sequence[str]) -> str:
     """Returns the first few names, and the number of the others."""
-    return ", ".join(names[:_LISTED]) + (f" and {len(names) - _LISTED} more" if len(names) > _LISTED else "")
+    return first_of(names, _LISTED)

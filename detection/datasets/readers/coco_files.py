@@ -127,9 +127,8 @@ def _missing(folder: str, names: Iterable[str], there: Container[str] | None) ->
         return [name for name in names if posixpath.normpath(name) not in below]
 
     def is_there(name: str) -> bool:
-        if posixpath.normpath(name).startswith(
-            ("/", "..")
-        ):  # of the machine that wrote the file, which this one may be
+        # Names of the machine that wrote the file, which may be this one.
+        if posixpath.normpath(name).startswith(("/", "..")):
             return False
         with contextlib.suppress(ValueError, OSError):
             return files.is_file(paths.join(folder, name))

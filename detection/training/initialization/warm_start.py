@@ -13,6 +13,7 @@ from detection.weights.weight_source import WeightSource
 from schemas.config.section import PatternMatch
 from schemas.config.train.initialization import FineTuneType
 from schemas.errors import DataError
+from schemas.quoting import first_of
 
 Shape = tuple[int, ...]
 
@@ -261,4 +262,4 @@ def _rule(fine_tune_type: FineTuneType) -> str:
 
 
 def _some(names: Sequence[str]) -> str:
-    return (", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")) or "none"
+    return first_of(names, 5) or "none"

@@ -42,8 +42,10 @@ def output(tmp_path: Path) -> Path:
     return folder
 
 
-def test_the_same_data_elsewhere_go_on(output: Path, tmp_path: Path) -> None:
+def test_the_same_data_elsewhere_go_on_and_nothing_is_written(output: Path, tmp_path: Path) -> None:
+    before = {path: path.read_bytes() for path in output.rglob("*") if path.is_file()}
     require_same_data(output, [_shard(tmp_path / "b", b"one", b"two")], CATEGORIES)
+    assert {path: path.read_bytes() for path in output.rglob("*") if path.is_file()} == before
 
 
 @pytest.mark.parametrize(

@@ -165,8 +165,8 @@ InputReader: name:string~ label_map_path:string shuffle:bool=true shuffle_buffer
   load_context_features:bool load_context_image_ids:bool load_instance_masks:bool~
   mask_type:InstanceMaskType~=NUMERICAL_MASKS load_dense_pose:bool load_track_id:bool
   load_keypoint_depth_features:bool use_display_name:bool~ include_source_id:bool~ input_type:=TF_EXAMPLE
-  expand_labels_hierarchy:bool drop_remainder:bool~=true frame_index:int=-1 reader/tf_record_input_reader:
-  reader/external_input_reader:Other
+  use_keypoint_label_map:bool~ expand_labels_hierarchy:bool drop_remainder:bool~=true frame_index:int=-1
+  reader/tf_record_input_reader: reader/external_input_reader:Other
 TfRecordInputReader: input_path:string*
 TrainConfig: batch_size:int=32 data_augmentation_options:PreprocessingStep* sync_replicas:bool!
   keep_checkpoint_every_n_hours:float!=10000 optimizer: gradient_clipping_by_norm fine_tune_checkpoint:string

@@ -150,11 +150,14 @@ class ModelDescription(NamedTuple):
             return ["MediaPipe Tasks' ObjectDetector does all steps, and truncates x, y, width and height to integers"]
         pixels = "pixels of the image = box * input side / resized side * image side, per axis"
         if not self.nms:
-            return [pixels, "boxes may extend beyond the image: clip them to it after non-maximum suppression"]
+            return [
+                pixels,
+                "boxes may extend beyond the image: after non-maximum suppression, clip them, and drop those outside",
+            ]
         steps = [
             f"use the first {serving.COUNT} rows",
             pixels,
-            "clip boxes to the image: they may extend into the padding",
+            "clip boxes to the image, and drop those outside of it: they may extend into the padding, or lie in it",
         ]
         return steps + (_MASK_RULES if self.masks else [])
 

@@ -131,7 +131,7 @@ def results_from_outputs(
 
     Args:
         outputs: `detection_boxes` [B, N, 4] (ymin, xmin, ymax, xmax), normalized; boxes beyond the
-            image are clipped, and their masks too; `detection_scores` [B, N],
+            image are clipped, and their masks too, and dropped if nothing is left; `detection_scores` [B, N],
             `detection_classes` [B, N], `num_detections` [B];
             optionally `detection_masks` and `detection_keypoints`, as defined in `schemas.serving`.
             B may exceed the number of images.
@@ -148,20 +148,27 @@ def results_from_outputs(
 
 
 def _of_image(outputs: Mapping[str, npt.NDArray[Any]], position: int, image: EncodedImage, masks: bool) -> Results:
-    count = int(outputs[serving.COUNT][position])
-    rows = np.empty((count, 7))
+    count, size = int(outputs[serving.COUNT][position]), {"height": image.height, "width": image.width}
+    clipped = np.clip(outputs[serving.BOXES][position, :count], 0.0, 1.0)
+    # Files know the network's input, not the image: their boxes may lie in its padding.
+    kept = (clipped[:, 2:] > clipped[:, :2]).all(axis=1)
+
+    def of_kept(name: str) -> npt.NDArray[Any]:
+        return outputs[name][position, :count][kept]
+
+    rows = np.empty((kept.sum(), 7))
     rows[:, 0] = image.image_id
-    boxes, size = outputs[serving.BOXES][position, :count], {"height": image.height, "width": image.width}
-    rows[:, 1:5] = xywh_pixels_from_normalised_yxyx(np.clip(boxes, 0.0, 1.0), **size)
-    rows[:, 5] = outputs[serving.SCORES][position, :count]
-    rows[:, 6] = outputs[serving.CLASSES][position, :count]
+    rows[:, 1:5] = xywh_pixels_from_normalised_yxyx(clipped[kept], **size)
+    rows[:, 5] = of_kept(serving.SCORES)
+    rows[:, 6] = of_kept(serving.CLASSES)
     keypoints = None
     if serving.KEYPOINTS in outputs:
-        yxs = outputs[serving.KEYPOINTS][position, :count].astype(np.float64)
+        yxs = of_kept(serving.KEYPOINTS).astype(np.float64)
         keypoints = yxs[..., [1, 0, 2]] * [image.width, image.height, 1.0]
     rles = None
     if masks and serving.MASKS in outputs:
-        rles = _rles(outputs[serving.MASKS][position, :count], xywh_pixels_from_normalised_yxyx(boxes, **size), image)
+        boxes = xywh_pixels_from_normalised_yxyx(of_kept(serving.BOXES), **size)
+        rles = _rles(of_kept(serving.MASKS), boxes, image)
     return Results(rows, rles, keypoints)
 
 

@@ -5,7 +5,7 @@ it (hard), or lower their scores (soft: Bodla et al., "Soft-NMS", 2017).
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -17,7 +17,7 @@ _TILE = 64  # candidates that hard NMS compares at once
 
 
 class Picked(NamedTuple):
-    """The boxes that NMS picked, in the order in which they were picked.
+    """The boxes that NMS picked and that count, in the order in which they were picked.
 
     indices: int32 [B, M], indices into the K candidates, 0 beyond `num`.
     scores: float32 [B, M], scores when picked, 0 beyond `num`.
@@ -38,6 +38,7 @@ def hard_nms(
     score_threshold: float,
     max_outputs: int,
     max_per_class: int | None = None,
+    counts: tf.Tensor | None = None,
 ) -> Picked:
     """Picks boxes from the best to the worst, except those that overlap a picked box of their class.
 
@@ -45,6 +46,9 @@ def hard_nms(
     above `iou_threshold`.  Candidates are compared in tiles, with the boxes picked before and
     with each other, until every image has all its boxes.  The work depends on the number of
     candidates up to the last picked box, not on K.
+
+    Boxes that do not count are dropped after they were picked: they suppress others, the first M of them, and they
+    belong to the boxes of their class.
 
     Args:
         boxes: float32 [B, K, 4], (ymin, xmin, ymax, xmax), any unit.
@@ -54,6 +58,7 @@ def hard_nms(
         score_threshold: boxes need a score above this.
         max_outputs: M, max number of picked boxes.
         max_per_class: max number of picked boxes of a class; None: no limit, as without classes.
+        counts: bool [B, K], boxes that the result may contain; None: all.
 
     Returns:
         The picked boxes, best score first.
@@ -65,39 +70,46 @@ def hard_nms(
     boxes = tf.pad(boxes, [[0, 0], [0, more], [0, 0]])
     scores = tf.pad(scores, [[0, 0], [0, more]], constant_values=_REMOVED)
     classes = None if classes is None else tf.pad(classes, [[0, 0], [0, more]])
+    counts = None if counts is None else tf.pad(counts, [[0, 0], [0, more]])
     slots, places = tf.range(max_outputs), tf.range(size)
+    kinds = 1 if counts is None else 2  # the boxes that count, and the others
 
     def part(values: tf.Tensor, tile: tf.Tensor) -> tf.Tensor:
         shape = [batch, size, *values.shape[2:]]
         return tf.slice(values, [0, tile * size, *[0] * (values.shape.rank - 2)], shape)
 
-    def unfinished(tile: tf.Tensor, _picked: tf.Tensor, num: tf.Tensor) -> tf.Tensor:
+    def unfinished(tile: tf.Tensor, _picked: Sequence[tf.Tensor], nums: Sequence[tf.Tensor]) -> tf.Tensor:
         best = tf.gather(scores, tf.minimum(tile, tiles - 1) * size, axis=1)
-        return (tile < tiles) & tf.reduce_any((num < max_outputs) & (best > score_threshold))
+        return (tile < tiles) & tf.reduce_any((nums[0] < max_outputs) & (best > score_threshold))
 
-    def compare(tile: tf.Tensor, picked: tf.Tensor, num: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        others = tf.concat([tf.gather(boxes, picked, batch_dims=1), part(boxes, tile)], axis=1)
+    def compare(
+        tile: tf.Tensor, picked: Sequence[tf.Tensor], nums: Sequence[tf.Tensor]
+    ) -> tuple[tf.Tensor, Sequence[tf.Tensor], Sequence[tf.Tensor]]:
+        before = tf.concat(picked, axis=1)
+        others = tf.concat([tf.gather(boxes, before, batch_dims=1), part(boxes, tile)], axis=1)
         overlaps = pairwise_iou_yxyx(part(boxes, tile), others) > iou_threshold
         same_class = None
         if classes is not None:
-            of_others = tf.concat([tf.gather(classes, picked, batch_dims=1), part(classes, tile)], axis=1)
+            of_others = tf.concat([tf.gather(classes, before, batch_dims=1), part(classes, tile)], axis=1)
             same_class = part(classes, tile)[:, :, tf.newaxis] == of_others[:, tf.newaxis]
             overlaps &= same_class
-        is_picked = (slots < num[:, tf.newaxis])[:, tf.newaxis]
-        free = ~tf.reduce_any(overlaps[:, :, :max_outputs] & is_picked, axis=2)
+        is_picked = tf.concat([slots < num[:, tf.newaxis] for num in nums], axis=1)[:, tf.newaxis]
+        free = ~tf.reduce_any(overlaps[:, :, :-size] & is_picked, axis=2)
         free &= part(scores, tile) > score_threshold
         is_before = places < places[:, tf.newaxis]
-        kept = _first_ones(free, overlaps[:, :, max_outputs:] & is_before)
+        kept = _first_ones(free, overlaps[:, :, -size:] & is_before)
         if max_per_class is not None and same_class is not None:
-            counts = tf.broadcast_to(is_picked, tf.shape(overlaps[:, :, :max_outputs]))
-            counts = same_class & tf.concat([counts, kept[:, tf.newaxis] & is_before], axis=2)
-            kept &= tf.math.count_nonzero(counts, axis=2, dtype=tf.int32) < max_per_class
-        return tile + 1, *_append(picked, num, kept, start=tile * size)
+            of_class = tf.broadcast_to(is_picked, tf.shape(overlaps[:, :, :-size]))
+            of_class = same_class & tf.concat([of_class, kept[:, tf.newaxis] & is_before], axis=2)
+            kept &= tf.math.count_nonzero(of_class, axis=2, dtype=tf.int32) < max_per_class
+        own = [kept] if counts is None else [kept & part(counts, tile), kept & ~part(counts, tile)]
+        appended = [_append(*each, start=tile * size) for each in zip(picked, nums, own, strict=True)]
+        return tile + 1, [indices for indices, _ in appended], [num for _, num in appended]
 
-    start = (tf.constant(0), tf.zeros([batch, max_outputs], tf.int32), tf.zeros([batch], tf.int32))
-    _, picked, num = tf.while_loop(unfinished, compare, start, maximum_iterations=tiles)
-    values = tf.gather(scores, picked, batch_dims=1)
-    return Picked(picked, tf.where(slots < num[:, tf.newaxis], values, 0.0), num)
+    start = (tf.constant(0), [tf.zeros([batch, max_outputs], tf.int32)] * kinds, [tf.zeros([batch], tf.int32)] * kinds)
+    _, picked, nums = tf.while_loop(unfinished, compare, start, maximum_iterations=tiles)
+    values = tf.gather(scores, picked[0], batch_dims=1)
+    return Picked(picked[0], tf.where(slots < nums[0][:, tf.newaxis], values, 0.0), nums[0])
 
 
 def _first_ones(free: tf.Tensor, overlaps: tf.Tensor) -> tf.Tensor:
@@ -156,10 +168,12 @@ def soft_nms(
     decay: Callable[[tf.Tensor], tf.Tensor],
     score_threshold: float,
     max_outputs: int,
+    counts: tf.Tensor | None = None,
 ) -> Picked:
     """Repeatedly picks the best box, and multiplies the scores of other boxes of its class by a decay.
 
-    Each picked box takes one pass over the K candidates of all images.
+    Each picked box takes one pass over the K candidates of all images.  Boxes that do not count are dropped after they
+    were picked: they lower the scores of others.
 
     Args:
         boxes: float32 [B, K, 4], (ymin, xmin, ymax, xmax), any unit.
@@ -168,6 +182,7 @@ def soft_nms(
         decay: factors 0..1 of intersections over union with the picked box, [B, K] to [B, K].
         score_threshold: boxes need a score above this when they are picked.
         max_outputs: M, max number of picked boxes.
+        counts: bool [B, K], boxes that the result may contain; None: all.
 
     Returns:
         The picked boxes; their scores do not increase.
@@ -176,11 +191,11 @@ def soft_nms(
     places, slots = tf.range(count), tf.range(max_outputs)
     columns, areas = tf.transpose(boxes, [0, 2, 1]), area_yxyx(boxes)
 
-    def anything_left(step: tf.Tensor, remaining: tf.Tensor, _indices: tf.Tensor, _scores: tf.Tensor) -> tf.Tensor:
-        return (step < max_outputs) & tf.reduce_any(remaining > score_threshold)
+    def anything_left(num: tf.Tensor, remaining: tf.Tensor, _indices: tf.Tensor, _scores: tf.Tensor) -> tf.Tensor:
+        return tf.reduce_any((num < max_outputs) & tf.reduce_any(remaining > score_threshold, axis=1, keepdims=True))
 
     def pick(
-        step: tf.Tensor, remaining: tf.Tensor, indices: tf.Tensor, values: tf.Tensor
+        num: tf.Tensor, remaining: tf.Tensor, indices: tf.Tensor, values: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
         best = tf.argmax(remaining, axis=1, output_type=tf.int32)[:, tf.newaxis]
         value = tf.gather(remaining, best, batch_dims=1)
@@ -188,22 +203,26 @@ def soft_nms(
         factors = decay(_iou_with_one(columns, areas, box))
         if classes is not None:
             factors = tf.where(classes == tf.gather(classes, best, batch_dims=1), factors, 1.0)
-        here = (slots == step) & (value > score_threshold)
+        taken = value > score_threshold
+        if counts is not None:
+            taken &= tf.gather(counts, best, batch_dims=1)
+        here = (slots == num) & taken
         return (
-            step + 1,
+            num + tf.cast(taken & (num < max_outputs), tf.int32),
             tf.where(places == best, _REMOVED, remaining * factors),
             tf.where(here, best, indices),
             tf.where(here, value, values),
         )
 
     start = (
-        tf.constant(0),
+        tf.zeros([batch, 1], tf.int32),
         tf.where(scores > score_threshold, scores, _REMOVED),
         tf.zeros([batch, max_outputs], tf.int32),
         tf.zeros([batch, max_outputs]),
     )
-    _, _, indices, values = tf.while_loop(anything_left, pick, start, maximum_iterations=max_outputs)
-    return Picked(indices, values, tf.reduce_sum(tf.cast(values > score_threshold, tf.int32), axis=1))
+    steps = max_outputs if counts is None else count
+    num, _, indices, values = tf.while_loop(anything_left, pick, start, maximum_iterations=steps)
+    return Picked(indices, values, num[:, 0])
 
 
 def _iou_with_one(columns: tf.Tensor, areas: tf.Tensor, box: tf.Tensor) -> tf.Tensor:
@@ -226,12 +245,14 @@ def op_nms(
     sigma: float | None,
     score_threshold: float,
     max_outputs: int,
+    counts: tf.Tensor | None = None,
 ) -> Picked:
     """Hard or Gaussian NMS by one op per image, `NonMaxSuppressionV4` or `V5`, for graphs without loops.
 
     The op does not support classes, so boxes of different classes are moved apart.  These boxes are
     clipped at one `side` beyond the input, which keeps the distances small enough for float32.
     The order of equal scores, frequent with 8 bits, depends on the kernel: hard NMS passes ranks.
+    Boxes that do not count are dropped after they were picked, among the first 4 M.
 
     Args:
         boxes: float32 [B, K, 4], (ymin, xmin, ymax, xmax), with a static B.
@@ -243,6 +264,7 @@ def op_nms(
         sigma: sigma of `gaussian_decay`; None: hard NMS.
         score_threshold: boxes need a score above this when they are picked.
         max_outputs: M, max number of picked boxes.
+        counts: bool [B, K], boxes that the result may contain; None: all.
 
     Returns:
         The picked boxes; their scores do not increase.
@@ -252,7 +274,8 @@ def op_nms(
         columns = math.isqrt(num_classes - 1) + 1  # a square grid around the input keeps the coordinates small
         places = tf.cast(tf.stack([classes // columns, classes % columns], axis=-1) - columns // 2, tf.float32)
         compared = tf.clip_by_value(boxes, -side, 2.0 * side) + tf.concat([places, places], axis=-1) * (3.0 * side)
-    options = {"max_output_size": max_outputs, "pad_to_max_output_size": True}
+    slots = max_outputs if counts is None else min(4 * max_outputs, scores.shape[1])
+    options = {"max_output_size": slots, "pad_to_max_output_size": True}
     # Counted in the graph: a constant with so many values would lose precision in a float16 file.
     ranks = tf.cumsum(tf.cast(scores > score_threshold, tf.float32), axis=1, reverse=True)
     indices, values, num = [], [], []
@@ -271,8 +294,20 @@ def op_nms(
                 soft_nms_sigma=sigma / 2.0,
                 **options,
             )
-        valid = tf.range(max_outputs) < picked[2]
+        valid = tf.range(slots) < picked[2]
         indices.append(tf.where(valid, picked[0], 0))
         values.append(tf.where(valid, picked[1], 0.0))
         num.append(picked[2])
-    return Picked(tf.stack(indices), tf.stack(values), tf.stack(num))
+    found = Picked(tf.stack(indices), tf.stack(values), tf.stack(num))
+    return found if counts is None else _first_counted(found, counts, max_outputs)
+
+
+def _first_counted(picked: Picked, counts: tf.Tensor, max_outputs: int) -> Picked:
+    """Returns the first `max_outputs` picked boxes of which `counts`, bool [B, K], is true, in their order."""
+    slots = tf.range(picked.indices.shape[1])
+    kept = (slots < picked.num[:, tf.newaxis]) & tf.gather(counts, picked.indices, batch_dims=1)
+    num = tf.minimum(tf.reduce_sum(tf.cast(kept, tf.int32), axis=1), max_outputs)
+    _, order = tf.math.top_k(tf.where(kept, slots[::-1] + 1, 0), max_outputs)
+    valid = tf.range(max_outputs) < num[:, tf.newaxis]
+    indices, scores = (tf.gather(values, order, batch_dims=1) for values in (picked.indices, picked.scores))
+    return Picked(tf.where(valid, indices, 0), tf.where(valid, scores, 0.0), num)

@@ -16,6 +16,7 @@ from detection.datasets.importers.coco_geometry import (
     object_masks,
     segmentation_of,
 )
+from detection.datasets.importers.keypoint_places import KeypointError
 from detection.datasets.importers.merging import Survey
 from detection.datasets.importers.source_format import (
     COCOFLOW,
@@ -229,9 +230,16 @@ class _Reading:
         if points is None:
             self._add_issue("keypoints_broken", "keypoints cannot be assigned to the objects, and are dropped")
         for row, (named, each) in enumerate(zip(self._classes, points or [], strict=False)):
-            if self._category(named) in self._survey.with_keypoints:
-                values = coco_keypoints(each, height=header.height, width=header.width)
-                fields[row] = {"keypoints": values, "num_keypoints": sum(value > 0 for value in values[2::3])}
+            places = self._survey.keypoints.get(self._category(named))
+            if places is None:
+                continue
+            try:
+                placed = places.placed(each)
+            except KeypointError as error:
+                self._add_issue("keypoints_broken", f"{error}; they are dropped", row)
+                continue
+            values = coco_keypoints(placed, height=header.height, width=header.width)
+            fields[row] = {"keypoints": values, "num_keypoints": sum(value > 0 for value in values[2::3])}
         return fields
 
     def _category(self, named: Named) -> int:

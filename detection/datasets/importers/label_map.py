@@ -1,6 +1,7 @@
 """Reads the categories of records from a label map, a COCO file, or the dataset.json of an Examples artifact."""
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +16,7 @@ from detection.storage.reading import read_bytes
 from schemas.artifacts import DATASET_JSON, ROOT_CATEGORIES
 from schemas.errors import DataError
 from schemas.limits import MAX_LABEL_MAP
-from schemas.quoting import one_line
+from schemas.quoting import one_line, quoted_json
 
 _REASON = 200  # max characters of a parser's message
 # Messages of a label map, as in the Object Detection API's `string_int_label_map.proto`; other fields are ignored.
@@ -33,11 +34,19 @@ class LabelMap:
     source: the file.
     categories: COCO entries, each with an int `id` and a str `name`.
     texts: id -> all texts of the category.
+    keypoint_ids: id -> ids of the category's keypoints, which the TF Object Detection API counts over all categories;
+        only of categories with such ids.
     """
 
     source: str
     categories: list[dict[str, Any]]
     texts: dict[int, set[str]] = field(default_factory=dict)
+    keypoint_ids: dict[int, tuple[int, ...]] = field(default_factory=dict)
+
+    @property
+    def keypoints(self) -> dict[int, tuple[str, ...]]:
+        """Returns the names of the keypoints of categories that have some."""
+        return {one["id"]: tuple(map(str, one["keypoints"])) for one in self.categories if one.get("keypoints")}
 
     def id_of(self, text: str) -> int | None:
         """Returns the category with the text; None if there is none or more than one."""
@@ -62,7 +71,7 @@ def read_label_map(path: str | Path) -> LabelMap:
             is the category's name, and records may use either.
 
     Raises:
-            DataError: the file cannot be read, is not a label map, or has a duplicate id.
+            DataError: the file cannot be read, is not a label map, has a duplicate id, or keypoints of one name.
     """
     source = str(path)
     if source.endswith(".json"):
@@ -75,7 +84,7 @@ def read_label_map(path: str | Path) -> LabelMap:
         items = _items(source)
         categories = [
             {"id": item.get("id"), "name": item.get("display_name") or item.get("name")}
-            | {key: item[key] for key in ("keypoints",) if item[key]}
+            | ({"keypoints": [label for _, label in item["keypoints"]]} if item["keypoints"] else {})
             for item in items
         ]
     _require_valid(categories, source)
@@ -84,7 +93,42 @@ def read_label_map(path: str | Path) -> LabelMap:
         if not category["name"]:
             raise DataError(f"{source}: item {place}: name is empty. Write a text.")
         texts[category["id"]] = {str(item[key]) for key in ("name", "display_name") if item.get(key)}
-    return LabelMap(source, categories, texts)
+        _require_one_name_each(category.get("keypoints") or (), f"{source}: item {place}")
+    return LabelMap(source, categories, texts, {} if source.endswith(".json") else _keypoint_ids(items, source))
+
+
+def _require_one_name_each(names: Any, where: str) -> None:
+    if not isinstance(names, Sequence):
+        raise DataError(f"{where}: keypoints is {quoted_json(names)}. Write a list of names.")
+    texts = list(map(str, names))
+    for name in texts:
+        if not name or texts.count(name) > 1:
+            raise DataError(
+                f"{where}: keypoint {name!r}{' twice' if name else ''}. Give each keypoint a name of its own."
+            )
+
+
+def _keypoint_ids(items: Sequence[dict[str, Any]], source: str) -> dict[int, tuple[int, ...]]:
+    """Returns the ids of keypoints by category; {} if no keypoint has an id.
+
+    Raises:
+        DataError: only some have an id, or one id has two names.
+    """
+    names: dict[int | None, str] = {}
+    for item in items:
+        for identity, name in item["keypoints"]:
+            if names.setdefault(identity, name) != name and identity is not None:
+                raise DataError(
+                    f"{source}: keypoint id {identity} is {names[identity]!r} and {name!r}. Count the ids of keypoints "
+                    "over all items, as the TF Object Detection API does."
+                )
+    if None in names:
+        if len(names) > 1:
+            raise DataError(
+                f"{source}: keypoint {names[None]!r} has no id, others have. Write the ids of all, or of none."
+            )
+        return {}
+    return {item["id"]: tuple(identity for identity, _ in item["keypoints"]) for item in items if item["keypoints"]}
 
 
 def read_dataset_file(path: str | Path) -> dict[str, Any]:
@@ -156,9 +200,14 @@ def _items(source: str) -> list[dict[str, Any]]:
     if not labels.item:
         raise DataError(f"{source}: not a label map: no item. Expected item {{ id: 1 name: 'cat' }}.")
     return [
-        {field.name: value for field, value in item.ListFields()} | {"keypoints": [one.label for one in item.keypoints]}
+        {field.name: value for field, value in item.ListFields()} | {"keypoints": _keypoints_of(item)}
         for item in labels.item
     ]
+
+
+def _keypoints_of(item: Any) -> list[tuple[int | None, str]]:
+    """Returns (id, name) of the keypoints of an item, in its order, which is that of a CenterNet's channels, too."""
+    return [(one.id if one.HasField("id") else None, one.label) for one in item.keypoints]
 
 
 @functools.cache

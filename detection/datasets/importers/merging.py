@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from detection.datasets.importers.classes import Named, resolve_classes
+from detection.datasets.importers.keypoint_places import KeypointPlaces, keypoint_places
 from detection.datasets.importers.label_map import LabelMap
 from detection.datasets.importers.source_format import (
     AUTOML,
@@ -44,7 +45,7 @@ class Survey:
     categories: COCO entries.
     category_source: origin of the categories.
     category_ids: category ids by (label, text); {} for our own records.
-    with_keypoints: ids of the categories whose objects have keypoints.
+    keypoints: where keypoints belong, by id of the categories whose objects have some.
     image_ids: "source" if the source ids are unique numbers; else "number": images are
         numbered from 1 in the order of the records.
     first_image, first_annotation: shard -> number of its first image or annotation, in the
@@ -60,7 +61,7 @@ class Survey:
     categories: list[dict[str, Any]]
     category_source: str
     category_ids: dict[Named, int]
-    with_keypoints: frozenset[int]
+    keypoints: dict[int, KeypointPlaces]
     image_ids: Literal["source", "number"]
     first_image: dict[str, int]
     first_annotation: dict[str, int]
@@ -92,16 +93,16 @@ def merge_surveys(surveys: Sequence[ShardSurvey], *, label_map: LabelMap | None 
             pairs.setdefault(named, survey.path)
     classes = resolve_classes(pairs, label_map)
     labels = all(label is not None for label, _ in classes.ids)
-    points = _keypoint_names(surveys, classes.ids)
+    places = keypoint_places(surveys, classes.ids, label_map)
     return Survey(
         source_format=source_format_of(keys, labels=labels),
         records=records,
         objects=sum(survey.objects for survey in surveys),
         keys=keys,
-        categories=[_with_names(category, points) for category in classes.categories],
+        categories=[_with_names(category, places) for category in classes.categories],
         category_source=classes.source,
         category_ids={} if features.COCO in keys else classes.ids,
-        with_keypoints=frozenset(points),
+        keypoints=places,
         image_ids=_id_rule(surveys),
         first_image=_starts({survey.path: survey.records for survey in surveys}),
         first_annotation=_starts({survey.path: survey.objects for survey in surveys}),
@@ -130,26 +131,10 @@ def _named(paths: Sequence[str]) -> str:
     return ", ".join(paths[:3]) + (", ..." if len(paths) > 3 else "")
 
 
-def _keypoint_names(surveys: Iterable[ShardSurvey], ids: dict[Named, int]) -> dict[int, list[str]]:
-    """Returns the names of the keypoints by category id; numbered names if records disagree or have none."""
-    names_of: dict[int, set[tuple[str, ...]]] = {}
-    sizes: Counter[int] = Counter()
-    for survey in surveys:
-        for label, text, names, size in survey.keypoints:
-            identity = ids[label, text]
-            names_of.setdefault(identity, set()).add(names)
-            sizes[identity] = max(sizes[identity], size)
-    numbers = {identity: [f"point_{number}" for number in range(1, size + 1)] for identity, size in sizes.items()}
-    return {
-        identity: list(next(iter(names))) if len(names) == 1 and () not in names else numbers[identity]
-        for identity, names in names_of.items()
-    }
-
-
-def _with_names(category: dict[str, Any], points: dict[int, list[str]]) -> dict[str, Any]:
-    if category["id"] not in points or category.get("keypoints"):
+def _with_names(category: dict[str, Any], places: dict[int, KeypointPlaces]) -> dict[str, Any]:
+    if category["id"] not in places or category.get("keypoints"):
         return category
-    return category | {"keypoints": points[category["id"]], "skeleton": category.get("skeleton", [])}
+    return category | {"keypoints": list(places[category["id"]].names), "skeleton": category.get("skeleton", [])}
 
 
 def _id_rule(surveys: Sequence[ShardSurvey]) -> Literal["source", "number"]:

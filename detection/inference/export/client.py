@@ -140,6 +140,8 @@ def detect(image: Array, description: Mapping[str, Any], network: Network) -> li
     results = []
     for number, box in enumerate(boxes):
         ymin, xmin, ymax, xmax = np.clip(box, 0, 1)  # a box may extend into the padding
+        if ymin >= ymax or xmin >= xmax:  # or lie in it
+            continue
         result: dict[str, Any] = {
             "category_id": int(outputs["detection_classes"][0, number]),
             "bbox": [xmin * width, ymin * height, (xmax - xmin) * width, (ymax - ymin) * height],

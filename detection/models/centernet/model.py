@@ -28,10 +28,10 @@ from detection.models.heads.keypoint_options import HEATMAP
 from detection.models.heads.keypoint_targets import KeypointTargets
 from detection.models.heads.keypoints import Keypoints
 from detection.models.heads.peaks import best_peaks
-from detection.models.heads.postprocess import picked_detections
+from detection.models.heads.postprocess import clipped_to_image, picked_detections
 from detection.models.necks.upsampling import UpsamplingNeck
 from detection.ops.anchors import feature_sizes
-from detection.ops.boxes import clip_yxyx
+from detection.ops.boxes import area_yxyx, clip_yxyx
 from detection.ops.nms import Picked
 from detection.ops.replicas import sum_over_replicas
 from detection.types import Detections, ImageInfo, Labels
@@ -219,13 +219,17 @@ class CenterNet(Detector):
         sizes, offsets = (self._by_cell(outputs[task][-1]) for task in ("size", "offset"))
         windowed = self.nms_graph == "windows" and not self.portable
         count = min(options.max_detections, sizes.shape[1] * self.num_classes)
+        stride = float(self.config.stride)
+        by_row = tf.stack(tf.meshgrid(*map(tf.range, self._size), indexing="ij"), axis=-1)
+        points = tf.cast(tf.reshape(by_row, [-1, 2]), tf.float32) + offsets
+        halves = tf.maximum(sizes, 0.0) / 2.0
+        all_boxes = tf.concat([points - halves, points + halves], axis=-1)
+        in_image = area_yxyx(clipped_to_image(all_boxes * stride, image_info)) > 0.0
         scores, cells, classes = best_peaks(
-            outputs["center"][-1], count, floor=options.score_threshold, windowed=windowed
+            outputs["center"][-1], count, counts=in_image, floor=options.score_threshold, windowed=windowed
         )
+        boxes = tf.gather(all_boxes, cells, batch_dims=1)
         places = tf.stack([cells // self._size[1], cells % self._size[1]], axis=-1)
-        points = tf.cast(places, tf.float32) + tf.gather(offsets, cells, batch_dims=1)
-        halves = tf.maximum(tf.gather(sizes, cells, batch_dims=1), 0.0) / 2.0
-        boxes = tf.concat([points - halves, points + halves], axis=-1)
         keypoints = None
         if self.keypoints is not None:
             boxes = clip_yxyx(boxes, *map(float, self._size))
@@ -237,8 +241,7 @@ class CenterNet(Detector):
                     tf.gather(part, order, batch_dims=1) for part in (boxes, classes, keypoints)
                 )
         picked = _above(scores, options.score_threshold, options.max_detections)
-        stride = float(self.config.stride)
-        detections = picked_detections(picked, boxes * stride, classes, image_info)
+        detections = picked_detections(picked, clipped_to_image(boxes * stride, image_info), classes)
         if keypoints is None:
             return detections
         clips = options.keypoints.clip_out_of_frame_keypoints

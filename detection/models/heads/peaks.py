@@ -31,7 +31,7 @@ def peaks(scores: tf.Tensor, *, side: int = _SIDE) -> tf.Tensor:
     return scores * tf.cast(largest - scores < _TOLERANCE, scores.dtype)
 
 
-def best_peaks(logits: tf.Tensor, count: int, *, floor: float = 0.0, windowed: bool = True) -> Peaks:
+def best_peaks(logits: tf.Tensor, count: int, *, counts: tf.Tensor, floor: float = 0.0, windowed: bool = True) -> Peaks:
     """Returns the best peaks of all heat-maps together, and their probabilities.
 
     The maps are large, and `peaks` takes a few passes over them.  So the 3x3 blocks of cells with the largest values
@@ -40,18 +40,20 @@ def best_peaks(logits: tf.Tensor, count: int, *, floor: float = 0.0, windowed: b
     Args:
         logits: float32 [B, h, w, C].
         count: M.
+        counts: bool [B, h * w], cells whose peaks the result may contain.
         floor: lower peaks need not be found.
         windowed: look at blocks first, which needs a branch; False: all cells at once.
     """
     blocks = tf.nn.max_pool2d(logits, _SIDE, _SIDE, padding="SAME")
 
     def of_all_cells() -> Peaks:
-        return _best(peaks(tf.sigmoid(logits)), count)
+        found = peaks(tf.sigmoid(logits))
+        return _best(found * tf.reshape(tf.cast(counts, found.dtype), [-1, *logits.shape[1:3], 1]), count)
 
     if not windowed or not count <= _BLOCKS < blocks.shape[1] * blocks.shape[2] * blocks.shape[3]:
         return of_all_cells()
     chosen = _best(blocks, _BLOCKS)
-    found = _peaks_of_blocks(logits, chosen, count, columns=blocks.shape[2])
+    found = _peaks_of_blocks(logits, chosen, count, counts, columns=blocks.shape[2])
     others = tf.sigmoid(chosen.scores[:, -1])  # no peak of another block is higher; equal ones go by their cells
     settled = tf.reduce_all((found.scores[:, -1] > others) | (others <= floor))
     return tf.cond(settled, lambda: found, of_all_cells)
@@ -63,8 +65,8 @@ def _best(values: tf.Tensor, count: int) -> Peaks:
     return Peaks(*best_pairs([by_cell], tf.reduce_max(by_cell, axis=2), count))
 
 
-def _peaks_of_blocks(logits: tf.Tensor, blocks: Peaks, count: int, *, columns: int) -> Peaks:
-    """Returns the best peaks within blocks of 3x3 cells, which are numbered row by row."""
+def _peaks_of_blocks(logits: tf.Tensor, blocks: Peaks, count: int, counts: tf.Tensor, *, columns: int) -> Peaks:
+    """Returns the best peaks that count within blocks of 3x3 cells, which are numbered row by row."""
     _, height, width, channels = logits.shape
     y, x = (
         (places * _SIDE - (-side % _SIDE) // 2 - 1)[..., tf.newaxis] + tf.range(_SIDE + 2)
@@ -78,6 +80,8 @@ def _peaks_of_blocks(logits: tf.Tensor, blocks: Peaks, count: int, *, columns: i
     scores = tf.where(inside, tf.sigmoid(values), 0.0)
     found = peaks(tf.reshape(scores, [-1, *scores.shape[2:], 1]))[:, 1:-1, 1:-1]
     flat = [-1, _BLOCKS * _SIDE**2]
-    best, order = tf.math.top_k(tf.reshape(found, flat), count)
-    own_cells = tf.gather(tf.reshape(cells[..., 1:-1, 1:-1], flat), order, batch_dims=1)
+    own_cells = tf.reshape(cells[..., 1:-1, 1:-1], flat)
+    found = tf.where(tf.gather(counts, own_cells, batch_dims=1), tf.reshape(found, flat), 0.0)
+    best, order = tf.math.top_k(found, count)
+    own_cells = tf.gather(own_cells, order, batch_dims=1)
     return Peaks(best, own_cells, tf.gather(blocks.classes, order // _SIDE**2, batch_dims=1))

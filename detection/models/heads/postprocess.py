@@ -8,7 +8,7 @@ import tensorflow as tf
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from detection.models.detector import MaskOutput, NmsGraph
-from detection.ops.boxes import clip_yxyx, decode_yxyx
+from detection.ops.boxes import area_yxyx, clip_yxyx, decode_yxyx
 from detection.ops.nms import Picked, gaussian_decay, hard_nms, linear_decay, op_nms, soft_nms
 from detection.types import Detections, ImageInfo
 from schemas.config.section import Section
@@ -83,7 +83,7 @@ def detect_boxes(
     *,
     graph: NmsGraph = "windows",
 ) -> Detections:
-    """Turns the outputs of a detector into detections: candidates, decoded boxes, NMS.
+    """Turns the outputs of a detector into detections: candidates, decoded boxes, NMS, and the boxes in the image.
 
     The result is the same as with all `pre_nms_top_k` candidates, although the best few hundred
     are tried first: the others cannot change it if these fill all outputs with scores that are
@@ -110,8 +110,18 @@ def detect_boxes(
         deltas = rows_of_levels(box_deltas, candidates.anchors)
         boxes = decode_yxyx(deltas, tf.gather(anchors, candidates.anchors))
         scores = tf.sigmoid(candidates.logits)
-        picked = suppress(boxes, scores, candidates.classes, image_info, options, num_classes=num_classes, graph=graph)
-        detections = picked_detections(picked, boxes, candidates.classes, image_info)
+        clipped = clipped_to_image(boxes, image_info)
+        picked = suppress(
+            boxes,
+            clipped,
+            scores,
+            candidates.classes,
+            options,
+            image_info=image_info,
+            num_classes=num_classes,
+            graph=graph,
+        )
+        detections = picked_detections(picked, clipped, candidates.classes)
         if number + 1 == len(windows):
             return detections
         settled = tf.reduce_all(_is_settled(picked, scores[:, -1], options))
@@ -169,28 +179,33 @@ def rows_of_levels(levels: Sequence[tf.Tensor], anchors: tf.Tensor) -> tf.Tensor
 
 def suppress(
     boxes: tf.Tensor,
+    clipped: tf.Tensor,
     scores: tf.Tensor,
     classes: tf.Tensor,
-    image_info: ImageInfo,
     options: BoxPostprocess,
     *,
+    image_info: ImageInfo,
     num_classes: int,
     graph: NmsGraph = "windows",
 ) -> Picked:
-    """Applies the NMS of the options.
+    """Applies the NMS of the options; boxes outside of the image are dropped after it, and take no place in the result.
+
+    The order is that of the TF Object Detection API: NMS, then clipping, then the best `max_detections`.
 
     Args:
-        boxes: float32 [B, K, 4], (ymin, xmin, ymax, xmax) in pixels of the network input.
+        boxes: float32 [B, K, 4], (ymin, xmin, ymax, xmax) in pixels of the network input, which NMS compares.
+        clipped: float32 [B, K, 4], the boxes within the image, any unit: those without an area are dropped.
         scores: float32 [B, K], best first.
         classes: int32 [B, K].
-        image_info: sizes and scales of the images.
         options: options of post-processing.
+        image_info: sizes and scales of the images.
         num_classes: C.
         graph: form of the NMS graph, as in `Detector.nms_graph`.
     """
     groups = None if options.class_agnostic else classes
     floor, most = options.score_threshold, options.max_detections
     per_class = options.max_detections_per_class
+    in_image = area_yxyx(clipped) > 0.0
     if graph == "op" and options.nms != "linear" and per_class is None:
         return op_nms(
             boxes,
@@ -202,6 +217,7 @@ def suppress(
             sigma=options.sigma if options.nms == "gaussian" else None,
             score_threshold=floor,
             max_outputs=most,
+            counts=in_image,
         )
     if options.nms == "hard":
         return hard_nms(
@@ -212,32 +228,36 @@ def suppress(
             score_threshold=floor,
             max_outputs=most,
             max_per_class=per_class,
+            counts=in_image,
         )
     decay = (
         partial(gaussian_decay, sigma=options.sigma)
         if options.nms == "gaussian"
         else partial(linear_decay, iou_threshold=options.iou_threshold)
     )
-    return soft_nms(boxes, scores, groups, decay=decay, score_threshold=floor, max_outputs=most)
+    return soft_nms(boxes, scores, groups, decay=decay, score_threshold=floor, max_outputs=most, counts=in_image)
 
 
-def picked_detections(picked: Picked, boxes: tf.Tensor, classes: tf.Tensor, image_info: ImageInfo) -> Detections:
-    """Gathers the picked boxes and normalizes them to the original image.
+def picked_detections(picked: Picked, boxes: tf.Tensor, classes: tf.Tensor) -> Detections:
+    """Gathers the picked boxes.
 
     Args:
         picked: result of NMS.
-        boxes: float32 [B, K, 4], (ymin, xmin, ymax, xmax) in pixels of the network input.
+        boxes: float32 [B, K, 4], as `clipped_to_image` returns them.
         classes: int32 [B, K].
-        image_info: sizes and scales of the images.
     """
     counts = tf.range(picked.indices.shape[1]) < picked.num[:, tf.newaxis]
-    normalised = normalize_boxes(tf.gather(boxes, picked.indices, batch_dims=1), image_info)
     return Detections(
-        boxes=tf.where(counts[..., tf.newaxis], clip_yxyx(normalised, 1.0, 1.0), 0.0),
+        boxes=tf.where(counts[..., tf.newaxis], tf.gather(boxes, picked.indices, batch_dims=1), 0.0),
         scores=picked.scores,
         classes=tf.where(counts, tf.gather(classes, picked.indices, batch_dims=1), 0),
         num=picked.num,
     )
+
+
+def clipped_to_image(boxes: tf.Tensor, image_info: ImageInfo) -> tf.Tensor:
+    """Converts boxes as `normalize_boxes` does, and clips them to the image: to 0 to 1."""
+    return clip_yxyx(normalize_boxes(boxes, image_info), 1.0, 1.0)
 
 
 def normalize_boxes(boxes: tf.Tensor, image_info: ImageInfo) -> tf.Tensor:

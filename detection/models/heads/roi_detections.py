@@ -3,11 +3,17 @@
 import tensorflow as tf
 
 from detection.models.detector import NmsGraph
-from detection.models.heads.postprocess import BoxPostprocess, best_classes, best_pairs, picked_detections, suppress
+from detection.models.heads.postprocess import (
+    BoxPostprocess,
+    best_classes,
+    best_pairs,
+    clipped_to_image,
+    picked_detections,
+    suppress,
+)
 from detection.models.heads.roi_heads import BoxHeadOutputs
 from detection.models.heads.rpn import Proposals
-from detection.ops.boxes import ScaleFactors, area_yxyx, clip_yxyx, decode_yxyx
-from detection.ops.nms import Picked
+from detection.ops.boxes import ScaleFactors, clip_yxyx, decode_yxyx
 from detection.types import Detections, ImageInfo
 
 
@@ -25,7 +31,7 @@ def detect_in_rois(
 ) -> tuple[Detections, tf.Tensor]:
     """Turns the box head's outputs into detections without masks.
 
-    Each class has its own box in each RoI; boxes are clipped to the image.
+    Each class has its own box in each RoI; boxes are clipped to the image, and those without an area then are dropped.
 
     Args:
         outputs: float32 outputs of the box head.
@@ -35,7 +41,7 @@ def detect_in_rois(
         scale_factors: factors of the deltas (ty, tx, th, tw).
         pixel_offset: 1 if box corners are pixel indices, 0 if they are edges.
         max_log_size: upper limit of the size deltas.
-        clip_after_nms: clip boxes after NMS, and drop those without an area then; False: clip them before.
+        clip_after_nms: clip boxes after NMS; False: before.
         graph: form of the NMS graph, as in `Detector.nms_graph`; all pairs are tried at once.
 
     Returns:
@@ -58,30 +64,20 @@ def detect_in_rois(
     )
     limits = image_info.original_size * image_info.scale - pixel_offset
     clipped = clip_yxyx(boxes, limits[:, :1], limits[:, 1:])
-    # With corners as pixel indices, the max of a box smaller than a pixel is below its min.
-    clipped = tf.concat([clipped[..., :2], tf.maximum(clipped[..., :2], clipped[..., 2:])], axis=-1)
-    compared = boxes if clip_after_nms else clipped
+    normalised = clipped_to_image(clipped, image_info)
     picked = suppress(
-        compared, candidates.logits, candidates.classes, image_info, options, num_classes=num_classes, graph=graph
+        boxes if clip_after_nms else clipped,
+        normalised,
+        candidates.logits,
+        candidates.classes,
+        options,
+        image_info=image_info,
+        num_classes=num_classes,
+        graph=graph,
     )
-    boxes = clipped
-    if clip_after_nms:
-        picked = _with_area(picked, tf.gather(boxes, picked.indices, batch_dims=1))
-    detections = picked_detections(picked, boxes, candidates.classes, image_info)
+    detections = picked_detections(picked, normalised, candidates.classes)
     counts = tf.range(options.max_detections) < picked.num[:, tf.newaxis]
-    return detections, tf.where(counts[..., tf.newaxis], tf.gather(boxes, picked.indices, batch_dims=1), 0.0)
-
-
-def _with_area(picked: Picked, boxes: tf.Tensor) -> Picked:
-    """Drops picked boxes without an area; `boxes` are the picked ones, [B, M, 4]."""
-    slots = tf.range(boxes.shape[1])
-    kept = (slots < picked.num[:, tf.newaxis]) & (area_yxyx(boxes) > 0.0)
-    num = tf.reduce_sum(tf.cast(kept, tf.int32), axis=1)
-    # Keeps the order, with the dropped ones last.
-    _, order = tf.math.top_k(tf.where(kept, boxes.shape[1] - slots, 0), boxes.shape[1])
-    indices, scores = (tf.gather(values, order, batch_dims=1) for values in (picked.indices, picked.scores))
-    valid = slots < num[:, tf.newaxis]
-    return Picked(tf.where(valid, indices, 0), tf.where(valid, scores, 0.0), num)
+    return detections, tf.where(counts[..., tf.newaxis], tf.gather(clipped, picked.indices, batch_dims=1), 0.0)
 
 
 def _deltas_of_class(deltas: tf.Tensor, rois: tf.Tensor, classes: tf.Tensor) -> tf.Tensor:

@@ -19,6 +19,7 @@ def plain_nms(
     score_threshold: float = 0.0,
     max_outputs: int = 100,
     max_per_class: int | None = None,
+    counts: Array | None = None,
 ) -> tuple[list[int], list[float]]:
     """Picks boxes of one image: their indices, and their scores when picked.
 
@@ -33,11 +34,13 @@ def plain_nms(
         score_threshold: boxes need a score above this.
         max_outputs: max number of picked boxes.
         max_per_class: max number of picked boxes of a class; None: no limit.
+        counts: bool [K], boxes that are returned and fill `max_outputs`; None: all.
     """
+    counts = np.ones(len(scores), bool) if counts is None else counts
     current = np.where(scores > score_threshold, scores.astype(np.float64), 0.0)
     picked: list[int] = []
     values: list[float] = []
-    while len(picked) < max_outputs and current.max() > score_threshold:
+    while counts[picked].sum() < max_outputs and current.max() > score_threshold:
         best = int(current.argmax())  # the first of equal scores
         picked.append(best)
         values.append(float(current[best]))
@@ -46,7 +49,8 @@ def plain_nms(
         current[best] = 0.0
         if max_per_class is not None and (classes[picked] == classes[best]).sum() == max_per_class:
             current[classes == classes[best]] = 0.0
-    return picked, values
+    returned = [at for at, index in enumerate(picked) if counts[index]]
+    return [picked[at] for at in returned], [values[at] for at in returned]
 
 
 def _factors(iou: Array, nms: str, threshold: float, sigma: float) -> Array:

@@ -32,7 +32,7 @@ def _function(nms: str, **options: Any) -> Any:
 def _compiled(nms: str, class_agnostic: bool, threshold: float, floor: float, xla: bool) -> Any:
     run = _function(nms, iou_threshold=threshold, score_threshold=floor, max_outputs=MAX_OUTPUTS)
     return tf.function(
-        lambda boxes, scores, classes: run(boxes, scores, None if class_agnostic else classes),
+        lambda boxes, scores, classes, **more: run(boxes, scores, None if class_agnostic else classes, **more),
         jit_compile=xla,
         autograph=False,
     )
@@ -134,6 +134,44 @@ def test_equals_a_plain_greedy_search_on_distinct_scores(nms: str, xla: bool) ->
         num = int(picked.num[image])
         assert picked.indices[image, :num].numpy().tolist() == indices
         np.testing.assert_allclose(picked.scores[image, :num], values, rtol=1e-5)
+
+
+@pytest.mark.parametrize("share", [0.15, 0.5, 0.85])
+@pytest.mark.parametrize("nms", [*MODES, "op hard", "op gaussian"])
+def test_boxes_that_do_not_count_suppress_others_and_take_no_place(nms: str, share: float) -> None:
+    random = np.random.default_rng(0)
+    boxes = _corners(random.uniform(0, 60, (3, COUNT, 2)), random.uniform(4, 40, (3, COUNT, 2)))
+    scores = -np.sort(-random.uniform(size=(3, COUNT)), axis=1).astype(np.float32)
+    classes = random.integers(0, 3, (3, COUNT)).astype(np.int32)
+    counts = random.random((3, COUNT)) < share
+    op, kind = nms.startswith("op"), nms.removeprefix("op ")
+    options: Any = {"score_threshold": 0.125, "max_outputs": 24}
+    if op:
+        sigma = 0.5 if kind == "gaussian" else None
+        picked = op_nms(
+            boxes, scores, classes, counts=counts, num_classes=3, side=100.0, iou_threshold=0.5, sigma=sigma, **options
+        )
+    else:
+        picked = _function(kind, iou_threshold=0.5, **options)(boxes, scores, classes, counts=counts)
+    for image in range(3):
+        indices, values = plain_nms(
+            boxes[image], scores[image], classes[image], nms=kind, counts=counts[image], **options
+        )
+        num = int(picked.num[image])
+        assert picked.indices[image, :num].numpy().tolist() == indices
+        np.testing.assert_allclose(picked.scores[image, :num], values, rtol=1e-4)
+        assert not picked.scores[image, num:].numpy().any()
+
+
+def test_many_boxes_that_do_not_count_leave_the_places_to_the_others() -> None:
+    boxes = _corners(np.arange(200)[np.newaxis, :, np.newaxis] * [[[20, 0]]], [10, 10])
+    scores = np.linspace(0.9, 0.5, 200, dtype=np.float32)[np.newaxis]
+    counts = np.arange(200)[np.newaxis] >= 150
+    for nms in MODES:
+        picked = _function(nms, score_threshold=0.0, max_outputs=10, iou_threshold=0.5)(
+            boxes, scores, np.zeros((1, 200), np.int32), counts=counts
+        )
+        assert picked.indices[0].numpy().tolist() == list(range(150, 160)), nms
 
 
 @pytest.mark.parametrize("threshold", [0.0, 0.1, 0.3, 0.7, 1.0])

@@ -14,6 +14,7 @@ from pycocotools import mask
 from detection.datasets.importers import images as images_module
 from detection.datasets.importers import source_format
 from detection.datasets.importers.images import ImportedImage, read_images, read_own_images
+from detection.datasets.importers.label_map import read_label_map
 from detection.datasets.importers.merging import Survey, merge_surveys
 from detection.datasets.importers.source_format import (
     KEYPOINT_NUM,
@@ -284,10 +285,76 @@ def test_keypoints_without_visibility_and_names(tmp_path: Path) -> None:
     assert survey.categories[1]["keypoints"] == ["point_1", "point_2", "point_3"]
 
 
-def test_names_that_disagree_are_numbers(tmp_path: Path) -> None:
-    other = keypoints(text=["nose", "tail", "left ear"] * 2)
-    shard = write_shard(tmp_path / "k", [automl_record(1, **keypoints()), automl_record(2, **other)])
-    assert survey_of(shard).categories[1]["keypoints"] == ["point_1", "point_2", "point_3"]
+def test_keypoints_are_placed_by_their_names(tmp_path: Path) -> None:
+    other = keypoints(text=["ear", "nose", "left ear"] * 2)
+    unnamed = keypoints(text=None)
+    shard = write_shard(
+        tmp_path / "k", [automl_record(1, **keypoints()), automl_record(2, **other), automl_record(3, **unnamed)]
+    )
+    survey = survey_of(shard)
+    images = list(read_images(shard, survey))
+    assert survey.categories[1]["keypoints"] == ["nose", "tail", "ear", "left ear"]
+    assert [image.annotations[0].get("keypoints") for image in images] == [
+        [*FIRST[:6], 0, 0, 0, 0, 0, 0],
+        [7, 8, 1, 0, 0, 0, 3.5, 4.25, 2, 0, 0, 0],
+        None,
+    ]
+    assert [[(issue.kind, issue.annotation_id) for issue in image.issues] for image in images] == [
+        [],
+        [],
+        [("keypoints_broken", 5)],
+    ]
+
+
+def _with_map(tmp_path: Path, label_map: str, **given: Any) -> ImportedImage:
+    (tmp_path / "map.pbtxt").write_text(label_map)
+    shard = write_shard(tmp_path / "k", [automl_record(**keypoints(**given))])
+    survey = merge_surveys([survey_shard(shard)], label_map=read_label_map(tmp_path / "map.pbtxt"))
+    return next(read_images(shard, survey))
+
+
+CAT_MAP = """item { id: 3 name: 'dog' keypoints { id: 1 label: 'tail' } keypoints { id: 3 label: 'paw' } }
+item { id: 17 name: 'cat' keypoints { id: 2 label: 'ear' } keypoints { id: 0 label: 'nose' } }"""
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        # By name: tail is the dog's, and of no use to a cat, as in the TF Object Detection API.
+        ({"text": ["ear", "nose", "tail"] * 2}, [3.5, 4.25, 2, 7, 8, 1]),
+        ({"text": ["nose", "tail", "ear"] * 2}, [0, 0, 0, 3.5, 4.25, 2]),
+        # Without names, one for each id of all categories, of which 0 and 2 are the cat's.
+        (
+            {"text": None, "x": [0.05, 0.1, 0.15, 0.2] * 2, "y": [0.1] * 8, "visibility": [2] * 8, "num": [4, 4]},
+            [9, 4, 2, 3, 4, 2],
+        ),
+        # Without names, one for each id of the category.
+        (
+            {"text": None, "x": [0.05, 0.1] * 2, "y": [0.1] * 4, "visibility": [2] * 4, "num": [2, 2]},
+            [6, 4, 2, 3, 4, 2],
+        ),
+    ],
+)
+def test_keypoints_of_a_label_map(tmp_path: Path, given: dict[str, Any], expected: list[Any]) -> None:
+    image = _with_map(tmp_path, CAT_MAP, **given)
+    assert image.annotations[0]["keypoints"] == expected
+    assert image.issues == []
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"text": ["wing", "beak", "tail"] * 2}, "keypoints wing, beak: the category has ear, nose"),
+        ({"text": ["nose", "nose", "ear"] * 2}, "keypoint nose twice in one object"),
+        ({"text": None}, "3 keypoints without names for the 2 of the category"),
+    ],
+)
+def test_keypoints_that_do_not_fit_the_label_map_are_told(tmp_path: Path, given: dict[str, Any], message: str) -> None:
+    image = _with_map(tmp_path, CAT_MAP, **given)
+    assert "keypoints" not in image.annotations[0]
+    first = image.issues[0]
+    assert (first.kind, first.annotation_id) == ("keypoints_broken", 1)
+    assert message in first.message
 
 
 def test_objects_of_unequally_many_points(tmp_path: Path) -> None:

@@ -52,6 +52,14 @@ def test_a_coco_file_gives_its_categories_whole(shared_data: Path) -> None:
     assert labels.id_of("person") == 1
 
 
+def test_keypoints_are_in_the_order_of_the_file(tmp_path: Path) -> None:
+    text = "item {{ id: 1 name: 'cat' keypoints {{ {} label: 'ear' }} keypoints {{ {} label: 'nose' }} }}"
+    with_ids = write(tmp_path / "m.pbtxt", text.format("id: 7", "id: 2"))
+    assert (with_ids.keypoints, with_ids.keypoint_ids) == ({1: ("ear", "nose")}, {1: (7, 2)})
+    without = write(tmp_path / "n.pbtxt", text.format("", ""))
+    assert (without.keypoints, without.keypoint_ids) == ({1: ("ear", "nose")}, {})
+
+
 def test_a_text_of_two_categories_names_none(tmp_path: Path) -> None:
     labels = write(tmp_path / "m.pbtxt", "item { id: 1 name: 'a' } item { id: 2 name: 'b' display_name: 'a' }")
     assert labels.id_of("a") is None
@@ -75,6 +83,23 @@ def test_a_text_of_two_categories_names_none(tmp_path: Path) -> None:
         ("item { id: 9007199254740993 name: 'cat' }", "item 1: id is 9007199254740993. Write an integer from 0"),
         (f"item {{ id: {'9' * 5001} name: 'cat' }}", "not a label map: 1:12 : 'item { id: 9999"),
         ("item { id: 1 name: 'cat' } item { id: 1 name: 'dog' }", "item 2: duplicate id 1"),
+        (
+            "item { id: 1 name: 'cat' keypoints { id: 0 label: 'ear' } keypoints { id: 0 label: 'nose' } }",
+            "keypoint id 0 is 'ear' and 'nose'. Count the ids of keypoints over all items",
+        ),
+        (
+            "item { id: 1 name: 'a' keypoints { id: 0 label: 'ear' } } "
+            "item { id: 2 name: 'b' keypoints { id: 0 label: 'nose' } }",
+            "keypoint id 0 is 'ear' and 'nose'",
+        ),
+        (
+            "item { id: 1 name: 'cat' keypoints { id: 0 label: 'ear' } keypoints { id: 1 label: 'ear' } }",
+            "item 1: keypoint 'ear' twice",
+        ),
+        (
+            "item { id: 1 name: 'cat' keypoints { id: 0 label: 'ear' } keypoints { label: 'nose' } }",
+            "keypoint 'nose' has no id, others have",
+        ),
     ],
 )
 def test_no_label_map(tmp_path: Path, text: str, message: str) -> None:

@@ -1,5 +1,6 @@
 """The best peaks of heat-maps, beside a search in plain numpy."""
 
+from functools import partial
 from unittest import mock
 
 import numpy as np
@@ -42,11 +43,14 @@ def _blobs(shape: tuple[int, ...], seed: int, *, floor: float) -> np.ndarray:
     return logits
 
 
-def _require_best(logits: np.ndarray, *, floor: float = 0.0, windowed: bool = True) -> int:
-    """Requires the best peaks that are above the floor; returns how often all cells were looked at."""
+def _require_best(logits: np.ndarray, *, floor: float = 0.0, windowed: bool = True, share: float = 1.0) -> int:
+    """Requires the best peaks that count and are above the floor; returns how often all cells were looked at."""
+    cells = logits.shape[1] * logits.shape[2]
+    counts = np.random.default_rng(0).random((len(logits), cells)) < share
     with mock.patch.object(module, "peaks", wraps=module.peaks) as all_cells:
-        found = best_peaks(tf.constant(logits), COUNT, floor=floor, windowed=windowed)
-    for image, peaks in enumerate(_plain(logits)):
+        found = best_peaks(tf.constant(logits), COUNT, counts=counts, floor=floor, windowed=windowed)
+    for image, everywhere in enumerate(_plain(logits)):
+        peaks = {place: score for place, score in everywhere.items() if counts[image, place[0]]}
         best = sorted(peaks.values(), reverse=True)[:COUNT]
         scores = found.scores[image].numpy()
         assert (np.diff(scores) <= 0).all()
@@ -64,6 +68,7 @@ def test_of_noise_the_blocks_have_all(shape: tuple[int, int, int, int]) -> None:
     for seed in range(3):
         assert _require_best(_noise(shape, seed)) == 0
         assert _require_best(_noise(shape, seed), windowed=False) == 1
+        _require_best(_noise(shape, seed), share=0.4)
 
 
 def test_of_objects_the_blocks_have_all_above_the_threshold() -> None:
@@ -89,9 +94,9 @@ def test_cells_that_are_nearly_equal_are_peaks_and_small_maps_are_looked_at_whol
 
 
 def test_one_graph_takes_either_branch_also_under_xla() -> None:
-    compiled = tf.function(lambda logits: best_peaks(logits, COUNT), jit_compile=True, autograph=False)
+    counts = np.arange(48 * 48)[np.newaxis].repeat(2, axis=0) % 5 > 0
+    find = partial(best_peaks, count=COUNT, counts=tf.constant(counts))
+    compiled = tf.function(find, jit_compile=True, autograph=False)
     for logits in (_noise((2, 48, 48, 7), 0), np.full((2, 48, 48, 7), -1.0, np.float32)):
-        for ours, expected in zip(
-            compiled(logits), best_peaks(tf.constant(logits), COUNT, windowed=False), strict=True
-        ):
+        for ours, expected in zip(compiled(logits), find(tf.constant(logits), windowed=False), strict=True):
             np.testing.assert_allclose(ours, expected, rtol=1e-5)

@@ -66,8 +66,8 @@ class Case:
         return _levels(self.logits), _levels(self.deltas), tf.constant(self.anchors), self.info
 
     @staticmethod
-    def function(options: BoxPostprocess, **more: Any) -> Any:
-        return tf.function(partial(detect_boxes, options=options), autograph=False, **more)
+    def function(options: BoxPostprocess, *, graph: Any = "windows", **more: Any) -> Any:
+        return tf.function(partial(detect_boxes, options=options, graph=graph), autograph=False, **more)
 
     def expected(self, image: int, options: BoxPostprocess) -> tuple[np.ndarray, np.ndarray, list[float]]:
         """Boxes in pixels of the input, classes and scores."""
@@ -78,12 +78,15 @@ class Case:
         else:
             anchors, classes = np.divmod(_order(logits, options.pre_nms_top_k), CLASSES)
         boxes = decode_yxyx(tf.constant(self.deltas[image]), tf.constant(self.anchors)).numpy()[anchors]
+        # The input is half as high and a quarter as wide as the image of 400 x 200.
+        in_image = (boxes[:, :2] < [200, 50]).all(axis=1) & (boxes[:, 2:] > 0).all(axis=1)
         picked, scores = plain_nms(
             boxes,
             tf.sigmoid(logits).numpy()[anchors, classes],
             classes,
             max_outputs=options.max_detections,
             max_per_class=options.max_detections_per_class,
+            counts=in_image,
             **options.model_dump(include={"nms", "class_agnostic", "iou_threshold", "sigma", "score_threshold"}),
         )
         return boxes[picked], classes[picked], scores
@@ -115,6 +118,18 @@ def test_detections_are_those_of_all_candidates(monkeypatch: pytest.MonkeyPatch,
     _require_expected(case, options, run(*case.inputs()))
 
 
+@pytest.mark.parametrize("graph", ["windows", "loops", "op"])
+def test_no_detection_is_outside_of_the_image_and_the_others_fill_the_places(graph: Any) -> None:
+    # The op looks at four times as many boxes; a file's image fills its input, so that few are outside.
+    case, options = Case(objects=60), BoxPostprocess(max_detections=20 if graph == "op" else 50)
+    run = case.function(options, graph=graph)
+    detections = run(*case.inputs())
+    sides = (detections.boxes[..., 2:] - detections.boxes[..., :2]).numpy()
+    assert (sides > 0.0).all()
+    assert detections.num.numpy().tolist() == [options.max_detections] * 2
+    _require_expected(case, options, detections)
+
+
 @pytest.mark.parametrize("nms", ["hard", "gaussian"])
 def test_few_scores_above_the_threshold(nms: Any) -> None:
     case = Case(objects=6)
@@ -129,7 +144,6 @@ def _require_expected(case: Case, options: BoxPostprocess, detections: Any) -> N
         assert num == len(scores)
         np.testing.assert_allclose(detections.scores[image, :num], scores, rtol=1e-5)
         np.testing.assert_array_equal(detections.classes[image, :num], classes)
-        # The input is half as high and a quarter as wide as the image of 400 x 200.
         normalised = np.clip(boxes / [200, 50, 200, 50], 0, 1)
         np.testing.assert_allclose(detections.boxes[image, :num], normalised, atol=1e-5)
         for padding in (detections.boxes, detections.scores, detections.classes):

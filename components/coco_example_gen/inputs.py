@@ -13,6 +13,7 @@ import apache_beam as beam
 from components.beam.pipelines import make_pipeline
 from components.coco_example_gen.sources import CocoSource, ImageSource, RecordSource, for_workers
 from detection.datasets.annotations import AnnotationFile, index_annotations, merge_categories
+from detection.datasets.examples import require_all_images
 from detection.datasets.importers.label_map import dataset_files_beside, read_dataset_head, read_label_map
 from detection.datasets.importers.merging import Survey, merge_surveys, survey_report
 from detection.datasets.importers.survey import ShardSurvey, survey_shard
@@ -102,6 +103,8 @@ def open_inputs(
         survey, records, head = _survey(
             list(dict.fromkeys(path for paths in shards.values() for path in paths)), label_map, work, beam_args
         )
+        for paths_of_split in shards.values():
+            require_all_images(paths.parent(paths_of_split[0]), sum(records[shard] for shard in paths_of_split))
         write_bytes(survey_file, pickle.dumps(survey), durable=False)
         heads.append((next(iter(shards.values()))[0], {**head, "categories": survey.categories}))
     sources: dict[str, ImageSource] = {

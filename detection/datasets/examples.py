@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from detection.datasets.importers.label_map import read_dataset_file
-from detection.storage.files import is_dir, list_folder
-from detection.storage.paths import join
+from detection.storage.files import is_dir, is_file, list_folder
+from detection.storage.paths import join, name_of, parent
 from schemas.artifacts import DATASET_JSON, split_dir
 from schemas.errors import DataError
 from schemas.quoting import first_of, quoted
@@ -62,6 +62,27 @@ def read_dataset(root: str | Path, split: str) -> Dataset:
     if not (is_dir(folder) and list_folder(folder)):
         raise DataError(f"{folder}: no record files. Write the examples again.")
     return Dataset(folder, dataset["categories"], _image_count(dataset, split))
+
+
+def require_all_images(folder: str, read: int) -> None:
+    """Requires as many images as the dataset.json beside the folder of a split promises, if there is one.
+
+    Args:
+        folder: folder or pattern of records.
+        read: number of images that were read there.
+
+    Raises:
+        DataError: the numbers differ.
+    """
+    split, file = name_of(folder).removeprefix(split_dir("")), join(parent(folder), DATASET_JSON)
+    if split == name_of(folder) or not is_file(file):
+        return
+    written = _image_count(read_dataset_file(file), split)
+    if written is not None and read != written:
+        raise DataError(
+            f"{folder}: {read:,} images, but {DATASET_JSON} has {written:,}: a file of records is missing, empty or of "
+            "another data set. Copy or write the examples again."
+        )
 
 
 def require_categories(
@@ -123,7 +144,7 @@ def renumbered(own: Sequence[Mapping[str, Any]], categories: Sequence[Mapping[st
     return [*renamed, *moved]
 
 
-def _image_count(dataset: dict[str, Any], split: str) -> int | None:
+def _image_count(dataset: Mapping[str, Any], split: str) -> int | None:
     """Returns the number of images of a split; None if dataset.json does not have it."""
     try:
         images = dataset["splits"][split]["images"]

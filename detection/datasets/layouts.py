@@ -18,6 +18,7 @@ from detection.images.files import image_path
 from detection.storage import files, paths
 from detection.storage.markers import UNFINISHED_MARKER
 from detection.storage.reading import readers
+from detection.storage.tfrecord import require_all_shards
 from schemas.artifacts import DATASET_JSON, EVAL_SPLIT, TRAIN_SPLIT, split_dir
 from schemas.errors import DataError
 
@@ -193,6 +194,7 @@ def _records(root: str) -> Iterator[tuple[str, SplitFiles]]:
         return
     matched = [path for names in (["*"], ["*", "*"]) for path in _sorted(files.glob(paths.join(pattern, *names)))]
     records = [path for path in matched if _RECORDS.search(paths.name_of(path))]
+    require_all_shards(records)
     patterns = {
         paths.join(paths.parent(path), _SHARD_NUMBERS.sub("-*-of-*", paths.name_of(path))): path for path in records
     }

@@ -7,9 +7,10 @@ gzipped. Files are local or on Cloud Storage.
 
 import gzip
 import os
+import re
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO
 
@@ -28,6 +29,7 @@ _MASK_DELTA = 0xA282EAD8
 _GZIP_MAGIC = b"\x1f\x8b"
 _LFS_MAGIC = b"version https://git-lfs.github.com/spec/"
 _SIDE_NAMES = {DATASET_JSON, QUARANTINE_JSONL, "LICENSE", "LICENCE", "README"}
+_SHARD_NUMBER = re.compile(r"^(.*)-(\d{5})-of-(\d{5})(?:\.\w+)*$")
 _SIDE_SUFFIXES = (".csv", ".html", ".json", ".jsonl", ".md", ".pbtxt", ".txt", ".yaml", ".yml")
 
 
@@ -40,7 +42,8 @@ def find_shards(where: str | Path) -> list[str]:
             a pattern that is the name of an existing folder is taken literally.
 
     Raises:
-        DataError: no such file, or one whose name is not UTF-8, which TensorFlow needs.
+        DataError: no such file, or one whose name is not UTF-8, which TensorFlow needs; in a folder, not all of the
+            shards `NAME-00000-of-00010`.
     """
     text = str(where)
     try:
@@ -51,7 +54,31 @@ def find_shards(where: str | Path) -> list[str]:
         raise DataError(f"{text!a}: a name there is not UTF-8, which TensorFlow needs. Rename it.") from None
     if not shards:
         raise DataError(f"{text}: no TFRecord file there. Name a folder, a file or a pattern such as 'data/*.record*'.")
+    if files.is_dir(text):
+        require_all_shards(shards)
     return shards
+
+
+def require_all_shards(shards: Iterable[str]) -> None:
+    """Requires all of the shards that names such as `NAME-00000-of-00010` promise.
+
+    Raises:
+        DataError: some are missing.
+    """
+    for stem, (missing, count) in missing_shards(shards).items():
+        raise DataError(
+            f"{stem}: {len(missing)} of {count} shards are missing, the first is -{missing[0]:05d}-of-{count:05d}. "
+            "Copy or write them again; or name the others by a pattern (data.splits.NAME.records) to use these alone."
+        )
+
+
+def missing_shards(shards: Iterable[str]) -> dict[str, tuple[list[int], int]]:
+    """Returns stem -> missing numbers, and number of shards, of incomplete sets `STEM-00000-of-00010`."""
+    present: dict[tuple[str, int], set[int]] = {}
+    for match in filter(None, map(_SHARD_NUMBER.match, shards)):
+        present.setdefault((match[1], int(match[3])), set()).add(int(match[2]))
+    absent = {stem: (sorted(set(range(count)) - numbers), count) for (stem, count), numbers in present.items()}
+    return {stem: (missing, count) for stem, (missing, count) in absent.items() if missing}
 
 
 def _shards_at(text: str) -> list[str]:

@@ -14,11 +14,12 @@ from detection.storage.atomic import require_writable, write_json, write_text
 from detection.storage.files import list_folders, remove_file, remove_folder
 from detection.storage.lock import lock_folder
 from detection.storage.output_folders import scratch_tempdir
-from detection.storage.paths import join
+from detection.storage.paths import join, name_of, parent
 from detection.storage.temporary import remove_leftovers
 from detection.training.distributed.cluster import CLUSTER_VARIABLES, cluster_from_environment
 from pipelines.console import quiet_run
 from pipelines.folders import RunLayout
+from pipelines.history.runs import ROLLED_BACK, push_states
 from pipelines.metadata_database import hide_passwords, metadata_connection, open_store
 from pipelines.runs.comparison import data_of, find_data, skip_unchanged
 from pipelines.runs.history import OpenRun, RunHistory, recorded_run, require_id
@@ -92,9 +93,19 @@ def execute_run(
 
                 images = located.files[config.evaluate.split].images
                 results = read_results(open_run.record, model_run=model_run, images=images)
+                _require_not_rolled_back(layout.root, open_run.record.pushed_path)
             use.require_held()
             write_json(layout.summary, results.summary())
     return results
+
+
+def _require_not_rolled_back(root: str, pushed: str | None) -> None:
+    """Requires that the version that holds the model, which an earlier run may have pushed, was not rolled back."""
+    if pushed and push_states(root, [pushed])[pushed] == ROLLED_BACK:
+        raise DataError(
+            f"{pushed}: not pushed again: this version was rolled back. Push another model, or publish it again with "
+            f"cocoflow rollback --directory {parent(pushed)} --to {name_of(pushed)}."
+        )
 
 
 def _require_one_machine() -> None:

@@ -18,7 +18,7 @@ from components.coco_evaluator.beam.sample import KeepServed, SampleChoice, Samp
 from components.coco_evaluator.tfma.slice_metrics import CANDIDATE, OVERALL, SliceKey, SliceMetrics
 from components.coco_evaluator.tfma.slicing import Slicer
 from detection.coco.params import Params
-from detection.datasets.examples import ids_by_name
+from detection.datasets.examples import ids_by_name, require_all_images
 from detection.inference.detectors import open_detector
 from detection.inference.restore import read_model_categories
 from detection.inference.results import joined
@@ -184,6 +184,8 @@ def run_models(
             if part == CANDIDATE:  # the baseline gets each record at the same time
                 detected | "Count" >> beam.Map(lambda batch: counter.add(len(batch.images)))
     overall, slices = _read(measures, work)
+    for result in overall.get(CANDIDATE, {}).values():
+        require_all_images(request.records, result.images)
     return Measured(overall, slices, SampleRecords(choice, join(work, _SAMPLE)), read_served(served))
 
 

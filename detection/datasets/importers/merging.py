@@ -1,7 +1,6 @@
 """Merges the surveys of shards: categories, ids and field names of the data set, and a report for users."""
 
 import itertools
-import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -19,10 +18,10 @@ from detection.datasets.importers.source_format import (
     source_format_of,
 )
 from detection.datasets.importers.survey import ShardSurvey
+from detection.storage.tfrecord import missing_shards
 from schemas import features
 from schemas.errors import DataError
 
-_SHARD_NUMBER = re.compile(r"^(.*)-(\d{5})-of-(\d{5})(?:\.\w+)*$")
 _NAMES = {COCOFLOW: "Cocoflow's own", AUTOML: "google/automl", OD_API: "TF Object Detection API"}
 _EXPECTED = {
     features.CLASS_LABEL: "labels",
@@ -157,18 +156,9 @@ def _issues(surveys: Sequence[ShardSurvey]) -> dict[str, tuple[int, str]]:
         for message, (count, where) in survey.issues.items():
             before, first = merged.get(message, (0, where))
             merged[message] = before + count, first
-    for stem, missing in _missing_shards([survey.path for survey in surveys]).items():
+    for stem, (missing, _) in missing_shards(survey.path for survey in surveys).items():
         merged["missing shards"] = len(missing), f"{stem}-{missing[0]:05d}"
     return merged
-
-
-def _missing_shards(paths: Iterable[str]) -> dict[str, list[int]]:
-    """Returns stem -> missing numbers in a set of shards `stem-00000-of-00010`."""
-    present: dict[tuple[str, int], set[int]] = {}
-    for match in filter(None, map(_SHARD_NUMBER.match, paths)):
-        present.setdefault((match[1], int(match[3])), set()).add(int(match[2]))
-    absent = {stem: sorted(set(range(count)) - numbers) for (stem, count), numbers in present.items()}
-    return {stem: missing for stem, missing in absent.items() if missing}
 
 
 def _sum(counts: Iterable[dict[str, int]]) -> dict[str, int]:

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import track
 
 from detection.datasets.coco_writer import CocoWriter
+from detection.datasets.examples import require_all_images
 from detection.datasets.importers.images import ImportedImage, read_images, read_own_images
 from detection.datasets.importers.label_map import LabelMap, dataset_files_beside, read_dataset_head, read_label_map
 from detection.datasets.importers.merging import merge_surveys, survey_report
@@ -83,6 +84,7 @@ def export_coco(
             for name, shards in chosen.items():
                 for shard in _with_progress(shards, f"reading {name}", console):
                     _copy(source.read(shard), writers[name], pictures)
+                require_all_images(paths.parent(shards[0]), writers[name].images)
         head = dict(source.head)
         head["categories"] = [*head.pop(ROOT_CATEGORIES, []), *head["categories"]]
         for writer in writers.values():

@@ -193,6 +193,17 @@ def test_equals_pycocotools_and_can_be_read(
     ]
 
 
+def test_an_emptied_shard_is_refused(
+    tmp_path: Path, examples: Path, models: list[Path], ground_truth: dict[str, Any]
+) -> None:
+    written = write_examples(tmp_path / "examples", ground_truth)
+    dataset = read(written, DATASET_JSON)
+    (written / DATASET_JSON).write_text(json.dumps(dataset | {"splits": {"eval": {"images": IMAGES}}}))
+    (written / "Split-eval/0-part.tfrecord").write_bytes(b"")
+    with pytest.raises(DataError, match=f"Split-eval: 6 images, but dataset.json has {IMAGES}"):
+        evaluate(tmp_path / "out", written, models[0])
+
+
 def test_predict_finds_the_same(
     tmp_path: Path, examples: Path, models: list[Path], ground_truth: dict[str, Any]
 ) -> None:

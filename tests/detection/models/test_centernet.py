@@ -95,17 +95,35 @@ def test_detections_are_the_peaks_with_their_sizes_and_offsets(slots: int) -> No
     logits = np.full((1, 16, 16, CLASSES), -9.0, np.float32)
     logits[0, 3, 5, 1], logits[0, 3, 6, 1], logits[0, 4, 6, 2], logits[0, 15, 0, 0] = 2.0, 1.0, 1.5, 0.5
     sizes = np.full((1, 16, 16, 2), (4.0, 2.0), np.float32)
-    sizes[0, 4, 6] = -1.0
+    logits[0, 12, 12, 1], sizes[0, 12, 12] = 3.0, -1.0
     offsets = np.full((1, 16, 16, 2), (0.25, 0.5), np.float32)
     outputs = {"center": [tf.constant(logits)], "size": [tf.constant(sizes)], "offset": [tf.constant(offsets)]}
     info = ImageInfo(tf.constant([[128.0, 128.0]]), tf.constant([[0.5, 0.5]]))
     found = detector.detect(outputs, info)
     assert found.boxes.shape == (1, slots, 4)
-    assert found.num.numpy().tolist() == [3], "the second of class 1 has a neighbour with a higher score"
+    assert found.num.numpy().tolist() == [3], "the second of class 1 has a better neighbour, the best no area"
     assert found.classes[0, :3].numpy().tolist() == [1, 2, 0]
     np.testing.assert_allclose(found.scores[0, :3], 1 / (1 + np.exp([-2.0, -1.5, -0.5])), rtol=1e-5)
-    cells = [[1.25, 4.5, 5.25, 6.5], [4.25, 6.5, 4.25, 6.5], [13.25, 0, 16, 1.5]]
+    cells = [[1.25, 4.5, 5.25, 6.5], [2.25, 5.5, 6.25, 7.5], [13.25, 0, 16, 1.5]]
     np.testing.assert_allclose(found.boxes[0, :3], np.array(cells) / 16, atol=1e-6)
+
+
+@pytest.mark.parametrize("slots", [5, 2000])
+def test_peaks_whose_boxes_are_in_the_padding_take_no_place(slots: int) -> None:
+    """The image fills the left half of the input; the best peaks are in the right half, one box reaches to the left."""
+    detector = _build(postprocess={"max_detections": slots, "score_threshold": 0.3})
+    logits = np.full((1, 16, 16, CLASSES), -9.0, np.float32)
+    logits[0, ::2, 10::2, 0] = 3.0
+    logits[0, 1:14:4, 2:7:2, 1] = np.arange(12).reshape(4, 3) * 0.1
+    sizes = np.full((1, 16, 16, 2), 1.5, np.float32)
+    sizes[0, 8, 12] = 10.0
+    outputs = {"center": [tf.constant(logits)], "size": [tf.constant(sizes)], "offset": [tf.zeros([1, 16, 16, 2])]}
+    found = detector.detect(outputs, ImageInfo(tf.constant([[64.0, 32.0]]), tf.constant([[1.0, 1.0]])))
+    count = int(found.num[0])
+    assert count == min(slots, 13)
+    assert found.classes[0, :count].numpy().tolist() == [0] + [1] * (count - 1)
+    sides = found.boxes[0, :count, 2:] - found.boxes[0, :count, :2]
+    assert (sides.numpy() > 0.0).all()
 
 
 def test_the_network_normalises_an_input_with_black_padding() -> None:

@@ -304,3 +304,25 @@ def test_awkward_images_are_issues_as_their_manifest_says(
     rows = [row for row in Page(tmp_path / "page.html").rows if row[0] in kinds]
     told = [cell.split(": ")[1] for row in rows for cell in row if cell.startswith(("train: ", "eval: "))]
     assert sorted(told) == sorted(entry["file"] for entry in entries if entry["expect"] != "accept")
+
+
+@pytest.mark.parametrize("damage", ["missing", "empty"])
+@pytest.mark.parametrize("command", ["check-data", "to-coco", "to-examples"])
+def test_our_own_records_are_read_whole_or_not_at_all(
+    data: Path, tmp_path: Path, command: str, damage: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert pipeline_runner.main(["to-examples", "--data", str(data), "--output", "examples"]) == 0
+    (shard,) = (tmp_path / "examples/Split-train").iterdir()
+    if damage == "missing":  # as if there had been two
+        shard.rename(shard.with_name(shard.name.replace("-of-00001", "-of-00002")))
+        message = "1 of 2 shards are missing, the first is -00001-of-00002"
+    else:
+        shard.write_bytes(b"")
+        message = "Split-train: 0 images, but dataset.json has 5: a file of records is missing, empty"
+    capfd.readouterr()
+    given = ["--examples" if command == "to-coco" else "--data", "examples"]
+    output = [] if command == "check-data" else ["--output", "out"]
+    assert pipeline_runner.main([command, *given, *output]) != 0
+    captured = capfd.readouterr()
+    assert message in " ".join((captured.out + captured.err).split())
+    assert not (tmp_path / "out").exists()

@@ -7,11 +7,14 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from pipelines.runs.execute import _require_not_rolled_back
 from pipelines.runs.results import RunResults, print_results
 from pipelines.runs.run_record import RunRecord
 from schemas.config.config import Config
+from schemas.errors import DataError
 from schemas.metrics import METRIC_DEFINITIONS
 from tests.detection.fake_detector import save_fake_detector, write_images
+from tests.pipelines.recorded_root import local_root, publish_rollback
 
 METRICS = {metric.name: 0.25 for metric in METRIC_DEFINITIONS["bbox"]}
 
@@ -62,3 +65,16 @@ def test_the_command_to_try_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         "detections_images.json",
         "detections.png",
     }
+
+
+def test_a_version_that_was_rolled_back_is_no_result_of_a_run(tmp_path: Path) -> None:
+    """The pusher, which refuses such a model, does not run again for a model that an earlier run has pushed."""
+    root = local_root(tmp_path)
+    pushed = f"{root}/serving/1002"
+    _require_not_rolled_back(root, pushed)
+    _require_not_rolled_back(root, None)
+    publish_rollback(root, to=1001, refused=1002)
+    with pytest.raises(
+        DataError, match=r"1002: not pushed again: .* cocoflow rollback --directory \S+/serving --to 1002"
+    ):
+        _require_not_rolled_back(root, pushed)

@@ -17,7 +17,7 @@ from components.coco_evaluator.tfma.eval_config import parse_eval_config
 from components.coco_evaluator.tfma.slice_metrics import BASELINE, CANDIDATE
 from components.history.execution import Artifacts, recorded
 from components.history.stand_ins import resolved
-from detection.datasets.examples import read_dataset, renumbered
+from detection.datasets.examples import read_dataset, require_same_ids
 from detection.devices import require_given_accelerator
 from detection.inference.restore import read_model_categories
 from detection.storage.atomic import write_text
@@ -27,13 +27,11 @@ from schemas.config.config import Config
 from schemas.config.evaluate import EvaluateConfig
 from schemas.config.runtime_parameters import with_parameters
 from schemas.errors import DataError
-from schemas.quoting import first_of
 
 CONFIG_KEY = "config"  # JSON of an EvaluateConfig
 THRESHOLDS_KEY = "evaluate_thresholds"  # of `schemas.config.runtime_parameters`, or absent
 EVAL_CONFIG_KEY = "eval_config"  # JSON of a tfma.EvalConfig, or absent
 SERVED_IMAGES_KEY = "served_images"  # number of images with outputs to keep for the pusher, or absent
-_LISTED = 10  # max named categories
 
 
 def record_blessing(
@@ -124,23 +122,10 @@ def make_request(
 
 
 def _require_same_ids(request: EvaluationRequest) -> None:
-    """Requires that category ids mean the same to the last blessed model and to the data set, unless it is accepted.
-
-    Clients of a pushed model read the ids of the next one by the old names.
-
-    Raises:
-        DataError: they do not.
-    """
-    if BASELINE not in request.models or request.config.accept_renumbered_categories:
-        return
-    changed = renumbered(read_model_categories(request.models[BASELINE]) or (), request.categories)
-    if changed:
-        raise DataError(
-            f"{request.locations['data']}: category ids mean other things than to the last blessed model: "
-            f"{first_of(changed, _LISTED)}. "
-            "Clients would read the new model's ids by the old names. Keep the ids, or accept the new ones with --set "
-            "evaluate.accept_renumbered_categories=true: the models are compared by name."
-        )
+    """Requires the category ids of the last blessed model, unless others are accepted; see `require_same_ids`."""
+    if BASELINE in request.models and not request.config.accept_renumbered_categories:
+        own = read_model_categories(request.models[BASELINE]) or ()
+        require_same_ids(own, request.categories, data=request.locations["data"])
 
 
 def find_baseline(model: types.Artifact, baselines: Sequence[types.Artifact]) -> types.Artifact | None:

@@ -64,6 +64,30 @@ def read_dataset(root: str | Path, split: str) -> Dataset:
     return Dataset(folder, dataset["categories"], _image_count(dataset, split))
 
 
+def require_same_ids(
+    blessed: Sequence[Mapping[str, Any]], categories: Sequence[Mapping[str, Any]], *, data: str
+) -> None:
+    """Requires that category ids mean the same to the last blessed model and to a data set.
+
+    Clients of a pushed model read the ids of the next one by the old names.
+
+    Args:
+        blessed: COCO `categories` of the model.
+        categories: COCO `categories` of the data set.
+        data: name of the data set in errors.
+
+    Raises:
+        DataError: they do not.
+    """
+    changed = renumbered(blessed, categories)
+    if changed:
+        raise DataError(
+            f"{data}: category ids mean other things than to the last blessed model: {first_of(changed, _LISTED)}. "
+            "Clients would read the new model's ids by the old names. Keep the ids, or accept the new ones with --set "
+            "evaluate.accept_renumbered_categories=true: the models are compared by name."
+        )
+
+
 def require_all_images(folder: str, read: int) -> None:
     """Requires as many images as the dataset.json beside the folder of a split promises, if there is one.
 

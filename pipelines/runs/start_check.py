@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 from components.coco_example_gen.spans.dataset_files import categories_of
 from detection.coco.engine.streaming import require_analysis, require_arrays
 from detection.coco.params import make_params
+from detection.datasets.examples import require_same_ids
 from detection.datasets.splits import SplitFiles
+from detection.storage.paths import join
 from detection.training.distributed.cluster import cluster_from_environment
 from pipelines.folders import RunLayout
-from schemas.artifacts import CHECKPOINTS
+from schemas.artifacts import CHECKPOINTS, SERVING_DIR
 from schemas.config.config import Config
 from schemas.config.train.training import TrainConfig
 
@@ -34,6 +36,8 @@ def check_run(config: Config, splits: Mapping[str, SplitFiles], *, is_first: boo
     """
     categories = categories_of(splits, config.data)
     _require_evaluable(config, categories)
+    if categories and not is_first and not config.evaluate.accept_renumbered_categories:
+        _require_ids_of_blessed(RunLayout(config).root, categories, data=next(iter(splits.values())).annotations)
     from detection.pretrained.publications import COCO, IMAGENET
     from detection.training.start_check import check_start, require_iou_types, without_log
 
@@ -55,6 +59,17 @@ def check_run(config: Config, splits: Mapping[str, SplitFiles], *, is_first: boo
         from detection.inference.export.mediapipe import require_mediapipe
 
         require_mediapipe(detector, "cpu", what="push.mediapipe")
+
+
+def _require_ids_of_blessed(root: str, categories: Sequence[Mapping[str, Any]], *, data: str) -> None:
+    """Requires what the evaluator does after the training; see `require_same_ids`."""
+    from components.history.read import read_models
+    from components.selection.usable import newest_usable
+    from detection.inference.model_files import read_model_categories
+
+    blessed = newest_usable(root, read_models(root))
+    if blessed is not None:
+        require_same_ids(read_model_categories(join(blessed.uri, SERVING_DIR)) or (), categories, data=data)
 
 
 def _require_evaluable(config: Config, categories: Sequence[Mapping[str, Any]] | None) -> None:

@@ -19,6 +19,7 @@ from detection.training.build_step import state_from_config
 from detection.training.resolve import assumed
 from schemas.config.config_io import load_config
 from tests.detection.training import tiny_detector
+from tests.pipelines.recorded_root import local_root
 
 DIGITS = [str(number) for number in range(10)]
 
@@ -255,3 +256,17 @@ def test_categories_of_real_files(shared_data: Path, name: str) -> None:
         (person,) = json.loads(keypoints.read_text())["categories"]
         expected = [person if category["id"] == person["id"] else category for category in expected]
     assert _categories(shared_data / name) == expected
+
+
+def test_renumbered_categories_are_told_before_the_data_are_read(
+    data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    root = local_root(tmp_path)
+    model = Path(root) / "artifacts/model/2/Format-Serving/assets.extra"
+    names = ["one", "zero", *DIGITS[2:]]
+    (model / "categories.json").write_text(json.dumps([{"id": at, "name": name} for at, name in enumerate(names)]))
+    assert _call("run", data, Path(root)) == 1
+    written = " ".join(capfd.readouterr().err.split())
+    assert "category ids mean other things than to the last blessed model: " in written
+    with pytest.raises(DataWasReadError):
+        _call("run", data, Path(root), "evaluate.accept_renumbered_categories=true")

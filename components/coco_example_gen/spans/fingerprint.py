@@ -1,6 +1,7 @@
 """Fingerprints of a data set's files, which show changes of the data without reading images."""
 
 import hashlib
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
@@ -17,7 +18,7 @@ from detection.storage import files, paths
 # Raised when equal data gives other records, so that results of before are not reused.
 RECORD_VERSION = 2
 
-_States = Iterator[tuple[str, files.FileState | None]]
+_States = Iterator[tuple[str, files.FileState | str | None]]  # text: a digest of the content
 
 
 class DataState(NamedTuple):
@@ -32,10 +33,11 @@ class DataState(NamedTuple):
 
 
 def fingerprint(splits: Iterable[SplitFiles], *others: str | None) -> str:
-    """Returns a digest of the size and modification time of every annotation, image and record file.
+    """Returns a digest of every annotation, image and record file.
 
-    Remote files count with their generation instead of the time.  Covers exactly the images
-    that the annotation files name, in whatever sub-folder.
+    COCO's annotation files, which are read for the names of the images, count by their content, other local files by
+    size and modification time, and remote files by size and generation.  Covers exactly the images that the annotation
+    files name, in whatever sub-folder.
 
     Args:
         splits: the files of a data set.
@@ -51,10 +53,10 @@ def data_state(splits: Iterable[SplitFiles], *others: str | None) -> DataState:
 
     def add(states: _States, *, is_copied: bool) -> None:
         for path, state in states:
-            line = f"{path} absent\n" if state is None else f"{path} {state.size} {state.version}\n"
-            digest.update(line.encode(errors="backslashreplace"))  # a JSON text may hold half a character
+            of_file = f"{state.size} {state.version}" if isinstance(state, files.FileState) else state or "absent"
+            digest.update(f"{path} {of_file}\n".encode(errors="backslashreplace"))  # JSON may hold half a character
             if is_copied and state is not None:
-                sizes[path] = state.size
+                sizes[path] = state.size if isinstance(state, files.FileState) else os.path.getsize(path)
 
     add(_states(filter(None, others)), is_copied=False)
     for split in splits:
@@ -69,7 +71,7 @@ def _states_of_split(split: SplitFiles) -> _States:
     if split.reader:
         whole = Folder(split.root).states
         return ((paths.join(split.root, path), state) for path, state in whole.items())
-    annotations = _states(filter(None, (split.annotations, split.keypoints)))
+    annotations = _contents(filter(None, (split.annotations, split.keypoints)))
     below = files.walk_states(split.images) if paths.is_remote(split.images) else None
     found = as_coco(split, below).files
     images, names = found.images or "", scan_file_names(found.annotations)
@@ -87,6 +89,18 @@ def _record_files(pattern: str) -> Iterator[str]:
         if folder not in beside:
             beside[folder] = dataset_files_beside(shard)
         yield from (shard, *beside[folder])
+
+
+def _contents(named: Iterable[str]) -> _States:
+    """Yields digests of the contents of local files: a correction may keep the size, and a copy the time."""
+    for path in named:
+        state = files.state(path)
+        if state is None or paths.is_remote(path):
+            yield path, state
+            continue
+        with files.explained(path, "read"), open(path, "rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        yield path, digest
 
 
 def _states(named: Iterable[str]) -> _States:

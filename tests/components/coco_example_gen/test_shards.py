@@ -1,4 +1,5 @@
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -136,18 +137,26 @@ def test_the_fingerprint_follows_the_files_that_are_used(tmp_path: Path) -> None
     (tmp_path / "images/train/0/notes.txt").write_text("still not used")
     assert fingerprint(splits) == first
 
-    seen = {first}
+    annotations = tmp_path / "annotations/instances_val.json"
+    before, text = annotations.stat(), annotations.read_text()
+    annotations.write_text(text)
+    assert fingerprint(splits) == first
+    corrected = text.replace("1", "2", 1)
+    annotations.write_text(corrected)
+    os.utime(annotations, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert annotations.stat()[6:9] == before[6:9]
+    seen = {first, fingerprint(splits)}
+    annotations.write_text(text)
     picture = tmp_path / "images/train/1/3.png"
     picture.write_bytes(picture.read_bytes() + b"\0")
     seen.add(fingerprint(splits))
     picture.unlink()
     seen.add(fingerprint(splits))
-    annotations = tmp_path / "annotations/instances_val.json"
-    annotations.write_text(annotations.read_text() + " ")
+    annotations.write_text(text + " ")
     seen.add(fingerprint(splits))
     (tmp_path / "annotations/person_keypoints_val.json").write_text("{}")
     seen.add(fingerprint(find_splits(tmp_path).values()))
-    assert len(seen) == 5
+    assert len(seen) == 6
 
 
 def test_the_size_is_that_of_the_files_that_the_records_hold(tmp_path: Path) -> None:

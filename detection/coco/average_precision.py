@@ -5,7 +5,7 @@ Each detection is compared with the annotation of its category that it overlaps 
 evaluation protocol of the Open Images Challenge; values are equal to the TF Object Detection API's.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from detection.coco.engine.overlaps import overlaps
+from detection.coco.engine.overlaps import box_of_mask, is_empty_rle, overlaps
 from detection.coco.metric import Matched, Records, Values
 from detection.coco.metrics import UNDEFINED
 from detection.coco.params import FloatArray
-from detection.coco.validation.checks import Checked
+from detection.coco.validation.checks import CROWD_WITHOUT_MASK, Checked
 from detection.datasets.entries import Entry
 from schemas.metrics import parse_metric
 
@@ -59,9 +59,9 @@ class AveragePrecision:
         sizes = {image["id"]: image for image in checked.images} if iou_type == "segm" else {}
         rows: list[tuple[Any, ...]] = []
         counts: list[tuple[Any, ...]] = []
-        for cell, scores, shapes in _ranked(checked.detections, iou_type):
+        for cell, scores, found in _ranked(checked.detections):
             if verified(*cell):
-                tp = metric._true_positives(shapes, truths.get(cell, []), iou_type, sizes.get(cell[0]))
+                tp = metric._true_positives(found, truths.get(cell, []), sizes.get(cell[0]))
                 rows += [(*cell, *row) for row in zip(scores.tolist(), tp.tolist(), strict=True) if row[1] >= 0]
         for cell, truth in truths.items():
             ignored, group = metric._flags(truth)
@@ -77,20 +77,46 @@ class AveragePrecision:
         """Returns which annotations are ignored, and which are groups, bool [G] each."""
         ignored = [self.difficult and bool(one.get("difficult") or one.get("ignore")) for one in truth]
         groups = self.group_weight is not None
-        group = [groups and next((bool(one[key]) for key in _GROUP if key in one), False) for one in truth]
+        group = [
+            groups and next((bool(one[key]) for key in _GROUP if one.get(key) is not None), False) for one in truth
+        ]
         return np.array(ignored, bool), np.array(group, bool)
 
-    def _true_positives(self, shapes: Any, truth: Sequence[Entry], iou_type: str, image: Any) -> FloatArray:
-        """Returns the weight of each ranked detection of a category in an image: TP > 0, FP 0, not counted -1."""
-        tp = np.zeros(len(shapes))
-        if not truth or not len(shapes):
+    def _true_positives(self, found: Any, truth: Sequence[Entry], image: Any) -> FloatArray:
+        """Returns the weight of each ranked detection of a category in an image: TP > 0, FP 0, not counted -1.
+
+        Annotations without a mask are compared by their boxes, after the others; what matches them is not counted.
+
+        Args:
+            found: boxes [D, 4], or COCO results with masks.
+            truth: annotations.
+            image: `height` and `width` for masks; None: boxes are compared.
+        """
+        tp = np.zeros(len(found))
+        if image is None:
+            self._compare(tp, truth, found, [one["bbox"] for one in truth], None, hit=1.0)
             return tp
+        masked = [one for one in truth if not _lacks_mask(one)]
+        masks = [one["segmentation"] for one in found]
+        self._compare(tp, masked, masks, [one["segmentation"] for one in masked], image, hit=1.0)
+        boxed = [one for one in truth if _lacks_mask(one)]
+        if boxed:
+            boxes = [one.get("bbox") or box_of_mask(one["segmentation"], image) for one in found]
+            self._compare(tp, boxed, boxes, [one["bbox"] for one in boxed], None, hit=-1.0)
+        return tp
+
+    def _compare(
+        self, tp: FloatArray, truth: Sequence[Entry], found: Any, shapes: Sequence[Any], image: Any, *, hit: float
+    ) -> None:
+        """Sets the weights of detections that match an annotation; `hit`: of the first one of each."""
+        if not truth or not len(tp):
+            return
         ignored, group = self._flags(truth)
-        overlap = overlaps(shapes, [one[_SHAPE[iou_type]] for one in truth], group, image)
+        overlap = overlaps(found, shapes, group, image)
         if not group.all():
             best = np.where(group, -1.0, overlap).argmax(axis=1)
-            matches = overlap[np.arange(len(tp)), best] >= self.iou
-            tp[_first(best, matches)] = 1.0
+            matches = (tp == 0) & (overlap[np.arange(len(tp)), best] >= self.iou)
+            tp[_first(best, matches)] = hit
             tp[matches & ignored[best]] = -1.0
         if group.any():
             best = np.where(group, overlap, -1.0).argmax(axis=1)
@@ -98,7 +124,6 @@ class AveragePrecision:
             tp[in_group] = -1.0
             if self.group_weight:
                 tp[_first(best, in_group)] = self.group_weight
-        return tp
 
     def _verified(
         self, images: Sequence[Entry], annotations: Sequence[Entry], ancestors: Mapping[int, Sequence[int]]
@@ -147,8 +172,8 @@ def envelope_area(precision: FloatArray, recall: FloatArray, points: int | None 
     return float(np.append(envelope, 0.0)[at].mean())
 
 
-_GROUP = ("is_group_of", "group_of", "iscrowd")  # Open Images', the Object Detection API's records', COCO's
-_SHAPE = {"bbox": "bbox", "segm": "segmentation"}
+# Open Images', the Object Detection API's records', COCO's
+_GROUP = ("is_group_of", "group_of", CROWD_WITHOUT_MASK, "iscrowd")
 _VOC = AveragePrecision("pascal_voc")
 _OPEN_IMAGES = AveragePrecision("open_images", difficult=False, group_weight=0.0, hierarchical=True)
 _DEFINITIONS = {
@@ -170,8 +195,16 @@ def average_precision(name: str) -> AveragePrecision:
 
 
 def ancestors_of(categories: Sequence[Entry]) -> dict[int, list[int]]:
-    """Returns the ids of each category's ancestors: a `supercategory` is the parent if it names another category."""
-    ids = {category.get("name"): category["id"] for category in categories}
+    """Returns the ids of each category's ancestors: a `supercategory` is the parent if it names another category.
+
+    The root that Roboflow adds above all classes, named after the project, is none.
+    """
+    below = Counter(category.get("supercategory") for category in categories)
+
+    def is_root(category: Entry) -> bool:
+        return category.get("supercategory") == "none" and 0 < below[category.get("name")] == len(categories) - 1
+
+    ids = {category.get("name"): category["id"] for category in categories if not is_root(category)}
     parents = {category["id"]: ids.get(category.get("supercategory")) for category in categories}
     ancestors: dict[int, list[int]] = {}
     for category_id, first in parents.items():
@@ -208,8 +241,13 @@ def _grouped(entries: Iterable[Entry], keys: Sequence[str]) -> dict[Any, list[En
     return groups
 
 
-def _ranked(detections: Any, iou_type: str) -> Iterator[tuple[tuple[int, int], FloatArray, Any]]:
-    """Yields image and category, scores, and shapes of their detections by descending score; empty boxes are left out.
+def _lacks_mask(annotation: Entry) -> bool:
+    """Returns whether an annotation has no mask, or an empty one."""
+    return CROWD_WITHOUT_MASK in annotation or is_empty_rle(annotation["segmentation"])
+
+
+def _ranked(detections: Any) -> Iterator[tuple[tuple[int, int], FloatArray, Any]]:
+    """Yields image and category, scores, and boxes or results by descending score; empty boxes are left out.
 
     Source: the TF Object Detection API removes boxes without an area.
     """
@@ -223,7 +261,7 @@ def _ranked(detections: Any, iou_type: str) -> Iterator[tuple[tuple[int, int], F
         return
     for cell, group in _grouped(detections, ("image_id", "category_id")).items():
         ranked = sorted(group, key=lambda one: -one["score"])
-        yield cell, np.array([one["score"] for one in ranked], np.float64), [one[_SHAPE[iou_type]] for one in ranked]
+        yield cell, np.array([one["score"] for one in ranked], np.float64), ranked
 
 
 def _first(best: Any, among: Any) -> Any:

@@ -29,5 +29,18 @@ def overlaps(detections: Any, truths: Any, groups: Any, image: Mapping[str, Any]
     return np.asarray(hotcoco.mask.iou(*masks, groups.astype(int)), np.float64)
 
 
+def box_of_mask(mask: Any, image: Mapping[str, Any]) -> list[float]:
+    """Returns the box (x, y, width, height) of a mask in an image of `height` and `width` pixels."""
+    return [float(value) for value in hotcoco.mask.to_bbox(_rles([mask], image))[0]]
+
+
+def is_empty_rle(mask: Any) -> bool:
+    """Returns whether a mask is an RLE without a pixel."""
+    if not isinstance(mask, Mapping):
+        return False
+    height, width = mask["size"]
+    return not hotcoco.mask.area(_rles([mask], {"height": height, "width": width}))[0]
+
+
 def _rles(masks: Sequence[Any], image: Mapping[str, Any]) -> list[Any]:
     return [compressed_rle(mask, height=image["height"], width=image["width"]) for mask in masks]

@@ -40,6 +40,9 @@ from schemas.quoting import quoted
 IMAGE, CATEGORY, ANNOTATION = (partial(by_id, what) for what in ("image", "category", "annotation"))
 DETECTION = partial(by_image, "detection")
 
+# Key of an annotation without a mask among masks: whether it is a crowd.
+CROWD_WITHOUT_MASK = "crowd_without_mask"
+
 Flags = Sequence[bool] | npt.NDArray[np.bool_]
 
 
@@ -67,6 +70,7 @@ class References:
     iou_type: `bbox`, `segm` or `keypoints`.
     sizes: height and width in pixels by image id; only needed for masks.
     keypoints: number of keypoints by category id; only needed for keypoints.
+    partial_masks: annotations may lack a mask, as metrics besides COCO's have a rule for them.
     """
 
     image_ids: Ids
@@ -74,6 +78,7 @@ class References:
     iou_type: str
     sizes: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     keypoints: Mapping[int, int] = field(default_factory=dict)
+    partial_masks: bool = False
 
 
 def category_rules() -> list[Rule]:
@@ -95,8 +100,12 @@ def annotation_rules(references: References) -> list[Rule]:
     rules = [_reference("image_id", references.image_ids), _reference("category_id", references.category_ids)]
     if references.iou_type == "segm":
         remedy = "The area of a mask does not follow from its box. Add it in square pixels."
-        rules += _mask_rules(references)
-        rules.append(Rule("missing area", remedy, lambda entries: ["area" in entry for entry in entries]))
+        rules += _mask_rules(references, needed=not references.partial_masks)
+
+        def has_area(entry: Any) -> bool:
+            return "area" in entry or (references.partial_masks and not entry.get("segmentation"))
+
+        rules.append(Rule("missing area", remedy, lambda entries: list(map(has_area, entries))))
     if references.iou_type == "keypoints":
         rules.append(_keypoints_rule(references, needed=False))
     return rules
@@ -130,7 +139,7 @@ def _reference(key: str, ids: Ids, hint: str = "") -> Rule:
     )
 
 
-def _mask_rules(references: References) -> list[Rule]:
+def _mask_rules(references: References, *, needed: bool = True) -> list[Rule]:
     from detection.coco.engine.masks import is_valid_mask, segmentation_issue
 
     remedy = "Masks are compared, so every entry needs one; or evaluate with iou_type bbox."
@@ -138,12 +147,15 @@ def _mask_rules(references: References) -> list[Rule]:
     def placed(entry: Any) -> tuple[Any, int, int]:
         return entry["segmentation"], *references.sizes[entry["image_id"]]
 
+    def is_there(entry: Any) -> bool:
+        return bool(entry.get("segmentation"))
+
     return [
-        Rule("missing segmentation", remedy, lambda entries: [bool(entry.get("segmentation")) for entry in entries]),
+        Rule("missing segmentation", remedy, lambda entries: [not needed or is_there(entry) for entry in entries]),
         Rule(
             "invalid segmentation",
             "Correct it, or remove the entry.",
-            lambda entries: [is_valid_mask(*placed(entry)) for entry in entries],
+            lambda entries: [not is_there(entry) or is_valid_mask(*placed(entry)) for entry in entries],
             lambda entry: segmentation_issue(*placed(entry)) or "",
         ),
     ]
@@ -319,7 +331,9 @@ def references_of(images: Sequence[Entry], category_ids: Ids, params: Params) ->
     """Returns the values that annotations and detections of valid images may refer to."""
     sizes = {image["id"]: (image["height"], image["width"]) for image in images} if params.iou_type == "segm" else {}
     keypoints = {category_id: len(sigmas) for category_id, sigmas in params.sigmas_of.items()}
-    return References(column(images, "id"), category_ids, params.iou_type, sizes, keypoints)
+    return References(
+        column(images, "id"), category_ids, params.iou_type, sizes, keypoints, partial_masks=bool(params.metrics)
+    )
 
 
 def check_categories(categories: Sequence[Any], *, where: str, lvis: bool = False) -> Ids:
@@ -339,7 +353,8 @@ def check_annotations(
     """Returns the `annotations` entries for the engine, with missing values filled in.
 
     `iscrowd` may also be `is_crowd`, or missing (0); `area` may be missing except for masks
-    (the box's area); annotations without keypoints are ignored for keypoints.
+    (the box's area); annotations without keypoints are ignored for keypoints.  Those without a mask, where further
+    metrics are computed, are regions that COCO's metrics ignore: crowds of their boxes, with `CROWD_WITHOUT_MASK`.
 
     Args:
         annotations: the entries.
@@ -404,6 +419,10 @@ def _fill(annotations: list[dict[str, Any]], references: References) -> None:
         annotation["iscrowd"] = int(annotation.get("iscrowd", crowd))
         if "area" not in annotation:
             annotation["area"] = annotation["bbox"][2] * annotation["bbox"][3]
+        if references.iou_type == "segm" and not annotation.get("segmentation"):
+            x, y, width, height = annotation["bbox"]
+            annotation["segmentation"] = [[x, y, x + width, y, x + width, y + height, x, y + height]]
+            annotation[CROWD_WITHOUT_MASK], annotation["iscrowd"] = annotation["iscrowd"], 1
         if references.iou_type == "keypoints":
             count = references.keypoints[annotation["category_id"]]
             points = annotation.setdefault("keypoints", [0] * (3 * count))

@@ -9,7 +9,7 @@ import pytest
 from detection.coco import MetricsAccumulator, evaluate
 from detection.coco.average_precision import ancestors_of, envelope_area
 from detection.coco.params import make_params
-from schemas.errors import ConfigError
+from schemas.errors import ConfigError, DataError
 from tests.detection.coco.generated_cases import generate
 from tests.detection.coco.od_api_cases import as_coco, keypoints_as_coco, read_cases
 
@@ -48,6 +48,34 @@ def test_the_od_apis_worked_cases(oracle_dir: Path, iou_type: str, name: str, or
     overall, *per_category = cases["results"][original].values()
     assert metrics.by_name[name] == pytest.approx(overall, abs=1e-12)
     assert [row[name] for row in metrics.per_category] == pytest.approx(per_category, abs=1e-12)
+
+
+@pytest.mark.parametrize("mask", [None, {"size": [20, 40], "counts": [800]}], ids=["none", "empty"])
+@pytest.mark.parametrize("name", ["pascal_voc_AP50", "open_images_challenge_AP50"])
+def test_an_object_without_a_mask_is_matched_by_its_box(name: str, mask: Any) -> None:
+    """It counts as an object; the first detection of it does not count, a second one is wrong, as in the original."""
+    square = [[0, 0, 8, 0, 8, 8, 0, 8]]
+    far = [[20, 0, 28, 0, 28, 8, 20, 8]]
+    tree: dict[str, list[Any]] = {
+        "images": [{"id": 1, "height": 20, "width": 40}],
+        "categories": [{"id": 1, "name": "a"}],
+        "annotations": [
+            {"id": 1, "bbox": [0, 0, 8, 8], "area": 64, "segmentation": square},
+            {"id": 2, "bbox": [20, 0, 8, 8], "area": 64} | ({"segmentation": mask} if mask else {}),
+        ],
+    }
+    for annotation in tree["annotations"]:
+        annotation |= {"image_id": 1, "category_id": 1}
+    scored = [(far, 0.9), (square, 0.8), (far, 0.7)]
+    detections = [
+        {"image_id": 1, "category_id": 1, "score": score, "segmentation": polygons} for polygons, score in scored
+    ]
+    metrics = evaluate(tree, detections, "segm", metrics=[name])
+    assert metrics.by_name[name] == pytest.approx(0.5)
+    if mask is None:  # for COCO it is a region to ignore
+        assert metrics.by_name["AP50"] == pytest.approx(1.0)
+        with pytest.raises(DataError, match="missing segmentation: annotation 2"):
+            evaluate(tree, detections, "segm")
 
 
 def test_the_worked_case_of_keypoints(oracle_dir: Path) -> None:
@@ -170,6 +198,9 @@ def test_a_category_counts_for_its_ancestors() -> None:
         {"id": 4, "name": "car", "supercategory": "vehicle"},
     ]
     assert ancestors_of(categories) == {1: [], 2: [1], 3: [2, 1], 4: []}
+    exported = [{"id": 0, "name": "Fruits", "supercategory": "none"}]
+    exported += [{"id": number, "name": f"fruit {number}", "supercategory": "Fruits"} for number in (1, 2)]
+    assert not any(ancestors_of(exported).values()), "the root of Roboflow's exports is no class"
     image = {"id": 1, "neg_category_ids": [2]}
     terrier = {"id": 1, "image_id": 1, "category_id": 3, "bbox": [0, 0, 10, 10]}
     found = [{**terrier, "category_id": category, "score": 0.5} for category in (1, 4)]

@@ -91,7 +91,8 @@ ALLOWED_IMPORTS = {
         "pipelines.runs": "schemas schemas.config detection.storage detection.datasets detection.models "
         "detection.pretrained detection.coco detection.inference detection.training.distributed detection.training "
         "components.history components.run_report components.beam components.coco_example_gen "
-        "components.coco_example_gen.spans components.detection_trainer detection.devices pipelines.runners pipelines "
+        "components.coco_example_gen.spans components.detection_trainer components.selection detection.devices "
+        "pipelines.runners pipelines "
         "detection.analysis detection.reports detection.training.validation",
         "pipelines.watch": "schemas schemas.config detection.storage detection.datasets detection.analysis "
         "detection.reports components.coco_example_gen.spans pipelines pipelines.runs",

@@ -1,7 +1,7 @@
 """Models that later ones may build on or are compared with: blessed, whole, not refused, not rolled back."""
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import takewhile
 
@@ -17,6 +17,7 @@ from components.saved_model_pusher.pushed_versions import (
     whole_versions,
 )
 from detection.storage.paths import join, name_of, parent
+from detection.storage.versions import numbered_versions
 from schemas.artifacts import SERVING_DIR
 
 _LOGGER = logging.getLogger("cocoflow.baseline")
@@ -67,6 +68,24 @@ def _is_rolled_back(model: ModelRecord, pushes: Sequence[PushRecord]) -> bool:
             if is_rolled_back(rollbacks, digest, versions):
                 return True
     return False
+
+
+def rolled_back_versions(root: str, directory: str) -> Iterator[str]:
+    """Yields the versions of a push directory, by their paths, that runs of a root pushed and that were rolled back.
+
+    Raises:
+        DataError: a record or a folder cannot be read.
+    """
+    versions = [path for _, path in numbered_versions(directory)]
+    rollbacks = read_rollbacks(versions)
+    pushes = [push for push in read_pushes(root) if parent(push.destination) == directory] if rollbacks else []
+    for push in pushes:
+        digest = push.digest
+        if digest is None and push.destination in versions:  # of an earlier version, which did not record it
+            digest = digest_of(push.destination, ignored=ADDED_FILES)
+        same = [one.destination for one in pushes if one.digest == digest or one.model == push.model]
+        if digest is not None and is_rolled_back(rollbacks, digest, same):
+            yield push.destination
 
 
 def read_rollbacks(versions: Iterable[str]) -> dict[int, Rollback]:

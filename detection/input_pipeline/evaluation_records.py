@@ -4,6 +4,7 @@ import io
 from typing import Any, NamedTuple
 
 import tensorflow as tf
+from google.protobuf.message import DecodeError
 from PIL import Image
 
 from detection.datasets.packed_entries import unpack_entries
@@ -31,9 +32,12 @@ def parse_record(serialized: bytes) -> EvaluationRecord:
     """Reads a serialized `tf.train.Example` with the keys of `schemas.features`.
 
     Raises:
-        DataError: a required key is missing.
+        DataError: not an Example, or a required key is missing.
     """
-    example = tf.train.Example.FromString(serialized)
+    try:
+        example = tf.train.Example.FromString(serialized)
+    except DecodeError:
+        raise DataError("a record is not a tf.train.Example. Write the examples with CocoExampleGen.") from None
     values = example.features.feature
     name = _text(values, features.FILENAME) or _text(values, features.SOURCE_ID) or "record without a name"
     needed = {

@@ -9,7 +9,9 @@ from pathlib import Path
 
 from detection.storage.atomic import new_directory, shared_directory
 from detection.storage.files import explained, resolve
-from detection.storage.temporary import temporary_folder
+from detection.storage.lock import in_use
+from detection.storage.paths import is_remote
+from detection.storage.temporary import temporary_folder, writer_of
 from schemas.errors import DataError
 
 _NAME = "cocoflow"
@@ -70,12 +72,15 @@ def output_folder(output: str, *, last: str, shared: bool = True) -> Iterator[st
         shared: for a remote folder, yields itself, so that other machines write there; otherwise a local one.
 
     Raises:
-        CocoflowError: another process writes the remote folder.
+        CocoflowError: another process writes the folder.
         DataError: the folder has content, or cannot be written.
     """
     destination = resolve(output)
     if destination == os.getcwd():  # replacing it would leave the shell in a removed folder
         raise DataError(f"{destination}: --output is the current folder. Choose another, or one below it.")
+    holder = None if is_remote(destination) else writer_of(destination)
+    if holder is not None:  # otherwise it would work to its end, for a folder that is not free any more then
+        raise in_use(destination, holder, "name another folder with --output")
     folder = shared_directory(destination, last=last) if shared else new_directory(destination, last=[last])
     with folder as yielded:
         yield yielded

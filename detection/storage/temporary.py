@@ -16,9 +16,11 @@ import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from detection.storage.markers import TEMPORARY_SUFFIX, UNFINISHED_MARKER
 from detection.storage.paths import local_place
+from detection.storage.processes import in_words, this_process
 
 # A process writes all the time. Only for folders of other machines, whose locks a shared file system may not show.
 SILENT_SECONDS = 3600.0
@@ -50,7 +52,7 @@ def temporary_folder(destination: str | Path, *, mode: int = 0o777) -> Iterator[
     with _lock(folder, wait=True):  # for another process that looks whether it is a leftover
         try:
             # Written under the lock: a folder with a marker and without a lock is dead.
-            marker = {"folder": folder.name, "host": socket.gethostname()}
+            marker = {**this_process(), "folder": folder.name}
             (folder / UNFINISHED_MARKER).write_text(json.dumps(marker), encoding="utf-8")
             (folder / _CONTENT).mkdir()
             yield folder / _CONTENT
@@ -58,6 +60,16 @@ def temporary_folder(destination: str | Path, *, mode: int = 0o777) -> Iterator[
             if os.getpid() == owner:  # not a forked child at its end
                 with contextlib.suppress(OSError):
                     _remove(folder)
+
+
+def writer_of(destination: str | Path) -> str | None:
+    """Returns the process of this machine that makes a local file or folder, in words; None: there is none."""
+    place = Path(destination)
+    for folder in place.parent.glob(f".{glob.escape(place.name)}.{'[0-9a-f]' * 8}{TEMPORARY_SUFFIX}"):
+        with _lock(folder) as free:
+            if not free and (marker := _read_marker(folder)):
+                return in_words(marker)
+    return None
 
 
 def remove_leftovers(parent: str | Path, destination: str | None = None) -> list[Path]:
@@ -98,14 +110,21 @@ def _remove(folder: Path) -> None:
 
 def _is_dead(folder: Path) -> bool:
     """Whether `temporary_folder` made an unlocked folder on this machine, or elsewhere, and it has been silent."""
-    host = None
+    marker = _read_marker(folder)
+    # Empty but for its marker: its writer may have been killed.
+    if marker is None and not {path.name for path in folder.iterdir()} <= {UNFINISHED_MARKER}:
+        return False
+    here = marker is not None and marker.get("host") == socket.gethostname()
+    return here or time.time() - _last_change(folder) > SILENT_SECONDS
+
+
+def _read_marker(folder: Path) -> dict[str, Any] | None:
+    """Returns the marker of a temporary folder; None: it has none of its own."""
     try:
         marker = json.loads((folder / UNFINISHED_MARKER).read_bytes())
-        host, ours = marker["host"], marker["folder"] == folder.name
+        return marker if marker["folder"] == folder.name else None
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
-        # Empty but for its marker: its writer may have been killed.
-        ours = {path.name for path in folder.iterdir()} <= {UNFINISHED_MARKER}
-    return ours and (host == socket.gethostname() or time.time() - _last_change(folder) > SILENT_SECONDS)
+        return None
 
 
 @contextlib.contextmanager

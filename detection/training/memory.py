@@ -32,7 +32,7 @@ from detection.training.resolve import assumed, with_batch_size
 from schemas.config.config import Config
 from schemas.config.config_io import from_yaml, to_yaml
 from schemas.config.train.training import TrainConfig
-from schemas.errors import CocoflowError, ConfigError
+from schemas.errors import CocoflowError, ConfigError, disk_refusal
 
 _LOGGER = logging.getLogger("cocoflow.trainer")
 _GIGABYTE = 1e9
@@ -51,12 +51,16 @@ Measure = Callable[[int], int | None]
 def explain_out_of_memory(train_config: TrainConfig) -> Iterator[None]:
     """Turns TensorFlow's out-of-memory error of a step into a message with a remedy.
 
+    A full disk, on which a summary cannot be written, is an error of the same type: it stays as it is.
+
     Raises:
         CocoflowError: a step ran out of memory.
     """
     try:
         yield
     except tf.errors.ResourceExhaustedError as error:
+        if disk_refusal(error) is not None:
+            raise
         size, count = train_config.fixed_batch_size, train_config.accumulate_steps
         raise CocoflowError(
             f"out of memory: a training step with train.batch_size = {size} and train.accumulate_steps = {count} does "
@@ -258,7 +262,9 @@ def _measure_on_gpus(
         tf.config.experimental.reset_memory_stats(name)
     try:
         _run_trial(config, reader, categories, strategy)
-    except tf.errors.ResourceExhaustedError:
+    except tf.errors.ResourceExhaustedError as error:
+        if disk_refusal(error) is not None:
+            raise
         return None
     return max(int(tf.config.experimental.get_memory_info(name)["peak"]) for name in names)
 
@@ -304,7 +310,9 @@ def main() -> None:
     try:
         _run_trial(config, RecordReader(request["shards"]), request["categories"], strategy)
         print(_peak_memory())
-    except tf.errors.ResourceExhaustedError:
+    except tf.errors.ResourceExhaustedError as error:
+        if disk_refusal(error) is not None:
+            raise
         print("null")
 
 

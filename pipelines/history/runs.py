@@ -1,20 +1,18 @@
 """The runs of a `run.root`: the records of runs, joined with what components recorded on other platforms."""
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from pydantic import ValidationError
 
-from components.history.read import read_executions, read_pushes
+from components.history.read import read_executions
 from components.history.records import READERS, Record, read_new_records, recorded_runs, time_of
 from components.run_report.report import NODE, run_fields, started
-from components.saved_model_pusher.pushed_versions import ADDED_FILES, digest_of
-from components.selection.usable import is_rolled_back, read_rollbacks
+from components.selection.usable import rolled_back_versions
 from detection.storage.files import is_file
 from detection.storage.paths import join, parent
-from detection.storage.versions import numbered_versions
 from pipelines.runs.history import RunHistory, duration, newest_first
 from pipelines.runs.run_record import DONE, FAILED, SUBMITTED, RunRecord
 from schemas.artifacts import SAVED_MODEL_FILE
@@ -75,22 +73,8 @@ def push_states(root: str, versions: Iterable[str]) -> dict[str, str]:
     paths = sorted({*versions})
     with ThreadPoolExecutor(READERS) as pool:
         exists = list(pool.map(lambda path: is_file(join(path, SAVED_MODEL_FILE)), paths))
-    refused = {path for directory in {*map(parent, paths)} for path in _rolled_back(root, directory)}
+    refused = {path for directory in {*map(parent, paths)} for path in rolled_back_versions(root, directory)}
     return {
         path: REMOVED if not is_there else ROLLED_BACK if path in refused else LIVE
         for path, is_there in zip(paths, exists, strict=True)
     }
-
-
-def _rolled_back(root: str, directory: str) -> Iterator[str]:
-    """Yields the recorded versions of a push directory that were rolled back."""
-    versions = [path for _, path in numbered_versions(directory)]
-    rollbacks = read_rollbacks(versions)
-    pushes = [push for push in read_pushes(root) if parent(push.destination) == directory] if rollbacks else []
-    for push in pushes:
-        digest = push.digest
-        if digest is None and push.destination in versions:  # of an earlier version, which did not record it
-            digest = digest_of(push.destination, ignored=ADDED_FILES)
-        same = [one.destination for one in pushes if one.digest == digest or one.model == push.model]
-        if digest is not None and is_rolled_back(rollbacks, digest, same):
-            yield push.destination

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from components.vertex_errors import VertexLocation, translate_errors
+from detection.storage.gcs.credentials import require_credentials_file
 from pipelines.runners.schedules import Recurring
 from pipelines.runners.target import Target
 from schemas.config.config import Config
@@ -58,6 +59,7 @@ class Vertex(Target):
             warnings.simplefilter("ignore")
             import google.auth
 
+            require_credentials_file()
             credentials, found = google.auth.default(scopes=["https://www.googleapis.com/auth/cloud-platform"])
             api: Any = importlib.import_module(f"google.cloud.aiplatform_{version}")
             options = {"api_endpoint": self._place.host}

@@ -10,6 +10,7 @@ from components.beam.preflight import require_runner
 from components.history.read import read_records
 from components.history.records import read_new_records
 from components.run_report.report import NODE, executions, fields_so_far, run_fields
+from components.selection.usable import rolled_back_versions
 from detection.storage.atomic import require_writable, write_json, write_text
 from detection.storage.files import list_folders, remove_file, remove_folder
 from detection.storage.lock import lock_folder
@@ -19,7 +20,6 @@ from detection.storage.temporary import remove_leftovers
 from detection.training.distributed.cluster import CLUSTER_VARIABLES, cluster_from_environment
 from pipelines.console import quiet_run
 from pipelines.folders import RunLayout
-from pipelines.history.runs import ROLLED_BACK, push_states
 from pipelines.metadata_database import hide_passwords, metadata_connection, open_store
 from pipelines.runs.comparison import data_of, find_data, skip_unchanged
 from pipelines.runs.history import OpenRun, RunHistory, recorded_run, require_id
@@ -101,7 +101,7 @@ def execute_run(
 
 def _require_not_rolled_back(root: str, pushed: str | None) -> None:
     """Requires that the version that holds the model, which an earlier run may have pushed, was not rolled back."""
-    if pushed and push_states(root, [pushed])[pushed] == ROLLED_BACK:
+    if pushed and pushed in rolled_back_versions(root, parent(pushed)):
         raise DataError(
             f"{pushed}: not pushed again: this version was rolled back. Push another model, or publish it again with "
             f"cocoflow rollback --directory {parent(pushed)} --to {name_of(pushed)}."

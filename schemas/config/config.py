@@ -127,7 +127,7 @@ class ModelConfig(Section):
     )
     resize: ResizeConfig = ResizeConfig()
     max_instances: PositiveInt = Field(
-        100, description="max objects per image in training; more are truncated and counted"
+        100, le=10_000, description="max objects per image in training; more are truncated and counted"
     )
     weights: str = Field(
         "auto",

@@ -5,6 +5,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, PositiveInt
 
 from schemas.config.section import Section
+from schemas.quoting import quoted_json
+
+MAX_SIDE = 8192  # of the input, pixels: before the memory is estimated, anchors and shapes are made for it
 
 
 def _number_or_pair(value: Any) -> Any:
@@ -14,6 +17,8 @@ def _number_or_pair(value: Any) -> Any:
         and len(sides) == (1 if isinstance(value, int) else 2)
         and all(isinstance(side, int) and not isinstance(side, bool) and side > 0 for side in sides)
     ):
+        if max(sides) > MAX_SIDE:
+            raise ValueError(f"{quoted_json(value)} is above {MAX_SIDE} pixels, the longest side of an input")
         return value
     text = ""
     if isinstance(value, str) and [part.strip().isdigit() for part in value.lower().split("x")] == [True, True]:
@@ -40,9 +45,10 @@ class ResizeConfig(Section):
         "side at most to long_side, keep the aspect (its keep_aspect_ratio_resizer, TPU Mask R-CNN's faster_rcnn); "
         "padding fills the rest of the input",
     )
-    short_side: PositiveInt = Field(800, description="for short_side: pixels; the OD API's min_dimension")
+    short_side: PositiveInt = Field(800, le=MAX_SIDE, description="for short_side: pixels; the OD API's min_dimension")
     long_side: PositiveInt = Field(
         1333,
+        le=MAX_SIDE,
         description="for short_side: max pixels, and both sides of the input if image_size is not set; the OD API's "
         "max_dimension",
     )
@@ -52,7 +58,7 @@ class ResizeConfig(Section):
         "TensorFlow 1 and the OD API, required by its weights for the same detections",
     )
     pad_to_multiple: PositiveInt = Field(
-        1, description="pad the input below and to the right until its sides are multiples of this"
+        1, le=1024, description="pad the input below and to the right until its sides are multiples of this"
     )
 
     def _check_keys(self) -> None:

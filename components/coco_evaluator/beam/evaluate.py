@@ -231,8 +231,9 @@ def _merge(key: str, states: Iterable[_State], measure: Measure, folder: str) ->
         contents, measure.categories_of(partition), measure.coco_params, partition=partition
     )
     path = join(folder, f"{uuid.uuid4().hex}.npz")
-    with new_file(path, durable=False) as file:
-        np.savez(file, **vars(arrays))
+    content = io.BytesIO()  # NumPy's archive, left open by a full disk, would print a traceback when it is collected
+    np.savez(content, **vars(arrays))
+    write_bytes(path, content.getvalue(), durable=False)
     return part, path
 
 

@@ -1,8 +1,8 @@
 """Fingerprints of a data set's files, which show changes of the data without reading images."""
 
 import hashlib
-import os
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
@@ -14,11 +14,12 @@ from detection.datasets.readers.folder import Folder
 from detection.datasets.splits import SplitFiles
 from detection.images.files import image_path
 from detection.storage import files, paths
+from detection.storage.checksums import sha256
 
 # Raised when equal data gives other records, so that results of before are not reused.
 RECORD_VERSION = 2
 
-_States = Iterator[tuple[str, files.FileState | str | None]]  # text: a digest of the content
+_States = Iterator[tuple[str, files.FileState | None]]
 
 
 class DataState(NamedTuple):
@@ -53,10 +54,10 @@ def data_state(splits: Iterable[SplitFiles], *others: str | None) -> DataState:
 
     def add(states: _States, *, is_copied: bool) -> None:
         for path, state in states:
-            of_file = f"{state.size} {state.version}" if isinstance(state, files.FileState) else state or "absent"
-            digest.update(f"{path} {of_file}\n".encode(errors="backslashreplace"))  # JSON may hold half a character
+            line = f"{path} absent\n" if state is None else f"{path} {state.size} {state.version}\n"
+            digest.update(line.encode(errors="backslashreplace"))  # a JSON text may hold half a character
             if is_copied and state is not None:
-                sizes[path] = state.size if isinstance(state, files.FileState) else os.path.getsize(path)
+                sizes[path] = state.size
 
     add(_states(filter(None, others)), is_copied=False)
     for split in splits:
@@ -92,15 +93,13 @@ def _record_files(pattern: str) -> Iterator[str]:
 
 
 def _contents(named: Iterable[str]) -> _States:
-    """Yields digests of the contents of local files: a correction may keep the size, and a copy the time."""
-    for path in named:
-        state = files.state(path)
+    """Yields states whose version is a digest of a local file: a correction may keep the size, and a copy the time."""
+    for path, state in _states(named):
         if state is None or paths.is_remote(path):
             yield path, state
             continue
-        with files.explained(path, "read"), open(path, "rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        yield path, digest
+        with files.explained(path, "read"):
+            yield path, replace(state, version=int(sha256(path), 16))
 
 
 def _states(named: Iterable[str]) -> _States:

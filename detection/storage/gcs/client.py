@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from detection.storage.gcs.credentials import require_credentials_file
 from detection.storage.paths import split
 from schemas.errors import DataError
 from schemas.quoting import one_line
@@ -46,6 +47,8 @@ def client() -> Any:
         warnings.simplefilter("ignore", FutureWarning)  # of its libraries, about their own future
         from google.cloud import storage
 
+    if not os.environ.get("STORAGE_EMULATOR_HOST"):  # which needs no credentials
+        require_credentials_file()
     return storage.Client(project=None)
 
 

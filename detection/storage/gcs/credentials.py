@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
+from detection.storage.json_files import read_json
 from schemas.errors import DataError
 from schemas.quoting import one_line
 
@@ -33,9 +34,21 @@ def find_credentials() -> Credentials | None:
     Raises:
         DataError: their file is missing, or no credentials file.
     """
+    require_credentials_file()
     if file := _credentials_file():
         return Credentials(file, _read_project(file))
     return Credentials("service account of this machine", None) if _has_metadata_server() else None
+
+
+def require_credentials_file() -> None:
+    """Requires that the file of the credentials, if it is there, is a JSON object, which Google's clients do not check.
+
+    Raises:
+        DataError: it is not.
+    """
+    file = _credentials_file()
+    if file is not None and os.path.exists(file) and not isinstance(read_json(file), dict):
+        raise DataError(f"{file}: no valid credentials: expected a JSON object. Set {FILE_VARIABLE} to a key file.")
 
 
 def _credentials_file() -> str | None:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from schemas.errors import ConfigError
+from schemas.quoting import first_of, quoted, quoted_json
 
 CLUSTER_VARIABLES = ("TF_CONFIG", "CLUSTER_SPEC")
 
@@ -82,7 +83,7 @@ def _parse(variable: str, text: str) -> dict[str, Any]:
         return {}
     try:
         tree = json.loads(text)
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:  # ValueError: not JSON, or an integer of thousands of digits
         raise _error(variable, f"not JSON ({error})") from None
     if not isinstance(tree, dict):
         raise _error(variable, f"not a JSON object but {text.strip()[:60]!r}")
@@ -108,8 +109,8 @@ def _task(variable: str, task: Any) -> tuple[str, int]:
         raise _error(variable, "cluster without a task with the type and index of this process")
     try:
         return _role(variable, task["type"]), int(task["index"])
-    except (TypeError, ValueError):
-        raise _error(variable, f"task.index is {task['index']!r}, not a number") from None
+    except (TypeError, ValueError, OverflowError):
+        raise _error(variable, f"task.index is {quoted(task['index'])}, not a number") from None
 
 
 def _addresses(variable: str, cluster: Any) -> dict[str, list[str]]:
@@ -119,21 +120,21 @@ def _addresses(variable: str, cluster: Any) -> dict[str, list[str]]:
     for name, listed in cluster.items():
         role = _role(variable, name)
         if not isinstance(listed, list) or not all(_is_address(address) for address in listed):
-            raise _error(variable, f"cluster.{name} is not a list of host:port addresses: {json.dumps(listed)}")
+            raise _error(variable, f"cluster.{name} is not a list of host:port addresses: {quoted_json(listed)}")
         if role in addresses:
             addresses[role] += listed
     everyone = [address for listed in addresses.values() for address in listed]
     duplicates = sorted({address for address in everyone if everyone.count(address) > 1})
     if duplicates:
-        raise _error(variable, f"duplicate address {', '.join(duplicates)}; every process needs a separate one")
+        raise _error(variable, f"duplicate address {first_of(duplicates, 3)}; every process needs a separate one")
     if len(addresses["chief"]) > 1:
         raise _error(variable, f"{len(addresses['chief'])} chiefs; specify one")
     return {role: listed for role, listed in addresses.items() if listed}
 
 
 def _role(variable: str, name: Any) -> str:
-    if name not in _ROLES:
-        raise _error(variable, f"unknown role {name!r}; roles are {', '.join(_ROLES)}")
+    if not isinstance(name, str) or name not in _ROLES:
+        raise _error(variable, f"unknown role {quoted(name)}; roles are {', '.join(_ROLES)}")
     return _ROLES[name]
 
 

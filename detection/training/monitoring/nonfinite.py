@@ -83,7 +83,9 @@ class NonFiniteSteps:
             labels = {name: value for name, value in batch.labels._asdict().items() if value is not None}
             columns = dict(zip(BatchImage._fields, map(np.array, zip(*sources, strict=True)), strict=True))
             arrays: dict[str, Any] = {"images": batch.images, **labels, **columns}
-            np.savez_compressed(folder / "batch.npz", **arrays)
+            archive = io.BytesIO()  # left open by a full disk, it would print a traceback when it is collected
+            np.savez_compressed(archive, **arrays)
+            (folder / "batch.npz").write_bytes(archive.getbuffer())
             pictures = pictures_of(batch, self._batches.options, self._categories, _MAX_DRAWN)
             sheet = contact_sheet(pictures, captions=[str(source) for source in sources[:_MAX_DRAWN]])
             encoded = io.BytesIO()

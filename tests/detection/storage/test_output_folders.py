@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from detection.storage.output_folders import scratch_folder, scratch_tempdir
-from schemas.errors import DataError
+from detection.storage.output_folders import output_folder, scratch_folder, scratch_tempdir
+from schemas.errors import CocoflowError, DataError
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
@@ -85,3 +85,17 @@ def test_a_place_that_cannot_be_written_is_named(tempdir: Path, monkeypatch: pyt
     monkeypatch.setattr(tempfile, "tempdir", str(tempdir / "file"))
     with pytest.raises(DataError, match="file/cocoflow: cannot write"), scratch_folder():
         pass
+
+
+def test_a_second_writer_is_told_at_its_start_who_writes(tmp_path: Path) -> None:
+    output = str(tmp_path / "out")
+    with output_folder(output, last="x") as folder:
+        Path(folder, "x").write_text("first")
+        with (
+            pytest.raises(CocoflowError, match=rf"out: in use by process {os.getpid()} on .* name another folder"),
+            output_folder(output, last="x"),
+        ):
+            pytest.fail("it began")
+        with output_folder(f"{output}2", last="x"):
+            pass
+    assert Path(output, "x").read_text() == "first"

@@ -14,7 +14,7 @@ from detection.training.build_step import state_from_config
 from detection.training.memory import explain_out_of_memory, find_batch_size, largest_batch_size, require_measurable
 from detection.training.resolve import assumed
 from schemas.config.config_io import load_config
-from schemas.errors import CocoflowError, ConfigError
+from schemas.errors import CocoflowError, ConfigError, find_user_error
 from tests.detection.synthetic import rectangles, write_shards
 from tests.detection.training import tiny_detector
 from tests.detection.training.tiny_run import CATEGORIES, tiny_config
@@ -86,6 +86,15 @@ def test_an_exhausted_memory_names_both_keys() -> None:
         explain_out_of_memory(train_config),
     ):
         raise error
+
+
+def test_a_full_disk_is_no_lack_of_memory() -> None:
+    """TensorFlow's summary writer, which writes between steps, raises the same type of error."""
+    text = "/d/logs/events.v2; No space left on device\n\tFailed to flush 1 events"
+    train_config = load_config(None, ["train.batch_size=4"]).train
+    with pytest.raises(tf.errors.ResourceExhaustedError) as caught, explain_out_of_memory(train_config):
+        raise tf.errors.ResourceExhaustedError(None, None, text)
+    assert str(find_user_error(caught.value)).startswith("cannot write to the disk: No space left on device (/d/logs/")
 
 
 def test_a_limit_is_needed_where_there_is_no_gpu(two_replicas: tf.distribute.Strategy) -> None:

@@ -155,6 +155,22 @@ def test_no_network_no_credentials_and_no_bucket_are_explained(
         objects.write(f"{gcs.path}/x", b"")
 
 
+@pytest.mark.parametrize("content", ["[]", "no JSON", None], ids=["a list", "text", "a folder"])
+def test_credentials_of_another_kind_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str | None
+) -> None:
+    file = tmp_path / "key.json"
+    file.mkdir() if content is None else file.write_text(content)
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(file))
+    monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
+    client.client.cache_clear()
+    try:
+        with pytest.raises(DataError, match=r"key\.json: "):
+            objects.write("gs://bucket/x", b"")
+    finally:
+        client.client.cache_clear()
+
+
 def test_the_library_is_not_imported_for_local_paths() -> None:
     code = """
 import sys, tempfile

@@ -95,6 +95,8 @@ def test_vertex_ai_s_evaluator_is_told_so() -> None:
         ({"cluster": TWO, "task": {"type": "worker"}}, "without a task with the type and index"),
         ({"cluster": TWO, "task": "worker"}, "without a task with the type and index"),
         ({"cluster": TWO, "task": _task("worker", "x")}, "task.index is 'x', not a number"),
+        ({"cluster": TWO, "task": _task("worker", float("inf"))}, "task.index is inf, not a number"),
+        ({"cluster": TWO, "task": {"type": ["worker"], "index": 0}}, r"unknown role \['worker'\]; roles are"),
         ({"cluster": TWO, "task": _task("worker", None)}, "task.index is None, not a number"),
         (
             {"cluster": TWO, "task": _task("worker", 2)},
@@ -123,3 +125,10 @@ def test_an_invalid_variable_is_named_with_its_issue_and_a_valid_one(tree: Any, 
 def test_what_is_not_json_is_said() -> None:
     with pytest.raises(ConfigError, match=r"^TF_CONFIG: not JSON \(Expecting .* column 2 \(char 1\)\)"):
         cluster_from_environment({"TF_CONFIG": "{'cluster': {}}"})
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, '{"cluster": %s}' % ("9" * 5000)])
+def test_what_json_cannot_hold_is_told(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"^TF_CONFIG: not JSON") as caught:
+        cluster_from_environment({"TF_CONFIG": text})
+    assert len(str(caught.value)) < 500

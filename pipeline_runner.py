@@ -12,7 +12,7 @@ from pipelines.runners.local import RUNNERS
 from pipelines.runs.stop_signals import StopSignals, end_soon, stop_signals
 from schemas.errors import find_user_error, was_interrupted
 from schemas.program import PROGRAM, VERSION, install_hint, program_command
-from schemas.quoting import printable
+from schemas.quoting import printable, shortened
 
 # Modules of pipelines/commands/; their heavy imports are inside `run`.
 COMMANDS = (
@@ -108,7 +108,7 @@ def _run(arguments: Sequence[str] | None, stop: StopSignals) -> int:
             return 1
         if user_error is None:
             raise
-        print(f"error: {printable(str(user_error))}", file=sys.stderr)
+        print(f"error: {printable(shortened(str(user_error)))}", file=sys.stderr)
         return user_error.exit_code
 
 

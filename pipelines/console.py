@@ -20,6 +20,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 
 from schemas.errors import DataError
 from schemas.progress import PHASE_ATTRIBUTE, PROGRESS_ATTRIBUTE, WorkProgress
+from schemas.quoting import printable
 
 _NODE_EVENT = re.compile(r"(?:Component|node) (\S+) is (running|finished)\.")
 # Of `components.history`.
@@ -91,7 +92,7 @@ class RunDisplay(logging.Handler):
             self._progress.update(self._phase, visible=True)
 
     def _draw(self, record: logging.LogRecord) -> None:
-        message = record.getMessage()
+        message = printable(record.getMessage())  # names of folders and files may hold control characters
         progress = getattr(record, PROGRESS_ATTRIBUTE, None)
         event = _NODE_EVENT.search(message)
         if progress is not None:

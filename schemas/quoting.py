@@ -43,6 +43,15 @@ def quoted_json(value: Any) -> str:
     return text if len(text) <= LENGTH else f"{text[: LENGTH - 3]}..."
 
 
+def shortened(text: str, most: int = 4000) -> str:
+    """Cuts a long text, and says how much is left out.
+
+    >>> shortened("abcdef", 4)
+    'abcd... (2 more characters)'
+    """
+    return text if len(text) <= most else f"{text[:most]}... ({len(text) - most:,} more characters)"
+
+
 def printable(text: str) -> str:
     r"""Escapes all control characters and lone surrogates except line feeds.
 

@@ -97,27 +97,32 @@ class Cluster:
         Leaves out those that do not answer, with a warning.
 
         Args:
-            without: workers that were lost; if no other is left, waits some seconds for a restarted one.
+            without: workers that were lost; if no other answers, waits some seconds for a restarted one.
 
         Raises:
             CocoflowError: there is no worker, none answers, or one has other versions.
         """
         deadline = time.monotonic() + (_RESTART if without else 0)
-        while not (found := [worker for worker in self._running() if worker not in without]):
-            if time.monotonic() >= deadline:
-                raise CocoflowError(
-                    f"{self.address}: the Dask scheduler has no {'other ' if without else ''}worker. "
-                    f"Start some in this environment: `dask worker {self.address} --nworkers -1 --nthreads 1`."
-                )
+        while True:
+            # The scheduler lists a worker that died for a while.
+            found = [worker for worker in self._running() if worker not in without]
+            answers = dict(zip(found, self.client.sync(self._packages, found) if found else (), strict=True))
+            answering = {worker: packages for worker, packages in answers.items() if packages is not None}
+            if answering or time.monotonic() >= deadline:
+                break
             time.sleep(0.5)
-        answers = dict(zip(found, self.client.sync(self._packages, found), strict=True))
-        silent = [worker for worker, packages in answers.items() if packages is None]
-        if len(silent) == len(found):
+        if not found:
+            raise CocoflowError(
+                f"{self.address}: the Dask scheduler has no {'other ' if without else ''}worker. "
+                f"Start some in this environment: `dask worker {self.address} --nworkers -1 --nthreads 1`."
+            )
+        silent = [worker for worker in found if worker not in answering]
+        if not answering:
             raise CocoflowError(f"No Dask worker answers: {_listed(silent)}. Restart them.")
         if silent:
             log.warning("Left out, as they do not answer: the Dask workers %s.", _listed(silent))
-        _require_versions({worker: packages for worker, packages in answers.items() if packages is not None})
-        return [worker for worker in found if worker not in silent]
+        _require_versions(answering)
+        return list(answering)
 
     def host_for(self, workers: Iterable[Worker]) -> str:
         """Returns the address of this machine for workers; without a given one, loopback only if all are here."""

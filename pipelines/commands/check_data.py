@@ -11,6 +11,7 @@ fixes or keeps what has them; 1: a run stops at the issues, or a split has no va
 import argparse
 
 from pipelines.commands.common import add_config_arguments, config_of, require_paths
+from schemas.quoting import one_line
 
 SUMMARY = "check a COCO data set before training: issues and remedies"
 EXAMPLE = "cocoflow check-data --data my_coco --report my_coco.html"
@@ -49,5 +50,5 @@ def run(args: argparse.Namespace) -> int:
         examination = check_data(config, args.report)
     exit_code = print_examination(examination, config)
     if args.report:
-        print(f"Report: {args.report}")
+        print(f"Report: {one_line(args.report)}")
     return exit_code

@@ -8,6 +8,7 @@ that changed most.
 import argparse
 
 from pipelines.commands.common import require_paths
+from schemas.quoting import printable
 
 SUMMARY = "compare two models' detections, or two evaluations"
 EXAMPLE = "cocoflow compare old.json new.json --ground-truth instances_val.json --output changes.html"
@@ -65,5 +66,5 @@ def run(args: argparse.Namespace) -> int:
         for table in comparison_tables(comparison):
             console.print(table)
         for line in comparison_lines(comparison):
-            console.print(line, markup=False, highlight=False, soft_wrap=True)
+            console.print(printable(line), markup=False, highlight=False, soft_wrap=True)
     return 0

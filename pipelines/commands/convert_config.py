@@ -18,6 +18,7 @@ import sys
 
 from pipelines.commands.common import require_paths
 from schemas.errors import ConfigError
+from schemas.quoting import one_line
 
 SUMMARY = "convert a configuration of the Object Detection API, google/automl or TPU Mask R-CNN"
 EXAMPLE = "cocoflow convert-config --from od-api pipeline.config --output cocoflow.yaml"
@@ -74,8 +75,8 @@ def run(args: argparse.Namespace) -> int:
             conversion.require_supported(args.original, _ADVICE)
         write_text(args.output, conversion.to_yaml(args.original, _TITLES[args.program]))
     for remark in conversion.unsupported:
-        print(f"not supported: {remark}", file=sys.stderr)
+        print(f"not supported: {one_line(remark)}", file=sys.stderr)
     for remark in conversion.notes:
-        print(f"note: {remark}", file=sys.stderr)
-    print(args.output)
+        print(f"note: {one_line(remark)}", file=sys.stderr)
+    print(one_line(args.output))
     return 0

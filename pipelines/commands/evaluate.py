@@ -22,6 +22,7 @@ from pipelines.commands.common import (
 )
 from schemas.errors import ConfigError
 from schemas.metrics import OTHER_METRICS
+from schemas.quoting import one_line, printable
 
 if TYPE_CHECKING:
     from components.coco_evaluator.evaluation import Evaluation
@@ -209,7 +210,7 @@ def _run_files(args: argparse.Namespace) -> int:
         )
     Console().print(summary_table(metrics))
     for line in [*(f"{doubt}." for doubt in metrics.doubts), *lines]:
-        print(line)
+        print(printable(line))
     return 0
 
 
@@ -276,8 +277,8 @@ def _print_evaluation(evaluation: "Evaluation", folder: str) -> None:
     if evaluation.slices:
         console.print(slice_table(evaluation.slices))
     for reason in evaluation.verdict.reasons:
-        console.print(reason, soft_wrap=True, highlight=False, markup=False)
-    print(join(folder, REPORT_HTML))
+        console.print(printable(reason), soft_wrap=True, highlight=False, markup=False)
+    print(one_line(join(folder, REPORT_HTML)))
 
 
 def _list_of(kind: Callable[[str], Any]) -> Callable[[str], tuple[Any, ...]]:

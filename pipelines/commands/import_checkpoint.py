@@ -21,6 +21,7 @@ import argparse
 
 from pipelines.commands.common import add_assignments_argument, require_paths
 from schemas.detectors import require_detector
+from schemas.quoting import one_line
 
 SUMMARY = "import a checkpoint of google/automl, TPU Mask R-CNN or the Object Detection API as a model"
 EXAMPLE = (
@@ -91,5 +92,5 @@ def run(args: argparse.Namespace) -> int:
             label_map=args.label_map,
             assignments=args.assignments,
         )
-    print(args.output)
+    print(one_line(args.output))
     return 0

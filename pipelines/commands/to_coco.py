@@ -9,6 +9,7 @@ FILE_<split>.json.
 import argparse
 
 from pipelines.commands.common import require_paths
+from schemas.quoting import printable
 
 SUMMARY = "convert TFRecords, Cocoflow's or other tools', to COCO files"
 EXAMPLE = "cocoflow to-coco --examples 'old/*.record-*' --label-map old/label_map.pbtxt --output old.json"
@@ -54,5 +55,5 @@ def run(args: argparse.Namespace) -> int:
             label_map=args.label_map,
             console=console,
         )
-    print("\n".join(lines))
+    print(printable("\n".join(lines)))
     return 0

@@ -12,6 +12,7 @@ import argparse
 from components.beam.preflight import require_runner
 from detection.storage.paths import absolute, parent
 from pipelines.commands.common import add_config_arguments, config_of, require_paths
+from schemas.quoting import one_line
 
 SUMMARY = "convert a COCO data set to TFRecords, without a pipeline"
 EXAMPLE = "cocoflow to-examples --data my_coco --output my_examples"
@@ -43,5 +44,5 @@ def run(args: argparse.Namespace) -> int:
         from components.coco_example_gen.to_examples import write_examples
 
         write_examples(config, args.output)
-    print(args.output)
+    print(one_line(args.output))
     return 0

@@ -16,6 +16,7 @@ from schemas.artifacts import BLESSING_JSON, LOGS, METRICS_JSON, REPORT_HTML
 from schemas.config.train.training import TrainConfig
 from schemas.metrics import metrics_by_iou_type
 from schemas.program import installed_command
+from schemas.quoting import printable
 
 
 class RunResults(NamedTuple):
@@ -81,7 +82,7 @@ def print_results(results: RunResults, console: Console, *, typed: Sequence[str]
     """
 
     def line(label: str, text: str) -> None:
-        console.print(f"{label:<13}{text}", soft_wrap=True, highlight=False, markup=False)
+        console.print(f"{label:<13}{printable(text)}", soft_wrap=True, highlight=False, markup=False)
 
     run = results.record
     for table in metrics_tables(run.metrics, iou_type=results.iou_type):

@@ -204,3 +204,9 @@ def test_a_log_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         quiet_run(tmp_path / "file" / "run.log", verbose=False),
     ):
         pass
+
+
+def test_names_do_not_control_the_terminal(capfd: pytest.CaptureFixture[str]) -> None:
+    with quiet_run(None, verbose=False):
+        logging.getLogger("cocoflow.x").warning("%s: half", "fold\x1b[31mer\x07")
+    assert "fold\\x1b[31mer\\x07: half" in capfd.readouterr().err

@@ -22,6 +22,7 @@ from components.saved_model_pusher.pushed_versions import (
 )
 from detection.storage.files import is_file
 from detection.storage.paths import join, name_of
+from detection.storage.publication import sweep_versions
 from detection.storage.versions import numbered_versions
 from schemas.artifacts import SAVED_MODEL_FILE
 from schemas.errors import DataError
@@ -61,6 +62,8 @@ def roll_back(push_directory: str | Path, *, to: int | None = None) -> RolledBac
     versions = whole_versions(push_directory)
     if not versions:
         raise DataError(f"{push_directory}: no version there. Name the folder that holds the numbered versions.")
+    # Where a killed call has rolled back already, nothing is published.
+    sweep_versions(push_directory, SAVED_MODEL_FILE)
     served = max(versions)
     target = _earlier(versions, push_directory) if to is None else to
     _require_whole(versions, target, push_directory)

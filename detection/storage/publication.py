@@ -83,6 +83,16 @@ def publish_version(
     return version
 
 
+def sweep_versions(directory: str | Path, marker: str) -> None:
+    """Removes what killed publications and removals left in a folder of versions, as the next publication does.
+
+    Args:
+        directory: local or remote folder of versions.
+        marker: see `publish_version`.
+    """
+    file_system(directory).versions(str(directory)).sweep(marker)
+
+
 def remove_version(version: str, marker: str) -> None:
     """Removes a version so that no server loads a part of it; the next publication completes a killed removal.
 

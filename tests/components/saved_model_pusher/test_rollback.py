@@ -4,6 +4,8 @@ import errno
 import json
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from detection.storage.atomic import write_bytes
 from detection.storage.json_files import read_json
 from detection.storage.paths import join
 from detection.storage.reading import read_bytes
+from detection.storage.versions import TEMPORARY_STEM
 from schemas.errors import DataError
 from tests.components.saved_model_pusher.version_folders import MARKER, content_of, write_version
 from tests.storage_emulator.fixture import Bucket
@@ -246,6 +249,20 @@ def test_a_version_removed_while_it_is_copied_is_not_published(
         with pytest.raises(DataError, match=r"no saved_model\.pb any more, so it was not published"):
             roll_back(serving)
     assert contents(serving) == ["B"]
+
+
+def test_what_a_killed_rollback_left_goes_with_the_next_call(tmp_path: Path) -> None:
+    directory = str(tmp_path / "serving")
+    numbers = [push(content, directory, tmp_path) for content in "AB"]
+    killed = (
+        "import os, signal, sys\n"
+        "from detection.storage.temporary import temporary_folder\n"
+        "with temporary_folder(sys.argv[1]):\n    os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    subprocess.run([sys.executable, "-c", killed, join(directory, TEMPORARY_STEM)], check=False)
+    assert len(os.listdir(directory)) == 3
+    roll_back(directory, to=numbers[1])  # it is served already
+    assert sorted(os.listdir(directory)) == [str(number) for number in numbers]
 
 
 def test_a_full_disk_is_explained_without_a_key_that_the_command_lacks(

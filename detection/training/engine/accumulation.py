@@ -81,7 +81,6 @@ class AccumulatedStep:
             ),
             (tf.constant(0), tf.zeros(self._positives.shape)),
             parallel_iterations=1,
-            maximum_iterations=self._count,
         )[1]
         self._positives.assign(sum_over_replicas(positives))
 

@@ -1,6 +1,7 @@
 """Detectors in LiteRT, ONNX and MediaPipe files: the description of such a file, and detection with it."""
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -132,7 +133,7 @@ class ModelDescription(NamedTuple):
         outputs = {
             serving.BOXES: f"float32 [B, N, 4]: {boxes}",
             serving.SCORES: "float32 [B, N], best first" + (f"; {calibrated}" if self.calibrated else ""),
-            serving.CLASSES: f"int64 [B, N]: ids in {labels}",
+            serving.CLASSES: f"{'int32' if self.format == 'litert' else 'int64'} [B, N]: ids in {labels}",
             serving.COUNT: "int32 [B]: valid rows",
         }
         if self.delegate is not None:
@@ -314,16 +315,18 @@ class FileDetector(ExportedDetector):
         outputs = self._network(pixels.numpy())
         scale = np.array(self._description.image_size, np.float32) / (info.original_size * info.scale).numpy()
         boxes = outputs[serving.BOXES] * np.tile(scale, 2)[:, np.newaxis]
+        clipped = np.clip(boxes, 0.0, 1.0)
         if not self._description.masks:  # the crop of a mask covers its complete box, including padding
-            boxes = np.clip(boxes, 0.0, 1.0)
+            boxes = clipped
         if self._as_mediapipe:
             boxes = _in_whole_pixels(boxes, info.original_size.numpy())
         count = np.where(valid, outputs[serving.COUNT], 0)
-        changed = {serving.BOXES: boxes, serving.COUNT: count, serving.VALID: valid}
+        changed = {serving.BOXES: boxes, serving.COUNT: count}
         if self._description.keypoints:
             factors = np.append(scale, np.ones((len(scale), 1), np.float32), axis=1)
             changed[serving.KEYPOINTS] = outputs[serving.KEYPOINTS] * factors[:, np.newaxis, np.newaxis]
-        return {name: tf.convert_to_tensor(value) for name, value in {**outputs, **changed}.items()}
+        kept = _kept({**outputs, **changed}, (clipped[..., 2:] > clipped[..., :2]).all(axis=-1))
+        return {name: tf.convert_to_tensor(value) for name, value in {**kept, serving.VALID: valid}.items()}
 
     @tf.function(autograph=False)
     def _fit(self, images: tf.Tensor) -> tuple[tf.Tensor, ImageInfo, tf.Tensor]:
@@ -352,6 +355,20 @@ def _stretch(image: tf.Tensor, image_size: tuple[int, int]) -> tuple[tf.Tensor, 
     pixels = tf.raw_ops.ResizeBilinear(images=image[tf.newaxis], size=image_size, half_pixel_centers=False)[0]
     size = tf.cast(tf.shape(image)[:2], tf.float32)
     return tf.round(pixels), ImageInfo(original_size=size, scale=tf.constant(image_size, tf.float32) / size)
+
+
+def _kept(outputs: Mapping[str, Array], in_image: Array) -> dict[str, Array]:
+    """Drops rows outside of the image, bool [B, N]: a file, which knows its input only, detects in the padding, too."""
+    slots = np.arange(in_image.shape[1])
+    kept = in_image & (slots < outputs[serving.COUNT][:, np.newaxis])
+    count = kept.sum(axis=1).astype(np.int32)
+    order, valid = np.argsort(~kept, axis=1, kind="stable"), slots < count[:, np.newaxis]
+
+    def of_kept(rows: Array) -> Array:
+        moved = np.take_along_axis(rows, order.reshape(*order.shape, *[1] * (rows.ndim - 2)), axis=1)
+        return np.where(valid.reshape(*valid.shape, *[1] * (rows.ndim - 2)), moved, np.zeros((), rows.dtype))
+
+    return {name: count if name == serving.COUNT else of_kept(rows) for name, rows in outputs.items()}
 
 
 def _in_whole_pixels(boxes: Array, sizes: Array) -> Array:

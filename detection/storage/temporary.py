@@ -26,6 +26,7 @@ from detection.storage.processes import in_words, this_process
 SILENT_SECONDS = 3600.0
 
 _CONTENT = "content"
+_WRITER = "writer.json"  # the process, for messages
 
 
 @contextlib.contextmanager
@@ -52,8 +53,10 @@ def temporary_folder(destination: str | Path, *, mode: int = 0o777) -> Iterator[
     with _lock(folder, wait=True):  # for another process that looks whether it is a leftover
         try:
             # Written under the lock: a folder with a marker and without a lock is dead.
-            marker = {**this_process(), "folder": folder.name}
+            marker = {"folder": folder.name, "host": socket.gethostname()}
             (folder / UNFINISHED_MARKER).write_text(json.dumps(marker), encoding="utf-8")
+            with contextlib.suppress(OSError):  # the folder serves without it
+                (folder / _WRITER).write_text(json.dumps(this_process()), encoding="utf-8")
             (folder / _CONTENT).mkdir()
             yield folder / _CONTENT
         finally:
@@ -67,8 +70,12 @@ def writer_of(destination: str | Path) -> str | None:
     place = Path(destination)
     for folder in place.parent.glob(f".{glob.escape(place.name)}.{'[0-9a-f]' * 8}{TEMPORARY_SUFFIX}"):
         with _lock(folder) as free:
-            if not free and (marker := _read_marker(folder)):
-                return in_words(marker)
+            if free or _read_marker(folder) is None:
+                continue
+        try:
+            return in_words(json.loads((folder / _WRITER).read_bytes()))
+        except (OSError, ValueError, RecursionError):
+            return in_words(None)
     return None
 
 

@@ -10,6 +10,7 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any, Literal
 
+import flatbuffers
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
@@ -25,6 +26,8 @@ from schemas.errors import CocoflowError
 
 Precision = Literal["float32", "float16", "int8"]
 
+_ALIGNMENT = 16  # bytes, of constants
+_IDENTIFIER = b"TFL3"
 _REASON = 400  # characters of the converter's message
 _GRAPH_FIELDS = (
     "condSubgraphIndex",
@@ -161,7 +164,26 @@ def _chain(models: Sequence[bytes]) -> bytes:
         (own,) = model.signatureDefs
         main.outputs = model.subgraphs[0].outputs
         signature.outputs = own.outputs
-    return bytes(flatbuffer_utils.convert_object_to_bytearray(joined))
+    _rename_duplicates(main.tensors)
+    builder = _AlignedBuilder(sum(map(len, models)))
+    builder.Finish(joined.Pack(builder), file_identifier=_IDENTIFIER)
+    return bytes(builder.Output())
+
+
+class _AlignedBuilder(flatbuffers.Builder):
+    """Aligns constants as the schema demands and TensorFlow's generated classes do not; runtimes map them."""
+
+    def StartVector(self, width: int, length: int, alignment: int) -> int:  # noqa: N802
+        return int(super().StartVector(width, length, _ALIGNMENT if width == 1 else alignment))
+
+
+def _rename_duplicates(tensors: Sequence[Any]) -> None:
+    """Gives the tensors of a graph names of their own: runtimes such as OpenVINO look them up by name."""
+    seen: set[bytes] = set()
+    for number, tensor in enumerate(tensors):
+        if tensor.name in seen:
+            tensor.name += f"_{number}".encode()
+        seen.add(tensor.name)
 
 
 def _append(joined: Any, model: Any, sources: dict[bytes, int]) -> None:

@@ -5,6 +5,7 @@ models: those with non-maximum suppression and four float32 outputs, and those t
 which MediaPipe decodes and suppresses itself.
 """
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -21,6 +22,7 @@ from detection.inference.mediapipe.writer import add_metadata
 from detection.inference.score_curves import ScoreCurve, ScoreCurves
 from detection.models.detector import Detector, NmsGraph
 from detection.models.heads.postprocess import BoxPostprocess
+from detection.models.necks.resample import nearest_by_op
 from detection.ops.boxes import centre_and_size, clip_yxyx
 from schemas import serving
 from schemas.errors import ConfigError
@@ -56,6 +58,10 @@ class MediaPipeModule(ServingModule):
         classes = [{**category, "id": places.get(at, 0)} for at, category in enumerate(categories)]
         super().__init__(detector, classes, batch_size=1, od_api_outputs=True)
         self._delegate = delegate
+
+    def _network(self, inputs: tf.Tensor) -> Any:
+        with nearest_by_op() if self._delegate == "gpu" else contextlib.nullcontext():
+            return super()._network(inputs)
 
     def _postprocess(self, outputs: Any, batch_of: tf.Tensor, nms_graph: NmsGraph) -> dict[str, tf.Tensor]:
         if self._delegate == "cpu":

@@ -13,6 +13,7 @@ from detection.input_pipeline.network_input import fit_to_input
 from detection.models.detector import Detector, NmsGraph, variables_by_path
 from detection.ops.masks import encode_rle, paste_masks
 from detection.types import Detections, ImageInfo, RawDetections
+from schemas.errors import ConfigError
 from schemas.features import ENCODED
 from schemas.serving import (
     BOXES,
@@ -117,14 +118,17 @@ class ServingModule(tf.Module):
         Returns:
             A `tf.function` with the outputs of the other signatures except `valid`.
         """
-        detector = self._detector
 
         def serve(images: tf.Tensor) -> dict[str, tf.Tensor]:
             mean, std = self._pixel_statistics()
             inputs = (images - mean) / std
-            return self._postprocess(detector(inputs, training=False), inputs, nms_graph)
+            return self._postprocess(self._network(inputs), inputs, nms_graph)
 
         return _function(serve, self._fitted_spec(tf.float32))
+
+    def _network(self, inputs: tf.Tensor) -> Any:
+        """Returns the raw outputs for normalized inputs, in a file."""
+        return self._detector(inputs, training=False)
 
     def fitted_stages(self, nms_graph: NmsGraph) -> list[Any]:
         """Returns `fitted_function` as two concrete functions: normalization with the network, and post-processing.
@@ -132,12 +136,11 @@ class ServingModule(tf.Module):
         The second takes the outputs of the first by name: only the first is quantized.
         """
         structure: list[Any] = []
-        detector = self._detector
 
         def network(images: tf.Tensor) -> dict[str, tf.Tensor]:
             # No division: it has no 8-bit kernel.  Scaling first needs no rounding of channel values.
             mean, std = self._pixel_statistics()
-            outputs = detector(images * (1.0 / std) - mean / std, training=False)
+            outputs = self._network(images * (1.0 / std) - mean / std)
             structure.append(outputs)
             return {f"output_{number:02}": output for number, output in enumerate(tf.nest.flatten(outputs))}
 
@@ -166,7 +169,16 @@ class ServingModule(tf.Module):
         sizes = tf.tile(tf.constant([self._detector.image_size], tf.float32), [batch, 1])
         info = ImageInfo(original_size=sizes, scale=tf.ones_like(sizes))
         with self._portable(nms_graph):
-            return self._named_outputs(self._suppress(outputs, info), info)
+            named = self._named_outputs(self._suppress(outputs, info), info)
+        if nms_graph == "op" and CLASSES in named and named[CLASSES].dtype == tf.int64:
+            # LiteRT: the runtimes of phones and the web do not read int64.
+            if max(self._category_ids) > tf.int32.max:
+                raise ConfigError(
+                    f"category id {max(self._category_ids)}: LiteRT files have ids of 32 bits. Export a SavedModel or "
+                    "an ONNX file, or train with smaller ids."
+                )
+            named[CLASSES] = tf.cast(named[CLASSES], tf.int32)
+        return named
 
     @contextlib.contextmanager
     def _portable(self, nms_graph: NmsGraph = "windows") -> Iterator[None]:

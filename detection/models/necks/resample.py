@@ -3,6 +3,9 @@
 Layer names follow google/automl, see `detection.weights.automl.automl_name`.
 """
 
+import contextlib
+from collections.abc import Iterator
+from contextvars import ContextVar
 from typing import Any
 
 import keras
@@ -12,6 +15,8 @@ import tensorflow as tf
 
 from detection.models.layers.batch_norm import BatchNormalization
 from detection.models.layers.initializers import glorot_uniform
+
+_by_op = ContextVar("nearest_by_op", default=False)
 
 
 class Resample(keras.layers.Layer):
@@ -82,6 +87,19 @@ def _pool(inputs: tf.Tensor, size: tuple[int, int]) -> tf.Tensor:
     return tf.nn.max_pool2d(inputs, windows, strides, padding="SAME")
 
 
+@contextlib.contextmanager
+def nearest_by_op() -> Iterator[None]:
+    """Makes `upsample_nearest` one op in graphs that are traced in the block: for LiteRT's GPU delegates.
+
+    They do not concatenate a tensor with itself.
+    """
+    token = _by_op.set(True)
+    try:
+        yield
+    finally:
+        _by_op.reset(token)
+
+
 def upsample_nearest(inputs: tf.Tensor, size: tuple[int, int]) -> tf.Tensor:
     """Resizes [B, H, W, C] to [B, *size, C], both sides at least H and W: pixel i takes floor(i * H / size).
 
@@ -89,6 +107,8 @@ def upsample_nearest(inputs: tf.Tensor, size: tuple[int, int]) -> tf.Tensor:
     rows and columns: it is fast, and its gradient is deterministic.
     """
     height, width, channels = inputs.shape[1:]
+    if _by_op.get() and (height, width) != tuple(size):
+        return tf.raw_ops.ResizeNearestNeighbor(images=inputs, size=size)
     if not (_repeats(height, size[0]) and _repeats(width, size[1])):
         return tf.gather(tf.gather(inputs, _nearest(height, size[0]), axis=1), _nearest(width, size[1]), axis=2)
     times_y, times_x = -(-size[0] // height), -(-size[1] // width)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from detection.models.necks.resample import Resample, upsample_nearest
+from detection.models.necks.resample import Resample, nearest_by_op, upsample_nearest
 
 
 @pytest.mark.parametrize(
@@ -13,7 +13,18 @@ def test_upsampling_takes_the_pixel_at_the_floor_of_the_ratio(source: tuple[int,
     inputs = np.random.default_rng(0).normal(size=(2, *source, 3)).astype(np.float32)
     rows = np.arange(target[0]) * source[0] // target[0]
     columns = np.arange(target[1]) * source[1] // target[1]
-    np.testing.assert_array_equal(upsample_nearest(tf.constant(inputs), target), inputs[:, rows][:, :, columns])
+    expected = inputs[:, rows][:, :, columns]
+    np.testing.assert_array_equal(upsample_nearest(tf.constant(inputs), target), expected)
+    with nearest_by_op():
+        graph = tf.function(lambda values: upsample_nearest(values, target)).get_concrete_function(inputs)
+    np.testing.assert_array_equal(graph(tf.constant(inputs)), expected)
+    assert {node.op for node in graph.graph.as_graph_def().node} <= {
+        "Placeholder",
+        "Const",
+        "ResizeNearestNeighbor",
+        "Identity",
+        "NoOp",
+    }
 
 
 @pytest.mark.parametrize("finer", [*range(1, 40), 641, 767, 768])

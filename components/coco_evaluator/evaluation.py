@@ -15,7 +15,7 @@ from components.coco_evaluator.measured_types import IMAGES, choose_params, coun
 from components.coco_evaluator.tfma.eval_config import complete, params_of
 from components.coco_evaluator.tfma.slice_metrics import BASELINE, CANDIDATE, OVERALL, describe, write_slices
 from components.coco_evaluator.tfma.slicing import empty_slicings
-from components.coco_evaluator.tfma.verdict import judge_by_config
+from components.coco_evaluator.tfma.verdict import judge_by_config, without_thresholds
 from components.coco_evaluator.thresholds import NO_THRESHOLD, Verdict, both, judge
 from detection.analysis.analyse import analyse
 from detection.analysis.analysis_file import Analysis, write_analysis
@@ -310,16 +310,6 @@ def _judge(
     request: EvaluationRequest, config: Any, measured: Measured, analysis: Analysis, folder: str | Path
 ) -> Verdict:
     """Judges by all thresholds, and writes TFMA's files, which hold those of the `EvalConfig`."""
-    judged = judge_by_config(measured.slices, config)
-    models: Mapping[str, str] = {part: request.locations[part] for part in request.models}
-    write_slices(
-        folder,
-        measured.slices,
-        config=config,
-        validation=judged.validation,
-        models=models,
-        data=request.locations["data"],
-    )
     overall = {part: metrics.metrics for part, metrics in measured.slices[OVERALL].items()}
     verdict = judge(
         _with_prefix(overall[CANDIDATE], analysis.iou_type),
@@ -327,9 +317,19 @@ def _judge(
         _with_prefix(analysis.all_differences, analysis.iou_type),
         request.config.thresholds,
     )
-    if judged.validation is None:
-        return verdict
-    return judged.verdict if verdict == NO_THRESHOLD else both(verdict, judged.verdict)
+    judged = judge_by_config(measured.slices, config)
+    if judged.validation is not None:
+        verdict = judged.verdict if verdict == NO_THRESHOLD else both(verdict, judged.verdict)
+    models: Mapping[str, str] = {part: request.locations[part] for part in request.models}
+    write_slices(
+        folder,
+        measured.slices,
+        config=config,
+        validation=judged.validation or without_thresholds(blessed=verdict.blessed),
+        models=models,
+        data=request.locations["data"],
+    )
+    return verdict
 
 
 def _with_prefix(values: Mapping[str, Value], iou_type: str) -> dict[str, Value]:

@@ -125,7 +125,7 @@ def write_slices(
     slices: Mapping[SliceKey, Mapping[str, SliceMetrics]],
     *,
     config: Any,
-    validation: Any | None,
+    validation: Any,
     models: Mapping[str, str],
     data: str,
 ) -> None:
@@ -135,7 +135,7 @@ def write_slices(
         folder: of the evaluation.
         slices: metrics of `candidate` and optionally `baseline` per slice.
         config: `tfma.EvalConfig`, completed by `eval_config.complete`.
-        validation: TFMA's `ValidationResult`; None: no thresholds, no such file.
+        validation: TFMA's `ValidationResult`.
         models: path of each model.
         data: path of the examples.
 
@@ -157,8 +157,7 @@ def write_slices(
     )
     records = (framed(message.SerializeToString()) for message in messages)
     write_bytes(join(folder, f"{tfma.METRICS_KEY}-00000-of-00001.tfrecord"), b"".join(records))
-    if validation is not None:
-        write_bytes(join(folder, f"{tfma.VALIDATIONS_KEY}.tfrecord"), framed(validation.SerializeToString()))
+    write_bytes(join(folder, f"{tfma.VALIDATIONS_KEY}.tfrecord"), framed(validation.SerializeToString()))
     run = config_pb2.EvalRun(
         eval_config=config,
         version=tfma.version.VERSION,

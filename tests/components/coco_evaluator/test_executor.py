@@ -190,6 +190,7 @@ def test_equals_pycocotools_and_can_be_read(
         "metrics-00000-of-00001.tfrecord",
         METRICS_JSON,
         REPORT_HTML,
+        "validations.tfrecord",
     ]
 
 
@@ -225,6 +226,8 @@ def _check_tfma(folder: Path, content: dict[str, Any]) -> None:
         return {name: {"doubleValue": "NaN" if value == -1 else value} for name, value in metrics.items()}
 
     result = tfma.load_eval_result(str(folder))
+    validation = tfma.load_validation_result(str(folder))
+    assert (validation.validation_ok, validation.missing_thresholds) == (True, True)
     values = result.get_metrics_for_slice()
     del values["example_count"]
     assert values == in_tfma(content["metrics"])

@@ -16,7 +16,7 @@ from components.coco_evaluator.tfma.slice_metrics import (
     SliceMetrics,
     write_slices,
 )
-from components.coco_evaluator.tfma.verdict import Judged, judge_by_config
+from components.coco_evaluator.tfma.verdict import Judged, judge_by_config, without_thresholds
 
 pytestmark = pytest.mark.slow  # importing TFMA takes most of it
 
@@ -52,7 +52,12 @@ def test_what_tfma_loads(tmp_path: Path) -> None:
     import tensorflow_model_analysis as tfma
 
     write_slices(
-        tmp_path, alone(), config=complete(None), validation=None, models={CANDIDATE: "models/3"}, data="records"
+        tmp_path,
+        alone(),
+        config=complete(None),
+        validation=without_thresholds(blessed=True),
+        models={CANDIDATE: "models/3"},
+        data="records",
     )
     result = tfma.load_eval_result(str(tmp_path))
     assert (result.model_location, result.data_location) == ("models/3", "records")
@@ -77,7 +82,9 @@ def test_both_models_and_their_difference(tmp_path: Path) -> None:
 
     config = complete(parse_eval_config('slicing_specs { feature_keys: "brightness" }'), has_baseline=True)
     models = {CANDIDATE: "models/3", BASELINE: "models/2"}
-    write_slices(tmp_path, SLICES, config=config, validation=None, models=models, data="records")
+    write_slices(
+        tmp_path, SLICES, config=config, validation=without_thresholds(blessed=True), models=models, data="records"
+    )
     candidate = tfma.load_eval_result(str(tmp_path), model_name="candidate")
     assert candidate.get_metrics_for_slice(DARK)["AP_diff"] == {"doubleValue": -0.25}
     assert candidate.get_metrics_for_slice(DARK)["APs_diff"] == {"doubleValue": "NaN"}
@@ -95,7 +102,14 @@ def test_the_viewer_shows_it(tmp_path: Path) -> None:
     """What the notebook's widgets are given; they need no front end for that."""
     import tensorflow_model_analysis as tfma
 
-    write_slices(tmp_path, alone(), config=complete(None), validation=None, models={CANDIDATE: "m"}, data="d")
+    write_slices(
+        tmp_path,
+        alone(),
+        config=complete(None),
+        validation=without_thresholds(blessed=True),
+        models={CANDIDATE: "m"},
+        data="d",
+    )
     result = tfma.load_eval_result(str(tmp_path))
     spec = tfma.SlicingSpec(feature_keys=["brightness", "coco/image/license"])
     assert [row["slice"] for row in tfma.view.render_slicing_metrics(result, slicing_spec=spec).data] == [

@@ -104,7 +104,7 @@ def judge_by_config(slices: Slices, config: Any) -> Judged:
 
 
 def without_thresholds(*, blessed: bool) -> Any:
-    """Returns the `ValidationResult` of an `EvalConfig` without thresholds, which `tfma.load_validation_result` needs."""
+    """Returns the `ValidationResult` of an `EvalConfig` without thresholds: `tfma.load_validation_result` needs it."""
     from tensorflow_model_analysis.proto import validation_result_pb2
 
     return validation_result_pb2.ValidationResult(validation_ok=blessed, missing_thresholds=True)

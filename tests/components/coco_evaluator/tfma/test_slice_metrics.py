@@ -74,7 +74,11 @@ def test_what_tfma_loads(tmp_path: Path) -> None:
         "AP50": {"doubleValue": 0.25},
     }
     assert result.get_metrics_for_slice(class_id=90)["AP"] == {"doubleValue": "NaN"}
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["eval_config.json", "metrics-00000-of-00001.tfrecord"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "eval_config.json",
+        "metrics-00000-of-00001.tfrecord",
+        "validations.tfrecord",
+    ]
 
 
 def test_both_models_and_their_difference(tmp_path: Path) -> None:

@@ -245,6 +245,7 @@ def op_nms(
     sigma: float | None,
     score_threshold: float,
     max_outputs: int,
+    max_per_class: int | None = None,
     counts: tf.Tensor | None = None,
 ) -> Picked:
     """Hard or Gaussian NMS by one op per image, `NonMaxSuppressionV4` or `V5`, for graphs without loops.
@@ -252,7 +253,8 @@ def op_nms(
     The op does not support classes, so boxes of different classes are moved apart.  These boxes are
     clipped at one `side` beyond the input, which keeps the distances small enough for float32.
     The order of equal scores, frequent with 8 bits, depends on the kernel: hard NMS passes ranks.
-    Boxes that do not count are dropped after they were picked, among the first 4 M.
+    Boxes that do not count, and those of a class beyond its number, are dropped after they were picked, among the
+    first 4 M.
 
     Args:
         boxes: float32 [B, K, 4], (ymin, xmin, ymax, xmax), with a static B.
@@ -264,6 +266,7 @@ def op_nms(
         sigma: sigma of `gaussian_decay`; None: hard NMS.
         score_threshold: boxes need a score above this when they are picked.
         max_outputs: M, max number of picked boxes.
+        max_per_class: as for `hard_nms`.
         counts: bool [B, K], boxes that the result may contain; None: all.
 
     Returns:
@@ -274,7 +277,9 @@ def op_nms(
         columns = math.isqrt(num_classes - 1) + 1  # a square grid around the input keeps the coordinates small
         places = tf.cast(tf.stack([classes // columns, classes % columns], axis=-1) - columns // 2, tf.float32)
         compared = tf.clip_by_value(boxes, -side, 2.0 * side) + tf.concat([places, places], axis=-1) * (3.0 * side)
-    slots = max_outputs if counts is None else min(4 * max_outputs, scores.shape[1])
+    limited = classes is not None and max_per_class is not None
+    dropped = limited or counts is not None
+    slots = max(max_outputs, min(4 * max_outputs, scores.shape[1])) if dropped else max_outputs
     options = {"max_output_size": slots, "pad_to_max_output_size": True}
     # Counted in the graph: a constant with so many values would lose precision in a float16 file.
     ranks = tf.cumsum(tf.cast(scores > score_threshold, tf.float32), axis=1, reverse=True)
@@ -299,13 +304,22 @@ def op_nms(
         values.append(tf.where(valid, picked[1], 0.0))
         num.append(picked[2])
     found = Picked(tf.stack(indices), tf.stack(values), tf.stack(num))
-    return found if counts is None else _first_counted(found, counts, max_outputs)
+    if not dropped:
+        return found
+    kept = tf.range(slots) < found.num[:, tf.newaxis]
+    if classes is not None and max_per_class is not None:
+        of_class = tf.gather(classes, found.indices, batch_dims=1)
+        is_before = tf.linalg.band_part(tf.ones([slots, slots]), -1, 0) - tf.eye(slots)
+        same = tf.cast(of_class[:, :, tf.newaxis] == of_class[:, tf.newaxis], tf.float32)
+        kept &= tf.reduce_sum(same * is_before, axis=2) < max_per_class
+    if counts is not None:
+        kept &= tf.gather(counts, found.indices, batch_dims=1)
+    return _first_kept(found, kept, max_outputs)
 
 
-def _first_counted(picked: Picked, counts: tf.Tensor, max_outputs: int) -> Picked:
-    """Returns the first `max_outputs` picked boxes of which `counts`, bool [B, K], is true, in their order."""
+def _first_kept(picked: Picked, kept: tf.Tensor, max_outputs: int) -> Picked:
+    """Returns the first `max_outputs` picked boxes that are kept, bool [B, P], in their order."""
     slots = tf.range(picked.indices.shape[1])
-    kept = (slots < picked.num[:, tf.newaxis]) & tf.gather(counts, picked.indices, batch_dims=1)
     num = tf.minimum(tf.reduce_sum(tf.cast(kept, tf.int32), axis=1), max_outputs)
     _, order = tf.math.top_k(tf.where(kept, slots[::-1] + 1, 0), max_outputs)
     valid = tf.range(max_outputs) < num[:, tf.newaxis]

@@ -9,6 +9,7 @@ from detection.storage.gcs.objects import crc32c
 from detection.storage.json_files import read_json
 from detection.storage.markers import OWN_FILES
 from detection.storage.paths import join
+from detection.storage.staging import local_copy
 from schemas.artifacts import CHECKSUMS_JSON, EXTRA_FILES
 from schemas.errors import DataError
 
@@ -32,7 +33,8 @@ def contents(folder: str | Path) -> dict[str, tuple[int, str]]:
         DataError: a file is a pipe, socket or device, or cannot be read.
     """
     return {
-        name: (state.size, state.checksum or crc32c(Path(folder, name)))
+        # Not every service sends checksums.
+        name: (state.size, state.checksum or crc32c(local_copy(join(folder, name))))
         for name, state in walk_states(folder).items()
         if name not in OWN_FILES
     }

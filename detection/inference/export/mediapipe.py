@@ -187,7 +187,7 @@ def _suppress_by_custom_op(
     integers = {
         "max_detections": slots,
         "max_classes_per_detection": 1,
-        "detections_per_class": slots,
+        "detections_per_class": options.max_detections_per_class or slots,
         "num_classes": scores.shape[2],
     }
     floats = {

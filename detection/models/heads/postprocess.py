@@ -206,7 +206,7 @@ def suppress(
     floor, most = options.score_threshold, options.max_detections
     per_class = options.max_detections_per_class
     in_image = area_yxyx(clipped) > 0.0
-    if graph == "op" and options.nms != "linear" and per_class is None:
+    if graph == "op" and options.nms != "linear":
         return op_nms(
             boxes,
             scores,
@@ -217,6 +217,7 @@ def suppress(
             sigma=options.sigma if options.nms == "gaussian" else None,
             score_threshold=floor,
             max_outputs=most,
+            max_per_class=per_class,
             counts=in_image,
         )
     if options.nms == "hard":

@@ -213,7 +213,38 @@ def test_a_limit_per_class_equals_a_plain_greedy_search(limit: int) -> None:
     scores = np.sort(random.uniform(0.1, 1, 150)).astype(np.float32)[::-1]
     classes = random.choice(3, 150, p=[0.7, 0.2, 0.1])
     options: Any = {"max_outputs": 40, "max_per_class": limit}
-    assert _nms(boxes, scores, classes, **options)[0] == plain_nms(boxes, scores, classes, **options)[0]
+    expected = plain_nms(boxes, scores, classes, **options)[0]
+    assert _nms(boxes, scores, classes, **options)[0] == expected
+    picked = op_nms(
+        boxes[np.newaxis],
+        scores[np.newaxis],
+        classes[np.newaxis].astype(np.int32),
+        num_classes=3,
+        side=100.0,
+        iou_threshold=0.5,
+        sigma=None,
+        score_threshold=0.0,
+        **options,
+    )
+    assert picked.indices[0, : int(picked.num[0])].numpy().tolist() == expected
+
+
+def test_the_op_with_fewer_candidates_than_places() -> None:
+    boxes = _corners(np.array([[[0.0, 0.0], [20.0, 0.0], [40.0, 0.0]]]), 5.0)
+    picked = op_nms(
+        boxes,
+        np.array([[0.9, 0.8, 0.7]], np.float32),
+        np.zeros((1, 3), np.int32),
+        num_classes=1,
+        side=100.0,
+        iou_threshold=0.5,
+        sigma=None,
+        score_threshold=0.0,
+        max_outputs=6,
+        max_per_class=2,
+        counts=np.array([[False, True, True]]),
+    )
+    assert (picked.indices[0].numpy().tolist(), picked.num.numpy().tolist()) == ([1, 0, 0, 0, 0, 0], [1])
 
 
 @pytest.mark.parametrize("nms", MODES)

@@ -2,13 +2,18 @@
 
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from detection.storage.checksums import require_checksums, write_checksums
+from detection.storage import checksums
+from detection.storage.atomic import write_bytes
+from detection.storage.checksums import contents, require_checksums, write_checksums
+from detection.storage.files import walk_states
 from schemas.artifacts import CHECKSUMS_JSON, CONFIG_YAML, EXTRA_FILES
 from schemas.errors import DataError
+from tests.storage_emulator.fixture import Bucket
 
 MODEL, WEIGHTS = "saved_model.pb", "variables/variables.data-00000-of-00001"
 
@@ -63,3 +68,13 @@ def test_a_damaged_list_is_refused_and_none_is_fine(model: Path) -> None:
             require_checksums(model, model)
     listed.unlink()
     require_checksums(model, model)
+
+
+def test_a_remote_file_without_the_service_s_checksum_is_read(gcs: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_bytes(f"{gcs.path}/model/x", b"123456789")
+    listed = walk_states(f"{gcs.path}/model")
+    expected = contents(f"{gcs.path}/model")
+    assert expected == {"x": (9, "4waSgw==")}
+    bare = {name: replace(state, checksum="") for name, state in listed.items()}
+    monkeypatch.setattr(checksums, "walk_states", lambda folder: bare)
+    assert contents(f"{gcs.path}/model") == expected

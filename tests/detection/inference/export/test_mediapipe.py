@@ -100,6 +100,7 @@ def assert_both_find(found: list[tuple[Any, ...]], expected: list[tuple[Any, ...
         pytest.param("cpu", UNNAMED, {}, marks=pytest.mark.extended),
         pytest.param("cpu", CATEGORIES, {"nms": "gaussian", "sigma": 0.3}, marks=pytest.mark.extended),
         pytest.param("cpu", CATEGORIES, {"class_agnostic": True}, marks=pytest.mark.extended),
+        pytest.param("cpu", CATEGORIES, {"max_detections_per_class": 2}, marks=pytest.mark.extended),
         pytest.param("cpu", CATEGORIES, {"one_class_per_anchor": True}, marks=pytest.mark.extended),
         pytest.param("coral", CATEGORIES, {}, marks=pytest.mark.extended),
     ],

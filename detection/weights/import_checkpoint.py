@@ -91,12 +91,22 @@ def _config(program: str, checkpoint: str, model: str | None, assignments: Seque
     keys = {} if original is None else _original_keys(original, model)
     if any(assignment.startswith("model.image_size=") for assignment in assignments):
         keys = {key: value for key, value in keys.items() if not key.startswith("model.resize.")}
+    described = keys.get("model.name")
     if model is not None:
         keys["model.name"] = model
     if "model.name" not in keys:
         beside = f", and there is no {PIPELINE_CONFIG} beside the checkpoint" if program == "od-api" else ""
         raise ConfigError(f"--model is missing{beside}. Pass --model with the name of the detector.")
-    return load_config(original or "--model", assignments, text=yaml.safe_dump(nested(keys)))
+    try:
+        config = load_config(original or "--model", assignments, text=yaml.safe_dump(nested(keys)))
+        detector_config(config.model.name, image_size=config.model.image_size, overrides=config.model.overrides)
+        return config
+    except ConfigError as error:
+        if described in (None, keys["model.name"]):
+            raise
+        raise ConfigError(
+            f"--model {model}, but {original} describes {described}: {error} Leave out --model, or move the file away."
+        ) from None
 
 
 def _pipeline_config(checkpoint: str) -> str | None:

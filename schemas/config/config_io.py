@@ -163,10 +163,20 @@ def _explain(item: Any, where: str) -> str:
 
 
 def _nearest_key(key: str) -> str:
-    """Returns the most similar known key; keys of the same section are preferred."""
+    """Returns the most similar known key: one of the same last name, then of the same section, then any.
+
+    >>> [_nearest_key(key) for key in ("train.learning_rate", "batchsize", "train.seeds")]
+    ['train.schedule.learning_rate', 'train.batch_size', 'train.seed']
+    """
+
+    def last(name: str) -> str:
+        return name.rpartition(".")[2].replace("_", "").replace("-", "").lower()
+
     known = list(_known_keys(Config))
+    same = [name for name in known if last(name) == last(key)]
     siblings = [name for name in known if name.rpartition(".")[0] == key.rpartition(".")[0]]
-    return (difflib.get_close_matches(key, siblings, 1, 0.5) or difflib.get_close_matches(key, known, 1, 0.0))[0]
+    choices = ((same, 0.0), (siblings, 0.7), (known, 0.0))
+    return next(near[0] for names, cutoff in choices if (near := difflib.get_close_matches(key, names, 1, cutoff)))
 
 
 def _known_keys(section: type[Section], prefix: str = "") -> Iterable[str]:

@@ -180,6 +180,19 @@ def test_without_model_a_pipeline_config_has_to_be_beside_the_checkpoint(
     assert not (tmp_path / "out").exists()
 
 
+def test_a_pipeline_config_of_another_model_is_named(
+    oracle_dir: Path, tmp_path: Path, checkpoint: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "zoo"
+    shutil.copytree(checkpoint, folder / "checkpoint")
+    shutil.copy(oracle_dir / "od_api/ssd_mobilenet_v2/pipeline.config", folder)
+    flags = ["import-checkpoint", "--checkpoint", str(folder), "--output", str(tmp_path / "out"), "--from", "od-api"]
+    assert main([*flags, "--model", "centernet-r50"]) == 2
+    message = capfd.readouterr().err
+    assert re.search(r"--model centernet-r50, but \S+/pipeline\.config describes ssd-\S+: ", message)
+    assert "Leave out --model, or move the file away." in message
+
+
 def test_one_feature_level_of_the_object_detection_api(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     network = OdApi(epsilon=1e-5, limit=np.inf)
     network.construct_one_level()

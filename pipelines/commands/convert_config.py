@@ -2,7 +2,7 @@
 
 --from od-api reads a pipeline.config of the TF Object Detection API, --from automl hparams of
 google/automl's EfficientDet, and --from tpu-mask-rcnn params of TPU Mask R-CNN; the last two
-are a YAML file or key=value,key=value.
+are a YAML file or key=value,key=value.  The first two are of the original's TensorFlow 2 trainer.
 
 What is not set has the original's default, not ours. Each field has an equivalent key, or is
 listed with its line: fields without an equivalent end the command with exit code 2, unless

@@ -17,6 +17,7 @@ from components.coco_example_gen.copies import Groups, find_groups, judge_copies
 from components.coco_example_gen.inputs import Inputs, open_inputs
 from components.coco_example_gen.shards import IMAGES_PER_SHARD, SplitResult, read_results, write_plans, write_shard
 from components.coco_example_gen.sources import ImageSource
+from detection.datasets.annotation_checks import unread_fields
 from detection.datasets.encode_record import Rules
 from detection.datasets.entries import Entry
 from detection.datasets.issues import Issue, limited
@@ -27,6 +28,7 @@ from schemas.config.config import DataConfig
 from schemas.config.issues import IssuePolicies
 from schemas.quoting import one_line
 
+_CATEGORY_FIELDS = frozenset(("id", "name", "supercategory", "keypoints", "skeleton"))
 _IGNORED = re.compile("(?i)ignored?([ _-]*regions?)?|don'?t ?care")  # names of VisDrone, DETRAC and KITTI
 # Images, for each core beyond the first, from which on worker processes are done earlier than threads: processes do not
 # share Python's lock, but each takes some fifteen seconds to import what it needs.
@@ -188,6 +190,11 @@ def _alike_categories(inputs: Inputs, policies: IssuePolicies) -> list[Issue]:
     names: dict[str, Entry] = {}
     issues = []
     for category in inputs.dataset["categories"]:
+        unread = unread_fields(frozenset(category), known=_CATEGORY_FIELDS)
+        amiss = unread if category["name"].strip() else "its name is empty. Write a text"
+        if amiss is not None:
+            message = f"category {category['id']}: {amiss}"
+            issues.append(Issue("category_alike", policies.category_alike, first.path, None, None, message))
         other = names.setdefault(" ".join(unicodedata.normalize("NFKC", category["name"]).casefold().split()), category)
         if other is not category:
             message = (

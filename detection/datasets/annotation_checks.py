@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Callable, Container, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from detection.datasets.annotations import is_crowd
@@ -17,13 +18,31 @@ from detection.datasets.masks import (
     without_degenerate_polygons,
 )
 from detection.storage.json_files import serialize
+from schemas.quoting import quoted
 
+_FIELDS = frozenset(
+    [
+        "id",
+        "image_id",
+        "category_id",
+        "bbox",
+        "area",
+        "iscrowd",
+        "is_crowd",
+        "segmentation",
+        "keypoints",
+        "num_keypoints",
+        "ignore",
+    ]
+)
 MARGIN = 1.0  # pixels that a box may exceed its image, because annotation tools round
 _CLIPPED = 5.0  # pixels by which it may, and is clipped
 _CLIPPED_FRACTION = 0.02  # or this fraction of the image's side
 _LARGEST = 3.4e38  # max float32, the type of areas in records
 _SIDE = 4  # pixels of an image's side, below which a box within 0 to 1 may be one in pixels
 _AREA = 1.1  # times a box's area, up to which roundings explain an annotation's
+_KEYPOINT_MARGIN = 2.0  # pixels that a keypoint may lie beyond its box
+_KEYPOINT_FRACTION = 0.25  # and this fraction of the box's side
 _MASK_MARGIN = 2.0  # pixels that a box may differ from the box of its mask
 _MASK_FRACTION = 0.1  # or this fraction of the box's side
 
@@ -68,9 +87,14 @@ def valid_annotations(annotations: Sequence[Entry], context: Context, issues: Im
     """
     kept: list[dict[str, Any]] = []
     repeats = _Repeats()
+    # Some writers give crowds only the field; those that write 0 give it to all.
+    needed = "iscrowd" if any(one.get("iscrowd", one.get("is_crowd")) == 0 for one in annotations) else None
     for annotation in annotations:
         valid = _check(dict(annotation), context, issues)
         if valid is None:
+            continue
+        unread = unread_fields(frozenset(annotation), needed=needed)
+        if unread and issues.add("field_name", unread, annotation_id=valid["id"]) != "keep":
             continue
         first = repeats.earlier(valid)
         if first is not None:
@@ -79,6 +103,25 @@ def valid_annotations(annotations: Sequence[Entry], context: Context, issues: Im
                 continue
         kept.append(valid)
     return kept
+
+
+@lru_cache(maxsize=256)
+def unread_fields(names: frozenset[str], *, known: frozenset[str] = _FIELDS, needed: str | None = None) -> str | None:
+    """Returns what is amiss with the names of an entry's fields; None: nothing.
+
+    Args:
+        names: of the entry.
+        known: names that are read.
+        needed: a field that other entries have.
+    """
+    plain = {name.replace("_", ""): name for name in known}
+    for name in sorted(names - known):
+        meant = plain.get(name.replace("_", "").lower())
+        if meant is not None and meant not in names:
+            return f"field {quoted(name)} is not read: it is {meant} in COCO. Rename it."
+    if needed is not None and needed not in names and f"is_{needed.removeprefix('is')}" not in names:
+        return f"{needed} is missing, which other annotations of the image have: it counts as 0. Write it."
+    return None
 
 
 def without_nan(annotations: Sequence[dict[str, Any]], issues: ImageIssues) -> list[dict[str, Any]]:
@@ -179,8 +222,8 @@ def _area_wrong(annotation: dict[str, Any], context: Context) -> FixableIssue | 
 
 
 def _keypoints_count(annotation: dict[str, Any], context: Context) -> FixableIssue | None:
-    points = annotation.get("keypoints")
-    if not points or "num_keypoints" not in annotation:
+    points = annotation.get("keypoints") or []
+    if "num_keypoints" not in annotation or not (points or annotation["num_keypoints"]):
         return None
     labelled, said = sum(visibility > 0 for visibility in points[2::3]), annotation["num_keypoints"]
     if type(said) is int and said == labelled:
@@ -271,10 +314,38 @@ def _keypoints_broken(annotation: dict[str, Any], context: Context) -> FixableIs
         and all(visibility in (0, 1, 2) for visibility in points[2::3])
     )
     if valid:
-        return None
+        return None  # a category without names of keypoints does not use them: see `_keypoints_unnamed`
     expected = "each keypoint" if count is None else f"each of the category's {count} keypoints"
     return FixableIssue(
         f"keypoints are not x, y and visibility (0, 1 or 2) of {expected}. Correct or remove them.",
+        {key: value for key, value in annotation.items() if key not in ("keypoints", "num_keypoints")},
+    )
+
+
+def _keypoints_unnamed(annotation: dict[str, Any], context: Context) -> FixableIssue | None:
+    if annotation["category_id"] in context.keypoints or not any((annotation.get("keypoints") or ())[2::3]):
+        return None
+    return FixableIssue(
+        "keypoints of a category that names none, so they are not used. Name them in `categories`, or remove them.",
+        {key: value for key, value in annotation.items() if key not in ("keypoints", "num_keypoints")},
+    )
+
+
+def _keypoints_box(annotation: dict[str, Any], context: Context) -> FixableIssue | None:
+    points = annotation.get("keypoints") or ()
+    x, y, width, height = annotation["bbox"]
+    margins = [_KEYPOINT_MARGIN + _KEYPOINT_FRACTION * side for side in (width, height)]
+    labelled = [point for point in zip(points[::3], points[1::3], points[2::3], strict=True) if point[2]]
+    outside = [
+        (left, top)
+        for left, top, _ in labelled
+        if not (x - margins[0] <= left <= x + width + margins[0] and y - margins[1] <= top <= y + height + margins[1])
+    ]
+    if 2 * len(outside) <= len(labelled):
+        return None
+    return FixableIssue(
+        f"{len(outside)} of {len(labelled)} labelled keypoints are far outside of bbox {annotation['bbox']}, such as "
+        f"{list(outside[0])}. Correct the keypoints or the box.",
         {key: value for key, value in annotation.items() if key not in ("keypoints", "num_keypoints")},
     )
 
@@ -313,8 +384,10 @@ _CHECKS: Mapping[str, Callable[[dict[str, Any], Context], FixableIssue | None]] 
     "mask_box": _mask_box,
     "area_wrong": _area_wrong,
     "keypoints_broken": _keypoints_broken,
+    "keypoints_unnamed": _keypoints_unnamed,
     "keypoints_count": _keypoints_count,
     "keypoints_outside": _keypoints_outside,
+    "keypoints_box": _keypoints_box,
 }
 
 

@@ -114,8 +114,21 @@ class IssuePolicies(Section):
     keypoints_count: FailDropFixKeep = Field(
         "fix", description="num_keypoints is not the number of labelled keypoints; fix: count them"
     )
+    keypoints_unnamed: FailDropFixKeep = Field(
+        "keep", description="keypoints of a category that names none; fix: remove the keypoints"
+    )
+    keypoints_box: FailDropFixKeep = Field(
+        "keep", description="most labelled keypoints are far outside of the box; fix: remove the keypoints"
+    )
+    field_name: FailDropKeep = Field(
+        "keep",
+        description="a field has another name than COCO's, such as isCrowd, and is not read; or iscrowd is missing "
+        "where other annotations of the image have 0",
+    )
     category_alike: Literal["fail", "keep"] = Field(
-        "keep", description="two categories' names differ only in capitals, spaces or the form of accents"
+        "keep",
+        description="two categories' names differ only in capitals, spaces or the form of accents, a name is empty, or "
+        "a field has another name than COCO's",
     )
     category_empty: Literal["fail", "keep"] = Field("keep", description="the category has no annotations")
 

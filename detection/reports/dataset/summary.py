@@ -39,6 +39,9 @@ IN_THE_FILES: Mapping[str, str] = {
     "keypoints_broken": "Write x, y and visibility for each keypoint of the category, or remove `keypoints`.",
     "keypoints_outside": "Move the keypoint into the image, or set x, y and visibility to 0.",
     "keypoints_count": "Write the number of keypoints with a visibility above 0.",
+    "keypoints_unnamed": "Name the keypoints in the category, or remove them.",
+    "keypoints_box": "Correct the keypoints or the box.",
+    "field_name": "Name the field as COCO does.",
     "category_alike": "Give the category one name, or two that differ more.",
     "category_empty": "Add annotations of the category, or remove it.",
 }

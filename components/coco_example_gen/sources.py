@@ -22,7 +22,7 @@ from detection.datasets.entries import Entry
 from detection.datasets.importers.images import ImportedImage, read_images
 from detection.datasets.issues import Issue
 from detection.datasets.sampling import key_hash
-from detection.datasets.splits import SplitFiles
+from detection.datasets.splits import BOX_FORMS, SplitFiles
 from detection.images.files import read_file
 from detection.storage import files, paths
 from detection.storage.reading import read_bytes
@@ -61,6 +61,7 @@ class CocoPlan:
         with open_entries(self.files.annotations, self.files.keypoints) as read_entries:
             for places in self.places:
                 entry, annotations = read_entries(places)
+                annotations = _with_boxes(annotations, self.files)
                 read = partial(read_file, self.files.images or "", entry["file_name"], max_pixels=rules.max_pixels)
                 yield PlannedImage(entry, annotations, read, [], True)
 
@@ -129,7 +130,12 @@ class CocoSource:
     def entries(self) -> Iterator[Callable[[int], tuple[dict[str, Any], list[dict[str, Any]]]]]:
         """Yields a function that reads an image's entry and its annotations, by the image's id."""
         with open_entries(self.annotations.file, self.files.keypoints) as read:
-            yield lambda image_id: read(self.annotations.places(image_id))
+
+            def of_image(image_id: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+                entry, annotations = read(self.annotations.places(image_id))
+                return entry, _with_boxes(annotations, self.files)
+
+            yield of_image
 
     def image_ids(self) -> list[int]:
         """Ids of the split's images, in the order of the file."""
@@ -163,6 +169,13 @@ class RecordSource:
     def plans(self, split: str, images: int) -> list[RecordPlan]:
         """Returns a plan for each file."""
         return [RecordPlan(self.files, shard, self.survey) for shard in self.shards]
+
+
+def _with_boxes(annotations: list[dict[str, Any]], files: SplitFiles) -> list[dict[str, Any]]:
+    """Converts boxes of another form than COCO's."""
+    if files.boxes in ("auto", "xywh"):
+        return annotations
+    return [one | {"bbox": BOX_FORMS[files.boxes](one["bbox"])} for one in annotations]
 
 
 def for_workers(file: str, work: str | Path) -> str:

@@ -1,6 +1,6 @@
 """The files of a split, and the rules for dividing a data set into splits."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -8,6 +8,13 @@ from detection.datasets.groups import group_of
 from detection.datasets.sampling import hash_fraction, key_hash
 from schemas.artifacts import EVAL_SPLIT, TRAIN_SPLIT
 from schemas.errors import ConfigError
+
+# From the forms of boxes in COCO files to COCO's own, by the values of `data.coco_boxes`.
+BOX_FORMS: dict[str, Callable[[Sequence[float]], list[float]]] = {
+    "xywh": list,
+    "corners": lambda box: [box[0], box[1], box[2] - box[0], box[3] - box[1]],
+    "centers": lambda box: [box[0] - box[2] / 2, box[1] - box[3] / 2, box[2], box[3]],
+}
 
 
 @dataclass(frozen=True)
@@ -27,6 +34,7 @@ class SplitFiles:
     corners: `data.voc_corners`, for the reader.
     anywhere: whether the reader takes files with labels in any folder.
     group: `data.group`.
+    boxes: `data.coco_boxes`, for COCO files.
     notes: what the user is told about the data set, a sentence each.
     """
 
@@ -41,6 +49,7 @@ class SplitFiles:
     corners: str = "auto"
     anywhere: bool = False
     group: str = ""
+    boxes: str = "auto"
     notes: tuple[str, ...] = ()
 
     def holds(self, image: Mapping[str, Any]) -> bool:

@@ -93,6 +93,11 @@ class DataConfig(Section):
         description="what corners in PASCAL VOC's XML are: pixels counted from 1 or from 0, the last one inside, or "
         "edges of the boxes; auto: found out",
     )
+    coco_boxes: Literal["auto", "xywh", "corners", "centers"] = Field(
+        "auto",
+        description="what bbox in COCO files is: x, y, width, height, as COCO says; or corners x1, y1, x2, y2; or "
+        "center x, center y, width, height; auto: COCO's, and a run stops where only another form fits the images",
+    )
     eval_fraction: float = Field(
         0.1,
         gt=0.0,

@@ -80,6 +80,9 @@ class IssuePolicies(Section):
         description="the annotation has a field ignore, or a category for ignored regions; fix: treat it like a "
         "crowd, not trained on and ignored in the evaluation; keep: like other annotations",
     )
+    box_form: Literal["fail", "keep"] = Field(
+        "fail", description="many boxes of the file do not fit their images, and all do as corners or centers"
+    )
     box_fractions: RepairFailDropFix = Field(
         "repair", description="the box lies within 0 to 1, as fractions of the image do; fix: make pixels of them"
     )

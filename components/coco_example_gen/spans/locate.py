@@ -1,6 +1,7 @@
 """Locates the files of the data set that a configuration names."""
 
 import json
+from dataclasses import replace
 
 from components.coco_example_gen.spans.span_paths import SpanSplits, locate_given, locate_root, placeholders
 from detection.datasets.splits import Division
@@ -65,9 +66,12 @@ def _locate(data: DataConfig) -> SpanSplits:
     require_supported(data.label_map or "", "data.label_map")
     division = Division(data.eval_fraction, data.split_ratios, data.sample_1_of_n, data.group or "")
     if data.root is not None:
-        return locate_root(data.root, division=division, span=data.span, version=data.version, corners=data.voc_corners)
-    given = {name: split.files for name, split in data.splits.items()}
-    return locate_given(given, division=division, span=data.span, version=data.version)
+        corners = data.voc_corners
+        found = locate_root(data.root, division=division, span=data.span, version=data.version, corners=corners)
+    else:
+        given = {name: split.files for name, split in data.splits.items()}
+        found = locate_given(given, division=division, span=data.span, version=data.version)
+    return found._replace(files={name: replace(files, boxes=data.coco_boxes) for name, files in found.files.items()})
 
 
 def source_of(data: DataConfig) -> str:

@@ -28,6 +28,7 @@ IN_THE_FILES: Mapping[str, str] = {
     "image_leak": "Remove the image from one split: metrics on images seen in training are too high.",
     "annotation_duplicate": "Remove one of the two annotations.",
     "ignored": "Write iscrowd 1 for regions to ignore, and remove `ignore` from those to learn.",
+    "box_form": "Write x, y, width, height, or set data.coco_boxes.",
     "box_fractions": "Multiply x and width by the image's width, y and height by its height.",
     "box_rotated": "Draw upright boxes.",
     "box_empty": "Draw the box again, or remove the annotation.",

@@ -1,0 +1,69 @@
+"""What the four numbers of a COCO file's boxes are: some exporters write corners or centers, which COCO does not."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from components.coco_example_gen.shards import SplitResult
+from components.coco_example_gen.sources import CocoSource, ImageSource
+from detection.datasets.annotation_checks import MARGIN
+from detection.datasets.issues import Issue
+from detection.datasets.splits import BOX_FORMS
+from schemas.config.issues import IssuePolicies
+
+_LOOKED_AT = 1000  # images of a split
+_FEW = 3  # boxes beyond their images that may be mistakes
+_BEYOND = 0.05  # of the boxes, from which on the form is in doubt
+_FITS = 0.99  # of the boxes, that lie in their images in the right form
+_WORDS = {"corners": "corners (x1, y1, x2, y2)", "centers": "center and size (center x, center y, width, height)"}
+
+
+def box_form_issues(
+    sources: Mapping[str, ImageSource], results: Mapping[str, SplitResult], policies: IssuePolicies
+) -> list[Issue]:
+    """Returns an issue for each split whose boxes fit their images in another form only.
+
+    Args:
+        sources: of each split.
+        results: of each split, whose issues say how many boxes do not fit.
+        policies: policies for issues.
+    """
+    issues = []
+    for name, source in sources.items():
+        beyond = sum(issue.kind in ("box_outside", "box_empty") for issue in results[name].issues)
+        if beyond <= _FEW or not isinstance(source, CocoSource) or source.files.boxes != "auto" or source.files.reader:
+            continue
+        shares = _shares(source)
+        best = max(_WORDS, key=lambda form: shares[form])
+        if shares["xywh"] > 1.0 - _BEYOND or shares[best] < _FITS:
+            continue
+        message = (
+            f"split {name}: {1.0 - shares['xywh']:.0%} of the boxes reach beyond their images, or have no area, as "
+            f"x, y, width, height; as {_WORDS[best]} {'all' if shares[best] == 1.0 else f'{shares[best]:.1%}'} fit. "
+            f"Convert them with --set data.coco_boxes={best}, or keep them with data.coco_boxes=xywh."
+        )
+        issues.append(Issue("box_form", policies.box_form, source.path, None, None, message))
+    return issues
+
+
+def _shares(source: CocoSource) -> dict[str, float]:
+    """Returns the share of boxes that lie in their images, by form."""
+    fits: dict[str, list[bool]] = {form: [] for form in BOX_FORMS}
+    with source.entries() as read:
+        for image_id in itertools.islice(source.image_ids(), _LOOKED_AT):
+            entry, annotations = read(image_id)
+            for annotation in annotations:
+                for form, convert in BOX_FORMS.items():
+                    fits[form].append(_lies_in(convert(annotation["bbox"]), entry))
+    return {form: sum(ones) / max(len(ones), 1) for form, ones in fits.items()}
+
+
+def _lies_in(box: Sequence[float], image: Mapping[str, Any]) -> bool:
+    x, y, width, height = box
+    return (
+        width > 0
+        and height > 0
+        and min(x, y) >= -MARGIN
+        and x + width <= image["width"] + MARGIN
+        and y + height <= image["height"] + MARGIN
+    )

@@ -21,7 +21,7 @@ from detection.datasets.encode_record import Rules
 from detection.datasets.entries import Entry
 from detection.datasets.importers.images import ImportedImage, read_images
 from detection.datasets.issues import Issue
-from detection.datasets.sampling import key_hash
+from detection.datasets.sampling import hash_fraction, key_hash
 from detection.datasets.splits import BOX_FORMS, SplitFiles
 from detection.images.files import read_file
 from detection.storage import files, paths
@@ -116,8 +116,7 @@ class CocoSource:
         """
         ids = self.image_ids()
         if not ids:
-            larger = "Raise its fraction in data.split_ratios, or data.eval_fraction, to 0.3 or more"
-            advice = larger if self.files.hash_range else "Add images, or remove the split"
+            advice = self._dividing() if self.files.hash_range else "Add images, or remove the split"
             raise DataError(f"{self.path}: no image for the split {split}. {advice}.")
         random.Random(split).shuffle(ids)
         shards = math.ceil(len(ids) / images)
@@ -125,6 +124,20 @@ class CocoSource:
             CocoPlan(self.files, [self.annotations.places(image_id) for image_id in ids[number::shards]])
             for number in range(shards)
         ]
+
+    def _dividing(self) -> str:
+        """Returns an eval fraction that leaves images to both splits, as an advice."""
+        places = sorted({hash_fraction(group) for group in self.annotations.groups.values()})
+        if len(places) < 2:
+            return "Add images: one image, or copies of one, cannot be divided"
+        count = max(1, round(0.2 * len(places)))
+        fraction = round((places[count - 1] + places[count]) / 2, 2)
+        if not places[count - 1] < fraction <= places[count]:
+            fraction = (places[count - 1] + places[count]) / 2
+        total = len(self.annotations.images)
+        return (
+            f"Set data.eval_fraction={fraction:g}, which gives eval some of the {total} images, or name a file for it"
+        )
 
     @contextmanager
     def entries(self) -> Iterator[Callable[[int], tuple[dict[str, Any], list[dict[str, Any]]]]]:

@@ -12,7 +12,6 @@ import tensorflow as tf
 
 from components.coco_example_gen import examination
 from components.coco_example_gen.examination import examine
-from components.coco_example_gen.shards import read_results, write_plans, write_shard
 from components.coco_example_gen.spans.dataset_files import files_of
 from detection.datasets.packed_entries import unpack_entries
 from detection.storage.tfrecord import find_shards, read_shard
@@ -20,6 +19,7 @@ from schemas import features
 from schemas.config.config_io import load_config
 from schemas.errors import CocoflowError
 from tests.components.coco_example_gen.mutations import SPLIT, Mutation, Tree, base_tree, mutations, write_images
+from tests.components.coco_example_gen.without_beam import read_without_beam
 
 # Other valid files: nothing in them says that something else was meant.
 UNKNOWABLE = {
@@ -38,22 +38,9 @@ TOLERANCE = 2.0  # pixels: tools round
 Meaning = dict[str, list[tuple[Any, ...]]]
 
 
-class _Counter:
-    def add(self, number: int = 1) -> None:
-        """Counts nothing."""
-
-
-def _read(sources: Any, rules: Any, *, records: Any, work: Any, beam_args: Any) -> dict[str, Any]:
-    """Does what `examination._read` does, without the half second that Beam takes."""
-    plans = write_plans(sources, rules, records=records, work=work)
-    for plan in (path for of_split in plans.values() for path in of_split):
-        write_shard(plan, _Counter(), 1)  # type: ignore[arg-type]
-    return {name: read_results(of_split) for name, of_split in plans.items()}
-
-
 @pytest.fixture(autouse=True)
 def _without_beam(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(examination, "_read", _read)
+    monkeypatch.setattr(examination, "_read", read_without_beam)
     logging.disable(logging.WARNING)
     yield
     logging.disable(logging.NOTSET)

@@ -30,7 +30,7 @@ from schemas.program import (
     is_locked,
     own_distribution,
 )
-from schemas.quoting import one_line
+from schemas.quoting import one_line, shortened
 
 _PACKAGES = ("cocoflow", "tensorflow", "keras", "tfx", "apache-beam", "kfp")
 _CUDA = "nvidia-"  # packages that only environments for GPUs have
@@ -42,6 +42,8 @@ _MIN_MEMORY = 3e9  # bytes that a process with TFX and a small training takes
 _MIN_DISK = 2e9  # bytes of the records, checkpoints and model of a small run
 
 State = Literal["ok", "missing", "broken"]
+
+_LONGEST = 300  # characters of a cell
 
 
 class Check(NamedTuple):
@@ -87,7 +89,11 @@ def print_checks(checks: Sequence[Check]) -> None:
     colors = {"ok": "green", "missing": "yellow", "broken": "red"}
     titles = {check.subject: _title(check) for check in checks}
     for title in dict.fromkeys(["", *titles.values()]):
-        rows = [check for check in checks if titles[check.subject] == title]
+        rows = [
+            check._replace(found=shortened(check.found, _LONGEST), remedy=shortened(check.remedy, _LONGEST))
+            for check in checks
+            if titles[check.subject] == title
+        ]
         if rows:
             print_table(("check", "state", "found", "remedy"), rows, colors, title=title)
 

@@ -3,7 +3,6 @@
 import contextlib
 import http.client
 import os
-from pathlib import Path
 from typing import NamedTuple
 
 from detection.storage.json_files import read_json
@@ -54,9 +53,9 @@ def require_credentials_file() -> None:
 def _credentials_file() -> str | None:
     if given := os.environ.get(FILE_VARIABLE):
         return given
-    folder = Path(os.environ.get("CLOUDSDK_CONFIG") or "~/.config/gcloud").expanduser()
-    file = folder / "application_default_credentials.json"
-    return str(file) if file.is_file() else None
+    folder = os.path.expanduser(os.environ.get("CLOUDSDK_CONFIG") or "~/.config/gcloud")
+    file = os.path.join(folder, "application_default_credentials.json")
+    return file if os.path.isfile(file) else None  # unlike `Path.is_file`, also for a name that is too long
 
 
 def _read_project(file: str) -> str | None:

@@ -89,6 +89,8 @@ def open_inputs(
                 images=len(file.images) + left_out["image"],
                 annotations=len(file) + left_out["annotation"],
             )
+            if found and not file.images:
+                raise DataError(f"{found[0].where}: {found[0].message} No image of the file can be used.")
             issues += found
             reasons += why
     of_splits = (forms[name].files if name in forms else files for name, files in splits.items())

@@ -12,6 +12,7 @@ import numpy as np
 from detection.coco.accumulator import MetricsAccumulator
 from detection.coco.io.evaluation_files import image_list_path, names_images, read_detections, read_ground_truth
 from detection.coco.metrics import CocoMetrics
+from detection.coco.misread import misreadings
 from detection.coco.params import AreaRanges, OksSigmas, Params, make_params
 from detection.datasets.entries import Rows
 from detection.storage.files import is_file
@@ -213,6 +214,7 @@ def doubts(ground_truth: Mapping[str, Any], detections: Any, params: Params) -> 
         repeated = len(detections) - len(np.unique(rows))
         if repeated > len(detections) / 4:
             yield f"{repeated:,} of {len(detections):,} detections are duplicates of others in the file, and FP"
+        yield from misreadings(ground_truth, detections)
         if np.ptp(detections[:, 5]) == 0:
             yield f"all scores are {detections[0, 5]:g}, so the order of the file decides about AP"
 

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from components.coco_example_gen.shards import SplitResult
@@ -18,17 +19,21 @@ _FITS = 0.99  # of the boxes, that lie in their images in the right form
 _WORDS = {"corners": "corners (x1, y1, x2, y2)", "centers": "center and size (center x, center y, width, height)"}
 
 
-def box_form_issues(
+def box_forms(
     sources: Mapping[str, ImageSource], results: Mapping[str, SplitResult], policies: IssuePolicies
-) -> list[Issue]:
-    """Returns an issue for each split whose boxes fit their images in another form only.
+) -> tuple[list[Issue], dict[str, ImageSource]]:
+    """Finds the splits whose boxes fit their images in another form only.
 
     Args:
         sources: of each split.
         results: of each split, whose issues say how many boxes do not fit.
         policies: policies for issues.
+
+    Returns:
+        An issue for each; and the sources that convert their boxes, if the policy is to fix them.
     """
-    issues = []
+    issues: list[Issue] = []
+    converted: dict[str, ImageSource] = {}
     for name, source in sources.items():
         beyond = sum(issue.kind in ("box_outside", "box_empty") for issue in results[name].issues)
         if beyond <= _FEW or not isinstance(source, CocoSource) or source.files.boxes != "auto" or source.files.reader:
@@ -43,7 +48,9 @@ def box_form_issues(
             f"Convert them with --set data.coco_boxes={best}, or keep them with data.coco_boxes=xywh."
         )
         issues.append(Issue("box_form", policies.box_form, source.path, None, None, message))
-    return issues
+        if policies.box_form == "fix":
+            converted[name] = replace(source, files=replace(source.files, boxes=best))
+    return issues, converted
 
 
 def _shares(source: CocoSource) -> dict[str, float]:

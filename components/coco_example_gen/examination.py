@@ -13,7 +13,7 @@ import apache_beam as beam
 
 from components.beam.pipelines import make_pipeline
 from components.beam.progress import report_progress
-from components.coco_example_gen.box_form import box_form_issues
+from components.coco_example_gen.box_form import box_forms
 from components.coco_example_gen.copies import Groups, find_groups, judge_copies, moved, moves_between
 from components.coco_example_gen.inputs import Inputs, open_inputs
 from components.coco_example_gen.shards import IMAGES_PER_SHARD, SplitResult, read_results, write_plans, write_shard
@@ -95,6 +95,10 @@ def examine(
     rules = _rules(inputs.dataset["categories"], policies, data.max_pixels)
     sources, notes = inputs.sources, list(inputs.notes)
     results = _read(sources, rules, records=records, work=work, beam_args=beam_args)
+    forms, converted = box_forms(sources, results, policies)
+    if converted:
+        sources = {**sources, **converted}
+        results = _read(sources, rules, records=records, work=work, beam_args=beam_args)
     groups = find_groups({name: result.seen for name, result in results.items()})
     moves = moves_between(splits, groups, policies)
     if moves:
@@ -113,11 +117,7 @@ def examine(
         images, annotations = result.images + left_out["image"], result.annotations + left_out["annotation"]
         result.issues, why = limited(result.issues, name, images=images, annotations=annotations)
         reasons += why
-    more_issues = [
-        *box_form_issues(sources, results, policies),
-        *_empty_categories(inputs, results, policies),
-        *_alike_categories(inputs, policies),
-    ]
+    more_issues = [*forms, *_empty_categories(inputs, results, policies), *_alike_categories(inputs, policies)]
     return Examination(inputs.dataset, sources, results, inputs.issues + more_issues, rules, notes, reasons, groups)
 
 

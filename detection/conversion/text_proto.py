@@ -1,5 +1,6 @@
 """Messages in protocol buffer text, with the line of each field, and with a record of the fields that were read."""
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, Self
 
@@ -22,6 +23,10 @@ class _Field(NamedTuple):
     inner: tuple["_Field", ...] = ()
 
 
+# `"D:\\tf\\new"` in quotes: backslashes would be escapes, of a tab and a line feed here.
+_WINDOWS_PATH = re.compile(r"""(["'])[A-Za-z]:\\[^"'\n]*\1""")
+
+
 def parse_text(text: str, message_class: Any, where: str) -> "Message":
     """Parses a message; unknown fields and extensions are among its fields.
 
@@ -33,7 +38,7 @@ def parse_text(text: str, message_class: Any, where: str) -> "Message":
     Raises:
         ConfigError: another text, a value of another type, or a field or oneof twice; the message has the line.
     """
-    message = message_class()
+    message, text = message_class(), _WINDOWS_PATH.sub(lambda match: re.sub(r"\\+", "/", match[0]), text)
     try:
         text_format.Parse(text, message, allow_unknown_field=True, allow_unknown_extension=True)
         fields = tuple(_fields(text_format.Tokenizer(text.split("\n"))))

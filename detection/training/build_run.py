@@ -289,7 +289,7 @@ def check_inference_losses(
     for mode, loss in losses._asdict().items():
         if loss is not None:
             tf.summary.scalar(f"final_loss/{mode}", loss, step=step)
-    explanation = explain_gap(losses)
+    explanation = explain_gap(losses, momentum=getattr(detector.config, "batch_norm_momentum", None))
     if explanation is not None:
         LOGGER.warning("%s", explanation)
 

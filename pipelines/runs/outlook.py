@@ -17,6 +17,7 @@ from schemas.config.train.training import TrainConfig
 from schemas.program import program_command
 
 _SET = "--set"
+_LEARNED = 0.02  # below, a metric has not begun to rise
 _LENGTHS = ("train.steps", "train.epochs")
 
 
@@ -55,7 +56,8 @@ def training_outlook(folder: str | Path) -> Outlook | None:
         return None
     *_, before, last = history
     best = max(history, key=lambda entry: entry.metrics[metric])
-    other, what = (before, "was still rising:") if rising else (best, "has stopped rising: best")
+    stopped = "has stopped rising: best" if best.metrics[metric] >= _LEARNED else "has hardly risen: best"
+    other, what = (before, "was still rising:") if rising else (best, stopped)
     text = f"{metric} {what} {other.metrics[metric]:.4f} after {other.step:,} steps"
     return Outlook(rising, f"{text}, {last.metrics[metric]:.4f} after {last.step:,}", last.step)
 

@@ -80,8 +80,10 @@ class IssuePolicies(Section):
         description="the annotation has a field ignore, or a category for ignored regions; fix: treat it like a "
         "crowd, not trained on and ignored in the evaluation; keep: like other annotations",
     )
-    box_form: Literal["fail", "keep"] = Field(
-        "fail", description="many boxes of the file do not fit their images, and all do as corners or centers"
+    box_form: Literal["fail", "fix", "keep"] = Field(
+        "fail",
+        description="many boxes of the file do not fit their images, and all do as corners or centers; fix: convert "
+        "them to x, y, width, height",
     )
     box_fractions: RepairFailDropFix = Field(
         "repair", description="the box lies within 0 to 1, as fractions of the image do; fix: make pixels of them"
@@ -159,4 +161,6 @@ def _nearest(word: Policy, allowed: tuple[Policy, ...], default: Policy) -> Poli
         return default
     if word in allowed:
         return word
-    return "drop" if "drop" in allowed and default != "keep" else default
+    if "drop" in allowed and default != "keep":
+        return "drop"
+    return "fix" if "fix" in allowed else default

@@ -93,6 +93,21 @@ def _baseline(analysis: Analysis) -> Step | None:
     return Step("baseline", evidence, action + (named if losses else ""), "metrics")
 
 
+def _lost_categories(analysis: Analysis) -> Step | None:
+    """No detection matches any ground truth of some categories, while those of others do."""
+    lost = [one for one in analysis.categories if one.ground_truth and one.metrics.get(FIRST) == 0.0]
+    if not lost or len(lost) == sum(one.ground_truth > 0 for one in analysis.categories):
+        return None
+    lost.sort(key=lambda one: -one.ground_truth)
+    named = _listed([f"{shown_name(one.name)} ({one.ground_truth:,} instances)" for one in lost])
+    evidence = f"{FIRST} is 0 for {len(lost):,} of {len(analysis.categories):,} categories: {named}."
+    action = (
+        "Check that train has enough annotations of them, under the same names: check-data lists the number of each "
+        "category."
+    )
+    return Step("lost-categories", evidence, action, "categories")
+
+
 def _main_error(analysis: Analysis) -> Step | None:
     """The error type with the largest AP50 gain, if it is above 0."""
     error = max(analysis.errors, key=lambda error: error.ap_gain, default=None)
@@ -262,6 +277,7 @@ def _no_instances(analysis: Analysis) -> Step | None:
 _RULES: Sequence[Callable[[Analysis], Step | None]] = (
     _no_match,
     _baseline,
+    _lost_categories,
     _main_error,
     _label_errors,
     _threshold,

@@ -17,6 +17,7 @@ from detection.models.layers.batch_norm import batch_norms, statistics_updates
 from detection.training.checkpoints.manager import load_weights
 
 # A loss this many times another is far above it; docs/update_rules.md has measurements.
+_LOW_MOMENTUM = 0.9  # a lower one makes the statistics those of a few batches
 FAR_ABOVE = 1.2
 
 
@@ -68,18 +69,18 @@ def _mean_loss(detector: Detector, batches: Sequence[Batch], *, training: bool) 
     return float(np.mean(losses))
 
 
-def explain_gap(losses: ModeLosses) -> str | None:
+def explain_gap(losses: ModeLosses, *, momentum: float | None = None) -> str | None:
     """Explains an inference loss far above the training loss, with a remedy; None: no such gap.
 
     Args:
         losses: result of `mode_losses`.
+        momentum: of batch norm's moving statistics; None: not known.
     """
     if not losses.raw <= FAR_ABOVE * losses.training:
         return (
             f"batch norm's moving statistics lag behind the weights: the loss is {losses.training:.3g} with the "
             f"statistics of each batch, as in training, but {losses.raw:.3g} with the moving ones, as in inference. "
-            "The model performs worse than in training. Lower model.overrides.batch_norm_momentum, for example to 0.9, "
-            "or train longer."
+            f"The model performs worse than in training. {_advice(momentum)}"
         )
     if losses.ema is not None and not losses.ema <= FAR_ABOVE * losses.raw:
         return (
@@ -88,3 +89,12 @@ def explain_gap(losses: ModeLosses) -> str | None:
             "with train.ema.use_moving_averages=false."
         )
     return None
+
+
+def _advice(momentum: float | None) -> str:
+    if momentum is not None and momentum <= _LOW_MOMENTUM:
+        return (
+            f"model.overrides.batch_norm_momentum is {momentum:g} already: train longer, lower the learning rate, or "
+            "fix the statistics with train.freeze_batch_norm=statistics."
+        )
+    return f"Lower model.overrides.batch_norm_momentum, for example to {_LOW_MOMENTUM:g}, or train longer."

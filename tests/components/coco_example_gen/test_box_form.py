@@ -43,11 +43,16 @@ def test_a_file_of_another_form_stops_and_says_which(
     form: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     data = _write(tmp_path / "data", form)
-    for more in ([], ["--set", "data.on_fault=fix"]):
-        code, said = _call(data, *more, capfd=capfd)
-        assert code == 1
-        assert said.startswith("No, you cannot train on this yet")
-        assert f"--set data.coco_boxes={form}, or keep them with data.coco_boxes=xywh" in said
+    code, said = _call(data, capfd=capfd)
+    assert code == 1
+    assert said.startswith("No, you cannot train on this yet")
+    assert f"--set data.coco_boxes={form}, or keep them with data.coco_boxes=xywh" in said
+    for word in ("fix", "drop"):
+        code, said = _call(data, "--set", f"data.on_fault={word}", capfd=capfd)
+        assert code == 3
+        assert f"as {'corners' if form == 'corners' else 'center'} " in said
+        assert "box_form (2 issues, data.on_fault: fix)" in said
+        assert "box_outside" not in said
     code, said = _call(data, "--set", f"data.coco_boxes={form}", capfd=capfd)
     assert "box_form" not in said
     assert "box_outside" not in said

@@ -163,3 +163,15 @@ def test_no_field_is_dropped_in_silence(name: str, oracle_dir: Path) -> None:
     # Of evaluation, and those that act beside other values than those of these files.
     others = {"use_moving_averages", "max_detections_per_class", "encode_background_as_zeros"}
     assert silent - without_effect <= {"shuffle", "num_epochs"} | others
+
+
+@pytest.mark.parametrize("quote", ['"', "'"])
+@pytest.mark.parametrize("path", [r"D:\tf\new\label_map.pbtxt", r"C:\Users\me\x", r"D:\\tf\\new", "/data/a b"])
+def test_a_windows_path_is_a_path(oracle_dir: Path, path: str, quote: str) -> None:
+    """Its backslashes are no escapes of tabs, line feeds or characters."""
+    text = zoo_texts(oracle_dir)["ssd_efficientdet_d0_512x512_coco17_tpu-8"]
+    changed = re.sub(r'label_map_path: "[^"]*"', lambda _: f"label_map_path: {quote}{path}{quote}", text)
+    assert changed != text
+    keys = convert_pipeline_config(changed).keys
+    expected = path.replace("\\\\", "/").replace("\\", "/")
+    assert keys["data.label_map"] == expected

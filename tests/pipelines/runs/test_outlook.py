@@ -66,6 +66,11 @@ def test_otherwise_the_next_command_tries_the_model(values: list[float], tmp_pat
     assert not any(line.startswith("Next: ") for line in lines)
 
 
+def test_a_metric_near_zero_has_not_stopped_rising(tmp_path: Path) -> None:
+    lines = _printed(tmp_path, [0.001, 0.004, 0.003])
+    assert "Training:    AP50 has hardly risen: best 0.0040 after 200 steps, 0.0030 after 300" in lines
+
+
 @pytest.mark.parametrize(
     "lengths",
     [

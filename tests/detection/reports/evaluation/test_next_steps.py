@@ -48,6 +48,20 @@ def test_the_steps_and_their_order() -> None:
     ]
 
 
+def test_categories_that_nothing_matches_come_before_errors() -> None:
+    some = [category(1, "cat", metrics={"AP": 0.5}), category(2, "dog", metrics={"AP": 0.0}, ground_truth=7)]
+    advice = needed("lost-categories", categories=some)
+    assert advice.evidence.startswith("AP is 0 for 1 of 2 categories: ")
+    assert "(7 instances)" in advice.evidence
+    rules = [one.rule for one in next_steps(analysis(categories=some))]
+    assert rules.index("lost-categories") < rules.index("main-error")
+    assert step("lost-categories", categories=[category(1, "cat", metrics={"AP": 0.0})]) is None, (
+        "all of them: no-match"
+    )
+    nothing = category(2, "dog", metrics={"AP": 0.0}, ground_truth=0)
+    assert step("lost-categories", categories=[some[0], nothing]) is None
+
+
 def test_an_empty_analysis_asks_for_nothing() -> None:
     assert next_steps(empty_analysis()) == []
 

@@ -159,3 +159,8 @@ def test_a_run_writes_the_losses_and_warns(
     expected = explain_gap(ModeLosses(*(values[0][1] for values in losses.values())))
     assert expected is not None
     assert expected in caplog.messages
+
+
+@pytest.mark.parametrize(("momentum", "advice"), [(0.99, "Lower model.overrides"), (0.9, "is 0.9 already: train")])
+def test_the_advice_is_not_the_momentum_that_is_set(momentum: float, advice: str) -> None:
+    assert advice in str(explain_gap(ModeLosses(1.0, 3.0, None), momentum=momentum))

@@ -86,14 +86,14 @@ class Page:
 
     Args:
         browser: in which.
-        path: of the HTML file.
+        path: of the HTML file, or its address.
         width: of the window, CSS pixels.
         dark: whether the reader prefers dark pages.
         scripts: whether scripts run.
     """
 
     def __init__(
-        self, browser: Browser, path: Path, *, width: int = 1200, dark: bool = False, scripts: bool = True
+        self, browser: Browser, path: Path | str, *, width: int = 1200, dark: bool = False, scripts: bool = True
     ) -> None:
         self._browser = browser
         target = browser.send("Target.createTarget", url="about:blank")["targetId"]
@@ -106,7 +106,7 @@ class Page:
         self.send("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=phone)
         self.send("Emulation.setEmulatedMedia", features=[_preference(dark)])
         self.send("Emulation.setScriptExecutionDisabled", value=not scripts)
-        self.send("Page.navigate", url=path.as_uri())
+        self.send("Page.navigate", url=path if isinstance(path, str) else path.as_uri())
         browser.wait_for("Page.loadEventFired", self._session)
 
     def send(self, method: str, **parameters: Any) -> dict[str, Any]:
@@ -162,15 +162,15 @@ class Page:
 
 
 @contextmanager
-def running_browser(program: str) -> Iterator[Browser]:
-    """Starts a browser with an empty profile, and ends it."""
+def running_browser(program: str, *more: str) -> Iterator[Browser]:
+    """Starts a browser with an empty profile and more flags, and ends it."""
     to_read, to_write = _high_pipe()
     from_read, from_write = _high_pipe()
     with tempfile.TemporaryDirectory(prefix="browser", ignore_cleanup_errors=True) as profile:
         null = os.open(os.devnull, os.O_RDWR)
         process = os.posix_spawn(
             program,
-            [program, *_FLAGS, f"--user-data-dir={profile}", "about:blank"],
+            [program, *_FLAGS, *more, f"--user-data-dir={profile}", "about:blank"],
             dict(os.environ),
             file_actions=[
                 (os.POSIX_SPAWN_DUP2, null, 0),

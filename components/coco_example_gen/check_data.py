@@ -1,21 +1,27 @@
 """`check-data`: finds what is wrong with a data set, and prints the verdict, what to act on, and the statistics."""
 
 import logging
+from collections import Counter
+from dataclasses import replace
 
 from rich.console import Console
 from rich.table import Table
 
 from components.coco_example_gen.examination import Examination, examine
 from components.coco_example_gen.report import concerned_annotations, write_data_report
+from components.coco_example_gen.sources import CocoSource
 from components.coco_example_gen.spans.dataset_files import files_of
+from detection.images.files import has_image_suffix
 from detection.reports.dataset.summary import LISTED, Kind, category_table, count_text, image_table, kinds_of, verdict
 from detection.reports.dataset.tables import issue_counts
 from detection.reports.html.table import Table as Rows
 from detection.reports.html.table import cell_text
+from detection.storage import files
 from detection.storage.output_folders import scratch_tempdir
 from detection.training.data_facts import data_facts
 from schemas.config.config import Config
 from schemas.progress import log_phase
+from schemas.quoting import one_line
 
 _LOGGER = logging.getLogger("cocoflow.check_data")
 
@@ -39,10 +45,28 @@ def check_data(config: Config, page: str | None) -> Examination:
     log_phase(_LOGGER, "reading the annotations")
     with scratch_tempdir() as temporary:
         examination = examine(splits, config.data, work=temporary / "work", records=None)
+    examination = replace(examination, notes=[*examination.notes, *_unlisted(examination)])
     if page is not None:
         log_phase(_LOGGER, "writing the report")
         write_data_report(examination, page)
     return examination
+
+
+def _unlisted(examination: Examination) -> list[str]:
+    """Counts the pictures of COCO's image folders that no annotation file lists, without those in folders below."""
+    listed: Counter[str] = Counter()
+    for name, source in examination.sources.items():
+        if isinstance(source, CocoSource) and not source.files.reader and source.files.every == 1:
+            missing = sum(issue.kind == "image_missing" for issue in examination.results[name].issues)
+            listed[str(source.files.images)] += source.total - missing
+    notes = []
+    for folder, count in listed.items():
+        pictures = sum(map(has_image_suffix, files.list_files(folder)))
+        if pictures > count > 0:
+            notes.append(
+                f"{pictures - count:,} of {pictures:,} pictures in {one_line(folder)} are in no annotation file"
+            )
+    return notes
 
 
 def print_examination(examination: Examination, config: Config) -> int:

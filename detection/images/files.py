@@ -153,6 +153,24 @@ class Header(NamedTuple):
         return swaps_sides(self.orientation)
 
 
+_HEIC = (b"heic", b"heix", b"hevc", b"hevx", b"mif1", b"msf1")
+# Of files that are named as images in practice.
+_OTHERS = {
+    b"PK\x03\x04": "a ZIP archive",
+    b"%PDF": "a PDF document",
+    b"<!DOCTYPE html": "an HTML page, perhaps the answer to a download that failed",
+    b"<html": "an HTML page, perhaps the answer to a download that failed",
+    b"<svg": "an SVG drawing",
+    b"version https://git-lfs": "a Git LFS pointer: fetch the files with `git lfs pull`",
+}
+
+
+def _other_kind(encoded: bytes) -> str:
+    """Says what a file is that is no image for Pillow, by its first bytes."""
+    names = (name for start, name in _OTHERS.items() if encoded.startswith(start))
+    return ": ".join(["no known format", *names])
+
+
 def read_header(encoded: bytes, *, max_pixels: int | None = None) -> Header:
     """Reads an image's header, without decoding pixels.
 
@@ -183,7 +201,12 @@ def read_header(encoded: bytes, *, max_pixels: int | None = None) -> Header:
             option="Or raise data.max_pixels.",
         ) from None
     except Exception as error:  # Pillow's format plugins raise errors of many types
-        reason = "no known format" if isinstance(error, Image.UnidentifiedImageError) else str(error)
+        reason = _other_kind(encoded) if isinstance(error, Image.UnidentifiedImageError) else str(error)
+        if encoded[4:8] == b"ftyp" and encoded[8:12] in _HEIC:
+            raise ImageFileError(
+                "image_unsupported",
+                "the file is HEIC, as iPhones write it, whatever its name says. Convert it to JPEG.",
+            ) from None
         raise ImageFileError(
             "image_broken", f"not a readable image ({reason}). Copy the file again or convert it again."
         ) from None

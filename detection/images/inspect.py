@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from detection.images.decode import decode_rgb_eagerly
 from detection.images.files import EXIF_ORIENTATION, ImageFileError, read_header, swaps_sides
@@ -134,7 +134,8 @@ def converted(data: bytes) -> ImageFile:
                 raise ValueError(f"colours of type {image.mode} cannot be converted to 8 bits")
             return _stored(np.asarray(image.convert("RGB")), image.mode)
     except Exception as error:  # Pillow's format plugins raise errors of many types
-        raise ImageFileError("image_broken", f"cannot be converted: {error}. Convert it to PNG.") from None
+        reason = "Pillow does not read it" if isinstance(error, UnidentifiedImageError) else error
+        raise ImageFileError("image_broken", f"cannot be converted: {reason}. Convert it to PNG.") from None
 
 
 def turned(file: ImageFile) -> ImageFile:

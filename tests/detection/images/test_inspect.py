@@ -61,9 +61,19 @@ def test_issues_are_told_apart(tmp_path: Path) -> None:
     }
     assert issues["absent.jpg"][1].startswith("cannot read the image file: No such file or directory.")
     assert issues["empty.jpg"][1] == "the image file has 0 bytes. Copy it again."
-    assert "no known format" in issues["text.jpg"][1]
+    assert "(no known format: an HTML page, perhaps the answer to a download that failed)" in issues["text.jpg"][1]
     assert "cannot be decoded: image file is truncated" in issues["cut.jpg"][1]
     assert issues["picture.webp"][1].startswith("TensorFlow does not decode WEBP. Convert the file to JPEG or PNG")
+
+
+@pytest.mark.parametrize("brand", [b"heic", b"mif1"])
+def test_heic_is_named_whatever_the_file_is_called(tmp_path: Path, brand: bytes) -> None:
+    (tmp_path / "photo.jpg").write_bytes(b"\0\0\0\x18ftyp" + brand + b"\0" * 100)
+    with pytest.raises(ImageFileError, match="the file is HEIC, as iPhones write it") as caught:
+        _read(tmp_path / "photo.jpg")
+    assert caught.value.kind == "image_unsupported"
+    with pytest.raises(ImageFileError, match="cannot be converted: Pillow does not read it"):
+        converted((tmp_path / "photo.jpg").read_bytes())
 
 
 def test_a_size_that_the_pixels_deny_is_an_issue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from PIL import Image
 
 import pipeline_runner
 from schemas.config.issues import IssuePolicies
+from tests.components.coco_example_gen import layouts
 from tests.components.coco_example_gen.data_set import write_data_set
 
 Change = Callable[[Path, dict[str, Any]], None]
@@ -326,3 +327,16 @@ def test_our_own_records_are_read_whole_or_not_at_all(
     captured = capfd.readouterr()
     assert message in " ".join((captured.out + captured.err).split())
     assert not (tmp_path / "out").exists()
+
+
+def test_pictures_that_no_file_lists_are_counted(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    for seed, split in enumerate(("train", "val")):
+        tree = layouts.tree_of(seed)
+        layouts.write_images(tmp_path / split, tree, seed)
+        (tmp_path / split / "_annotations.coco.json").write_text(json.dumps(tree))
+    call("--data", tmp_path)
+    assert "are in no annotation file" not in capfd.readouterr().out
+    for path in list((tmp_path / "train").glob("*.png"))[:3]:
+        path.with_name(f"more_{path.name}").write_bytes(path.read_bytes())
+    call("--data", tmp_path)
+    assert f"3 of 7 pictures in {tmp_path}/train are in no annotation file." in capfd.readouterr().out

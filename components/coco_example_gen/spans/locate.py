@@ -1,13 +1,18 @@
 """Locates the files of the data set that a configuration names."""
 
+import functools
 import json
+import logging
 from dataclasses import replace
+from datetime import date
 
 from components.coco_example_gen.spans.span_paths import SpanSplits, locate_given, locate_root, placeholders
 from detection.datasets.splits import Division
 from detection.storage.paths import absolute, require_supported
 from schemas.config.config import DataConfig
 from schemas.errors import ConfigError, DataError
+
+_LOGGER = logging.getLogger("cocoflow.data")
 
 
 def locate(data: DataConfig, *needed: str) -> SpanSplits:
@@ -23,6 +28,10 @@ def locate(data: DataConfig, *needed: str) -> SpanSplits:
         DataError: the files are not there, or not recognised, or of other splits only.
     """
     located = _locate(data)
+    if has_spans(data):
+        source = source_of(data)
+        ahead = located.newest.span - (date.today() - date(1970, 1, 1)).days if "{YYYY}" in source else 0
+        _tell(located.newest.name_in(source), source, in_future=ahead > 1)
     if data.window > 1 and not has_spans(data):
         raise ConfigError(
             f"data.window = {data.window}, but the data's paths have no {{SPAN}} and no date. "
@@ -37,6 +46,18 @@ def locate(data: DataConfig, *needed: str) -> SpanSplits:
                 f"--set data.splits.{split}.images=DIR (then specify the other splits as well)."
             )
     return located
+
+
+@functools.cache  # a command locates its data several times
+def _tell(span: str, source: str, *, in_future: bool) -> None:
+    """Says which span is read, and warns of one in the future, which would stay the newest."""
+    _LOGGER.info("reading %s of %s", span, source)
+    if in_future:
+        _LOGGER.warning(
+            "%s lies in the future, and counts as the newest span: rename the folder if its date is a mistake, or set "
+            "data.span",
+            span,
+        )
 
 
 def require_one_data_set(data: DataConfig) -> None:

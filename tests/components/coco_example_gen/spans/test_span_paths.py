@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from components.coco_example_gen.spans.locate import locate
 from components.coco_example_gen.spans.span_paths import (
     NO_SPAN,
     SpanVersion,
@@ -18,6 +19,7 @@ from components.coco_example_gen.spans.span_paths import (
     placeholders,
 )
 from detection.datasets.splits import Division, SplitFiles
+from schemas.config.config_io import load_config
 from schemas.errors import ConfigError, DataError
 from tests.components.coco_example_gen.data_set import write_data_set
 
@@ -243,3 +245,23 @@ def test_tfx_finds_the_same(tmp_path_factory: pytest.TempPathFactory, data: st.D
             return "refused"
 
     assert outcome(ours) == outcome(theirs)
+
+
+def test_the_span_that_is_read_is_said_once_and_one_in_the_future_is_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "cocoflow.data")
+    for day in ("2024-05-06", "2062-05-06"):
+        (tmp_path / day / "annotations").mkdir(parents=True)
+        (tmp_path / day / "train").mkdir()
+        (tmp_path / day / "annotations/instances_train.json").write_text('{"images": [], "annotations": []}')
+        config = load_config(None, [f"data.root='{tmp_path}/{{YYYY}}-{{MM}}-{{DD}}'"])
+        locate(config.data)
+        locate(config.data)
+    source = f"{tmp_path}/{{YYYY}}-{{MM}}-{{DD}}"
+    assert caplog.messages == [
+        f"reading 2024-05-06 of {source}",
+        f"reading 2062-05-06 of {source}",
+        "2062-05-06 lies in the future, and counts as the newest span: rename the folder if its date is a mistake, or "
+        "set data.span",
+    ]

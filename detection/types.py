@@ -38,7 +38,8 @@ class Labels(NamedTuple):
     classes: int32 [B, N], contiguous class index, 0 <= class < num_classes.
     valid: bool [B, N], True for objects; False for padding and crowds.
     masks: uint8 [B, N, m, m], each object's mask within its box, 1 inside, stretched to
-        m x m; None for a detector without masks.
+        m x m; all 0: annotated without a mask, so that only the box is learned; None for a
+        detector without masks.
     keypoints: float32 [B, N, K, 3], (y, x, visibility): pixels of the network input, and
         COCO's 0 (not labelled, or outside the input: then all three are 0), 1 or 2; None
         for a detector without keypoints.

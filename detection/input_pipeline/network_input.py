@@ -149,8 +149,8 @@ def in_window(
 ) -> InputSample:
     """Maps the objects of a sample into a window of its scaled image.
 
-    Clips boxes to the window; drops empty ones, and objects whose mask is empty there.  Keypoints
-    outside become unlabelled.
+    Clips boxes to the window; drops empty ones, and objects whose mask is empty there unless they never had
+    one.  Keypoints outside become unlabelled.
 
     Args:
         sample: sample before scaling.
@@ -168,7 +168,9 @@ def in_window(
         masks = crop_masks(sample.masks, (boxes + tf.tile(offset, [2])) / tf.tile(size, [2]), mask_size)
         visible = tf.reduce_any(masks > 0, axis=[1, 2])
         # A crowd is a region and needs no visible mask.
-        left &= visible if sample.crowds is None else visible | sample.crowds
+        for without in (sample.crowds, sample.maskless):
+            visible = visible if without is None else visible | without
+        left &= visible
     if sample.keypoints is not None:
         keypoints = _keypoints_in_window(sample.keypoints, size=size, offset=offset, window=window)
     fields = (boxes, sample.classes, masks, keypoints, sample.crowds, sample.weights)

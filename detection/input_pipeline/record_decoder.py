@@ -87,13 +87,15 @@ def decode_record(
     image = decode_rgb(parsed[features.ENCODED])
     classes = _classes(serialized, dense[features.CLASS_LABEL], category_ids)
     crowds = _filled(dense[features.IS_CROWD], classes, 0) != 0
+    masks = _masks(serialized, image) if with_masks else None
     sample = Sample(
         image,
         tf.stack([dense[key] for key in _CORNERS], axis=-1),
         classes,
-        masks=_masks(serialized, image) if with_masks else None,
+        masks=masks,
         keypoints=_keypoints(serialized, image, num_keypoints) if num_keypoints else None,
         weights=_filled(dense[features.WEIGHT], classes, 1) if with_weights else None,
+        maskless=None if masks is None else ~tf.reduce_any(masks > 0, axis=[1, 2]),
     )
     return sample._replace(crowds=crowds) if with_crowds else select(sample, ~crowds)
 

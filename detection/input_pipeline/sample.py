@@ -18,6 +18,8 @@ class Sample(NamedTuple):
     crowds: bool [N], the row is a region of several objects that are not annotated one by
         one; None: crowds are dropped.
     weights: float32 [N], >= 0, factor of the loss of each object; None: all are 1.
+    maskless: bool [N], the object was annotated without a mask, so that its empty mask says nothing; None if the
+        detector has no masks.
     """
 
     image: tf.Tensor
@@ -27,6 +29,7 @@ class Sample(NamedTuple):
     keypoints: tf.Tensor | None = None
     crowds: tf.Tensor | None = None
     weights: tf.Tensor | None = None
+    maskless: tf.Tensor | None = None
 
 
 def select(sample: Sample, kept: tf.Tensor) -> Sample:

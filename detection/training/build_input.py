@@ -98,7 +98,7 @@ def input_options_from_config(
 def require_masks(model: Detector, reader: RecordReader) -> None:
     """Requires at least one mask if the detector learns masks; reads records until it finds one.
 
-    Training skips objects without a mask, so the detector would learn nothing without masks.
+    Objects without a mask teach boxes alone, so the mask head would learn nothing.
 
     Args:
         model: detector to train.

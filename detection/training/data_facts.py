@@ -148,16 +148,16 @@ def _categories(trained: SplitSummary, categories: Sequence[Mapping[str, Any]], 
 
 
 def _without_masks(trained: SplitSummary, categories: Sequence[Mapping[str, Any]], config: Config) -> Iterator[Fact]:
-    """Counts the objects that a detector with masks leaves out because they have none."""
+    """Counts the objects of which a detector with masks learns the box alone, as they have no mask."""
     preset: Any = detector_config(config.model.name, overrides=config.model.overrides)
     without = trained.objects_of() - trained.masks_of
     earlier = trained.masks and not trained.masks_of  # statistics of an earlier version
     if not getattr(preset, "include_mask", False) or not without.total() or earlier:
         return
     never = [one_line(one["name"]) for one in categories if without[one["id"]] and not trained.masks_of[one["id"]]]
-    text = f"{without.total():,} of {trained.objects:,} objects in train have no mask and are left out, as background"
+    text = f"{without.total():,} of {trained.objects:,} objects in train have no mask; only their boxes are learned"
     if never:
-        text += f"; no object of {', '.join(never[:_LISTED])} has one, so nothing of it is learned"
+        text += f"; no object of {', '.join(never[:_LISTED])} has one, so its predicted masks mean nothing"
     yield Fact(text, "Draw masks, or choose a detector of boxes, with --set model.overrides.include_mask=false.")
 
 

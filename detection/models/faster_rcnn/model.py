@@ -31,6 +31,7 @@ from detection.models.heads.roi_losses import (
     per_image_normalizers,
     roi_box_loss,
     roi_class_loss,
+    rois_with_masks,
     rpn_box_loss,
     rpn_score_loss,
 )
@@ -203,7 +204,10 @@ class FasterRcnn(Detector):
         for stage in range(len(self.box_heads)):
             head = self._box_outputs(self._box_features(outputs, rois.boxes, training=training), stage)
             each = tf.ones_like(rois.valid[:, 0])
-            images, all_rois, positive_rois = self._totals(labels, positives, each, rois.valid, rois.positive)
+            masked = rois.positive if labels.masks is None else rois_with_masks(labels.masks, rois)
+            images, all_rois, positive_rois, masked_rois = self._totals(
+                labels, positives, each, rois.valid, rois.positive, masked
+            )
             class_rois, box_rois = all_rois, positive_rois
             if config.loss_normalizer == "image":
                 class_rois, box_rois = per_image_normalizers(images, rois.valid)
@@ -214,7 +218,7 @@ class FasterRcnn(Detector):
             box_loss = roi_box_loss(head.box_deltas, rois, normalizer=box_rois, delta=config.box_huber_delta)
             terms[f"box_loss{name}"] = weight * config.box_loss_weight * box_loss
             if self.mask_head is not None and stage == 0:
-                terms["mask_loss"] = config.mask_loss_weight * self._mask_loss(outputs, labels, rois, positive_rois)
+                terms["mask_loss"] = config.mask_loss_weight * self._mask_loss(outputs, labels, rois, masked_rois)
             if stage + 1 < len(self.box_heads):
                 rois = next_roi_targets(config, rois, head, labels, stage=stage)
         return terms
@@ -267,19 +271,20 @@ class FasterRcnn(Detector):
         return tf.unstack(tf.maximum(totals[1:], 1.0) / share)
 
     def _mask_loss(self, outputs: RawOutputs, labels: Labels, rois: RoiTargets, normalizer: tf.Tensor) -> tf.Tensor:
-        """Returns the loss of the positive RoIs' masks; only the first slots can be positive."""
+        """Returns the loss of the masks of positive RoIs; only the first slots can be positive."""
         config = self.config
         if labels.masks is None:
             raise ValueError(f"{self.name}: the labels have no masks. Its losses need masks with side `mask_size`.")
         slots = max_positives(config.roi_samples, config.roi_positive_fraction)
         slots = used_slots(rois.positive, slots, portable=self.portable)
-        boxes, columns, objects, positive = (
-            values[:, :slots] for values in (rois.boxes, rois.classes, rois.objects, rois.positive)
+        boxes, columns, objects, masked = (
+            values[:, :slots]
+            for values in (rois.boxes, rois.classes, rois.objects, rois_with_masks(labels.masks, rois))
         )
         logits = self._mask_logits(outputs, boxes, columns)
         targets = crop_masks(labels.masks, labels.boxes, boxes, objects, size=2 * config.mask_roi_size)
         weights = None if rois.weights is None else rois.weights[:, :slots]
-        return mask_loss(logits, targets, positive, normalizer=normalizer, weights=weights)
+        return mask_loss(logits, targets, masked, normalizer=normalizer, weights=weights)
 
     def detect(self, outputs: RawOutputs, image_info: ImageInfo) -> Detections:
         """See `Detector.detect`: proposals, their classes and boxes, NMS, and the masks of the remaining boxes."""

@@ -87,28 +87,39 @@ def roi_box_loss(
     return _masked_sum(losses, targets.positive, targets.weights, normalizer)
 
 
+def rois_with_masks(masks: tf.Tensor, targets: RoiTargets) -> tf.Tensor:
+    """Marks the positive RoIs whose object was annotated with a mask: bool [B, S].
+
+    Args:
+        masks: uint8 [B, N, m, m], the objects' masks within their boxes; all 0: none was annotated.
+        targets: sampled RoIs.
+    """
+    annotated = tf.reduce_any(masks > 0, axis=[2, 3])
+    return targets.positive & tf.gather(annotated, targets.objects, batch_dims=1)
+
+
 def mask_loss(
     logits: tf.Tensor,
     masks: tf.Tensor,
-    positive: tf.Tensor,
+    masked: tf.Tensor,
     *,
     normalizer: tf.Tensor | float,
     weights: tf.Tensor | None = None,
 ) -> tf.Tensor:
-    """Returns the sum of the sigmoid cross-entropies of the positive RoIs' masks, divided by the normaliser.
+    """Returns the sum of the sigmoid cross-entropies of the RoIs' masks, divided by the normaliser.
 
     Args:
         logits: float32 [B, S, h, w], of the class of each RoI.
         masks: float32 [B, S, h, w], 0..1.
-        positive: bool [B, S].
-        normalizer: scalar or [B, 1], the number of positive RoIs in TPU Mask R-CNN.
+        masked: bool [B, S], the RoIs that `rois_with_masks` marks.
+        normalizer: scalar or [B, 1], the number of positive RoIs in TPU Mask R-CNN, where every object has a mask.
         weights: float32 [B, S], weights of the RoIs; None: all are 1.
 
     Returns:
         float32 scalar; each RoI's loss is the mean over its cells.
     """
     losses = tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(masks, logits), axis=[2, 3])
-    return _masked_sum(losses, positive, weights, normalizer)
+    return _masked_sum(losses, masked, weights, normalizer)
 
 
 def per_image_normalizers(images: tf.Tensor, valid: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

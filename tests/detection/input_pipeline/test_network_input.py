@@ -183,3 +183,23 @@ def test_training_at_a_scale_of_1_sees_what_evaluation_sees(resizing: Resizing) 
     np.testing.assert_array_equal(window.image, fitted[:height, :width])
     np.testing.assert_allclose(size, [height, width])
     np.testing.assert_allclose(window.boxes_yxyx, expected.boxes_yxyx, rtol=1e-6)
+
+
+def test_an_object_whose_mask_is_outside_is_dropped_and_one_without_a_mask_is_not() -> None:
+    masks = tf.concat([tf.ones([3, 20, 4], tf.uint8), tf.zeros([3, 20, 36], tf.uint8)], axis=2)
+    masks *= tf.constant([1, 1, 0], tf.uint8)[:, tf.newaxis, tf.newaxis]
+    boxes = tf.constant([[0.0, 0.0, 1.0, 0.4], [0.0, 0.0, 1.0, 0.8], [0.0, 0.0, 1.0, 0.8]])
+    sample = Sample(
+        tf.zeros([20, 40, 3], tf.uint8),
+        boxes,
+        tf.constant([0, 1, 2]),
+        masks=masks,
+        maskless=tf.constant([False, False, True]),
+    )
+    size = tf.constant([20.0, 40.0])
+    half = {"size": size, "offset": tf.constant([0.0, 10.0]), "window": tf.constant([20.0, 30.0])}
+    cut = in_window(sample, tf.zeros([20, 30, 3]), mask_size=7, **half)
+    assert np.asarray(cut.classes).tolist() == [2]
+    labels, truncated = pad_labels(cut, max_instances=2)
+    assert (np.asarray(labels.valid).tolist(), int(truncated)) == ([True, False], 0)
+    assert not np.asarray(labels.masks).any()

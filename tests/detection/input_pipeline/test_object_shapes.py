@@ -208,6 +208,7 @@ def test_crowds_are_left_out_or_marked_with_all_that_is_theirs() -> None:
     both = decode_record(serialized, category_ids=[7], with_masks=True, with_crowds=True)
     assert np.asarray(both.crowds).tolist() == [False, True]
     assert [int(np.sum(one)) for one in np.asarray(both.masks)] == [60, 0]
+    assert np.asarray(both.maskless).tolist() == [False, True]
 
 
 def test_what_cannot_be_read_is_named() -> None:

@@ -143,6 +143,26 @@ def test_masks_are_those_of_the_final_boxes_and_classes(images: tf.Tensor) -> No
         assert not masks[count:].any()
 
 
+def test_an_object_without_a_mask_teaches_its_box_and_no_mask(images: tf.Tensor, labels: Labels) -> None:
+    detector = _build()
+    outputs = detector(images)
+
+    def losses(drawn: list[float]) -> dict[str, float]:
+        masks = tf.tile(tf.reshape(tf.constant(drawn), [BATCH, 1, 1, 1]), [1, 2, 28, 28])
+        terms = detector.losses(outputs, labels._replace(masks=tf.cast(masks, tf.uint8)))
+        return {name: float(term) for name, term in terms.items()}
+
+    both, second, none = losses([1, 1]), losses([0, 1]), losses([0, 0])
+    for name in ("rpn_score_loss", "rpn_box_loss", "class_loss", "box_loss"):
+        assert both[name] == second[name] == none[name] > 0.0
+    alone = detector.losses(
+        outputs._replace(**_row({"features": outputs.features, "rpn": outputs.rpn}, 1)), _row(labels, 1)
+    )
+    np.testing.assert_allclose(second["mask_loss"], alone["mask_loss"], rtol=1e-5)
+    assert both["mask_loss"] != second["mask_loss"]
+    assert none["mask_loss"] == 0.0
+
+
 def test_slots_without_an_object_need_no_masks(
     plain: dict[str, tf.Tensor], images: tf.Tensor, labels: Labels, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Sequence
 from typing import NoReturn
 
-from pipelines.runners.local import RUNNERS
 from pipelines.runs.stop_signals import StopSignals, end_soon, stop_signals
 from schemas.errors import find_user_error, was_interrupted
 from schemas.program import PROGRAM, VERSION, install_hint, program_command
@@ -38,8 +37,6 @@ COMMANDS = (
     "rollback",
     "doctor",
 )
-# Commands that continue an interrupted call when they are called again, unless they only submit.
-_RESUMED = ("run", "train", "watch")
 _OURS = ("components", "detection", "pipelines", "schemas")  # a missing module of these is a bug
 
 _DESCRIPTION = "Turns a COCO data set into an evaluated, pushed object detector."
@@ -65,7 +62,7 @@ def build_parser(names: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         module.add_arguments(command)
-        command.set_defaults(run=module.run)
+        command.set_defaults(run=module.run, resumes=getattr(module, "resumes", None))
     return parser
 
 
@@ -93,7 +90,7 @@ def _run(arguments: Sequence[str] | None, stop: StopSignals) -> int:
         # Imports only the called command; all of them for --help and for unknown commands.
         names = [name for name in arguments[:1] if name in COMMANDS]
         args = build_parser(names or COMMANDS).parse_args(arguments, argparse.Namespace(typed=arguments))
-        stop.resumes = args.command in _RESUMED and getattr(args, "runner", "local") in RUNNERS
+        stop.resumes = args.resumes is not None and args.resumes(args)
         # Google's libraries warn of their own future.
         warnings.filterwarnings("ignore", category=FutureWarning, module=r"google\.")
         return int(args.run(args))

@@ -2,6 +2,7 @@
 
 import logging
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 
 from rich.console import Console
@@ -11,6 +12,7 @@ from components.coco_example_gen.examination import Examination, examine
 from components.coco_example_gen.report import concerned_annotations, write_data_report
 from components.coco_example_gen.sources import CocoSource
 from components.coco_example_gen.spans.dataset_files import files_of
+from detection.datasets.layouts import SplitFiles
 from detection.images.files import has_image_suffix
 from detection.reports.dataset.summary import LISTED, Kind, category_table, count_text, image_table, kinds_of, verdict
 from detection.reports.dataset.tables import issue_counts
@@ -18,7 +20,7 @@ from detection.reports.html.table import Table as Rows
 from detection.reports.html.table import cell_text
 from detection.storage import files
 from detection.storage.output_folders import scratch_tempdir
-from detection.training.data_facts import data_facts
+from detection.training.data_facts import data_facts, learned_shapes
 from schemas.config.config import Config
 from schemas.progress import log_phase
 from schemas.quoting import one_line
@@ -45,18 +47,18 @@ def check_data(config: Config, page: str | None) -> Examination:
     log_phase(_LOGGER, "reading the annotations")
     with scratch_tempdir() as temporary:
         examination = examine(splits, config.data, work=temporary / "work", records=None)
-    examination = replace(examination, notes=[*examination.notes, *_unlisted(examination)])
+    examination = replace(examination, notes=[*examination.notes, *_unlisted(examination, splits)])
     if page is not None:
         log_phase(_LOGGER, "writing the report")
         write_data_report(examination, page)
     return examination
 
 
-def _unlisted(examination: Examination) -> list[str]:
+def _unlisted(examination: Examination, splits: Mapping[str, SplitFiles]) -> list[str]:
     """Counts the pictures of COCO's image folders that no annotation file lists, without those in folders below."""
     listed: Counter[str] = Counter()
     for name, source in examination.sources.items():
-        if isinstance(source, CocoSource) and not source.files.reader and source.files.every == 1:
+        if isinstance(source, CocoSource) and not splits[name].reader and source.files.every == 1:
             missing = sum(issue.kind == "image_missing" for issue in examination.results[name].issues)
             listed[str(source.files.images)] += source.total - missing
     notes = []
@@ -86,7 +88,9 @@ def print_examination(examination: Examination, config: Config) -> int:
     console = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
     counts = issue_counts(examination.all_issues)
     splits = {name: result.summary for name, result in examination.results.items()}
-    judged = verdict(splits, counts, examination.dataset["categories"], judged=config.evaluate.split)
+    judged = verdict(
+        splits, counts, examination.dataset["categories"], judged=config.evaluate.split, shapes=learned_shapes(config)
+    )
     console.print(judged.text)
     for note in (*examination.reasons, *examination.notes):
         console.print(f"{note}.")

@@ -84,7 +84,7 @@ def train_component(input_dict: Artifacts, output_dict: Artifacts, exec_properti
     validation_shards = _shards(examples[:1], properties[VALIDATION_SPLIT_KEY])
     datasets = [read_dataset_file(join(artifact.uri, DATASET_JSON)) for artifact in examples]
     judged = config.evaluate.split
-    require_trainable(datasets, judged=judged if judged in datasets[0].get("splits", {}) else "")
+    require_trainable(datasets, config, judged=judged if judged in datasets[0].get("splits", {}) else "")
     categories = _categories(examples, datasets)
     name = working_name(
         properties,

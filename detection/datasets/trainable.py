@@ -1,6 +1,6 @@
 """Whether a detector can be trained on a data set and evaluated: one rule for `check-data`, `run` and `train`."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from detection.datasets.statistics import SplitSummary
@@ -11,14 +11,19 @@ _LISTED = 5  # max named categories
 
 
 def obstacles(
-    splits: Mapping[str, SplitSummary], categories: Sequence[Mapping[str, Any]], *, judged: str = ""
+    splits: Mapping[str, SplitSummary],
+    categories: Sequence[Mapping[str, Any]],
+    *,
+    judged: str = "",
+    shapes: Collection[str] = (),
 ) -> Iterator[str]:
-    """Yields why no detector can be trained, or none evaluated, a sentence each.
+    """Yields why a detector cannot be trained, or not evaluated, a sentence each.
 
     Args:
         splits: summaries of the images and annotations that are left by split name.
         categories: COCO categories.
         judged: split that judges the model; "": none does.
+        shapes: what the detector learns besides boxes: `masks`, `keypoints`.
     """
     named = [TRAIN_SPLIT, judged] if judged else [TRAIN_SPLIT]
     for name in named:
@@ -30,6 +35,14 @@ def obstacles(
         if name in splits and splits[name].images and not splits[name].objects:
             crowds = f" besides {splits[name].crowds:,} crowds, which are not trained on" if splits[name].crowds else ""
             yield f"{name} has no annotation{crowds}"
+    trained = splits.get(TRAIN_SPLIT, SplitSummary())
+    if "masks" in shapes and trained.objects and not trained.masks_of and trained.masks <= trained.crowds:
+        yield (
+            f"the detector learns masks, and {TRAIN_SPLIT} has none (`segmentation`): for a Mask R-CNN, --set "
+            "model.overrides.include_mask=false learns the boxes"
+        )
+    if "keypoints" in shapes and categories and not any(one.get("keypoints") for one in categories):
+        yield "the detector learns keypoints, and no category names any"
 
 
 def doubts(

@@ -54,27 +54,6 @@ def record_masks(serialized: bytes, height: int, width: int) -> np.ndarray:
     return masks
 
 
-def has_mask(serialized: bytes) -> bool | None:
-    """Returns whether any object of a record has a mask; None: the record has no objects, or only crowds.
-
-    Args:
-        serialized: a serialized `tf.train.Example`.
-
-    Raises:
-        DataError: the record cannot be read, or its masks do not fit its objects.
-    """
-    record, where = _parse(serialized)
-    annotations = _annotations(record, where)
-    if annotations is not None:
-        masks = [bool(annotation.get("segmentation")) for annotation in annotations if not annotation.get("iscrowd")]
-        return any(masks) if masks else None
-    count = object_count(record)
-    try:
-        return bool(object_masks(record, count)) if count else None
-    except MaskError as error:
-        raise DataError(f"{where}: {error}. Write the records again.") from None
-
-
 def draw_mask(segmentation: Any, *, height: int, width: int) -> np.ndarray:
     """Draws a valid COCO segmentation with pycocotools.
 

@@ -253,8 +253,8 @@ def op_nms(
     The op does not support classes, so boxes of different classes are moved apart.  These boxes are
     clipped at one `side` beyond the input, which keeps the distances small enough for float32.
     The order of equal scores, frequent with 8 bits, depends on the kernel: hard NMS passes ranks.
-    Boxes that do not count, and those of a class beyond its number, are dropped after they were picked, among the
-    first 4 M.
+    Boxes that do not count, and those of a class beyond its number, are dropped after they were picked: among all of
+    hard NMS, and the first 4 M of Gaussian NMS, whose every pick visits all candidates.
 
     Args:
         boxes: float32 [B, K, 4], (ymin, xmin, ymax, xmax), with a static B.
@@ -279,10 +279,14 @@ def op_nms(
         compared = tf.clip_by_value(boxes, -side, 2.0 * side) + tf.concat([places, places], axis=-1) * (3.0 * side)
     limited = classes is not None and max_per_class is not None
     dropped = limited or counts is not None
-    slots = max(max_outputs, min(4 * max_outputs, scores.shape[1])) if dropped else max_outputs
+    most = scores.shape[1] if sigma is None else min(4 * max_outputs, scores.shape[1])
+    slots = max(max_outputs, most) if dropped else max_outputs
+    if counts is not None:  # boxes without an area overlap none, so none has to be picked first
+        scores = tf.where(area_yxyx(boxes) > 0.0, scores, 0.0)
     options = {"max_output_size": slots, "pad_to_max_output_size": True}
     # Counted in the graph: a constant with so many values would lose precision in a float16 file.
-    ranks = tf.cumsum(tf.cast(scores > score_threshold, tf.float32), axis=1, reverse=True)
+    above = tf.cast(scores > score_threshold, tf.float32)
+    ranks = tf.cumsum(above, axis=1, reverse=True) * above
     indices, values, num = [], [], []
     for own_boxes, own_scores, own_ranks in zip(*map(tf.unstack, (compared, scores, ranks)), strict=True):
         if sigma is None:
@@ -308,10 +312,8 @@ def op_nms(
         return found
     kept = tf.range(slots) < found.num[:, tf.newaxis]
     if classes is not None and max_per_class is not None:
-        of_class = tf.gather(classes, found.indices, batch_dims=1)
-        is_before = tf.linalg.band_part(tf.ones([slots, slots]), -1, 0) - tf.eye(slots)
-        same = tf.cast(of_class[:, :, tf.newaxis] == of_class[:, tf.newaxis], tf.float32)
-        kept &= tf.reduce_sum(same * is_before, axis=2) < max_per_class
+        of_class = tf.one_hot(tf.gather(classes, found.indices, batch_dims=1), num_classes)
+        kept &= tf.reduce_sum(tf.cumsum(of_class, axis=1) * of_class, axis=2) <= max_per_class
     if counts is not None:
         kept &= tf.gather(counts, found.indices, batch_dims=1)
     return _first_kept(found, kept, max_outputs)

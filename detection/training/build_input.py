@@ -15,7 +15,6 @@ from detection.input_pipeline.augmentation.combining import mixup, mosaic
 from detection.input_pipeline.augmentation.crops import ssd_random_crop
 from detection.input_pipeline.augmentation.erasing import random_grid_mask
 from detection.input_pipeline.augmentation.flip import keypoint_flips
-from detection.input_pipeline.object_shapes import has_mask
 from detection.input_pipeline.record_decoder import num_keypoints
 from detection.input_pipeline.record_reader import RecordReader
 from detection.input_pipeline.training_batches import Augmentation, InputOptions, training_batches
@@ -25,7 +24,7 @@ from schemas.config.config import Config
 from schemas.config.input_size import height_and_width
 from schemas.config.train.augmentation import AugmentConfig, ColorConfig, SsdCropConfig
 from schemas.config.train.training import TrainConfig
-from schemas.errors import ConfigError, DataError
+from schemas.errors import ConfigError
 
 
 class _Seed(IntEnum):
@@ -93,34 +92,6 @@ def input_options_from_config(
         class_weights=class_weights,
         with_weights=train_config.object_weights,
     )
-
-
-def require_masks(model: Detector, reader: RecordReader) -> None:
-    """Requires at least one mask if the detector learns masks; reads records until it finds one.
-
-    Objects without a mask teach boxes alone, so the mask head would learn nothing.
-
-    Args:
-        model: detector to train.
-        reader: reader of the training records.
-
-    Raises:
-        DataError: there are objects, but no object has a mask; or a record cannot be read.
-    """
-    if not model.capabilities.mask_size:
-        return
-    without = 0
-    for number in range(len(reader)):
-        found = has_mask(reader.read(number))
-        if found:
-            return
-        without += found is not None
-    if without:
-        raise DataError(
-            f"model.name = {model.name} learns masks, but no object in the {len(reader)} training records has a mask "
-            "(`segmentation` in the COCO file). Train on a data set with masks, or choose a detector without masks, "
-            "for a Mask R-CNN with --set model.overrides.include_mask=false."
-        )
 
 
 def _augmentations(augment_config: AugmentConfig) -> list[Augmentation]:

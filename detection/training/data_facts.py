@@ -28,6 +28,7 @@ FEW = 10  # categories with fewer objects are rare
 _FACTORS = (1.25, 1.5, 2.0, 3.0, 4.0)  # of the input's sides, for the suggested larger input
 _MULTIPLE = 128  # pixels: the stride of the coarsest feature level of most detectors
 _LISTED = 5  # max number of listed categories
+_SHAPES = {"masks": "include_mask", "keypoints": "keypoints"}  # shape -> key of the detector's options
 _KEPT = "kept for train.validation"  # used as the name of a split
 
 
@@ -62,19 +63,33 @@ def log_data_facts(datasets: Sequence[Mapping[str, Any]], config: Config, *, kep
         _LOGGER.log(logging.WARNING if fact.advice else logging.INFO, "%s", fact)
 
 
-def require_trainable(datasets: Sequence[Mapping[str, Any]], *, judged: str = "") -> None:
+def learned_shapes(config: Config) -> list[str]:
+    """Returns what the configured detector learns besides boxes: `masks`, `keypoints`.
+
+    Raises:
+        ConfigError: unknown detector, or invalid overrides.
+    """
+    preset = detector_config(config.model.name, overrides=config.model.overrides)
+    return [name for name, key in _SHAPES.items() if getattr(preset, key, False)]
+
+
+def require_trainable(datasets: Sequence[Mapping[str, Any]], config: Config, *, judged: str = "") -> None:
     """Requires that there is something to learn, and to judge the model by.
 
     Args:
         datasets: as for `log_data_facts`; nothing is required of those without statistics.
+        config: the run's configuration.
         judged: split that judges the model; "": none does.
 
     Raises:
+        ConfigError: unknown detector, or invalid overrides.
         DataError: there is not.
     """
     summaries = _summaries(datasets)
-    reasons = list(obstacles(summaries, datasets[0]["categories"], judged=judged)) if summaries else []
-    if reasons:
+    if not summaries:
+        return
+    shapes = learned_shapes(config)
+    if reasons := list(obstacles(summaries, datasets[0]["categories"], judged=judged, shapes=shapes)):
         raise DataError(f"the data set cannot be trained on: {'; '.join(reasons)}. Correct it: cocoflow check-data.")
 
 
@@ -149,10 +164,9 @@ def _categories(trained: SplitSummary, categories: Sequence[Mapping[str, Any]], 
 
 def _without_masks(trained: SplitSummary, categories: Sequence[Mapping[str, Any]], config: Config) -> Iterator[Fact]:
     """Counts the objects of which a detector with masks learns the box alone, as they have no mask."""
-    preset: Any = detector_config(config.model.name, overrides=config.model.overrides)
     without = trained.objects_of() - trained.masks_of
-    earlier = trained.masks and not trained.masks_of  # statistics of an earlier version
-    if not getattr(preset, "include_mask", False) or not without.total() or earlier:
+    # Statistics of an earlier version have no masks by category.
+    if not trained.masks_of or not without.total() or "masks" not in learned_shapes(config):
         return
     never = [one_line(one["name"]) for one in categories if without[one["id"]] and not trained.masks_of[one["id"]]]
     text = f"{without.total():,} of {trained.objects:,} objects in train have no mask; only their boxes are learned"

@@ -13,7 +13,7 @@ from detection.models.registry import detector_from_config
 from detection.storage.atomic import write_json, write_text
 from detection.storage.mirror import Mirror
 from detection.training.build_balance import ClassBalance, balance_from_config
-from detection.training.build_input import batches_from_config, input_options_from_config, require_masks
+from detection.training.build_input import batches_from_config, input_options_from_config
 from detection.training.build_run import (
     callbacks_from_config,
     check_inference_losses,
@@ -130,7 +130,7 @@ def _train(
     detector: Detector | None,
     mirror: Mirror | None,
 ) -> None:
-    require_trainable(datasets)
+    require_trainable(datasets, config)
     if is_chief(strategy):
         require_same_data(output, shards, categories)
     config, records = training_records(config, shards=shards, validation_shards=validation_shards)
@@ -202,7 +202,6 @@ def _train_to_last_step(
     chief, reader = is_chief(strategy), records.training
     log_phase(_LOGGER, "building the network")
     state = state_from_config(config, categories, strategy=strategy)
-    require_masks(state.model, reader)
     validation = validation_from_config(
         config,
         records.validation,

@@ -35,6 +35,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def resumes(args: argparse.Namespace) -> bool:
+    """Returns whether the same command continues after an interruption; the other runners only submit."""
+    return args.runner in RUNNERS
+
+
 def run(args: argparse.Namespace) -> int:
     """Runs the command.
 

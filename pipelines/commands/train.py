@@ -24,6 +24,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--verbose", action="store_true", help="show the libraries' logs instead of the progress")
 
 
+def resumes(_: argparse.Namespace) -> bool:
+    """Returns whether the same command continues after an interruption."""
+    return True
+
+
 def run(args: argparse.Namespace) -> int:
     """Runs the command.
 

@@ -34,6 +34,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_config_arguments(parser)
 
 
+def resumes(_: argparse.Namespace) -> bool:
+    """Returns whether the same command continues after an interruption."""
+    return True
+
+
 def run(args: argparse.Namespace) -> int:
     """Runs the command.
 

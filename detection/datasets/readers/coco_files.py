@@ -26,7 +26,8 @@ _REFERENCES = {"images": "image_id", "categories": "category_id"}
 _INTEGER = re.compile(r"0|[1-9]\d{0,15}")  # written as numbers are: 001 is a name
 _TEXTS = re.compile(
     rb'"(?:id|image_id|category_id|width|height|area|iscrowd)"\s*:\s*"'
-    rb'|"(?:bbox|keypoints|segmentation)"\s*:\s*[\[\s]*+(?:[-+.\deE]++\s*+,\s*+)*+"'
+    # Keypoints of categories are names.
+    rb'|"(?:bbox|keypoints|segmentation)"\s*:\s*[\[\s]*+(?:[-+.\deE]++\s*+,\s*+)*+"\s*[-+.\d]'
 )
 
 
@@ -164,9 +165,10 @@ def rewritten(path: str, shown: str, moved: Mapping[str, str]) -> tuple[dict[str
     }
     notes = [_numbered(key, entries, lists, shown) for key, entries in lists.items()]
     numbers = 0
-    for entries in lists.values():
+    for key, entries in lists.items():
+        names = {"id"} if key == "categories" else _NUMBERS
         for entry in entries:
-            for name in entry.keys() & _NUMBERS:
+            for name in entry.keys() & names:
                 entry[name], count = _as_numbers(entry[name])
                 numbers += count
     for entry in lists.get("images", []):

@@ -1,7 +1,7 @@
 """The start of the page and of the terminal output: verdict, images, categories, and remedies per kind of issue."""
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from detection.datasets.issues import Issue
@@ -94,7 +94,12 @@ class Kind(NamedTuple):
 
 
 def verdict(
-    splits: Splits, counts: IssueCounts, categories: Sequence[Mapping[str, Any]], *, judged: str = EVAL_SPLIT
+    splits: Splits,
+    counts: IssueCounts,
+    categories: Sequence[Mapping[str, Any]],
+    *,
+    judged: str = EVAL_SPLIT,
+    shapes: Collection[str] = (),
 ) -> Verdict:
     """Determines whether a run would train, and the number of issues.
 
@@ -106,6 +111,7 @@ def verdict(
         counts: (kind, policy) -> number of issues.
         categories: COCO categories.
         judged: split that judges the model.
+        shapes: what the detector learns besides boxes, as for `obstacles`.
     """
     together = sum(counts.values())
     stopping = sum(count for (_, policy), count in counts.items() if policy == "fail")
@@ -118,7 +124,7 @@ def verdict(
     if empty or not splits:
         where = f"split {', '.join(map(shown_name, empty))} has" if empty else "the data set has"
         return Verdict("bad", f"No, you cannot train on this: {where} no valid image ({issues}).")
-    if reasons := list(obstacles(splits, categories, judged=judged)):
+    if reasons := list(obstacles(splits, categories, judged=judged, shapes=shapes)):
         return Verdict("bad", f"No, you cannot train on this: {'; '.join(reasons)} ({issues}).")
     unsure = list(doubts(splits, categories, judged=judged))
     if not together and not unsure:

@@ -41,6 +41,21 @@ def test_it_is_told(shared_data: Path, case: str, capsys: pytest.CaptureFixture[
     assert said in " ".join(capsys.readouterr().out.split())
 
 
+def test_a_detector_of_masks_is_told_that_there_are_none(shared_data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = shared_data / "reports2/14-polygons-as-pairs/two_corners"
+    config = load_config(shared_data / "reports2/mask.yaml", [f"data.root={json.dumps(str(root))}"])
+    assert print_examination(check_data(config, None), config) == 1
+    assert "No, you cannot train on this: the detector learns masks, and train has none" in capsys.readouterr().out
+
+
+def test_names_of_keypoints_may_be_numbers(shared_data: Path) -> None:
+    root = shared_data / "reports2/02-left-eye-in-one-word/numbers"
+    config = load_config(shared_data / "reports2/keypoints.yaml", [f"data.root={json.dumps(str(root))}"])
+    examination = check_data(config, None)
+    assert print_examination(examination, config) == 0
+    assert [one["keypoints"] for one in examination.dataset["categories"]] == [["1", "2", "3"]] * 2
+
+
 def test_pairs_are_read_as_the_polygons_that_they_are(shared_data: Path) -> None:
     root = shared_data / "reports2/14-polygons-as-pairs/pairs"
     config = load_config(shared_data / "folders/small.yaml", [f"data.root={json.dumps(str(root))}"])

@@ -121,7 +121,7 @@ def test_a_split_without_images_is_refused(tmp_path: Path) -> None:
     write_data_set(tmp_path / "data", images=1)
     splits = find_splits(tmp_path / "data")
     nothing = replace(splits["train"], hash_range=(0.0, 0.0))
-    with pytest.raises(DataError, match=r"no image for the split train\. Raise its fraction"):
+    with pytest.raises(DataError, match=r"no image for the split train\. Add images: one image, or copies of one"):
         _convert({"train": nothing}, tmp_path / "out")
     (tmp_path / "data/empty.json").write_text('{"images": [], "annotations": [], "categories": []}')
     empty = replace(splits["train"], annotations=str(tmp_path / "data/empty.json"))

@@ -18,7 +18,7 @@ from detection.datasets.annotations import index_annotations
 from detection.datasets.encode_record import Rules, make_record
 from detection.datasets.importers import source_format
 from detection.datasets.packed_entries import pack_entries
-from detection.input_pipeline.object_shapes import draw_mask, has_mask
+from detection.input_pipeline.object_shapes import draw_mask
 from detection.input_pipeline.record_decoder import decode_record
 from detection.input_pipeline.sample import Sample
 from detection.storage.tfrecord import read_shard
@@ -231,25 +231,3 @@ def test_an_unknown_category_is_an_error_and_no_class_0() -> None:
     record.features.feature[features.CLASS_LABEL].int64_list.value[:] = [7, 9]
     message = _refused(record.SerializeToString(), category_ids=[3, 7], with_masks=False)
     assert message.startswith("the record of image '15': object 1 has the unknown category 9; the data set has 3, 7")
-
-
-@pytest.mark.parametrize(
-    ("annotations", "expected"),
-    [
-        ([{"segmentation": []}, {"segmentation": [[0, 0, 9, 0, 9, 9]]}], True),
-        ([{"segmentation": {"size": [HEIGHT, WIDTH], "counts": [600]}}, {}], True),
-        ([{"segmentation": []}, {}], False),
-        ([{"segmentation": [[0, 0, 9, 0, 9, 9]], "iscrowd": 1}, {}], False),
-        ([{"iscrowd": 1}, {"segmentation": {"size": [HEIGHT, WIDTH], "counts": [600]}, "iscrowd": 1}], None),
-    ],
-)
-def test_whether_an_object_of_our_record_has_a_mask(annotations: list[dict[str, Any]], expected: bool | None) -> None:
-    assert has_mask(_packed(*annotations)) is expected
-
-
-def test_whether_an_object_of_another_tools_record_has_a_mask() -> None:
-    assert has_mask(_record()) is False
-    assert has_mask(_record(mask=[b"first", b"second"])) is True
-    assert has_mask(example(np.zeros((HEIGHT, WIDTH, 3), np.uint8), [], [])) is None
-    with pytest.raises(DataError, match="3 masks for 2 objects"):
-        has_mask(_record(mask=[b"one", b"two", b"three"]))

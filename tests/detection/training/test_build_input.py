@@ -11,8 +11,8 @@ from detection.input_pipeline.record_reader import RecordReader
 from detection.input_pipeline.training_batches import Augmentation, Batch, InputOptions, training_batches
 from detection.models.detector import Capabilities, Detector
 from detection.models.registry import detector_from_config
-from detection.training.build_input import input_options_from_config, require_masks
-from schemas.errors import ConfigError, DataError
+from detection.training.build_input import input_options_from_config
+from schemas.errors import ConfigError
 from tests.detection.synthetic import example, rectangles, write_shards
 from tests.detection.training import tiny_detector
 from tests.detection.training.tiny_detector import TinyConfig
@@ -138,24 +138,6 @@ def test_what_a_detector_cannot_do_is_refused(detector: Detector) -> None:
     categories = [CATEGORIES[0] | {"keypoints": ["a"]}]
     with pytest.raises(ConfigError, match=r"train\.crowds = ignore: .* does not support ignored crowds.*crowds=drop"):
         input_options_from_config(tiny_config("train.crowds=ignore"), points, categories)
-
-
-def test_a_detector_of_masks_needs_records_with_masks(detector: Detector, tmp_path: Path) -> None:
-    shards = write_shards(tmp_path, rectangles(3))
-    require_masks(detector, RecordReader(shards))  # it learns no masks
-    detector.capabilities = Capabilities(mask_size=28)
-    message = (
-        f"model.name = {detector.name} learns masks, but no object in the 3 training records has a mask .*"
-        "model.overrides.include_mask=false"
-    )
-    try:
-        with pytest.raises(DataError, match=message):
-            require_masks(detector, RecordReader(shards))
-        (tmp_path / "empty").mkdir()
-        background = [example(np.zeros((8, 8, 3), np.uint8), [], [])]
-        require_masks(detector, RecordReader(write_shards(tmp_path / "empty", background)))
-    finally:
-        del detector.capabilities  # those of the class
 
 
 def test_the_objects_own_weights_multiply_those_of_their_classes(detector: Detector, tmp_path: Path) -> None:

@@ -9,10 +9,11 @@ import pytest
 from detection.datasets.statistics import SplitSummary
 from detection.input_pipeline.evaluation_records import parse_record
 from detection.input_pipeline.record_reader import RecordReader
-from detection.training.data_facts import data_facts, log_data_facts
+from detection.training.data_facts import data_facts, log_data_facts, require_trainable
 from detection.training.kept_images import divide
 from schemas.config.config import Config
 from schemas.config.config_io import load_config
+from schemas.errors import DataError
 from tests.detection.training.evaluation_records import CATEGORIES as CATEGORIES_OF_RECORDS
 from tests.detection.training.evaluation_records import write_coco_shards
 
@@ -117,6 +118,25 @@ def test_objects_without_mask_are_counted_for_a_detector_of_masks_and_crowds_are
     texts = _texts(images, *boxes)
     assert not any("mask" in text for text in texts)
     assert texts[:2] == ["train: 1 images, 3 objects", "objects of 2 categories in train: cat (2), dog (1)"]
+
+
+def test_a_detector_of_masks_or_keypoints_needs_some() -> None:
+    mask = {"segmentation": [[1, 1, 9, 1, 9, 9]]}
+    named = [CATEGORIES[0] | {"keypoints": ["nose"]}, CATEGORIES[1]]
+
+    def required(model: str, objects: list[Any], categories: Any = CATEGORIES) -> None:
+        statistics = _summary([(400, 400, objects)]).as_dict()
+        dataset = {"categories": categories, "splits": {"train": {"statistics": statistics}}}
+        require_trainable([dataset], _config(f"model.name={model}"))
+
+    bare, masked, crowd = _objects((20, 20)), _objects((30, 30), **mask), _objects((50, 50), iscrowd=1, **mask)
+    required("mask-rcnn-nano", [*bare, *masked, *crowd])
+    with pytest.raises(DataError, match=r"learns masks, and train has none .*model\.overrides\.include_mask=false"):
+        required("mask-rcnn-nano", [*bare, *crowd])
+    required("faster-rcnn-nano", [*bare, *crowd])
+    required("centernet-nano-kpts", bare, named)
+    with pytest.raises(DataError, match="learns keypoints, and no category names any"):
+        required("centernet-nano-kpts", bare)
 
 
 def test_many_categories_take_one_line_and_rare_ones_are_named() -> None:

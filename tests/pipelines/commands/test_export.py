@@ -216,7 +216,9 @@ def test_a_litert_file_predicts_as_the_saved_model(
     training: Path, saved_model: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Of built-in ops alone; so does the client beside it."""
-    folder = export(training, tmp_path / "litert", "--format", "litert")
+    # A file does not know the image's size: boxes in the padding take places, of which there are enough here.
+    places = ("--set", "model.postprocess.max_detections=2000")
+    folder = export(training, tmp_path / "litert", "--format", "litert", *places)
     told = capfd.readouterr().out.splitlines()[1]
     match = re.fullmatch(
         r"compared with the SavedModel on 4 images: (\d+) of (\d+) detections have a counterpart \(category, IoU "
@@ -238,10 +240,10 @@ def test_a_litert_file_predicts_as_the_saved_model(
     )
     assert_same_results(client_results(folder, paths, runtime="ai_edge_litert"), found)
     broken_litert_files_are_refused(folder, tmp_path / "images")
-    assert len(found) == len(expected)
     counts = Counter(one["image_id"] for one in expected)
     assert len(counts) == len(paths)
     assert min(counts.values()) > 5
+    found = [one for image in counts for one in [one for one in found if one["image_id"] == image][: counts[image]]]
     assert [one["score"] for one in found] == pytest.approx([one["score"] for one in expected], abs=1e-4)
     # Scores of random weights may differ by less than the rounding of the two runtimes, and change places.
     left = list(found)

@@ -207,8 +207,9 @@ pipeline_runner.main(["to-examples", "--data", "data", "--output", "out"])
 
 @pytest.mark.slow
 def test_a_killed_run_leaves_nothing_that_looks_whole_and_the_next_one_clears_up(
-    data: Path, tmp_path: Path, request: pytest.FixtureRequest
+    data: Path, tmp_path: Path, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    assert call("--data", data, "--output", "whole") == 0
     process = subprocess.Popen(
         [sys.executable, "-c", STOPPED], stdout=subprocess.PIPE, env=os.environ | {"PYTHONPATH": str(REPOSITORY)}
     )
@@ -217,10 +218,10 @@ def test_a_killed_run_leaves_nothing_that_looks_whole_and_the_next_one_clears_up
     assert process.stdout.readline() == b"middle\n"
     [living] = tmp_path.glob(".out.*.tmp")
     assert len(list(living.rglob(".data_tfrecord-*.tmp"))) == 1
-    # A second run meanwhile leaves the first one's files alone.
-    assert call("--data", data, "--output", "out") == 0
-    assert names(tmp_path) == [living.name, "data", "out"]
-    (tmp_path / "out").rename(tmp_path / "whole")
+    # A second run meanwhile is told who writes, and leaves the first one's files alone.
+    capsys.readouterr()
+    assert call("--data", data, "--output", "out") == 1
+    assert f"/out: in use by process {process.pid} on " in capsys.readouterr().err
     process.send_signal(signal.SIGKILL)
     process.wait()
     process.stdout.close()

@@ -62,7 +62,7 @@ def test_the_example_of_the_stock_evaluator(
     write_records(tmp_path / "examples", ground_truth, tmp_path / "images")
     script = code("import json") + code("import tensorflow_model_analysis")
     for name, path in {"EXAMPLES": "examples", "MODEL": "model", "ROOT": "root"}.items():
-        script, count = re.subn(rf'^{name} = ".*"$', f'{name} = "{tmp_path / path}"', script, flags=re.MULTILINE)
+        script, count = re.subn(rf"^{name} = .*$", f'{name} = "{tmp_path / path}"', script, flags=re.MULTILINE)
         assert count == 1
     monkeypatch.chdir(tmp_path)
     capsys.readouterr()

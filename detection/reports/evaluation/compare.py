@@ -116,15 +116,13 @@ def write_file_report(
     chosen = make_params(**params)
     tree = load_ground_truth(ground_truth)
     results = read_results(detections, chosen.iou_type, images=tree["images"], where=ground_truth)
-    facts = {"detections": detections, "ground truth": ground_truth}
-    if said := "; ".join(doubts(tree, results, chosen)):
-        facts = {"look at first": said, **facts}
     write_evaluation_report(
         path,
         analyse(tree, results, params=chosen),
         title=f"{name_of(detections)} on {name_of(ground_truth)}",
-        facts=facts,
+        facts={"detections": detections, "ground truth": ground_truth},
         pictures=None if images is None else pictures_in(images, tree["images"]),
+        doubts=list(doubts(tree, results, chosen)),
     )
 
 

@@ -41,9 +41,19 @@ class Step(NamedTuple):
     section: str
 
 
-def next_steps(analysis: Analysis) -> list[Step]:
-    """Returns the steps of all rules whose condition is met, the most urgent first."""
-    return [step for rule in _RULES if (step := rule(analysis))]
+def next_steps(analysis: Analysis, *, doubts: Sequence[str] = ()) -> list[Step]:
+    """Returns the steps of all rules whose condition is met, the most urgent first.
+
+    Args:
+        analysis: the analysis.
+        doubts: what in the files explains the metrics: the first step, without those that would find faults of the
+            files in the model or the labels.
+    """
+    steps = [step for rule in _RULES if not (doubts and rule in _OF_THE_MODEL) and (step := rule(analysis))]
+    if not doubts:
+        return steps
+    action = "If this was not meant, correct the files or the options and evaluate again, before you change the model."
+    return [Step("files", f"{'; '.join(doubts)}.", action, "metrics"), *steps]
 
 
 def _no_match(analysis: Analysis) -> Step | None:
@@ -287,6 +297,7 @@ _RULES: Sequence[Callable[[Analysis], Step | None]] = (
     _few_instances,
     _no_instances,
 )
+_OF_THE_MODEL = {_main_error, _label_errors, _sizes}  # their cures are longer training, a larger input, other labels
 
 
 def _listed(names: Sequence[str]) -> str:

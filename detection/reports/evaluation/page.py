@@ -62,6 +62,7 @@ def write_evaluation_report(
     slices: Sequence[Mapping[str, Any]] = (),
     verdict: Judged | None = None,
     pictures: PictureSource | None = None,
+    doubts: Sequence[str] = (),
 ) -> None:
     """Writes the report: one self-contained HTML file, written atomically.
 
@@ -75,13 +76,14 @@ def write_evaluation_report(
         slices: entries of the metrics file on slices.
         verdict: whether the model is blessed; None: no thresholds were applied.
         pictures: source of the images; None: no image files.
+        doubts: what in the files explains the metrics, a sentence each.
 
     Raises:
         DataError: the file cannot be written.
     """
     names = {category.id: category.name for category in analysis.categories}
     views = {_prefix(one, analysis): _content(one, names) for one in analysis.of_all_types}
-    told = _first_screen(analysis) | {
+    told = _first_screen(analysis, doubts) | {
         "title": title,
         "facts": facts or {},
         "verdict": _banner(verdict),
@@ -101,13 +103,13 @@ def write_evaluation_report(
     )
 
 
-def _first_screen(analysis: Analysis) -> dict[str, Any]:
+def _first_screen(analysis: Analysis, doubts: Sequence[str]) -> dict[str, Any]:
     """Content before the sections, and what all sections share."""
     return {
         "headlines": [headline(one) for one in analysis.of_all_types],
         "sample_note": sample_note(analysis.sample),
         "tiles": tiles(analysis),
-        "steps": next_steps(analysis),
+        "steps": next_steps(analysis, doubts=doubts),
         "analysis": analysis,
         "error_types": {name: words.capitalize() for name, words in ERROR_TYPES.items()},
         "legend_groups": {"Ground truth": GROUND_TRUTH_STATUSES, "Detections": DETECTION_STATUSES},

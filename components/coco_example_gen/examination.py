@@ -2,7 +2,6 @@
 
 import os
 import re
-import unicodedata
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +19,7 @@ from components.coco_example_gen.shards import IMAGES_PER_SHARD, SplitResult, re
 from components.coco_example_gen.sources import ImageSource
 from detection.datasets.annotation_checks import unread_fields
 from detection.datasets.encode_record import Rules
-from detection.datasets.entries import Entry
+from detection.datasets.entries import Entry, comparable_name
 from detection.datasets.issues import Issue, limited
 from detection.datasets.splits import SplitFiles
 from detection.storage import files, paths
@@ -200,7 +199,7 @@ def _alike_categories(inputs: Inputs, policies: IssuePolicies) -> list[Issue]:
         if amiss is not None:
             message = f"category {category['id']}: {amiss}"
             issues.append(Issue("category_alike", policies.category_alike, first.path, None, None, message))
-        other = names.setdefault(" ".join(unicodedata.normalize("NFKC", category["name"]).casefold().split()), category)
+        other = names.setdefault(comparable_name(category["name"]), category)
         if other is not category:
             message = (
                 f"categories {other['id']} ({other['name']!r}) and {category['id']} ({category['name']!r}) differ only "

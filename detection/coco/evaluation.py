@@ -10,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from detection.coco.accumulator import MetricsAccumulator
-from detection.coco.io.evaluation_files import image_list_path, names_images, read_detections, read_ground_truth
+from detection.coco.io.evaluation_files import has_names, image_list_path, read_detections, read_ground_truth
 from detection.coco.metrics import CocoMetrics
 from detection.coco.misread import misreadings
 from detection.coco.params import AreaRanges, OksSigmas, Params, make_params
@@ -91,7 +91,9 @@ def evaluate(
         metrics=metrics,
     )
     tree, where = _ground_truth(ground_truth, iou_type)
-    results, where_detections = _detections(detections, iou_type, images=tree["images"], where=where)
+    results, where_detections = _detections(
+        detections, iou_type, images=tree["images"], categories=tree["categories"] if use_cats else (), where=where
+    )
     accumulator = MetricsAccumulator(tree["categories"], params, where=where)
     skipped = accumulator.add(
         tree["images"],
@@ -132,13 +134,16 @@ def require_results(tree: Any, *, where: str) -> None:
         )
 
 
-def read_results(path: str | Path, iou_type: str, *, images: Sequence[Any], where: str) -> Any:
-    """Reads a COCO results file; a file of `predict` gets the image ids of the ground truth.
+def read_results(
+    path: str | Path, iou_type: str, *, images: Sequence[Any], categories: Sequence[Any], where: str
+) -> Any:
+    """Reads a COCO results file; where ids contradict the names beside them, the names count.
 
     Args:
         path: the file.
         iou_type: `bbox`, `segm` or `keypoints`.
         images: `images` entries of the ground truth.
+        categories: its `categories` entries; (): category ids do not matter.
         where: source of the ground truth, for messages.
 
     Returns:
@@ -147,19 +152,22 @@ def read_results(path: str | Path, iou_type: str, *, images: Sequence[Any], wher
     Raises:
         DataError: the file cannot be read or is invalid, or its images are not in the ground truth.
     """
-    named = names_images(path)
+    named, list_path = has_names(path), image_list_path(path)
     tree = read_json(path) if named else read_detections(path, iou_type)
     require_results(tree, where=str(path))
-    if named:
-        from detection.coco.io.image_ids import with_named_ids
-
-        tree = with_named_ids(tree, path, images, where=where)
-    list_path = image_list_path(path)
-    if not is_file(path) or not is_file(list_path):
+    listed = is_file(path) and is_file(list_path)
+    if not named and not listed:
         return tree
-    from detection.coco.io.image_ids import with_ground_truth_ids
+    from detection.coco.io.category_ids import listed_names, names_in, with_category_ids
+    from detection.coco.io.image_ids import with_ground_truth_ids, with_named_ids
 
-    return with_ground_truth_ids(tree, path, images, list_path=list_path, where=where)
+    names = names_in(tree, path) if named else {}
+    if named:
+        tree = with_named_ids(tree, path, images, where=where)
+    if listed:
+        names = listed_names(list_path) | names
+        tree = with_ground_truth_ids(tree, path, images, list_path=list_path, where=where)
+    return with_category_ids(tree, path, categories, names=names, where=where)
 
 
 def _ground_truth(source: str | Path | Mapping[str, Any], iou_type: str) -> tuple[Mapping[str, Any], str]:
@@ -171,7 +179,9 @@ def _ground_truth(source: str | Path | Mapping[str, Any], iou_type: str) -> tupl
     return tree, where
 
 
-def _detections(source: Any, iou_type: str, *, images: Sequence[Any], where: str) -> tuple[Any, str]:
+def _detections(
+    source: Any, iou_type: str, *, images: Sequence[Any], categories: Sequence[Any], where: str
+) -> tuple[Any, str]:
     predicted = [source] if isinstance(source, ComparedDetections) else source
     if isinstance(predicted, Sequence) and predicted and isinstance(predicted[0], ComparedDetections):
         compared: list[Any] = [one.compared_by([iou_type]) for one in predicted]
@@ -179,7 +189,7 @@ def _detections(source: Any, iou_type: str, *, images: Sequence[Any], where: str
     if not isinstance(source, str | Path):
         require_results(source, where="detections")
         return source, "detections"
-    return read_results(source, iou_type, images=images, where=where), str(source)
+    return read_results(source, iou_type, images=images, categories=categories, where=where), str(source)
 
 
 def doubts(ground_truth: Mapping[str, Any], detections: Any, params: Params) -> Iterator[str]:

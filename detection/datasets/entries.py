@@ -9,6 +9,7 @@ entries for evaluation extend them (`detection.coco.validation.entry_types`).
 import json
 import re
 import sys
+import unicodedata
 from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple, NotRequired, TypedDict
 
@@ -167,6 +168,15 @@ def is_id(value: Any) -> bool:
 def head_issue(value: Any, kind: type) -> str | None:
     """Explains why `info` (an object) or `licenses` (a list) of a file is invalid; None if it is valid."""
     return f"not an {_JSON[kind]}. Write one" if type(value) is not kind else unwritable(value)
+
+
+def comparable_name(name: str) -> str:
+    """Returns a category's name without what differs among tools: capitals, spaces, the form of accents.
+
+    >>> comparable_name(" Stop  Sign") == comparable_name("stop sign")
+    True
+    """
+    return " ".join(unicodedata.normalize("NFKC", name).casefold().split())
 
 
 def unwritable(value: Any) -> str | None:

@@ -1,7 +1,7 @@
 """Runs an exported model on image files; writes a COCO results file and pictures of the detections."""
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import Progress, SpinnerColumn
 
+from detection.coco.io.category_ids import in_words, other_ids
 from detection.coco.io.evaluation_files import image_list_path
 from detection.coco.io.image_ids import ids_by_file_name, named_images
 from detection.coco.io.results import result_lines, write_list
@@ -28,6 +29,7 @@ from detection.inference.test_time_augmentation import AugmentedDetector, augmen
 from detection.pretrained.detectors import find_model
 from detection.storage.atomic import json_bytes, new_file
 from detection.storage.files import is_file, remove_file, resolve
+from detection.storage.json_files import read_json
 from detection.storage.output_checks import require_output_file, require_output_folder
 from detection.storage.paths import name_of, parent
 from detection.storage.reading import readers
@@ -83,8 +85,8 @@ def predict(
         images: files, and folders to search for files at any depth.
         output: COCO results file to write, sorted by image id; None: only pictures.
         ground_truth: COCO file whose `file_name` entries give the ids; files without an entry
-            are skipped.  None: ids are 1, 2, ... by sorted path, and the list is written to
-            `<output stem>_images.json`.
+            are skipped.  None: ids are 1, 2, ... by sorted path, and the list, with the model's categories, is
+            written to `<output stem>_images.json`.
         pictures: folder for a picture of each image with its detections, or PNG or JPEG file for
             one picture of the first images; None: no picture.
         batch_size: images per call.
@@ -127,7 +129,11 @@ def predict(
     if not image_list:
         raise DataError(f"no image can be read: {skipped[0]}" if skipped else "no image. Check --images.")
     every = joined(results)
-    written = [] if output is None else _write(output, every, image_list, lists=ground_truth is None)
+    names = {one["id"]: one["name"] for one in read_model_categories(model) or ()}
+    if ground_truth is not None:
+        _compare_categories(names, ground_truth, console)
+    told = {"images": image_list, "categories": [{"id": number, "name": name} for number, name in names.items()]}
+    written = [] if output is None else _write(output, every, told, lists=ground_truth is None)
     if drawn is None:
         return Predicted(written, skipped)
     if not (every.rows[:, 5] >= limit).any():
@@ -147,7 +153,7 @@ def _named_images(
     return _numbered(paths) if ground_truth is None else _as_listed(paths, ground_truth, console)
 
 
-def _write(output: str | Path, results: Results, image_list: list[dict[str, Any]], *, lists: bool) -> list[str]:
+def _write(output: str | Path, results: Results, told: Mapping[str, Any], *, lists: bool) -> list[str]:
     """Writes the list of images and the detections; returns the files.
 
     There are at no moment old detections beside a new list, whose ids are those of other images.
@@ -155,7 +161,7 @@ def _write(output: str | Path, results: Results, image_list: list[dict[str, Any]
     Args:
         output: COCO results file.
         results: detections.
-        image_list: `images` entries.
+        told: content of the list: `images`, and the model's `categories`.
         lists: False: only replace an existing list, which would not match the new detections.
     """
     written = [str(output)]
@@ -163,7 +169,7 @@ def _write(output: str | Path, results: Results, image_list: list[dict[str, Any]
         write_list(finishing.enter_context(new_file(output)), result_lines(results.coco_results()))
         if lists or is_file(image_list_path(output)):
             written.append(image_list_path(output))
-            finishing.enter_context(new_file(written[1])).write(json_bytes({"images": image_list}))
+            finishing.enter_context(new_file(written[1])).write(json_bytes(told))
             remove_file(output)
     return written
 
@@ -204,6 +210,14 @@ def _as_listed(paths: Sequence[str], ground_truth: str | Path, console: Console)
     if len(ids) < len(listed):
         _print(console, f"{len(listed) - len(ids)} images of {ground_truth} are not among --images")
     return sorted(_Named(image_id, path) for path, image_id in ids.items())
+
+
+def _compare_categories(names: Mapping[int, str], ground_truth: str | Path, console: Console) -> None:
+    """Says which of the model's category ids are others in the ground truth: the detections have the model's."""
+    tree = read_json(ground_truth)
+    if others := other_ids(names, tree.get("categories") or ()):
+        text = f"category ids are the model's, and other than in {ground_truth}: {in_words(others, names)}"
+        _print(console, f"{text}. evaluate compares numbers: change them first")
 
 
 def _print(console: Console, text: str) -> None:

@@ -99,9 +99,12 @@ def read_detections(path: str | Path, iou_type: str) -> Any:
         return read_json(path)
 
 
-def names_images(path: str | Path) -> bool:
-    """Returns whether the first detections of a results file have a `file_name`, as some tools write it."""
-    return is_file(path) and b'"file_name"' in read_range(path, 0, _FIRST)
+def has_names(path: str | Path) -> bool:
+    """Returns whether the first detections of a results file have a `file_name` or `category_name` beside the ids."""
+    if not is_file(path):
+        return False
+    first = read_range(path, 0, _FIRST)
+    return b'"file_name"' in first or b'"category_name"' in first
 
 
 def _portions(path: str | Path) -> Iterator[bytes]:

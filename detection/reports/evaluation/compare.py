@@ -75,7 +75,10 @@ def compare(a: str, b: str, *, ground_truth: Any, iou_type: str | None) -> list[
         return compare_evaluations(a, b, ground_truth=ground_truth)
     kind = iou_type or "bbox"
     first, second = (
-        read_results(path, kind, images=ground_truth["images"], where="the ground truth") for path in (a, b)
+        read_results(
+            path, kind, images=ground_truth["images"], categories=ground_truth["categories"], where="the ground truth"
+        )
+        for path in (a, b)
     )
     return [compare_detections(ground_truth, first, second, params=make_params(kind), names=(a, b))]
 
@@ -115,7 +118,10 @@ def write_file_report(
     """
     chosen = make_params(**params)
     tree = load_ground_truth(ground_truth)
-    results = read_results(detections, chosen.iou_type, images=tree["images"], where=ground_truth)
+    categories = tree["categories"] if chosen.use_cats else ()
+    results = read_results(
+        detections, chosen.iou_type, images=tree["images"], categories=categories, where=ground_truth
+    )
     write_evaluation_report(
         path,
         analyse(tree, results, params=chosen),

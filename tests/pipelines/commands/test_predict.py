@@ -56,7 +56,9 @@ def test_ids_by_sorted_path_and_the_list_beside(tmp_path: Path, model: Path, cap
     assert capfd.readouterr().out.splitlines() == [str(out), str(tmp_path / "out" / "detections_images.json")]
 
 
-def test_ids_of_the_ground_truth(tmp_path: Path, model: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_ids_of_the_ground_truth(
+    tmp_path: Path, model: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     entries = write_images(tmp_path / "in" / "val", 4)
     listed = [{**entry, "file_name": f"val/{entry['file_name']}"} for entry in entries[:3]]
     absent = {"id": 1, "file_name": "val/absent.png"}
@@ -70,6 +72,13 @@ def test_ids_of_the_ground_truth(tmp_path: Path, model: Path, capfd: pytest.Capt
     notes = capfd.readouterr().err
     assert "skipping 1 images that are not in" in notes
     assert "1 images of" in notes
+    assert "category ids" not in notes
+    categories = [{"id": 1, "name": "egg"}, {"id": 2, "name": "cup"}]
+    monkeypatch.setattr(prediction, "read_model_categories", lambda _: tuple(categories))
+    tree = {"images": [*listed, absent], "categories": [{"id": 2, "name": "egg"}, {"id": 1, "name": "cup"}]}
+    ground_truth.write_text(json.dumps(tree))
+    call("--model", model, "--images", tmp_path / "in", "--ground-truth", ground_truth, "--output", out)
+    assert "category ids are the model's, and other than in" in capfd.readouterr().err
 
 
 def test_detections_of_numbered_images_are_evaluated_by_file_name(

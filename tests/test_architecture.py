@@ -78,7 +78,7 @@ ALLOWED_IMPORTS = {
         "components.saved_model_pusher": "schemas schemas.config detection.storage detection.inference "
         "detection.analysis components.history components.vertex_errors",
         "components.selection": "schemas schemas.config detection.storage components.history "
-        "components.detection_trainer components.saved_model_pusher",
+        "components.coco_example_gen.spans components.detection_trainer components.saved_model_pusher",
         "components": "components.coco_example_gen components.detection_trainer components.coco_evaluator "
         "components.saved_model_pusher",
         "components.run_report": "schemas detection.storage detection.coco components.history components.selection",
@@ -105,7 +105,7 @@ ALLOWED_IMPORTS = {
         "detection.reports detection.training.validation components.beam components.coco_example_gen "
         "components.coco_example_gen.spans components.detection_trainer components.coco_evaluator "
         "components.saved_model_pusher pipelines pipelines.runners pipelines.runs pipelines.watch pipelines.history",
-        "pipeline_runner": "schemas pipelines pipelines.runs pipelines.runners",
+        "pipeline_runner": "schemas pipelines pipelines.runs",
     }.items()
 }
 # The library works without TFX installed, and without what TFX brings.

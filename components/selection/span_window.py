@@ -14,13 +14,16 @@ from tfx.dsl.component.experimental.annotations import InputArtifact, OutputArti
 from tfx.dsl.components.base.base_component import BaseComponent
 from tfx.types import standard_artifacts
 
+from components.coco_example_gen.spans.span_paths import SpanVersion, spans_there
 from components.history.facts import ExamplesRecord
 from components.history.files import damage_of
 from components.history.read import examples_record, read_records
 from components.history.stand_ins import describe, resolve_to
 from components.selection.node import selecting
+from schemas.quoting import first_of
 
 _ID = "training_window"
+_LISTED = 5  # max named spans
 
 _LOGGER = logging.getLogger("cocoflow.window")
 
@@ -37,6 +40,25 @@ def window_of(examples: Sequence[ExamplesRecord], newest: ExamplesRecord, *, spa
     ordered = sorted(same, key=lambda one: -1 if one.version is None else one.version)
     by_span = {one.span: one for one in ordered} | {newest.span: newest}
     return [by_span[span] for span in sorted(by_span, reverse=True) if newest.span - spans < span <= newest.span]
+
+
+def passed_over(read: Sequence[int], newest: ExamplesRecord, *, spans: int) -> str:
+    """Says which spans of a window are there, but were read by no run; "": none.
+
+    Args:
+        read: spans that runs have read.
+        newest: the run's own examples, with which the window ends.
+        spans: length of the window in span numbers.
+    """
+    there = spans_there(newest.source)
+    missing = [span for span in range(newest.span, newest.span - spans, -1) if span in there and span not in read]
+    if not missing:
+        return ""
+    names = [SpanVersion(span, None).name_in(newest.source) for span in missing]
+    return (
+        f"{first_of(names, _LISTED)} of the window: there, but no run has read it, so it is passed over. Run once for "
+        f"each, the first with --set data.span={names[-1].removeprefix('span ')}"
+    )
 
 
 @selecting(_ID)
@@ -60,8 +82,11 @@ def Window(  # noqa: N802 (a component's name)
         for uri, damage in lost.items():
             _LOGGER.warning("%s, so these examples are left out", damage)
             del records[uri]
-    read = ", ".join(str(one.span) for one in window)
-    _LOGGER.info("training on a window of %d spans, of which runs have read %s", spans, read)
+    said = passed_over([one.span for one in window], examples_record(own), spans=spans)
+    names = ", ".join(SpanVersion(one.span, one.version).name_in(one.source) for one in window)
+    _LOGGER.info("training on a window of %d spans, of which runs have read %s", spans, names)
+    if said:
+        _LOGGER.warning("%s", said)
     resolve_to(examples, [outputs.get(one.uri, own) for one in window])
 
 

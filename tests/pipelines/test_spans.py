@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -216,6 +217,27 @@ def test_the_window_is_counted_in_span_numbers() -> None:
     assert resolved(3, newest=4) == [4, 1], "the run's own examples, whatever was read later"
     assert resolved(2, newest=2) == [2]
     assert resolved(100, newest=6) == [6, 3, 5, 1]
+
+
+@pytest.mark.slow
+def test_spans_of_the_window_that_no_run_has_read_are_told(tmp_path: Path) -> None:
+    from components.selection.span_window import passed_over
+
+    for day in ("2026-11-18", "2026-11-20", "2026-11-22", "2026-11-24", "2026-11-25"):
+        write_data_set(tmp_path / day, images=1)
+    (tmp_path / "2026-11-23").mkdir()  # nothing has arrived yet
+    root = f"{tmp_path}/{{YYYY}}-{{MM}}-{{DD}}"
+    files = json.dumps({"eval": f"{root}/annotations/instances_val.json", "train": f"{root}/annotations/*_train.json"})
+    last = (date(2026, 11, 24) - date(1970, 1, 1)).days
+
+    def said(read: list[int], source: str = root, spans: int = 6) -> str:
+        return passed_over(read, ExamplesRecord("1", source, last, None, [], ""), spans=spans)
+
+    assert said([last]).startswith("2026-11-22, 2026-11-20 of the window: there, but no run has read it")
+    assert said([last]).endswith("the first with --set data.span=2026-11-20")
+    assert said([last, last - 2]).startswith("2026-11-20 of the window")
+    assert said([last], spans=2) == said([last, last - 2, last - 4]) == ""
+    assert said([last], files.replace("*_train", "instances_train")) == said([last])
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ has found.
 """
 
 import contextlib
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, timedelta
@@ -114,6 +115,18 @@ def find_span(
                 "Add what is missing, or name a complete one with --set data.span=N."
             )
     return chosen
+
+
+def spans_there(source: str) -> set[int]:
+    """Returns the spans that the paths of a data set have.
+
+    Args:
+        source: as `source_of` names it: the root, or a JSON object of the splits' annotation files.
+    """
+    if not source.startswith("{"):
+        return {at.span for at in _search(source, _ANNOTATED, strict=False)}
+    patterns = json.loads(source).values()
+    return set.intersection(*({at.span for at in _search(one, ("",), strict=False)} for one in patterns))
 
 
 def fill(path: str, at: SpanVersion) -> str:

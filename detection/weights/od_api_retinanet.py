@@ -15,7 +15,7 @@ from detection.weights.automl import count_of
 from detection.weights.od_api_backbones import backbone_layer, backbone_of_variables, ssd_program
 from detection.weights.od_api_heads import BOXES, CLASSES, LOSSES, class_outputs, head_conversion, head_names
 from detection.weights.od_api_names import BACKBONE_LEVEL, FPN_EPSILON, fpn_levels, names_here
-from detection.weights.program import Shapes, VariableSource, require_variables
+from detection.weights.program import Shapes, VariableSource, require_backbone, require_variables
 from schemas.errors import ConfigError
 
 _BACKBONES = ("resnet-50", "resnet-101", "resnet-152", "mobilenet-v1", "mobilenet-v2")
@@ -64,11 +64,12 @@ def structures(config: RetinaNetConfig) -> tuple[str]:
     Raises:
         ConfigError: the original has no such network.
     """
-    if config.backbone not in _BACKBONES or config.fpn_layout != "od-api":
+    require_backbone(config, _PRESETS, of="the Object Detection API's SSDs with an FPN")
+    if config.fpn_layout != "od-api":
         raise ConfigError(
-            f"model.overrides: backbone = {config.backbone} with fpn_layout = {config.fpn_layout}: of the Object "
-            f"Detection API's SSDs with an FPN, those with {', '.join(_BACKBONES)} and fpn_layout = od-api can be "
-            f"imported. Pass --model {', '.join(_PRESETS)}."
+            f"model.overrides.fpn_layout = {config.fpn_layout}: the Object Detection API's SSDs with an FPN have "
+            "od-api. Pass --set model.overrides.fpn_layout=od-api, or the section `model` that import-checkpoint writes "
+            "for the checkpoint."
         )
     return (config.backbone,)
 

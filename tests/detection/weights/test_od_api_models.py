@@ -29,6 +29,7 @@ from detection.weights.od_api_retinanet import OD_API_RETINANET
 from detection.weights.od_api_ssd import OD_API_SSD
 from schemas.artifacts import CONFIG_YAML, LABELS_JSON
 from schemas.config.config_io import load_config
+from schemas.errors import ConfigError
 from tests.detection.weights.od_api_oracle import BOX_SCALES, Oracle, built, read_oracle
 
 pytestmark = pytest.mark.slow
@@ -237,3 +238,12 @@ def test_detections(case: Case) -> None:
 )
 def test_prediction_from_image_files(case: Case, tmp_path: Path) -> None:
     case.oracle.require_predictions(case.model, tmp_path / "model")
+
+
+def test_a_pyramid_of_another_layout_is_told_the_layout_not_its_own_name() -> None:
+    config = detector_config("retinanet-r50")
+    with pytest.raises(ConfigError, match=r"Pass --set model\.overrides\.fpn_layout=od-api") as told:
+        OD_API_RETINANET.structures(config)
+    assert "retinanet-r50" not in str(told.value)
+    with pytest.raises(ConfigError, match=r"backbone = resnet-18: .*Pass --model retinanet-r50"):
+        OD_API_RETINANET.structures(config.model_copy(update={"backbone": "resnet-18"}))

@@ -68,8 +68,8 @@ def structures(config: RetinaNetConfig) -> tuple[str]:
     if config.fpn_layout != "od-api":
         raise ConfigError(
             f"model.overrides.fpn_layout = {config.fpn_layout}: the Object Detection API's SSDs with an FPN have "
-            "od-api. Pass --set model.overrides.fpn_layout=od-api, or the section `model` that import-checkpoint writes "
-            "for the checkpoint."
+            "od-api. Pass --set model.overrides.fpn_layout=od-api, or the section `model` that import-checkpoint "
+            "writes for the checkpoint."
         )
     return (config.backbone,)
 

@@ -65,7 +65,7 @@ COLORS = {
 
 def _sample() -> Sample:
     sample = coordinate_sample(48, 64, BOXES, crowds=[False, False, True])
-    return sample._replace(weights=tf.constant([0.0, 0.5, 1.0]))
+    return sample._replace(weights=tf.constant([0.0, 0.5, 1.0]), maskless=tf.zeros([3], tf.bool))
 
 
 def _step(name: str, fields: dict[str, Any] | None = None) -> Any:
@@ -80,6 +80,7 @@ def _step(name: str, fields: dict[str, Any] | None = None) -> Any:
         keypoints=tf.TensorSpec([None, 2, 3]),
         crowds=tf.TensorSpec([None], tf.bool),
         weights=tf.TensorSpec([None]),
+        maskless=tf.TensorSpec([None], tf.bool),
     )
     run = tf.function(
         lambda sample, seed: step.apply(sample, seed=seed),

@@ -131,7 +131,7 @@ def _augmentations() -> Iterator[tuple[str, Callable[[Sample, tf.Tensor], Sample
 )
 def test_policies_run_without_state_and_give_valid_samples(augment: Callable[[Sample, tf.Tensor], Sample]) -> None:
     sample = _sample()
-    sample = sample._replace(weights=tf.ones(tf.shape(sample.classes)))
+    sample = sample._replace(weights=tf.ones(tf.shape(sample.classes)), maskless=sample.crowds)
     augmented = tf.function(lambda seed: augment(sample, seed)).get_concrete_function(tf.TensorSpec([2], tf.int32))
     assert not _stateful_ops(augmented.graph)
     assert augmented.structured_outputs.image.shape[2] == 3
@@ -146,7 +146,7 @@ def test_policies_run_without_state_and_give_valid_samples(augment: Callable[[Sa
         assert (boxes[:, 2:] > boxes[:, :2]).all()
         assert result.image.shape == (160, 240, 3)
         shapes = [tuple(each.shape) for each in result[2:]]
-        assert shapes == [(count,), (count, 160, 240), (count, 2, 3), (count,), (count,)]
+        assert shapes == [(count,), (count, 160, 240), (count, 2, 3), (count,), (count,), (count,)]
     # The test policy knows two: to the left and to the right.
     assert len(different) >= 2
 

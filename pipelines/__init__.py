@@ -34,7 +34,4 @@ def load_config(name: str = "default", assignments: Sequence[str] = ()) -> "Conf
     path = config_path(name)
     config = read_config(path, assignments)
     require_detector(config.model.name)
-    if path == str(DEFAULT_CONFIG) and config.model.name != read_config(path).model.name:
-        # The default configuration's image size is that of its detector.
-        config = read_config(path, ["model.image_size=null", *assignments])
     return config

@@ -114,7 +114,7 @@ def dtype_policy(precision: str) -> str:
 def detector_config(
     name: str,
     *,
-    image_size: int | tuple[int, int] | None = None,
+    image_size: int | tuple[int, int] | str | None = None,
     resize: ResizeConfig | None = None,
     overrides: Mapping[str, Any] | None = None,
     postprocess: Mapping[str, Any] | None = None,
@@ -124,8 +124,8 @@ def detector_config(
 
     Args:
         name: one of `detector_names()`.
-        image_size: side of the square input, or (height, width), in pixels; None: the size of the
-            preset, or of `resize`.
+        image_size: side of the square input, or (height, width), in pixels; None, and `auto` before the data are
+            known: the size of the preset, or of `resize`.
         resize: how images are scaled into the input; None: resize to fit.
         overrides: changed fields of the detector's config class.
         postprocess: changed fields of its section `postprocess`.
@@ -136,6 +136,7 @@ def detector_config(
     """
     resize = resize or ResizeConfig()
     changes = dict(overrides or {})
+    image_size = None if isinstance(image_size, str) else image_size
     if image_size is None and resize.mode == "short_side" and "image_size" not in changes:
         image_size = resize.long_side
     if image_size is not None:

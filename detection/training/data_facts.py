@@ -1,20 +1,15 @@
 """Facts about a data set for a detector before training, with advice: counts, small objects, crowded images."""
 
-import functools
 import logging
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from detection.datasets.statistics import SplitSummary, total
 from detection.datasets.trainable import obstacles
 from detection.input_pipeline.evaluation_records import parse_record
-from detection.input_pipeline.network_input import input_scale
 from detection.input_pipeline.record_reader import RecordReader
 from detection.models.registry import detector_config
-from detection.types import Resizing
+from detection.training.input_size import size_fact
 from schemas.artifacts import TRAIN_SPLIT
 from schemas.config.config import Config
 from schemas.errors import DataError
@@ -22,11 +17,7 @@ from schemas.quoting import first_of, one_line
 
 _LOGGER = logging.getLogger("cocoflow.trainer")
 
-SMALL = 8  # pixels of the network input: the stride of the finest feature level of most detectors
-MOST_SMALL = 0.02  # max fraction of smaller objects
 FEW = 10  # categories with fewer objects are rare
-_FACTORS = (1.25, 1.5, 2.0, 3.0, 4.0)  # of the input's sides, for the suggested larger input
-_MULTIPLE = 128  # pixels: the stride of the coarsest feature level of most detectors
 _LISTED = 5  # max number of listed categories
 _SHAPES = {"masks": "include_mask", "keypoints": "keypoints"}  # shape -> key of the detector's options
 _KEPT = "kept for train.validation"  # used as the name of a split
@@ -54,7 +45,7 @@ def log_data_facts(datasets: Sequence[Mapping[str, Any]], config: Config, *, kep
     Raises:
         DataError: a record cannot be read.
     """
-    summaries = _summaries(datasets)
+    summaries = summaries_of(datasets)
     if not summaries:
         return
     if kept is not None:
@@ -85,7 +76,7 @@ def require_trainable(datasets: Sequence[Mapping[str, Any]], config: Config, *, 
         ConfigError: unknown detector, or invalid overrides.
         DataError: there is not.
     """
-    summaries = _summaries(datasets)
+    summaries = summaries_of(datasets)
     if not summaries:
         return
     shapes = learned_shapes(config)
@@ -93,8 +84,8 @@ def require_trainable(datasets: Sequence[Mapping[str, Any]], config: Config, *, 
         raise DataError(f"the data set cannot be trained on: {'; '.join(reasons)}. Correct it: cocoflow check-data.")
 
 
-def _summaries(datasets: Sequence[Mapping[str, Any]]) -> dict[str, SplitSummary]:
-    """Returns the summaries of all data sets together by split name; {}: one has none."""
+def summaries_of(datasets: Sequence[Mapping[str, Any]]) -> dict[str, SplitSummary]:
+    """Returns the summaries of all data sets together by split name; {}: one has none, or there is no data set."""
     splits = [dataset.get("splits", {}) for dataset in datasets]
     if not all(named and all("statistics" in split for split in named.values()) for named in splits):
         return {}
@@ -137,7 +128,7 @@ def data_facts(
         Fact(counts),
         *(_categories(trained, categories, where) if trained.objects else ()),
         *_without_masks(trained, categories, config),
-        *_small_objects(trained, config),
+        *_input_size(trained, config),
         *_crowded_images(trained, total(splits.values()), config),
     ]
 
@@ -175,62 +166,10 @@ def _without_masks(trained: SplitSummary, categories: Sequence[Mapping[str, Any]
     yield Fact(text, "Draw masks, or choose a detector of boxes, with --set model.overrides.include_mask=false.")
 
 
-def _small_objects(trained: SplitSummary, config: Config) -> list[Fact]:
-    """Computes the fraction of objects below SMALL pixels of the input; suggests a larger input above MOST_SMALL.
-
-    The size of an object is the square root of its box's area.  The suggested input is the smallest multiple in
-    _FACTORS of the current one, with sides rounded up to _MULTIPLE, that leaves at most MOST_SMALL of the objects
-    below SMALL; no suggestion if there is none.
-    """
-    instances = trained.relative_sizes.total()
-    if not instances:
-        return []
-    resizing = _resizing(config)
-    small = _count_small(trained, resizing)
-    height, width = resizing.size
-    text = f"objects smaller than {SMALL} x {SMALL} pixels of the {width} x {height} input: {small:,} of {instances:,}"
-    if small <= MOST_SMALL * instances:
-        return [Fact(text)]
-    text += f" ({100 * small / instances:.0f} %)"
-    larger = (_enlarged(resizing, factor) for factor in _FACTORS)
-    enough = next((size for size in larger if _count_small(trained, size) <= MOST_SMALL * instances), None)
-    if enough is None:
-        return [Fact(text, f"Even {_FACTORS[-1]:g} times the input is too small: cut the images into tiles.")]
-    return [Fact(text, f"Most of them will be missed. Use a larger input: {_flags(enough)}")]
-
-
-def _resizing(config: Config) -> Resizing:
-    model = config.model
-    # Padding does not enlarge the image.
-    resize = model.resize.model_copy(update={"pad_to_multiple": 1})
-    preset: Any = detector_config(model.name, image_size=model.image_size, resize=resize, overrides=model.overrides)
-    return Resizing(preset.image_size, resize.mode, resize.short_side, resize.long_side)
-
-
-def _enlarged(resizing: Resizing, factor: float) -> Resizing:
-    height, width = (math.ceil(side * factor / _MULTIPLE) * _MULTIPLE for side in resizing.size)
-    short_side, long_side = (round(side * factor) for side in (resizing.short_side, resizing.long_side))
-    return Resizing((height, width), resizing.mode, short_side, long_side)
-
-
-def _flags(resizing: Resizing) -> str:
-    """Returns the flags that set an input size."""
-    height, width = resizing.size
-    size = f"--set model.image_size={height if height == width else f'[{height},{width}]'}"
-    if resizing.mode != "short_side":
-        return size
-    sides = (f"--set model.resize.{name}={getattr(resizing, name)}" for name in ("short_side", "long_side"))
-    return " ".join([size, *sides])
-
-
-def _count_small(trained: SplitSummary, resizing: Resizing) -> int:
-    @functools.cache
-    def scale_of(aspect: float) -> float:
-        """Returns the square root of the input's area in pixels, per longer side of an image."""
-        image = np.array([1 / max(aspect, 1.0), min(aspect, 1.0)], np.float32)
-        return float(np.sqrt(np.prod(input_scale(image, resizing).numpy())))
-
-    return sum(count for size, aspect, count in trained.sizes_in_images() if size * scale_of(aspect) < SMALL)
+def _input_size(trained: SplitSummary, config: Config) -> Iterator[Fact]:
+    fact = size_fact(trained, config)
+    if fact is not None:
+        yield Fact(*fact)
 
 
 def _crowded_images(trained: SplitSummary, everything: SplitSummary, config: Config) -> list[Fact]:

@@ -6,18 +6,21 @@ rate and the momentum of batch norm, and steps instead of epochs.
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from detection.datasets.statistics import SplitSummary
 from detection.models.registry import detector_config
 from detection.storage.files import is_file
 from detection.storage.reading import read_text
 from detection.training.checkpoints.files import checkpoint_steps
-from schemas.artifacts import CHECKPOINTS, CONFIG_YAML
+from detection.training.input_size import with_image_size
+from schemas.artifacts import CHECKPOINTS, CONFIG_YAML, TRAIN_SPLIT
 from schemas.config.config import Config
 from schemas.config.config_io import from_yaml, parse_config
+from schemas.config.input_size import AUTO_SIZE
 from schemas.config.train.schedule import ADAM_LEARNING_RATE
 from schemas.config.train.training import AUTO_EPOCHS, AUTO_MIN_STEPS, STEPS_OF_EPOCHS
 from schemas.errors import DataError
@@ -127,6 +130,27 @@ def with_batch_size(config: Config, batch_size: int) -> Config:
     """Returns the configuration with a number for `train.batch_size`."""
     tree = config.model_dump(mode="json")
     tree["train"] |= {"batch_size": batch_size, "memory_limit": None}
+    return parse_config(tree)
+
+
+def fixed_image_size(config: Config, splits: Mapping[str, SplitSummary], *, output: Path) -> Config:
+    """Returns the configuration with a size in place of `model.image_size: auto`; a resumed run keeps its size.
+
+    Args:
+        config: the run's configuration.
+        splits: summaries of the data by split name; without `train`, the detector's own size remains.
+        output: output folder of the run.
+
+    Raises:
+        ConfigError: unknown detector, or invalid overrides.
+    """
+    if config.model.image_size != AUTO_SIZE:
+        return config
+    before = saved_config(output) if checkpoint_steps(output / CHECKPOINTS) else None
+    if before is None:
+        return with_image_size(config, splits.get(TRAIN_SPLIT, SplitSummary()))
+    tree = config.model_dump(mode="json")
+    tree["model"]["image_size"] = before.model_dump(mode="json")["model"]["image_size"]
     return parse_config(tree)
 
 

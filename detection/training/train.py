@@ -30,7 +30,7 @@ from detection.training.build_step import (
 )
 from detection.training.checkpoints.files import checkpoint_path
 from detection.training.checkpoints.manager import Checkpoints
-from detection.training.data_facts import log_data_facts, require_trainable
+from detection.training.data_facts import log_data_facts, require_trainable, summaries_of
 from detection.training.distributed.strategy import is_chief, make_strategy, on_cpu, op_determinism
 from detection.training.distributed.workers import (
     chief_first,
@@ -44,7 +44,7 @@ from detection.training.initialization.initialize import InitReport
 from detection.training.kept_images import Records, training_records
 from detection.training.memory import explain_out_of_memory, find_batch_size
 from detection.training.monitoring.callbacks import Callbacks
-from detection.training.resolve import resolved
+from detection.training.resolve import fixed_image_size, resolved
 from detection.training.resume_check import compare_settings, require_same_data, write_described
 from detection.training.validation.validation import Validation
 from detection.training.weights_choice import with_weights
@@ -131,6 +131,7 @@ def _train(
     mirror: Mirror | None,
 ) -> None:
     require_trainable(datasets, config)
+    config = fixed_image_size(config, summaries_of(datasets), output=output)
     if is_chief(strategy):
         require_same_data(output, shards, categories)
     config, records = training_records(config, shards=shards, validation_shards=validation_shards)

@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat, Posi
 
 from schemas.artifacts import EVAL_SPLIT
 from schemas.config.evaluate import EvaluateConfig
-from schemas.config.input_size import ImageSize, ResizeConfig
+from schemas.config.input_size import AUTO_SIZE, OpenImageSize, ResizeConfig
 from schemas.config.issues import MAX_PIXELS, IssuePolicies
 from schemas.config.model_registry import VertexPushConfig
 from schemas.config.run import RunConfig
@@ -125,10 +125,11 @@ class ModelConfig(Section):
     """The detector."""
 
     name: str = Field("efficientdet-d0", description="name of a registered detector")
-    image_size: ImageSize | None = Field(
+    image_size: OpenImageSize | None = Field(
         None,
-        description="side of the square input, or [height, width], pixels; none: the detector's default, or long_side "
-        "under resize.mode = short_side",
+        description="side of the square input, or [height, width], pixels; auto: the smallest in which the objects of "
+        "the training images can be seen, see recipes.md; none: the detector's default, or long_side under "
+        "resize.mode = short_side",
     )
     resize: ResizeConfig = ResizeConfig()
     max_instances: PositiveInt = Field(
@@ -160,7 +161,7 @@ class ModelConfig(Section):
     )
 
     def _check_keys(self) -> None:
-        if self.image_size is not None and "image_size" in self.overrides:
+        if self.image_size not in (None, AUTO_SIZE) and "image_size" in self.overrides:
             raise ValueError("image_size and overrides.image_size are the same setting; remove the second")
 
 

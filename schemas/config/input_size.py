@@ -7,6 +7,7 @@ from pydantic import BeforeValidator, Field, PositiveInt
 from schemas.config.section import Section
 from schemas.quoting import quoted_json
 
+AUTO_SIZE = "auto"  # `model.image_size` that depends on the sizes of the objects in the training images
 MAX_SIDE = 8192  # of the input, pixels: before the memory is estimated, anchors and shapes are made for it
 
 
@@ -27,7 +28,14 @@ def _number_or_pair(value: Any) -> Any:
     raise ValueError(f"{value!r} is neither a positive integer (pixels) nor a pair [height, width]{text}")
 
 
+def _size_or_auto(value: Any) -> Any:
+    return value if value == AUTO_SIZE else _number_or_pair(value)
+
+
 ImageSize = Annotated[PositiveInt | tuple[PositiveInt, PositiveInt], BeforeValidator(_number_or_pair)]
+OpenImageSize = Annotated[
+    Literal["auto"] | PositiveInt | tuple[PositiveInt, PositiveInt], BeforeValidator(_size_or_auto)
+]
 
 
 def height_and_width(size: int | tuple[int, int]) -> tuple[int, int]:

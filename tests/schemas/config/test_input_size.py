@@ -13,6 +13,7 @@ from schemas.errors import ConfigError
 def test_a_side_or_height_and_width(text: str, expected: tuple[int, int]) -> None:
     config = load_config(None, [f"model.image_size={text}"])
     assert config.model.image_size is not None
+    assert config.model.image_size != "auto"
     assert height_and_width(config.model.image_size) == expected
     assert from_yaml(to_yaml(config)) == config
 

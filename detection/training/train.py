@@ -131,6 +131,7 @@ def _train(
     mirror: Mirror | None,
 ) -> None:
     require_trainable(datasets, config)
+    checked = config.model
     config = fixed_image_size(config, summaries_of(datasets), output=output)
     if is_chief(strategy):
         require_same_data(output, shards, categories)
@@ -138,10 +139,9 @@ def _train(
     balance = balance_from_config(config.train, records.training, categories)
     if is_chief(strategy):
         log_data_facts(datasets, config, kept=None if config.validation_split else records.validation)
-    overrides = config.model.overrides
     config = with_weights(config, output=output, base_model=base_model, strategy=strategy)
-    if config.model.overrides != overrides:
-        detector = None  # its backbone is frozen
+    if config.model != checked:
+        detector = None  # of another size, or its backbone is frozen
     config = resolved(
         config,
         records=balance.epoch_size,

@@ -124,7 +124,7 @@ def spans_there(source: str) -> set[int]:
         source: as `source_of` names it: the root, or a JSON object of the splits' annotation files.
     """
     if not source.startswith("{"):
-        return {at.span for at in _search(source, _ANNOTATED, strict=False)}
+        return {at.span for at in _search(source, _ANNOTATED, strict=False)} if placeholders(source) else set()
     patterns = json.loads(source).values()
     return set.intersection(*({at.span for at in _search(one, ("",), strict=False)} for one in patterns))
 

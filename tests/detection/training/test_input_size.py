@@ -13,6 +13,8 @@ from pipelines import load_config
 from schemas.artifacts import CONFIG_YAML
 from schemas.config.config import Config
 from schemas.config.config_io import to_yaml
+from tests.detection.training import tiny_detector
+from tests.detection.training.evaluation_records import CATEGORIES, write_coco_shards
 
 SIDES = (256, 384, 512)  # of EfficientDet-Lite0: four fifths of 320, 1 and 1.25 times, 1.6 times
 
@@ -72,6 +74,26 @@ def test_a_line_says_which_why_and_what_it_costs() -> None:
     )
     assert all_ is not None
     assert all_[1] == "Most of them will be missed. Use a larger input: --set model.image_size=1536"
+
+
+@pytest.mark.slow
+def test_a_detector_built_before_the_size_was_known_is_not_exported(tmp_path: Path) -> None:
+    from detection.models.registry import detector_from_config
+    from detection.training.train import train
+
+    tiny_detector.register()
+    shards, _ = write_coco_shards(tmp_path, 4)
+    config = load_config("default", ["model.name=tiny", "model.weights=none", "train.steps=1", "train.batch_size=2"])
+    train(
+        config,
+        shards=shards,
+        datasets=[{"categories": CATEGORIES, "splits": {"train": {"statistics": _summary([100] * 9).as_dict()}}}],
+        categories=CATEGORIES,
+        output=tmp_path / "out",
+        detector=detector_from_config(config.model, CATEGORIES),
+    )
+    assert load_config(str(tmp_path / "out" / CONFIG_YAML), []).model.image_size == (128, 128)
+    assert (tmp_path / "out/saved_model/saved_model.pb").exists()
 
 
 def test_a_resumed_run_keeps_its_size(tmp_path: Path) -> None:

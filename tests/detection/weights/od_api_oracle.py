@@ -52,6 +52,15 @@ class Oracle(NamedTuple):
             weights=tf.constant(weights) if weighted else None,
         )
 
+    def has_area(self, image: int) -> np.ndarray:
+        """Marks the original's detections [N] of an image that ours have, too.
+
+        Its CenterNet's peaks in the padding, and those with a negative size, are detections of side 0; here they are
+        dropped, and others fill their places.
+        """
+        boxes, count = (self.arrays[f"post_{name}"][image] for name in ("detection_boxes", "num_detections"))
+        return (boxes[:, 2:] > boxes[:, :2]).all(axis=-1) & (np.arange(len(boxes)) < count)
+
     def require_detections(
         self,
         image: int,
@@ -63,8 +72,6 @@ class Oracle(NamedTuple):
     ) -> None:
         """Requires 97 of 100 of the original's detections of an image: same class, IoU 0.99, score within 1e-3.
 
-        Boxes without an area have corners within 1e-3 instead.
-
         Args:
             image: number of the image.
             classes: [N].
@@ -72,15 +79,12 @@ class Oracle(NamedTuple):
             boxes: [N, 4], (ymin, xmin, ymax, xmax), fractions of the image.
             categories: of the classes; detections of a class without a name are not reported.
         """
-        count = int(self.arrays["post_num_detections"][image])
         theirs = self.arrays["post_detection_classes"][image].astype(int)
         kept = np.array([category["name"] is not None for category in categories])[theirs]
-        kept &= np.arange(len(kept)) < count
+        kept &= self.has_area(image)
         their_boxes, their_scores = (self.arrays[f"post_detection_{name}"][image][kept] for name in ("boxes", "scores"))
         ious = iou_yxyx(tf.constant(their_boxes[:, np.newaxis]), tf.constant(boxes, tf.float32)).numpy()
-        near = np.abs(their_boxes[:, np.newaxis] - boxes).max(axis=-1) <= 1e-3
-        empty = (their_boxes[:, 2:] <= their_boxes[:, :2]).any(axis=-1, keepdims=True)
-        alike = (theirs[kept][:, np.newaxis] == classes) & np.where(empty, near, ious >= 0.99)
+        alike = (theirs[kept][:, np.newaxis] == classes) & (ious >= 0.99)
         alike &= np.abs(their_scores[:, np.newaxis] - scores) <= 1e-3
         assert alike.any(axis=1).sum() >= 0.97 * kept.sum() > 0
 
@@ -101,8 +105,10 @@ class Oracle(NamedTuple):
         assert model.categories is not None
         found = detector.detect(outputs, ImageInfo(self.image_sizes, tf.ones([2, 2])))
         np.testing.assert_array_equal(found.num, self.arrays["post_num_detections"])
-        np.testing.assert_allclose(found.scores, self.arrays["post_detection_scores"], atol=1e-4)
         for image, count in enumerate(found.num):
+            theirs = self.arrays["post_detection_scores"][image][self.has_area(image)]
+            assert len(theirs) > 0.6 * float(count)
+            np.testing.assert_allclose(found.scores[image, : len(theirs)], theirs, atol=1e-4)
             classes, scores, boxes = (
                 part[image, :count].numpy() for part in (found.classes, found.scores, found.boxes)
             )

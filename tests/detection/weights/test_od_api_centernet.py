@@ -183,7 +183,8 @@ def test_keypoints_of_detections(case: Case) -> None:
         nearest = np.abs(found.scores[image].numpy()[:, np.newaxis] - theirs["scores"]).argmin(axis=1)
         expected = np.concatenate([theirs["keypoints"], theirs["keypoint_scores"][..., np.newaxis]], axis=-1)[nearest]
         same = np.abs(found.keypoints[image] - expected).max(axis=(1, 2)) < 1e-3
-        assert same.sum() >= 97
+        count = case.oracle.has_area(image).sum()
+        assert same[:count].sum() >= 0.97 * count > 60
 
 
 def test_prediction_from_image_files(case: Case, tmp_path: Path) -> None:

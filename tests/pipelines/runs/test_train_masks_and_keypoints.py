@@ -23,6 +23,7 @@ def test_validation_measures_what_the_exported_model_gives(tmp_path: Path) -> No
     ground_truth = write_data(data, 6)
     assignments = (
         "model.name=mask-keypoint",
+        "model.image_size=64",
         "train.steps=2",
         "train.batch_size=2",
         "train.validation={every: 1, split: eval, metric: segm/AP}",

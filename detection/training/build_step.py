@@ -203,6 +203,7 @@ def train_loop_from_config(
         jit_compile=compiles(train_config, strategy),
         deterministic=is_op_deterministic(),
         eager=train_config.run_eagerly,
+        single=train_config.steps_per_loop == 1,
     )
 
 

@@ -88,6 +88,7 @@ class TrainLoop:
         deterministic: op determinism is on.  TensorFlow then has no clock op, and sums keep the
             order of their terms.
         eager: do not compile anything, for debugging.
+        single: most calls are for one step.  Loops in the graph then only cost time: compiling takes twice as long.
     """
 
     def __init__(
@@ -98,6 +99,7 @@ class TrainLoop:
         jit_compile: bool,
         deterministic: bool,
         eager: bool = False,
+        single: bool = False,
     ) -> None:
         self._strategy = strategy
         self._deterministic = deterministic
@@ -108,6 +110,7 @@ class TrainLoop:
         self._replicas_step = train_step.on_replicas(strategy, (lambda function: function) if eager else compiled)
         self._step: Any = self._one_step if eager else tf.function(self._one_step, autograph=False)
         self._run = self._run_windows if eager else tf.function(self._run_windows)
+        self._run_one = tf.function(self._run_one_step, autograph=False) if single and not eager else None
         self._eager = eager
 
     def __call__(self, batches: tf.data.Iterator, steps: int) -> LoopReport:
@@ -134,7 +137,11 @@ class TrainLoop:
         # Tensors: the function is traced again for other Python values.
         arguments = (start % every, stop - start // every * every, every)
         with ordered_sums() if self._deterministic else contextlib.nullcontext():
-            columns = [value.numpy() for value in self._run(batches, *map(tf.constant, arguments))]
+            if self._run_one is not None and stop - start == 1:
+                rows = self._run_one(batches)
+            else:
+                rows = self._run(batches, *map(tf.constant, arguments))
+            columns = [value.numpy() for value in rows]
         ended = time.monotonic()
         tallies = [_Tally(*values) for values in zip(*columns, strict=True)]
         # The overhead of the call, such as compiling, is before its first step.
@@ -175,19 +182,26 @@ class TrainLoop:
             rows = _Tally(*(row.write(number, value) for row, value in zip(rows, tally, strict=True)))
         return _Tally(*(row.stack() for row in rows))
 
+    def _run_one_step(self, batches: tf.data.Iterator) -> _Tally:
+        """Runs one step; returns one row."""
+        return _Tally(*(value[tf.newaxis] for value in self._after_step(batches, self._empty_tally(batches))))
+
     def _run_steps(self, batches: tf.data.Iterator, steps: tf.Tensor, tally: _Tally) -> _Tally:
         for _ in tf.range(steps):
-            asked_at = self._now()
-            with tf.control_dependencies([asked_at]):
-                batch = next(batches)
-            with tf.control_dependencies(self._strategy.experimental_local_results(batch.images)):
-                ready_at = self._now()
-            with tf.control_dependencies([ready_at]):  # or the step would occupy all threads before the clock is read
-                number, scalars, histograms, finite, halted, updates = self._step(batch)
-            tally = _counted(tally, number=number, scalars=scalars, histograms=histograms, finite=finite, halted=halted)
-            waited = tf.maximum(ready_at - tf.maximum(asked_at, tally.done_at), 0.0)
-            tally = tally._replace(waited=tally.waited + waited, done_at=self._now(updates))
+            tally = self._after_step(batches, tally)
         return tally
+
+    def _after_step(self, batches: tf.data.Iterator, tally: _Tally) -> _Tally:
+        asked_at = self._now()
+        with tf.control_dependencies([asked_at]):
+            batch = next(batches)
+        with tf.control_dependencies(self._strategy.experimental_local_results(batch.images)):
+            ready_at = self._now()
+        with tf.control_dependencies([ready_at]):  # or the step would occupy all threads before the clock is read
+            number, scalars, histograms, finite, halted, updates = self._step(batch)
+        tally = _counted(tally, number=number, scalars=scalars, histograms=histograms, finite=finite, halted=halted)
+        waited = tf.maximum(ready_at - tf.maximum(asked_at, tally.done_at), 0.0)
+        return tally._replace(waited=tally.waited + waited, done_at=self._now(updates))
 
     def _empty_tally(self, batches: tf.data.Iterator) -> _Tally:
         # The step is in the graph once: a separate first step outside of the loop would double the start-up time.

@@ -91,7 +91,7 @@ class Trained:
         """Evaluates the weights, optionally with other statistics of batch norm."""
         load_weights(self._detector, self._checkpoint, weights=weights)
         if measured_anew:
-            _measure_statistics(self._detector, [self._batches.batch(step) for step in range(_BATCHES)])
+            _measure_statistics(self._detector, self._batches.batches(0, _BATCHES))
         [evaluated] = self._split.evaluate(self._signature)
         metrics = evaluated.by_name
         return Scores(metrics["AP"], metrics["AP50"])

@@ -280,11 +280,7 @@ def check_inference_losses(
     batches = StepBatches(reader, options, seed=train_config.seed, batch_size=batch_size, repeat_factors=repeat_factors)
     step = step_of(path)
     losses = mode_losses(
-        detector,
-        path,
-        [batches.batch(step + number) for number in range(LOSS_BATCHES)],
-        trained=state.model,
-        ema=state.ema is not None,
+        detector, path, batches.batches(step, step + LOSS_BATCHES), trained=state.model, ema=state.ema is not None
     )
     for mode, loss in losses._asdict().items():
         if loss is not None:

@@ -24,6 +24,8 @@ _FACTORS = (1.25, 1.5, 2.0, 3.0, 4.0)  # of the input's sides, for a larger inpu
 _LEAST = 0.8  # of the sides of the detector's own input: the smallest that `auto` chooses
 _MOST = 2.0  # factor of the sides up to which `auto` chooses: four times the work of a step
 _MULTIPLE = 128  # pixels: the stride of the coarsest feature level of most detectors
+_OBLONG = 0.75  # short side / long side of inputs that are not square
+_LEAST_GAIN = 1.1  # factor of the share of an oblong input that images fill, over that of a square: others stay square
 
 
 class Fitting(NamedTuple):
@@ -119,10 +121,28 @@ def _chosen(trained: SplitSummary, config: Config) -> Sequence[Fitting]:
     fixed = config.model.image_size != AUTO_SIZE or "image_size" in config.model.overrides
     if fixed or config.model.resize.mode == "short_side" or not trained.relative_sizes.total():
         return ()
-    own = _resizing(config)
+    own = _oblong(trained, _resizing(config))
     candidates = dict.fromkeys(enlarged(own, _LEAST * factor) for factor in (1.0, *_FACTORS) if factor <= _MOST)
     fittings = [_fitting(trained, one) for one in candidates]
     return next((one for one in fittings if one.shows_most), fittings[-1]), fittings[0]
+
+
+def _oblong(trained: SplitSummary, own: Resizing) -> Resizing:
+    """Returns a square input with a shorter height or width where images fill more of it: padding is work for nothing.
+
+    The images of each object count, and an input that fits most of them shows the others smaller.
+    """
+    height, width = own.size
+    if height != width or own.mode != "fit":
+        return own
+    short = round(_OBLONG * width)
+    shapes = [own._replace(size=size) for size in ((height, width), (short, width), (height, short))]
+    square, *filled = (
+        sum(count * _image_pixels(aspect, one) for _, aspect, count in trained.sizes_in_images()) / math.prod(one.size)
+        for one in shapes
+    )
+    best = max(filled)
+    return shapes[1 + filled.index(best)] if best > _LEAST_GAIN * square else own
 
 
 def _fitting(trained: SplitSummary, resizing: Resizing) -> Fitting:
@@ -138,8 +158,10 @@ def _resizing(config: Config) -> Resizing:
 
 
 def enlarged(resizing: Resizing, factor: float) -> Resizing:
-    """Returns an input with sides that are multiples of _MULTIPLE, at least the factor times those of another."""
-    height, width = (math.ceil(side * factor / _MULTIPLE) * _MULTIPLE for side in resizing.size)
+    """Returns an input at least the factor times another: the long side is a multiple of _MULTIPLE, the short of 32."""
+    long = max(resizing.size)
+    scaled = math.ceil(long * factor / _MULTIPLE) * _MULTIPLE
+    height, width = (math.ceil(side * scaled / long / 32) * 32 for side in resizing.size)
     short_side, long_side = (round(side * factor) for side in (resizing.short_side, resizing.long_side))
     return Resizing((height, width), resizing.mode, short_side, long_side)
 
@@ -147,8 +169,13 @@ def enlarged(resizing: Resizing, factor: float) -> Resizing:
 def _count_small(trained: SplitSummary, resizing: Resizing) -> int:
     @functools.cache
     def scale_of(aspect: float) -> float:
-        """Returns the square root of the input's area in pixels, per longer side of an image."""
-        image = np.array([1 / max(aspect, 1.0), min(aspect, 1.0)], np.float32)
-        return float(np.sqrt(np.prod(input_scale(image, resizing).numpy())))
+        """Returns pixels of the input per longer side of an image, as the root of their product in height and width."""
+        return math.sqrt(_image_pixels(aspect, resizing) * max(aspect, 1 / aspect))
 
     return sum(count for size, aspect, count in trained.sizes_in_images() if size * scale_of(aspect) < SMALL)
+
+
+def _image_pixels(aspect: float, resizing: Resizing) -> float:
+    """Returns the pixels of the input that an image of an aspect, width / height, fills."""
+    image = np.array([1 / max(aspect, 1.0), min(aspect, 1.0)], np.float32)
+    return float(np.prod(input_scale(image, resizing).numpy() * image))

@@ -22,6 +22,7 @@ from schemas.errors import ConfigError, DataError
 _LOGGER = logging.getLogger("cocoflow.trainer")
 _THREADS = 16  # they mostly wait for storage
 MIN_IMAGES = 10  # with fewer kept images, `train.validation.every: auto` disables validation
+_MIN_TO_CHOOSE = 50  # with fewer, the differences between their APs are noise: they choose no checkpoint
 
 
 class Records(NamedTuple):
@@ -141,9 +142,15 @@ def training_records(
             f"train.validation: no image of {len(reader)} is kept to choose the checkpoint. Raise "
             "train.validation.fraction, or set train.validation.split=eval."
         )
+    purpose = "choose the checkpoint"
+    if records.pictures < _MIN_TO_CHOOSE and (validation.every, validation.export) == ("auto", "auto"):
+        purpose = "tell whether AP still rises, too few to choose a checkpoint"
+        train = config.train.model_copy(update={"validation": validation.model_copy(update={"export": "final"})})
+        config = config.model_copy(update={"train": train})
     _LOGGER.info(
-        "train.validation: %s of %s training images are kept to choose the checkpoint, and not trained on",
+        "train.validation: %s of %s training images are kept to %s, and not trained on",
         f"{count:,}",
         f"{len(reader):,}",
+        purpose,
     )
     return config, records

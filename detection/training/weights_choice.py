@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from detection.models.registry import detector_config
 from detection.pretrained.choice import AUTO, CHOICES, NONE, choose_weights, configured_weights
-from detection.pretrained.publications import IMAGENET_BACKBONES
+from detection.pretrained.publications import IMAGENET, IMAGENET_BACKBONES
 from detection.training.checkpoints.files import checkpoint_steps
 from detection.training.distributed.strategy import is_chief
 from detection.training.distributed.workers import chief_value
@@ -16,6 +16,10 @@ from detection.training.resolve import saved_config
 from schemas.artifacts import CHECKPOINTS
 from schemas.config.config import Config
 from schemas.program import PROGRAM
+
+# Of an EfficientNet: its backward pass takes most of a step, and its first stages find edges and textures in any image.
+_FROZEN = 3
+_FROZEN_STAGES = "frozen_stages"
 
 _LOGGER = logging.getLogger("cocoflow.trainer")
 
@@ -42,9 +46,25 @@ def with_weights(
         own = _choice(config, output) if is_chief(strategy) else AUTO
         weights = choices[chief_value(strategy, choices.index(own))]
         config = config.model_copy(update={"model": config.model.model_copy(update={"weights": weights})})
+    if config.model.weights == IMAGENET:
+        return _with_frozen_stages(config, output)
     if config.model.weights != NONE or base_model is not None:
         return config
     return _from_scratch(config, resumes=bool(checkpoint_steps(output / CHECKPOINTS)))
+
+
+def _with_frozen_stages(config: Config, output: Path) -> Config:
+    """Freezes the first stages of a backbone with ImageNet weights where the detector leaves it open.
+
+    A resumed run keeps the number that it started with: 0 where an earlier version started it.
+    """
+    model = config.model
+    if getattr(detector_config(model.name, overrides=model.overrides), _FROZEN_STAGES, 0) is not None:
+        return config
+    before = saved_config(output) if checkpoint_steps(output / CHECKPOINTS) else None
+    stages = _FROZEN if before is None else before.model.overrides.get(_FROZEN_STAGES, 0)
+    overrides = {**model.overrides, _FROZEN_STAGES: stages}
+    return config.model_copy(update={"model": model.model_copy(update={"overrides": overrides})})
 
 
 def _choice(config: Config, output: Path) -> str:

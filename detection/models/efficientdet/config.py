@@ -48,6 +48,11 @@ class EfficientDetConfig(SharedHeadsConfig):
         "TF Object Detection API, required by its weights: the blocks that are the last ones in EfficientNet-B0; "
         "blocks after the deepest level are not built",
     )
+    frozen_stages: NonNegativeInt | None = Field(
+        None,
+        description="number of frozen backbone stages, batch norm included; stage l ends at level l; 0: all stages "
+        "train; none: 3 in a training that starts from ImageNet weights by `model.weights`, else 0",
+    )
     image_size: ImageSize = (512, 512)
     min_level: MinLevel = 3
     max_level: MaxLevel = 7

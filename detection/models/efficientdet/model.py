@@ -5,6 +5,7 @@ Tan, Pang and Le, "EfficientDet: Scalable and Efficient Object Detection", 2020.
 
 import tensorflow as tf
 
+from detection.models.backbones.make import freeze_backbone
 from detection.models.dense.shared_heads import SharedHeadsDetector
 from detection.models.efficientdet.config import EfficientDetConfig
 from detection.models.necks.bifpn import BiFpn, NodeOptions
@@ -49,6 +50,10 @@ class EfficientDet(SharedHeadsDetector):
             ),
             recompute=config.gradient_checkpointing,
         )
+
+    def _build_layers(self) -> None:
+        super()._build_layers()
+        freeze_backbone(self.backbone, stages=self.config.frozen_stages or 0, fix_statistics=False)
 
     def build_neck(self, level_filters: list[int]) -> list[int]:
         """See `DenseDetector.build_neck`."""

@@ -45,16 +45,21 @@ class StepBatches:
 
     def batch(self, step: int) -> Batch:
         """Returns the batch of step `step`, counted from 0, as NumPy arrays."""
+        [batch] = self.batches(step, step + 1)
+        return batch
+
+    def batches(self, start: int, stop: int) -> list[Batch]:
+        """Returns the batches of the steps `start` to `stop` - 1, counted from 0, as NumPy arrays."""
         batches = training_batches(
             self._reader,
             self.options,
             seed=self._seed,
-            start_step=step,
-            stop_step=step + 1,
+            start_step=start,
+            stop_step=stop,
             batch_size=self._batch_size,
             repeat_factors=self._repeat_factors,
         )
-        return tf.nest.map_structure(lambda value: None if value is None else value.numpy(), next(iter(batches)))
+        return [tf.nest.map_structure(lambda value: None if value is None else value.numpy(), one) for one in batches]
 
     def sources(self, step: int) -> list["BatchImage"]:
         """Lists the sources of the batch's images, in order, without the partners of mosaic and mixup."""

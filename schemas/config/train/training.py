@@ -11,9 +11,10 @@ from schemas.config.train.monitoring import NonFiniteConfig, ProfileConfig, Summ
 from schemas.config.train.optimization import ClipConfig, EmaConfig, OptimizerConfig
 from schemas.config.train.schedule import UNITS, ScheduleConfig
 
-# Length of a run with `steps: auto`.
+# Length of a run with `steps: auto`: measured, see docs/recipes.md.
 AUTO_EPOCHS = 15
 AUTO_MIN_STEPS = 300
+AUTO_MIN_PIXELS = 5_600 * 256**2  # of the inputs of all steps
 
 ClassWeights = Literal["inverse_frequency", "inverse_sqrt_frequency"] | dict[str, NonNegativeFloat]
 
@@ -39,7 +40,8 @@ class TrainConfig(Section):
 
     steps: PositiveInt | Literal["auto"] = Field(
         "auto",
-        description="total number of steps, each with one update of the weights; auto: 15 epochs, at least 300 steps",
+        description="total number of steps, each with one update of the weights; auto: 15 epochs, but at least "
+        "300 steps, and 5,600 images of 256 x 256 pixels or as many pixels of other inputs",
     )
     epochs: PositiveFloat | None = Field(
         None,

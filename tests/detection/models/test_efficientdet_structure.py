@@ -30,6 +30,23 @@ def d0() -> EfficientDet:
     return detector
 
 
+def test_frozen_stages_neither_train_nor_follow_the_statistics() -> None:
+    detector = build_detector(
+        "efficientdet-nano", num_classes=3, image_size=64, overrides={"frozen_stages": 2, "batch_norm_momentum": 0.5}
+    )
+    assert isinstance(detector, EfficientDet)
+    before = {variable.path: variable.numpy() for variable in detector.variables}
+    frozen = {
+        variable.path for stage in detector.backbone.stages[:2] for layer in stage for variable in layer.variables
+    }
+    assert not frozen & {variable.path for variable in detector.trainable_variables}
+    detector(tf.random.stateless_uniform([2, 64, 64, 3], [1, 2], maxval=9.0), training=True)
+    changed = {variable.path for variable in detector.variables if (variable.numpy() != before[variable.path]).any()}
+    assert len(frozen) > 10
+    assert not changed & frozen
+    assert any("efficientnet-nano" in path for path in changed), "later stages do"
+
+
 @pytest.mark.parametrize("size", FAST + [pytest.param(size, marks=pytest.mark.extended) for size in SLOW])
 def test_parameter_counts(oracles: Oracles, size: str) -> None:
     expected = oracles[f"effdet.params.{size}"]["expected"]

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from detection.datasets.statistics import SplitSummary
+from detection.datasets.statistics import SplitSummary, total
 from detection.training.input_size import size_fact, with_image_size
 from detection.training.resolve import fixed_image_size
 from pipelines import load_config
@@ -61,6 +61,24 @@ def test_the_smallest_input_that_shows_98_of_100_objects(seed: int) -> None:
 )
 def test_what_auto_becomes(sizes: list[int], assignments: list[str], expected: Any) -> None:
     assert with_image_size(_config(*assignments), _summary(sizes)).model.image_size == expected
+
+
+@pytest.mark.parametrize(
+    ("shares", "expected"),
+    [
+        ([(600, 800, 100)], (256, 192)),
+        ([(640, 480, 100)], (192, 256)),
+        ([(600, 800, 70), (800, 600, 30)], (256, 192)),
+        ([(600, 800, 55), (800, 600, 45)], (256, 256)),
+        ([(900, 800, 100)], (256, 256)),
+        ([(1600, 400, 100)], (192, 256)),
+    ],
+)
+def test_the_input_has_the_shape_of_most_images(shares: list[tuple[int, int, int]], expected: tuple[int, int]) -> None:
+    parts = [_summary([200] * count, width=width, height=height) for width, height, count in shares]
+    assert with_image_size(_config(), total(parts)).model.image_size == expected
+    stretched = with_image_size(_config("model.resize.mode=stretch"), total(parts)).model.image_size
+    assert stretched == (256, 256), "nothing is padded"
 
 
 def test_a_line_says_which_why_and_what_it_costs() -> None:

@@ -68,6 +68,22 @@ def test_a_part_is_kept_of_what_a_hash_left_for_training(records: list[bytes], t
     assert len(_ids(divide(RecordReader(write_shards(tmp_path, rest)), 0.2).validation)) > 0.1 * len(rest)
 
 
+@pytest.mark.parametrize(
+    ("section", "best"),
+    [
+        ("{every: auto, fraction: 0.2}", False),
+        ("{every: auto, fraction: 0.9}", True),
+        ("{every: 9, fraction: 0.2}", True),
+        ("{every: auto, fraction: 0.2, export: best}", True),
+    ],
+)
+def test_a_few_kept_images_choose_no_checkpoint(shards: list[str], section: str, best: bool) -> None:
+    config = load_config(None, [f"train.validation={section}"])
+    config, records = training_records(config, shards=shards, validation_shards=[])
+    assert (records.pictures >= 50) == (section == "{every: auto, fraction: 0.9}")
+    assert config.train.validation.exports_best == best
+
+
 def test_validation_decides_what_is_kept(shards: list[str], caplog: pytest.LogCaptureFixture) -> None:
     def parts(*assignments: str, validation_shards: list[str] | None = None) -> list[int]:
         config = load_config(None, list(assignments))
@@ -79,7 +95,8 @@ def test_validation_decides_what_is_kept(shards: list[str], caplog: pytest.LogCa
     kept = len(_ids(divide(RecordReader(shards), 0.2).validation))
     with caplog.at_level(logging.INFO):
         assert parts("train.validation={every: auto, fraction: 0.2}") == [IMAGES - kept, kept]
-    assert f"{kept} of {IMAGES} training images are kept to choose the checkpoint, and not trained on" in caplog.text
+    few = f"{kept} of {IMAGES} training images are kept to tell whether AP still rises, too few to choose a checkpoint"
+    assert few in caplog.text
     assert parts("train.validation={every: 9, fraction: 0.6}")[1] > 2 * kept
     for assignments in (["train.validation={every: 9, split: eval}"], ["train.validation.every=9", "evaluate.split=x"]):
         assert parts(*assignments, validation_shards=shards[:1]) == [IMAGES, len(RecordReader(shards[:1]))]

@@ -94,6 +94,14 @@ def test_what_has_no_epochs_stays_as_it_is(tmp_path: Path) -> None:
     assert _resolved(tmp_path, *keys) == config
 
 
+@pytest.mark.parametrize(
+    ("size", "batch_size", "steps"), [("256", 8, 700), ("256", 4, 1400), ("[192, 256]", 8, 934), ("512", 8, 300)]
+)
+def test_small_inputs_have_more_auto_steps(tmp_path: Path, size: str, batch_size: int, steps: int) -> None:
+    keys = ("model.name=efficientdet-lite0", f"model.image_size={size}", f"train.batch_size={batch_size}")
+    assert _resolved(tmp_path, *keys, records=100).train.steps == steps
+
+
 @pytest.mark.parametrize(("records", "steps"), [(1, 300), (160, 300), (161, 302), (5000, 9375)])
 def test_a_run_of_auto_steps_has_15_epochs_and_at_least_300_steps(tmp_path: Path, records: int, steps: int) -> None:
     train = _resolved(tmp_path, "train.validation.every=auto", records=records).train

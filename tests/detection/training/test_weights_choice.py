@@ -83,6 +83,21 @@ def test_a_run_that_an_earlier_version_began_asks_nobody(publisher: Publisher, t
     assert publisher.asked == []
 
 
+def test_imagenet_weights_freeze_the_first_stages_of_a_new_run(tmp_path: Path) -> None:
+    def frozen(config: Config, output: Path) -> int | None:
+        resolved = with_weights(config, output=output, base_model=None, strategy=tf.distribute.get_strategy())
+        return resolved.model.overrides.get("frozen_stages")
+
+    config = _config(tmp_path, "model.weights=imagenet")
+    assert frozen(config, tmp_path / "new") == 3
+    assert frozen(_config(tmp_path, "model.weights=none"), tmp_path / "new") is None
+    assert frozen(_config(tmp_path, "model.weights=imagenet", "model.overrides.frozen_stages=1"), tmp_path) == 1
+    begun = _begun(tmp_path / "earlier", "imagenet")
+    assert frozen(config, begun) == 0
+    (begun / CONFIG_YAML).write_text("model: {weights: imagenet, overrides: {frozen_stages: 2}}")
+    assert frozen(config, begun) == 2
+
+
 def test_what_the_user_names_stays(publisher: Publisher, tmp_path: Path) -> None:
     assert _resolved(_config(tmp_path, "model.weights=coco"), tmp_path / "out") == "coco"
     assert _resolved(_config(tmp_path, "model.backbone_weights=imagenet"), tmp_path / "out") == "auto"

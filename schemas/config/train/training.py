@@ -14,7 +14,7 @@ from schemas.config.train.schedule import UNITS, ScheduleConfig
 # Length of a run with `steps: auto`: measured, see docs/recipes.md.
 AUTO_EPOCHS = 15
 AUTO_MIN_STEPS = 300
-AUTO_MIN_PIXELS = 5_600 * 256**2  # of the inputs of all steps
+AUTO_MIN_PIXELS = 6_400 * 256**2  # of the inputs of all steps
 
 ClassWeights = Literal["inverse_frequency", "inverse_sqrt_frequency"] | dict[str, NonNegativeFloat]
 
@@ -41,7 +41,7 @@ class TrainConfig(Section):
     steps: PositiveInt | Literal["auto"] = Field(
         "auto",
         description="total number of steps, each with one update of the weights; auto: 15 epochs, but at least "
-        "300 steps, and 5,600 images of 256 x 256 pixels or as many pixels of other inputs",
+        "300 steps, and 6,400 images of 256 x 256 pixels or as many pixels of other inputs",
     )
     epochs: PositiveFloat | None = Field(
         None,

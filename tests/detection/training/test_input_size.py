@@ -31,12 +31,12 @@ def _summary(sizes: Any, *, width: int = 1000, height: int = 1000) -> SplitSumma
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_the_smallest_input_that_shows_98_of_100_objects(seed: int) -> None:
+def test_the_smallest_input_that_shows_95_of_100_objects(seed: int) -> None:
     sizes = np.random.default_rng(seed).lognormal(np.log(20 + 15 * seed), 0.4, 500)
     shares = {side: np.mean(sizes * side / 1000 < 8) for side in SIDES}
     # The bins of sizes are 9 % wide; at the limit either size is right.
-    right = [side for side, share in shares.items() if share <= 0.02] or [SIDES[-1]]
-    near = [side for side in SIDES if 0.01 < np.mean(sizes * side / 1000 < 8 * 1.05) < 0.04]
+    right = [side for side, share in shares.items() if share <= 0.05] or [SIDES[-1]]
+    near = [side for side in SIDES if 0.03 < np.mean(sizes * side / 1000 < 8 * 1.05) < 0.08]
     assert with_image_size(_config(), _summary(sizes)).model.image_size in {
         (right[0],) * 2,
         *((one,) * 2 for one in near),

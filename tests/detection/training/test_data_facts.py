@@ -76,16 +76,16 @@ def test_small_objects_are_counted_in_pixels_of_the_input(mode: str) -> None:
 @pytest.mark.parametrize(
     ("side", "advice"),
     [
-        # 3 % of the objects are 10 x 10 of 1024 pixels: 5 pixels at 512, 7.5 at 768, 10 at 1024.
+        # 6 % of the objects are 10 x 10 of 1024 pixels: 5 pixels at 512, 7.5 at 768, 10 at 1024.
         (10.0, "--set model.image_size=1024"),
         (3.0, "Even 4 times the input is too small"),
         (20.0, None),
     ],
 )
 def test_the_suggested_input_is_the_smallest_that_suffices(side: float, advice: str | None) -> None:
-    images = [(1024, 700, _objects(*[(100, 100)] * 97, *[(side, side)] * 3))]
+    images = [(1024, 700, _objects(*[(100, 100)] * 94, *[(side, side)] * 6))]
     (line,) = [text for text in _texts(images, "model.image_size=512") if "smaller" in text]
-    assert f"input: {0 if advice is None else 3} of 100" in line
+    assert f"input: {0 if advice is None else 6} of 100" in line
     assert (advice or "input: 0 of 100") in line
     assert ("--set" in line) == (advice is not None and "--set" in advice)
 

@@ -4,7 +4,7 @@
 
 Each DIR is a data set folder; `digits` stands for the drawn digits of `make demo`.  For each set, `run` trains,
 evaluates and pushes as a user's first command does; then with 3 and 10 times as many steps.  Prints a line per run:
-steps, AP and AP50 on the evaluation split, and the seconds of the processors (user and system) of the whole command.
+steps, AP and AP50 on the evaluation split, and the minutes of the processors (user and system) of the whole command.
 After the budgets of a set, AP of the first as a share of the last.
 """
 
@@ -104,7 +104,7 @@ def _budgets(data: str, args: argparse.Namespace, folder: Path) -> list[Reached]
                 flush=True,
             )
             reached.append(one)
-        measured = ([getattr(one, name) for one in reached] for name in ("ap", "ap50", "minutes"))
+        measured = ([getattr(one, field) for one in reached] for field in ("ap", "ap50", "minutes"))
         means.append(Reached(reached[0].steps, *map(statistics.mean, measured)))
     if len(means) > 1:
         print(f"{name:>16}  AP of the first budget / that of the last: {means[0].ap / max(means[-1].ap, 1e-9):.2f}")

@@ -1,7 +1,6 @@
 """The size of the network's input: which objects are too small in it, and `model.image_size: auto`."""
 
 import functools
-import logging
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -15,8 +14,6 @@ from detection.types import Resizing
 from schemas.config.config import Config
 from schemas.config.config_io import parse_config
 from schemas.config.input_size import AUTO_SIZE
-
-_LOGGER = logging.getLogger("cocoflow.trainer")
 
 SMALL = 8  # pixels of the network input: the stride of the finest feature level of most detectors
 MOST_SMALL = 0.05  # max fraction of smaller objects: with fewer, a larger input is worth less than more steps
@@ -135,14 +132,14 @@ def _oblong(trained: SplitSummary, own: Resizing) -> Resizing:
     height, width = own.size
     if height != width or own.mode != "fit":
         return own
+
+    def filled(one: Resizing) -> float:
+        pixels = sum(count * _image_pixels(aspect, one) for _, aspect, count in trained.sizes_in_images())
+        return pixels / math.prod(one.size)
+
     short = round(_OBLONG * width)
-    shapes = [own._replace(size=size) for size in ((height, width), (short, width), (height, short))]
-    square, *filled = (
-        sum(count * _image_pixels(aspect, one) for _, aspect, count in trained.sizes_in_images()) / math.prod(one.size)
-        for one in shapes
-    )
-    best = max(filled)
-    return shapes[1 + filled.index(best)] if best > _LEAST_GAIN * square else own
+    best = max((own._replace(size=size) for size in ((short, width), (height, short))), key=filled)
+    return best if filled(best) > _LEAST_GAIN * filled(own) else own
 
 
 def _fitting(trained: SplitSummary, resizing: Resizing) -> Fitting:
@@ -167,7 +164,6 @@ def enlarged(resizing: Resizing, factor: float) -> Resizing:
 
 
 def _count_small(trained: SplitSummary, resizing: Resizing) -> int:
-    @functools.cache
     def scale_of(aspect: float) -> float:
         """Returns pixels of the input per longer side of an image, as the root of their product in height and width."""
         return math.sqrt(_image_pixels(aspect, resizing) * max(aspect, 1 / aspect))
@@ -175,6 +171,7 @@ def _count_small(trained: SplitSummary, resizing: Resizing) -> int:
     return sum(count for size, aspect, count in trained.sizes_in_images() if size * scale_of(aspect) < SMALL)
 
 
+@functools.cache
 def _image_pixels(aspect: float, resizing: Resizing) -> float:
     """Returns the pixels of the input that an image of an aspect, width / height, fills."""
     image = np.array([1 / max(aspect, 1.0), min(aspect, 1.0)], np.float32)

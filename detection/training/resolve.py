@@ -151,12 +151,12 @@ def fixed_image_size(config: Config, splits: Mapping[str, SplitSummary], *, outp
     """
     if config.model.image_size != AUTO_SIZE:
         return config
-    before = saved_config(output) if checkpoint_steps(output / CHECKPOINTS) else None
+    before = config_to_resume(output)
     if before is None:
         return with_image_size(config, splits.get(TRAIN_SPLIT, SplitSummary()))
-    tree = config.model_dump(mode="json")
-    tree["model"]["image_size"] = before.model_dump(mode="json")["model"]["image_size"]
-    return parse_config(tree)
+    size = before.model.image_size
+    _LOGGER.info("model.image_size = auto: %s, as at the start of this run", size or "that of the detector")
+    return config.model_copy(update={"model": config.model.model_copy(update={"image_size": size})})
 
 
 def resolved(config: Config, *, records: int, output: Path, find_batch_size: Callable[[], int]) -> Config:
@@ -211,6 +211,11 @@ def _log_steps(config: Config, now: Config, records: int) -> None:
             f"{records:,}",
             now.train.effective_batch_size,
         )
+
+
+def config_to_resume(output: Path) -> Config | None:
+    """Reads the resolved configuration of the run that an output folder has checkpoints of; None: there is none."""
+    return saved_config(output) if checkpoint_steps(output / CHECKPOINTS) else None
 
 
 def saved_config(output: Path) -> Config | None:

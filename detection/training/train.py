@@ -131,14 +131,14 @@ def _train(
     mirror: Mirror | None,
 ) -> None:
     require_trainable(datasets, config)
-    checked = config.model
-    config = fixed_image_size(config, summaries_of(datasets), output=output)
     if is_chief(strategy):
         require_same_data(output, shards, categories)
     config, records = training_records(config, shards=shards, validation_shards=validation_shards)
     balance = balance_from_config(config.train, records.training, categories)
     if is_chief(strategy):
         log_data_facts(datasets, config, kept=None if config.validation_split else records.validation)
+    checked = config.model
+    config = fixed_image_size(config, summaries_of(datasets), output=output)
     config = with_weights(config, output=output, base_model=base_model, strategy=strategy)
     if config.model != checked:
         detector = None  # of another size, or its backbone is frozen

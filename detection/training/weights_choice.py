@@ -3,6 +3,7 @@
 import json
 import logging
 from pathlib import Path
+from typing import Any
 
 import tensorflow as tf
 
@@ -12,7 +13,7 @@ from detection.pretrained.publications import IMAGENET, IMAGENET_BACKBONES
 from detection.training.checkpoints.files import checkpoint_steps
 from detection.training.distributed.strategy import is_chief
 from detection.training.distributed.workers import chief_value
-from detection.training.resolve import saved_config
+from detection.training.resolve import config_to_resume, saved_config
 from schemas.artifacts import CHECKPOINTS
 from schemas.config.config import Config
 from schemas.program import PROGRAM
@@ -45,10 +46,12 @@ def with_weights(
         choices = (AUTO, *CHOICES)
         own = _choice(config, output) if is_chief(strategy) else AUTO
         weights = choices[chief_value(strategy, choices.index(own))]
-        config = config.model_copy(update={"model": config.model.model_copy(update={"weights": weights})})
+        config = _with_model(config, weights=weights)
+    if base_model is not None:
+        return config
     if config.model.weights == IMAGENET:
         return _with_frozen_stages(config, output)
-    if config.model.weights != NONE or base_model is not None:
+    if config.model.weights != NONE:
         return config
     return _from_scratch(config, resumes=bool(checkpoint_steps(output / CHECKPOINTS)))
 
@@ -61,10 +64,13 @@ def _with_frozen_stages(config: Config, output: Path) -> Config:
     model = config.model
     if getattr(detector_config(model.name, overrides=model.overrides), _FROZEN_STAGES, 0) is not None:
         return config
-    before = saved_config(output) if checkpoint_steps(output / CHECKPOINTS) else None
+    before = config_to_resume(output)
     stages = _FROZEN if before is None else before.model.overrides.get(_FROZEN_STAGES, 0)
-    overrides = {**model.overrides, _FROZEN_STAGES: stages}
-    return config.model_copy(update={"model": model.model_copy(update={"overrides": overrides})})
+    return _with_model(config, overrides={**model.overrides, _FROZEN_STAGES: stages})
+
+
+def _with_model(config: Config, **fields: Any) -> Config:
+    return config.model_copy(update={"model": config.model.model_copy(update=fields)})
 
 
 def _choice(config: Config, output: Path) -> str:
@@ -95,4 +101,4 @@ def _from_scratch(config: Config, *, resumes: bool) -> Config:
         json.dumps(changes),
         fetch if backbone in IMAGENET_BACKBONES else f"choose a detector that has some (`{PROGRAM} weights list`)",
     )
-    return config.model_copy(update={"model": model.model_copy(update={"overrides": {**model.overrides, **changes}})})
+    return _with_model(config, overrides={**model.overrides, **changes})

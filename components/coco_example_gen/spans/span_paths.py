@@ -124,7 +124,7 @@ def spans_there(source: str) -> set[int]:
         source: as `source_of` names it: the root, or a JSON object of the splits' annotation files.
     """
     if not source.startswith("{"):
-        return {at.span for at in _search(source, _ANNOTATED, strict=False)} if placeholders(source) else set()
+        return {at.span for at in _search(source, _ANNOTATED, strict=False)}
     patterns = json.loads(source).values()
     return set.intersection(*({at.span for at in _search(one, ("",), strict=False)} for one in patterns))
 
@@ -173,7 +173,9 @@ def _choose(pattern: str, span: int | None, version: int | None, below: Sequence
 
 
 def _search(pattern: str, below: Sequence[str], *, strict: bool) -> list[SpanVersion]:
-    """Lists existing spans and versions; `strict` refuses paths that match but are no valid span."""
+    """Lists existing spans and versions, if the pattern has any; `strict` refuses paths that match but are none."""
+    if not placeholders(pattern):
+        return []
     parts = _PLACEHOLDER.split(pattern)  # literal, name, width, literal, ..., literal
     wildcards = "*".join(map(paths.escape, parts[::3]))
     expression = re.escape(parts[0])

@@ -88,7 +88,8 @@ class TrainLoop:
         deterministic: op determinism is on.  TensorFlow then has no clock op, and sums keep the
             order of their terms.
         eager: do not compile anything, for debugging.
-        single: most calls are for one step.  Loops in the graph then only cost time: compiling takes twice as long.
+        single: most calls are for one step: such a call has a graph without loops, which start slower, as every
+            variable is a value of each loop.
     """
 
     def __init__(

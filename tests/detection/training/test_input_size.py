@@ -95,13 +95,16 @@ def test_a_line_says_which_why_and_what_it_costs() -> None:
 
 
 @pytest.mark.slow
-def test_a_detector_built_before_the_size_was_known_is_not_exported(tmp_path: Path) -> None:
+def test_a_training_says_its_size_and_exports_no_detector_built_before_it_was_known(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     from detection.models.registry import detector_from_config
     from detection.training.train import train
 
     tiny_detector.register()
     shards, _ = write_coco_shards(tmp_path, 4)
     config = load_config("default", ["model.name=tiny", "model.weights=none", "train.steps=1", "train.batch_size=2"])
+    caplog.set_level("INFO", "cocoflow.trainer")
     train(
         config,
         shards=shards,
@@ -112,6 +115,7 @@ def test_a_detector_built_before_the_size_was_known_is_not_exported(tmp_path: Pa
     )
     assert load_config(str(tmp_path / "out" / CONFIG_YAML), []).model.image_size == (128, 128)
     assert (tmp_path / "out/saved_model/saved_model.pb").exists()
+    assert "model.image_size = auto: 128 x 128, objects smaller than 8 x 8 pixels: 0 of 9" in caplog.text
 
 
 def test_a_resumed_run_keeps_its_size(tmp_path: Path) -> None:

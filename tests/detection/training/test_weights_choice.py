@@ -84,12 +84,13 @@ def test_a_run_that_an_earlier_version_began_asks_nobody(publisher: Publisher, t
 
 
 def test_imagenet_weights_freeze_the_first_stages_of_a_new_run(tmp_path: Path) -> None:
-    def frozen(config: Config, output: Path) -> int | None:
-        resolved = with_weights(config, output=output, base_model=None, strategy=tf.distribute.get_strategy())
+    def frozen(config: Config, output: Path, base_model: str | None = None) -> int | None:
+        resolved = with_weights(config, output=output, base_model=base_model, strategy=tf.distribute.get_strategy())
         return resolved.model.overrides.get("frozen_stages")
 
     config = _config(tmp_path, "model.weights=imagenet")
     assert frozen(config, tmp_path / "new") == 3
+    assert frozen(config, tmp_path / "new", base_model="model") is None
     assert frozen(_config(tmp_path, "model.weights=none"), tmp_path / "new") is None
     assert frozen(_config(tmp_path, "model.weights=imagenet", "model.overrides.frozen_stages=1"), tmp_path) == 1
     begun = _begun(tmp_path / "earlier", "imagenet")

@@ -85,6 +85,9 @@ def train_component(input_dict: Artifacts, output_dict: Artifacts, exec_properti
     datasets = [read_dataset_file(join(artifact.uri, DATASET_JSON)) for artifact in examples]
     judged = config.evaluate.split
     require_trainable(datasets, config, judged=judged if judged in datasets[0].get("splits", {}) else "")
+    # It decides nothing, so the training's identity does not depend on it.
+    has_curve = config.curve_split in artifact_utils.decode_split_names(examples[0].split_names)
+    curve_shards = _shards(examples[:1], config.curve_split or "") if has_curve else []
     categories = _categories(examples, datasets)
     name = working_name(
         properties,
@@ -106,6 +109,7 @@ def train_component(input_dict: Artifacts, output_dict: Artifacts, exec_properti
             config,
             shards=shards,
             validation_shards=validation_shards,
+            curve_shards=curve_shards,
             datasets=datasets,
             categories=categories,
             output=working.local,

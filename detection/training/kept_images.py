@@ -21,8 +21,9 @@ from schemas.errors import ConfigError, DataError
 
 _LOGGER = logging.getLogger("cocoflow.trainer")
 _THREADS = 16  # they mostly wait for storage
-MIN_IMAGES = 10  # with fewer kept images, `train.validation.every: auto` disables validation
+_MIN_IMAGES = 10  # with fewer kept images, `train.validation.every: auto` disables validation
 _MIN_TO_CHOOSE = 50  # with fewer, the differences between their APs are noise: they choose no checkpoint
+_MOST_OF_CURVE = 100  # images of another split that show how a training goes
 
 
 class Records(NamedTuple):
@@ -99,7 +100,7 @@ def _joined(shards: Sequence[str]) -> dict[str, str]:
 
 
 def training_records(
-    config: Config, *, shards: Sequence[str], validation_shards: Sequence[str]
+    config: Config, *, shards: Sequence[str], validation_shards: Sequence[str], curve_shards: Sequence[str] = ()
 ) -> tuple[Config, Records]:
     """Opens the records of a training run, and keeps a part of them if `train.validation` needs it.
 
@@ -107,9 +108,11 @@ def training_records(
         config: the run's configuration.
         shards: TFRecord files of the training split.
         validation_shards: TFRecord files of `Config.validation_split`; empty: no such split.
+        curve_shards: TFRecord files of `Config.curve_split`; empty: no such split.
 
     Returns:
-        The configuration, with validation off if too few images would be kept for `every: auto`; and the records.
+        The records; and the configuration.  If too few images would be kept for `every: auto`, none are, validation is
+        on the curve's records, or off without them, and the last checkpoint is exported.
 
     Raises:
         ConfigError: the named split has no records.
@@ -124,33 +127,47 @@ def training_records(
                 f"train.validation: the split {config.validation_split!r} has no records. "
                 "Add this split to the data set, or change train.validation.split."
             )
-        return config, Records(reader, RecordReader(validation_shards))
+        validating = RecordReader(validation_shards)
+        if validation.is_open and len(validating) < _MIN_TO_CHOOSE:
+            config = _with_validation(config, validation.model_copy(update={"export": "final"}))
+        return config, Records(reader, validating)
     records = divide(reader, validation.fraction, config.data.group or "", _joined(shards))
     count = len(records.validation or ())
-    if records.pictures < MIN_IMAGES and validation.every == "auto":
-        _LOGGER.warning(
-            "train.validation: only %d of %s training images would be kept to choose the checkpoint. Training on all "
-            "of them instead, and exporting the last checkpoint. To choose one, set train.validation.split=eval, the "
-            "images that also evaluate the model, or train.validation.every to a number.",
+    needed = _MIN_TO_CHOOSE if validation.is_open else _MIN_IMAGES
+    if validation.every == "auto" and records.pictures < needed:
+        shown = config.curve_split if curve_shards else None
+        _LOGGER.info(
+            "train.validation: %d of %s training images are too few to choose a checkpoint: training on all of them, "
+            "and exporting the last one. %s",
             records.pictures,
             f"{len(reader):,}",
+            f"AP on {shown} shows whether it still rises, and chooses nothing"
+            if shown
+            else "To see whether AP still rises, set train.validation.split=eval",
         )
-        train = config.train.model_copy(update={"validation": ValidationConfig()})
-        return config.model_copy(update={"train": train}), Records(reader, None)
+        return _with_validation(config, _curve(validation, shown)), Records(
+            reader, RecordReader(curve_shards) if shown else None
+        )
     if not count:
         raise DataError(
             f"train.validation: no image of {len(reader)} is kept to choose the checkpoint. Raise "
             "train.validation.fraction, or set train.validation.split=eval."
         )
-    purpose = "choose the checkpoint"
-    if records.pictures < _MIN_TO_CHOOSE and (validation.every, validation.export) == ("auto", "auto"):
-        purpose = "tell whether AP still rises, too few to choose a checkpoint"
-        train = config.train.model_copy(update={"validation": validation.model_copy(update={"export": "final"})})
-        config = config.model_copy(update={"train": train})
     _LOGGER.info(
-        "train.validation: %s of %s training images are kept to %s, and not trained on",
+        "train.validation: %s of %s training images are kept to choose the checkpoint, and not trained on",
         f"{count:,}",
         f"{len(reader):,}",
-        purpose,
     )
     return config, records
+
+
+def _curve(given: ValidationConfig, split: str | None) -> ValidationConfig:
+    """Returns evaluations of a split that choose nothing; None: no evaluations."""
+    if split is None:
+        return ValidationConfig()
+    most = given.max_images or _MOST_OF_CURVE
+    return ValidationConfig(every="auto", split=split, metric=given.metric, max_images=most, export="final")
+
+
+def _with_validation(config: Config, validation: ValidationConfig) -> Config:
+    return config.model_copy(update={"train": config.train.model_copy(update={"validation": validation})})

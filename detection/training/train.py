@@ -64,6 +64,7 @@ def train(
     categories: Sequence[Mapping[str, Any]],
     output: Path,
     validation_shards: Sequence[str] = (),
+    curve_shards: Sequence[str] = (),
     datasets: Sequence[Mapping[str, Any]] = (),
     base_model: str | Path | None = None,
     strategy: tf.distribute.Strategy | None = None,
@@ -81,6 +82,7 @@ def train(
         output: local folder for checkpoints/, logs/, saved_model/, config.yaml and categories.json; also
             validation/ with `train.validation`, and init_report.json with pretrained weights.
         validation_shards: TFRecord files of `Config.validation_split`.
+        curve_shards: TFRecord files of `Config.curve_split`, if the data set has this split.
         datasets: contents of the dataset.json of each Examples artifact; the chief logs facts about them.
         base_model: local or remote SavedModel to start from, instead of `train.init.checkpoint`.
         strategy: result of `make_strategy`, if TensorFlow was used before; None: created here.
@@ -101,6 +103,7 @@ def train(
         categories=sorted(categories, key=lambda category: category["id"]),
         output=output,
         validation_shards=validation_shards,
+        curve_shards=curve_shards,
         datasets=datasets,
         base_model=base_model,
         strategy=strategy,
@@ -124,6 +127,7 @@ def _train(
     categories: Sequence[Mapping[str, Any]],
     output: Path,
     validation_shards: Sequence[str],
+    curve_shards: Sequence[str],
     datasets: Sequence[Mapping[str, Any]],
     base_model: str | Path | None,
     strategy: tf.distribute.Strategy,
@@ -133,7 +137,9 @@ def _train(
     require_trainable(datasets, config)
     if is_chief(strategy):
         require_same_data(output, shards, categories)
-    config, records = training_records(config, shards=shards, validation_shards=validation_shards)
+    config, records = training_records(
+        config, shards=shards, validation_shards=validation_shards, curve_shards=curve_shards
+    )
     balance = balance_from_config(config.train, records.training, categories)
     if is_chief(strategy):
         log_data_facts(datasets, config, kept=None if config.validation_split else records.validation)

@@ -10,7 +10,7 @@ from detection.reports.evaluation.next_steps import LABEL_ERRORS, next_steps
 from detection.storage.files import is_file
 from detection.storage.paths import join, shown
 from detection.storage.reading import read_text
-from detection.training.validation.history import is_rising, read_history
+from detection.training.validation.history import expected_after_ten_times, is_rising, read_history
 from schemas.artifacts import ANALYSIS_JSON, CONFIG_YAML, HISTORY_JSON, REPORT_HTML, VALIDATION
 from schemas.config.config_io import from_yaml
 from schemas.config.train.training import TrainConfig
@@ -19,13 +19,14 @@ from schemas.program import program_command
 _SET = "--set"
 _LEARNED = 0.02  # below, a metric has not begun to rise
 _LENGTHS = ("train.steps", "train.epochs")
+_MOST_OF_IT = 0.85  # of what ten times the steps would reach: above, the difference is not worth a line
 
 
 class Outlook(NamedTuple):
     """Whether a longer training promises a better metric.
 
     rising: whether the metric was still rising.
-    text: the evaluations that say so.
+    text: the evaluations that say so; and what ten times the steps may reach, if it is much more.
     steps: steps of the training.
     """
 
@@ -51,7 +52,8 @@ def training_outlook(folder: str | Path) -> Outlook | None:
         return None
     path = join(folder, CONFIG_YAML)
     metric = from_yaml(read_text(path), where=path).train.validation.metric
-    rising = is_rising([(entry.step, entry.metrics[metric]) for entry in history])
+    values = [(entry.step, entry.metrics[metric]) for entry in history]
+    rising = is_rising(values)
     if rising is None:
         return None
     *_, before, last = history
@@ -59,7 +61,11 @@ def training_outlook(folder: str | Path) -> Outlook | None:
     stopped = "has stopped rising: best" if best.metrics[metric] >= _LEARNED else "has hardly risen: best"
     other, what = (before, "was still rising:") if rising else (best, stopped)
     text = f"{metric} {what} {other.metrics[metric]:.4f} after {other.step:,} steps"
-    return Outlook(rising, f"{text}, {last.metrics[metric]:.4f} after {last.step:,}", last.step)
+    text += f", {last.metrics[metric]:.4f} after {last.step:,}"
+    later = expected_after_ten_times(values)
+    if rising and later is not None and last.metrics[metric] < _MOST_OF_IT * later:
+        text += f", perhaps {later:.2f} after {10 * last.step:,}"
+    return Outlook(rising, text, last.step)
 
 
 def label_errors(evaluation: str) -> str | None:

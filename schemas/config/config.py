@@ -244,6 +244,11 @@ class Config(Section):
         return None if self.evaluate.split == EVAL_SPLIT else EVAL_SPLIT
 
     @property
+    def curve_split(self) -> str | None:
+        """Split that only shows how a training went where it has too few images to keep some; None: no such split."""
+        return EVAL_SPLIT if self.train.validation.is_open and self.evaluate.split == EVAL_SPLIT else None
+
+    @property
     def validation_metric(self) -> str:
         """`train.validation.metric` without the prefix of the first IoU type, as in evaluations."""
         return self.train.validation.metric.removeprefix(f"{self.evaluate.first_iou_type}/")

@@ -17,7 +17,8 @@ class ValidationConfig(Section):
     every: PositiveInt | Literal["auto"] | None = Field(
         None,
         description="steps between evaluations; each evaluation writes a checkpoint; the last step is always "
-        "evaluated; auto: a quarter of the run, or none if it would use fewer than 10 training images",
+        "evaluated; auto: a quarter of the run; if split = auto would keep fewer than 50 training images, none are "
+        "kept, eval shows whether the metric still rises, and the last checkpoint is exported",
     )
     every_epochs: PositiveFloat | None = Field(None, description="epochs between evaluations, instead of every")
     split: str = Field(
@@ -49,6 +50,11 @@ class ValidationConfig(Section):
     def enabled(self) -> bool:
         """True if training evaluates."""
         return self.every is not None or self.every_epochs is not None
+
+    @property
+    def is_open(self) -> bool:
+        """True if the data decide whether to evaluate, on which images, and whether the best checkpoint is exported."""
+        return (self.every, self.split, self.export, self.patience) == ("auto", AUTO_SPLIT, "auto", None)
 
     @property
     def fixed_every(self) -> int | None:

@@ -193,8 +193,30 @@ def test_the_newest_span_is_validated_on(tmp_path: Path, monkeypatch: pytest.Mon
     folder.mkdir()
     shards = write_shards(folder, rectangles(2))
     executor.Executor().Do({"examples": spans}, outputs, call.properties)
-    assert seen[-1]["validation_shards"] == shards
+    assert (seen[-1]["validation_shards"], seen[-1]["curve_shards"]) == (shards, [])
     assert len(seen[-1]["shards"]) == 4
+
+
+def test_the_split_that_judges_is_at_hand_to_show_how_the_training_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tfx.types import artifact_utils
+
+    from components.detection_trainer import executor
+
+    seen: list[dict[str, Any]] = []
+    monkeypatch.setattr(executor, "train", lambda config, **arguments: seen.append(arguments))
+    monkeypatch.setattr(executor, "_publish", _publish_config)
+    call = _Call(tmp_path, tiny_config("train.validation.every=auto"))
+    call.do()
+    call.examples.split_names = artifact_utils.encode_split_names([TRAIN_SPLIT, "eval"])
+    folder = Path(call.examples.uri, split_dir("eval"))
+    folder.mkdir()
+    for count in (2, 3):
+        shards = write_shards(folder, rectangles(count))
+        call.do()
+    assert [arguments["curve_shards"] for arguments in seen] == [[], shards, shards]
+    assert len({arguments["output"] for arguments in seen}) == 1, "it does not decide what is learnt"
 
 
 def test_records_that_are_not_whole_are_refused(tmp_path: Path) -> None:

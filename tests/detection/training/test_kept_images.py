@@ -10,7 +10,7 @@ from detection.datasets.sampling import hash_fraction, key_hash
 from detection.input_pipeline.evaluation_records import parse_record
 from detection.input_pipeline.record_reader import RecordReader
 from detection.training.kept_images import divide, training_records
-from schemas.config.config_io import load_config
+from schemas.config.config_io import load_config, parse_config
 from schemas.errors import ConfigError, DataError
 from tests.detection.synthetic import write_shards
 from tests.detection.training.evaluation_records import coco_records
@@ -69,19 +69,48 @@ def test_a_part_is_kept_of_what_a_hash_left_for_training(records: list[bytes], t
 
 
 @pytest.mark.parametrize(
-    ("section", "best"),
+    ("section", "keeps"),
     [
         ("{every: auto, fraction: 0.2}", False),
         ("{every: auto, fraction: 0.9}", True),
         ("{every: 9, fraction: 0.2}", True),
         ("{every: auto, fraction: 0.2, export: best}", True),
+        ("{every: auto, fraction: 0.2, patience: 2}", True),
     ],
 )
-def test_a_few_kept_images_choose_no_checkpoint(shards: list[str], section: str, best: bool) -> None:
-    config = load_config(None, [f"train.validation={section}"])
-    config, records = training_records(config, shards=shards, validation_shards=[])
-    assert (records.pictures >= 50) == (section == "{every: auto, fraction: 0.9}")
-    assert config.train.validation.exports_best == best
+def test_a_few_kept_images_choose_no_checkpoint(
+    shards: list[str], section: str, keeps: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where they would, all images are trained on, and those that evaluate the model show how the training goes."""
+    given = load_config(None, [f"train.validation={section}"])
+    with caplog.at_level(logging.INFO):
+        config, records = training_records(given, shards=shards, validation_shards=[], curve_shards=shards[:1])
+    validation = config.train.validation
+    assert validation.exports_best == keeps == (len(records.training) < IMAGES)
+    if keeps:
+        assert config == given
+        return
+    assert (validation.split, validation.every, validation.max_images) == ("eval", "auto", 100)
+    assert records.validation is not None
+    assert _ids(records.validation) == _ids(RecordReader(shards[:1]))
+    assert "too few to choose a checkpoint: training on all of them" in caplog.text
+    assert "AP on eval shows whether it still rises, and chooses nothing" in caplog.text
+    parse_config(config.model_dump(mode="json"))
+    with caplog.at_level(logging.INFO):
+        config, records = training_records(given, shards=shards, validation_shards=[])
+    assert (config.train.validation.enabled, len(records.training)) == (False, IMAGES)
+    assert "To see whether AP still rises, set train.validation.split=eval" in caplog.text
+
+
+@pytest.mark.parametrize(("every", "parts", "best"), [("auto", 1, False), ("auto", 2, True), ("9", 1, True)])
+def test_few_images_of_another_split_choose_no_checkpoint(
+    records: list[bytes], tmp_path: Path, every: str, parts: int, best: bool
+) -> None:
+    others = write_shards(tmp_path, records[: 40 * parts])
+    config = load_config(None, [f"train.validation.every={every}", "evaluate.split=test"])
+    config, opened = training_records(config, shards=others, validation_shards=others)
+    assert opened.validation is not None
+    assert (len(opened.validation), config.train.validation.exports_best) == (40 * parts, best)
 
 
 def test_validation_decides_what_is_kept(shards: list[str], caplog: pytest.LogCaptureFixture) -> None:
@@ -93,10 +122,7 @@ def test_validation_decides_what_is_kept(shards: list[str], caplog: pytest.LogCa
 
     assert parts() == [IMAGES]
     kept = len(_ids(divide(RecordReader(shards), 0.2).validation))
-    with caplog.at_level(logging.INFO):
-        assert parts("train.validation={every: auto, fraction: 0.2}") == [IMAGES - kept, kept]
-    few = f"{kept} of {IMAGES} training images are kept to tell whether AP still rises, too few to choose a checkpoint"
-    assert few in caplog.text
+    assert parts("train.validation={every: 3, fraction: 0.2}") == [IMAGES - kept, kept]
     assert parts("train.validation={every: 9, fraction: 0.6}")[1] > 2 * kept
     for assignments in (["train.validation={every: 9, split: eval}"], ["train.validation.every=9", "evaluate.split=x"]):
         assert parts(*assignments, validation_shards=shards[:1]) == [IMAGES, len(RecordReader(shards[:1]))]
@@ -114,11 +140,12 @@ def test_too_few_images_choose_nothing_unless_asked_for(
 
     def opened(every: str) -> tuple[bool, int]:
         config = load_config(None, [f"train.validation={{every: {every}, fraction: 0.2, metric: AR10}}"])
-        config, parts = training_records(config, shards=shards, validation_shards=[])
+        with caplog.at_level(logging.INFO):
+            config, parts = training_records(config, shards=shards, validation_shards=[])
         return config.train.validation.enabled, len(parts.training)
 
     assert opened("auto") == (False, 30)
-    assert f"only {kept} of 30 training images would be kept" in caplog.text
+    assert f"{kept} of 30 training images are too few to choose a checkpoint" in caplog.text
     assert opened("5") == (True, 30 - kept)
     for fraction, message in ((1e-9, "no image of 30 is kept"), (1 - 1e-9, "all 30 training images would be kept")):
         config = load_config(None, ["train.validation.every=5", f"train.validation.fraction={fraction:.12f}"])

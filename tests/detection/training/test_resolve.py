@@ -109,13 +109,13 @@ def test_a_run_of_auto_steps_has_15_epochs_and_at_least_300_steps(tmp_path: Path
     every = train.validation.fixed_every
     assert every is not None
     assert 3 * every < steps <= 4 * every
-    assert train.schedule.learning_rate == 0.002
+    assert train.schedule.learning_rate == 0.003
 
 
 @pytest.mark.parametrize(
     ("name", "overrides", "learning_rate"),
     [
-        ("efficientdet-lite0", "{}", 0.002),
+        ("efficientdet-lite0", "{}", 0.003),
         ("mask-rcnn-nano", "{}", 0.002),
         ("mask-rcnn-r50", "{}", 0.0001),
         ("mask-rcnn-r50", "{train_batch_norm: true}", 0.002),

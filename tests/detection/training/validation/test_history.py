@@ -15,6 +15,7 @@ from detection.training.validation import history as best_module
 from detection.training.validation.history import (
     BestCheckpoint,
     HistoryEntry,
+    expected_after_ten_times,
     has_stalled,
     is_rising,
     read_history,
@@ -86,6 +87,23 @@ def test_a_metric_rises_if_the_last_third_of_the_steps_gained(values: list[float
 def test_without_an_evaluation_in_the_first_two_thirds_nothing_is_known() -> None:
     """As after a run that went on with validation in its last steps."""
     assert is_rising([(800, 0.1), (900, 0.2), (1000, 0.3)]) is None
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([(100, 0.1), (200, 0.3), (300, 0.35), (400, 0.4)], 0.5),
+        ([(100, 0.1), (200, 0.3), (300, 0.35)], 0.6),
+        ([(100, 0.5), (200, 0.4)], 0.4),
+        ([(100, 0.1), (200, 0.7)], 1.0),
+        ([(150, 0.1), (200, 0.7)], None),
+        ([], None),
+    ],
+)
+def test_ten_times_the_steps_bring_the_gain_of_the_second_half_once_more(
+    values: list[tuple[int, float]], expected: float | None
+) -> None:
+    assert expected_after_ten_times(values) == (None if expected is None else pytest.approx(expected))
 
 
 def test_the_file_keeps_the_order_of_steps(tmp_path: Path) -> None:

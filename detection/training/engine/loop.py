@@ -208,7 +208,10 @@ class TrainLoop:
         # The step is in the graph once: a separate first step outside of the loop would double the start-up time.
         scalars = histograms = tf.zeros([])
         if not self._eager:
-            outputs = self._step.get_concrete_function(batches.element_spec).structured_outputs
+            # As `next` returns it, with None for what a batch lacks, or the step would be traced twice.
+            absent = tf.type_spec_from_value(None)
+            batch = tf.nest.map_structure(lambda spec: None if spec == absent else spec, batches.element_spec)
+            outputs = self._step.get_concrete_function(batch).structured_outputs
             scalars, histograms = tf.zeros(outputs[1].shape), tf.zeros(outputs[2].shape)
         none = tf.constant(0, tf.int64)
         return _Tally(

@@ -22,7 +22,7 @@ from schemas.config.config import Config
 from schemas.config.config_io import from_yaml, parse_config
 from schemas.config.input_size import AUTO_SIZE
 from schemas.config.train.schedule import ADAM_LEARNING_RATE
-from schemas.config.train.training import AUTO_EPOCHS, AUTO_MIN_PIXELS, AUTO_MIN_STEPS, STEPS_OF_EPOCHS
+from schemas.config.train.training import AUTO_EPOCHS, AUTO_MIN_PIXELS, AUTO_MIN_STEPS, STEP_PIXELS, STEPS_OF_EPOCHS
 from schemas.errors import DataError
 
 _LOGGER = logging.getLogger("cocoflow.trainer")
@@ -82,7 +82,7 @@ def with_steps(config: Config, *, records: int) -> Config:
         preset: Any = detector_config(
             model.name, image_size=model.image_size, resize=model.resize, overrides=model.overrides
         )
-        pixels = math.prod(preset.image_size) * batch_size
+        pixels = math.prod(preset.image_size) * batch_size + STEP_PIXELS
         tree["train"]["steps"] = max(AUTO_MIN_STEPS, convert(float(AUTO_EPOCHS)), math.ceil(AUTO_MIN_PIXELS / pixels))
         changed = True
     if tree["train"]["validation"]["every"] == "auto":

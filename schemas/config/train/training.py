@@ -14,7 +14,9 @@ from schemas.config.train.schedule import UNITS, ScheduleConfig
 # Length of a run with `steps: auto`: measured, see docs/recipes.md.
 AUTO_EPOCHS = 15
 AUTO_MIN_STEPS = 300
-AUTO_MIN_PIXELS = 6_400 * 256**2  # of the inputs of all steps
+# Of the inputs of all steps, and STEP_PIXELS more of each: some 9 minutes of a core for a small detector.
+AUTO_MIN_PIXELS = 550_000_000
+STEP_PIXELS = 60_000  # the update of the weights takes as long as so many pixels of the input
 
 ClassWeights = Literal["inverse_frequency", "inverse_sqrt_frequency"] | dict[str, NonNegativeFloat]
 
@@ -41,7 +43,7 @@ class TrainConfig(Section):
     steps: PositiveInt | Literal["auto"] = Field(
         "auto",
         description="total number of steps, each with one update of the weights; auto: 15 epochs, but at least "
-        "300 steps, and 6,400 images of 256 x 256 pixels or as many pixels of other inputs",
+        "300 steps, and 550 million pixels, of the inputs and 60,000 more per step: some 9 minutes of a core",
     )
     epochs: PositiveFloat | None = Field(
         None,

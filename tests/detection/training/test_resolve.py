@@ -95,7 +95,8 @@ def test_what_has_no_epochs_stays_as_it_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "batch_size", "steps"), [("256", 8, 800), ("256", 4, 1600), ("[192, 256]", 8, 1067), ("512", 8, 300)]
+    ("size", "batch_size", "steps"),
+    [("256", 8, 942), ("256", 4, 1708), ("[192, 256]", 4, 2144), ("384", 4, 847), ("512", 8, 300)],
 )
 def test_small_inputs_have_more_auto_steps(tmp_path: Path, size: str, batch_size: int, steps: int) -> None:
     keys = ("model.name=efficientdet-lite0", f"model.image_size={size}", f"train.batch_size={batch_size}")

@@ -18,6 +18,7 @@ from schemas.quoting import first_of, one_line
 _LOGGER = logging.getLogger("cocoflow.trainer")
 
 FEW = 10  # categories with fewer objects are rare
+_FEW_IMAGES = 50
 _LISTED = 5  # max number of listed categories
 _SHAPES = {"masks": "include_mask", "keypoints": "keypoints"}  # shape -> key of the detector's options
 _KEPT = "kept for train.validation"  # used as the name of a split
@@ -127,6 +128,7 @@ def data_facts(
     return [
         Fact(counts),
         *(_categories(trained, categories, where) if trained.objects else ()),
+        *_few_images(trained),
         *_without_masks(trained, categories, config),
         *_input_size(trained, config),
         *_crowded_images(trained, total(splits.values()), config),
@@ -151,6 +153,15 @@ def _categories(trained: SplitSummary, categories: Sequence[Mapping[str, Any]], 
         text = f"{len(rare):,} {_plural(len(rare), 'category')} with fewer than {FEW} objects in {where}: {named}"
         facts.append(Fact(text, "Expect a low AP for them: annotate more, or remove the category."))
     return facts
+
+
+def _few_images(trained: SplitSummary) -> Iterator[Fact]:
+    images = trained.images - trained.instances_per_image[0]
+    if 0 < images < _FEW_IMAGES:
+        yield Fact(
+            f"training images with objects: {images:,}",
+            "A detector learns little from so few: AP may stay below 0.05. Label a hundred or more.",
+        )
 
 
 def _without_masks(trained: SplitSummary, categories: Sequence[Mapping[str, Any]], config: Config) -> Iterator[Fact]:

@@ -153,6 +153,14 @@ def test_many_categories_take_one_line_and_rare_ones_are_named() -> None:
     )
 
 
+@pytest.mark.parametrize(("images", "without", "told"), [(49, 9, True), (50, 0, False), (0, 60, False)])
+def test_few_images_with_objects_are_warned_of(images: int, without: int, told: bool) -> None:
+    summary = _summary([*[(100, 100, _objects((50, 50)))] * images, *[(100, 100, [])] * without])
+    facts = data_facts({"train": summary}, CATEGORIES, _config())
+    found = [fact for fact in facts if "AP may stay below 0.05" in fact.advice]
+    assert [fact.text for fact in found] == ([f"training images with objects: {images}"] if told else [])
+
+
 def test_facts_to_act_on_are_warnings_and_spans_add_up(caplog: pytest.LogCaptureFixture) -> None:
     image = (100, 100, _objects(*[(50, 50)] * 10))
     dataset = {
@@ -164,6 +172,7 @@ def test_facts_to_act_on_are_warnings_and_spans_add_up(caplog: pytest.LogCapture
     assert [(record.levelname, record.message.partition(".")[0]) for record in caplog.records] == [
         ("INFO", "train: 4 images, 40 objects; eval: 0 images, 0 objects"),
         ("INFO", "objects of 1 category in train: cat (40)"),
+        ("WARNING", "training images with objects: 4"),
         ("INFO", "objects smaller than 8 x 8 pixels of the 320 x 320 input: 0 of 40"),
         ("WARNING", "4 of 4 images have more than 9 objects, the value of model"),
     ]

@@ -18,7 +18,7 @@ from schemas.config.model_registry import VertexPushConfig
 from schemas.config.run import RunConfig
 from schemas.config.section import Section
 from schemas.config.train.monitoring import AUTO_SPLIT
-from schemas.config.train.training import TrainConfig
+from schemas.config.train.training import AUTO_MIN_STEPS, TrainConfig
 from schemas.config.watch import WatchConfig
 from schemas.metrics import IouType
 
@@ -245,8 +245,13 @@ class Config(Section):
 
     @property
     def curve_split(self) -> str | None:
-        """Split that only shows how a training went where it has too few images to keep some; None: no such split."""
-        return EVAL_SPLIT if self.train.validation.is_open and self.evaluate.split == EVAL_SPLIT else None
+        """Split that only shows how a training goes where it has too few images to keep some; None: no such split.
+
+        Trainings of fewer steps than `train.steps: auto` ever has are tries: nothing is evaluated.
+        """
+        steps, opened = self.train.steps, self.train.validation.is_open
+        tries = steps != "auto" and steps < AUTO_MIN_STEPS
+        return EVAL_SPLIT if opened and not tries and self.evaluate.split == EVAL_SPLIT else None
 
     @property
     def validation_metric(self) -> str:

@@ -207,7 +207,7 @@ def test_the_split_that_judges_is_at_hand_to_show_how_the_training_goes(
     seen: list[dict[str, Any]] = []
     monkeypatch.setattr(executor, "train", lambda config, **arguments: seen.append(arguments))
     monkeypatch.setattr(executor, "_publish", _publish_config)
-    call = _Call(tmp_path, tiny_config("train.validation.every=auto"))
+    call = _Call(tmp_path, tiny_config("train.validation.every=auto", "train.steps=300"))
     call.do()
     call.examples.split_names = artifact_utils.encode_split_names([TRAIN_SPLIT, "eval"])
     folder = Path(call.examples.uri, split_dir("eval"))
@@ -217,6 +217,7 @@ def test_the_split_that_judges_is_at_hand_to_show_how_the_training_goes(
         call.do()
     assert [arguments["curve_shards"] for arguments in seen] == [[], shards, shards]
     assert len({arguments["output"] for arguments in seen}) == 1, "it does not decide what is learnt"
+    assert load_config(None, ["train.validation.every=auto", "train.steps=299"]).curve_split is None, "a try"
 
 
 def test_records_that_are_not_whole_are_refused(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from schemas.config.config import Config
 from schemas.program import PROGRAM
 
 # Of an EfficientNet: its backward pass takes most of a step, and its first stages find edges and textures in any image.
-_FROZEN = 3
+_FROZEN = 4
 _FROZEN_STAGES = "frozen_stages"
 
 _LOGGER = logging.getLogger("cocoflow.trainer")

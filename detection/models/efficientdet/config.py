@@ -51,7 +51,7 @@ class EfficientDetConfig(SharedHeadsConfig):
     frozen_stages: NonNegativeInt | None = Field(
         None,
         description="number of frozen backbone stages, batch norm included; stage l ends at level l; 0: all stages "
-        "train; none: 3 in a training that starts from ImageNet weights by `model.weights`, else 0",
+        "train; none: 4 in a training that starts from ImageNet weights by `model.weights`, else 0",
     )
     image_size: ImageSize = (512, 512)
     min_level: MinLevel = 3

@@ -96,15 +96,15 @@ def test_what_has_no_epochs_stays_as_it_is(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("size", "batch_size", "steps"),
-    [("256", 8, 942), ("256", 4, 1708), ("[192, 256]", 4, 2144), ("384", 4, 847), ("512", 8, 300)],
+    [("256", 8, 1303), ("256", 4, 2272), ("[192, 256]", 4, 2792), ("384", 4, 1177), ("768", 8, 300)],
 )
 def test_small_inputs_have_more_auto_steps(tmp_path: Path, size: str, batch_size: int, steps: int) -> None:
     keys = ("model.name=efficientdet-lite0", f"model.image_size={size}", f"train.batch_size={batch_size}")
     assert _resolved(tmp_path, *keys, records=100).train.steps == steps
 
 
-@pytest.mark.parametrize(("records", "steps"), [(1, 300), (160, 300), (161, 302), (5000, 9375)])
-def test_a_run_of_auto_steps_has_15_epochs_and_at_least_300_steps(tmp_path: Path, records: int, steps: int) -> None:
+@pytest.mark.parametrize(("records", "steps"), [(1, 366), (195, 366), (196, 368), (5000, 9375)])
+def test_a_run_of_auto_steps_has_15_epochs_or_more(tmp_path: Path, records: int, steps: int) -> None:
     train = _resolved(tmp_path, "train.validation.every=auto", records=records).train
     assert train.steps == steps
     every = train.validation.fixed_every

@@ -89,7 +89,7 @@ def test_imagenet_weights_freeze_the_first_stages_of_a_new_run(tmp_path: Path) -
         return resolved.model.overrides.get("frozen_stages")
 
     config = _config(tmp_path, "model.weights=imagenet")
-    assert frozen(config, tmp_path / "new") == 3
+    assert frozen(config, tmp_path / "new") == 4
     assert frozen(config, tmp_path / "new", base_model="model") is None
     assert frozen(_config(tmp_path, "model.weights=none"), tmp_path / "new") is None
     assert frozen(_config(tmp_path, "model.weights=imagenet", "model.overrides.frozen_stages=1"), tmp_path) == 1

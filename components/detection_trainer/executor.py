@@ -1,5 +1,6 @@
 """The trainer's executor: finds the records, trains below the run's folder, publishes the results."""
 
+import functools
 import os
 import shutil
 from collections.abc import Mapping, Sequence
@@ -85,9 +86,9 @@ def train_component(input_dict: Artifacts, output_dict: Artifacts, exec_properti
     datasets = [read_dataset_file(join(artifact.uri, DATASET_JSON)) for artifact in examples]
     judged = config.evaluate.split
     require_trainable(datasets, config, judged=judged if judged in datasets[0].get("splits", {}) else "")
-    # It decides nothing, so the training's identity does not depend on it.
+    # It decides nothing, so the training's identity does not depend on it; few trainings need a local copy of it.
     has_curve = config.curve_split in artifact_utils.decode_split_names(examples[0].split_names)
-    curve_shards = _shards(examples[:1], config.curve_split or "") if has_curve else []
+    curve_shards = functools.partial(_shards, examples[:1], config.curve_split if has_curve else "")
     categories = _categories(examples, datasets)
     name = working_name(
         properties,
@@ -123,7 +124,7 @@ def train_component(input_dict: Artifacts, output_dict: Artifacts, exec_properti
         _describe(model, run_root, name, training_identity(properties, examples))
 
 
-def _shards(examples: Sequence[types.Artifact], split: str) -> list[str]:
+def _shards(examples: Sequence[types.Artifact], split: str | None) -> list[str]:
     """Returns the files of a split, on a local disk, as records are read in any order; without a split none."""
     shards: list[str] = []
     for artifact in examples if split else ():

@@ -156,6 +156,7 @@ def _categories(trained: SplitSummary, categories: Sequence[Mapping[str, Any]], 
 
 
 def _few_images(trained: SplitSummary) -> Iterator[Fact]:
+    """Counts the images with objects if they are so few that a model may not be blessed."""
     images = trained.images - trained.instances_per_image[0]
     if 0 < images < _FEW_IMAGES:
         yield Fact(

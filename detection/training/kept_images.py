@@ -1,7 +1,7 @@
 """Keeps a part of the training images for choosing the checkpoint, without training on them."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -100,7 +100,11 @@ def _joined(shards: Sequence[str]) -> dict[str, str]:
 
 
 def training_records(
-    config: Config, *, shards: Sequence[str], validation_shards: Sequence[str], curve_shards: Sequence[str] = ()
+    config: Config,
+    *,
+    shards: Sequence[str],
+    validation_shards: Sequence[str],
+    curve_shards: Callable[[], Sequence[str]] = tuple,
 ) -> tuple[Config, Records]:
     """Opens the records of a training run, and keeps a part of them if `train.validation` needs it.
 
@@ -108,7 +112,8 @@ def training_records(
         config: the run's configuration.
         shards: TFRecord files of the training split.
         validation_shards: TFRecord files of `Config.validation_split`; empty: no such split.
-        curve_shards: TFRecord files of `Config.curve_split`; empty: no such split.
+        curve_shards: returns the TFRecord files of `Config.curve_split`, only called if they are needed; empty: no such
+            split.
 
     Returns:
         The records; and the configuration.  If too few images would be kept for `every: auto`, none are, validation is
@@ -135,7 +140,8 @@ def training_records(
     count = len(records.validation or ())
     needed = _MIN_TO_CHOOSE if validation.is_open else _MIN_IMAGES
     if validation.every == "auto" and records.pictures < needed:
-        shown = config.curve_split if curve_shards else None
+        others = curve_shards() if config.curve_split else ()
+        shown = config.curve_split if others else None
         _LOGGER.info(
             "train.validation: %d of %s training images are too few to choose a checkpoint: training on all of them, "
             "and exporting the last one. %s",
@@ -145,9 +151,8 @@ def training_records(
             if shown
             else "To see whether AP still rises, set train.validation.split=eval",
         )
-        return _with_validation(config, _curve(validation, shown)), Records(
-            reader, RecordReader(curve_shards) if shown else None
-        )
+        config = _with_validation(config, _curve(validation, shown))
+        return config, Records(reader, RecordReader(others) if shown else None)
     if not count:
         raise DataError(
             f"train.validation: no image of {len(reader)} is kept to choose the checkpoint. Raise "

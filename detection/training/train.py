@@ -64,7 +64,7 @@ def train(
     categories: Sequence[Mapping[str, Any]],
     output: Path,
     validation_shards: Sequence[str] = (),
-    curve_shards: Sequence[str] = (),
+    curve_shards: Callable[[], Sequence[str]] = tuple,
     datasets: Sequence[Mapping[str, Any]] = (),
     base_model: str | Path | None = None,
     strategy: tf.distribute.Strategy | None = None,
@@ -82,7 +82,7 @@ def train(
         output: local folder for checkpoints/, logs/, saved_model/, config.yaml and categories.json; also
             validation/ with `train.validation`, and init_report.json with pretrained weights.
         validation_shards: TFRecord files of `Config.validation_split`.
-        curve_shards: TFRecord files of `Config.curve_split`, if the data set has this split.
+        curve_shards: as for `training_records`.
         datasets: contents of the dataset.json of each Examples artifact; the chief logs facts about them.
         base_model: local or remote SavedModel to start from, instead of `train.init.checkpoint`.
         strategy: result of `make_strategy`, if TensorFlow was used before; None: created here.
@@ -127,7 +127,7 @@ def _train(
     categories: Sequence[Mapping[str, Any]],
     output: Path,
     validation_shards: Sequence[str],
-    curve_shards: Sequence[str],
+    curve_shards: Callable[[], Sequence[str]],
     datasets: Sequence[Mapping[str, Any]],
     base_model: str | Path | None,
     strategy: tf.distribute.Strategy,

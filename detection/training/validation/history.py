@@ -87,7 +87,8 @@ def is_rising(values: Sequence[tuple[int, float]]) -> bool | None:
 def expected_after_ten_times(values: Sequence[tuple[int, float]]) -> float | None:
     """Estimates the metric of a training with ten times the steps: the second half's gain once more, at most 1.
 
-    Each doubling brings less than the one before: halves of the gain add up to it.  Measured: docs/recipes.md.
+    Each doubling brings less than the one before: halves of the gain add up to it.  A rule of thumb: it was not
+    compared with trainings of ten times the length.
 
     Args:
         values: as for `is_rising`.

@@ -193,7 +193,7 @@ def test_the_newest_span_is_validated_on(tmp_path: Path, monkeypatch: pytest.Mon
     folder.mkdir()
     shards = write_shards(folder, rectangles(2))
     executor.Executor().Do({"examples": spans}, outputs, call.properties)
-    assert (seen[-1]["validation_shards"], seen[-1]["curve_shards"]) == (shards, [])
+    assert (seen[-1]["validation_shards"], seen[-1]["curve_shards"]()) == (shards, [])
     assert len(seen[-1]["shards"]) == 4
 
 
@@ -215,7 +215,7 @@ def test_the_split_that_judges_is_at_hand_to_show_how_the_training_goes(
     for count in (2, 3):
         shards = write_shards(folder, rectangles(count))
         call.do()
-    assert [arguments["curve_shards"] for arguments in seen] == [[], shards, shards]
+    assert [arguments["curve_shards"]() for arguments in seen] == [[], shards, shards]
     assert len({arguments["output"] for arguments in seen}) == 1, "it does not decide what is learnt"
     assert load_config(None, ["train.validation.every=auto", "train.steps=299"]).curve_split is None, "a try"
 

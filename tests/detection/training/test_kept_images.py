@@ -82,9 +82,15 @@ def test_a_few_kept_images_choose_no_checkpoint(
     shards: list[str], section: str, keeps: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Where they would, all images are trained on, and those that evaluate the model show how the training goes."""
-    given = load_config(None, [f"train.validation={section}"])
+    given, asked = load_config(None, [f"train.validation={section}"]), []
+
+    def curve_shards() -> list[str]:
+        asked.append("once")
+        return shards[:1]
+
     with caplog.at_level(logging.INFO):
-        config, records = training_records(given, shards=shards, validation_shards=[], curve_shards=shards[:1])
+        config, records = training_records(given, shards=shards, validation_shards=[], curve_shards=curve_shards)
+    assert len(asked) == (not keeps), "a copy of a remote split is only made where it is needed"
     validation = config.train.validation
     assert validation.exports_best == keeps == (len(records.training) < IMAGES)
     if keeps:

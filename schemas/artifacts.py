@@ -26,8 +26,10 @@ IMPORT_JSON = "import.json"  # source, weights and unused variables of an import
 ORIGIN_JSON = "origin.json"
 
 CHECKPOINTS = "checkpoints"  # TensorFlow checkpoints ckpt-<step>
+BEFORE_DECAY = "before_decay"  # beside it: the checkpoint before the decay of the learning rate
 LOGS = "logs"  # TensorBoard summaries
-TRAINING_JSON = "training.json"  # {"training": name, "files": {path: SHA-256}} of a finished training, in the ModelRun
+# Of a finished training, in the ModelRun: its name, the name of its `series`, and the SHA-256 of its `files`.
+TRAINING_JSON = "training.json"
 RECORDS_JSON = "records.json"  # {"records": digest} of the training records, beside CHECKPOINTS
 NONFINITE = "nonfinite"  # step-<number>/: batches with NaN or infinity
 SAVED_MODEL = "saved_model"

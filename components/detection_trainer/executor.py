@@ -18,11 +18,18 @@ from components.detection_trainer.identity import (
     REUSE_RULE,
     SPLIT_KEY,
     VALIDATION_SPLIT_KEY,
+    series_name,
     training_identity,
     training_of,
     working_name,
 )
-from components.detection_trainer.working_folder import copy_parts, describe_training, restore_training, working_folder
+from components.detection_trainer.working_folder import (
+    copy_parts,
+    describe_training,
+    find_shorter,
+    restore_training,
+    working_folder,
+)
 from components.history.execution import Artifacts, recorded
 from components.history.read import CONFIG_PROPERTY, IDENTITY_PROPERTY, TRAINING_PROPERTY, read_models
 from components.history.records import RUN_ROOT_KEY, store_config
@@ -39,6 +46,7 @@ from detection.training.data_facts import require_trainable
 from detection.training.distributed.cluster import cluster_from_environment
 from detection.training.train import train
 from schemas.artifacts import (
+    BEFORE_DECAY,
     CHECKPOINTS,
     CONFIG_YAML,
     DATASET_JSON,
@@ -90,22 +98,27 @@ def train_component(input_dict: Artifacts, output_dict: Artifacts, exec_properti
     has_curve = config.curve_split in artifact_utils.decode_split_names(examples[0].split_names)
     curve_shards = functools.partial(_shards, examples[:1], config.curve_split if has_curve else "")
     categories = _categories(examples, datasets)
-    name = working_name(
-        properties,
-        records=[fingerprint_records(shards), fingerprint_records(validation_shards)],
-        categories=categories,
-        base_model=base_model,
-    )
+    parts: dict[str, Any] = {
+        "records": [fingerprint_records(shards), fingerprint_records(validation_shards)],
+        "categories": categories,
+        "base_model": base_model,
+    }
+    cluster = cluster_from_environment(os.environ)
+    trained, series, shorter = read_models(run_root)[::-1], series_name(properties, **parts), None
+    # The machines of a training share no folder before it starts; with epochs or `auto`, more data make more steps.
+    if cluster is None and isinstance(config.train.steps, int):
+        shorter = find_shorter((one.model_run for one in trained), series, config.train.steps)
+    name = working_name(properties, **parts, shorter=shorter[1] if shorter else "")
     model = artifact_utils.get_single_instance(output_dict[keys.MODEL_KEY])
     model_run = artifact_utils.get_single_instance(output_dict[keys.MODEL_RUN_KEY])
-    cluster = cluster_from_environment(os.environ)
     # Among several machines, only the chief writes; the others wait for it in `train`.
     leads = cluster is None or cluster.is_chief
     folder = join(run_root, TRAINING)
     with working_folder(folder, name) if leads else mirror.working_folder(join(folder, name)) as working:
         if leads:
-            finished = [one.model_run for one in read_models(run_root) if one.identity == name]
-            restore_training(working.local, finished[::-1], name)
+            restore_training(working.local, [one.model_run for one in trained if one.identity == name], name)
+            if shorter:
+                restore_training(working.local, shorter[:1], shorter[1])
         train(
             config,
             shards=shards,
@@ -119,7 +132,7 @@ def train_component(input_dict: Artifacts, output_dict: Artifacts, exec_properti
         )
         if leads:
             working.push()
-            _publish(working.local, model.uri, model_run.uri, name)
+            _publish(working.local, model.uri, model_run.uri, name, series)
     if leads:
         _describe(model, run_root, name, training_identity(properties, examples))
 
@@ -158,14 +171,15 @@ def _span(examples: types.Artifact) -> int:
     return int(examples.get_int_custom_property(utils.SPAN_PROPERTY_NAME))
 
 
-def _publish(working: Path, model: str, model_run: str, name: str) -> None:
+def _publish(working: Path, model: str, model_run: str, name: str, series: str) -> None:
     saved_model = relative(path_utils.serving_model_dir(model), model)
     with new_directory(model, last=[join(saved_model, SAVED_MODEL_FILE)]) as folder:
         shutil.copytree(working / SAVED_MODEL, path_utils.serving_model_dir(str(folder)))
         copy_parts(working, folder, (CONFIG_YAML, INIT_REPORT_JSON))
     with new_directory(model_run, last=[TRAINING_JSON]) as folder:
-        copy_parts(working, folder, (CHECKPOINTS, LOGS, VALIDATION, CONFIG_YAML, LABELS_JSON, INIT_REPORT_JSON))
-        describe_training(folder, name)
+        parts = (BEFORE_DECAY, CHECKPOINTS, LOGS, VALIDATION, CONFIG_YAML, LABELS_JSON, INIT_REPORT_JSON)
+        copy_parts(working, folder, parts)
+        describe_training(folder, name, series)
 
 
 def _describe(model: types.Artifact, run_root: str, identity: str, training: str) -> None:

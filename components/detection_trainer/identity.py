@@ -92,6 +92,7 @@ def working_name(
     records: Sequence[str],
     categories: Sequence[Mapping[str, Any]],
     base_model: types.Artifact | None,
+    shorter: str = "",
 ) -> str:
     """Returns the name of a training's working folder, which a killed training resumes in.
 
@@ -103,9 +104,19 @@ def working_name(
         records: fingerprints of the records that it reads.
         categories: COCO categories of the data set.
         base_model: model that it starts from; None: no model.
+        shorter: name of the training that it goes on from; "": of none.
     """
     start = [] if base_model is None else [base_model.get_string_custom_property(IDENTITY_PROPERTY) or base_model.uri]
-    return _digest([*_deciding(properties), *records, json.dumps(categories, sort_keys=True), *start])
+    return _digest(
+        [*_deciding(properties), *records, json.dumps(categories, sort_keys=True), *start, *filter(None, [shorter])]
+    )
+
+
+def series_name(properties: Mapping[str, Any], **parts: Any) -> str:
+    """Returns the `working_name` without the length: the name of all trainings that differ in nothing else."""
+    settings = parse_yaml(properties[CONFIG_KEY], CONFIG_KEY)
+    settings["train"] = {key: value for key, value in settings["train"].items() if key not in ("steps", "epochs")}
+    return working_name({**properties, CONFIG_KEY: yaml.safe_dump(settings)}, **parts)
 
 
 def _deciding(properties: Mapping[str, Any]) -> list[str]:

@@ -5,6 +5,7 @@ records are then the same as before, and so is the training: its last checkpoint
 """
 
 import contextlib
+import itertools
 import logging
 import re
 import shutil
@@ -20,17 +21,30 @@ from detection.storage.lock import lock_folder
 from detection.storage.markers import LOCK_FILE
 from detection.storage.mirror import Mirror
 from detection.storage.paths import join
+from detection.storage.reading import read_text
 from detection.storage.staging import local_copy
 from detection.storage.temporary import remove_leftovers
+from detection.training.checkpoints.files import checkpoint_steps
 from detection.training.upload_order import UPLOADED_LAST
-from schemas.artifacts import CHECKPOINTS, CONFIG_YAML, INIT_REPORT_JSON, LOGS, SAVED_MODEL, TRAINING_JSON, VALIDATION
+from schemas.artifacts import (
+    BEFORE_DECAY,
+    CHECKPOINTS,
+    CONFIG_YAML,
+    INIT_REPORT_JSON,
+    LOGS,
+    SAVED_MODEL,
+    TRAINING_JSON,
+    VALIDATION,
+)
+from schemas.config.config_io import from_yaml
 from schemas.errors import CocoflowError, DataError
 
 _PUBLISHED = "published"  # an empty file in a folder whose results are in the output artifacts
 _OWN = re.compile(r"[0-9a-f]{16}")  # what `working_name` gives; a user's folders stay
 _ABANDONED_SECONDS = 14 * 24 * 3600.0
 # The checkpoints come last: a copy that has them is complete.
-_RESTORED = (VALIDATION, INIT_REPORT_JSON, CONFIG_YAML, CHECKPOINTS)
+_RESTORED = (BEFORE_DECAY, VALIDATION, INIT_REPORT_JSON, CONFIG_YAML, CHECKPOINTS)
+_TRIED = 5  # newest models whose trainings a longer one may go on from
 
 _LOGGER = logging.getLogger("cocoflow.trainer")
 
@@ -107,15 +121,35 @@ def _remove(folder: str) -> None:
     files.remove_folder(folder, first=first, at_once=True)
 
 
-def describe_training(model_run: Path, name: str) -> None:
+def describe_training(model_run: Path, name: str, series: str) -> None:
     """Writes `TRAINING_JSON` into a ModelRun, with a checksum of each file to resume from.
 
     Args:
         model_run: local folder with the training's files.
         name: name of the training, 16 hexadecimal digits.
+        series: `series_name` of the training.
     """
     checksums = {str(path.relative_to(model_run)): sha256(path) for path in _files(model_run)}
-    write_json(model_run / TRAINING_JSON, {"training": name, "files": checksums})
+    write_json(model_run / TRAINING_JSON, {"training": name, "series": series, "files": checksums})
+
+
+def find_shorter(model_runs: Iterable[str], series: str, steps: int) -> tuple[str, str] | None:
+    """Finds a finished training that a longer one can go on from: the path of its ModelRun, and its name.
+
+    Args:
+        model_runs: local or remote ModelRuns, the newest first; a few are tried.
+        series: `series_name` of the longer training.
+        steps: number of steps of the longer training.
+    """
+    for path in itertools.islice(model_runs, _TRIED):
+        with contextlib.suppress(DataError, ValueError, TypeError, KeyError, AttributeError):
+            described = read_json(join(path, TRAINING_JSON))
+            kept = checkpoint_steps(join(path, BEFORE_DECAY))
+            if described["series"] == series and kept:
+                length = from_yaml(read_text(join(path, CONFIG_YAML)), where=path).train.fixed_steps
+                if length < steps:
+                    return path, described["training"]
+    return None
 
 
 def restore_training(working: Path, model_runs: Iterable[str], name: str) -> None:
@@ -132,7 +166,7 @@ def restore_training(working: Path, model_runs: Iterable[str], name: str) -> Non
         source = _undamaged(path, name)
         if source is None:
             continue
-        _LOGGER.info("%s: resuming from this finished training, whose outputs have to be made again", path)
+        _LOGGER.info("%s: resuming from this finished training", path)
         copy_parts(source, working, (LOGS, *_RESTORED))
         return
 

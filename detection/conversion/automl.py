@@ -106,7 +106,7 @@ def _schedule(value: Any, run: Run) -> Keys:
     if value == "polynomial":
         return {f"{key}.name": value, f"{key}.power": run.get("poly_lr_power")}
     if value == "cosine":
-        return {f"{key}.name": value}
+        return {f"{key}.name": value, f"{key}.hold_steps": 0}
     if value == "constant" and run.trainer == "tf1":
         return {f"{key}.name": value, f"{key}.warmup_epochs": 0.0}  # the only one without warm-up
     raise ValueError("not one of stepwise, cosine, polynomial, or constant of the tf1 trainer")

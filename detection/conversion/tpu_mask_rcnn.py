@@ -105,7 +105,7 @@ def _optimizer(value: Any, run: Run) -> Keys:
 
 def _schedule(value: Any, run: Run) -> Keys:
     if value == "cosine":
-        return {f"{_SCHEDULE}.name": "cosine"}
+        return {f"{_SCHEDULE}.name": "cosine", f"{_SCHEDULE}.hold_steps": 0}
     if value != "step":
         raise ValueError("not one of step, cosine")
     rates, steps = run.get("learning_rate_levels"), run.get("learning_rate_steps")

@@ -351,7 +351,7 @@ def schedule_from_config(train_config: TrainConfig) -> Schedule:
     if config.name == "step":
         rates = [rate * factor for rate in config.rates] or [fraction * peak for fraction in config.factors]
         return functools.partial(schedules.stepwise, boundaries=config.boundaries, rates=rates, **options)
-    options |= {"end": config.end_learning_rate * factor, "hold_steps": config.hold_steps}
+    options |= {"end": config.end_learning_rate * factor, "hold_steps": config.fixed_hold_steps}
     if config.name == "exponential":
         return functools.partial(
             schedules.exponential,

@@ -21,12 +21,13 @@ from schemas.artifacts import CHECKPOINTS, CONFIG_YAML, TRAIN_SPLIT
 from schemas.config.config import Config
 from schemas.config.config_io import from_yaml, parse_config
 from schemas.config.input_size import AUTO_SIZE
-from schemas.config.train.schedule import ADAM_LEARNING_RATE
+from schemas.config.train.schedule import ADAM_LEARNING_RATE, AUTO_HOLD_END
 from schemas.config.train.training import AUTO_EPOCHS, AUTO_MIN_PIXELS, AUTO_MIN_STEPS, STEP_PIXELS, STEPS_OF_EPOCHS
 from schemas.errors import DataError
 
 _LOGGER = logging.getLogger("cocoflow.trainer")
 _ANY_RECORDS = 10**9  # in place of an unknown number of records
+_MOMENTUM = "batch_norm_momentum"
 _EVALUATIONS = 4  # evaluations per run with `train.validation.every: auto`
 
 
@@ -103,11 +104,13 @@ def batch_norm_momentum(steps: int) -> float:
     return min(max(1 - 30 / steps, 0.9), 0.99)
 
 
-def with_recipe(config: Config) -> Config:
+def with_recipe(config: Config, *, before: Config | None = None) -> Config:
     """Returns the configuration with the numbers that depend on the detector and the steps of the run.
 
     Args:
         config: configuration with a number for `train.steps`.
+        before: resolved configuration of the run that goes on, which keeps its warm-up and its momentum of batch norm,
+            even with another number of steps; None: the run begins.
 
     Raises:
         ConfigError: unknown detector or override.
@@ -115,10 +118,15 @@ def with_recipe(config: Config) -> Config:
     preset: Any = detector_config(config.model.name, overrides=config.model.overrides)
     tree = config.model_dump(mode="json")
     schedule, overrides = tree["train"]["schedule"], tree["model"]["overrides"]
+    if schedule["warmup_steps"] is None:
+        schedule["warmup_steps"] = (before or config).train.warmup_steps
+    if schedule["hold_steps"] == "auto" and config.train.schedule.holds:
+        schedule["hold_steps"] = max(int(AUTO_HOLD_END * config.train.schedule_steps) - schedule["warmup_steps"], 0)
     if schedule["learning_rate"] is None:
         schedule["learning_rate"] = getattr(preset, "learning_rate", ADAM_LEARNING_RATE)
-    if getattr(preset, "batch_norm_momentum", 0.0) is None:
-        overrides["batch_norm_momentum"] = batch_norm_momentum(config.train.fixed_steps)
+    if getattr(preset, _MOMENTUM, 0.0) is None:
+        kept = {} if before is None else before.model.overrides
+        overrides[_MOMENTUM] = kept.get(_MOMENTUM, batch_norm_momentum(config.train.fixed_steps))
     return parse_config(tree)
 
 
@@ -172,14 +180,15 @@ def resolved(config: Config, *, records: int, output: Path, find_batch_size: Cal
         ConfigError: the lengths contradict each other, or no batch size can be measured.
         DataError: `train.batch_size` is `auto`, and the saved configuration of the resumed run is missing.
     """
-    before = _before(config, output)
+    before = config_to_resume(output)
     if config.train.batch_size == "auto":
+        _require_described(before, output)
         if before is None:
             config = with_batch_size(config, find_batch_size())
         else:
             config = with_batch_size(config, before.train.fixed_batch_size)
             _LOGGER.info("train.batch_size = auto: %d, as at the start of this run", before.train.fixed_batch_size)
-    now = with_recipe(with_steps(config, records=records))
+    now = with_recipe(with_steps(config, records=records), before=before)
     _log_steps(config, now, records)
     if _has_open_length(config) and before is not None and now.train.steps != before.train.steps:
         _LOGGER.warning(
@@ -224,18 +233,12 @@ def saved_config(output: Path) -> Config | None:
     return from_yaml(read_text(path), where=str(path)) if is_file(path) else None
 
 
-def _before(config: Config, output: Path) -> Config | None:
-    """Reads the resolved configuration of the run to resume; None: not resuming, or no number depends on it."""
-    needed = config.train.batch_size == "auto"
-    if not (needed or _has_open_length(config)) or not checkpoint_steps(output / CHECKPOINTS):
-        return None
-    before = saved_config(output)
-    if before is None and needed:
+def _require_described(before: Config | None, output: Path) -> None:
+    if before is None and checkpoint_steps(output / CHECKPOINTS):
         raise DataError(
             f"{output / CONFIG_YAML}: missing, so the batch size of this run is unknown. Set train.batch_size to it "
             "instead of auto, or train into an empty folder."
         )
-    return before
 
 
 def assumed(config: Config, *, replicas: int) -> Config:

@@ -21,6 +21,7 @@ from schemas.quoting import first_of
 _LOGGER = logging.getLogger("cocoflow.trainer")
 _LISTED = 6  # max named settings
 _LENGTH = {"train.steps", "train.epochs"}  # which a training may be given more of
+_OF_LENGTH = {"train.schedule.hold_steps"}  # a share of it, by default
 _EXPORT = {"train.validation.export", "train.ema.use_moving_averages"}  # which of the weights are exported
 _ANEW = "Train into another folder; to start from these weights, with --set train.init.checkpoint={folder}."
 
@@ -68,7 +69,10 @@ def compare_settings(output: Path, config: Config) -> None:
         return
     old, new = _settings(before), _settings(config)
     changed = [key for key in sorted(old.keys() | new.keys()) if old.get(key) != new.get(key)]
-    other = [key for key in changed if key not in _LENGTH | _EXPORT]
+    without = _LENGTH | _EXPORT
+    if before.train.steps != config.train.steps:
+        without |= _OF_LENGTH
+    other = [key for key in changed if key not in without]
     listed = first_of([f"{key} = {new.get(key)} (was {old.get(key)})" for key in other], _LISTED)
     left = config.train.fixed_steps - steps[-1]
     if other and left <= 0:

@@ -158,7 +158,7 @@ def _require_disk(train_config: TrainConfig, state: TrainState, output: str | Pa
     A resumed run has most of its checkpoints already, and needs room for one more.
     """
     saves = math.ceil(train_config.fixed_steps / train_config.checkpoint_every)
-    count = 1 if resumes else min(train_config.keep_checkpoints + 1, saves)
+    count = 1 if resumes else min(train_config.keep_checkpoints + 1, saves) + bool(train_config.decay_start)
     size = variable_bytes(state.model.variables) + count * variable_bytes(saved_variables(state))
     advice = "Free space, lower train.keep_checkpoints, or choose a folder on another disk."
     require_room(output, size, advice=advice)

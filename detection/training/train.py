@@ -28,6 +28,7 @@ from detection.training.build_step import (
     train_loop_from_config,
     without_xla,
 )
+from detection.training.checkpoints.before_decay import go_back_before_decay, keep_before_decay
 from detection.training.checkpoints.files import checkpoint_path
 from detection.training.checkpoints.manager import Checkpoints
 from detection.training.data_facts import log_data_facts, require_trainable, summaries_of
@@ -44,7 +45,7 @@ from detection.training.initialization.initialize import InitReport
 from detection.training.kept_images import Records, training_records
 from detection.training.memory import explain_out_of_memory, find_batch_size
 from detection.training.monitoring.callbacks import Callbacks
-from detection.training.resolve import fixed_image_size, resolved
+from detection.training.resolve import fixed_image_size, resolved, saved_config
 from detection.training.resume_check import compare_settings, require_same_data, write_described
 from detection.training.validation.validation import Validation
 from detection.training.weights_choice import with_weights
@@ -157,6 +158,8 @@ def _train(
         ),
     )
     if is_chief(strategy):
+        before = saved_config(output)
+        go_back_before_decay(output, None if before is None else before.train, config.train)
         compare_settings(output, config)
     log_precision(config.train, strategy)
     # Validation and export share one detector, built on first use.
@@ -207,6 +210,13 @@ def _train_to_last_step(
 ) -> int:
     """Builds the run from its resolved config and trains it; returns the last step, which may be an early stop."""
     chief, reader = is_chief(strategy), records.training
+
+    def after_save(step: int) -> None:
+        if chief and step == config.train.decay_start:
+            keep_before_decay(output, step)
+        if chief and mirror is not None:
+            mirror.push()
+
     log_phase(_LOGGER, "building the network")
     state = state_from_config(config, categories, strategy=strategy)
     validation = validation_from_config(
@@ -246,7 +256,7 @@ def _train_to_last_step(
                 callbacks=callbacks,
                 checkpoints=checkpoints,
                 validation=validation,
-                after_save=mirror.push if mirror is not None and chief else _no_upload,
+                after_save=after_save,
             )
         if chief:
             log_phase(_LOGGER, "comparing losses in training and in inference")
@@ -307,7 +317,7 @@ def _run_steps(
     callbacks: Callbacks,
     checkpoints: Checkpoints,
     validation: Validation,
-    after_save: Callable[[], None],
+    after_save: Callable[[int], None],
 ) -> int:
     """Trains from `step` on; returns the last step."""
     callbacks.begin(step)
@@ -320,28 +330,25 @@ def _run_steps(
             for done, report in train_loop.windows(batches, start=step, stop=stop, every=train_config.log_every):
                 callbacks.after_window(report, done)
         step = stop
-        if step == train_config.steps or step % train_config.checkpoint_every == 0 or validation.is_due(step):
+        decays = step == train_config.decay_start
+        if decays or step == train_config.steps or step % train_config.checkpoint_every == 0 or validation.is_due(step):
             checkpoints.save(step)
-            after_save()
+            after_save(step)
         ends = validation.after(step)
         if validation.is_due(step):
-            after_save()
+            after_save(step)
     callbacks.end(step)
     return step
-
-
-def _no_upload() -> None:
-    """Replaces `Mirror.push` in a run without a mirror."""
 
 
 def next_stop(step: int, train_config: TrainConfig) -> int:
     """Returns the end of the next call of the compiled loop after `step` steps; the same on all workers.
 
-    A call ends at every event between two calls: a picture, a histogram, a checkpoint, an edge
+    A call ends at every event between two calls: a picture, a histogram, a checkpoint, the start of the decay, an edge
     of the profile, the end.  Log points do not end a call: see `TrainLoop.windows`.
     """
     summaries = train_config.summaries
     every = (train_config.checkpoint_every, summaries.images_every, summaries.gradient_histograms_every)
     stops = [(step // number + 1) * number for number in every if number]
-    edges = [edge for edge in train_config.profile.edges if edge > step]
+    edges = [edge for edge in (*train_config.profile.edges, train_config.decay_start or 0) if edge > step]
     return min(step + train_config.steps_per_loop, train_config.fixed_steps, *stops, *edges)

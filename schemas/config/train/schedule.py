@@ -8,6 +8,8 @@ from schemas.config.section import Section
 
 # Default peak for Adam and AdamW; measured, see docs/recipes.md.
 ADAM_LEARNING_RATE = 0.002
+# End of `hold_steps: auto`, as a fraction of the schedule; measured, see docs/recipes.md.
+AUTO_HOLD_END = 0.7
 
 # Keys of some schedules.
 _TOTAL, _HOLD = {"total_steps", "total_epochs"}, {"hold_steps", "hold_epochs"}
@@ -66,8 +68,10 @@ class ScheduleConfig(Section):
         True,
         description="scale warmup_learning_rate by the batch size, like the peak; google/automl's TF2 trainer does not",
     )
-    hold_steps: NonNegativeInt = Field(
-        0, description="for cosine, polynomial and exponential: steps at the peak after warm-up"
+    hold_steps: NonNegativeInt | Literal["auto"] = Field(
+        "auto",
+        description="for cosine, polynomial and exponential: steps at the peak after warm-up; auto: for cosine with "
+        "phase = after_warmup, up to 0.7 of total_steps or train.steps, else 0",
     )
     hold_epochs: NonNegativeFloat | None = Field(None, description="hold_steps in epochs, instead")
     end_learning_rate: NonNegativeFloat = Field(
@@ -128,6 +132,16 @@ class ScheduleConfig(Section):
         return self.learning_rate
 
     @property
+    def fixed_hold_steps(self) -> int:
+        """Steps at the peak of a resolved configuration, 0 for a schedule without them."""
+        return 0 if self.hold_steps == "auto" else self.hold_steps
+
+    @property
+    def holds(self) -> bool:
+        """True if `hold_steps: auto` are some steps."""
+        return self.name == "cosine" and self.phase == "after_warmup" and self.hold_epochs is None
+
+    @property
     def has_epochs(self) -> bool:
         """True if a length is in epochs."""
         return any(getattr(self, epochs) not in (None, ()) for _, epochs in UNITS)
@@ -165,7 +179,7 @@ class ScheduleConfig(Section):
         length = f"steps = {steps}" if self.total_steps is None else f"schedule.total_steps = {total}"
         if warmup_steps >= total:
             raise ValueError(f"schedule.warmup_steps = {warmup_steps} is not below {length}")
-        if warmup_steps + self.hold_steps >= total:
+        if warmup_steps + self.fixed_hold_steps >= total:
             raise ValueError(
                 f"schedule.hold_steps = {self.hold_steps} and warm-up = {warmup_steps} are together not below {length}"
             )

@@ -195,6 +195,12 @@ class TrainConfig(Section):
         specified = self.schedule.warmup_steps
         return self.schedule_steps // 10 if specified is None else specified
 
+    @property
+    def decay_start(self) -> int | None:
+        """Step after which the learning rate decays from the peak that it has held; None: it holds none."""
+        hold_steps = self.schedule.fixed_hold_steps
+        return self.warmup_steps + hold_steps if hold_steps else None
+
     def _check_keys(self) -> None:
         if self.tpu is not None and self.strategy not in ("auto", "tpu"):
             raise ValueError(f"tpu = {self.tpu!r} and strategy = {self.strategy} are exclusive; remove one")

@@ -3,6 +3,7 @@
 import json
 import logging
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -29,7 +30,7 @@ from tests.detection.training.tiny_run import CATEGORIES, SMALL, tiny_config
 pytestmark = pytest.mark.slow
 
 
-def _publish_config(working: Path, model: str, model_run: str, name: str) -> None:
+def _publish_config(working: Path, model: str, model_run: str, name: str, series: str) -> None:
     write_text(Path(model, CONFIG_YAML), "train: {}")
 
 
@@ -93,6 +94,39 @@ def test_a_failed_execution_goes_on_and_publishes_whole(
     assert not (tmp_path / "model" / INIT_REPORT_JSON).exists()
 
 
+def test_a_longer_training_goes_on_from_before_the_decay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Only where nothing but the length differs; whoever trains it again goes on from the same one."""
+    from components.detection_trainer import executor
+
+    tiny_detector.register()
+    finished: list[SimpleNamespace] = []
+    monkeypatch.setattr(executor, "read_models", lambda root: finished)
+
+    def trained(steps: int, *others: str) -> str:
+        config = tiny_config(*SMALL, "train.schedule.hold_steps=auto", f"train.steps={steps}", *others)
+        call = _Call(tmp_path / f"{steps} {'.'.join(others)} {len(finished)}", config)
+        call.properties["run_root"] = str(tmp_path / "run")
+        call.do()
+        identity: str = call.outputs["model"].get_string_custom_property("identity")
+        finished.append(SimpleNamespace(model_run=call.outputs["model_run"].uri, identity=identity))
+        return identity
+
+    shorter = trained(10)
+    with caplog.at_level(logging.INFO, logger="cocoflow.trainer"):
+        longer = trained(20)
+    assert "going on from step 7, before the learning rate decayed: 20 steps instead of 10" in caplog.text
+    monkeypatch.setattr(executor, "train", lambda config, **arguments: None)
+    monkeypatch.setattr(executor, "_publish", _publish_config)
+    del finished[1:]
+    assert trained(20, "train.log_every=3") == longer
+    del finished[1:]
+    other_seed, fewer = trained(20, "train.seed=1"), trained(9)
+    finished.clear()
+    assert len({shorter, longer, other_seed, fewer, trained(20), trained(9)}) == 5, "the last goes on from none, too"
+
+
 def test_what_a_warm_start_took_is_told_beside_the_configuration(tmp_path: Path) -> None:
     from components.detection_trainer.executor import _publish
 
@@ -101,7 +135,7 @@ def test_what_a_warm_start_took_is_told_beside_the_configuration(tmp_path: Path)
         (working / folder).mkdir(parents=True)
     for name in (CONFIG_YAML, LABELS_JSON, INIT_REPORT_JSON):
         (working / name).write_text(name)
-    _publish(working, str(tmp_path / "model"), str(tmp_path / "model_run"), "0123")
+    _publish(working, str(tmp_path / "model"), str(tmp_path / "model_run"), "0123", "4567")
     assert sorted(path.name for path in (tmp_path / "model").iterdir()) == [
         "Format-Serving",
         CONFIG_YAML,

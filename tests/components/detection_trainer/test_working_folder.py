@@ -152,7 +152,7 @@ def finished(folder: Path, name: str = "mine", content: str = "") -> Path:
     for path, text in (FILES | {"categories.json": "[]"}).items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(text + content)
-    describe_training(folder, name)
+    describe_training(folder, name, "series")
     return folder
 
 
@@ -269,7 +269,7 @@ def test_a_remote_training_is_restored_from_its_finished_one(gcs: Bucket, tmp_pa
     for name, content in FILES.items():
         (run / name).parent.mkdir(parents=True, exist_ok=True)
         (run / name).write_text(content)
-    describe_training(run, A)
+    describe_training(run, A, B)
     for number in (1, 2):
         for name in files.walk_files(run):
             files.copy_file(run / name, f"{gcs.path}/model_run/{number}/{name}")

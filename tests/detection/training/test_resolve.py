@@ -91,7 +91,8 @@ def test_what_has_no_epochs_stays_as_it_is(tmp_path: Path) -> None:
     keys = ("train.steps=20", "train.schedule.learning_rate=0.01", "model.overrides={batch_norm_momentum: 0.5}")
     config = load_config(None, keys)
     assert with_steps(config, records=10) is config
-    assert _resolved(tmp_path, *keys) == config
+    schedule = ("train.schedule.warmup_steps=2", "train.schedule.hold_steps=12")
+    assert _resolved(tmp_path, *keys) == load_config(None, [*keys, *schedule])
 
 
 @pytest.mark.parametrize(

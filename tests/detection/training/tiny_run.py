@@ -28,7 +28,7 @@ SMALL = ("model.name=tiny", "model.overrides={}", "model.image_size=null")
 # The rules of google/automl's trainer, for runs whose steps are compared with plain ones.
 AUTOML = (
     "train={steps: 1000, optimizer: {name: sgd, weight_decay: 4.0e-5}, augment: {scale_min: 0.1, scale_max: 2.0}, "
-    "schedule: {learning_rate: 0.08, reference_batch_size: 64, warmup_learning_rate: 0.008}}"
+    "schedule: {learning_rate: 0.08, reference_batch_size: 64, warmup_learning_rate: 0.008, hold_steps: 0}}"
 )
 # Drop-connect is on, so that a seed that is not restored shows.
 TINY = (

@@ -15,6 +15,7 @@ from detection.storage.mirror import Mirror
 from detection.training.build_balance import ClassBalance, balance_from_config
 from detection.training.build_input import batches_from_config, input_options_from_config
 from detection.training.build_run import (
+    MIN_COMPARED_STEPS,
     callbacks_from_config,
     check_inference_losses,
     export_checkpoint,
@@ -258,7 +259,7 @@ def _train_to_last_step(
                 validation=validation,
                 after_save=after_save,
             )
-        if chief:
+        if chief and last_step >= MIN_COMPARED_STEPS:
             log_phase(_LOGGER, "comparing losses in training and in inference")
             check_inference_losses(
                 config,

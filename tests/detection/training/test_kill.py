@@ -21,7 +21,13 @@ from tests.detection.training.tiny_run import checkpoint_values
 pytestmark = pytest.mark.slow
 
 STEPS = 24
-ASSIGNMENTS = (f"train.steps={STEPS}", "train.schedule.warmup_steps=3")
+# With every length and rule left open.
+ASSIGNMENTS = (
+    "train.steps=auto",
+    f"train.epochs={STEPS * 4 / 10}",
+    "train.schedule.hold_steps=auto",
+    "train.validation.every=auto",
+)
 
 
 class _Runs:

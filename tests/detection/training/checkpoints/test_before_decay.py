@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from detection.training.checkpoints.before_decay import go_back_before_decay
-from detection.training.checkpoints.files import checkpoint_steps
+from detection.training.checkpoints.files import checkpoint_steps, remove_checkpoint
 from detection.training.resolve import resolved, saved_config
 from schemas.artifacts import BEFORE_DECAY, BEST, CHECKPOINTS, CONFIG_YAML, METRICS_JSON, VALIDATION
 from schemas.config.config_io import load_config, to_yaml
@@ -89,6 +89,27 @@ def test_what_followed_the_decay_is_removed(tmp_path: Path) -> None:
     saved = saved_config(output)
     assert saved is not None
     assert saved.train == before, "until the training begins"
+
+
+@pytest.mark.usefixtures("whole")
+@pytest.mark.parametrize("kill", [1, 2])
+def test_a_kill_in_between_is_made_good(kill: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, output = _trained(tmp_path / "run"), tmp_path / "run"
+    (output / CHECKPOINTS / "ckpt-900.index").write_text("whole")
+    now, calls = _resolved(output, "train.steps=3000"), [0]
+
+    def killed(folder: Path, step: int) -> None:
+        calls[0] += 1
+        if calls[0] == kill:
+            raise KeyboardInterrupt
+        remove_checkpoint(folder, step)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("detection.training.checkpoints.before_decay.remove_checkpoint", killed)
+        with pytest.raises(KeyboardInterrupt):
+            go_back_before_decay(output, before, now)
+    go_back_before_decay(output, before, now)
+    assert checkpoint_steps(output / CHECKPOINTS) == [500, 700]
 
 
 @pytest.mark.usefixtures("whole")

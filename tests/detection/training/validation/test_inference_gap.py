@@ -11,6 +11,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from detection.input_pipeline.training_batches import Batch
 from detection.models.detector import variables_by_path
 from detection.models.layers.batch_norm import BatchNormalization
+from detection.training import train as training
 from detection.training.validation import inference_gap
 from detection.training.validation.inference_gap import ModeLosses, explain_gap, mode_losses
 from detection.types import Labels
@@ -145,6 +146,7 @@ def test_a_run_writes_the_losses_and_warns(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(inference_gap, "FAR_ABOVE", 0.0)  # every run has a gap
+    monkeypatch.setattr(training, "MIN_COMPARED_STEPS", 4)
     tiny_detector.register()
     shards = write_shards(tmp_path, rectangles(8))
     run(tmp_path / "out", shards, *SMALL)

@@ -67,9 +67,6 @@ REPORT_HTML = "report.html"  # report of the evaluation
 BLESSING_JSON = "blessing.json"  # {"blessed", "reasons", "baseline", "checkpoint"}
 SERVING_SAMPLE = "serving_sample.npz"  # images and the model's outputs: `detection.inference.serving_sample`
 
-# At the root of a Model artifact whose push an earlier version refused: {"reason", "time"}.
-REFUSED_JSON = "refused.json"
-
 # PushedModel artifact.
 # {"destination", "version", "model"} in the PushedModel artifact; in EXTRA_FILES of a pushed version, {"root", "model",
 # "run"}: `run.root`, the model's URI, relative to it, and the id of the run.

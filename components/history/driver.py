@@ -16,14 +16,7 @@ from tfx.proto.orchestration.driver_output_pb2 import DriverOutput
 from components.history.execution import read_uris
 from components.history.files import damage_of
 from components.history.read import removed_versions
-from components.history.records import (
-    DEFAULT_RULE,
-    DESTINATION_PROPERTY,
-    RUN_ROOT_KEY,
-    Record,
-    ReuseRule,
-    read_new_records,
-)
+from components.history.records import DEFAULT_RULE, DESTINATION_PROPERTY, RUN_ROOT_KEY, Record, ReuseRule, read_records
 from components.history.stand_ins import fill
 from detection.storage.paths import join
 
@@ -78,7 +71,7 @@ class Driver(base_driver.BaseDriver, portable_driver.BaseDriver):
 
 def _reusable(root: str, component: str, key: str) -> Record | None:
     """Returns the record of the newest equal execution whose files are as they were."""
-    done = [record for record in read_new_records(root, component, key=key) if record.state == "done"]
+    done = [record for record in read_records(root, component, key=key) if record.state == "done"]
     for record in reversed(done):
         damage = damage_of(record)
         if damage is None:
@@ -90,7 +83,7 @@ def _reusable(root: str, component: str, key: str) -> Record | None:
 def _log_damage(root: str, record: Record, damage: str) -> None:
     """Logs why an execution is not reused; a version that a later push removed is no damage."""
     pushed = {str(output.properties.get(DESTINATION_PROPERTY)) for output in record.outputs.get("pushed_model", [])}
-    later = read_new_records(root, record.component) if pushed else []
+    later = read_records(root, record.component) if pushed else []
     for version in pushed & {removed for one in later for removed in removed_versions(one)}:
         _LOGGER.info("%s: %s was removed by push.keep_versions, so its push is not reused", record.component, version)
         return

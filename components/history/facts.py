@@ -31,8 +31,8 @@ class ModelRecord:
     training: identity of its training, without the base model.
     identity: identity of its training, with the base model; "": not known.
     base_model: URI of the model that its weights started from; None: no model.
-    examples: URIs of the `Examples` that it was trained on, the newest span first; none in old records.
-    config: digest of its configuration, see `records.store_config`; None in old records.
+    examples: URIs of the `Examples` that it was trained on, the newest span first.
+    config: digest of its configuration, see `records.store_config`.
     """
 
     record: Record
@@ -40,8 +40,8 @@ class ModelRecord:
     training: str
     identity: str
     base_model: str | None
-    examples: Sequence[str] = ()
-    config: str | None = None
+    examples: Sequence[str]
+    config: str
 
     @property
     def model_run(self) -> str:
@@ -53,14 +53,14 @@ class ModelRecord:
 class BlessingRecord:
     """The verdict on a `Model`.
 
-    evaluation: URI of the `ModelEvaluation`; None in old records.
-    run: id of the run; "" in old records.
+    evaluation: URI of the `ModelEvaluation`.
+    run: id of the run.
     """
 
     model: str
     blessed: bool
-    evaluation: str | None = None
-    run: str = ""
+    evaluation: str
+    run: str
 
 
 @dataclass(frozen=True)
@@ -71,13 +71,13 @@ class PushRecord:
     version: name of this folder.
     model: URI of the model.
     time: of the push, in ISO format with the time zone.
-    digest: digest of the model's files; None in old records.
-    run: id of the run; "" in old records.
+    digest: digest of the model's files.
+    run: id of the run.
     """
 
     destination: str
     version: str
     model: str
     time: str
-    digest: str | None = None
-    run: str = ""
+    digest: str
+    run: str

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from components.history.records import DESTINATION_PROPERTY, Entry, Output, Record
-from detection.storage.files import FileState, is_dir, walk_states
+from detection.storage.files import FileState, walk_states
 from detection.storage.gcs.objects import crc32c
 from detection.storage.paths import join, name_of
-from schemas.artifacts import CHECKPOINTS, LABELS_JSON, REFUSED_JSON, SAVED_MODEL_FILE, TRAINING_JSON, VALIDATION
+from schemas.artifacts import CHECKPOINTS, LABELS_JSON, SAVED_MODEL_FILE, TRAINING_JSON, VALIDATION
 
 # Of more files in an output, or more bytes in a record, the output's number of files and of bytes, and a digest of
 # their names and sizes are recorded: a record has at most 256 KB.
@@ -50,10 +50,7 @@ def damage_of(record: Record) -> str | None:
     Raises:
         DataError: a file or folder cannot be read.
     """
-    outputs = [output for listed in record.outputs.values() for output in listed if output.uri]
-    if not record.key:  # of an earlier version, which did not record the files
-        return next((f"{output.uri} is missing" for output in outputs if not is_dir(output.uri)), None)
-    states = {output.uri: _states(output) for output in outputs}
+    states = {output.uri: _states(output) for listed in record.outputs.values() for output in listed}
     present = {path: state for listed in states.values() for path, state in listed.items()}
     for path in sorted(record.files, key=lambda one: (name_of(one) != SAVED_MODEL_FILE, one)):
         recorded = record.files[path]
@@ -92,6 +89,6 @@ def _states(output: Output) -> dict[str, FileState]:
 def _counts(name: str, kind: str) -> bool:
     """Returns whether a file belongs to the output: file systems and desktops create hidden ones."""
     last = name_of(name)
-    if last.startswith(".") or name == REFUSED_JSON:
+    if last.startswith("."):
         return False
     return kind not in _LASTING or name.split("/", maxsplit=1)[0] in _LASTING[kind]

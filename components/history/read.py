@@ -8,8 +8,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from components.history.facts import BlessingRecord, ExamplesRecord, ModelRecord, PushRecord
-from components.history.legacy import read_old_records, was_refused
-from components.history.records import DESTINATION_PROPERTY, Output, Record, read_new_records, time_of
+from components.history.records import DESTINATION_PROPERTY, Output, Record, read_records, time_of
 from detection.storage.files import list_folders
 from detection.storage.json_files import parse_file
 from detection.storage.paths import join, name_of, with_name
@@ -38,22 +37,13 @@ class RecordedVerdict:
     """A blessing decision as the evaluator writes it.
 
     baseline: metrics of the last blessed model, see `schemas.metrics.metrics_by_iou_type`; None: no such model.
-    checkpoint: images that chose the checkpoint, and images that judged it; "": an earlier version evaluated it.
+    checkpoint: images that chose the checkpoint, and images that judged it.
     """
 
     blessed: bool
     reasons: list[str]
     baseline: Any = None
     checkpoint: str = ""
-
-
-def read_records(root: str, component: str) -> list[Record]:
-    """Reads the records of a component, oldest first; those of earlier versions count as older than all others.
-
-    Raises:
-        DataError: a file cannot be read, or is no such record.
-    """
-    return [*read_old_records(root, component), *read_new_records(root, component)]
 
 
 def read_executions(root: str, runs: Collection[str]) -> list[Record]:
@@ -69,7 +59,7 @@ def read_executions(root: str, runs: Collection[str]) -> list[Record]:
     if not runs:
         return []
     folders = [name for name in list_folders(join(root, HISTORY)) if name not in _OF_RUNS]
-    records = [record for name in folders for record in read_new_records(root, name, runs=runs)]
+    records = [record for name in folders for record in read_records(root, name, runs=runs)]
     return sorted(records, key=lambda record: record.ended)
 
 
@@ -90,7 +80,7 @@ def read_verdicts(root: str) -> list[BlessingRecord]:
         BlessingRecord(
             model=_input(record, "model"),
             blessed=blessing.properties.get(BLESSED_PROPERTY) == 1,
-            evaluation=next((output.uri for output in record.outputs["evaluation"]), None),
+            evaluation=record.output("evaluation").uri,
             run=record.run,
         )
         for record, blessing in _made(root, "CocoEvaluator", "blessing")
@@ -120,8 +110,7 @@ def read_refused(root: str) -> set[str]:
     refused: dict[str, bool] = {}
     for record in read_records(root, "SavedModelPusher"):
         refused[_input(record, "model")] = record.error is not None and record.error.kind == RefusedModelError.__name__
-    old = (model.uri for model in read_models(root) if model.uri not in refused and not model.record.key)
-    return {*(model for model, is_so in refused.items() if is_so), *filter(was_refused, old)}
+    return {model for model, is_so in refused.items() if is_so}
 
 
 def read_pushes(root: str) -> list[PushRecord]:
@@ -131,8 +120,8 @@ def read_pushes(root: str) -> list[PushRecord]:
             destination=str(pushed.properties[DESTINATION_PROPERTY]),
             version=str(pushed.properties[PUSHED_VERSION_PROPERTY]),
             model=_input(record, "model"),
-            time=_iso(record.ended),
-            digest=str(pushed.properties[DIGEST_PROPERTY]) if DIGEST_PROPERTY in pushed.properties else None,
+            time=time_of(record.ended).isoformat(timespec="seconds"),
+            digest=str(pushed.properties[DIGEST_PROPERTY]),
             run=record.run,
         )
         for record, pushed in _made(root, "SavedModelPusher", "pushed_model")
@@ -142,10 +131,7 @@ def read_pushes(root: str) -> list[PushRecord]:
 
 
 def removed_versions(push: Record) -> set[str]:
-    """Returns the folders of the versions that a push removed.
-
-    Earlier versions recorded the folders themselves, which a copied `run.root` does not have.
-    """
+    """Returns the folders of the versions that a push removed."""
     return {
         with_name(str(pushed.properties[DESTINATION_PROPERTY]), name_of(removed))
         for pushed in push.outputs.get("pushed_model", [])
@@ -168,7 +154,6 @@ def examples_record(examples: Output) -> ExamplesRecord:
 
 
 def _model_record(record: Record, model: Output) -> ModelRecord:
-    config = model.properties.get(CONFIG_PROPERTY)
     return ModelRecord(
         record=record,
         uri=model.uri,
@@ -176,7 +161,7 @@ def _model_record(record: Record, model: Output) -> ModelRecord:
         identity=str(model.properties.get(IDENTITY_PROPERTY, "")),
         base_model=_input(record, "base_model") or None,
         examples=record.inputs.get("examples", []),
-        config=None if config is None else str(config),
+        config=str(model.properties[CONFIG_PROPERTY]),
     )
 
 
@@ -198,9 +183,3 @@ def _made(root: str, component: str, name: str) -> Iterator[tuple[Record, Output
 
 def _input(record: Record, name: str) -> str:
     return next(iter(record.inputs.get(name, [])), "")
-
-
-def _iso(text: str) -> str:
-    """Returns a time of a record in ISO format; those of earlier versions have it."""
-    time = time_of(text)
-    return text if time.year == 1 else time.isoformat(timespec="seconds")

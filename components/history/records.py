@@ -205,10 +205,10 @@ def write_record(root: str, record: Record, *, started: datetime) -> None:
     create_json(join(folder, name), relative_paths(asdict(record), root))
 
 
-def read_new_records(
+def read_records(
     root: str, component: str, *, key: str | None = None, runs: Collection[str] | None = None
 ) -> list[Record]:
-    """Reads the records of a component, oldest first; see `components.history.read` for those of earlier versions.
+    """Reads the records of a component, oldest first.
 
     Args:
         root: `run.root`.

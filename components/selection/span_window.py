@@ -17,7 +17,8 @@ from tfx.types import standard_artifacts
 from components.coco_example_gen.spans.span_paths import SpanVersion, spans_there
 from components.history.facts import ExamplesRecord
 from components.history.files import damage_of
-from components.history.read import examples_record, read_records
+from components.history.read import examples_record
+from components.history.records import read_records
 from components.history.stand_ins import describe, resolve_to
 from components.selection.node import selecting
 from schemas.quoting import first_of

@@ -80,11 +80,8 @@ def rolled_back_versions(root: str, directory: str) -> Iterator[str]:
     rollbacks = read_rollbacks(versions)
     pushes = [push for push in read_pushes(root) if parent(push.destination) == directory] if rollbacks else []
     for push in pushes:
-        digest = push.digest
-        if digest is None and push.destination in versions:  # of an earlier version, which did not record it
-            digest = digest_of(push.destination, ignored=ADDED_FILES)
-        same = [one.destination for one in pushes if one.digest == digest or one.model == push.model]
-        if digest is not None and is_rolled_back(rollbacks, digest, same):
+        same = [one.destination for one in pushes if one.digest == push.digest or one.model == push.model]
+        if is_rolled_back(rollbacks, push.digest, same):
             yield push.destination
 
 

@@ -39,7 +39,7 @@ def log_data_facts(datasets: Sequence[Mapping[str, Any]], config: Config, *, kep
 
     Args:
         datasets: contents of the dataset.json of each Examples artifact.  Nothing is logged if one has no
-            statistics, as in earlier versions.
+            statistics, as that of existing records.
         config: the run's configuration.
         kept: reader of the training images that are kept for validation; None: no image is kept.
 
@@ -168,7 +168,6 @@ def _few_images(trained: SplitSummary) -> Iterator[Fact]:
 def _without_masks(trained: SplitSummary, categories: Sequence[Mapping[str, Any]], config: Config) -> Iterator[Fact]:
     """Counts the objects of which a detector with masks learns the box alone, as they have no mask."""
     without = trained.objects_of() - trained.masks_of
-    # Statistics of an earlier version have no masks by category.
     if not trained.masks_of or not without.total() or "masks" not in learned_shapes(config):
         return
     never = [one_line(one["name"]) for one in categories if without[one["id"]] and not trained.masks_of[one["id"]]]

@@ -34,7 +34,7 @@ def with_weights(
     except for fields that the user has set: random weights that never change would spoil the detector.
 
     On several machines the chief decides.  `auto` stays if it has no effect: with detailed keys, and in a
-    run that starts from a previous model or was started by an earlier version.
+    run that starts from a previous model.
 
     Args:
         config: the run's configuration.
@@ -59,7 +59,7 @@ def with_weights(
 def _with_frozen_stages(config: Config, output: Path) -> Config:
     """Freezes the first stages of a backbone with ImageNet weights where the detector leaves it open.
 
-    A resumed run keeps the number that it started with: 0 where an earlier version started it.
+    A resumed run keeps the number that it started with.
     """
     model = config.model
     if getattr(detector_config(model.name, overrides=model.overrides), _FROZEN_STAGES, 0) is not None:

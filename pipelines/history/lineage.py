@@ -332,5 +332,3 @@ def _unknown_in_records(lineage: Lineage) -> Iterator[str]:
         yield "evaluation: not recorded"
     elif not lineage.evaluated.metrics:
         yield "metrics: the evaluation's folder is not recorded, or gone"
-    if lineage.chain[0].run is None and lineage.pushed_by is None:
-        yield "runs: not recorded, as of an earlier version"

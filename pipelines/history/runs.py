@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from components.history.read import read_executions
-from components.history.records import READERS, Record, read_new_records, recorded_runs, time_of
+from components.history.records import READERS, Record, read_records, recorded_runs, time_of
 from components.run_report.report import NODE, run_fields, started
 from components.selection.usable import rolled_back_versions
 from detection.storage.files import is_file
@@ -36,7 +36,7 @@ def read_runs(root: str) -> list[RunRecord]:
     known = {run.id: run for run in RunHistory(root).read_all()}
     submitted = {run.id for run in known.values() if run.state == SUBMITTED}
     reported = recorded_runs(root, NODE)
-    reports = read_new_records(root, NODE, runs=(reported & submitted) | (reported - known.keys()))
+    reports = read_records(root, NODE, runs=(reported & submitted) | (reported - known.keys()))
     found = {report.run: _reported(known.get(report.run), report) for report in reports}
     newest = {record.run: record for record in read_executions(root, submitted - reported)}
     failed = {run: _failed(known[run], record) for run, record in newest.items() if record.error is not None}

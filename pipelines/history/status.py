@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 from components.coco_example_gen.spans.span_paths import SpanVersion
 from components.history.files import damage_of
-from components.history.read import read_records
-from components.history.records import DESTINATION_PROPERTY, Record
+from components.history.records import DESTINATION_PROPERTY, Record, read_records
 from detection.storage.files import is_dir
 from detection.storage.paths import absolute, name_of
 from pipelines.history.runs import LIVE, push_states, read_runs
@@ -109,8 +108,6 @@ def _artifacts_of(record: Record) -> Iterator[ArtifactState]:
     damage = damage_of(record) or ""
     for output in (output for listed in record.outputs.values() for output in listed):
         folder = str(output.properties.get(DESTINATION_PROPERTY) or output.uri)
-        if not folder:  # of an earlier version, which did not record it
-            continue
         state = "damaged" if damage.startswith(f"{folder}/") else "live"
         yield ArtifactState(record.component, output.type, state if is_dir(folder) else "missing", folder)
 

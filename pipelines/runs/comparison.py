@@ -68,7 +68,7 @@ def newest_done(history: RunHistory) -> RunRecord | None:
 
 
 def inputs_of(run: RunRecord) -> RunInputs | None:
-    """Returns what a run read; None: not known, such as of a run of an earlier version."""
+    """Returns what a run read; None: not known."""
     if run.data is None or run.data.input_fingerprint is None or run.config is None or run.config.deciding is None:
         return None
     return RunInputs(run.data, run.config.deciding)

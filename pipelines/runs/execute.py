@@ -7,8 +7,7 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from components.beam.preflight import require_runner
-from components.history.read import read_records
-from components.history.records import read_new_records
+from components.history.records import read_records
 from components.run_report.report import NODE, executions, fields_so_far, run_fields
 from components.selection.usable import rolled_back_versions
 from detection.storage.atomic import require_writable, write_json, write_text
@@ -138,7 +137,7 @@ def _run_pipeline(config: Config, layout: RunLayout, open_run: OpenRun, *, ended
             with contextlib.suppress(Exception):
                 open_run.update(**fields_so_far(executions(layout.root, run, attempt)))
             raise
-        *_, report = read_new_records(layout.root, NODE, runs={run})
+        *_, report = read_records(layout.root, NODE, runs={run})
         open_run.update(**run_fields(report))
         remove_served(layout.training)
         return report.inputs["model_run"][0]
@@ -165,7 +164,7 @@ def sweep(layout: RunLayout, nodes: Sequence[str], runs: Collection[str]) -> Non
         half = [(key, name) for key in keys for name in list_folders(key) if _is_of(name, runs)]
         if not half:
             continue
-        outputs = [output for record in read_new_records(layout.root, node) for output in record.outputs.values()]
+        outputs = [output for record in read_records(layout.root, node) for output in record.outputs.values()]
         recorded = {one.uri for listed in outputs for one in listed}
         for key, name in half:
             path = join(key, name)

@@ -27,7 +27,7 @@ class RunResults(NamedTuple):
     iou_type: first IoU type, whose metrics have no prefix: `bbox`, `segm` or `keypoints`.
     images: folder of the images that the model was evaluated on; None: they are in TFRecords.
     slices: entries of the metrics file on the slices of an `EvalConfig`.
-    checkpoint: images that chose the checkpoint, and images that judged it; "": an earlier version evaluated it.
+    checkpoint: images that chose the checkpoint, and images that judged it.
     """
 
     record: RunRecord

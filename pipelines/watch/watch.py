@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 
-from components.coco_example_gen.spans.locate import has_spans, require_one_data_set, source_of
+from components.coco_example_gen.spans.locate import has_spans, require_one_data_set
 from detection.storage.lock import FolderLock, lock_folder
 from detection.storage.paths import join
 from pipelines.folders import RunLayout
@@ -31,7 +31,6 @@ from pipelines.watch.decisions import (
     times_in_words,
 )
 from pipelines.watch.drift import Drift, drift_reason, drift_since
-from pipelines.watch.legacy import adopt_journal
 from pipelines.watch.schedule import Due, Schedule
 from pipelines.watch.supervisor import Command, StateLog, Supervisor, run_command
 from schemas.artifacts import TRAIN_SPLIT
@@ -117,8 +116,7 @@ class Watch:
     def _held(self) -> Iterator[None]:
         with lock_folder(self._folder, instead="choose another folder with --set run.root=DIR") as use:
             self._use: FolderLock = use
-            source = source_of(self._config.data)
-            newest = newest_decision(self._history) or adopt_journal(self._history, self._folder, source)
+            newest = newest_decision(self._history)
             self._newest = newest or first_decision(self._clock())
             if newest is None:
                 self._write(self._newest)
@@ -251,7 +249,7 @@ def newest_decision(history: RunHistory) -> RunRecord | None:
     for run_id in sorted(numbers, key=lambda one: numbers[one], reverse=True):
         record = history.read(run_id)
         if record is not None and record.plan is not None and record.plan.decided_until is not None:
-            return record  # others are of an earlier version, or of a person who chose such an id
+            return record  # others are of a person who chose such an id
     return None
 
 

@@ -1,8 +1,8 @@
 """The section `evaluate`: evaluation and blessing."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, field_validator, model_validator
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, field_validator
 
 from schemas.config.section import Section
 from schemas.metrics import OTHER_METRICS, IouType, MetricName, OtherMetricName, is_other
@@ -139,15 +139,6 @@ class EvaluateConfig(Section):
         description="also compute mean loss terms: here on the analysed images, in `train.validation` and `follow` on "
         "the evaluated images",
     )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _older_files_are_read(cls, tree: Any) -> Any:
-        """Reads `iou_type: segm` of older files as `iou_types: [segm]`."""
-        if isinstance(tree, dict) and "iou_type" in tree:
-            current = {key: value for key, value in tree.items() if key != "iou_type"}
-            return {"iou_types": [tree["iou_type"]]} | current
-        return tree
 
     @field_validator("iou_types")
     @classmethod

@@ -112,7 +112,7 @@ def _require_records(root: Path, summary: dict[str, Any]) -> None:
     assert (model.uri, model.base_model, model.examples) == (run.model, None, [examples.uri])
     trained = Path(config_path(str(root / "history"), str(model.config))).read_text()
     assert trained == Path(model.uri, CONFIG_YAML).read_text()
-    assert verdict == BlessingRecord(model.uri, True, run.evaluation, run.id)
+    assert verdict == BlessingRecord(model.uri, True, str(run.evaluation), run.id)
     assert (push.destination, push.model) == (run.pushed_path, model.uri)
     assert push.version == Path(str(run.pushed_path)).name
 

@@ -142,7 +142,7 @@ class BestCheckpoint:
 
     @property
     def chosen_on(self) -> ChosenOn | None:
-        """Images and metric that chose the checkpoint; None: no checkpoint yet, or written by an earlier version."""
+        """Images and metric that chose the checkpoint; None: no checkpoint yet."""
         return ChosenOn.from_json((self._read() or {}).get("chosen_on"))
 
     def offer(self, checkpoints: Path, step: int, *, report: dict[str, Any], chosen_on: ChosenOn) -> bool:

@@ -1,8 +1,8 @@
 """Monitoring of a training run: validation, TensorBoard summaries, profiler, non-finite steps."""
 
-from typing import Any, Literal
+from typing import Literal
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 from schemas.artifacts import TRAIN_SPLIT
 from schemas.config.section import Section
@@ -66,17 +66,6 @@ class ValidationConfig(Section):
     def exports_best(self) -> bool:
         """True if the best checkpoint is exported."""
         return self.enabled and self.export != "final"
-
-    @model_validator(mode="before")
-    @classmethod
-    def _older_files_are_read(cls, tree: Any) -> Any:
-        """Reads `iou_type: segm, metric: AP50` of older files as `metric: segm/AP50`."""
-        if not isinstance(tree, dict) or "iou_type" not in tree:
-            return tree
-        current = {key: value for key, value in tree.items() if key != "iou_type"}
-        if tree["iou_type"] == "bbox" and (tree.get("every"), tree.get("every_epochs")) == (None, None):
-            return current  # default in files of runs without validation
-        return current | {"metric": f"{tree['iou_type']}/{tree.get('metric', 'AP')}"}
 
     def _check_keys(self) -> None:
         if self.every is not None and self.every_epochs is not None:

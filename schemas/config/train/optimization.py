@@ -1,8 +1,8 @@
 """The sections of the update rule: optimizer, weight decay, EMA weights, clipping."""
 
-from typing import Any, Literal
+from typing import Literal
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
+from pydantic import Field, NonNegativeFloat, PositiveFloat
 
 from schemas.config.section import RegularExpression, Section
 
@@ -124,18 +124,6 @@ class OptimizerConfig(Section):
         description="list of {match, l1, l2}: regularisation of kernels whose path matches, as part of the loss, in "
         "place of weight_decay; the first match of a path counts",
     )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _older_files_are_read(cls, tree: Any) -> Any:
-        """Drops `rho: 0.9`, the default in older files, for optimizers without it."""
-        if (
-            isinstance(tree, dict)
-            and tree.get("rho") == 0.9
-            and "rho" not in _KEYS_OF.get(str(tree.get("name", "adamw")), ())
-        ):
-            return {key: value for key, value in tree.items() if key != "rho"}
-        return tree
 
     def _check_keys(self) -> None:
         idle = sorted({key for keys in _KEYS_OF.values() for key in keys} - set(_KEYS_OF[self.name]))

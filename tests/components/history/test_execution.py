@@ -51,7 +51,7 @@ def _train(executor: Any, inputs: Any, outputs: Any, parameters: dict[str, Any])
     ],
 )
 def test_an_execution_is_recorded_with_its_run(folder: str, expected: tuple[str, int], tmp_path: Path) -> None:
-    from components.history.read import read_records
+    from components.history.records import read_records
 
     examples = _artifact("Examples", tmp_path / "e")
     model = _execute(tmp_path, _train, outputs=tmp_path / folder, inputs={"examples": [examples]})
@@ -64,7 +64,7 @@ def test_an_execution_is_recorded_with_its_run(folder: str, expected: tuple[str,
 
 
 def test_a_failed_execution_is_recorded_with_its_reason(tmp_path: Path) -> None:
-    from components.history.read import read_records
+    from components.history.records import read_records
 
     def fail(*_: Any) -> None:
         raise DataError("no records.\n" + "x" * 1000)

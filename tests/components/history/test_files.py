@@ -105,7 +105,6 @@ def test_what_is_added_or_grows_later_does_not_count(tmp_path: Path) -> None:
         write_text(tmp_path / "5" / name, "short")
     assert entries_of(record.outputs["output"]) == record.files
     model = _record("Model", tmp_path / "model")
-    write_text(tmp_path / "model/5/refused.json", "{}")
     assert entries_of(model.outputs["output"]) == model.files
     assert damage_of(model) is None
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from ml_metadata.proto import metadata_store_pb2
 
-from components.history.read import read_records, removed_versions
+from components.history.read import removed_versions
 from components.history.records import (
     Failure,
     Output,
@@ -18,6 +18,7 @@ from components.history.records import (
     ReuseRule,
     config_path,
     properties_of,
+    read_records,
     recorded_parameters,
     store_config,
     time_of,

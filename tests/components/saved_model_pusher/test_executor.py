@@ -180,7 +180,8 @@ def test_a_refusal_is_recorded_until_the_model_is_pushed(
 def test_another_failure_is_no_refusal(
     tmp_path: Path, model: Any, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from components.history.read import read_records, read_refused
+    from components.history.read import read_refused
+    from components.history.records import read_records
     from components.saved_model_pusher import executor
 
     monkeypatch.setattr(executor, "push", failing(error))

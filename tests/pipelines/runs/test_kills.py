@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from components.history.read import read_records
+from components.history.records import read_records
 from pipelines.runs.history import RunHistory
 from tests.folder_holder import folder_holder
 from tests.forked_calls import ForkedCalls, forked_calls

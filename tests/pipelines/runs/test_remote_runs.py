@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from components.history.read import read_records
-from components.history.records import Output
+from components.history.records import Output, read_records
 from detection.storage import files
 from detection.storage.atomic import write_text
 from detection.storage.gcs import client

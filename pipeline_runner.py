@@ -16,7 +16,6 @@ from schemas.quoting import printable, shortened
 # Modules of pipelines/commands/; their heavy imports are inside `run`.
 COMMANDS = (
     "run",
-    "watch",
     "compile",
     "submit",
     "schedule",

@@ -156,7 +156,7 @@ def shell(line: str, folder: Path, *, limit: float) -> Outcome:
         text = output.read()
     last = next((one for one in reversed(text.splitlines()) if one.strip()), "").strip()
     if stopped:
-        return Outcome("running" if _TRAINING.search(text) or " watch " in line else "FAILED", last)
+        return Outcome("running" if _TRAINING.search(text) else "FAILED", last)
     if process.returncode == 0:
         return Outcome("done", last)
     error = next((one for one in text.splitlines() if one.startswith("error: ")), None)

@@ -94,8 +94,6 @@ ALLOWED_IMPORTS = {
         "components.coco_example_gen.spans components.detection_trainer components.selection detection.devices "
         "pipelines.runners pipelines "
         "detection.analysis detection.reports detection.training.validation",
-        "pipelines.watch": "schemas schemas.config detection.storage detection.datasets detection.analysis "
-        "detection.reports components.coco_example_gen.spans pipelines pipelines.runs",
         "pipelines.history": "schemas schemas.config detection.storage detection.coco components.history "
         "components.run_report components.saved_model_pusher components.selection "
         "components.coco_example_gen.spans pipelines pipelines.runs",
@@ -104,7 +102,7 @@ ALLOWED_IMPORTS = {
         "detection.weights detection.pretrained detection.coco detection.inference detection.inference.mediapipe "
         "detection.reports detection.training.validation components.beam components.coco_example_gen "
         "components.coco_example_gen.spans components.detection_trainer components.coco_evaluator "
-        "components.saved_model_pusher pipelines pipelines.runners pipelines.runs pipelines.watch pipelines.history",
+        "components.saved_model_pusher pipelines pipelines.runners pipelines.runs pipelines.history",
         "pipeline_runner": "schemas pipelines pipelines.runs",
     }.items()
 }

@@ -92,7 +92,7 @@ ALL = [
 def test_all_kinds_of_documents_have_commands() -> None:
     names = [name for name, _ in ALL]
     assert len(ALL) > 90
-    assert {"README.md", "export.md", "watch.yaml", "pipeline.ipynb", "schedule --help"} <= set(names)
+    assert {"README.md", "export.md", "retrain.yaml", "pipeline.ipynb", "schedule --help"} <= set(names)
 
 
 @pytest.mark.parametrize(("where", "line"), ALL, ids=[f"{where}-{number}" for number, (where, _) in enumerate(ALL)])

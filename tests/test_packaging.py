@@ -97,18 +97,17 @@ import sys
 sys.path.insert(0, {str(tmp_path)!r})
 sys.modules.update(dict.fromkeys({[*EXTRAS["tfx"], *EXTRAS["onnx"]]}))
 import pipeline_runner
-keys = ["--set", "run.image=image", "--set", "run.root=gs://b/r", "--set", "watch.new_span=true"]
+keys = ["--set", "run.image=image", "--set", "run.root=gs://b/r"]
 for command in (
     ["run", "--data", "data"],
     ["compile", "--runner", "vertex", "--output", "p.json", "--data", "gs://b/d", *keys],
-    ["watch", "--data", "data/{{SPAN}}", *keys],
     ["export", "--model", "model", "--format", "onnx", "--output", "out"],
 ):
     assert pipeline_runner.main(command)"""
     done = subprocess.run([sys.executable, "-c", without], cwd=tmp_path, capture_output=True, text=True, check=True)
     lines = done.stderr.splitlines()
-    assert len(lines) == 4
-    for line, extra in zip(lines, [*3 * ["tfx"], "onnx"], strict=True):
+    assert len(lines) == 3
+    for line, extra in zip(lines, [*2 * ["tfx"], "onnx"], strict=True):
         assert line.startswith("error: ")
         assert line.endswith(f"`uv pip install 'cocoflow-{VERSION}-py3-none-any.whl[{extra}]'`.")
 

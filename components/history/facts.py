@@ -32,7 +32,7 @@ class ModelRecord:
     identity: identity of its training, with the base model; "": not known.
     base_model: URI of the model that its weights started from; None: no model.
     examples: URIs of the `Examples` that it was trained on, the newest span first.
-    config: digest of its configuration, see `records.store_config`.
+    config: digest of its configuration, see `records.store_config`; None: not known.
     """
 
     record: Record
@@ -41,7 +41,7 @@ class ModelRecord:
     identity: str
     base_model: str | None
     examples: Sequence[str]
-    config: str
+    config: str | None
 
     @property
     def model_run(self) -> str:

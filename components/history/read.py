@@ -161,7 +161,7 @@ def _model_record(record: Record, model: Output) -> ModelRecord:
         identity=str(model.properties.get(IDENTITY_PROPERTY, "")),
         base_model=_input(record, "base_model") or None,
         examples=record.inputs.get("examples", []),
-        config=str(model.properties[CONFIG_PROPERTY]),
+        config=str(model.properties.get(CONFIG_PROPERTY, "")) or None,
     )
 
 

@@ -63,7 +63,7 @@ def lock_folder(folder: str | Path, *, instead: str) -> AbstractContextManager[F
         The folder's use; a false one, after a warning, if the file system has no locks.
 
     Raises:
-        CocoflowError: another process holds the folder; says which one.
+        FolderInUseError: another process holds the folder; says which one.
         DataError: the folder cannot be written.
     """
     return file_system(folder).lock(str(folder), instead=instead)
@@ -88,9 +88,13 @@ def hold_local_folder(path: str, *, instead: str) -> Iterator[FolderLock]:
         os.close(descriptor)
 
 
-def in_use(folder: str | Path, holder: str, instead: str) -> CocoflowError:
+class FolderInUseError(CocoflowError):
+    """Another process holds the folder."""
+
+
+def in_use(folder: str | Path, holder: str, instead: str) -> FolderInUseError:
     """Returns the error for a folder that another process holds."""
-    return CocoflowError(f"{folder}: in use by {holder}. Wait until it has ended, or {instead}.")
+    return FolderInUseError(f"{folder}: in use by {holder}. Wait until it has ended, or {instead}.")
 
 
 def _acquire(path: Path, instead: str) -> tuple[int, bool]:

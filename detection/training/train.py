@@ -12,6 +12,7 @@ from detection.models.detector import Detector
 from detection.models.registry import detector_from_config
 from detection.storage.atomic import write_json, write_text
 from detection.storage.mirror import Mirror
+from detection.training.before_decay import go_back_before_decay, keep_before_decay
 from detection.training.build_balance import ClassBalance, balance_from_config
 from detection.training.build_input import batches_from_config, input_options_from_config
 from detection.training.build_run import (
@@ -29,7 +30,6 @@ from detection.training.build_step import (
     train_loop_from_config,
     without_xla,
 )
-from detection.training.checkpoints.before_decay import go_back_before_decay, keep_before_decay
 from detection.training.checkpoints.files import checkpoint_path
 from detection.training.checkpoints.manager import Checkpoints
 from detection.training.data_facts import log_data_facts, require_trainable, summaries_of

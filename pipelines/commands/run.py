@@ -31,7 +31,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--if-changed",
         action="store_true",
-        help="do nothing, with exit code 0, if neither data nor configuration changed since the last finished run",
+        help="for schedulers: do nothing, with exit code 0, if neither data nor configuration changed since the last "
+        "finished run, if data is still being written, or while another run goes on; take up a run that failed",
+    )
+    parser.add_argument(
+        "--settle",
+        type=float,
+        default=60.0,
+        metavar="SECONDS",
+        help="with --if-changed: data whose files changed in the last seconds is still being written; default: 60",
     )
 
 
@@ -64,6 +72,7 @@ def run(args: argparse.Namespace) -> int:
         run_id=args.run_id,
         trigger=args.trigger or "command",
         if_changed=args.if_changed,
+        settle=args.settle,
     )
     if isinstance(results, str):
         print(f"nothing to do: {results}")

@@ -1,17 +1,17 @@
 """Compares what a run would read with the newest finished run: whether it would change anything."""
 
 import re
-from datetime import datetime
+import time
 from typing import NamedTuple
 
-from components.coco_example_gen.spans.fingerprint import fingerprint
-from components.coco_example_gen.spans.locate import locate, source_of
+from components.coco_example_gen.spans.fingerprint import data_state
+from components.coco_example_gen.spans.locate import has_spans, locate, source_of
 from components.coco_example_gen.spans.span_paths import NO_SPAN, SpanSplits, SpanVersion
-from detection.storage.files import is_file
+from detection.storage.files import is_dir, is_file, walk_states
 from detection.storage.lock import FolderLock
-from detection.storage.paths import absolute, join
-from pipelines.runs.history import RunHistory, deciding_digest, new_id, unfinished_run
-from pipelines.runs.run_record import DONE, SKIPPED, DataRead, Plan, RunRecord, as_text
+from detection.storage.paths import absolute, join, parent
+from pipelines.runs.history import RunHistory, deciding_digest, new_id, now, unfinished_run
+from pipelines.runs.run_record import DONE, SKIPPED, UNFINISHED, DataRead, RunRecord
 from schemas.artifacts import REPORT_HTML, TRAIN_SPLIT
 from schemas.config.config import Config
 
@@ -48,15 +48,30 @@ def data_of(config: Config, located: SpanSplits, *, input_fingerprint: str | Non
     )
 
 
-def observe(config: Config, located: SpanSplits) -> RunInputs:
-    """Returns what a run would read now; reads annotation files, but no image.
+def observe(config: Config, located: SpanSplits) -> tuple[RunInputs, float]:
+    """Returns what a run would read now, and the time of the last change of a file; reads no image.
 
     Raises:
         DataError: a file cannot be read.
     """
     label_map = config.data.label_map
-    content = fingerprint(located.files.values(), label_map and absolute(label_map))
-    return RunInputs(data_of(config, located, input_fingerprint=content), deciding_digest(config))
+    state = data_state(located.files.values(), label_map and absolute(label_map))
+    return RunInputs(
+        data_of(config, located, input_fingerprint=state.fingerprint), deciding_digest(config)
+    ), state.changed
+
+
+def pinned(config: Config, data: DataRead) -> Config:
+    """Returns the configuration of a run on this data, whatever newer spans appear in the meantime.
+
+    Raises:
+        ConfigError: placeholders that name no span.
+    """
+    if not has_spans(config.data):
+        return config
+    return config.model_copy(
+        update={"data": config.data.model_copy(update={"span": data.span, "version": data.version})}
+    )
 
 
 def newest_done(history: RunHistory) -> RunRecord | None:
@@ -119,52 +134,94 @@ def compare(inputs: RunInputs, newest: RunRecord | None) -> tuple[bool, str]:
     return False, f"neither {data_name(inputs.data)} nor the configuration changed since run {newest.id}"
 
 
-def skip_unchanged(
-    config: Config, located: SpanSplits, history: RunHistory, use: FolderLock, *, run_id: str | None, trigger: str
-) -> str | None:
-    """Records that a run would change nothing; replaces the record of an equal decision before it.
+class Decision(NamedTuple):
+    """Whether `run --if-changed` runs.
+
+    inputs: what it would read.
+    skipped: why nothing is to do, as part of a sentence; None: it runs.
+    run_id: id of the run, or of the record of a skipped one.
+    """
+
+    inputs: RunInputs
+    skipped: str | None
+    run_id: str
+
+
+def decide(
+    config: Config, located: SpanSplits, history: RunHistory, use: FolderLock, *, run_id: str | None, settle: float
+) -> Decision:
+    """Decides whether a run would change anything; takes up the last one if it failed on the same data.
 
     Args:
         config: whole configuration.
         located: data that the run would read.
         history: records below `run.root`.
         use: of this folder.
-        run_id: id of the run; None: a new one.
-        trigger: why it would run.
-
-    Returns:
-        Why nothing is to do, as part of a sentence; None: the run would change something, nothing was recorded.
+        run_id: id of the run; None: a new one, or that of a failed run.
+        settle: seconds without a change after which the files of the data are complete.
 
     Raises:
         CocoflowError: the run of this id is done, or goes on.
-        DataError: a file cannot be read, or the record not written.
+        DataError: a file cannot be read.
     """
-    earlier = unfinished_run(history, use, run_id)
-    inputs = observe(config, located)
+    unfinished_run(history, use, run_id)
+    inputs, changed = observe(config, located)
     would_change, reason = compare(inputs, newest_done(history))
-    if would_change:
-        return None
-    plan = Plan(cause="unchanged", reason=reason)
-    if earlier is not None and earlier.plan is not None:  # `watch` decided upon it
-        plan = earlier.plan.model_copy(update={"reason": reason})
+    age = time.time() - changed
+    if would_change and 0 <= age < settle:
+        would_change, reason = False, _unsettled(data_name(inputs.data), age, settle)
+    if not would_change:
+        return Decision(inputs, reason, run_id or _equal_skip(history, inputs.data) or new_id())
+    return Decision(inputs, None, run_id or _failed_before(history, inputs) or new_id())
+
+
+def unsettled_data(config: Config, settle: float) -> str | None:
+    """Returns why data that cannot be used is still being written, as part of a sentence; None: it is not."""
+    named = config.data.root or next(iter(config.data.splits.values())).files[0]
+    begin = absolute(named.partition("{")[0])
+    states = walk_states(begin if is_dir(begin) else parent(begin))
+    age = time.time() - max((state.modified for state in states.values()), default=0.0)
+    return _unsettled(named, age, settle) if 0 <= age < settle else None
+
+
+def _unsettled(name: str, age: float, settle: float) -> str:
+    return f"{name} may still be written: a file changed {age:.0f} s ago, less than --settle {settle:g}"
+
+
+def record_skip(config: Config, history: RunHistory, decision: Decision, *, trigger: str) -> None:
+    """Records that nothing was to do.
+
+    Raises:
+        DataError: the record cannot be written.
+    """
     history.write(
         RunRecord(
-            id=run_id or _equal_skip(history, inputs.data) or new_id(),
+            id=decision.run_id,
             trigger=trigger,
             state=SKIPPED,
             attempt=0,
-            started=as_text(datetime.now().astimezone()),
+            started=now(),
             pipeline=config.run.name,
-            data=inputs.data,
-            plan=plan,
+            data=decision.inputs.data,
+            skipped=decision.skipped,
         )
     )
-    return reason
+
+
+def _failed_before(history: RunHistory, inputs: RunInputs) -> str | None:
+    """Returns the id of the last run if it did not finish on what a run would read now."""
+    last = next((run for run in history.read_all() if run.state != SKIPPED), None)
+    before = None if last is None or last.state not in UNFINISHED else inputs_of(last)
+    return (
+        last.id
+        if last and before and is_same_data(before.data, inputs.data) and before.deciding == inputs.deciding
+        else None
+    )
 
 
 def _equal_skip(history: RunHistory, data: DataRead) -> str | None:
-    """Returns the id of the newest record if it is of such a decision about the same data."""
+    """Returns the id of the newest record if it is of a skipped run on the same span, which the next one replaces."""
     for newest in history.read_all()[:1]:
-        is_skip = newest.state == SKIPPED and newest.plan is not None and newest.plan.cause == "unchanged"
-        return newest.id if is_skip and is_same_data(newest.data, data) else None
+        is_same = newest.data is not None and order_of(newest.data) == order_of(data)
+        return newest.id if newest.state == SKIPPED and is_same else None
     return None

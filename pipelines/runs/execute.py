@@ -12,7 +12,7 @@ from components.run_report.report import NODE, executions, fields_so_far, run_fi
 from components.selection.usable import rolled_back_versions
 from detection.storage.atomic import require_writable, write_json, write_text
 from detection.storage.files import list_folders, remove_file, remove_folder
-from detection.storage.lock import lock_folder
+from detection.storage.lock import FolderInUseError, lock_folder
 from detection.storage.output_folders import scratch_tempdir
 from detection.storage.paths import join, name_of, parent
 from detection.storage.temporary import remove_leftovers
@@ -20,7 +20,7 @@ from detection.training.distributed.cluster import CLUSTER_VARIABLES, cluster_fr
 from pipelines.console import quiet_run
 from pipelines.folders import RunLayout
 from pipelines.metadata_database import hide_passwords, metadata_connection, open_store
-from pipelines.runs.comparison import data_of, find_data, skip_unchanged
+from pipelines.runs.comparison import data_of, decide, find_data, pinned, record_skip, unsettled_data
 from pipelines.runs.history import OpenRun, RunHistory, recorded_run, require_id
 from pipelines.runs.run_log import local_log
 from pipelines.runs.start_check import check_run
@@ -42,6 +42,7 @@ def execute_run(
     run_id: str | None = None,
     trigger: str = "command",
     if_changed: bool = False,
+    settle: float = 0.0,
 ) -> "RunResults | str":
     """Runs the pipeline, records the run below `run.root`, and writes `summary.json` there.
 
@@ -51,7 +52,9 @@ def execute_run(
         verbose: send the libraries' logs to the terminal instead of run.log.
         run_id: id of the run, new, or that of a run that did not finish; None: a new one.
         trigger: why it runs, for the record.
-        if_changed: only records a run that would change nothing since the newest finished one.
+        if_changed: only records a run that would change nothing since the newest finished one; takes up the last one
+            if it failed; does nothing while another run goes on.
+        settle: with `if_changed`, seconds without a change after which the files of the data are complete.
 
     Returns:
         The results; or why the run would change nothing, as part of a sentence.
@@ -69,15 +72,29 @@ def execute_run(
     # Errors in the configuration appear now, not after hours of training.
     with quiet_run(None, verbose=verbose):
         require_runner(config.run.beam_args, layout.root)
-    located = find_data(config)
-    held = lock_folder(layout.root, instead="choose another folder with --set run.root=DIR")
-    with held as use:
-        history = RunHistory(layout.root)
+    try:
+        located = find_data(config)
+    except DataError:
+        reason = unsettled_data(config, settle) if if_changed else None
+        if reason is None:
+            raise
+        return reason
+    with contextlib.ExitStack() as stack:
+        try:
+            use = stack.enter_context(lock_folder(layout.root, instead="choose another folder with --set run.root=DIR"))
+        except FolderInUseError as error:
+            if if_changed:
+                return str(error)
+            raise
+        history, data = RunHistory(layout.root), data_of(config, located)
         if if_changed:
-            reason = skip_unchanged(config, located, history, use, run_id=run_id, trigger=trigger)
-            if reason is not None:
-                return reason
-        fields = {"trigger": trigger, "runner": runner, "pipeline": config.run.name, "data": data_of(config, located)}
+            decision = decide(config, located, history, use, run_id=run_id, settle=settle)
+            if decision.skipped is not None:
+                record_skip(config, history, decision, trigger=trigger)
+                return decision.skipped
+            run_id, data = decision.run_id, decision.inputs.data
+            config = pinned(config, data)
+        fields = {"trigger": trigger, "runner": runner, "pipeline": config.run.name, "data": data}
         recorded = recorded_run(history, use, run_id=run_id, config=config, fields=fields)
         with recorded as open_run, local_log(layout, use) as log:
             require_writable(layout.push_directory)

@@ -146,7 +146,7 @@ class OpenRun:
         Raises:
             DataError: it cannot be written.
         """
-        ended = _now()
+        ended = now()
         fields = {"state": state, "now": None, "ended": ended, "seconds": duration(self.record, ended), "error": error}
         self.record = self.record.model_copy(update=fields)
         self.history.write(self.record)
@@ -177,10 +177,9 @@ def recorded_run(
             id=run_id or new_id(),
             state=RUNNING,
             attempt=1 if earlier is None else earlier.attempt + 1,
-            started=_now(),
+            started=now(),
             process=this_process(),
             config=history.store_config(config),
-            plan=None if earlier is None else earlier.plan,
             **fields,
         ),
     )
@@ -214,7 +213,7 @@ def record_submission(config: Config, runner: str, run: str) -> None:
     history = RunHistory(root)
     try:
         fields = {"runner": runner, "pipeline": config.run.name, "config": history.store_config(config)}
-        history.write(RunRecord(id=name_of(run), trigger="submit", state=SUBMITTED, started=_now(), **fields))
+        history.write(RunRecord(id=name_of(run), trigger="submit", state=SUBMITTED, started=now(), **fields))
     except DataError as error:
         _LOGGER.warning("the run was submitted, but not recorded for `status`: %s", error)
 
@@ -288,7 +287,8 @@ def _reason(error: BaseException) -> str:
     return one_line(text.strip())[:_MAX_ERROR]
 
 
-def _now() -> str:
+def now() -> str:
+    """Returns the time as a record has it."""
     return datetime.now().astimezone().isoformat(timespec="milliseconds")
 
 

@@ -1,33 +1,16 @@
 """The record of a run: what ran why, on which data and configuration, and what came of it."""
 
-from datetime import UTC, datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from detection.storage.processes import has_ended
 from pipelines.runners.local import RUNNERS
 
 RUNNING, DONE, FAILED, INTERRUPTED, SUBMITTED = "running", "done", "failed", "interrupted", "submitted"
-PLANNED, SKIPPED, GIVEN_UP = "planned", "skipped", "given up"
-UNFINISHED = frozenset({PLANNED, SKIPPED, FAILED, INTERRUPTED, GIVEN_UP})  # a run of this id may begin or resume
+SKIPPED = "skipped"  # by `run --if-changed`
+UNFINISHED = frozenset({SKIPPED, FAILED, INTERRUPTED})  # a run of this id may begin or resume
 _MAX_SECONDS = 1e12  # `timedelta` takes no more than some days less than 1e14
-_YEARS = (1970, 9000)  # beyond them, some time zone's clock has no such time
-
-
-def as_text(moment: datetime) -> str:
-    """Returns a moment in UTC as a plan has it."""
-    return moment.astimezone(UTC).isoformat(timespec="milliseconds")
-
-
-def _require_moment(text: str) -> str:
-    moment = datetime.fromisoformat(text)
-    if moment.tzinfo is None or not _YEARS[0] <= moment.year <= _YEARS[1]:
-        raise ValueError(f"a time with a time zone, of the years {_YEARS[0]} to {_YEARS[1]}, is expected")
-    return text
-
-
-Moment = Annotated[str, AfterValidator(_require_moment)]  # see `as_text`
 
 
 class _Part(BaseModel):
@@ -70,30 +53,6 @@ class DataRead(_Part):
     input_fingerprint: str | None = None
 
 
-class Plan(_Part):
-    """Why a run was decided upon, or not.
-
-    Attributes:
-        cause: cron time, new span, the `begin` of `watch`, or "unchanged" for `run --if-changed`.
-        reason: part of a sentence.
-        due: the cron time, the last one if there are several.
-        decided_until: cron times up to here are decided; None: not a decision of `watch`.
-        considered: data of the last decision about data, this one included; None: no such decision.
-        given_up: `ConfigCopy.deciding` of the run on it that was given up, this one too; None: no such run.
-        failures: number of attempts that failed.
-        exit_code: of the last of them; negative: the signal that ended it.
-    """
-
-    cause: Literal["begin", "cron", "new span", "unchanged"]
-    reason: str
-    due: Moment | None = None
-    decided_until: Moment | None = None
-    considered: DataRead | None = None
-    given_up: str | None = None
-    failures: Annotated[int, Field(ge=0)] = 0
-    exit_code: int | None = None
-
-
 class ComponentState(_Part):
     """State of a component in a run, "done", "reused" or "failed", and its wall-clock seconds."""
 
@@ -108,7 +67,7 @@ class RunRecord(_Part):
         id: name of the record.
         trigger: why it ran, such as "command" or "cron 0 3 * * *".
         state: "running", "done", "failed" or "interrupted"; "submitted": on another platform, which knows more;
-            "planned", "skipped" or "given up" by `watch`, see `plan`.
+            "skipped", see `skipped`.
         attempt: 1, or more if a run was resumed; 0: not started.
         started: time of this attempt's start, in ISO format with the time zone.
         ended: time of its end, likewise; None: not ended.
@@ -127,7 +86,7 @@ class RunRecord(_Part):
         reasons: one sentence per threshold.
         pushed_path: folder of the pushed version; None: not pushed.
         error: reason of a failure, on one line.
-        plan: the decision that led to the run, or to none; None: a person or another program started it.
+        skipped: why nothing was to do, as part of a sentence; None: it was not skipped.
     """
 
     id: str
@@ -151,7 +110,7 @@ class RunRecord(_Part):
     reasons: tuple[str, ...] = ()
     pushed_path: str | None = None
     error: str | None = None
-    plan: Plan | None = None
+    skipped: str | None = None
 
     @property
     def is_dead(self) -> bool:

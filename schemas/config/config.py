@@ -19,7 +19,6 @@ from schemas.config.run import RunConfig
 from schemas.config.section import Section
 from schemas.config.train.monitoring import AUTO_SPLIT
 from schemas.config.train.training import AUTO_MIN_STEPS, TrainConfig
-from schemas.config.watch import WatchConfig
 from schemas.metrics import IouType
 
 
@@ -231,7 +230,6 @@ class Config(Section):
     train: TrainConfig = TrainConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
     push: PushConfig = PushConfig()
-    watch: WatchConfig = WatchConfig()
 
     @property
     def validation_split(self) -> str | None:

@@ -57,7 +57,6 @@ def weekdays(expression: str) -> list[int]:
     return sorted({day % 7 for day in days if isinstance(day, int)})  # the others are L and #
 
 
-CronExpression = Annotated[str, AfterValidator(_cron)]
 # Without Debian's extensions, which Vertex AI and Kubeflow do not support.
 CommonCronExpression = Annotated[str, AfterValidator(_cron), AfterValidator(_common)]
 TimeZone = Annotated[str, AfterValidator(_time_zone)]

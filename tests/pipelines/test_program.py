@@ -78,12 +78,12 @@ def test_shipped_configurations_are_found_by_name_from_any_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert pipeline_runner.main(["run", "--config", "watch", "--set", "train.stepz=3"]) == 2
+    assert pipeline_runner.main(["run", "--config", "retrain", "--set", "train.stepz=3"]) == 2
     assert "--set: unknown key train.stepz" in capsys.readouterr().err
-    Path("watch").mkdir()
-    (tmp_path / "watch" / "watch.yaml").write_text("train: {stepz: 3}")
-    assert pipeline_runner.main(["run", "--config", "watch/watch.yaml"]) == 2
-    assert capsys.readouterr().err.startswith("error: watch/watch.yaml: unknown key")
+    Path("retrain").mkdir()
+    (tmp_path / "retrain" / "retrain.yaml").write_text("train: {stepz: 3}")
+    assert pipeline_runner.main(["run", "--config", "retrain/retrain.yaml"]) == 2
+    assert capsys.readouterr().err.startswith("error: retrain/retrain.yaml: unknown key")
     with pytest.raises(SystemExit):
         pipeline_runner.main(["run", "--help"])
     assert ", ".join(SHIPPED_CONFIGS) in " ".join(capsys.readouterr().out.split())

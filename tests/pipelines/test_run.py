@@ -106,7 +106,7 @@ def _require_records(root: Path, summary: dict[str, Any]) -> None:
     config = load_config(root / CONFIG_YAML)
     inputs = inputs_of(run)
     assert inputs is not None
-    assert is_same_data(inputs.data, observe(config, find_data(config)).data)
+    assert is_same_data(inputs.data, observe(config, find_data(config))[0].data)
     assert inputs.deciding == deciding_digest(config)
     assert (examples.span, examples.version, examples.splits) == (0, None, ["train", "eval"])
     assert (model.uri, model.base_model, model.examples) == (run.model, None, [examples.uri])

@@ -27,10 +27,12 @@ class DataState(NamedTuple):
 
     fingerprint: see `fingerprint`.
     size: bytes of the annotation and image files of complete splits, which their records hold.
+    changed: time of the last change of a file, in seconds since 1970; 0: no files.
     """
 
     fingerprint: str
     size: int
+    changed: float
 
 
 def fingerprint(splits: Iterable[SplitFiles], *others: str | None) -> str:
@@ -48,22 +50,25 @@ def fingerprint(splits: Iterable[SplitFiles], *others: str | None) -> str:
 
 
 def data_state(splits: Iterable[SplitFiles], *others: str | None) -> DataState:
-    """Returns fingerprint and size of a data set; arguments as in `fingerprint`."""
+    """Returns the state of the files of a data set; arguments as in `fingerprint`."""
     digest = hashlib.sha256(f"{RECORD_VERSION}\n".encode())
     sizes: dict[str, int] = {}  # two splits may have the same image
+    changed = [0.0]
 
     def add(states: _States, *, is_copied: bool) -> None:
         for path, state in states:
             line = f"{path} absent\n" if state is None else f"{path} {state.size} {state.version}\n"
             digest.update(line.encode(errors="backslashreplace"))  # a JSON text may hold half a character
-            if is_copied and state is not None:
-                sizes[path] = state.size
+            if state is not None:
+                changed[0] = max(changed[0], state.modified)
+                if is_copied:
+                    sizes[path] = state.size
 
     add(_states(filter(None, others)), is_copied=False)
     for split in splits:
         is_complete = split.images is not None and split.hash_range is None and split.every == 1
         add(_states_of_split(split), is_copied=is_complete)
-    return DataState(digest.hexdigest(), sum(sizes.values()))
+    return DataState(digest.hexdigest(), sum(sizes.values()), changed[0])
 
 
 def _states_of_split(split: SplitFiles) -> _States:

@@ -1,5 +1,8 @@
 """Whether a run would change anything since the newest finished one, and the record of one that would not."""
 
+import os
+import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -7,9 +10,19 @@ import pytest
 
 import pipeline_runner
 from detection.storage.lock import FolderLock
-from pipelines.runs.comparison import RunInputs, compare, data_name, find_data, newest_done, observe, skip_unchanged
+from pipelines.runs.comparison import (
+    RunInputs,
+    compare,
+    data_name,
+    decide,
+    find_data,
+    newest_done,
+    observe,
+    record_skip,
+    unsettled_data,
+)
 from pipelines.runs.history import RunHistory
-from pipelines.runs.run_record import ConfigCopy, DataRead, Plan, RunRecord
+from pipelines.runs.run_record import ConfigCopy, DataRead, RunRecord
 from schemas.config.config import Config
 from schemas.config.config_io import load_config
 from schemas.errors import CocoflowError
@@ -91,14 +104,17 @@ class Skips:
         write_data_set(folder / "data", images=1)
         self.root = str(folder / "run")
         self.history = RunHistory(self.root)
-        self.history.write(_run(folder, observe(self.config(), find_data(self.config()))))
+        self.history.write(_run(folder, observe(self.config(), find_data(self.config()))[0]))
 
     def config(self, *assignments: str) -> Config:
         return load_config(None, [f"data.root={Path(self.root).parent}/data", f"run.root={self.root}", *assignments])
 
-    def __call__(self, run_id: str | None = None, *assignments: str) -> str | None:
+    def __call__(self, run_id: str | None = None, *assignments: str, settle: float = 0.0) -> str | None:
         config = self.config(*assignments)
-        return skip_unchanged(config, find_data(config), self.history, FolderLock(True), run_id=run_id, trigger="cron")
+        made = decide(config, find_data(config), self.history, FolderLock(True), run_id=run_id, settle=settle)
+        if made.skipped is not None:
+            record_skip(config, self.history, made, trigger="cron")
+        return made.skipped
 
     def skipped(self) -> list[RunRecord]:
         """The records of skipped runs, the newest first."""
@@ -114,8 +130,7 @@ def test_skipped_runs_on_the_same_data_leave_one_record(skips: Skips) -> None:
     reason = "neither the data nor the configuration changed since run last"
     assert [skips(), skips(), skips(None, "train.log_every=7")] == [reason] * 3
     [record] = skips.skipped()
-    assert record.plan == Plan(cause="unchanged", reason=reason)
-    assert (record.trigger, record.attempt) == ("cron", 0)
+    assert (record.skipped, record.trigger, record.attempt) == (reason, "cron", 0)
     assert skips(None, "train.steps=7") is None
     assert skips("mine") == reason, "an id that was asked for"
     assert skips("mine") == reason
@@ -130,13 +145,29 @@ def test_a_finished_run_is_not_skipped_afterwards(skips: Skips) -> None:
     assert done.state == "done"
 
 
-def test_a_run_that_watch_planned_keeps_its_plan(skips: Skips) -> None:
-    until = "2026-11-23T03:00:00.000+00:00"
-    plan = Plan(cause="cron", reason="r", due=until, decided_until=until)
-    skips.history.write(RunRecord(id="planned", state="planned", started=until, plan=plan))
-    reason = skips("planned")
-    [record] = skips.skipped()
-    assert record.plan == plan.model_copy(update={"reason": reason})
+def test_data_that_changes_is_left_alone(skips: Skips) -> None:
+    changed = time.time() - 30
+    for path in (Path(skips.root).parent / "data").rglob("*.*"):
+        os.utime(path, (changed, changed))
+    for path in (Path(skips.root).parent / "data").rglob("*.json"):
+        path.write_text(path.read_text() + " ")
+        os.utime(path, (changed, changed))
+    told = skips(settle=60.0)
+    assert told is not None
+    assert re.fullmatch(r"the data may still be written: a file changed 3\d s ago, less than --settle 60", told)
+    assert skips(settle=20.0) is None
+    assert skips(settle=60.0) is not None
+    assert len(skips.skipped()) == 1, "one record for both"
+
+
+def test_data_that_is_not_there_yet_is_waited_for_while_it_changes(skips: Skips) -> None:
+    data = Path(skips.root).parent / "data"
+    for path in data.rglob("*.json"):
+        path.unlink()
+    assert unsettled_data(skips.config(), 60.0) is not None
+    for path in data.rglob("*"):
+        os.utime(path, (0, 0))
+    assert unsettled_data(skips.config(), 60.0) is None
 
 
 def test_the_program_tells_it_before_tfx_is_loaded(

@@ -12,7 +12,7 @@ import pytest
 from detection.storage.lock import FolderLock, lock_folder
 from detection.storage.processes import this_process
 from pipelines.runs.history import RunHistory, deciding_digest, new_id, recorded_run
-from pipelines.runs.run_record import DataRead, Plan, RunRecord
+from pipelines.runs.run_record import DataRead, RunRecord
 from schemas.config.config import Config
 from schemas.errors import CocoflowError, ConfigError, DataError
 from tests.storage_emulator.fixture import Bucket
@@ -121,20 +121,15 @@ def test_a_run_that_goes_on_is_not_taken_up(tmp_path: Path) -> None:
     assert RunHistory(str(tmp_path)).read("a") == record
 
 
-@pytest.mark.parametrize("state", ["planned", "skipped", "given up"])
-def test_a_run_that_was_decided_upon_begins_with_its_plan(root: str, state: str) -> None:
+def test_a_run_that_was_skipped_may_begin(root: str) -> None:
     data = DataRead(source="data/{SPAN}", span=3, input_fingerprint="f")
-    plan = Plan(cause="cron", reason="r", due=LONG_AGO, decided_until=LONG_AGO, considered=data, failures=1)
     history = RunHistory(root)
-    record = RunRecord(id="a", state=state, started=LONG_AGO, attempt=0, data=data, plan=plan)
+    record = RunRecord(id="a", state="skipped", started=LONG_AGO, attempt=0, data=data, skipped="nothing changed")
     history.write(record)
     with _record(root, "other"):
         assert history.read("a") == record, "not a killed run"
     with _record(root, "a") as run:
-        assert (run.record.attempt, run.record.plan) == (1, plan)
-    done = history.read("a")
-    assert done is not None
-    assert (done.state, done.plan) == ("done", plan)
+        assert (run.record.attempt, run.record.skipped) == (1, None)
 
 
 def _lost() -> None:

@@ -202,7 +202,7 @@ def test_a_disk_without_room_for_the_records_is_refused_before_they_are_made(
 ) -> None:
     monkeypatch.setattr("components.coco_example_gen.conversion.convert", None)
     monkeypatch.setattr(
-        "components.coco_example_gen.spans.fingerprint.data_state", lambda *files: DataState("state", 70_000_000)
+        "components.coco_example_gen.spans.fingerprint.data_state", lambda *files: DataState("state", 70_000_000, 0.0)
     )
     _leave(60_000_000, monkeypatch)
     with pytest.raises(CocoflowError, match=r"/examples: needs at least 70 MB, and .* has 60 MB free\."):

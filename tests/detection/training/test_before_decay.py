@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from detection.training.checkpoints.before_decay import go_back_before_decay
+from detection.training.before_decay import go_back_before_decay
 from detection.training.checkpoints.files import checkpoint_steps, remove_checkpoint
 from detection.training.resolve import resolved, saved_config
 from schemas.artifacts import BEFORE_DECAY, BEST, CHECKPOINTS, CONFIG_YAML, METRICS_JSON, VALIDATION
@@ -74,7 +74,7 @@ def test_the_length_is_a_share_of_the_steps_after_the_same_warm_up(tmp_path: Pat
 def whole(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files of a text are whole checkpoints."""
     monkeypatch.setattr(
-        "detection.training.checkpoints.before_decay.find_damage",
+        "detection.training.before_decay.find_damage",
         lambda path: None if Path(f"{path}.index").read_text() == "whole" else "damaged",
     )
 
@@ -105,7 +105,7 @@ def test_a_kill_in_between_is_made_good(kill: int, tmp_path: Path, monkeypatch: 
         remove_checkpoint(folder, step)
 
     with monkeypatch.context() as patched:
-        patched.setattr("detection.training.checkpoints.before_decay.remove_checkpoint", killed)
+        patched.setattr("detection.training.before_decay.remove_checkpoint", killed)
         with pytest.raises(KeyboardInterrupt):
             go_back_before_decay(output, before, now)
     go_back_before_decay(output, before, now)

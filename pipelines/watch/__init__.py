@@ -1,1 +1,0 @@
-"""Scheduled retraining on one machine: when to train, and runs as child processes."""

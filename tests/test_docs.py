@@ -38,7 +38,7 @@ PAGES = {
     "docs/mask_rcnn.md": 6,
     "docs/storage.md": 2,
     "docs/runners.md": 3,
-    "docs/operations.md": 4,
+    "docs/operations.md": 3,
     "docs/submission.md": 1,
     "docs/scaling.md": 2,
     "docs/export.md": 5,

@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Processes that run tests; a worker takes up to 3 GB.
 WORKERS ?= 2
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 2
-.PHONY: env demo demo-photos test test-all browser postgresql mediapipe packages lint lock format docs clean
+.PHONY: env demo demo-photos test test-all browser mediapipe packages lint lock format docs clean
 
 env: $(STAMP)
 
@@ -61,14 +61,6 @@ browser:
 	    apt-get install -y -qq --no-install-recommends chromium; } >/dev/null 2>&1 \
 	  || echo "chromium could not be installed: see the tests of pages"; fi
 
-# For the test of metadata on a server: Debian's PostgreSQL, likewise.
-postgresql:
-	@if [ -z "$$(ls /usr/lib/postgresql/*/bin/initdb 2>/dev/null)" ] && command -v apt-get >/dev/null \
-	  && [ "$$(id -u)" = 0 ]; then \
-	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
-	    apt-get install -y -qq --no-install-recommends postgresql; } >/dev/null 2>&1 \
-	  || echo "postgresql could not be installed: see tests/pipelines/runs/test_postgresql.py"; fi
-
 # For the tests that run MediaPipe: the libraries that it loads, likewise.
 mediapipe:
 	@if ! ldconfig -p | grep -q libEGL.so.1 && command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
@@ -85,7 +77,7 @@ test: env
 	@$(MAKE) --no-print-directory --jobs=2 lint packages
 	$(PYTEST) -m "not extended"
 
-test-all: env postgresql
+test-all: env
 	@$(MAKE) --no-print-directory --jobs=2 lint packages
 	$(PYTEST)
 	.ci/second_stack

@@ -25,7 +25,6 @@ from components.selection.baseline import previous_blessed_model
 from components.selection.span_window import training_window
 from components.stock import ExampleValidator, StatisticsGen
 from pipelines.folders import RunLayout
-from pipelines.metadata_database import pipeline_name
 from schemas.config.config import Config
 from schemas.config.runtime_parameters import RUNTIME_PARAMETERS, default_value
 
@@ -71,7 +70,7 @@ def create_pipeline(
             for name, default in parameters.items()
         }
     return Pipeline(
-        pipeline_name=pipeline_name(config, layout.root),
+        pipeline_name=config.run.name,
         pipeline_root=layout.artifacts if scratch is None else str(scratch),
         components=_nodes(config, layout.root, parameters, trainer_job=_trainer_job(config) if custom_jobs else None),
         enable_cache=compiled,

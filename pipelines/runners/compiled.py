@@ -54,11 +54,6 @@ def require_compilable(config: Config, target: str) -> None:
             f"--runner {target} needs the image of the containers: --set run.image=REGISTRY/cocoflow:TAG "
             "(an image with this installation)."
         )
-    if config.run.metadata.kind != "sqlite":
-        raise ConfigError(
-            f"run.metadata.kind = {config.run.metadata.kind}: a compiled pipeline has no metadata database of its own. "
-            f"Remove run.metadata for --runner {target}."
-        )
     if not _NAME.fullmatch(config.run.name):
         raise ConfigError(
             f"run.name = {config.run.name}: a compiled pipeline is named with lower-case letters, digits and "

@@ -264,10 +264,7 @@ def _check_google_credentials(config: Config) -> Iterator[Check]:
 
 def _check_variables(config: Config) -> Iterator[Check]:
     """Checks the environment variables that hold the secrets of other services."""
-    variables = {"run.metadata.password_env": config.run.metadata.password_env}
     if config.run.kubeflow.credentials == "token":
-        variables["run.kubeflow.credentials = token"] = TOKEN_VARIABLE
-    for key, name in variables.items():
-        if name is not None:
-            found = f"set, for {key}" if os.environ.get(name) else f"empty, but {key} needs it"
-            yield _check(name, found, f"export {name}=...", fails=not os.environ.get(name))
+        name, key = TOKEN_VARIABLE, "run.kubeflow.credentials = token"
+        found = f"set, for {key}" if os.environ.get(name) else f"empty, but {key} needs it"
+        yield _check(name, found, f"export {name}=...", fails=not os.environ.get(name))

@@ -19,7 +19,6 @@ from detection.storage.temporary import remove_leftovers
 from detection.training.distributed.cluster import CLUSTER_VARIABLES, cluster_from_environment
 from pipelines.console import quiet_run
 from pipelines.folders import RunLayout
-from pipelines.metadata_database import hide_passwords, metadata_connection, open_store
 from pipelines.runs.comparison import data_of, decide, find_data, pinned, record_skip, unsettled_data
 from pipelines.runs.history import OpenRun, RunHistory, recorded_run, require_id
 from pipelines.runs.run_log import local_log
@@ -136,15 +135,16 @@ def _require_one_machine() -> None:
 def _run_pipeline(config: Config, layout: RunLayout, open_run: OpenRun, *, ended: Collection[str]) -> str:
     """Runs the pipeline, and updates the record with what it came to; returns the folder of the ModelRun."""
     _LOGGER.info("loading TFX, which takes half a minute")
+    from tfx.orchestration.metadata import sqlite_metadata_connection_config
+
     from components.detection_trainer.working_folder import remove_served
     from pipelines.pipeline import create_pipeline
     from pipelines.runners.local import run_pipeline
 
     run, attempt = open_run.record.id, open_run.record.attempt
-    hide_passwords()
     with scratch_tempdir() as scratch:
-        connection = metadata_connection(config.run.metadata, scratch / "metadata.sqlite")
-        open_store(connection, config.run.metadata)
+        # TFX fills it during a run; nothing is read from it afterwards.
+        connection = sqlite_metadata_connection_config(str(scratch / "metadata.sqlite"))
         pipeline = create_pipeline(config, connection=connection, scratch=scratch / "pipeline")
         sweep(layout, [component.id for component in pipeline.components], ended)
         try:

@@ -157,44 +157,11 @@ class KubeflowConfig(Section):
     caching: bool = Field(True, description="reuse results of equal tasks of earlier runs; false: run every task")
 
 
-class MetadataConfig(Section):
-    """The ML Metadata database of local runs."""
-
-    kind: Literal["sqlite", "postgresql", "mysql"] = Field(
-        "sqlite", description="sqlite: a temporary file; postgresql, mysql: a server, also for several run.roots"
-    )
-    host: str | None = Field(
-        None, min_length=1, description="name or address of the server; for postgresql also the folder of its socket"
-    )
-    port: PositiveInt | None = Field(None, le=65535, description="none: 5432 for postgresql, 3306 for mysql")
-    socket: str | None = Field(None, min_length=1, description="mysql: Unix socket, in place of host and port")
-    database: str | None = Field(None, min_length=1, description="name of the database; created if missing")
-    user: str | None = Field(None, min_length=1, description="user of the server")
-    password_env: str | None = Field(
-        None, min_length=1, description="environment variable with the password; none: no password"
-    )
-
-    def _check_keys(self) -> None:
-        if self.kind == "sqlite":
-            self.refuse(["host", "port", "socket", "database", "user", "password_env"], "with kind = sqlite")
-            return
-        if self.kind == "postgresql":
-            self.refuse(["socket"], "with kind = postgresql; set host to the folder of the socket")
-        if self.socket is not None:
-            self.refuse(["host", "port"], "with socket")
-        elif self.host is None:
-            raise ValueError(f"kind = {self.kind} requires host")
-        for name in ("database", "user"):
-            if getattr(self, name) is None:
-                raise ValueError(f"kind = {self.kind} requires {name}")
-
-
 class RunConfig(Section):
     """Folder and name of a run."""
 
     root: str = Field("runs/default", description="folder for all files of a run")
     name: str = Field("cocoflow", description="name of the pipeline")
-    metadata: MetadataConfig = MetadataConfig()
     beam_args: BeamArgs = Field(
         (),
         description="options of the Beam pipelines inside the components; on the workers of a Dask cluster: "

@@ -6,19 +6,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tfx.orchestration.metadata import sqlite_metadata_connection_config
 from tfx.orchestration.pipeline import Pipeline
 
 from components.run_report.report import component_states, executions
-from pipelines.metadata_database import metadata_connection
 from pipelines.runners.local import run_pipeline
-from schemas.config.run import MetadataConfig
 
 
 def run_nodes(nodes: Sequence[Any], root: str | Path, *, runner: str = "local") -> dict[str, str]:
     """Runs nodes as a pipeline; returns the state of each: "done" or "reused"."""
     run = uuid.uuid4().hex[:8]
     with tempfile.TemporaryDirectory() as scratch:
-        connection = metadata_connection(MetadataConfig(), Path(scratch, "metadata.sqlite"))
+        connection = sqlite_metadata_connection_config(f"{scratch}/metadata.sqlite")
         pipeline = Pipeline(
             pipeline_name="stubs",
             pipeline_root=f"{scratch}/pipeline",

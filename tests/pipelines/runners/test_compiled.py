@@ -288,7 +288,6 @@ def test_an_accelerator_of_the_other_target_is_refused(target: str, other: str) 
         ("run.root=runs/mine", "run.root = runs/mine: the containers of a compiled pipeline do not share"),
         ("push.directory=serving", "push.directory = serving: the containers"),
         ("data.root=null", "no data set: give --data DIR"),
-        ("run.metadata={kind: mysql, host: h, database: d, user: u}", "a compiled pipeline has no metadata database"),
         (
             "run.resources.Trainer={cpu: 1}",
             r"run\.resources\.Trainer: no such component. The nearest is DetectionTrainer",

@@ -6,6 +6,8 @@ import os
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
+import ml_metadata  # noqa: F401  # without TFX, whose import takes long, this says so at once
+
 from components.beam.preflight import require_runner
 from components.history.records import read_records
 from components.run_report.report import NODE, executions, fields_so_far, run_fields

@@ -10,7 +10,7 @@ from detection.reports.evaluation.next_steps import LABEL_ERRORS, next_steps
 from detection.storage.files import is_file
 from detection.storage.paths import join, shown
 from detection.storage.reading import read_text
-from detection.training.validation.history import expected_after_ten_times, is_rising, read_history
+from detection.training.validation.history import outlook, read_history
 from schemas.artifacts import ANALYSIS_JSON, CONFIG_YAML, HISTORY_JSON, REPORT_HTML, VALIDATION
 from schemas.config.config_io import from_yaml
 from schemas.config.train.training import TrainConfig
@@ -22,7 +22,7 @@ _LENGTHS = ("train.steps", "train.epochs")
 _MOST_OF_IT = 0.85  # of what ten times the steps would reach: above, the difference is not worth a line
 
 
-class Outlook(NamedTuple):
+class TrainingOutlook(NamedTuple):
     """Whether a longer training promises a better metric.
 
     rising: whether the metric was still rising.
@@ -35,7 +35,7 @@ class Outlook(NamedTuple):
     steps: int
 
 
-def training_outlook(folder: str | Path) -> Outlook | None:
+def training_outlook(folder: str | Path) -> TrainingOutlook | None:
     """Tells from its validation whether a training's metric was still rising at its end.
 
     Args:
@@ -51,21 +51,21 @@ def training_outlook(folder: str | Path) -> Outlook | None:
     if not history:
         return None
     path = join(folder, CONFIG_YAML)
-    metric = from_yaml(read_text(path), where=path).train.validation.metric
+    train_config = from_yaml(read_text(path), where=path).train
+    metric, last = train_config.validation.metric, history[-1]
     values = [(entry.step, entry.metrics[metric]) for entry in history]
-    rising = is_rising(values)
-    if rising is None:
+    found = outlook(values, decay_start=train_config.decay_start)
+    if found is None:
         return None
-    *_, before, last = history
-    best = max(history, key=lambda entry: entry.metrics[metric])
-    stopped = "has stopped rising: best" if best.metrics[metric] >= _LEARNED else "has hardly risen: best"
-    other, what = (before, "was still rising:") if rising else (best, stopped)
-    text = f"{metric} {what} {other.metrics[metric]:.4f} after {other.step:,} steps"
-    text += f", {last.metrics[metric]:.4f} after {last.step:,}"
-    later = expected_after_ten_times(values)
-    if rising and later is not None and last.metrics[metric] < _MOST_OF_IT * later:
-        text += f", perhaps {later:.2f} after {10 * last.step:,}"
-    return Outlook(rising, text, last.step)
+    best = max(values, key=lambda one: one[1])
+    if found.is_rising:
+        told, what = dict([found.before, found.later, values[-1]]), "was still rising"
+    else:
+        told, what = dict([best, values[-1]]), "has stopped rising" if best[1] >= _LEARNED else "has hardly risen"
+    text = f"{metric} {what}: " + ", ".join(f"{value:.4f} after {step:,} steps" for step, value in told.items())
+    if found.is_rising and found.expected is not None and values[-1][1] < _MOST_OF_IT * found.expected:
+        text += f", perhaps {found.expected:.2f} after {10 * last.step:,}"
+    return TrainingOutlook(found.is_rising, text, last.step)
 
 
 def label_errors(evaluation: str) -> str | None:

@@ -14,8 +14,8 @@ from schemas.artifacts import METRICS_JSON
 from schemas.errors import DataError
 from schemas.metrics import metrics_of_report
 
-MIN_EVALUATIONS = 3  # min evaluations in a run for `is_rising`
-RISING_GAIN = 0.01  # min gain in the last third of the steps: above the noise of AP on small splits
+MIN_EVALUATIONS = 3  # min evaluations in a run for an `Outlook`
+RISING_GAIN = 0.01  # min gain: above the noise of AP on small splits
 
 
 class HistoryEntry(NamedTuple):
@@ -65,40 +65,52 @@ def has_stalled(values: Sequence[float], *, patience: int, min_delta: float) -> 
     return waited >= patience
 
 
-def is_rising(values: Sequence[tuple[int, float]]) -> bool | None:
-    """Returns whether a metric was still rising at the end of a training run.
+class Outlook(NamedTuple):
+    """What the evaluations of a training run say about a longer one.
 
-    That is, whether the last evaluation is the best, and exceeds the best of the first two thirds of the steps by more
-    than RISING_GAIN.
+    before: the evaluation to compare with.
+    later: that of more steps.
+    is_rising: whether `later` is above `before` by more than RISING_GAIN, and nothing after it is below it.
+    expected: estimate of the metric of a training with ten times the steps, at most 1; None: no evaluation in the
+        first half of the steps that are compared.
+    """
+
+    before: tuple[int, float]
+    later: tuple[int, float]
+    is_rising: bool
+    expected: float | None
+
+
+def outlook(values: Sequence[tuple[int, float]], *, decay_start: int | None = None) -> Outlook | None:
+    """Tells from the evaluations of a training run what more steps promise.
+
+    While the learning rate is held, a longer run has the same evaluations: their last one is compared with the best of
+    the first half of their steps.  Without such steps, the last one of all is compared with the best of the first two
+    thirds, and has to be the best.
+
+    The estimate adds up the gains of doublings, each half of the one before.  The last doubling of the held steps is
+    two before the next one of the run.
 
     Args:
         values: step and metric of each evaluation, by ascending step; higher is better.
+        decay_start: step after which the learning rate decays from a peak that it has held; None: it holds none.
 
     Returns:
-        None: fewer than MIN_EVALUATIONS evaluations, or none in the first two thirds.
+        None: too few evaluations to tell.
     """
-    last_step, last = values[-1] if values else (0, 0.0)
-    before = [value for step, value in values if 3 * step <= 2 * last_step]
-    if len(values) < MIN_EVALUATIONS or not before:
+    compared = [one for one in values if decay_start is None or one[0] <= decay_start]
+    if len(values) < MIN_EVALUATIONS or not compared:
         return None
-    return last >= max(value for _, value in values) and last - max(before) > RISING_GAIN
-
-
-def expected_after_ten_times(values: Sequence[tuple[int, float]]) -> float | None:
-    """Estimates the metric of a training with ten times the steps: the second half's gain once more, at most 1.
-
-    Each doubling brings less than the one before: halves of the gain add up to it.  A rule of thumb: it was not
-    compared with trainings of ten times the length.
-
-    Args:
-        values: as for `is_rising`.
-
-    Returns:
-        None: no evaluation in the first half of the steps.
-    """
-    last_step, last = values[-1] if values else (0, 0.0)
-    before = [value for step, value in values if 2 * step <= last_step]
-    return min(last + max(last - before[-1], 0.0), 1.0) if before else None
+    later, last = compared[-1], values[-1]
+    half = [one for one in compared if 2 * one[0] <= later[0]]
+    firsts = [one for one in compared if 3 * one[0] <= 2 * later[0]] if decay_start is None else half
+    if not firsts:
+        return None
+    before = max(firsts, key=lambda one: one[1])
+    is_best = last[1] >= max(value for _, value in (values if decay_start is None else [later]))
+    gain = max(later[1] - half[-1][1], 0.0) if half else 0.0
+    expected = min(last[1] + (gain if decay_start is None else gain / 2), 1.0) if half else None
+    return Outlook(before, later, is_best and later[1] - before[1] > RISING_GAIN, expected)
 
 
 class BestCheckpoint:

@@ -51,8 +51,10 @@ def _printed(folder: Path, values: list[float]) -> list[str]:
 
 def test_while_the_metric_rises_the_next_command_trains_longer(tmp_path: Path) -> None:
     lines = _printed(tmp_path, RISING)
-    rising = "Training:    AP50 was still rising: 0.3000 after 200 steps, 0.4000 after 300, perhaps 0.70 after 3,000"
-    assert rising in lines
+    rising = (
+        "Training:    AP50 was still rising: 0.3000 after 200 steps, 0.4000 after 300 steps, perhaps 0.70 after 3,000"
+    )
+    assert f"Training:    {rising}" in lines
     assert lines[-2].startswith("Next: ")
     assert lines[-2].endswith(" run --data photos --set train.steps=600")
     assert lines[-1].startswith("Try it: ")
@@ -61,7 +63,7 @@ def test_while_the_metric_rises_the_next_command_trains_longer(tmp_path: Path) -
 @pytest.mark.parametrize("values", [LEVEL, RISING[:2], []])
 def test_otherwise_the_next_command_tries_the_model(values: list[float], tmp_path: Path) -> None:
     lines = _printed(tmp_path, values)
-    stopped = "Training:    AP50 has stopped rising: best 0.4100 after 200 steps, 0.4050 after 300"
+    stopped = "Training:    AP50 has stopped rising: 0.4100 after 200 steps, 0.4050 after 300 steps"
     assert (stopped in lines) == (values == LEVEL)
     assert lines[-1].startswith("Try it: ")
     assert not any(line.startswith("Next: ") for line in lines)
@@ -69,7 +71,7 @@ def test_otherwise_the_next_command_tries_the_model(values: list[float], tmp_pat
 
 def test_a_metric_near_zero_has_not_stopped_rising(tmp_path: Path) -> None:
     lines = _printed(tmp_path, [0.001, 0.004, 0.003])
-    assert "Training:    AP50 has hardly risen: best 0.0040 after 200 steps, 0.0030 after 300" in lines
+    assert "Training:    AP50 has hardly risen: 0.0040 after 200 steps, 0.0030 after 300 steps" in lines
 
 
 @pytest.mark.parametrize(
@@ -95,7 +97,7 @@ def test_a_longer_training_is_the_same_command_with_twice_its_length(lengths: li
 def test_long_trainings_are_counted_with_commas(tmp_path: Path) -> None:
     outlook = training_outlook(_training(tmp_path / "run", [0.01 * number for number in range(1, 13)]))
     assert outlook is not None
-    text = "AP50 was still rising: 0.1100 after 1,100 steps, 0.1200 after 1,200, perhaps 0.18 after 12,000"
+    text = "AP50 was still rising: 0.0800 after 800 steps, 0.1200 after 1,200 steps, perhaps 0.18 after 12,000"
     assert outlook.text == text
     assert outlook.steps == 1200
 

@@ -15,9 +15,8 @@ from detection.training.validation import history as best_module
 from detection.training.validation.history import (
     BestCheckpoint,
     HistoryEntry,
-    expected_after_ten_times,
     has_stalled,
-    is_rising,
+    outlook,
     read_history,
     write_history,
 )
@@ -81,12 +80,13 @@ def test_slow_gains_count_once_they_add_up() -> None:
     ],
 )
 def test_a_metric_rises_if_the_last_third_of_the_steps_gained(values: list[float], expected: bool | None) -> None:
-    assert is_rising([(100 * number, value) for number, value in enumerate(values, 1)]) is expected
+    found = outlook([(100 * number, value) for number, value in enumerate(values, 1)])
+    assert (None if found is None else found.is_rising) is expected
 
 
 def test_without_an_evaluation_in_the_first_two_thirds_nothing_is_known() -> None:
     """As after a run that went on with validation in its last steps."""
-    assert is_rising([(800, 0.1), (900, 0.2), (1000, 0.3)]) is None
+    assert outlook([(800, 0.1), (900, 0.2), (1000, 0.3)]) is None
 
 
 @pytest.mark.parametrize(
@@ -94,16 +94,36 @@ def test_without_an_evaluation_in_the_first_two_thirds_nothing_is_known() -> Non
     [
         ([(100, 0.1), (200, 0.3), (300, 0.35), (400, 0.4)], 0.5),
         ([(100, 0.1), (200, 0.3), (300, 0.35)], 0.6),
-        ([(100, 0.5), (200, 0.4)], 0.4),
-        ([(100, 0.1), (200, 0.7)], 1.0),
-        ([(150, 0.1), (200, 0.7)], None),
-        ([], None),
+        ([(100, 0.5), (150, 0.5), (200, 0.4)], 0.4),
+        ([(100, 0.1), (150, 0.2), (200, 0.7)], 1.0),
+        ([(130, 0.1), (150, 0.1), (200, 0.7)], None),
     ],
 )
 def test_ten_times_the_steps_bring_the_gain_of_the_second_half_once_more(
     values: list[tuple[int, float]], expected: float | None
 ) -> None:
-    assert expected_after_ten_times(values) == (None if expected is None else pytest.approx(expected))
+    found = outlook(values)
+    assert found is not None
+    assert found.expected == (None if expected is None else pytest.approx(expected))
+
+
+@pytest.mark.parametrize(
+    ("values", "rising", "expected"),
+    [
+        ([(100, 0.2), (200, 0.3), (300, 0.5), (400, 0.6)], True, 0.65),
+        ([(100, 0.3), (200, 0.3), (300, 0.5), (400, 0.6)], False, 0.6),  # only the decay has brought something
+        ([(100, 0.2), (200, 0.3), (300, 0.5), (400, 0.29)], False, 0.34),  # worse than before
+        ([(200, 0.3), (300, 0.5), (400, 0.6)], None, None),
+        ([(300, 0.3), (400, 0.5), (500, 0.6)], None, None),
+    ],
+)
+def test_what_the_decay_brings_is_no_sign_that_more_steps_do(
+    values: list[tuple[int, float]], rising: bool | None, expected: float | None
+) -> None:
+    found = outlook(values, decay_start=280)
+    assert (None if found is None else found.is_rising) is rising
+    if found is not None:
+        assert found.expected == pytest.approx(expected)
 
 
 def test_the_file_keeps_the_order_of_steps(tmp_path: Path) -> None:

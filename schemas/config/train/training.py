@@ -15,7 +15,7 @@ from schemas.config.train.schedule import UNITS, ScheduleConfig
 AUTO_EPOCHS = 15
 AUTO_MIN_STEPS = 300
 # Of the inputs of all steps, and STEP_PIXELS more of each: some 10 minutes of a core for a small detector.
-AUTO_MIN_PIXELS = 800_000_000
+AUTO_MIN_PIXELS = 700_000_000
 STEP_PIXELS = 90_000  # the update of the weights takes as long as so many pixels of the input
 
 ClassWeights = Literal["inverse_frequency", "inverse_sqrt_frequency"] | dict[str, NonNegativeFloat]
@@ -43,7 +43,7 @@ class TrainConfig(Section):
     steps: PositiveInt | Literal["auto"] = Field(
         "auto",
         description="total number of steps, each with one update of the weights; auto: 15 epochs, but at least "
-        "300 steps, and 800 million pixels, of the inputs and 90,000 more per step: some 10 minutes of a core",
+        "300 steps, and 700 million pixels, of the inputs and 90,000 more per step: some 10 minutes of a core",
     )
     epochs: PositiveFloat | None = Field(
         None,

@@ -51,9 +51,7 @@ def _printed(folder: Path, values: list[float]) -> list[str]:
 
 def test_while_the_metric_rises_the_next_command_trains_longer(tmp_path: Path) -> None:
     lines = _printed(tmp_path, RISING)
-    rising = (
-        "Training:    AP50 was still rising: 0.3000 after 200 steps, 0.4000 after 300 steps, perhaps 0.70 after 3,000"
-    )
+    rising = "AP50 was still rising: 0.3000 after 200 steps, 0.4000 after 300 steps, perhaps 0.70 after 3,000"
     assert f"Training:    {rising}" in lines
     assert lines[-2].startswith("Next: ")
     assert lines[-2].endswith(" run --data photos --set train.steps=600")

@@ -29,7 +29,6 @@ REGISTRATION_KEY = "registration"  # JSON of a `Registration`; absent: models ar
 
 # Custom properties of the PushedModel artifact, beside those that TFX's own Pusher has.
 REGISTERED_PROPERTY = "registered_model"  # string: resource name in Vertex AI, with the version
-ENDPOINT_PROPERTY = "endpoint"  # string: resource name in Vertex AI
 
 
 class Executor(base_executor.BaseExecutor):
@@ -105,6 +104,4 @@ def _record(pushed_model: types.Artifact, pushed: Pushed, model_uri: str, saved_
 
 def _register(pushed_model: types.Artifact, version: str, settings: str) -> None:
     registered = register(version, Registration.model_validate_json(settings))
-    pushed_model.set_string_custom_property(REGISTERED_PROPERTY, registered.model)
-    if registered.endpoint is not None:
-        pushed_model.set_string_custom_property(ENDPOINT_PROPERTY, registered.endpoint)
+    pushed_model.set_string_custom_property(REGISTERED_PROPERTY, registered)

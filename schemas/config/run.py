@@ -118,7 +118,7 @@ class VertexConfig(Section):
     encryption_key: str | None = Field(
         None,
         pattern=r"^projects/[^/]+/locations/[^/]+/keyRings/[^/]+/cryptoKeys/[^/]+$",
-        description="key of Cloud KMS for the pipeline, registered models and endpoints: "
+        description="key of Cloud KMS for the pipeline, and registered models: "
         "projects/PROJECT/locations/REGION/keyRings/RING/cryptoKeys/KEY; none: Google's own",
     )
     labels: Labels = Field({}, description="labels of pipeline jobs, for search and billing, such as {team: vision}")

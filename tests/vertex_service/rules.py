@@ -101,29 +101,6 @@ def check_upload(request: dict[str, Any], store: Store) -> None:
         raise RefusedError(400, f"No SavedModel in {model.get('artifactUri')}.", field="model.artifact_uri") from None
 
 
-def check_deployment(request: dict[str, Any], deployed: list[str]) -> None:
-    """Checks a DeployModelRequest.
-
-    Args:
-        request: as JSON.
-        deployed: ids of the models that the endpoint has.
-    """
-    model, split = request["deployedModel"], request.get("trafficSplit", {})
-    require("id" not in model, "deployed_model.id", "is given by the service")
-    resources = model.get("dedicatedResources", {})
-    machine = resources.get("machineSpec", {})
-    require(bool(machine.get("machineType")), "deployed_model.dedicated_resources.machine_spec", "needs machine_type")
-    require(
-        ("acceleratorType" in machine) == bool(machine.get("acceleratorCount")),
-        "deployed_model.dedicated_resources.machine_spec",
-        "has an accelerator type without a number",
-    )
-    low, high = resources.get("minReplicaCount", 0), resources.get("maxReplicaCount", 0)
-    require(1 <= low <= high, "deployed_model.dedicated_resources", "needs 1 <= min_replica_count <= max_replica_count")
-    require(sum(split.values()) == 100, "traffic_split", "must add up to 100")
-    require(set(split) <= {"0", *deployed}, "traffic_split", "names models that are not deployed")
-
-
 def matches(resource: dict[str, Any], expression: str | None) -> bool:
     """Returns whether a resource matches a filter of the kinds that lists document: `a="b"`, `a.b=c`, `a:*`."""
     if not expression:

@@ -53,12 +53,7 @@ class VertexService:
                 ("GET", "(/models)", self._list),
                 ("GET", "(/models/[^/:]+):listVersions", self._list_versions),
                 ("GET", "(/models/[^/:]+)", self._get),
-                ("POST", "/endpoints", self._create_endpoint),
-                ("GET", "(/endpoints)", self._list),
-                ("GET", "(/endpoints/[^/:]+)", self._get),
-                ("POST", "(/endpoints/[^/:]+):deployModel", self._deploy),
-                ("POST", "(/endpoints/[^/:]+):undeployModel", self._undeploy),
-                ("GET", "((?:/(?:models|endpoints)/[^/]+)?/operations/[^/:]+)", self._operation),
+                ("GET", "((?:/models/[^/]+)?/operations/[^/:]+)", self._operation),
             )
         ]
         self.reset()
@@ -217,51 +212,6 @@ class VertexService:
         self._found(call.parent + path)
         found = [kept for key, kept in self._kept.items() if key.startswith(f"{call.parent}{path}@")]
         return self._page(call, "models", found)
-
-    def _create_endpoint(self, call: "_Call") -> Any:
-        body, _ = self._parsed(call, "Endpoint")
-        rules.require("displayName" in body, "endpoint.display_name", "is required")
-        name = f"{call.parent}/endpoints/{next(self._numbers)}"
-        kept = body | {"name": name, "createTime": _now()}
-        return self._begin(
-            call, "CreateEndpoint", name, {"name": name, **body}, kind="Endpoint", done=lambda: self._keep(kept)
-        )
-
-    def _deploy(self, call: "_Call", path: str) -> Any:
-        endpoint = self._found(call.parent + path)
-        body, _ = self._parsed(call, "DeployModelRequest")
-        deployed = endpoint.setdefault("deployedModels", [])
-        rules.check_deployment(body, [one["id"] for one in deployed])
-        model = body["deployedModel"]["model"]
-        version = self._found(model)["versionId"]
-        number = str(next(self._numbers))
-        new = body["deployedModel"] | {
-            "id": number,
-            "model": _numbered(model.partition("@")[0]),
-            "modelVersionId": version,
-        }
-
-        def done() -> None:
-            deployed.append(new)
-            split = body.get("trafficSplit", {})
-            endpoint["trafficSplit"] = {number if key == "0" else key: share for key, share in split.items() if share}
-
-        return self._begin(call, "DeployModel", endpoint["name"], {"deployedModel": new}, done=done)
-
-    def _undeploy(self, call: "_Call", path: str) -> Any:
-        endpoint = self._found(call.parent + path)
-        body, _ = self._parsed(call, "UndeployModelRequest")
-        split = body.get("trafficSplit", endpoint.get("trafficSplit", {}))
-        number = body["deployedModelId"]
-        rules.require(
-            number in [one["id"] for one in endpoint["deployedModels"]], "deployed_model_id", "is not deployed"
-        )
-        rules.require(not split.get(number), "deployed_model_id", "has traffic")
-
-        def done() -> None:
-            endpoint["deployedModels"] = [one for one in endpoint["deployedModels"] if one["id"] != number]
-
-        return self._begin(call, "UndeployModel", endpoint["name"], {}, done=done)
 
     def _begin(
         self,

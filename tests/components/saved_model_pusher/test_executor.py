@@ -55,7 +55,7 @@ def test_a_pushed_version_is_registered(tmp_path: Path, model: Any, vertex_over_
 
     vertex = vertex_over_rest
     folder = f"{vertex.bucket.path}/serving"
-    settings = ["push.vertex.model_registry=true", "push.vertex.endpoint.name=digits", f"push.directory={folder}"]
+    settings = ["push.vertex.model_registry=true", f"push.directory={folder}"]
     registration = Registration.of(load_config(None, [*settings, f"run.vertex.project={PROJECT}"]))
     assert registration is not None
     pushed = standard_artifacts.PushedModel()
@@ -69,7 +69,6 @@ def test_a_pushed_version_is_registered(tmp_path: Path, model: Any, vertex_over_
     [kept] = [name for name in vertex.kept("/models/") if "@" in name]
     assert registered == kept
     assert vertex.kept(kept)[kept]["artifactUri"] == pushed.get_string_custom_property("pushed_destination")
-    assert list(vertex.kept("/endpoints/")) == [pushed.get_string_custom_property("endpoint")]
 
 
 def blessing(blessed: int) -> Any:

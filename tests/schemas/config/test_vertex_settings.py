@@ -33,7 +33,6 @@ REMOTE = ("run.root=gs://bucket/run", "run.vertex.project=p", "push.vertex.model
         (["run.vertex.labels={vertex-ai-pipelines-run-billing-id: x}"], "is reserved by Vertex AI; remove it"),
         ([f"run.vertex.labels={{{', '.join(f'a{i}: x' for i in range(65))}}}"], "65 labels; a resource has at most 64"),
         (["push.vertex.image=i"], "image = i does nothing without model_registry"),
-        (["push.vertex.endpoint.name=e"], "endpoint.name does nothing without model_registry"),
         ([*REMOTE, "push.vertex.port=80"], "port = 80 does nothing without image"),
         ([*REMOTE, "push.vertex.version_aliases=[Big]"], "push.vertex.version_aliases.0 = 'Big'"),
         ([*REMOTE, "push.vertex.version_aliases=[default]"], "each new version always gets `default`; remove it"),
@@ -42,16 +41,6 @@ REMOTE = ("run.root=gs://bucket/run", "run.vertex.project=p", "push.vertex.model
             [*REMOTE, f"push.vertex.labels={{{', '.join(f'a{i}: x' for i in range(65))}}}"],
             "65 labels; a resource has at most 64",
         ),
-        ([*REMOTE, "push.vertex.endpoint.min_replicas=2"], "min_replicas = 2 does nothing without name"),
-        (
-            [*REMOTE, "push.vertex.endpoint.name=e", "push.vertex.endpoint.accelerator_count=2"],
-            "accelerator_count = 2 does nothing without accelerator",
-        ),
-        (
-            [*REMOTE, "push.vertex.endpoint.name=e", "push.vertex.endpoint.min_replicas=2"],
-            "max_replicas = 1 is less than min_replicas = 2",
-        ),
-        ([*REMOTE, "push.vertex.endpoint.name=e", "push.vertex.endpoint.traffic_percent=101"], "equal to 100"),
         ([*REMOTE, "run.vertex.project=null"], "push.vertex.model_registry requires a project; set run.vertex.project"),
         (
             [*REMOTE, "push.directory=/srv/models"],
@@ -73,4 +62,4 @@ def test_labels_of_other_scripts() -> None:
 def test_a_local_run_root_with_a_remote_push_folder() -> None:
     registry = ["push.vertex.model_registry=true", "run.vertex.project=p"]
     config = load_config(None, [*registry, "push.directory=gs://bucket/serving"])
-    assert config.push.vertex.endpoint.name is None
+    assert config.push.vertex.model_registry

@@ -123,7 +123,8 @@ def test_what_a_failure_left_is_made_up_for(vertex: LoopbackVertex) -> None:
     vertex.fail(0, {"code": 13, "message": "Internal error."}, method="none", operation="UploadModel")
     with pytest.raises(CocoflowError, match=rf"The version is pushed to {version}; a rerun registers it\."):
         register(version, settings)
-    assert _versions(vertex, version) == [register(version, settings)]
+    registered = register(version, settings)
+    assert _versions(vertex, version) == [registered]
 
 
 UNANSWERED = [503, 502, 504, 0]  # 0: the connection breaks

@@ -71,7 +71,7 @@ class PushRecord:
     version: name of this folder.
     model: URI of the model.
     time: of the push, in ISO format with the time zone.
-    digest: digest of the model's files.
+    digest: digest of the model's files; "": not known.
     run: id of the run.
     """
 

@@ -121,7 +121,7 @@ def read_pushes(root: str) -> list[PushRecord]:
             version=str(pushed.properties[PUSHED_VERSION_PROPERTY]),
             model=_input(record, "model"),
             time=time_of(record.ended).isoformat(timespec="seconds"),
-            digest=str(pushed.properties[DIGEST_PROPERTY]),
+            digest=str(pushed.properties.get(DIGEST_PROPERTY, "")),
             run=record.run,
         )
         for record, pushed in _made(root, "SavedModelPusher", "pushed_model")

@@ -38,6 +38,8 @@ def record_day(root: str, span: int, *, base: Day | None = None, with_run: bool 
         config=config,
     )
     store_config(folder, config)
+    for saved in (join(day.model, "Format-Serving"), day.pushed):
+        write_saved_model(saved, config, fingerprint=f"of {span}", step=10 * span)
     for record in _records(day, span, base):
         write_json(
             join(folder, record.component, f"{record.ended}--run-{span}.json"), relative_paths(asdict(record), root)
@@ -48,8 +50,6 @@ def record_day(root: str, span: int, *, base: Day | None = None, with_run: bool 
         {"iou_type": "bbox", "metrics": {"AP": span / 10, "AP50": 0.5}, "per_category": []},
     )
     write_json(join(day.evaluation, "blessing.json"), {"blessed": True, "reasons": [f"AP is {span}"], "baseline": None})
-    for saved in (join(day.model, "Format-Serving"), day.pushed):
-        write_saved_model(saved, config, fingerprint=f"of {span}", step=10 * span)
     if with_run:
         RunHistory(root).write(run_of(day, span))
     return day
@@ -65,7 +65,12 @@ def _records(day: Day, span: int, base: Day | None) -> list[Record]:
         "split_names": '["train", "eval"]',
     }
     model: dict[str, Any] = {"training": f"training {span}", "config": config_digest(day.config)}
-    pushed: dict[str, Any] = {"pushed": 1, "pushed_destination": day.pushed, "pushed_version": str(1000 + span)}
+    pushed: dict[str, Any] = {
+        "pushed": 1,
+        "pushed_destination": day.pushed,
+        "pushed_version": str(1000 + span),
+        "model_digest": digest_of(join(day.model, "Format-Serving"), ignored=ADDED_FILES),
+    }
     run: dict[str, Any] = {"run": f"run-{span}", "ended": f"2026010{span}T030000.000000Z"}
     return [
         Record("CocoExampleGen", "done", outputs={"examples": [Output(day.examples, "Examples", data)]}, **run),
@@ -82,7 +87,7 @@ def _records(day: Day, span: int, base: Day | None) -> list[Record]:
             inputs={"model": [day.model]},
             outputs={
                 "evaluation": [Output(day.evaluation, "ModelEvaluation")],
-                "blessing": [Output("", "ModelBlessing", {"blessed": 1})],
+                "blessing": [Output(day.evaluation, "ModelBlessing", {"blessed": 1})],
             },
             **run,
         ),
@@ -90,7 +95,7 @@ def _records(day: Day, span: int, base: Day | None) -> list[Record]:
             "SavedModelPusher",
             "done",
             inputs={"model": [day.model]},
-            outputs={"pushed_model": [Output("", "PushedModel", pushed)]},
+            outputs={"pushed_model": [Output(day.pushed, "PushedModel", pushed)]},
             **run,
         ),
     ]

@@ -100,10 +100,13 @@ class ScheduleConfig(Section):
 
     def _check_keys(self) -> None:
         idle = sorted(set().union(*_KEYS_OF.values()) - _KEYS_OF[self.name])
+        if self.hold_steps == 0:  # as every other schedule does
+            idle = [key for key in idle if key != "hold_steps"]
         self.refuse(idle, f"under name = {self.name}")
         if self.reference_batch_size is None:
             self.refuse(["scale_warmup"], "without reference_batch_size: nothing scales")
-        self.refuse(["hold_steps", "hold_epochs"], "under phase = from_start", when=self.phase == "from_start")
+        holds = ["hold_epochs", *(["hold_steps"] if self.hold_steps else [])]
+        self.refuse(holds, "under phase = from_start", when=self.phase == "from_start")
         for steps, epochs in UNITS:
             if getattr(self, epochs) not in (None, ()):
                 self.refuse([steps], f"beside {epochs}; remove one of them")

@@ -166,7 +166,7 @@ def test_the_size_is_that_of_the_files_that_the_records_hold(tmp_path: Path) -> 
     used = [path for path in tmp_path.rglob("*") if path.is_file() and path.name != "notes.txt"]
     assert data_state(splits.values()).size == sum(path.stat().st_size for path in used)
     half = replace(splits["train"], hash_range=(0.0, 0.5))
-    assert data_state([half]) == (fingerprint([splits["train"]]), 0), "of a part, the size is not known"
+    assert data_state([half])[:2] == (fingerprint([splits["train"]]), 0), "of a part, the size is not known"
 
 
 def test_the_fingerprint_takes_any_name_that_json_can_hold(tmp_path: Path) -> None:

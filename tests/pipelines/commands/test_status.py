@@ -166,16 +166,9 @@ def test_tfx_and_tensorflow_are_not_loaded(tmp_path: Path, command: list[str]) -
 @pytest.mark.parametrize(
     ("kind", "content", "place"),
     [
-        ("models", "5", ""),
-        ("models", "{}", "uri: "),
-        ("models", '{"uri": ["m"], "training": "t", "base_model": null}', "uri: "),
-        ("models", '{"uri": "m", "training": "t", "base_model": null, "config": "../../config"}', "config: "),
-        ("examples", '{"uri": "e", "source": "s", "span": Infinity, "version": 1, "splits": [], "identity": "i"}', ""),
-        ("blessings", '{"model": "m", "blessed": "perhaps"}', "blessed: "),
         ("DetectionTrainer", "5", ""),
         ("DetectionTrainer", '{"component": "DetectionTrainer", "state": "perhaps"}', "state: "),
         ("DetectionTrainer", '{"component": "DetectionTrainer", "state": "done", "version": 2}', "version: "),
-        ("pushes", '{"destination": "\\ud800", "version": "1", "model": "m", "time": "t"}', ""),
     ],
 )
 def test_a_wrong_record_is_named(

@@ -145,24 +145,6 @@ def test_a_section_cannot_be_changed() -> None:
         Config().train.steps = 3
 
 
-def test_older_files_name_one_iou_type() -> None:
-    """Of the evaluation, whose metrics it names without a prefix, and another one of validation."""
-    older = from_yaml("evaluate: {iou_type: segm}\ntrain: {validation: {every: 5, iou_type: bbox}}")
-    assert older.evaluate.iou_types == ("segm",)
-    assert older.validation_iou_types == ("segm", "bbox")
-    assert older.validation_metric == "bbox/AP"
-    validation = "train.validation={every: 5, iou_type: segm, metric: AP50}"
-    saved = load_config(None, ["evaluate.iou_type=bbox", validation])
-    assert (saved.evaluate.iou_types, saved.validation_metric) == (("bbox",), "segm/AP50")
-    assert from_yaml(to_yaml(saved)) == saved
-    unused = load_config(None, ["train.validation.iou_type=bbox", "evaluate.iou_types=[keypoints, bbox]"])
-    assert (unused.train.validation.metric, unused.validation_iou_types) == ("AP", ("keypoints", "bbox"))
-    replaced = load_config(None, ["evaluate.iou_type=bbox", "evaluate.iou_types=[segm]"])
-    assert replaced.evaluate.iou_types == ("segm",)
-    default = load_config(None, ["train.validation={every: 5, metric: bbox/AP}"])
-    assert (default.validation_iou_types, default.validation_metric) == (None, "AP")
-
-
 def test_warmup_is_a_tenth_unless_said() -> None:
     assert load_config(None, ["train.steps=70"]).train.warmup_steps == 7
     assert load_config(None, ["train.schedule.warmup_steps=0"]).train.warmup_steps == 0

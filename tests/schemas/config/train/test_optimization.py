@@ -165,16 +165,6 @@ def test_each_optimizer_gets_the_keys_that_act() -> None:
     }
 
 
-@pytest.mark.parametrize("name", ["sgd", "adam", "rmsprop"])
-def test_files_from_before_adadelta_are_read(name: str) -> None:
-    """They say `rho: 0.9` under every optimizer."""
-    keys = [f"train.optimizer={{name: {name}, rho: 0.9}}", "train.schedule.learning_rate=0.1"]
-    optimizer = load_config(None, keys).train.optimizer
-    assert optimizer.rho == (0.9 if name == "rmsprop" else None)
-    with pytest.raises(ConfigError, match=r"train\.optimizer\.name"):
-        load_config(None, ["train.optimizer={name: [], rho: 0.9}"])
-
-
 def test_the_schedule_has_a_length_of_its_own() -> None:
     """The warm-up is a tenth of it, and a run may end before it does or long before a boundary."""
     train = load_config(None, ["train.steps=100", "train.schedule.total_steps=5000"]).train

@@ -178,10 +178,11 @@ def decide(
 def unsettled_data(config: Config, settle: float) -> str | None:
     """Returns why data that cannot be used is still being written, as part of a sentence; None: it is not."""
     named = config.data.root or next(iter(config.data.splits.values())).files[0]
-    begin = absolute(named.partition("{")[0])
+    before, placeholder, _ = named.partition("{")
+    begin = absolute(before)
     if not is_dir(begin):
-        if config.data.root is not None and "{" not in named:
-            return None  # the data set is not there, and what lies beside it says nothing
+        if before.endswith("/") or not (placeholder or config.data.splits):
+            return None  # what lies beside a missing folder says nothing
         begin = parent(begin)
     age = time.time() - max((state.modified for state in walk_states(begin).values()), default=0.0)
     return _unsettled(named, age, settle) if 0 <= age < settle else None

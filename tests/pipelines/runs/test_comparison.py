@@ -165,6 +165,10 @@ def test_data_that_is_not_there_yet_is_waited_for_while_it_changes(skips: Skips)
     for path in data.rglob("*.json"):
         path.unlink()
     assert unsettled_data(skips.config(), 60.0) is not None
+    by_span = load_config(None, [f"data.root={data.parent}/da-{{SPAN}}"])
+    assert unsettled_data(by_span, 60.0) is not None
+    for root in ("/no/{SPAN}", "/no", f"{data}/no", f"{data}/no/{{SPAN}}"):
+        assert unsettled_data(load_config(None, [f"data.root={root}"]), 60.0) is None, "what lies beside it is not"
     for path in data.rglob("*"):
         os.utime(path, (0, 0))
     assert unsettled_data(skips.config(), 60.0) is None

@@ -107,9 +107,8 @@ def working_name(
         shorter: name of the training that it goes on from; "": of none.
     """
     start = [] if base_model is None else [base_model.get_string_custom_property(IDENTITY_PROPERTY) or base_model.uri]
-    return _digest(
-        [*_deciding(properties), *records, json.dumps(categories, sort_keys=True), *start, *filter(None, [shorter])]
-    )
+    start += [shorter] if shorter else []
+    return _digest([*_deciding(properties), *records, json.dumps(categories, sort_keys=True), *start])
 
 
 def series_name(properties: Mapping[str, Any], **parts: Any) -> str:

@@ -144,8 +144,7 @@ def find_shorter(model_runs: Iterable[str], series: str, steps: int) -> tuple[st
     for path in itertools.islice(model_runs, _TRIED):
         with contextlib.suppress(DataError, ValueError, TypeError, KeyError, AttributeError):
             described = read_json(join(path, TRAINING_JSON))
-            kept = checkpoint_steps(join(path, BEFORE_DECAY))
-            if described["series"] == series and kept:
+            if described["series"] == series and checkpoint_steps(join(path, BEFORE_DECAY)):
                 length = from_yaml(read_text(join(path, CONFIG_YAML)), where=path).train.fixed_steps
                 if length < steps:
                     return path, described["training"]

@@ -80,7 +80,7 @@ def rolled_back_versions(root: str, directory: str) -> Iterator[str]:
     rollbacks = read_rollbacks(versions)
     pushes = [push for push in read_pushes(root) if parent(push.destination) == directory] if rollbacks else []
     for push in pushes:
-        same = [one.destination for one in pushes if push.digest in ("", one.digest) or one.model == push.model]
+        same = [one.destination for one in pushes if one.digest == push.digest or one.model == push.model]
         if push.digest and is_rolled_back(rollbacks, push.digest, same):
             yield push.destination
 

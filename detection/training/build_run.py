@@ -49,9 +49,8 @@ from schemas.config.config import Config
 from schemas.config.config_io import to_yaml
 from schemas.config.train.training import TrainConfig
 
-MIN_COMPARED_STEPS = (
-    100  # for `check_inference_losses`: tries of fewer steps learn nothing, and it takes as long as they
-)
+# For `check_inference_losses`: tries of fewer steps learn nothing, and it takes as long as they.
+MIN_COMPARED_STEPS = 100
 LOSS_BATCHES = 2  # batches of training images for `check_inference_losses`
 
 

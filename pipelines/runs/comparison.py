@@ -2,6 +2,7 @@
 
 import re
 import time
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from components.coco_example_gen.spans.fingerprint import data_state
@@ -74,12 +75,13 @@ def pinned(config: Config, data: DataRead) -> Config:
     )
 
 
-def newest_done(history: RunHistory) -> RunRecord | None:
+def newest_done(runs: Sequence[RunRecord]) -> RunRecord | None:
     """Returns the newest finished run whose inputs are known; None: there is none.
 
-    Warns of records that it cannot read.
+    Args:
+        runs: the newest first.
     """
-    return next((run for run in history.read_all() if run.state == DONE and inputs_of(run) is not None), None)
+    return next((run for run in runs if run.state == DONE and inputs_of(run) is not None), None)
 
 
 def inputs_of(run: RunRecord) -> RunInputs | None:
@@ -165,14 +167,15 @@ def decide(
         DataError: a file cannot be read.
     """
     unfinished_run(history, use, run_id)
+    runs = history.read_all()
     inputs, changed = observe(config, located)
-    would_change, reason = compare(inputs, newest_done(history))
+    would_change, reason = compare(inputs, newest_done(runs))
     age = time.time() - changed
     if would_change and 0 <= age < settle:
         would_change, reason = False, _unsettled(data_name(inputs.data), age, settle)
     if not would_change:
-        return Decision(inputs, reason, run_id or _equal_skip(history, inputs.data) or new_id())
-    return Decision(inputs, None, run_id or _failed_before(history, inputs) or new_id())
+        return Decision(inputs, reason, run_id or _equal_skip(runs, inputs.data) or new_id())
+    return Decision(inputs, None, run_id or _failed_before(runs, inputs) or new_id())
 
 
 def unsettled_data(config: Config, settle: float) -> str | None:
@@ -212,9 +215,9 @@ def record_skip(config: Config, history: RunHistory, decision: Decision, *, trig
     )
 
 
-def _failed_before(history: RunHistory, inputs: RunInputs) -> str | None:
+def _failed_before(runs: Sequence[RunRecord], inputs: RunInputs) -> str | None:
     """Returns the id of the last run if it did not finish on what a run would read now."""
-    last = next((run for run in history.read_all() if run.state != SKIPPED), None)
+    last = next((run for run in runs if run.state != SKIPPED), None)
     before = None if last is None or last.state not in UNFINISHED else inputs_of(last)
     return (
         last.id
@@ -223,9 +226,9 @@ def _failed_before(history: RunHistory, inputs: RunInputs) -> str | None:
     )
 
 
-def _equal_skip(history: RunHistory, data: DataRead) -> str | None:
+def _equal_skip(runs: Sequence[RunRecord], data: DataRead) -> str | None:
     """Returns the id of the newest record if it is of a skipped run on the same span, which the next one replaces."""
-    for newest in history.read_all()[:1]:
+    for newest in runs[:1]:
         is_same = newest.data is not None and order_of(newest.data) == order_of(data)
         return newest.id if newest.state == SKIPPED and is_same else None
     return None

@@ -53,14 +53,15 @@ def data_state(splits: Iterable[SplitFiles], *others: str | None) -> DataState:
     """Returns the state of the files of a data set; arguments as in `fingerprint`."""
     digest = hashlib.sha256(f"{RECORD_VERSION}\n".encode())
     sizes: dict[str, int] = {}  # two splits may have the same image
-    changed = [0.0]
+    changed = 0.0
 
     def add(states: _States, *, is_copied: bool) -> None:
+        nonlocal changed
         for path, state in states:
             line = f"{path} absent\n" if state is None else f"{path} {state.size} {state.version}\n"
             digest.update(line.encode(errors="backslashreplace"))  # a JSON text may hold half a character
             if state is not None:
-                changed[0] = max(changed[0], state.modified)
+                changed = max(changed, state.modified)
                 if is_copied:
                     sizes[path] = state.size
 
@@ -68,7 +69,7 @@ def data_state(splits: Iterable[SplitFiles], *others: str | None) -> DataState:
     for split in splits:
         is_complete = split.images is not None and split.hash_range is None and split.every == 1
         add(_states_of_split(split), is_copied=is_complete)
-    return DataState(digest.hexdigest(), sum(sizes.values()), changed[0])
+    return DataState(digest.hexdigest(), sum(sizes.values()), changed)
 
 
 def _states_of_split(split: SplitFiles) -> _States:

@@ -88,11 +88,11 @@ def test_data_is_named_as_its_paths_have_it(source: str, span: int, version: int
 
 def test_the_newest_run_counts_whose_inputs_are_known(tmp_path: Path) -> None:
     history = RunHistory(str(tmp_path))
-    assert newest_done(history) is None
+    assert newest_done(history.read_all()) is None
     others: list[dict[str, Any]] = [{}, {"state": "failed"}, {"data": None}, {"config": None}, {"state": "skipped"}]
     for number, fields in enumerate(others):
         history.write(_run(tmp_path, id=f"r{number}", started=f"2026-11-23T0{number}:00:00+00:00", **fields))
-    found = newest_done(history)
+    found = newest_done(history.read_all())
     assert found is not None
     assert found.id == "r0"
 

@@ -13,6 +13,7 @@ from hypothesis import settings
 
 from tests.browser import Browser, find_browser, running_browser
 from tests.detection.inference.mediapipe.detector_process import Detect, detect, missing_library
+from tests.processor_time import ProcessorTime
 from tests.storage_emulator.client import TENSORFLOW_ENVIRONMENT
 from tests.storage_emulator.fixture import gcs, storage_emulator
 from tests.vertex_service.fixture import vertex, vertex_over_rest
@@ -36,6 +37,11 @@ settings.register_profile("cocoflow", deadline=None)
 settings.load_profile("cocoflow")
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Adds what the tests cost to the summary."""
+    config.pluginmanager.register(ProcessorTime())
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

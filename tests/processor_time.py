@@ -5,7 +5,7 @@ they start and wait for.
 """
 
 import os
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator
 
 import pytest
@@ -22,7 +22,7 @@ class ProcessorTime:
     """Pytest plugin, of the process that runs tests and of the one that reports."""
 
     def __init__(self) -> None:
-        self.by_file: Counter[str] = Counter()
+        self.by_file: defaultdict[str, float] = defaultdict(float)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
@@ -41,11 +41,12 @@ class ProcessorTime:
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: object) -> None:
         """Takes the seconds of a worker."""
-        self.by_file.update(getattr(node, "workeroutput", {}).get(_KEY, {}))
+        for path, seconds in getattr(node, "workeroutput", {}).get(_KEY, {}).items():
+            self.by_file[path] += seconds
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Prints the sum, and the files above the budget."""
         terminalreporter.section(f"processor time: {sum(self.by_file.values()):.0f} s")
-        for path, seconds in self.by_file.most_common():
+        for path, seconds in sorted(self.by_file.items(), key=lambda item: -item[1]):
             if seconds > BUDGET:
                 terminalreporter.write_line(f"{seconds:7.1f} s  {path}")

@@ -32,7 +32,7 @@ from detection.models.registry import build_detector
 from detection.ops.masks import paste_masks
 from detection.types import ImageInfo, Labels
 
-_EQUAL_WORK = {"frozen_stages": 0, "train_batch_norm": True, "roi_align_samples": 2}
+_EQUAL_WORK = {"backbone": {"frozen_stages": 0, "train_batch_norm": True}, "roi": {"align_samples": 2}}
 BATCH = 2
 _PADDED = 100
 Way = Callable[[], Measured]

@@ -5,7 +5,7 @@
 Prints a line per seed, and the means: AP and AP50 on the evaluation split of the EMA and the raw weights of the last
 checkpoint; the same with the statistics of batch norm measured anew, as means over 12 training batches; the seconds of
 the processors (user and system) that training and its export took, without validation.  Where "statistics anew" is
-better by more than 0.03 AP, `model.overrides.batch_norm_momentum` is too high for the run's length.
+better by more than 0.03 AP, `model.overrides.batch_norm.momentum` is too high for the run's length.
 """
 
 import argparse

@@ -60,7 +60,7 @@ class Detector(keras.Model):
             pixel_std: RGB standard deviation of 0..255 pixels;
             padding: black: inputs are pixels, padded with 0, and `call` normalises them by `normalized`;
             postprocess: options of `detect`;
-            FUNCTION_FIELDS: names of the fields that change the network's function, but not its variables.
+            FUNCTION_FIELDS: dotted names of the fields that change the network's function, but not its variables.
         num_classes: C; classes are 0..C-1, there is no background class.
         name: the model's name, the first part of its variables' paths.
         dtype: Keras dtype policy of all layers.
@@ -84,7 +84,7 @@ class Detector(keras.Model):
         self.image_size: tuple[int, int] = config.image_size
         self.resizing = Resizing(self.image_size)
         self.num_classes = num_classes
-        is_black = getattr(config, "padding", "mean") == "black"
+        is_black = config.padding == "black"
         self.pixel_mean = (0.0, 0.0, 0.0) if is_black else config.pixel_mean
         self.pixel_std = (1.0, 1.0, 1.0) if is_black else config.pixel_std
         self._own_mean_std = (config.pixel_mean, config.pixel_std) if is_black else None

@@ -19,6 +19,7 @@ from detection.models.ssd.model import Ssd
 from detection.types import Resizing
 from schemas.config.config import ModelConfig
 from schemas.config.input_size import ResizeConfig, height_and_width
+from schemas.config.section import section_of
 from schemas.detectors import nearest_or_all
 from schemas.errors import ConfigError
 
@@ -127,7 +128,7 @@ def detector_config(
         image_size: side of the square input, or (height, width), in pixels; None, and `auto` before the data are
             known: the size of the preset, or of `resize`.
         resize: how images are scaled into the input; None: resize to fit.
-        overrides: changed fields of the detector's config class.
+        overrides: changed fields of the detector's config class, a tree of its sections.
         postprocess: changed fields of its section `postprocess`.
         padded: the size is rounded up to `resize.pad_to_multiple`, as the input is; False: images are scaled into it.
 
@@ -141,6 +142,8 @@ def detector_config(
         image_size = resize.long_side
     if image_size is not None:
         changes["image_size"] = height_and_width(image_size)
+    if _POSTPROCESS in changes:
+        raise ConfigError(f"model.overrides.{_POSTPROCESS}: set its fields in the section model.{_POSTPROCESS}.")
     config = _override(_family(name).presets[name], changes, section="model.overrides")
     try:
         resize.require_fit(config.image_size)
@@ -164,18 +167,18 @@ def _family(name: str) -> Family:
 
 
 def _override(preset: Any, changes: Mapping[str, Any], *, section: str) -> Any:
-    known = tuple(name for name in type(preset).model_fields if name != _POSTPROCESS)
-    for field in changes:
-        if field not in known:
-            raise ConfigError(f"{section}.{field}: no such field. {nearest_or_all(field, known)}")
     try:
-        return type(preset).model_validate(preset.model_dump() | dict(changes))
+        return preset.changed(changes)
     except ValidationError as error:
-        raise ConfigError("\n".join(_explain(item, section) for item in error.errors())) from None
+        raise ConfigError("\n".join(_explain(item, type(preset), section) for item in error.errors())) from None
 
 
-def _explain(item: Any, section: str) -> str:
+def _explain(item: Any, preset: type[Any], section: str) -> str:
+    place = ".".join([section, *map(str, item["loc"])])
     if item["type"] == "value_error":  # fields that contradict each other
-        return f"{section}: {item['ctx']['error']}."
-    field = ".".join(str(part) for part in item["loc"])
-    return f"{section}.{field} = {item['input']!r}: {item['msg']}."
+        return f"{place}: {item['ctx']['error']}."
+    if item["type"] == "extra_forbidden":
+        for parent in item["loc"][:-1]:
+            preset = section_of(preset.model_fields[parent].annotation)
+        return f"{place}: no such field. {nearest_or_all(item['loc'][-1], tuple(preset.model_fields))}"
+    return f"{place} = {item['input']!r}: {item['msg']}."

@@ -131,6 +131,11 @@ class Assignment(NamedTuple):
     ignored: tf.Tensor | None
     index: tf.Tensor
 
+    def ignore(self, anchors: tf.Tensor) -> "Assignment":
+        """Returns the assignment with more ignored anchors: bool [B, A], or [A] for all images."""
+        ignored = tf.zeros_like(self.positive) if self.ignored is None else self.ignored
+        return self._replace(ignored=ignored | anchors)
+
 
 def assign_anchors(
     anchors: tf.Tensor,

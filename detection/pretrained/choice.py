@@ -5,6 +5,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from detection.models.backbones.resnet import RESNETS
 from detection.models.registry import detector_config
 from detection.pretrained.detectors import cache_folder, find_detector
 from detection.pretrained.imagenet import RESNET_LAYOUT, find_weights_file
@@ -12,6 +13,7 @@ from detection.pretrained.publications import COCO, COCO_DETECTORS, IMAGENET
 from detection.storage.downloads import UnreachableError
 from detection.storage.files import is_file
 from schemas.config.config import Config
+from schemas.config.section import value_at
 from schemas.errors import CocoflowError, ConfigError
 from schemas.quoting import one_line
 
@@ -21,22 +23,8 @@ _INDEX = ".index"
 _KEY = re.compile(r"^model\.\w+ = '?\w+'?: ")  # key at the start of messages
 # Fields of a detector's config class that published weights depend on.
 _NETWORK_FIELDS = (
-    "backbone",
-    "efficientnet_layout",
-    "min_level",
-    "max_level",
-    "fpn_filters",
-    "fpn_cells",
-    "fpn_graph",
-    "fpn_fusion",
-    "conv_bn_act",
-    "resample_batch_norm",
-    "conv_after_pooling",
-    "head_layers",
-    "separable_conv",
-    "activation",
-    "num_scales",
-    "aspect_ratios",
+    *("backbone.name", "backbone.layout", "min_level", "max_level", "neck", "head.layers", "head.separable_conv"),
+    *("activation", "anchors.num_scales", "anchors.aspect_ratios"),
 )
 
 _LOGGER = logging.getLogger("cocoflow.trainer")
@@ -129,7 +117,7 @@ def _find_coco(config: Config, *, fetches: bool) -> str:
             f"{', '.join(COCO_DETECTORS)}."
         )
     ours, theirs = detector_config(model.name, overrides=model.overrides), detector_config(model.name)
-    changed = [field for field in _NETWORK_FIELDS if getattr(ours, field) != getattr(theirs, field)]
+    changed = [field for field in _NETWORK_FIELDS if value_at(ours, field) != value_at(theirs, field)]
     if changed:
         raise ConfigError(
             f"model.weights = {COCO}: model.overrides changes {', '.join(changed)}, so the published {model.name} is "
@@ -147,7 +135,7 @@ def _find_imagenet(config: Config, *, fetches: bool) -> str:
     """
     model = config.model
     preset = detector_config(model.name, overrides=model.overrides)
-    layout = getattr(preset, "resnet_layout", RESNET_LAYOUT)
-    if layout != RESNET_LAYOUT:
-        raise ConfigError(f"model.weights = {IMAGENET}: no weights for model.overrides.resnet_layout = {layout}")
-    return str(find_weights_file(getattr(preset, "backbone", model.name), IMAGENET, fetches=fetches))
+    name, layout = preset.backbone.name, preset.backbone.layout
+    if name in RESNETS and layout != RESNET_LAYOUT:
+        raise ConfigError(f"model.weights = {IMAGENET}: no weights for model.overrides.backbone.layout = {layout}")
+    return str(find_weights_file(name, IMAGENET, fetches=fetches))

@@ -31,7 +31,7 @@ from detection.storage.paths import require_supported
 from detection.storage.staging import local_copy
 from schemas.errors import ConfigError, DataError
 
-RESNET_LAYOUT = "keras"  # layout of the published ResNets
+RESNET_LAYOUT = "standard"  # layout of the published ResNets
 
 _APPLICATIONS = {f"efficientnet-b{number}": f"EfficientNetB{number}" for number in range(8)} | {
     f"resnet-{layers}": f"ResNet{layers}" for layers in (50, 101, 152)
@@ -85,7 +85,7 @@ def load_imagenet_weights(detector: Detector, source: str, *, fetches: bool = Tr
     if isinstance(backbone, ResNet) and backbone.layout != RESNET_LAYOUT:
         raise ConfigError(
             f"model.backbone_weights = {source!r}: these weights are for a ResNet with strides at other positions. Set "
-            f"model.overrides.resnet_layout to {RESNET_LAYOUT}."
+            f"model.overrides.backbone.layout to {RESNET_LAYOUT}."
         )
     theirs = {layer.name: layer for layer in _application(name, file).layers}
     pairs = _resnet_pairs(backbone) if isinstance(backbone, ResNet) else _efficientnet_pairs(backbone)

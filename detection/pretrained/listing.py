@@ -98,7 +98,7 @@ def print_weights(entries: Sequence[Entry]) -> None:
         table.add_row(
             publication.name,
             publication.weights,
-            ", ".join(detectors) or "model.overrides.backbone",
+            ", ".join(detectors) or "model.overrides.backbone.name",
             "-" if publication.megabytes is None else str(publication.megabytes),
             publication.licence,
             "-" if place is None else "yes",

@@ -47,6 +47,7 @@ from schemas.artifacts import (
 )
 from schemas.config.config import Config
 from schemas.config.config_io import to_yaml
+from schemas.config.section import value_at
 from schemas.config.train.training import TrainConfig
 
 # For `check_inference_losses`: tries of fewer steps learn nothing, and it takes as long as they.
@@ -287,7 +288,7 @@ def check_inference_losses(
     for mode, loss in losses._asdict().items():
         if loss is not None:
             tf.summary.scalar(f"final_loss/{mode}", loss, step=step)
-    explanation = explain_gap(losses, momentum=getattr(detector.config, "batch_norm_momentum", None))
+    explanation = explain_gap(losses, momentum=value_at(detector.config, "batch_norm.momentum"))
     if explanation is not None:
         LOGGER.warning("%s", explanation)
 

@@ -44,6 +44,7 @@ from detection.training.engine.variable_selection import (
 from detection.training.initialization.initialize import InitReport, initialize
 from schemas.artifacts import CONFIG_YAML
 from schemas.config.config import Config
+from schemas.config.section import value_at
 from schemas.config.train.training import TrainConfig
 from schemas.errors import CocoflowError, find_user_error
 
@@ -144,7 +145,7 @@ def _warn_of_frozen_random_weights(state: TrainState, report: InitReport | None)
     if frozen:
         _LOGGER.warning(
             "%d of the backbone's %d kernels, such as %s, are frozen with random weights: set model.weights "
-            "or train.init, or freeze less (train.freeze; frozen_stages in model.overrides of some detectors)",
+            "or train.init, or freeze less (train.freeze, model.overrides.backbone.frozen_stages)",
             len(frozen),
             len(backbone),
             frozen[0],
@@ -167,8 +168,8 @@ def _warn_of_other_settings(config: Config, source: str) -> None:
         )
     except CocoflowError:
         return  # only the weights are required
-    others = {name: getattr(theirs, name, None) for name in ours.FUNCTION_FIELDS}
-    others = {name: value for name, value in others.items() if value not in (None, getattr(ours, name))}
+    others = {name: value_at(theirs, name) for name in ours.FUNCTION_FIELDS}
+    others = {name: value for name, value in others.items() if value not in (None, value_at(ours, name))}
     if others:
         _LOGGER.warning(
             "the loaded weights were trained with different %s, so the network behaves differently: set "

@@ -88,7 +88,7 @@ def require_memory(config: Config, state: TrainState, strategy: tf.distribute.St
     Raises:
         ConfigError: the run cannot fit into the memory.
     """
-    if isinstance(strategy, tf.distribute.TPUStrategy) or config.model.overrides.get("recompute"):
+    if isinstance(strategy, tf.distribute.TPUStrategy) or state.model.config.gradient_checkpointing:
         return
     cpu = on_cpu(strategy)
     available = host_memory() if cpu else _gpu_memory()

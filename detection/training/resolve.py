@@ -21,13 +21,14 @@ from schemas.artifacts import CHECKPOINTS, CONFIG_YAML, TRAIN_SPLIT
 from schemas.config.config import Config
 from schemas.config.config_io import from_yaml, parse_config
 from schemas.config.input_size import AUTO_SIZE
+from schemas.config.section import merged, value_at
 from schemas.config.train.schedule import ADAM_LEARNING_RATE, AUTO_HOLD_END
 from schemas.config.train.training import AUTO_EPOCHS, AUTO_MIN_PIXELS, AUTO_MIN_STEPS, STEP_PIXELS, STEPS_OF_EPOCHS
 from schemas.errors import DataError
 
 _LOGGER = logging.getLogger("cocoflow.trainer")
 _ANY_RECORDS = 10**9  # in place of an unknown number of records
-_MOMENTUM = "batch_norm_momentum"
+_MOMENTUM = "batch_norm.momentum"
 _EVALUATIONS = 4  # evaluations per run with `train.validation.every: auto`
 
 
@@ -117,16 +118,17 @@ def with_recipe(config: Config, *, before: Config | None = None) -> Config:
     """
     preset: Any = detector_config(config.model.name, overrides=config.model.overrides)
     tree = config.model_dump(mode="json")
-    schedule, overrides = tree["train"]["schedule"], tree["model"]["overrides"]
+    schedule = tree["train"]["schedule"]
     if schedule["warmup_steps"] is None:
         schedule["warmup_steps"] = (before or config).train.warmup_steps
     if schedule["hold_steps"] == "auto" and config.train.schedule.holds:
         schedule["hold_steps"] = max(int(AUTO_HOLD_END * config.train.schedule_steps) - schedule["warmup_steps"], 0)
     if schedule["learning_rate"] is None:
         schedule["learning_rate"] = getattr(preset, "learning_rate", ADAM_LEARNING_RATE)
-    if getattr(preset, _MOMENTUM, 0.0) is None:
-        kept = {} if before is None else before.model.overrides
-        overrides[_MOMENTUM] = kept.get(_MOMENTUM, batch_norm_momentum(config.train.fixed_steps))
+    if preset.batch_norm.momentum is None:
+        kept = None if before is None else value_at(before.model.overrides, _MOMENTUM)
+        momentum = batch_norm_momentum(config.train.fixed_steps) if kept is None else kept
+        tree["model"]["overrides"] = merged(config.model.overrides, {"batch_norm": {"momentum": momentum}})
     return parse_config(tree)
 
 

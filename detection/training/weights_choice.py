@@ -3,7 +3,6 @@
 import json
 import logging
 from pathlib import Path
-from typing import Any
 
 import tensorflow as tf
 
@@ -16,11 +15,11 @@ from detection.training.distributed.workers import chief_value
 from detection.training.resolve import config_to_resume, saved_config
 from schemas.artifacts import CHECKPOINTS
 from schemas.config.config import Config
+from schemas.config.section import value_at
 from schemas.program import PROGRAM
 
 # Of an EfficientNet: its backward pass takes most of a step, and its first stages find edges and textures in any image.
 _FROZEN = 4
-_FROZEN_STAGES = "frozen_stages"
 
 _LOGGER = logging.getLogger("cocoflow.trainer")
 
@@ -46,7 +45,7 @@ def with_weights(
         choices = (AUTO, *CHOICES)
         own = _choice(config, output) if is_chief(strategy) else AUTO
         weights = choices[chief_value(strategy, choices.index(own))]
-        config = _with_model(config, weights=weights)
+        config = config.model_copy(update={"model": config.model.model_copy(update={"weights": weights})})
     if base_model is not None:
         return config
     if config.model.weights == IMAGENET:
@@ -62,15 +61,12 @@ def _with_frozen_stages(config: Config, output: Path) -> Config:
     A resumed run keeps the number that it started with.
     """
     model = config.model
-    if getattr(detector_config(model.name, overrides=model.overrides), _FROZEN_STAGES, 0) is not None:
+    preset = detector_config(model.name, overrides=model.overrides)
+    if preset.backbone.frozen_stages is not None:
         return config
     before = config_to_resume(output)
-    stages = _FROZEN if before is None else before.model.overrides.get(_FROZEN_STAGES, 0)
-    return _with_model(config, overrides={**model.overrides, _FROZEN_STAGES: stages})
-
-
-def _with_model(config: Config, **fields: Any) -> Config:
-    return config.model_copy(update={"model": config.model.model_copy(update=fields)})
+    stages = _FROZEN if before is None else value_at(before.model.overrides, "backbone.frozen_stages") or 0
+    return config.model_copy(update={"model": model.with_overrides({"backbone": {"frozen_stages": stages}})})
 
 
 def _choice(config: Config, output: Path) -> str:
@@ -85,13 +81,16 @@ def _from_scratch(config: Config, *, resumes: bool) -> Config:
     model = config.model
     preset = detector_config(model.name, overrides=model.overrides)
     changes = {
-        field: value
-        for field, value in getattr(preset, "FROM_SCRATCH", {}).items()
-        if field not in model.overrides and getattr(preset, field) != value
+        section: {
+            field: value
+            for field, value in fields.items()
+            if field not in model.overrides.get(section, {}) and value_at(preset, f"{section}.{field}") != value
+        }
+        for section, fields in preset.FROM_SCRATCH.items()
     }
-    if not changes:
+    if not any(changes.values()):
         return config
-    backbone = preset.backbone
+    backbone = preset.backbone.name
     fetch = f"fetch pretrained ones where there is a network (`{PROGRAM} weights fetch {backbone}`)"
     _LOGGER.log(
         logging.INFO if resumes else logging.ERROR,
@@ -101,4 +100,4 @@ def _from_scratch(config: Config, *, resumes: bool) -> Config:
         json.dumps(changes),
         fetch if backbone in IMAGENET_BACKBONES else f"choose a detector that has some (`{PROGRAM} weights list`)",
     )
-    return _with_model(config, overrides={**model.overrides, **changes})
+    return config.model_copy(update={"model": model.with_overrides(changes)})

@@ -5,6 +5,7 @@ take keyword arguments, not sections.
 """
 
 import re
+from collections.abc import Mapping
 from datetime import date
 from typing import Annotated, Any, Literal
 
@@ -16,7 +17,7 @@ from schemas.config.input_size import AUTO_SIZE, OpenImageSize, ResizeConfig
 from schemas.config.issues import MAX_PIXELS, IssuePolicies
 from schemas.config.model_registry import VertexPushConfig
 from schemas.config.run import RunConfig
-from schemas.config.section import Section
+from schemas.config.section import Section, merged
 from schemas.config.train.monitoring import AUTO_SPLIT
 from schemas.config.train.training import AUTO_MIN_STEPS, TrainConfig
 from schemas.metrics import IouType
@@ -162,6 +163,10 @@ class ModelConfig(Section):
     def _check_keys(self) -> None:
         if self.image_size not in (None, AUTO_SIZE) and "image_size" in self.overrides:
             raise ValueError("image_size and overrides.image_size are the same setting; remove the second")
+
+    def with_overrides(self, changes: Mapping[str, Any]) -> "ModelConfig":
+        """Returns the section with more `overrides`."""
+        return self.model_copy(update={"overrides": merged(self.overrides, changes)})
 
 
 # Keys of `model` without effect on the trained weights, like `WITHOUT_EFFECT` of `train`.

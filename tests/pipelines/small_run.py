@@ -10,7 +10,7 @@ from schemas.artifacts import SUMMARY_JSON
 
 FEW_STEPS = (
     "model.name=efficientdet-nano",
-    "model.overrides={fpn_filters: 16, fpn_cells: 1, head_layers: 1, min_level: 4, max_level: 5}",
+    "model.overrides={neck: {filters: 16, cells: 1}, head: {layers: 1}, min_level: 4, max_level: 5}",
     "train.steps=3",
     "train.validation.every=null",
     "train.batch_size=4",

@@ -14,7 +14,7 @@ from tests.detection.coco.generated_cases import pycocotools_eval
 pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.extended]  # a minute and a half
 
 KEYS = (
-    *("model.name=centernet-nano-kpts", "model.overrides.head_filters=32", "train.steps=40", "train.batch_size=4"),
+    *("model.name=centernet-nano-kpts", "model.overrides.head.filters=32", "train.steps=40", "train.batch_size=4"),
     *("train.schedule.learning_rate=0.002", "evaluate.batch_size=4", "evaluate.thresholds.absolute={AP: 0.0}"),
 )
 PERSON = 1

@@ -201,7 +201,7 @@ def test_a_recipe_of_the_api_is_its_published_configuration(name: str) -> None:
 def test_the_kernels_that_decay_are_those_of_the_api() -> None:
     """Its layers: `convolutional_keras_box_predictor.py` and its heads, `bifpn_utils.py`, `efficientnet_model.py`."""
     train = _of_the_page()["ssd_efficientdet_d0_512x512_coco17_tpu-8"][1].train
-    detector = build_detector("efficientdet-d0", num_classes=2, image_size=128, overrides={"fpn_cells": 1})
+    detector = build_detector("efficientdet-d0", num_classes=2, image_size=128, overrides={"neck": {"cells": 1}})
     decayed = decayed_variables(
         detector.trainable_variables, train.optimizer.weight_decay_exclude, match=train.pattern_match
     )

@@ -44,7 +44,7 @@ class EfficientNet(keras.layers.Layer):
         self,
         *,
         spec: EfficientNetSpec,
-        layout: EfficientNetLayout = "automl",
+        layout: EfficientNetLayout = "standard",
         expanded: bool = False,
         survival: float | None = None,
         batch_norm: dict[str, float],

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 from schemas.errors import ConfigError
 
-EfficientNetLayout = Literal["automl", "od-api", "strided"]
+EfficientNetLayout = Literal["standard", "od-api", "strided"]
 
 
 class Stage(NamedTuple):
@@ -150,7 +150,9 @@ def backbone_spec(name: str) -> EfficientNetSpec:
         ConfigError: unknown name.
     """
     if name not in BACKBONES:
-        raise ConfigError(f"model.overrides.backbone = {name!r}: no such backbone. Choose from {', '.join(BACKBONES)}.")
+        raise ConfigError(
+            f"model.overrides.backbone.name = {name!r}: no such backbone. Choose from {', '.join(BACKBONES)}."
+        )
     return BACKBONES[name]
 
 
@@ -204,7 +206,7 @@ def level_blocks(spec: EfficientNetSpec, layout: EfficientNetLayout) -> list[int
 
     Args:
         spec: the network.
-        layout: `automl`: the last block before each stride, and the last block of the network.
+        layout: `standard`: the last block before each stride, and the last block of the network.
             `od-api`, as in the TF Object Detection API: the same index within a stage as without
             depth scaling, so a deeper network's level comes before the last blocks of its stage.
             `strided`, as in its CenterNets: the last block of the stage that strides, and of the network.

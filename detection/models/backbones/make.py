@@ -1,71 +1,107 @@
 """Backbones by name, for all families of detectors."""
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import Field, NonNegativeInt
 
 from detection.models.backbones.efficientnet import EfficientNet
-from detection.models.backbones.efficientnet_spec import BACKBONES, EfficientNetLayout
-from detection.models.backbones.resnet import RESNETS, ResNet, ResNetLayout
+from detection.models.backbones.efficientnet_spec import BACKBONES
+from detection.models.backbones.hourglass import HOURGLASSES
+from detection.models.backbones.resnet import RESNETS, ResNet
 from detection.models.layers.batch_norm import batch_norms
+from schemas.config.section import Section
 from schemas.errors import ConfigError
 
 # A layer that maps images to the feature maps of levels 1..L, level l at stride 2^l; `level_filters` are their
 # channels, and `stages` the layers between them.
 Backbone = EfficientNet | ResNet
+BackboneLayout = Literal["standard", "tpu", "od-api", "strided"]
 
 
-@dataclass(frozen=True)
-class BackboneOptions:
-    """Options of a backbone.
+class BackboneOptions(Section):
+    """The backbone, and how much of it trains."""
 
-    batch_norm: arguments of `BatchNormalization`.
-    activation: name of the activation; None: the network's own.
-    survival: survival of the last block of an EfficientNet in training; None: blocks are not dropped.
-    recompute: recompute each block in the backward pass, to save memory.
-    resnet_layout, tail, efficientnet_layout, expanded: see `ResNet` and `EfficientNet`.
-    """
+    name: str = Field(
+        "resnet-50",
+        description="resnet-18, -34, -50, -101, -152 or -200, mnasnet-a1, -b1 or -small, mobilenet-v1 or -v2, an "
+        "EfficientNet such as efficientnet-b0 or -lite0, or in a CenterNet an hourglass-10, -20, -32, -52 or -104",
+    )
+    layout: BackboneLayout = Field(
+        "standard",
+        description="strides of a ResNet, which must match the pretrained weights: standard: as in keras.applications; "
+        "tpu: as in TPU Mask R-CNN; od-api: as in the TF Object Detection API and TF-Slim, whose ResNet-18 and -34 are "
+        "pre-activated. Blocks of other networks that are levels: standard: the last before each stride; od-api: in "
+        "the API's EfficientDets, the last ones in EfficientNet-B0; strided: in its CenterNets, the last of the stage "
+        "that strides",
+    )
+    frozen_stages: NonNegativeInt | None = Field(
+        0,
+        description="number of frozen stages, batch norm included; stage l ends at level l; 2: stem and conv2_x of a "
+        "ResNet; 0: all stages train; none: 4 in a training that starts from ImageNet weights by `model.weights`, "
+        "else 0",
+    )
+    train_batch_norm: bool = Field(
+        True,
+        description="batch norm uses batch statistics in training and updates its moving ones; false: the statistics "
+        "are fixed, and only scale and offset train, outside of the frozen stages",
+    )
+    survival_probability: float | None = Field(
+        None, gt=0.0, le=1.0, description="survival of the last block of an EfficientNet in training; none: all survive"
+    )
 
-    batch_norm: dict[str, float]
-    activation: str | None = None
-    survival: float | None = None
-    recompute: bool = False
-    resnet_layout: ResNetLayout = "keras"
-    tail: bool = False
-    efficientnet_layout: EfficientNetLayout = "automl"
-    expanded: bool = False
+    def _check_keys(self) -> None:
+        self.refuse(("layout", "frozen_stages"), f"with {self.name}", when=self.name in HOURGLASSES)
+        unknown = "strided" if self.name in RESNETS else "tpu"
+        if self.layout == unknown and self.name not in HOURGLASSES:
+            raise ValueError(f"{self.name} has no layout = {unknown}")
 
 
-def make_backbone(name: str, options: BackboneOptions, *, levels: range, dtype: Any) -> Backbone:
+def make_backbone(
+    options: BackboneOptions,
+    *,
+    activation: str | None,
+    batch_norm: dict[str, float],
+    levels: range,
+    recompute: bool,
+    tail: bool = False,
+    expanded: bool = False,
+    dtype: Any,
+) -> Backbone:
     """Returns the backbone of a pyramid, without its variables.
 
     Args:
-        name: key of `RESNETS` or `BACKBONES`.
-        options: options of the backbone.
+        options: the backbone.
+        activation: name of the activation; None: the network's own.
+        batch_norm: arguments of `BatchNormalization`.
         levels: levels of the pyramid, finest first.
+        recompute: recompute each block in the backward pass, to save memory.
+        tail: see `ResNet`.
+        expanded: see `EfficientNet`.
         dtype: Keras dtype policy.
 
     Raises:
         ConfigError: unknown backbone, or levels that do not fit it.
     """
+    name = options.name
     common: dict[str, Any] = {
-        "batch_norm": options.batch_norm,
-        "recompute": options.recompute,
+        "layout": options.layout,
+        "batch_norm": batch_norm,
+        "recompute": recompute,
         "name": name,
         "dtype": dtype,
     }
     backbone: Backbone
     if name in RESNETS:
-        activation: Any = options.activation or "relu"
-        common |= {"layout": options.resnet_layout, "tail": options.tail}
-        backbone = ResNet(spec=RESNETS[name], activation=activation, **common)
+        relu: Any = activation or "relu"
+        backbone = ResNet(spec=RESNETS[name], activation=relu, tail=tail, **common)
     elif name in BACKBONES:
         spec = BACKBONES[name]
-        spec = spec._replace(activation=options.activation or spec.activation)
-        common |= {"layout": options.efficientnet_layout, "expanded": options.expanded, "survival": options.survival}
-        backbone = EfficientNet(spec=spec, **common)
+        spec = spec._replace(activation=activation or spec.activation)
+        backbone = EfficientNet(spec=spec, expanded=expanded, survival=options.survival_probability, **common)
     else:
         raise ConfigError(
-            f"model.overrides.backbone = {name!r}: no such backbone. Choose from {', '.join((*RESNETS, *BACKBONES))}."
+            f"model.overrides.backbone.name = {name!r}: no such backbone. Choose from "
+            f"{', '.join((*RESNETS, *BACKBONES))}."
         )
     deepest = len(backbone.level_filters)
     if deepest not in levels:
@@ -76,19 +112,20 @@ def make_backbone(name: str, options: BackboneOptions, *, levels: range, dtype: 
     return backbone
 
 
-def freeze_backbone(backbone: Backbone, *, stages: int, fix_statistics: bool) -> None:
-    """Freezes the first stages, and the statistics of all batch norms.
+def freeze_backbone(backbone: Backbone, options: BackboneOptions) -> None:
+    """Freezes the first stages of a built backbone, and the statistics of all batch norms if they do not train.
 
     Raises:
         ConfigError: there are fewer stages.
     """
+    stages = options.frozen_stages or 0
     if stages > len(backbone.stages):
         raise ConfigError(
-            f"model.overrides.frozen_stages = {stages}: {backbone.name} has {len(backbone.stages)} stages."
+            f"model.overrides.backbone.frozen_stages = {stages}: {backbone.name} has {len(backbone.stages)} stages."
         )
     for stage in backbone.stages[:stages]:
         for layer in stage:
             layer.trainable = False
-    if fix_statistics:
+    if not options.train_batch_norm:
         for layer in batch_norms(backbone):
             layer.fixed_statistics = True

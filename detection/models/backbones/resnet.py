@@ -14,7 +14,7 @@ from detection.models.layers.conv import ConvNorm, conv2d
 from detection.models.layers.initializers import he_normal
 from detection.models.layers.recompute import recomputed
 
-ResNetLayout = Literal["keras", "tpu", "od-api"]
+ResNetLayout = Literal["standard", "tpu", "od-api"]
 Relu = Literal["relu", "relu6"]
 
 # Mean that keras.applications' ResNets subtract from 0..255 pixels, here in RGB; they take BGR and do not divide.
@@ -50,13 +50,13 @@ class ResNet(keras.layers.Layer):
 
     Args:
         spec: network to build.
-        layout: position of the strides.  `keras`, as in keras.applications: the first 1x1
+        layout: position of the strides.  `standard`, as in keras.applications: the first 1x1
             convolution of a bottleneck has the stride, and the first max-pooling pads one pixel
             on every side.  `tpu`, as in TPU Mask R-CNN: the 3x3 convolution has the stride, and
             the max-pooling pads at the bottom and the right only, if the size is even.
-            `od-api`, as in the TF Object Detection API and in TF-Slim: the strides of `keras`,
+            `od-api`, as in the TF Object Detection API and in TF-Slim: the strides of `standard`,
             the max-pooling of `tpu`; ResNet-18 and -34 are those of its CenterNets, of blocks
-            `PreactBlock` whose last one has the stride, and the pooling of `keras`.  The variables
+            `PreactBlock` whose last one has the stride, and the pooling of `standard`.  The variables
             of a bottleneck network are the same, but weights trained with one layout do not fit
             another.
         activation: activation after each convolution and each addition.
@@ -71,7 +71,7 @@ class ResNet(keras.layers.Layer):
         self,
         *,
         spec: ResNetSpec,
-        layout: ResNetLayout = "keras",
+        layout: ResNetLayout = "standard",
         activation: Relu = "relu",
         batch_norm: dict[str, float],
         recompute: bool = False,
@@ -139,7 +139,7 @@ class ResNet(keras.layers.Layer):
             seed: ignored; for compatibility with backbones that use random numbers.
         """
         levels = [self.stem(images, training=training)]
-        features = _max_pool(levels[0], centred=self.layout == "keras" or self._preact)
+        features = _max_pool(levels[0], centred=self.layout == "standard" or self._preact)
         for stage in self.stages[1 : len(self.level_filters)]:
             features = self._run(stage, features, training=training)
             levels.append(features)

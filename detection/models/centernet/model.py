@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from detection.models.backbones.hourglass import HOURGLASSES, Hourglass
-from detection.models.backbones.make import Backbone, make_backbone
+from detection.models.backbones.make import Backbone, freeze_backbone, make_backbone
 from detection.models.centernet.config import CenterNetConfig
 from detection.models.detector import Capabilities, Detector
 from detection.models.heads.cell_values import CellHead
@@ -75,50 +75,36 @@ class CenterNet(Detector):
         super().__init__(config=config, num_classes=num_classes, name=name, dtype=dtype)
         self._size = feature_sizes(config.image_size, config.min_level)[-1]
         self.capabilities = Capabilities(
-            weights=True, keypoints=config.keypoints, count_shape=(4 if config.keypoints else 1,)
+            weights=True, keypoints=bool(config.keypoints), count_shape=(4 if config.keypoints else 1,)
         )
-        self.keypoints = self._keypoints(keypoints) if config.keypoints else None
+        self.keypoints: Keypoints | None = None
+        if config.keypoints:
+            names = tuple(tuple(own) for own in keypoints)
+            self.keypoints = Keypoints(names, stride=config.stride, size=self._size, options=config.keypoints)
         self.backbone: Backbone | Hourglass
         self.neck: UpsamplingNeck | None = None
-        spec = HOURGLASSES.get(config.backbone)
+        batch_norm = config.batch_norm.arguments
+        spec = HOURGLASSES.get(config.backbone.name)
         if spec is None:
             self.backbone = self._pyramid_backbone()
-            self.neck = UpsamplingNeck(
-                filters=config.neck_filters,
-                interpolation=config.neck_interpolation,
-                momentum=config.momentum,
-                separable=config.separable_neck,
-                dtype=self.dtype_policy,
-            )
+            self.neck = UpsamplingNeck(config.neck, momentum=batch_norm["momentum"], dtype=self.dtype_policy)
         else:
             self.backbone = Hourglass(
-                spec=spec, batch_norm=config.batch_norm, name=config.backbone, dtype=self.dtype_policy
+                spec=spec, batch_norm=batch_norm, name=config.backbone.name, dtype=self.dtype_policy
             )
         self.heads = [
             CellHead(
+                config.head,
                 task=task,
                 place=place,
-                layers=config.convs(task),
                 outputs=outputs,
                 output_bias=_HEATMAP_BIAS if task in _HEATMAPS else 0.0,
-                separable=config.separable_heads,
                 dtype=self.dtype_policy,
             )
             for place in range(1 if spec is None else spec.stacks)
             for task, outputs in self._tasks().items()
         ]
         self._build_layers()
-
-    def _keypoints(self, names: Sequence[Sequence[str]]) -> Keypoints:
-        config = self.config
-        return Keypoints(
-            names=tuple(tuple(own) for own in names),
-            stride=config.stride,
-            size=self._size,
-            spread=config.keypoint_spread,
-            radius=config.keypoint_radius,
-            per_keypoint_offset=config.per_keypoint_offset,
-        )
 
     def _tasks(self) -> dict[str, int]:
         """Returns the output channels of each head."""
@@ -134,20 +120,27 @@ class CenterNet(Detector):
             assert self.neck is not None
             levels = self.backbone.level_filters[self.config.min_level - 1 :]
             self.neck.build([(None, None, None, filters) for filters in levels])
-            channels = self.config.neck_filters[-1]
+            channels = self.config.neck.filters[-1]
         for head in self.heads:
             head.build((None, None, None, channels))
+        if not isinstance(self.backbone, Hourglass):
+            freeze_backbone(self.backbone, self.config.backbone)
         self.built = True
 
     def _pyramid_backbone(self) -> Backbone:
         config = self.config
         backbone = make_backbone(
-            config.backbone, config.backbone_options, levels=config.levels, dtype=self.dtype_policy
+            config.backbone,
+            activation=None,
+            batch_norm=config.batch_norm.arguments,
+            levels=config.levels,
+            recompute=config.gradient_checkpointing,
+            dtype=self.dtype_policy,
         )
         deepest = len(backbone.level_filters)
         if config.max_level != deepest:
             raise ConfigError(
-                f"model.overrides.max_level = {config.max_level}: {config.backbone} has {deepest} levels."
+                f"model.overrides.max_level = {config.max_level}: {config.backbone.name} has {deepest} levels."
             )
         return backbone
 
@@ -177,13 +170,13 @@ class CenterNet(Detector):
         With keypoints also `keypoint_heatmap_loss`, `keypoint_offset_loss` and `keypoint_regression_loss`, divided by
         `KeypointTargets.counts`.
         """
-        config, size = self.config, self._size
+        config, loss, size = self.config, self.config.loss, self._size
         centers = self._centers(labels)
-        heatmap = center_heatmap(centers, size=size, num_classes=self.num_classes, min_iou=config.min_box_overlap_iou)
+        heatmap = center_heatmap(centers, size=size, num_classes=self.num_classes, min_iou=loss.min_box_overlap_iou)
         inside = 1.0 if labels.sizes is None else inside_image(labels.sizes, stride=config.stride, size=size)
 
         def focal(logits: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor | float) -> tf.Tensor:
-            losses = penalty_reduced_focal(logits, targets, alpha=config.focal_alpha, beta=config.focal_beta)
+            losses = penalty_reduced_focal(logits, targets, alpha=loss.focal_alpha, beta=loss.focal_beta)
             return tf.reduce_sum(losses * inside * weights)
 
         def at_centers(task: str, targets: tf.Tensor) -> tf.Tensor:
@@ -203,7 +196,7 @@ class CenterNet(Detector):
             assert targets is not None
             totals |= self.keypoints.losses(outputs, targets, focal)
         return {
-            f"{task}_loss": getattr(config, f"{task}_loss_weight") * total / divisor
+            f"{task}_loss": config.loss_weights[task] * total / divisor
             for (task, total), divisor in zip(totals.items(), divisors, strict=True)
         }
 

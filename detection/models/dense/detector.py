@@ -6,9 +6,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from detection.models.backbones.make import make_backbone
-from detection.models.dense.config import DenseConfig
+from detection.models.backbones.make import freeze_backbone, make_backbone
+from detection.models.dense.config import DenseConfig, SharedHeadsConfig
 from detection.models.detector import Capabilities, Detector
+from detection.models.heads.dense import DenseHead
 from detection.models.heads.dense_losses import DenseLosses
 from detection.models.heads.postprocess import detect_boxes, normalize_boxes
 from detection.ops.anchors import feature_sizes
@@ -44,14 +45,21 @@ class DenseDetector(Detector):
     """
 
     capabilities = Capabilities(crowds=True, weights=True)
+    expanded_levels = False  # see `EfficientNet`
 
     def __init__(self, *, config: DenseConfig, num_classes: int, name: str, dtype: Any = None):
         super().__init__(config=config, num_classes=num_classes, name=name, dtype=dtype)
-        self._columns = num_classes + config.background_class  # class outputs of each anchor
+        self._columns = num_classes + config.loss.background_class  # class outputs of each anchor
         self.anchors = config.anchors_yxyx()
-        self._dense_losses = DenseLosses(config.loss_options, anchors=self.anchors, num_classes=num_classes)
+        self._dense_losses = DenseLosses(config.loss, config.matcher, anchors=self.anchors, num_classes=num_classes)
         self.backbone = make_backbone(
-            config.backbone, config.backbone_options, levels=config.levels, dtype=self.dtype_policy
+            config.backbone,
+            activation=config.activation,
+            batch_norm=config.batch_norm.arguments,
+            levels=config.levels,
+            recompute=config.gradient_checkpointing,
+            expanded=self.expanded_levels,
+            dtype=self.dtype_policy,
         )
         self.make_neck()
         prior = -math.log((1 - _PRIOR) / _PRIOR)
@@ -104,13 +112,14 @@ class DenseDetector(Detector):
         pyramid = [(None, None, None, channels) for channels in filters]
         self.class_net.build(pyramid)
         self.box_net.build(pyramid)
+        freeze_backbone(self.backbone, self.config.backbone)
         self.built = True
 
     def call(self, images: tf.Tensor, training: bool = False, seed: tf.Tensor | None = None) -> RawOutputs:
         """See `Detector.call`; [B, H, W, 3] to class logits and box deltas per level."""
         # From the images, not the config: `load_detector` calls the network with other image sizes.
         sizes = feature_sizes((images.shape[1], images.shape[2]), self.config.max_level)
-        features = self.call_neck(self.backbone(images, training=training, seed=seed), sizes, training)
+        features = self.call_neck(self.backbone(self.normalized(images), training=training, seed=seed), sizes, training)
         outputs = self.call_heads(features, training, seed)
         return RawOutputs(*([tf.cast(level, tf.float32) for level in levels] for levels in outputs))
 
@@ -172,7 +181,7 @@ class DenseDetector(Detector):
 
     def output_classes(self, num_classes: int) -> dict[str, np.ndarray]:
         """See `Detector.output_classes`: the last layer of the class head, anchor by anchor."""
-        columns = np.arange(-1 if self.config.background_class else 0, num_classes)
+        columns = np.arange(-1 if self.config.loss.background_class else 0, num_classes)
         variables = self.class_net.output_variables
         return {one.path: np.tile(columns, one.shape[-1] // self._columns) for one in variables}
 
@@ -180,7 +189,7 @@ class DenseDetector(Detector):
         """Returns [B, A_l, C] per level, without the background, whose sigmoids are the scores."""
         levels = self._per_level(outputs.class_logits, self._columns)
         if self.config.class_loss.endswith("softmax"):
-            levels = [softmax_log_odds(level / self.config.logit_scale) for level in levels]
+            levels = [softmax_log_odds(level / self.config.loss.logit_scale) for level in levels]
         return [level[..., 1:] for level in levels] if self.config.background_class else levels
 
     def _by_anchor(self, levels: list[tf.Tensor], width: int) -> tf.Tensor:
@@ -194,3 +203,38 @@ class DenseDetector(Detector):
             tf.reshape(level, [batch, level.shape[1] * level.shape[2] * level.shape[3] // width, width])
             for level in levels
         ]
+
+
+class SharedHeadsDetector(DenseDetector):
+    """A dense detector with the same class and box head for all levels; see `DenseDetector`."""
+
+    config: SharedHeadsConfig
+
+    @property
+    def biases_before_batch_norm(self) -> bool:
+        """Whether the heads' inner convolutions have biases, although a batch norm follows."""
+        return True
+
+    def make_head(self, prefix: str, *, outputs: int, output_bias: float) -> DenseHead:
+        """See `DenseDetector.make_head`."""
+        config = self.config
+        return DenseHead(
+            config.head,
+            prefix=prefix,
+            filters=config.neck.filters,
+            levels=config.levels,
+            activation=config.activation,
+            batch_norm=config.batch_norm.arguments,
+            conv_bias=self.biases_before_batch_norm,
+            outputs=config.anchors.per_cell * outputs,
+            output_bias=output_bias,
+            recompute=config.gradient_checkpointing,
+            dtype=self.dtype_policy,
+        )
+
+    def call_heads(self, features: list[tf.Tensor], training: bool, seed: tf.Tensor | None) -> list[list[tf.Tensor]]:
+        """See `DenseDetector.call_heads`."""
+        if not self.config.head.share_tower:
+            return super().call_heads(features, training, seed)
+        features = self.class_net.tower(features, training=training, seed=seed)
+        return [[net.predict(feature) for feature in features] for net in (self.class_net, self.box_net)]

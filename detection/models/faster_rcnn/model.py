@@ -78,51 +78,54 @@ class FasterRcnn(Detector):
         super().__init__(config=config, num_classes=num_classes, name=name, dtype=dtype)
         _require_masks(config)
         self.capabilities = Capabilities(
-            mask_size=config.object_mask_size if config.include_mask else 0,
+            mask_size=config.mask_head.object_size if config.include_mask else 0,
             mask_output=config.postprocess.mask_output,
             crowds=True,
             weights=True,
-            count_shape=(1 + (len(config.levels) if config.rpn_box_loss == "level_means" else 1),),
+            count_shape=(1 + (len(config.levels) if config.rules.level_means else 1),),
             detects_by_device=True,
         )
         self.anchors = config.anchors_yxyx()
         self.backbone = make_backbone(
-            config.backbone, config.backbone_options, levels=config.levels, dtype=self.dtype_policy
+            config.backbone,
+            activation=config.activation if config.backbone.name.startswith("resnet-") else None,
+            batch_norm=config.batch_norm.arguments,
+            levels=config.levels,
+            recompute=config.gradient_checkpointing,
+            tail=config.architecture == "c4",
+            dtype=self.dtype_policy,
         )
         self.fpn: Fpn | None = None
         if config.architecture == "fpn":
             self.fpn = Fpn(
+                config.neck,
                 min_level=config.min_level,
                 backbone_level=len(self.backbone.level_filters),
                 max_level=config.max_level,
-                filters=config.fpn_filters,
-                layout=config.fpn_layout,
+                layout=config.rules.layers,
                 activation=config.activation,
                 dtype=self.dtype_policy,
             )
         self.rpn = RpnHead(
-            filters=config.rpn_filters or self._channels,
-            anchors_per_cell=config.anchors_per_cell,
+            filters=config.rpn.filters or self._channels,
+            anchors_per_cell=config.anchors.per_cell,
             levels=config.levels,
-            layout=config.rpn_layout,
+            layout=config.rules.layers,
             dtype=self.dtype_policy,
         )
         self.box_head, *self.later_box_heads = [
             BoxHead(
+                config.box_head,
                 num_classes=num_classes,
-                units=config.fc_units,
-                layers=config.fc_layers if self.fpn else 0,
-                class_agnostic_boxes=config.class_agnostic_boxes or bool(config.cascade_ious),
+                pools=self.fpn is None,
                 name=f"box_head_{stage + 1}" if stage else "box_head",
                 dtype=self.dtype_policy,
             )
-            for stage in range(len(config.cascade_ious) or 1)
+            for stage in range(len(config.box_head.cascade_ious) or 1)
         ]
         self.mask_head: MaskHead | None = None
         if config.include_mask:
-            self.mask_head = MaskHead(
-                num_classes=num_classes, filters=config.mask_filters, layers=config.mask_layers, dtype=self.dtype_policy
-            )
+            self.mask_head = MaskHead(config.mask_head, num_classes=num_classes, dtype=self.dtype_policy)
         self._build_layers()
 
     def _build_layers(self) -> None:
@@ -135,10 +138,10 @@ class FasterRcnn(Detector):
         self.rpn.build([(None, None, None, self._channels)])
         channels = self._channels if self._tail is None else self._tail.out_filters
         for head in self.box_heads:
-            head.build((None, None, config.box_roi_size, config.box_roi_size, channels))
+            head.build((None, None, *[config.box_head.roi_size] * 2, channels))
         if self.mask_head is not None:
-            self.mask_head.build((None, None, config.mask_roi_size, config.mask_roi_size, config.fpn_filters))
-        freeze_backbone(self.backbone, stages=config.frozen_stages, fix_statistics=not config.train_batch_norm)
+            self.mask_head.build((None, None, *[config.mask_head.roi_size] * 2, config.neck.filters))
+        freeze_backbone(self.backbone, config.backbone)
         self.built = True
 
     def call(self, images: tf.Tensor, training: bool = False, seed: tf.Tensor | None = None) -> RawOutputs:
@@ -155,7 +158,7 @@ class FasterRcnn(Detector):
     @property
     def _channels(self) -> int:
         """Channels of the features."""
-        return self.backbone.level_filters[-1] if self.fpn is None else self.config.fpn_filters
+        return self.backbone.level_filters[-1] if self.fpn is None else self.config.neck.filters
 
     @property
     def _tail(self) -> ResNet | None:
@@ -209,16 +212,15 @@ class FasterRcnn(Detector):
                 labels, positives, each, rois.valid, rois.positive, masked
             )
             class_rois, box_rois = all_rois, positive_rois
-            if config.loss_normalizer == "image":
+            if config.rules.image_losses:
                 class_rois, box_rois = per_image_normalizers(images, rois.valid)
             name, weight = f"_{stage + 1}" if stage else "", 0.5**stage
-            terms[f"class_loss{name}"] = (
-                weight * config.class_loss_weight * roi_class_loss(head.class_logits, rois, normalizer=class_rois)
-            )
-            box_loss = roi_box_loss(head.box_deltas, rois, normalizer=box_rois, delta=config.box_huber_delta)
-            terms[f"box_loss{name}"] = weight * config.box_loss_weight * box_loss
+            class_loss = roi_class_loss(head.class_logits, rois, normalizer=class_rois)
+            terms[f"class_loss{name}"] = weight * config.box_head.class_loss_weight * class_loss
+            box_loss = roi_box_loss(head.box_deltas, rois, normalizer=box_rois, delta=config.box_head.huber_delta)
+            terms[f"box_loss{name}"] = weight * config.box_head.box_loss_weight * box_loss
             if self.mask_head is not None and stage == 0:
-                terms["mask_loss"] = config.mask_loss_weight * self._mask_loss(outputs, labels, rois, masked_rois)
+                terms["mask_loss"] = config.mask_head.loss_weight * self._mask_loss(outputs, labels, rois, masked_rois)
             if stage + 1 < len(self.box_heads):
                 rois = next_roi_targets(config, rois, head, labels, stage=stage)
         return terms
@@ -233,24 +235,24 @@ class FasterRcnn(Detector):
         images, *counts = tf.unstack(tf.maximum(positives, 1.0))
         logits = tf.concat([tf.reshape(level, [tf.shape(level)[0], -1]) for level in outputs.rpn.logits], axis=1)
         deltas = [tf.reshape(level, [tf.shape(level)[0], -1, 4]) for level in outputs.rpn.deltas]
-        if config.rpn_box_loss == "level_means":
+        if config.rules.level_means:
             targets = level_targets(config, self.anchors, labels, assignment)
         else:
             deltas = [tf.gather(tf.concat(deltas, axis=1), sampled.indices, batch_dims=1)]
             targets = [sampled]
-        scored, score_count = sampled, images * config.rpn_samples
-        if config.loss_normalizer == "image":
+        scored, score_count = sampled, images * config.rpn.sampling.count
+        if config.rules.image_losses:
             scored = sampled._replace(weights=None)
             score_count, *counts = per_image_normalizers(images, sampled.valid)
         score_loss = rpn_score_loss(logits, scored, normalizer=score_count)
-        factors = config.rpn_code_factors
+        factors = config.rules.rpn_code_factors
         means = [
-            rpn_box_loss(own, matched, normalizer=count, delta=config.rpn_huber_delta, factors=factors)
+            rpn_box_loss(own, matched, normalizer=count, delta=config.rules.rpn_huber_delta, factors=factors)
             for own, matched, count in zip(deltas, targets, counts, strict=True)
         ]
         return {
-            "rpn_score_loss": config.rpn_score_loss_weight * score_loss,
-            "rpn_box_loss": config.rpn_box_loss_weight * tf.add_n(means),
+            "rpn_score_loss": config.rpn.score_loss_weight * score_loss,
+            "rpn_box_loss": config.rpn.box_loss_weight * tf.add_n(means),
         }
 
     def _totals(self, labels: Labels, positives: tf.Tensor | None, *samples: tf.Tensor) -> list[tf.Tensor]:
@@ -275,14 +277,14 @@ class FasterRcnn(Detector):
         config = self.config
         if labels.masks is None:
             raise ValueError(f"{self.name}: the labels have no masks. Its losses need masks with side `mask_size`.")
-        slots = max_positives(config.roi_samples, config.roi_positive_fraction)
+        slots = max_positives(config.roi.sampling.count, config.roi.sampling.positive_fraction)
         slots = used_slots(rois.positive, slots, portable=self.portable)
         boxes, columns, objects, masked = (
             values[:, :slots]
             for values in (rois.boxes, rois.classes, rois.objects, rois_with_masks(labels.masks, rois))
         )
         logits = self._mask_logits(outputs, boxes, columns)
-        targets = crop_masks(labels.masks, labels.boxes, boxes, objects, size=2 * config.mask_roi_size)
+        targets = crop_masks(labels.masks, labels.boxes, boxes, objects, size=2 * config.mask_head.roi_size)
         weights = None if rois.weights is None else rois.weights[:, :slots]
         return mask_loss(logits, targets, masked, normalizer=normalizer, weights=weights)
 
@@ -291,7 +293,7 @@ class FasterRcnn(Detector):
         config = self.config
         image_sizes = image_info.original_size * image_info.scale  # in pixels of the network input
         proposals = self._propose(outputs, image_sizes, training=False)
-        factors, stages = config.box_code_factors, len(self.box_heads)
+        factors, stages = config.box_head.code_factors, len(self.box_heads)
         head, proposals = run_cascade(
             [partial(self._box_outputs, stage=stage) for stage in range(stages)],
             partial(self._box_features, outputs),
@@ -305,9 +307,9 @@ class FasterRcnn(Detector):
             image_info,
             config.postprocess,
             scale_factors=stage_factors(factors, stages - 1),
-            pixel_offset=config.pixel_offset,
-            max_log_size=config.max_log_size,
-            clip_after_nms=config.clip_after_nms,
+            pixel_offset=config.rules.pixel_offset,
+            max_log_size=config.rules.max_log_size,
+            clip_after_nms=config.rules.clip_after_nms,
             graph=self.nms_graph,
         )
         if self.mask_head is None:
@@ -322,7 +324,7 @@ class FasterRcnn(Detector):
             boxes: float32 [B, N, 4], boxes of the detections in pixels of the network input.
             detections: N detections per image.
         """
-        slots, side = self.config.postprocess.max_detections, 2 * self.config.mask_roi_size
+        slots, side = self.config.postprocess.max_detections, 2 * self.config.mask_head.roi_size
         valid = tf.range(slots) < detections.num[:, tf.newaxis]
         used = used_slots(valid, slots, portable=self.portable)
         masks = tf.sigmoid(self._mask_logits(outputs, boxes[:, :used], detections.classes[:, :used] + 1))
@@ -336,15 +338,18 @@ class FasterRcnn(Detector):
             outputs.rpn,
             tf.constant(self.anchors),
             image_sizes,
-            config.proposal_options(training=training),
-            pixel_offset=config.pixel_offset,
-            max_log_size=config.max_log_size,
+            config.rpn.train if training else config.rpn.test,
+            min_size=config.rpn.min_size,
+            by_level=config.rules.nms_by_level,
+            clip_after_nms=config.rules.clip_after_nms,
+            pixel_offset=config.rules.pixel_offset,
+            max_log_size=config.rules.max_log_size,
             graph=self.nms_graph,
         )
 
     def _box_features(self, outputs: RawOutputs, boxes: tf.Tensor, *, training: bool = False) -> tf.Tensor:
         """Returns the box head's features of RoIs [B, R, 4], after conv5_x if it is for RoIs: [B, R, s, s, F]."""
-        features = self._roi_features(outputs, boxes, self.config.box_roi_size)
+        features = self._roi_features(outputs, boxes, self.config.box_head.roi_size)
         if self._tail is None:
             return features
         after = self._tail.run_tail(tf.reshape(features, [-1, *features.shape[2:]]), training=training)
@@ -358,7 +363,7 @@ class FasterRcnn(Detector):
     def _mask_logits(self, outputs: RawOutputs, boxes: tf.Tensor, columns: tf.Tensor) -> tf.Tensor:
         """Runs the mask head on RoIs [B, R, 4]; float32 [B, R, m, m]."""
         assert self.mask_head is not None
-        features = self._roi_features(outputs, boxes, self.config.mask_roi_size)
+        features = self._roi_features(outputs, boxes, self.config.mask_head.roi_size)
         return tf.cast(self.mask_head(features, columns), tf.float32)
 
     def _roi_features(self, outputs: RawOutputs, boxes: tf.Tensor, size: int) -> tf.Tensor:
@@ -367,13 +372,13 @@ class FasterRcnn(Detector):
             "image_size": config.image_size,
             "min_level": config.min_level,
             "output_size": size,
-            "canonical_level": config.roi_canonical_level,
+            "canonical_level": config.roi.canonical_level,
             "portable": self.portable,
         }
-        if config.roi_pooling == "crop-max-pool":
+        if config.rules.pooling == "crop-max-pool":
             return crop_max_pool(outputs.features, boxes, **options)
-        cell_centre = 0.0 if config.tpu_coordinates else 0.5
-        return roi_align(outputs.features, boxes, samples=config.roi_align_samples, cell_centre=cell_centre, **options)
+        samples, centre = config.roi.align_samples, config.rules.cell_centre
+        return roi_align(outputs.features, boxes, samples=samples, cell_centre=centre, **options)
 
     @property
     def backbone_variables(self) -> list[Any]:
@@ -384,7 +389,7 @@ class FasterRcnn(Detector):
         """See `Detector.output_classes`: the heads' last layers, with the background as their first output."""
         columns = np.arange(-1, num_classes)
         classes = {variable.path: columns for head in self.box_heads for variable in head.classes.variables}
-        if not (self.config.cascade_ious or self.config.class_agnostic_boxes):
+        if not (self.config.box_head.cascade_ious or self.config.box_head.class_agnostic):
             classes |= {variable.path: np.repeat(columns, 4) for variable in self.box_head.boxes.variables}
         if self.mask_head is not None:
             classes |= {variable.path: columns for variable in self.mask_head.masks.variables}

@@ -7,6 +7,7 @@ from detection.models.faster_rcnn.config import FasterRcnnConfig
 from detection.models.heads.cascade import BoxRefinement, stage_factors
 from detection.models.heads.roi_heads import BoxHeadOutputs
 from detection.models.heads.roi_targets import (
+    CROWD_FRACTION,
     AnchorTargets,
     RoiTargets,
     all_anchors,
@@ -15,7 +16,7 @@ from detection.models.heads.roi_targets import (
     sample_rois,
 )
 from detection.models.heads.rpn import Proposals
-from detection.ops.anchors import Assignment, assign_anchors
+from detection.ops.anchors import Assignment
 from detection.ops.sampling import max_positives
 from detection.types import Labels
 
@@ -31,18 +32,8 @@ def anchor_assignment(config: FasterRcnnConfig, anchors: np.ndarray, labels: Lab
     ignored = config.ignored_anchors
     # Anchors outside of the input overlap no object.
     compared = np.where(ignored[:, np.newaxis], anchors - 2.0 * max(config.image_size), anchors).astype(np.float32)
-    assignment = assign_anchors(
-        tf.constant(compared),
-        labels.boxes,
-        labels.valid,
-        claims=None if labels.weights is None else labels.valid & (labels.weights > 0.0),
-        match_threshold=config.rpn_positive_iou,
-        unmatched_threshold=config.rpn_negative_iou,
-    )
-    if not ignored.any():
-        return assignment
-    band = tf.zeros_like(assignment.positive) if assignment.ignored is None else assignment.ignored
-    return assignment._replace(ignored=band | ignored)
+    assignment = config.rpn.matcher(compared, labels, crowd_fraction=CROWD_FRACTION)
+    return assignment.ignore(ignored) if ignored.any() else assignment
 
 
 def anchor_targets(
@@ -57,14 +48,7 @@ def anchor_targets(
         assignment: the anchors' objects.
         seed: int32 [2], seed of the step.
     """
-    return sample_anchors(
-        tf.constant(anchors),
-        labels,
-        assignment,
-        seed=seed,
-        count=config.rpn_samples,
-        positive_fraction=config.rpn_positive_fraction,
-    )
+    return sample_anchors(tf.constant(anchors), labels, assignment, config.rpn.sampling, seed=seed)
 
 
 def level_targets(
@@ -87,14 +71,14 @@ def count_box_anchors(config: FasterRcnnConfig, positive: tf.Tensor) -> tf.Tenso
         positive: bool [B, A], True for anchors that are assigned to an object.
 
     Returns:
-        float32 [K]: number of positives per level if `rpn_box_loss` is level_means; otherwise the
+        float32 [K]: number of positives per level in the dialect `tpu`; otherwise the
         number of sampled positives, K = 1.
     """
-    if config.rpn_box_loss == "level_means":
+    if config.rules.level_means:
         levels = tf.split(positive, config.anchors_per_level, axis=1)
         return tf.stack([tf.reduce_sum(tf.cast(level, tf.float32)) for level in levels])
     counts = tf.reduce_sum(tf.cast(positive, tf.float32), axis=1)
-    limit = max_positives(config.rpn_samples, config.rpn_positive_fraction)
+    limit = max_positives(config.rpn.sampling.count, config.rpn.sampling.positive_fraction)
     return tf.reduce_sum(tf.minimum(counts, float(limit)), keepdims=True)
 
 
@@ -104,13 +88,11 @@ def roi_targets(config: FasterRcnnConfig, proposals: Proposals, labels: Labels, 
         proposals.boxes,
         proposals.valid,
         labels,
+        config.roi,
         seed=seed,
-        count=config.roi_samples,
-        positive_fraction=config.roi_positive_fraction,
-        positive_threshold=config.cascade_ious[0] if config.cascade_ious else config.roi_positive_iou,
-        background_thresholds=config.roi_background_iou,
-        scale_factors=config.box_code_factors,
-        pixel_offset=config.pixel_offset,
+        positive_iou=next(iter(config.box_head.cascade_ious), None),
+        scale_factors=config.box_head.code_factors,
+        pixel_offset=config.rules.pixel_offset,
     )
 
 
@@ -128,15 +110,15 @@ def next_roi_targets(
     """
     refine = refinement(config, tf.constant([config.image_size], tf.float32))
     return relabel_rois(
-        refine(rois.boxes, head.box_deltas, stage_factors(config.box_code_factors, stage)),
+        refine(rois.boxes, head.box_deltas, stage_factors(config.box_head.code_factors, stage)),
         rois.valid,
         labels,
-        positive_threshold=config.cascade_ious[stage + 1],
-        scale_factors=stage_factors(config.box_code_factors, stage + 1),
-        pixel_offset=config.pixel_offset,
+        positive_threshold=config.box_head.cascade_ious[stage + 1],
+        scale_factors=stage_factors(config.box_head.code_factors, stage + 1),
+        pixel_offset=config.rules.pixel_offset,
     )
 
 
 def refinement(config: FasterRcnnConfig, limits: tf.Tensor) -> BoxRefinement:
     """Returns the `BoxRefinement` of the configuration, which turns boxes of a stage into RoIs of the next."""
-    return BoxRefinement(limits, config.pixel_offset, config.max_log_size)
+    return BoxRefinement(limits, config.rules.pixel_offset, config.rules.max_log_size)

@@ -11,9 +11,10 @@ import keras
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
+from pydantic import Field, NonNegativeFloat, PositiveFloat
 
 from detection.models.heads.hard_examples import HardExampleMiner, keep_hard_examples
-from detection.ops.anchors import anchors_inside, assign_anchors
+from detection.models.heads.matcher import Matcher
 from detection.ops.boxes import decode_yxyx, encode_yxyx
 from detection.ops.losses import (
     IouLoss,
@@ -26,11 +27,15 @@ from detection.ops.losses import (
 )
 from detection.ops.replicas import sum_over_replicas
 from detection.types import Labels
+from schemas.config.section import Section
 
-CodeWeights = tuple[float, float, float, float]
 Normalizer = Literal["positives_plus_one", "positives", "none"]
-ClassLoss = Literal["focal", "softmax", "logits_softmax", "bootstrapped_sigmoid", "hard_bootstrapped_sigmoid"]
-BoxLoss = Literal["huber", "l1", "l2", "code_iou", "code_giou"]
+
+_CLASS_LOSS_KEYS = {
+    ("focal_alpha", "focal_gamma", "label_smoothing"): "focal",
+    ("logit_scale",): "softmax",
+    ("bootstrap_alpha",): "bootstrapped",
+}
 
 
 class DenseTargets(NamedTuple):
@@ -91,62 +96,81 @@ class PositivesNormalizer:
         return average
 
 
-class DenseLossOptions(NamedTuple):
-    """Options of `DenseLosses`.
+class DenseLossOptions(Section):
+    """Formulas and weights of `DenseLosses`."""
 
-    match_threshold: min IoU of a positive anchor, and min fraction inside a crowd of an ignored one.
-    unmatched_threshold: min IoU of an ignored anchor; None: no IoU is ignored.
-    force_match: each object also gets the anchor with the best IoU.
-    class_loss: formula of the class loss.
-    focal_alpha, focal_gamma, label_smoothing: parameters of `focal_loss`.
-    logit_scale, bootstrap_alpha: parameters of `softmax_loss` and `bootstrapped_loss`.
-    class_loss_weight: weight of the class loss.
-    box_loss: formula of the box loss.
-    huber_delta: error at which the Huber loss becomes linear, in units of the weighted box deltas.
-    code_weights: factors of (ty, tx, th, tw) in the box loss.
-    box_loss_weight: weight of the box loss.
-    iou_loss_type: formula of the IoU loss; None: no IoU loss.
-    iou_loss_weight: weight of the IoU loss.
-    normalizer, positives_momentum: `kind` and `momentum` of `PositivesNormalizer`.
-    background_class: the first class output is the background.
-    background_target: its target is 1 for anchors without an object; False: 0 for all anchors.
-    hard_example_miner: anchors that the losses are restricted to; None: all.
-    """
+    class_loss: Literal["focal", "softmax", "logits_softmax", "bootstrapped_sigmoid", "hard_bootstrapped_sigmoid"] = (
+        Field(
+            "focal",
+            description="focal: with focal_gamma = 0 and no focal_alpha, sigmoid cross-entropy; softmax: over the "
+            "classes and the background; logits_softmax: so are the targets; bootstrapped_sigmoid: targets are mixed "
+            "with the predicted probabilities, hard_: with decisions",
+        )
+    )
+    class_loss_weight: NonNegativeFloat = 1.0
+    focal_alpha: float | None = Field(
+        0.25, ge=0.0, le=1.0, description="weight of targets, 1 - focal_alpha of the others; none: no weights"
+    )
+    focal_gamma: NonNegativeFloat = 1.5
+    label_smoothing: float = Field(0.0, ge=0.0, lt=1.0)
+    logit_scale: PositiveFloat = Field(1.0, description="divisor of the class outputs of a softmax")
+    bootstrap_alpha: float = Field(0.95, ge=0.0, le=1.0, description="share of the true target in a bootstrapped one")
+    box_loss: Literal["huber", "l1", "l2", "code_iou", "code_giou"] = Field(
+        "huber",
+        description="loss of the box deltas; code_iou and code_giou take them for boxes, as the TF Object Detection "
+        "API's weighted_iou and weighted_giou do: set iou_loss_type for losses of boxes",
+    )
+    box_loss_weight: NonNegativeFloat = 50.0
+    huber_delta: PositiveFloat = Field(
+        0.1, description="error at which the Huber loss becomes linear, in units of the weighted box deltas"
+    )
+    code_weights: tuple[NonNegativeFloat, NonNegativeFloat, NonNegativeFloat, NonNegativeFloat] = Field(
+        (1.0, 1.0, 1.0, 1.0), description="factors of the box deltas (ty, tx, th, tw)"
+    )
+    iou_loss_type: IouLoss | None = Field(None, description="IoU loss beside the box loss; none: no IoU loss")
+    iou_loss_weight: NonNegativeFloat = Field(1.0, description="weight of the IoU loss")
+    normalizer: Normalizer = Field(
+        "positives_plus_one", description="divisor of the losses; positives: positive anchors, at least 1"
+    )
+    positives_momentum: float = Field(
+        0.0, ge=0.0, lt=1.0, description="momentum of the divisor's moving average; 0: a divisor per batch"
+    )
+    background_class: bool = Field(
+        False,
+        description="the class outputs have a background before the classes, whose target is 0, as in the TF Object "
+        "Detection API, required by its weights",
+    )
+    background_target: bool = Field(
+        False, description="the target of the background class is 1 for anchors without an object, as in a softmax"
+    )
+    hard_example_miner: HardExampleMiner | None = Field(
+        None, description="losses count only the anchors with the largest loss; none: all anchors"
+    )
 
-    match_threshold: float
-    unmatched_threshold: float | None
-    force_match: bool
-    focal_alpha: float | None
-    focal_gamma: float
-    label_smoothing: float
-    huber_delta: float
-    code_weights: CodeWeights
-    box_loss_weight: float
-    iou_loss_type: IouLoss | None
-    iou_loss_weight: float
-    normalizer: Normalizer
-    positives_momentum: float
-    background_class: bool
-    class_loss: ClassLoss = "focal"
-    class_loss_weight: float = 1.0
-    logit_scale: float = 1.0
-    bootstrap_alpha: float = 0.95
-    box_loss: BoxLoss = "huber"
-    background_target: bool = False
-    hard_example_miner: HardExampleMiner | None = None
+    def _check_keys(self) -> None:
+        self.refuse(("iou_loss_weight",), "without iou_loss_type", when=self.iou_loss_type is None)
+        for keys, kind in _CLASS_LOSS_KEYS.items():
+            self.refuse(keys, f"with class_loss = {self.class_loss}", when=kind not in self.class_loss)
+        self.refuse(("huber_delta",), f"with box_loss = {self.box_loss}", when=self.box_loss != "huber")
+        if not self.background_class and (self.background_target or "softmax" in self.class_loss):
+            raise ValueError("a softmax and background_target need background_class = true")
 
 
 class DenseLosses:
     """Loss of the classes, loss of the box deltas, and IoU loss of the decoded boxes.
 
     Args:
-        options: thresholds, formulas and weights.
+        options: formulas and weights.
+        matcher: assigns the anchors to the objects.
         anchors: float32 [A, 4], (ymin, xmin, ymax, xmax) in pixels of the network input.
         num_classes: C.
     """
 
-    def __init__(self, options: DenseLossOptions, *, anchors: npt.NDArray[np.float32], num_classes: int) -> None:
+    def __init__(
+        self, options: DenseLossOptions, matcher: Matcher, *, anchors: npt.NDArray[np.float32], num_classes: int
+    ) -> None:
         self._options = options
+        self._matcher = matcher
         self._anchors = anchors
         self._num_classes = num_classes
         self._normalizer = PositivesNormalizer(kind=options.normalizer, momentum=options.positives_momentum)
@@ -204,32 +228,18 @@ class DenseLosses:
     def assign(self, labels: Labels) -> DenseTargets:
         """Assigns the anchors to the objects.
 
-        Anchors without an object are background.  They are ignored if their IoU is between the two
-        thresholds, or if at least a fraction `match_threshold` of them is inside a crowd.
+        Anchors without an object are background.  They are ignored if their IoU is between the two thresholds of the
+        matcher, or if at least a fraction `positive_iou` of them is inside a crowd.
         """
-        anchors = tf.constant(self._anchors)
-        assignment = assign_anchors(
-            anchors,
-            labels.boxes,
-            labels.valid,
-            claims=None if labels.weights is None else labels.valid & (labels.weights > 0.0),
-            match_threshold=self._options.match_threshold,
-            unmatched_threshold=self._options.unmatched_threshold,
-            force_match=self._options.force_match,
-        )
-        positive, ignored = assignment.positive, assignment.ignored
-        if labels.crowds is not None:
-            in_crowd = ~positive & anchors_inside(
-                anchors, labels.boxes, labels.crowds, min_fraction=self._options.match_threshold
-            )
-            ignored = in_crowd if ignored is None else ignored | in_crowd
+        assignment = self._matcher(self._anchors, labels)
+        positive = assignment.positive
 
         def of_object(values: tf.Tensor) -> tf.Tensor:
             return tf.gather(values, assignment.index, batch_dims=1)
 
         return DenseTargets(
             positive=positive,
-            ignored=ignored,
+            ignored=assignment.ignored,
             classes=tf.where(positive, of_object(labels.classes), -1),
             boxes=of_object(labels.boxes),
             weights=None if labels.weights is None else tf.where(positive, of_object(labels.weights), 1.0),

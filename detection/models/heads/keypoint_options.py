@@ -1,12 +1,29 @@
-"""Names of the heads of keypoints, and options from their outputs to the keypoints of detections."""
+"""Names of the heads of keypoints, options of their targets, and from their outputs to the keypoints of detections."""
 
 from typing import Literal
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 from schemas.config.section import Section
 
 HEATMAP, OFFSET, REGRESSION = KEYPOINT_TASKS = ("keypoint_heatmap", "keypoint_offset", "keypoint_regression")
+
+
+class KeypointOptions(Section):
+    """Targets and losses of the keypoints that the categories name."""
+
+    spread: dict[str, PositiveFloat] = Field(
+        {},
+        description="standard deviation of keypoints' Gaussians by name, as a factor of that of the object's center; "
+        "1 for other names",
+    )
+    radius: NonNegativeInt = Field(
+        3, description="cells within this distance of a keypoint learn its offset, of a center its keypoints"
+    )
+    per_keypoint_offset: bool = Field(True, description="each keypoint has its own offsets; false: they share one")
+    heatmap_loss_weight: NonNegativeFloat = 1.0
+    offset_loss_weight: NonNegativeFloat = 1.0
+    regression_loss_weight: NonNegativeFloat = 0.1
 
 
 class KeypointPostprocess(Section):
@@ -25,7 +42,7 @@ class KeypointPostprocess(Section):
     )
     score_distance_offset: PositiveFloat = Field(1.0, description="in cells")
     score_distance_multiplier: PositiveFloat = 0.1
-    std_dev_multiplier: PositiveFloat = Field(1.0, description="of the sigma in this")
+    std_dev_multiplier: PositiveFloat = Field(1.0, description="factor of sigma in gaussian_weighted")
     box_scale: PositiveFloat = Field(1.2, description="scale of the box that may contain the candidate")
     candidate_search_scale: PositiveFloat = Field(
         0.3, description="max distance of the nearest candidate, as a fraction of the scaled box's longer side"

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from detection.models.heads.centers import Centers, l1_at
 from detection.models.heads.keypoint_candidates import keypoint_candidates, refined_keypoints
-from detection.models.heads.keypoint_options import HEATMAP, OFFSET, REGRESSION, KeypointPostprocess
+from detection.models.heads.keypoint_options import HEATMAP, OFFSET, REGRESSION, KeypointOptions, KeypointPostprocess
 from detection.models.heads.keypoint_targets import KeypointTargets, PointTargets, keypoint_targets
 from detection.types import Labels
 
@@ -27,17 +27,13 @@ class Keypoints:
     names: names of each class's keypoints; P in total, at most K in a class.
     stride: side of the outputs' cells in pixels.
     size: (height, width) of the outputs in cells.
-    spread: standard deviation of the Gaussians by name, as a factor of that of the objects' centers; 1 for others.
-    radius: of the cells that learn, around keypoints and centers.
-    per_keypoint_offset: each keypoint has its own offsets.
+    options: options of the targets.
     """
 
     names: tuple[tuple[str, ...], ...]
     stride: int
     size: tuple[int, int]
-    spread: Mapping[str, float]
-    radius: int
-    per_keypoint_offset: bool
+    options: KeypointOptions
 
     @property
     def classes(self) -> npt.NDArray[np.int32]:
@@ -52,13 +48,13 @@ class Keypoints:
     @property
     def spreads(self) -> npt.NDArray[np.float32]:
         """Standard deviation of each channel, [P]."""
-        return np.array([self.spread.get(name, 1.0) for own in self.names for name in own], np.float32)
+        return np.array([self.options.spread.get(name, 1.0) for own in self.names for name in own], np.float32)
 
     @property
     def outputs(self) -> dict[str, int]:
         """Output channels of each head."""
         count = len(self.places)
-        return {HEATMAP: count, OFFSET: 2 * count if self.per_keypoint_offset else 2, REGRESSION: 2 * count}
+        return {HEATMAP: count, OFFSET: 2 * count if self.options.per_keypoint_offset else 2, REGRESSION: 2 * count}
 
     def targets(self, labels: Labels, centers: Centers) -> KeypointTargets:
         """Returns the targets of labels with keypoints; `centers` are those of the labels."""
@@ -73,8 +69,8 @@ class Keypoints:
             centers,
             size=self.size,
             spreads=self.spreads,
-            radius=self.radius,
-            per_keypoint_offset=self.per_keypoint_offset,
+            radius=self.options.radius,
+            per_keypoint_offset=self.options.per_keypoint_offset,
         )
 
     def losses(

@@ -8,9 +8,11 @@ from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
 from detection.models.layers.initializers import glorot_uniform, he_normal, normal
 from detection.ops.roi_align import on_accelerator
+from schemas.config.section import Section
 
 
 class BoxHeadOutputs(NamedTuple):
@@ -24,41 +26,78 @@ class BoxHeadOutputs(NamedTuple):
     box_deltas: tf.Tensor
 
 
+class BoxHeadOptions(Section):
+    """The box head: its layers, its losses, and the stages of a cascade."""
+
+    roi_size: PositiveInt = Field(7, description="RoIAlign bins per side")
+    layers: PositiveInt = Field(2, description="inner layers")
+    units: PositiveInt = Field(1024, description="units of each inner layer")
+    cascade_ious: tuple[float, ...] = Field(
+        (),
+        description="IoU thresholds of the box heads of a Cascade R-CNN, such as [0.5, 0.6, 0.7]: each head refines "
+        "the boxes of the previous one, and boxes are class-agnostic; the first threshold replaces roi.positive_iou; "
+        "empty: one box head",
+    )
+    class_agnostic: bool = Field(False, description="one box per RoI, not one per class; so it is in a cascade")
+    code_factors: tuple[PositiveFloat, PositiveFloat, PositiveFloat, PositiveFloat] = Field(
+        (10.0, 10.0, 5.0, 5.0), description="factors of the deltas (ty, tx, th, tw)"
+    )
+    huber_delta: PositiveFloat = Field(1.0, description="Huber delta of the box loss, in units of the scaled deltas")
+    class_loss_weight: NonNegativeFloat = 1.0
+    box_loss_weight: NonNegativeFloat = 1.0
+
+    def _check_keys(self) -> None:
+        ious = self.cascade_ious
+        if ious and (len(ious) < 2 or list(ious) != sorted(set(ious)) or not 0.0 < ious[0] <= ious[-1] < 1.0):
+            raise ValueError(f"cascade_ious = {list(ious)}: specify two or more ascending thresholds between 0 and 1")
+        self.refuse(["class_agnostic"], "with cascade_ious, whose boxes are", when=bool(ious))
+
+
+class MaskHeadOptions(Section):
+    """The mask head."""
+
+    roi_size: PositiveInt = Field(14, description="RoIAlign bins per side; masks have twice the size")
+    layers: PositiveInt = Field(4, description="3x3 convolutions")
+    filters: PositiveInt = Field(256, description="channels of the convolutions")
+    object_size: PositiveInt = Field(
+        112, description="side of the mask within each object's box; the targets are cropped from it"
+    )
+    loss_weight: NonNegativeFloat = 1.0
+
+
 class BoxHead(keras.layers.Layer):
     """Fully connected layers with relu, followed by one for the classes and one for the boxes.
 
     Args:
+        options: inner layers and outputs.
         num_classes: C.
-        units: outputs of each inner layer.
-        layers: number of inner layers; 0: the output layers take the mean over the RoI, as after conv5_x.
-        class_agnostic_boxes: one box per RoI, not one per class, as in Cascade R-CNN.
+        pools: without inner layers: the output layers take the mean over the RoI, as after conv5_x.
         name: layer name.
         dtype: Keras dtype policy.
     """
 
     def __init__(
         self,
+        options: BoxHeadOptions,
         *,
         num_classes: int,
-        units: int,
-        layers: int = 2,
-        class_agnostic_boxes: bool = False,
+        pools: bool = False,
         name: str = "box_head",
         dtype: Any = None,
     ):
         super().__init__(name=name, dtype=dtype)
-        self._units = units
+        self._units = options.units
         self.inner = [
             keras.layers.Dense(
-                units,
+                options.units,
                 activation="relu",
                 kernel_initializer=glorot_uniform(),
                 name=f"fc{number}",
                 dtype=self.dtype_policy,
             )
-            for number in range(6, 6 + layers)
+            for number in range(6, 6 + (0 if pools else options.layers))
         ]
-        boxes = 1 if class_agnostic_boxes else num_classes + 1
+        boxes = 1 if options.class_agnostic or options.cascade_ious else num_classes + 1
         self.classes = self._output(num_classes + 1, stddev=0.01, name="class")
         self.boxes = self._output(boxes * 4, stddev=0.001, name="box")
 
@@ -97,21 +136,20 @@ class MaskHead(keras.layers.Layer):
     Computes the mask of one class per RoI: losses and detections do not need the others.
 
     Args:
+        options: inner layers.
         num_classes: C.
-        filters: channels of each inner layer.
-        layers: number of 3x3 convolutions.
         name: layer name.
         dtype: Keras dtype policy.
     """
 
-    def __init__(self, *, num_classes: int, filters: int, layers: int = 4, name: str = "mask_head", dtype: Any = None):
+    def __init__(self, options: MaskHeadOptions, *, num_classes: int, name: str = "mask_head", dtype: Any = None):
         super().__init__(name=name, dtype=dtype)
-        self._filters = filters
+        filters = self._filters = options.filters
         self.inner = [
             keras.layers.Conv2D(
                 filters, 3, padding="same", activation="relu", name=f"conv2d_{number}", **self._common()
             )
-            for number in range(1, layers + 1)
+            for number in range(1, options.layers + 1)
         ]
         self.upsample = keras.layers.Conv2DTranspose(
             filters, 2, strides=2, activation="relu", name="conv2d_transpose", **self._common()

@@ -1,20 +1,52 @@
 """Targets of two-stage detectors: sampled anchors, and sampled or refined RoIs, with their objects.
 
-Class 0 of the heads is background; class c of the labels is c + 1 here.  The default thresholds
-and counts are those of TPU Mask R-CNN.
+Class 0 of the heads is background; class c of the labels is c + 1 here.
 """
 
 from typing import NamedTuple
 
 import tensorflow as tf
+from pydantic import Field, PositiveInt
 
 from detection.ops.anchors import Assignment, anchors_inside
 from detection.ops.boxes import ScaleFactors, encode_yxyx, pairwise_iou_yxyx
-from detection.ops.sampling import sample_balanced
+from detection.ops.roi_align import CANONICAL_LEVEL
+from detection.ops.sampling import max_positives, sample_balanced
 from detection.types import Labels
+from schemas.config.section import Section
 
-_CROWD_FRACTION = 0.5  # boxes with this fraction inside a crowd are ignored: COCO's lowest IoU threshold
+CROWD_FRACTION = 0.5  # boxes with this fraction inside a crowd are ignored: COCO's lowest IoU threshold
 _ANCHOR_DRAW, _ROI_DRAW = 2**20, 2**20 + 1  # indices for `own_random_bits`, above those of the network's layers
+
+
+class SamplingOptions(Section):
+    """Samples of each image that the losses take."""
+
+    count: PositiveInt = Field(512, description="samples per image in the losses")
+    positive_fraction: float = Field(0.25, gt=0.0, le=1.0, description="max fraction of positives in `count`")
+
+    def _check_keys(self) -> None:
+        if not max_positives(self.count, self.positive_fraction):
+            raise ValueError(
+                f"count = {self.count} and positive_fraction = {self.positive_fraction} allow no positive sample"
+            )
+
+
+class RoiOptions(Section):
+    """The regions of interest that the heads learn from, and the features that they get."""
+
+    sampling: SamplingOptions = SamplingOptions()
+    positive_iou: float = Field(0.5, gt=0.0, le=1.0, description="RoIs above this IoU with an object are positive")
+    background_iou: tuple[float, float] = Field(
+        (0.0, 0.5), description="(low, high): RoIs with low <= IoU < high are background; others are ignored"
+    )
+    canonical_level: PositiveInt = Field(CANONICAL_LEVEL, description="level of RoIs of 224 x 224 pixels")
+    align_samples: PositiveInt = Field(1, description="bilinear samples per side of a RoIAlign bin")
+
+    def _check_keys(self) -> None:
+        low, high = self.background_iou
+        if not 0.0 <= low < high <= 1.0:
+            raise ValueError(f"background_iou = [{low}, {high}] must be 0 <= low < high <= 1")
 
 
 class AnchorTargets(NamedTuple):
@@ -56,34 +88,28 @@ class RoiTargets(NamedTuple):
 
 
 def sample_anchors(
-    anchors: tf.Tensor,
-    labels: Labels,
-    assignment: Assignment,
-    *,
-    seed: tf.Tensor,
-    count: int = 256,
-    positive_fraction: float = 0.5,
+    anchors: tf.Tensor, labels: Labels, assignment: Assignment, options: SamplingOptions, *, seed: tf.Tensor
 ) -> AnchorTargets:
-    """Samples positive and negative anchors.
-
-    Unassigned anchors inside crowds, and anchors of objects of weight 0, are neither.
+    """Samples positive and negative anchors; ignored anchors and those of objects of weight 0 are neither.
 
     Args:
         anchors: float32 [A, 4], (ymin, xmin, ymax, xmax) in pixels of the network input.
         labels: ground truth.
         assignment: the anchors' objects.
+        options: number of samples S, and their max fraction of positives.
         seed: int32 [2], seed of this training step.
-        count: S.
-        positive_fraction: max fraction of positives among the S.
     """
     negative = ~assignment.positive
     if assignment.ignored is not None:
         negative &= ~assignment.ignored
-    if labels.crowds is not None:
-        negative &= ~anchors_inside(anchors, labels.boxes, labels.crowds, min_fraction=_CROWD_FRACTION)
     positive = _counting(labels, assignment.index, assignment.positive)
     slots = sample_balanced(
-        positive, negative, count=count, positive_fraction=positive_fraction, seed=seed, index=_ANCHOR_DRAW
+        positive,
+        negative,
+        count=options.count,
+        positive_fraction=options.positive_fraction,
+        seed=seed,
+        index=_ANCHOR_DRAW,
     )
     sampled = Assignment(slots.positive, None, tf.gather(assignment.index, slots.indices, batch_dims=1))
     targets = all_anchors(tf.gather(anchors, slots.indices), labels, sampled)
@@ -101,7 +127,7 @@ def all_anchors(anchors: tf.Tensor, labels: Labels, assignment: Assignment) -> A
     """
     positive = assignment.positive
     objects = tf.where(positive, assignment.index, 0)
-    # Corners are edges even with `tpu_coordinates`: TPU Mask R-CNN encodes its first-stage targets like this.
+    # Corners are edges even in the dialect `tpu`: TPU Mask R-CNN encodes its first-stage targets like this.
     deltas = encode_yxyx(tf.gather(labels.boxes, objects, batch_dims=1), anchors)
     return AnchorTargets(
         indices=tf.broadcast_to(tf.range(tf.shape(positive)[1]), tf.shape(positive)),
@@ -116,41 +142,38 @@ def sample_rois(
     proposals: tf.Tensor,
     valid: tf.Tensor,
     labels: Labels,
+    options: RoiOptions,
     *,
     seed: tf.Tensor,
-    count: int = 512,
-    positive_fraction: float = 0.25,
-    positive_threshold: float = 0.5,
-    background_thresholds: tuple[float, float] = (0.0, 0.5),
-    scale_factors: ScaleFactors | None = (10.0, 10.0, 5.0, 5.0),
+    positive_iou: float | None = None,
+    scale_factors: ScaleFactors | None,
     pixel_offset: float = 0.0,
 ) -> RoiTargets:
     """Assigns proposals and the objects' own boxes to objects, and samples positives and background.
 
-    A box is positive if its best IoU is above `positive_threshold`, and background if its best
-    IoU is in [low, high) of `background_thresholds`, except inside crowds.  Without objects, the
+    A box is positive if its best IoU is above `positive_iou`, and background if its best
+    IoU is in [low, high) of `background_iou`, except inside crowds.  Without objects, the
     best IoU is 0.  Boxes of objects of weight 0 are not sampled.
 
     Args:
         proposals: float32 [B, P, 4], (ymin, xmin, ymax, xmax) in pixels of the network input.
         valid: bool [B, P], False for padding.
         labels: ground truth.
+        options: number of samples S, and thresholds.
         seed: int32 [2], seed of this training step.
-        count: S.
-        positive_fraction: max fraction of positives among the S.
-        positive_threshold: 0 <= threshold < 1.
-        background_thresholds: (low, high), 0 <= low < high <= 1.
+        positive_iou: replaces that of the options, as in a cascade; None: theirs.
         scale_factors: factors of the deltas (ty, tx, th, tw); None: 1.
         pixel_offset: 1 if box corners are pixel indices, 0 if they are edges.
     """
     boxes = tf.stop_gradient(tf.concat([proposals, labels.boxes], axis=1))
     candidate = tf.concat([valid, labels.valid], axis=1)
-    matches = _match(boxes, candidate, labels, positive_threshold, background_thresholds)
+    threshold = options.positive_iou if positive_iou is None else positive_iou
+    matches = _match(boxes, candidate, labels, threshold, options.background_iou)
     slots = sample_balanced(
         _counting(labels, matches.objects, matches.positive),
         matches.background,
-        count=count,
-        positive_fraction=positive_fraction,
+        count=options.sampling.count,
+        positive_fraction=options.sampling.positive_fraction,
         seed=seed,
         index=_ROI_DRAW,
     )
@@ -211,7 +234,7 @@ def _match(
     background = candidate & (best >= low) & (best < high) & ~positive
     if labels.crowds is not None:
         # `anchors_inside` takes anchors of all images [A, 4]; boxes [B, 1, P, 4] broadcast per image.
-        background &= ~anchors_inside(boxes[:, tf.newaxis], labels.boxes, labels.crowds, min_fraction=_CROWD_FRACTION)
+        background &= ~anchors_inside(boxes[:, tf.newaxis], labels.boxes, labels.crowds, min_fraction=CROWD_FRACTION)
     return _Matches(positive, background, tf.argmax(ious, axis=2, output_type=tf.int32))
 
 

@@ -10,12 +10,16 @@ from typing import Any, Literal, NamedTuple
 
 import keras
 import tensorflow as tf
+from pydantic import Field, NonNegativeFloat, PositiveInt
 
 from detection.models.detector import NmsGraph
+from detection.models.heads.matcher import Matcher
+from detection.models.heads.roi_targets import SamplingOptions
 from detection.models.layers.batch_norm import activate
 from detection.models.layers.initializers import normal
 from detection.ops.boxes import clip_yxyx, decode_yxyx
 from detection.ops.nms import hard_nms, op_nms
+from schemas.config.section import Section
 
 RpnLayout = Literal["standard", "od-api"]
 
@@ -87,23 +91,27 @@ class RpnHead(keras.layers.Layer):
         )
 
 
-class ProposalOptions(NamedTuple):
-    """Options of `propose`.
+class ProposalOptions(Section):
+    """Numbers of proposals in training or in detection."""
 
-    pre_nms_top_k: best anchors of each level that enter NMS.
-    post_nms_top_k: P, max proposals per image, over all levels.
-    iou_threshold: IoU with a better box of the same level above which a box is dropped.
-    min_size: boxes with a shorter side, in pixels of the network input, are dropped.
-    by_level: boxes only suppress boxes of their level.
-    clip_after_nms: clip boxes after NMS; those without an area then are dropped.
-    """
+    pre_nms_top_k: PositiveInt = Field(1000, description="best anchors of each level before NMS")
+    post_nms_top_k: PositiveInt = Field(1000, description="max proposals per image, over all levels")
+    iou_threshold: float = Field(0.7, ge=0.0, le=1.0, description="IoU with a better box above which NMS drops a box")
 
-    pre_nms_top_k: int
-    post_nms_top_k: int
-    iou_threshold: float
-    min_size: float
-    by_level: bool = True
-    clip_after_nms: bool = False
+
+class RpnOptions(Section):
+    """The region proposal network: its head, the samples and weights of its losses, and its proposals."""
+
+    filters: PositiveInt | None = Field(None, description="channels of its head; none: as many as the features have")
+    matcher: Matcher = Matcher(positive_iou=0.7, negative_iou=0.3)
+    sampling: SamplingOptions = SamplingOptions(count=256, positive_fraction=0.5)
+    score_loss_weight: NonNegativeFloat = 1.0
+    box_loss_weight: NonNegativeFloat = 1.0
+    min_size: NonNegativeFloat = Field(
+        1.0, description="proposals with a shorter side are dropped; pixels of the network input"
+    )
+    train: ProposalOptions = ProposalOptions(pre_nms_top_k=2000)
+    test: ProposalOptions = ProposalOptions()
 
 
 class Proposals(NamedTuple):
@@ -125,6 +133,9 @@ def propose(
     image_sizes: tf.Tensor,
     options: ProposalOptions,
     *,
+    min_size: float,
+    by_level: bool = True,
+    clip_after_nms: bool = False,
     pixel_offset: float = 0.0,
     max_log_size: float,
     graph: NmsGraph = "windows",
@@ -140,7 +151,10 @@ def propose(
             levels in the order of the outputs.
         image_sizes: float32 [B, 2] or [2], (height, width) of the images within the network input,
             in its pixels; images start at the top left corner.
-        options: numbers and thresholds.
+        options: numbers and threshold.
+        min_size: boxes with a shorter side, in pixels of the network input, are dropped.
+        by_level: boxes only suppress boxes of their level.
+        clip_after_nms: clip boxes after NMS; those without an area then are dropped.
         pixel_offset: 1 if box corners are pixel indices, 0 if they are edges.
         max_log_size: upper limit of the size deltas.
         graph: form of the NMS graph, as in `Detector.nms_graph`; all boxes are tried at once.
@@ -149,9 +163,9 @@ def propose(
         outputs, anchors, options.pre_nms_top_k, pixel_offset=pixel_offset, max_log_size=max_log_size
     )
     limits = tf.reshape(image_sizes, [-1, 2]) - pixel_offset
-    if not options.clip_after_nms:
+    if not clip_after_nms:
         boxes = clip_yxyx(boxes, limits[:, :1], limits[:, 1:])
-    large = _short_sides(boxes) + pixel_offset >= options.min_size
+    large = _short_sides(boxes) + pixel_offset >= min_size
     # Different logits may have equal float32 probabilities.
     _, order = tf.math.top_k(tf.where(large, logits, logits.dtype.min), logits.shape[1])
     boxes, levels = tf.gather(boxes, order, batch_dims=1), tf.gather(levels, order, batch_dims=1)
@@ -160,14 +174,14 @@ def propose(
     picked = (by_op if graph == "op" else hard_nms)(
         boxes,
         scores,
-        levels if options.by_level else None,
+        levels if by_level else None,
         iou_threshold=options.iou_threshold,
         score_threshold=_DROPPED / 2.0,
         max_outputs=options.post_nms_top_k,
     )
     valid = tf.range(options.post_nms_top_k) < picked.num[:, tf.newaxis]
     boxes = tf.gather(boxes, picked.indices, batch_dims=1)
-    if options.clip_after_nms:
+    if clip_after_nms:
         boxes = clip_yxyx(boxes, limits[:, :1], limits[:, 1:])
         valid &= _short_sides(boxes) > 0.0
     return Proposals(tf.where(valid[..., tf.newaxis], boxes, 0.0), tf.where(valid, picked.scores, 0.0), valid)

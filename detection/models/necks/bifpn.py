@@ -6,18 +6,21 @@ Tan, Pang and Le, "EfficientDet", 2020, figure 2(d).  Layer names follow google/
 
 import functools
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import keras
 import tensorflow as tf
+from pydantic import Field, NonNegativeInt, PositiveInt
 
 from detection.models.layers.batch_norm import BatchNormalization, activate
 from detection.models.layers.conv import conv2d
 from detection.models.layers.recompute import recomputed
-from detection.models.necks.fpn_graphs import Node, output_ids
+from detection.models.necks.fpn_graphs import FpnGraph, Node, output_ids
 from detection.models.necks.resample import Resample
+from schemas.config.section import Section
 
 Fusion = Literal["fast_attention", "attention", "channel_fast_attention", "channel_attention", "sum"]
+FpnNode = tuple[PositiveInt, tuple[NonNegativeInt, ...]]
 _EPSILON = 1e-4  # of fast attention's denominator
 
 
@@ -47,30 +50,28 @@ def _sum(features: Sequence[tf.Tensor]) -> tf.Tensor:
     return functools.reduce(tf.add, features)
 
 
-class NodeOptions(NamedTuple):
-    """Options of the nodes of a `BiFpn`.
+class BiFpnOptions(Section):
+    """The cells of a BiFPN."""
 
-    filters: channels of all outputs.
-    fusion: method of `fuse`.
-    activation: name of the activation.
-    batch_norm: arguments of `BatchNormalization`.
-    separable_conv: False: plain 3x3 convolutions.
-    conv_bn_act: the order after fusion is convolution (without bias), batch norm,
-        activation; False: activation, convolution, batch norm.
-    resample_batch_norm: False: the 1x1 convolutions that change channels have no batch norm.
-    conv_after_pooling: the 1x1 convolutions come after pooling, not before.
-    dtype: Keras dtype policy.
-    """
-
-    filters: int
-    fusion: Fusion
-    activation: str
-    batch_norm: dict[str, float]
-    separable_conv: bool = True
-    conv_bn_act: bool = False
-    resample_batch_norm: bool = True
-    conv_after_pooling: bool = False
-    dtype: Any = None
+    filters: PositiveInt = Field(64, description="channels of neck and heads")
+    cells: PositiveInt = Field(3, description="number of cells")
+    graph: FpnGraph | tuple[FpnNode, ...] = Field(
+        "bifpn",
+        description="nodes of a cell: a name, or a list of [level, [inputs]]; inputs are numbers of the cell's levels, "
+        "finest first and from 0, then of its nodes",
+    )
+    fusion: Fusion = Field(
+        "fast_attention",
+        description="weights of a node's inputs: fast_attention: relu(w) / (sum + 1e-4); attention: softmax(w); with "
+        "channel_: a weight per channel; sum: 1",
+    )
+    separable_conv: bool = Field(True, description="3x3 convolutions of the neck are separable; false: plain ones")
+    conv_bn_act: bool = Field(
+        False,
+        description="after the fusion: convolution without bias, batch norm, activation; false: activation comes first",
+    )
+    resample_batch_norm: bool = Field(True, description="batch norm after the 1x1 convolutions that change channels")
+    conv_after_pooling: bool = Field(False, description="those convolutions come after pooling, not before")
 
 
 class BiFpn(keras.layers.Layer):
@@ -78,29 +79,34 @@ class BiFpn(keras.layers.Layer):
 
     Args:
         nodes: nodes of a cell, in order.
+        options: number of cells, and options of all nodes.
         min_level: finest level.
         max_level: coarsest level.
-        num_cells: number of cells.
-        options: options of all nodes.
+        activation: name of the activation.
+        batch_norm: arguments of `BatchNormalization`.
         recompute: recompute each cell in the backward pass, to save memory.
         name: layer name.
+        dtype: Keras dtype policy.
     """
 
     def __init__(
         self,
         nodes: Sequence[Node],
+        options: BiFpnOptions,
         *,
         min_level: int,
         max_level: int,
-        num_cells: int,
-        options: NodeOptions,
+        activation: str,
+        batch_norm: dict[str, float],
         recompute: bool = False,
         name: str = "fpn_cells",
+        dtype: Any = None,
     ):
-        super().__init__(name=name, dtype=options.dtype)
+        super().__init__(name=name, dtype=dtype)
+        common = {"activation": activation, "batch_norm": batch_norm, "dtype": dtype}
         self.cells = [
-            _Cell(nodes, min_level=min_level, max_level=max_level, options=options, name=f"cell_{number}")
-            for number in range(num_cells)
+            _Cell(nodes, options, min_level=min_level, max_level=max_level, name=f"cell_{number}", **common)
+            for number in range(options.cells)
         ]
         self._filters = options.filters
         self._recompute = recompute
@@ -125,15 +131,17 @@ class BiFpn(keras.layers.Layer):
 class _Cell(keras.layers.Layer):
     """One BiFPN: nodes in order, with levels and earlier nodes as inputs."""
 
-    def __init__(self, nodes: Sequence[Node], *, min_level: int, max_level: int, options: NodeOptions, name: str):
-        super().__init__(name=name, dtype=options.dtype)
+    def __init__(
+        self, nodes: Sequence[Node], options: BiFpnOptions, *, min_level: int, max_level: int, name: str, **common: Any
+    ):
+        super().__init__(name=name, dtype=common["dtype"])
         self._nodes = nodes
         self._outputs = output_ids(nodes, min_level, max_level)
         self._min_level = min_level
         self._filters = options.filters
         num_levels = max_level - min_level + 1
         self.fusions = [
-            _FusionNode(node.inputs, first_free_id=num_levels + number, options=options, name=f"fnode{number}")
+            _FusionNode(node.inputs, options, first_free_id=num_levels + number, name=f"fnode{number}", **common)
             for number, node in enumerate(nodes)
         ]
 
@@ -156,20 +164,20 @@ class _Cell(keras.layers.Layer):
 class _FusionNode(keras.layers.Layer):
     """Resamples its inputs, fuses them, then activation, 3x3 convolution and batch norm."""
 
-    def __init__(self, inputs: tuple[int, ...], *, first_free_id: int, options: NodeOptions, name: str):
-        super().__init__(name=name, dtype=options.dtype)
+    def __init__(self, inputs: tuple[int, ...], options: BiFpnOptions, *, first_free_id: int, name: str, **common: Any):
+        super().__init__(name=name, dtype=common["dtype"])
         self._fusion: Fusion = options.fusion
         self.resamples = [
             Resample(
                 filters=options.filters,
-                batch_norm=options.batch_norm if options.resample_batch_norm else None,
+                batch_norm=common["batch_norm"] if options.resample_batch_norm else None,
                 conv_after_pooling=options.conv_after_pooling,
                 name=f"resample_{place}_{number}_{first_free_id}",
-                dtype=options.dtype,
+                dtype=common["dtype"],
             )
             for place, number in enumerate(inputs)
         ]
-        self.after = _AfterFusion(options, name=f"op_after_combine{first_free_id}")
+        self.after = _AfterFusion(options, name=f"op_after_combine{first_free_id}", **common)
         self._filters = options.filters
 
     def build(self, input_shape: Sequence[tuple[int | None, ...]]) -> None:
@@ -199,9 +207,9 @@ class _FusionNode(keras.layers.Layer):
 class _AfterFusion(keras.layers.Layer):
     """Activation, 3x3 convolution, batch norm; or with the activation last."""
 
-    def __init__(self, options: NodeOptions, *, name: str):
-        super().__init__(name=name, dtype=options.dtype)
-        self._activation = options.activation
+    def __init__(self, options: BiFpnOptions, *, activation: str, batch_norm: dict[str, float], name: str, dtype: Any):
+        super().__init__(name=name, dtype=dtype)
+        self._activation = activation
         self._conv_bn_act = options.conv_bn_act
         self.conv = conv2d(
             options.filters,
@@ -209,9 +217,9 @@ class _AfterFusion(keras.layers.Layer):
             separable=options.separable_conv,
             bias=None if options.conv_bn_act else 0.0,
             name="conv",
-            dtype=options.dtype,
+            dtype=dtype,
         )
-        self.norm = BatchNormalization(name="bn", dtype=options.dtype, **options.batch_norm)
+        self.norm = BatchNormalization(name="bn", dtype=dtype, **batch_norm)
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         """Creates the variables."""

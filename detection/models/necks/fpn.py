@@ -8,12 +8,21 @@ from typing import Any, Literal
 
 import keras
 import tensorflow as tf
+from pydantic import Field, PositiveInt
 
 from detection.models.layers.batch_norm import BatchNormalization, activate
 from detection.models.layers.conv import conv2d
 from detection.models.necks.resample import upsample_nearest
+from schemas.config.section import Section
 
 FpnLayout = Literal["standard", "od-api"]
+
+
+class FpnOptions(Section):
+    """The convolutions of an FPN."""
+
+    filters: PositiveInt = Field(256, description="channels of the pyramid, and of dense heads")
+    separable_conv: bool = Field(False, description="3x3 convolutions of the neck are separable; false: plain ones")
 
 
 class Fpn(keras.layers.Layer):
@@ -29,39 +38,37 @@ class Fpn(keras.layers.Layer):
     convolution.  In its Faster R-CNN, batch norms can be folded into the convolutions.
 
     Args:
+        options: channels and kind of the convolutions.
         min_level: finest level.
         backbone_level: coarsest level of the backbone, min_level <= backbone_level.
         max_level: coarsest level, backbone_level <= max_level.
-        filters: channels of all outputs.
         layout: `standard` or `od-api`.
         activation: activation in the layout `od-api`.
         batch_norm: arguments of `BatchNormalization`; None: no batch norm.
-        separable_conv: 3x3 convolutions are separable; False: plain.
         name: layer name.
         dtype: Keras dtype policy.
     """
 
     def __init__(
         self,
+        options: FpnOptions,
         *,
         min_level: int,
         backbone_level: int,
         max_level: int,
-        filters: int,
         layout: FpnLayout = "standard",
         activation: str = "relu",
         batch_norm: dict[str, float] | None = None,
-        separable_conv: bool = False,
         name: str = "fpn",
         dtype: Any = None,
     ):
         super().__init__(name=name, dtype=dtype)
-        self._filters = filters
+        self._filters = options.filters
         self._hands_outputs_down = layout == "od-api"
         self._activation = activation
         self._subsamples = max_level == backbone_level + 1 and not (self._hands_outputs_down or batch_norm)
         self._batch_norm = batch_norm
-        self._separable_conv = separable_conv
+        self._separable_conv = options.separable_conv
         levels = range(min_level, backbone_level + 1)
         self.laterals = [self._conv(1, 1, f"lateral_p{level}") for level in levels]
         finer = levels[:-1] if self._hands_outputs_down else levels

@@ -5,40 +5,40 @@ from typing import Any, Literal
 
 import keras
 import tensorflow as tf
+from pydantic import Field, PositiveInt
 
 from detection.models.layers.batch_norm import BatchNormalization
 from detection.models.layers.conv import conv2d
 from detection.models.necks.resample import upsample_nearest
-
-Interpolation = Literal["nearest", "bilinear"]
+from schemas.config.section import Section
 
 _EPSILON = 1e-3
+
+
+class UpsamplingOptions(Section):
+    """The levels of an `UpsamplingNeck`."""
+
+    filters: tuple[PositiveInt, ...] = Field(
+        (256, 128, 64, 64), description="channels of the neck's levels, coarsest first; the last are those of the heads"
+    )
+    interpolation: Literal["nearest", "bilinear"] = Field("nearest", description="interpolation of the upsampling")
+    separable_conv: bool = Field(False, description="3x3 convolutions of the neck are separable; false: plain ones")
 
 
 class UpsamplingNeck(keras.layers.Layer):
     """From the coarsest level to the finest: upsampling, plus a 1x1 lateral, 3x3 convolution, batch norm, ReLU.
 
     Args:
-        filters: channels per level, coarsest first.
-        interpolation: of the upsampling.
+        options: channels and kind of the levels.
         momentum: momentum of batch norm.
-        separable: the 3x3 convolutions are separable.
         name: layer name.
         dtype: Keras dtype policy.
     """
 
-    def __init__(
-        self,
-        *,
-        filters: Sequence[int],
-        interpolation: Interpolation = "nearest",
-        momentum: float,
-        separable: bool = False,
-        name: str = "neck",
-        dtype: Any = None,
-    ):
+    def __init__(self, options: UpsamplingOptions, *, momentum: float, name: str = "neck", dtype: Any = None):
         super().__init__(name=name, dtype=dtype)
-        self._interpolation = interpolation
+        self._interpolation = options.interpolation
+        filters = options.filters
         # A lateral has the channels of the level above, to which it is added.
         inner = (filters[0], *filters[:-1])
         self.laterals = [
@@ -46,7 +46,14 @@ class UpsamplingNeck(keras.layers.Layer):
             for place, channels in enumerate(inner)
         ]
         self.convs = [
-            conv2d(channels, 3, separable=separable, bias=None, name=f"output_{place}", dtype=self.dtype_policy)
+            conv2d(
+                channels,
+                3,
+                separable=options.separable_conv,
+                bias=None,
+                name=f"output_{place}",
+                dtype=self.dtype_policy,
+            )
             for place, channels in enumerate(filters[1:], start=1)
         ]
         self.norms = [

@@ -23,23 +23,24 @@ class Ssd(DenseDetector):
     """An SSD; see `DenseDetector`."""
 
     config: SsdConfig
+    expanded_levels = True
 
     def make_neck(self) -> None:
         """Makes two layers for each level above the backbone's: one halves the channels, one the sides."""
-        config, first = self.config, len(self.backbone.level_filters) + 1
+        config, neck, first = self.config, self.config.neck, len(self.backbone.level_filters) + 1
         levels = range(first, config.max_level + 1)
-        if len(levels) != len(config.extra_filters):
+        if len(levels) != len(neck.filters):
             raise ConfigError(
-                f"model.overrides.extra_filters = {list(config.extra_filters)}: {config.backbone} lacks {len(levels)} "
+                f"model.overrides.neck.filters = {list(neck.filters)}: {config.backbone.name} lacks {len(levels)} "
                 f"levels, {first} to {config.max_level}. Specify one value for each, or change max_level."
             )
-        options: dict[str, Any] = {"batch_norm": config.batch_norm, "dtype": self.dtype_policy}
+        options: dict[str, Any] = {"batch_norm": config.batch_norm.arguments, "dtype": self.dtype_policy}
         options["activation"] = config.activation
         self.extra_levels: list[ConvNorm | Block] = []
-        for level, filters in zip(levels, config.extra_filters, strict=True):
+        for level, filters in zip(levels, neck.filters, strict=True):
             name, half = f"extra_p{level}", filters // 2
             self.extra_levels.append(ConvNorm(half, kernel=1, stride=1, name=f"{name}_reduce", **options))
-            if config.separable_conv:
+            if neck.separable_conv:
                 spec = BlockSpec(3, 2, 1, half, filters, squeeze_excite=False, adds=False, activates=True)
                 self.extra_levels.append(Block(spec=spec, index=0, survival=None, name=name, **options))
             else:
@@ -48,7 +49,7 @@ class Ssd(DenseDetector):
     def build_neck(self, level_filters: list[int]) -> list[int]:
         """See `DenseDetector.build_neck`."""
         filters = list(level_filters)
-        for number, extra in enumerate(self.config.extra_filters):
+        for number, extra in enumerate(self.config.neck.filters):
             for layer, channels in zip(self.extra_levels[2 * number :], (filters[-1], extra // 2), strict=False):
                 layer.build((None, None, None, channels))
             filters.append(extra)
@@ -70,7 +71,7 @@ class LevelHeads(keras.layers.Layer):
     """A convolution for each level, without inner layers; named `class_net` or `box_net`.
 
     Args:
-        config: levels and anchors; `separable_conv`: depthwise convolution, batch norm, activation, 1x1 convolution.
+        config: levels, anchors and options of the heads.
         prefix: `class` or `box`.
         outputs: outputs per anchor.
         bias: initial bias.
@@ -86,13 +87,14 @@ class LevelHeads(keras.layers.Layer):
         for level, shapes in zip(config.levels, config.anchor_shapes, strict=True):
             name = f"{prefix}-p{level}"
             common = {"padding": "same", "dtype": self.dtype_policy}
-            kernel = config.head_kernel
-            if config.separable_conv:
+            kernel = config.head.kernel
+            if config.head.separable_conv:
                 depthwise = keras.layers.DepthwiseConv2D(
                     kernel, use_bias=False, depthwise_initializer=normal(0.01), name=f"{name}-depthwise", **common
                 )
                 self._depthwise.append(depthwise)
-                self._norms.append(BatchNormalization(name=f"{name}-bn", dtype=self.dtype_policy, **config.batch_norm))
+                batch_norm = config.batch_norm.arguments
+                self._norms.append(BatchNormalization(name=f"{name}-bn", dtype=self.dtype_policy, **batch_norm))
                 kernel = 1
             self._convs.append(
                 keras.layers.Conv2D(

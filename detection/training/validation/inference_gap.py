@@ -94,7 +94,7 @@ def explain_gap(losses: ModeLosses, *, momentum: float | None = None) -> str | N
 def _advice(momentum: float | None) -> str:
     if momentum is not None and momentum <= _LOW_MOMENTUM:
         return (
-            f"model.overrides.batch_norm_momentum is {momentum:g} already: train longer, lower the learning rate, or "
+            f"model.overrides.batch_norm.momentum is {momentum:g} already: train longer, lower the learning rate, or "
             "fix the statistics with train.freeze_batch_norm=statistics."
         )
-    return f"Lower model.overrides.batch_norm_momentum, for example to {_LOW_MOMENTUM:g}, or train longer."
+    return f"Lower model.overrides.batch_norm.momentum, for example to {_LOW_MOMENTUM:g}, or train longer."

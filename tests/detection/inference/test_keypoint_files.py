@@ -36,7 +36,7 @@ def _build() -> Detector:
         "centernet-nano-kpts",
         num_classes=len(CATEGORIES),
         image_size=SIDE,
-        overrides={"neck_filters": (32, 16, 16, 16), "head_filters": 16},
+        overrides={"neck": {"filters": (32, 16, 16, 16)}, "head": {"filters": 16}},
         postprocess={"max_detections": 8, "score_threshold": 0.0},
         keypoints=[["a", "b"], *([["c"]] * (len(CATEGORIES) - 1))],
     )

@@ -22,7 +22,7 @@ LEVELS = (3, 4, 5)
 
 @pytest.fixture(scope="module")
 def model() -> LoadedDetector:
-    detector = build_detector("efficientdet-nano", num_classes=len(CATEGORIES), overrides={"fpn_cells": 1})
+    detector = build_detector("efficientdet-nano", num_classes=len(CATEGORIES), overrides={"neck": {"cells": 1}})
     random = np.random.default_rng(0)
     for variable in detector.variables:
         if "variance" not in variable.path:
@@ -48,7 +48,7 @@ def test_levels_are_halved_and_rounded_up(model: LoadedDetector, height: int, wi
 @pytest.mark.parametrize("size", [(64, 96), (72, 40)])
 def test_the_answer_is_that_of_the_detector_of_this_size(model: LoadedDetector, size: tuple[int, int]) -> None:
     """The same weights in a detector whose input has the images' size."""
-    overrides = {"fpn_cells": 1, "image_size": size}
+    overrides = {"neck": {"cells": 1}, "image_size": size}
     detector = build_detector("efficientdet-nano", num_classes=len(CATEGORIES), overrides=overrides)
     for variable, trained in zip(detector.variables, model.detector.variables, strict=True):
         variable.assign(trained.value)

@@ -30,13 +30,11 @@ from tests.detection.training.tiny_run import CATEGORIES
 
 SMALL = {
     "min_level": 4,
-    "fpn_filters": 16,
-    "anchor_scale": 1.0,
-    "test_post_nms_top_k": 30,
-    "fc_layers": 1,
-    "fc_units": 32,
-    "mask_filters": 16,
-    "mask_layers": 1,
+    "neck": {"filters": 16},
+    "anchors": {"scale": 1.0},
+    "rpn": {"test": {"post_nms_top_k": 30}},
+    "box_head": {"layers": 1, "units": 32},
+    "mask_head": {"filters": 16, "layers": 1},
 }
 
 

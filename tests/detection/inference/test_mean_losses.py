@@ -142,7 +142,7 @@ def test_what_has_no_losses_is_refused(exported: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     shutil.copytree(exported, other)
     config = other / EXTRA_FILES / CONFIG_YAML
-    config.write_text(to_yaml(tiny_config("model.overrides={fpn_filters: 24, fpn_cells: 1, head_layers: 1}")))
+    config.write_text(to_yaml(tiny_config("model.overrides={neck: {filters: 24, cells: 1}, head: {layers: 1}}")))
     with pytest.raises(DataError, match="does not match its configuration"):
         load_trained(other)
     (other / EXTRA_FILES / LABELS_JSON).unlink()

@@ -140,7 +140,7 @@ def test_the_network_normalises_an_input_with_black_padding() -> None:
 def test_each_hourglass_has_heads_and_the_last_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(HOURGLASSES, "hourglass-104", HourglassSpec((16, 16, 24), (1, 2, 1), 8, stacks=2))
     detector = build_detector(
-        "centernet-hourglass-104", num_classes=CLASSES, image_size=(52, 64), overrides={"head_filters": 8}
+        "centernet-hourglass-104", num_classes=CLASSES, image_size=(52, 64), overrides={"head": {"filters": 8}}
     )
     outputs = detector(tf.random.stateless_normal([2, 52, 64, 3], [0, 0]), training=True)
     assert [output.shape for output in outputs["size"]] == [(2, 13, 16, 2)] * 2
@@ -156,10 +156,13 @@ def test_each_hourglass_has_heads_and_the_last_is_decoded(monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        ({"neck_filters": [64, 32]}, r"neck_filters = \[64, 32\]: specify one value for each of the 4 levels 5 to 2"),
-        ({"max_level": 6, "neck_filters": [64] * 5}, r"max_level = 6: efficientnet-nano has 5 levels"),
-        ({"backbone": "hourglass-104"}, r"hourglass-104 needs neck_filters = \[\] and min_level = 2"),
-        ({"max_level": 4, "neck_filters": [64] * 3}, "include its deepest level, 5"),
+        (
+            {"neck": {"filters": [64, 32]}},
+            r"neck_filters = \[64, 32\]: specify one value for each of the 4 levels 5 to 2",
+        ),
+        ({"max_level": 6, "neck": {"filters": [64] * 5}}, r"max_level = 6: efficientnet-nano has 5 levels"),
+        ({"backbone": {"name": "hourglass-104"}}, r"hourglass-104 needs neck_filters = \[\] and min_level = 2"),
+        ({"max_level": 4, "neck": {"filters": [64] * 3}}, "include its deepest level, 5"),
     ],
 )
 def test_levels_that_do_not_fit_are_refused(overrides: dict[str, Any], message: str) -> None:

@@ -14,24 +14,23 @@ from detection.weights.automl import automl_name
 from schemas.errors import ConfigError
 
 SIDE = 64
-SMALL = {"min_level": 4, "fpn_cells": 1, "head_layers": 2, "fpn_filters": 8}
+SMALL = {"min_level": 4, "neck": {"cells": 1, "filters": 8}, "head": {"layers": 2}}
 OPTIONS: dict[str, dict[str, Any]] = {
     "other graph, weights per channel": {
-        "fpn_graph": "qufpn",
-        "fpn_fusion": "channel_fast_attention",
-        "conv_bn_act": True,
+        "neck": {"graph": "qufpn", "fusion": "channel_fast_attention", "conv_bn_act": True},
         "activation": "hswish",
-        "anchor_scale": (2.0, 3.0),
-        "aspect_ratios": (1.0, (1.4, 0.7)),
+        "anchors": {"scale": (2.0, 3.0), "aspect_ratios": (1.0, (1.4, 0.7))},
     },
     "own graph, plain convolutions": {
-        "fpn_graph": [[5, [0, 1]], [4, [0, 2]], [5, [1, 2, 3]]],
-        "fpn_fusion": "channel_attention",
-        "separable_conv": False,
-        "resample_batch_norm": False,
-        "conv_after_pooling": True,
+        "neck": {
+            "graph": [[5, [0, 1]], [4, [0, 2]], [5, [1, 2, 3]]],
+            "fusion": "channel_attention",
+            "separable_conv": False,
+            "resample_batch_norm": False,
+            "conv_after_pooling": True,
+        },
+        "head": {"separable_conv": False, "survival_probability": 0.5},
         "activation": "mish",
-        "head_survival_probability": 0.5,
     },
 }
 
@@ -85,7 +84,10 @@ def test_detections_compile_under_xla(options: dict[str, Any]) -> None:
 
 
 def test_names_and_shapes_are_those_of_the_original() -> None:
-    plain: dict[str, Any] = {"separable_conv": False, "fpn_fusion": "channel_attention", "conv_bn_act": True}
+    plain: dict[str, Any] = {
+        "neck": {"separable_conv": False, "fusion": "channel_attention", "conv_bn_act": True},
+        "head": {"separable_conv": False},
+    }
     detector = _build(max_level=6, resample_batch_norm=False, **plain)
     shapes = {automl_name(variable.path): tuple(variable.shape) for variable in detector.variables}
     expected = {
@@ -135,9 +137,12 @@ def test_the_activation_is_that_of_backbone_neck_and_heads() -> None:
     ("overrides", "message"),
     [
         ({"anchor_scale": [1.0, 2.0, 3.0]}, r"model\.overrides: anchor_scale has 3 values for the 2 levels 4 to 5"),
-        ({"fpn_graph": [[4, [0, 1]]]}, r"model\.overrides\.fpn_graph: level 5 has no node"),
-        ({"fpn_graph": "fpn"}, r"model\.overrides\.fpn_graph"),
-        ({"fpn_fusion": "fastattn"}, r"model\.overrides\.fpn_fusion = 'fastattn': Input should be 'fast_attention'"),
+        ({"neck": {"graph": [[4, [0, 1]]]}}, r"model\.overrides\.fpn_graph: level 5 has no node"),
+        ({"neck": {"graph": "fpn"}}, r"model\.overrides\.fpn_graph"),
+        (
+            {"neck": {"fusion": "fastattn"}},
+            r"model\.overrides\.fpn_fusion = 'fastattn': Input should be 'fast_attention'",
+        ),
         ({"aspect_ratios": []}, r"model\.overrides\.aspect_ratios"),
         ({"activation": "srelu"}, r"model\.overrides\.activation = 'srelu': Input should be 'swish'"),
     ],

@@ -32,7 +32,10 @@ def d0() -> EfficientDet:
 
 def test_frozen_stages_neither_train_nor_follow_the_statistics() -> None:
     detector = build_detector(
-        "efficientdet-nano", num_classes=3, image_size=64, overrides={"frozen_stages": 2, "batch_norm_momentum": 0.5}
+        "efficientdet-nano",
+        num_classes=3,
+        image_size=64,
+        overrides={"backbone": {"frozen_stages": 2}, "batch_norm": {"momentum": 0.5}},
     )
     assert isinstance(detector, EfficientDet)
     before = {variable.path: variable.numpy() for variable in detector.variables}

@@ -16,17 +16,13 @@ from schemas.errors import ConfigError
 SIDE, CLASSES, BATCH = 64, 3, 2
 SMALL: dict[str, Any] = {
     "min_level": 4,
-    "fpn_filters": 8,
-    "anchor_scale": 1.0,
-    "rpn_samples": 16,
-    "train_post_nms_top_k": 20,
-    "test_post_nms_top_k": 20,
-    "roi_samples": 16,
-    "fc_layers": 1,
-    "fc_units": 8,
-    "mask_layers": 1,
-    "mask_filters": 8,
-    "train_batch_norm": False,
+    "neck": {"filters": 8},
+    "anchors": {"scale": 1.0},
+    "rpn": {"sampling": {"count": 16}, "train": {"post_nms_top_k": 20}, "test": {"post_nms_top_k": 20}},
+    "roi": {"sampling": {"count": 16}},
+    "box_head": {"layers": 1, "units": 8},
+    "mask_head": {"layers": 1, "filters": 8},
+    "backbone": {"train_batch_norm": False},
 }
 TERMS = ("rpn_score_loss", "rpn_box_loss", "class_loss", "box_loss", "mask_loss")
 INFO = ImageInfo(tf.fill([BATCH, 2], 64.0), tf.ones([BATCH, 2]))

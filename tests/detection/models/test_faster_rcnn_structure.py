@@ -19,7 +19,7 @@ from schemas.errors import ConfigError
 Oracles = dict[str, dict[str, Any]]
 
 # Small heads, where the test is about the backbone.
-SMALL = {"fpn_filters": 4, "fc_units": 4}
+SMALL = {"neck": {"filters": 4}, "box_head": {"units": 4}}
 C4 = {"architecture": "c4", "min_level": 4, "max_level": 4, "include_mask": False}
 
 
@@ -151,25 +151,28 @@ def test_batch_norm_trains_outside_of_the_frozen_stages() -> None:
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        ({"backbone": "resnet"}, r"backbone = 'resnet': no such backbone\. Choose from resnet-18"),
+        ({"backbone": {"name": "resnet"}}, r"backbone = 'resnet': no such backbone\. Choose from resnet-18"),
         ({"max_level": 4}, "levels 2 to 4 do not fit resnet-50: include its deepest level, 5"),
         ({"min_level": 6}, "levels 6 to 6 do not fit"),
-        ({"frozen_stages": 6}, "frozen_stages = 6: resnet-50 has 5 stages"),
+        ({"backbone": {"frozen_stages": 6}}, "frozen_stages = 6: resnet-50 has 5 stages"),
         ({"anchor_scale": (8.0, 8.0)}, "anchor_scale has 2 values for the 5 levels 2 to 6"),
-        ({"rpn_negative_iou": 0.8}, r"rpn_negative_iou = 0\.8 is above rpn_positive_iou = 0\.7"),
-        ({"roi_background_iou": (0.5, 0.1)}, r"roi_background_iou = \[0\.5, 0\.1\] must be 0 <= low < high <= 1"),
+        ({"rpn": {"matcher": {"negative_iou": 0.8}}}, r"rpn_negative_iou = 0\.8 is above rpn_positive_iou = 0\.7"),
+        ({"roi": {"background_iou": (0.5, 0.1)}}, r"roi_background_iou = \[0\.5, 0\.1\] must be 0 <= low < high <= 1"),
         (
-            {"backbone": "efficientnet-nano", "activation": "relu6"},
+            {"backbone": {"name": "efficientnet-nano"}, "activation": "relu6"},
             "activation = relu6 does nothing with backbone = efficientnet-nano and fpn_layout = standard",
         ),
         (
             {"architecture": "c4"},
             r"architecture = c4 needs min_level = max_level = 4, include_mask = false and no casc",
         ),
-        (C4 | {"backbone": "efficientnet-nano"}, "architecture = c4 needs a ResNet, not backbone = efficientnet-nano"),
-        (C4 | {"fc_units": 8}, "fc_units = 8 does nothing with architecture = c4"),
-        ({"loss_normalizer": "image", "rpn_box_loss": "level_means"}, "rpn_box_loss = level_means does nothing with"),
-        ({"roi_pooling": "crop-max-pool", "roi_align_samples": 2}, "roi_align_samples = 2 does nothing with"),
+        (
+            C4 | {"backbone": {"name": "efficientnet-nano"}},
+            "architecture = c4 needs a ResNet, not backbone = efficientnet-nano",
+        ),
+        (C4 | {"box_head": {"units": 8}}, "fc_units = 8 does nothing with architecture = c4"),
+        ({"dialect": "tpu"}, "rpn_box_loss = level_means does nothing with"),
+        ({"dialect": "od-api", "roi": {"align_samples": 2}}, "roi_align_samples = 2 does nothing with"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(overrides: dict[str, Any], message: str) -> None:

@@ -23,37 +23,49 @@ HALVES = (slice(0, BATCH // 2), slice(BATCH // 2, BATCH))
 # Overrides make a network smaller where its depth teaches nothing new.
 SMALL_HEADS = {
     "min_level": 4,
-    "fpn_filters": 16,
-    "anchor_scale": 1.0,
-    "rpn_samples": 32,
-    "train_post_nms_top_k": 30,
-    "test_post_nms_top_k": 30,
-    "roi_samples": 32,
-    "fc_layers": 1,
-    "fc_units": 32,
+    "neck": {"filters": 16},
+    "anchors": {"scale": 1.0},
+    "rpn": {"sampling": {"count": 32}, "train": {"post_nms_top_k": 30}, "test": {"post_nms_top_k": 30}},
+    "roi": {"sampling": {"count": 32}},
+    "box_head": {"layers": 1, "units": 32},
 }
 DETECTORS: dict[str, dict[str, Any]] = {name: {} for name in smallest_detectors()} | {
-    "efficientdet-nano": {"fpn_filters": 16, "fpn_cells": 1, "head_layers": 1, "min_level": 4, "max_level": 6},
-    "retinanet-nano": {"fpn_filters": 16, "head_layers": 1, "min_level": 4, "max_level": 6},
-    "retinanet-nano, od-api": {"fpn_filters": 16, "head_layers": 1, "max_level": 6, "fpn_layout": "od-api"}
-    | {"share_tower": True, "separable_conv": True, "background_class": True},
+    "efficientdet-nano": {"neck": {"filters": 16, "cells": 1}, "head": {"layers": 1}, "min_level": 4, "max_level": 6},
+    "retinanet-nano": {"neck": {"filters": 16}, "head": {"layers": 1}, "min_level": 4, "max_level": 6},
+    "retinanet-nano, od-api": {"neck": {"filters": 16}, "head": {"layers": 1}, "max_level": 6, "dialect": "od-api"}
+    | {
+        "head": {"share_tower": True, "separable_conv": True},
+        "neck": {"separable_conv": True},
+        "loss": {"background_class": True},
+    },
     "ssd-nano": {},
-    "ssd-nano, softmax": {"separable_conv": True, "background_class": True, "background_target": True}
-    | {"class_loss": "softmax", "hard_example_miner": {"max_negatives_per_positive": 3.0}},
-    "efficientdet-d0": {"fpn_cells": 1, "head_layers": 1},
-    "efficientdet-lite0": {"fpn_cells": 1, "head_layers": 1},
+    "ssd-nano, softmax": {
+        "neck": {"separable_conv": True},
+        "head": {"separable_conv": True},
+        "loss": {"background_class": True, "background_target": True},
+    }
+    | {"loss": {"class_loss": "softmax", "hard_example_miner": {"max_negatives_per_positive": 3.0}}},
+    "efficientdet-d0": {"neck": {"cells": 1}, "head": {"layers": 1}},
+    "efficientdet-lite0": {"neck": {"cells": 1}, "head": {"layers": 1}},
     "faster-rcnn-nano": SMALL_HEADS,
-    "mask-rcnn-nano": SMALL_HEADS | {"mask_filters": 16, "mask_layers": 1},
+    "mask-rcnn-nano": SMALL_HEADS | {"mask_head": {"filters": 16, "layers": 1}},
     "mask-rcnn-nano, cascade": SMALL_HEADS
-    | {"cascade_ious": (0.4, 0.5, 0.6), "mask_filters": 16, "mask_layers": 1, "rpn_box_loss": "level_means"},
-    "faster-rcnn-nano, od-api": SMALL_HEADS
-    | {"fpn_layout": "od-api", "rpn_layout": "od-api", "rpn_filters": 24, "activation": "relu6"},
-    "faster-rcnn-r50-c4": {"backbone": "resnet-18", "frozen_stages": 0, "train_batch_norm": True, "rpn_filters": 16}
-    | {"anchor_scale": 1.0, "box_roi_size": 2, "roi_samples": 32, "rpn_samples": 32}
-    | {"train_post_nms_top_k": 30, "test_post_nms_top_k": 30, "proposal_nms": "image", "clip_after_nms": True}
-    | {"crossing_anchors": "ignore", "roi_pooling": "crop-max-pool", "loss_normalizer": "image", "padding": "black"},
-    "centernet-nano": {"neck_filters": (32, 16, 16, 16), "head_filters": 16},
-    "centernet-nano-kpts": {"neck_filters": (32, 16, 16, 16), "head_filters": 16},
+    | {"box_head": {"cascade_ious": (0.4, 0.5, 0.6)}, "mask_head": {"filters": 16, "layers": 1}, "dialect": "tpu"},
+    "faster-rcnn-nano, od-api": SMALL_HEADS | {"dialect": "od-api", "rpn": {"filters": 24}, "activation": "relu6"},
+    "faster-rcnn-r50-c4": {
+        "backbone": {"name": "resnet-18", "frozen_stages": 0, "train_batch_norm": True},
+        "rpn": {"filters": 16},
+    }
+    | {
+        "anchors": {"scale": 1.0},
+        "box_head": {"roi_size": 2},
+        "roi": {"sampling": {"count": 32}},
+        "rpn": {"sampling": {"count": 32}},
+    }
+    | {"rpn": {"train": {"post_nms_top_k": 30}, "test": {"post_nms_top_k": 30}}, "dialect": "od-api"}
+    | {"anchors": {"crossing": "ignore"}, "dialect": "od-api", "padding": "black"},
+    "centernet-nano": {"neck": {"filters": (32, 16, 16, 16)}, "head": {"filters": 16}},
+    "centernet-nano-kpts": {"neck": {"filters": (32, 16, 16, 16)}, "head": {"filters": 16}},
     "mask-keypoint": {},
 }
 # By class; the second has none.

@@ -33,12 +33,12 @@ def test_an_unknown_override_is_refused_with_the_nearest() -> None:
 
 def test_a_value_of_the_wrong_kind_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"model\.overrides\.fpn_filters = 'many': "):
-        build_detector("efficientdet-nano", num_classes=3, overrides={"fpn_filters": "many"})
+        build_detector("efficientdet-nano", num_classes=3, overrides={"neck": {"filters": "many"}})
 
 
 def test_an_unknown_backbone_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"model\.overrides\.backbone = 'resnet': no such backbone\. Choose from"):
-        build_detector("efficientdet-nano", num_classes=3, overrides={"backbone": "resnet"})
+        build_detector("efficientdet-nano", num_classes=3, overrides={"backbone": {"name": "resnet"}})
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_overrides_act() -> None:
         "efficientdet-nano",
         num_classes=3,
         image_size=96,
-        overrides={"fpn_filters": 16, "pixel_mean": [1, 2, 3]},
+        overrides={"neck": {"filters": 16}, "pixel_mean": [1, 2, 3]},
         postprocess={"score_threshold": 0.25, "max_detections": 7},
     )
     assert isinstance(detector, EfficientDet)
@@ -83,7 +83,7 @@ def test_overrides_act() -> None:
 def test_the_input_is_what_image_size_and_resize_say(
     image_size: Any, resize: dict[str, Any], expected: tuple[int, int], fills: Resizing | None
 ) -> None:
-    small = {"fpn_filters": 8, "fpn_cells": 1, "head_layers": 1}
+    small = {"neck": {"filters": 8, "cells": 1}, "head": {"layers": 1}}
     model = ModelConfig(name="efficientdet-nano", image_size=image_size, resize=ResizeConfig(**resize), overrides=small)
     detector = detector_from_config(model, [{}] * 2)
     assert detector.image_size == expected

@@ -33,7 +33,7 @@ def test_parameters_are_the_originals(name: str, oracles: Oracles) -> None:
 @pytest.mark.parametrize("max_level", [5, 6, 7])
 def test_batch_norm_is_last(max_level: int) -> None:
     """Moving statistics turn a level of the pyramid into an affine function of what it is without them."""
-    overrides = {"max_level": max_level, "fpn_filters": 8, "head_layers": 1}
+    overrides = {"max_level": max_level, "neck": {"filters": 8}, "head": {"layers": 1}}
     detector = build_detector("retinanet-nano", num_classes=3, overrides=overrides)
     assert isinstance(detector, RetinaNet)
     fpn = detector.fpn

@@ -16,7 +16,7 @@ from schemas.errors import ConfigError
 from tests.detection.pretrained.publisher import Publisher, running_publisher
 
 NANO = "efficientdet-nano"
-SMALL = "model.overrides={fpn_filters: 16, fpn_cells: 1, head_layers: 1}"
+SMALL = "model.overrides={neck: {filters: 16, cells: 1}, head: {layers: 1}}"
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_coco_is_better_than_imagenet_once_it_can_be_had(
     index.parent.mkdir(parents=True)
     index.touch()
     assert _chosen(caplog, name, cache)[0] == "coco"
-    chosen, line = _chosen(caplog, name, cache, "model.overrides={fpn_filters: 32}")
+    chosen, line = _chosen(caplog, name, cache, "model.overrides={neck: {filters: 32}}")
     assert chosen == "imagenet"
     assert "model.overrides changes fpn_filters, so the published efficientdet-lite0 is another network" in line
 

@@ -61,7 +61,7 @@ def tensors() -> Arrays:
 
 @pytest.fixture(scope="module")
 def detector() -> EfficientDet:
-    small = {"fpn_cells": 1, "head_layers": 1}
+    small = {"neck": {"cells": 1}, "head": {"layers": 1}}
     built = build_detector("efficientdet-lite0", num_classes=2, image_size=128, overrides=small)
     assert isinstance(built, EfficientDet)
     return built
@@ -174,7 +174,7 @@ def test_the_published_weights_fit_photographs(backbone: str, shared_data: Path)
     """The stored statistics of the stem are those of its outputs on photographs: layouts and pixels are right."""
     if installed_file(backbone) is None:
         pytest.skip(f"{LITE_PACKAGES[backbone][0]} is not installed: run `make env`")
-    small = {"fpn_cells": 1, "head_layers": 1}
+    small = {"neck": {"cells": 1}, "head": {"layers": 1}}
     detector = build_detector(backbone.replace("net", "det"), num_classes=2, image_size=224, overrides=small)
     assert isinstance(detector, EfficientDet)
     report = load_imagenet_weights(detector, "imagenet")

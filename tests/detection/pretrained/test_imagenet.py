@@ -49,7 +49,7 @@ def theirs() -> keras.Model:
 
 
 def _detector(**overrides: Any) -> EfficientDet:
-    small = {"fpn_cells": 1, "head_layers": 1, "max_level": 5}
+    small = {"neck": {"cells": 1}, "head": {"layers": 1}, "max_level": 5}
     detector = build_detector("efficientdet-d0", num_classes=3, image_size=SIDE, overrides=small | overrides)
     assert isinstance(detector, EfficientDet)
     return detector

@@ -88,7 +88,7 @@ def test_every_pair_of_keys_exists() -> None:
 
 
 def test_what_has_no_epochs_stays_as_it_is(tmp_path: Path) -> None:
-    keys = ("train.steps=20", "train.schedule.learning_rate=0.01", "model.overrides={batch_norm_momentum: 0.5}")
+    keys = ("train.steps=20", "train.schedule.learning_rate=0.01", "model.overrides={batch_norm: {momentum: 0.5}}")
     config = load_config(None, keys)
     assert with_steps(config, records=10) is config
     schedule = ("train.schedule.warmup_steps=2", "train.schedule.hold_steps=12")
@@ -120,7 +120,7 @@ def test_a_run_of_auto_steps_has_15_epochs_or_more(tmp_path: Path, records: int,
         ("efficientdet-lite0", "{}", 0.003),
         ("mask-rcnn-nano", "{}", 0.002),
         ("mask-rcnn-r50", "{}", 0.0001),
-        ("mask-rcnn-r50", "{train_batch_norm: true}", 0.002),
+        ("mask-rcnn-r50", "{backbone: {train_batch_norm: true}}", 0.002),
     ],
 )
 def test_the_detector_chooses_the_learning_rate_that_is_not_given(

@@ -31,7 +31,7 @@ NANO, PATH = "efficientdet-nano", "/efficientdet-nano.tar.gz"
 def publisher(monkeypatch: pytest.MonkeyPatch) -> Iterator[Publisher]:
     """Says that it publishes a very small detector, and does not yet."""
     monkeypatch.delenv("COCOFLOW_OFFLINE")
-    small = EFFICIENTDETS[NANO].model_copy(update={"fpn_filters": 16, "fpn_cells": 1, "head_layers": 1})
+    small = EFFICIENTDETS[NANO].model_copy(update={"neck": {"filters": 16, "cells": 1}, "head": {"layers": 1}})
     monkeypatch.setitem(EFFICIENTDETS, NANO, small)
     with running_publisher() as running:
         publication = COCO_DETECTORS["efficientdet-d0"]._replace(name=NANO, origin=running.url + PATH)
@@ -92,10 +92,12 @@ def test_imagenet_weights_freeze_the_first_stages_of_a_new_run(tmp_path: Path) -
     assert frozen(config, tmp_path / "new") == 4
     assert frozen(config, tmp_path / "new", base_model="model") is None
     assert frozen(_config(tmp_path, "model.weights=none"), tmp_path / "new") is None
-    assert frozen(_config(tmp_path, "model.weights=imagenet", "model.overrides.frozen_stages=1"), tmp_path) == 1
+    assert (
+        frozen(_config(tmp_path, "model.weights=imagenet", "model.overrides.backbone.frozen_stages=1"), tmp_path) == 1
+    )
     begun = _begun(tmp_path / "earlier", "imagenet")
     assert frozen(config, begun) == 0
-    (begun / CONFIG_YAML).write_text("model: {weights: imagenet, overrides: {frozen_stages: 2}}")
+    (begun / CONFIG_YAML).write_text("model: {weights: imagenet, overrides: {backbone: {frozen_stages: 2}}}")
     assert frozen(config, begun) == 2
 
 
@@ -110,7 +112,7 @@ def test_what_the_user_names_stays(publisher: Publisher, tmp_path: Path) -> None
 SMALL_RCNN = (
     "train.batch_size=1",
     "model.image_size=64",
-    "model.overrides={fpn_filters: 16, max_level: 5, fc_units: 16, roi_samples: 8, train_post_nms_top_k: 20}",
+    "model.overrides={neck: {filters: 16}, max_level: 5, box_head: {units: 16}, roi: {sampling: {count: 8}}, rpn: {train: {post_nms_top_k: 20}}}",
 )
 
 
@@ -126,7 +128,7 @@ def test_from_random_weights_nothing_of_the_preset_is_frozen(
     strategy = tf.distribute.get_strategy()
     asked = _small(name)
     config = with_weights(asked, output=tmp_path / "out", base_model=None, strategy=strategy)
-    added = {"frozen_stages": 0, "train_batch_norm": True}
+    added = {"backbone": {"frozen_stages": 0, "train_batch_norm": True}}
     assert config.model.overrides == {**asked.model.overrides, **added}
     # The same once a checkpoint is there, whatever can be fetched by then.
     begun = _begun(tmp_path / "begun", "none")
@@ -140,7 +142,7 @@ def test_from_random_weights_nothing_of_the_preset_is_frozen(
 def test_what_the_user_freezes_and_what_is_loaded_stays_frozen(tmp_path: Path) -> None:
     strategy = tf.distribute.get_strategy()
     for assignments, base_model, frozen in (
-        (["model.weights=none", "model.overrides.frozen_stages=1"], None, 1),
+        (["model.weights=none", "model.overrides.backbone.frozen_stages=1"], None, 1),
         (["model.weights=none"], "model", None),
         (["model.weights=imagenet"], None, None),
         (["train.init.checkpoint=somewhere"], None, None),

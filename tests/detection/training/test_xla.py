@@ -29,7 +29,7 @@ from tests.detection.training.tiny_run import SMALL, checkpoint_values, run
 BATCH, SIDE = 2, 64
 # Overrides make a network smaller where its depth teaches nothing new.
 OVERRIDES = {
-    "efficientdet-nano": "{fpn_filters: 16, fpn_cells: 1, head_layers: 1, min_level: 4, max_level: 5}",
+    "efficientdet-nano": "{neck: {filters: 16, cells: 1}, head: {layers: 1}, min_level: 4, max_level: 5}",
     "mask-rcnn-nano": "{fpn_filters: 16, fc_layers: 1, fc_units: 16, mask_layers: 1, mask_filters: 16, min_level: 4, "
     "anchor_scale: 1.0, train_post_nms_top_k: 30, roi_samples: 32}",
 }

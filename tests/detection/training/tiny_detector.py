@@ -7,7 +7,9 @@ import numpy as np
 import tensorflow as tf
 
 from detection.models import registry
-from detection.models.detector import IMAGENET_MEAN, IMAGENET_STD, Capabilities, Detector
+from detection.models.backbones.make import BackboneOptions
+from detection.models.config import BatchNormOptions, DetectorConfig
+from detection.models.detector import Capabilities, Detector
 from detection.models.heads.dense_losses import PositivesNormalizer
 from detection.models.heads.postprocess import BoxPostprocess
 from detection.models.layers.batch_norm import BatchNormalization
@@ -17,17 +19,18 @@ from detection.ops.losses import focal_loss, huber_loss
 from detection.ops.replicas import sum_over_replicas
 from detection.types import Detections, ImageInfo, Labels
 from schemas import detectors
-from schemas.config.section import Section
 
 
-class TinyConfig(Section):
+class TinyConfig(DetectorConfig):
     """Size, drop-connect and loss normaliser of the detector."""
 
     FUNCTION_FIELDS: ClassVar[tuple[str, ...]] = ()
 
     image_size: tuple[int, int] = (32, 32)
-    pixel_mean: tuple[float, float, float] = IMAGENET_MEAN
-    pixel_std: tuple[float, float, float] = IMAGENET_STD
+    min_level: int = 1
+    max_level: int = 2
+    backbone: BackboneOptions = BackboneOptions()  # it has none
+    batch_norm: BatchNormOptions = BatchNormOptions(momentum=0.99)
     filters: int = 8
     survival: float = 0.5
     positives_momentum: float = 0.0

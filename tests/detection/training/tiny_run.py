@@ -35,7 +35,7 @@ TINY = (
     AUTOML,
     "model.name=efficientdet-nano",
     "model.image_size=64",
-    "model.overrides={fpn_filters: 16, fpn_cells: 1, head_layers: 1, max_level: 5, survival_probability: 0.5}",
+    "model.overrides={neck: {filters: 16, cells: 1}, head: {layers: 1}, max_level: 5, backbone: {survival_probability: 0.5}}",
     "train.batch_size=4",
     "train.steps=4",
     "train.checkpoint_every=2",

@@ -29,7 +29,7 @@ from tests.storage_emulator.fixture import Bucket
 def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
     folder = tmp_path_factory.mktemp("data")
     make_demo_data(folder, train_images=2, eval_images=1)
-    model = ("model.name=efficientdet-nano", "model.overrides={fpn_filters: 16, fpn_cells: 1, head_layers: 1}")
+    model = ("model.name=efficientdet-nano", "model.overrides={neck: {filters: 16, cells: 1}, head: {layers: 1}}")
     return load_config(None, [f"data.root={folder}", *model])
 
 

@@ -21,36 +21,33 @@ ANCHORS = pyramid_anchors_yxyx(
     (64, 64), min_level=3, max_level=5, num_scales=3, aspect_ratios=(1.0, 2.0, 0.5), anchor_scale=2.0
 )
 AUTOML = {
-    "match_threshold": 0.5,
-    "unmatched_threshold": None,
-    "force_match": True,
-    "focal_alpha": 0.25,
-    "focal_gamma": 1.5,
-    "label_smoothing": 0.0,
-    "huber_delta": 0.1,
-    "code_weights": (1.0, 1.0, 1.0, 1.0),
-    "box_loss_weight": 50.0,
-    "iou_loss_type": None,
-    "iou_loss_weight": 1.0,
-    "normalizer": "positives_plus_one",
-    "positives_momentum": 0.0,
-    "background_class": False,
+    "matcher": {"positive_iou": 0.5, "negative_iou": None, "force_match": True},
+    "loss": {
+        "focal_alpha": 0.25,
+        "focal_gamma": 1.5,
+        "label_smoothing": 0.0,
+        "huber_delta": 0.1,
+        "code_weights": (1.0, 1.0, 1.0, 1.0),
+        "box_loss_weight": 50.0,
+        "iou_loss_type": None,
+        "iou_loss_weight": 1.0,
+        "normalizer": "positives_plus_one",
+        "positives_momentum": 0.0,
+        "background_class": False,
+    },
 }
 # The EfficientDets of the Object Detection API; docs/losses.md has the same.
 OD_API = AUTOML | {
-    "huber_delta": 1.0,
-    "code_weights": (10.0, 10.0, 5.0, 5.0),
-    "box_loss_weight": 1.0,
-    "normalizer": "positives",
+    "loss": {
+        "huber_delta": 1.0,
+        "code_weights": (10.0, 10.0, 5.0, 5.0),
+        "box_loss_weight": 1.0,
+        "normalizer": "positives",
+    }
 }
 EVERYTHING = OD_API | {
-    "match_threshold": 0.6,
-    "unmatched_threshold": 0.3,
-    "force_match": False,
-    "label_smoothing": 0.1,
-    "iou_loss_type": "ciou",
-    "iou_loss_weight": 2.0,
-    "positives_momentum": 0.9,
+    "matcher": {"positive_iou": 0.6, "negative_iou": 0.3, "force_match": False},
+    "loss": {"label_smoothing": 0.1, "iou_loss_type": "ciou", "iou_loss_weight": 2.0, "positives_momentum": 0.9},
 }
 
 
@@ -289,9 +286,11 @@ def test_two_replicas_equal_one(two_replicas: tf.distribute.Strategy) -> None:
 
 
 def test_the_average_belongs_to_training_and_not_to_the_model() -> None:
-    overrides = {"fpn_filters": 8, "fpn_cells": 1, "head_layers": 1}
+    overrides = {"neck": {"filters": 8, "cells": 1}, "head": {"layers": 1}}
     plain = build_detector("efficientdet-nano", num_classes=2, overrides=overrides)
-    detector = build_detector("efficientdet-nano", num_classes=2, overrides=overrides | {"positives_momentum": 0.9})
+    detector = build_detector(
+        "efficientdet-nano", num_classes=2, overrides=overrides | {"loss": {"positives_momentum": 0.9}}
+    )
     assert plain.loss_statistics == []
     assert [variable.path for variable in detector.loss_statistics] == ["average_positives"]
     assert [variable.path for variable in detector.variables] == [variable.path for variable in plain.variables]
@@ -299,12 +298,12 @@ def test_the_average_belongs_to_training_and_not_to_the_model() -> None:
 
 def test_fields_that_do_not_fit_each_other_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"^model\.overrides: unmatched_threshold = 0\.6 is above match_threshold"):
-        detector_config("efficientdet-d0", overrides={"unmatched_threshold": 0.6})
+        detector_config("efficientdet-d0", overrides={"matcher": {"negative_iou": 0.6}})
     with pytest.raises(ConfigError, match=r"^model\.overrides: iou_loss_weight = 2\.0 does nothing without iou_loss_t"):
-        detector_config("efficientdet-d0", overrides={"iou_loss_weight": 2.0})
+        detector_config("efficientdet-d0", overrides={"loss": {"iou_loss_weight": 2.0}})
     with pytest.raises(ConfigError, match=r"model\.overrides\.positives_momentum = -1: "):
-        detector_config("efficientdet-d0", overrides={"positives_momentum": -1})
-    fitting = {"unmatched_threshold": 0.4, "iou_loss_type": "ciou", "iou_loss_weight": 2.0}
+        detector_config("efficientdet-d0", overrides={"loss": {"positives_momentum": -1}})
+    fitting = {"matcher": {"negative_iou": 0.4}, "loss": {"iou_loss_type": "ciou", "iou_loss_weight": 2.0}}
     assert detector_config("efficientdet-d0", overrides=fitting).model_dump()["unmatched_threshold"] == 0.4
 
 

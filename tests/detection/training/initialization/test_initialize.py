@@ -242,7 +242,7 @@ def test_the_report_lists_every_variable_once(earlier: tuple[str, Values, Values
 class TestBackbone:
     """keras.applications' weights, alone and with a checkpoint over them."""
 
-    D0 = ("model.name=efficientdet-d0", "model.overrides={fpn_cells: 1, head_layers: 1, fpn_filters: 16}")
+    D0 = ("model.name=efficientdet-d0", "model.overrides={neck: {cells: 1, filters: 16}, head: {layers: 1}}")
 
     @pytest.fixture(scope="class")
     def theirs(self) -> keras.Model:

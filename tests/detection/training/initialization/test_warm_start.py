@@ -25,7 +25,7 @@ CLASS_KERNEL, CLASS_BIAS = "class_net/class-predict/pointwise_kernel", "class_ne
 
 def _detector(num_classes: int = 3, filters: int = 8) -> Detector:
     keras.utils.set_random_seed(0)
-    overrides = {"fpn_filters": filters, "fpn_cells": 1, "head_layers": 1, "min_level": 4}
+    overrides = {"neck": {"filters": filters, "cells": 1}, "head": {"layers": 1}, "min_level": 4}
     return build_detector("efficientdet-nano", num_classes=num_classes, image_size=64, overrides=overrides)
 
 

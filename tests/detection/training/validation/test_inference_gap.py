@@ -94,7 +94,7 @@ def test_a_healthy_checkpoint_has_equal_losses_and_nothing_to_explain(tmp_path: 
 @pytest.mark.parametrize(
     ("spoil", "cause", "remedy"),
     [
-        (_spoil_statistics, "batch norm's moving statistics lag", "model.overrides.batch_norm_momentum"),
+        (_spoil_statistics, "batch norm's moving statistics lag", "model.overrides.batch_norm.momentum"),
         (_spoil_ema, "the EMA weights lag", "train.ema.decay"),
     ],
 )

@@ -257,7 +257,7 @@ def test_ema_weights_are_loaded_and_raw_weights_without_them(tmp_path: Path) -> 
 
 @pytest.mark.parametrize(
     ("classes", "override", "message"),
-    [(7, "{}", r"has shape \[.*\], in the checkpoint \["), (3, "{fpn_filters: 16, fpn_cells: 2}", "it is missing")],
+    [(7, "{}", r"has shape \[.*\], in the checkpoint \["), (3, "{neck: {filters: 16, cells: 2}}", "it is missing")],
 )
 def test_a_checkpoint_of_another_detector_is_refused(classes: int, override: str, message: str, tmp_path: Path) -> None:
     _averaged_checkpoint(tiny_config(), tmp_path / "ckpt-2")

@@ -22,7 +22,7 @@ from detection.conversion.tpu_mask_rcnn import PARAMS
 from detection.models.registry import FAMILIES, Family
 from docs.detectors import Table, all_detectors, first_choices, measurements
 from schemas.config.config import Config
-from schemas.config.section import Section, section_of
+from schemas.config.section import Section, section_of, value_at
 from schemas.config.train.augmentation_steps import REFUSED_STEPS, STEPS
 from schemas.errors import CocoflowError
 
@@ -62,23 +62,32 @@ def configuration_page() -> str:
     return "\n".join(parts)
 
 
-def rows(section: type[Section], prefix: str) -> Iterator[Row]:
+def rows(section: type[Section], prefix: str, defaults: Section | None = None) -> Iterator[Row]:
     """Lists the keys of a section and of the sections inside it, in their order.
 
     Args:
         section: a configuration section.
         prefix: prefix of its keys, such as "train.".
+        defaults: the default of the section in the one that it belongs to; None: that of the class.
     """
     schema = section.model_json_schema()
     for name, field in section.model_fields.items():
         inner = section_of(field.annotation)
         if inner is not None:
-            yield from rows(inner, f"{prefix}{name}.")
+            default = getattr(defaults, name, None) or field.get_default(call_default_factory=True)
+            if default is None:
+                yield Row(f"`{prefix}{name}`", "section", "none", field.description or "")
+            yield from rows(inner, f"{prefix}{name}.", default)
         elif (entry := _entry_section(field)) is not None:
             yield from rows(entry, f"{prefix}{name}.<name>.")
         else:
             described = _resolved(schema["properties"][name], schema)
-            yield Row(f"`{prefix}{name}`", _values(described, schema), _default(field), field.description or "")
+            yield Row(
+                f"`{prefix}{name}`",
+                _values(described, schema),
+                _default(field, defaults, name),
+                field.description or "",
+            )
 
 
 def _entry_section(field: FieldInfo) -> type[Section] | None:
@@ -100,10 +109,10 @@ def _table(header: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
     return "".join([texts[0], "|---" * len(header), "|\n", *texts[1:]])
 
 
-def _default(field: FieldInfo) -> str:
-    if field.is_required():
+def _default(field: FieldInfo, defaults: Section | None = None, name: str = "") -> str:
+    if defaults is None and field.is_required():
         return "needed"
-    default = field.get_default(call_default_factory=True)
+    default = field.get_default(call_default_factory=True) if defaults is None else getattr(defaults, name)
     return "none" if default is None else f"`{json.dumps(default)}`"
 
 
@@ -159,7 +168,7 @@ def _presets(family: Family) -> str:
     return _table(
         ("model.name", *fields),
         (
-            [f"`{name}`", *(_preset_value(getattr(preset, field)) for field in fields)]
+            [f"`{name}`", *(_preset_value(value_at(preset, field)) for field in fields)]
             for name, preset in family.presets.items()
         ),
     )

@@ -11,6 +11,7 @@ from detection.models.efficientdet.model import EfficientDet
 from detection.models.registry import build_detector
 from detection.types import ImageInfo
 from detection.weights.automl import automl_name
+from schemas.config.section import merged
 from schemas.errors import ConfigError
 
 SIDE = 64
@@ -37,7 +38,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 def _build(image_size: int = SIDE, **overrides: Any) -> EfficientDet:
     keras.utils.set_random_seed(0)
-    detector = build_detector("efficientdet-nano", num_classes=3, image_size=image_size, overrides=SMALL | overrides)
+    detector = build_detector(
+        "efficientdet-nano", num_classes=3, image_size=image_size, overrides=merged(SMALL, overrides)
+    )
     assert isinstance(detector, EfficientDet)
     return detector
 

@@ -11,6 +11,7 @@ from detection.models.faster_rcnn.model import FasterRcnn
 from detection.models.registry import build_detector
 from detection.ops.replicas import micro_batch
 from detection.types import ImageInfo, Labels
+from schemas.config.section import merged
 from schemas.errors import ConfigError
 
 SIDE, CLASSES, BATCH = 64, 3, 2
@@ -34,7 +35,7 @@ def _build(**overrides: Any) -> FasterRcnn:
         "mask-rcnn-nano",
         num_classes=CLASSES,
         image_size=SIDE,
-        overrides=SMALL | overrides,
+        overrides=merged(SMALL, overrides),
         postprocess={"max_detections": 10, "score_threshold": 0.0},
     )
     assert isinstance(detector, FasterRcnn)

@@ -12,6 +12,7 @@ from detection.models.detector import Detector
 from detection.models.registry import build_detector
 from detection.ops.replicas import micro_batch
 from detection.types import Detections, ImageInfo, Labels
+from schemas.config.section import merged
 from tests.detection import mask_keypoint_detector
 from tests.detection.families import smallest_detectors
 
@@ -21,49 +22,56 @@ SIDE, CLASSES, BATCH, OBJECTS, DETECTIONS = 64, 3, 4, 3, 10
 HALVES = (slice(0, BATCH // 2), slice(BATCH // 2, BATCH))
 
 # Overrides make a network smaller where its depth teaches nothing new.
-SMALL_HEADS = {
+PROPOSALS = {"post_nms_top_k": 30}
+SMALL_HEADS: dict[str, Any] = {
     "min_level": 4,
     "neck": {"filters": 16},
     "anchors": {"scale": 1.0},
-    "rpn": {"sampling": {"count": 32}, "train": {"post_nms_top_k": 30}, "test": {"post_nms_top_k": 30}},
+    "rpn": {"sampling": {"count": 32}, "train": PROPOSALS, "test": PROPOSALS},
     "roi": {"sampling": {"count": 32}},
     "box_head": {"layers": 1, "units": 32},
 }
+SMALL_MASKS = {"mask_head": {"filters": 16, "layers": 1}}
 DETECTORS: dict[str, dict[str, Any]] = {name: {} for name in smallest_detectors()} | {
     "efficientdet-nano": {"neck": {"filters": 16, "cells": 1}, "head": {"layers": 1}, "min_level": 4, "max_level": 6},
     "retinanet-nano": {"neck": {"filters": 16}, "head": {"layers": 1}, "min_level": 4, "max_level": 6},
-    "retinanet-nano, od-api": {"neck": {"filters": 16}, "head": {"layers": 1}, "max_level": 6, "dialect": "od-api"}
-    | {
-        "head": {"share_tower": True, "separable_conv": True},
-        "neck": {"separable_conv": True},
+    "retinanet-nano, od-api": {
+        "neck": {"filters": 16, "separable_conv": True},
+        "head": {"layers": 1, "share_tower": True, "separable_conv": True},
+        "max_level": 6,
+        "dialect": "od-api",
         "loss": {"background_class": True},
     },
     "ssd-nano": {},
     "ssd-nano, softmax": {
         "neck": {"separable_conv": True},
         "head": {"separable_conv": True},
-        "loss": {"background_class": True, "background_target": True},
-    }
-    | {"loss": {"class_loss": "softmax", "hard_example_miner": {"max_negatives_per_positive": 3.0}}},
+        "loss": {
+            "background_class": True,
+            "background_target": True,
+            "class_loss": "softmax",
+            "hard_example_miner": {"max_negatives_per_positive": 3.0},
+        },
+    },
     "efficientdet-d0": {"neck": {"cells": 1}, "head": {"layers": 1}},
     "efficientdet-lite0": {"neck": {"cells": 1}, "head": {"layers": 1}},
     "faster-rcnn-nano": SMALL_HEADS,
-    "mask-rcnn-nano": SMALL_HEADS | {"mask_head": {"filters": 16, "layers": 1}},
-    "mask-rcnn-nano, cascade": SMALL_HEADS
-    | {"box_head": {"cascade_ious": (0.4, 0.5, 0.6)}, "mask_head": {"filters": 16, "layers": 1}, "dialect": "tpu"},
-    "faster-rcnn-nano, od-api": SMALL_HEADS | {"dialect": "od-api", "rpn": {"filters": 24}, "activation": "relu6"},
+    "mask-rcnn-nano": merged(SMALL_HEADS, SMALL_MASKS),
+    "mask-rcnn-nano, cascade": merged(
+        SMALL_HEADS, SMALL_MASKS | {"box_head": {"cascade_ious": (0.4, 0.5, 0.6)}, "dialect": "tpu"}
+    ),
+    "faster-rcnn-nano, od-api": merged(
+        SMALL_HEADS, {"dialect": "od-api", "rpn": {"filters": 24}, "activation": "relu6"}
+    ),
     "faster-rcnn-r50-c4": {
         "backbone": {"name": "resnet-18", "frozen_stages": 0, "train_batch_norm": True},
-        "rpn": {"filters": 16},
-    }
-    | {
-        "anchors": {"scale": 1.0},
-        "box_head": {"roi_size": 2},
+        "anchors": {"scale": 1.0, "crossing": "ignore"},
+        "rpn": {"filters": 16, "sampling": {"count": 32}, "train": PROPOSALS, "test": PROPOSALS},
         "roi": {"sampling": {"count": 32}},
-        "rpn": {"sampling": {"count": 32}},
-    }
-    | {"rpn": {"train": {"post_nms_top_k": 30}, "test": {"post_nms_top_k": 30}}, "dialect": "od-api"}
-    | {"anchors": {"crossing": "ignore"}, "dialect": "od-api", "padding": "black"},
+        "box_head": {"roi_size": 2},
+        "dialect": "od-api",
+        "padding": "black",
+    },
     "centernet-nano": {"neck": {"filters": (32, 16, 16, 16)}, "head": {"filters": 16}},
     "centernet-nano-kpts": {"neck": {"filters": (32, 16, 16, 16)}, "head": {"filters": 16}},
     "mask-keypoint": {},

@@ -31,7 +31,7 @@ NANO, PATH = "efficientdet-nano", "/efficientdet-nano.tar.gz"
 def publisher(monkeypatch: pytest.MonkeyPatch) -> Iterator[Publisher]:
     """Says that it publishes a very small detector, and does not yet."""
     monkeypatch.delenv("COCOFLOW_OFFLINE")
-    small = EFFICIENTDETS[NANO].model_copy(update={"neck": {"filters": 16, "cells": 1}, "head": {"layers": 1}})
+    small = EFFICIENTDETS[NANO].changed({"neck": {"filters": 16, "cells": 1}, "head": {"layers": 1}})
     monkeypatch.setitem(EFFICIENTDETS, NANO, small)
     with running_publisher() as running:
         publication = COCO_DETECTORS["efficientdet-d0"]._replace(name=NANO, origin=running.url + PATH)
@@ -86,15 +86,14 @@ def test_a_run_that_an_earlier_version_began_asks_nobody(publisher: Publisher, t
 def test_imagenet_weights_freeze_the_first_stages_of_a_new_run(tmp_path: Path) -> None:
     def frozen(config: Config, output: Path, base_model: str | None = None) -> int | None:
         resolved = with_weights(config, output=output, base_model=base_model, strategy=tf.distribute.get_strategy())
-        return resolved.model.overrides.get("frozen_stages")
+        return value_at(resolved.model.overrides, "backbone.frozen_stages")
 
     config = _config(tmp_path, "model.weights=imagenet")
     assert frozen(config, tmp_path / "new") == 4
     assert frozen(config, tmp_path / "new", base_model="model") is None
     assert frozen(_config(tmp_path, "model.weights=none"), tmp_path / "new") is None
-    assert (
-        frozen(_config(tmp_path, "model.weights=imagenet", "model.overrides.backbone.frozen_stages=1"), tmp_path) == 1
-    )
+    asked = _config(tmp_path, "model.weights=imagenet", "model.overrides.backbone.frozen_stages=1")
+    assert frozen(asked, tmp_path) == 1
     begun = _begun(tmp_path / "earlier", "imagenet")
     assert frozen(config, begun) == 0
     (begun / CONFIG_YAML).write_text("model: {weights: imagenet, overrides: {backbone: {frozen_stages: 2}}}")
@@ -112,7 +111,8 @@ def test_what_the_user_names_stays(publisher: Publisher, tmp_path: Path) -> None
 SMALL_RCNN = (
     "train.batch_size=1",
     "model.image_size=64",
-    "model.overrides={neck: {filters: 16}, max_level: 5, box_head: {units: 16}, roi: {sampling: {count: 8}}, rpn: {train: {post_nms_top_k: 20}}}",
+    "model.overrides={neck: {filters: 16}, max_level: 5, box_head: {units: 16}, roi: {sampling: {count: 8}}}",
+    "model.overrides.rpn.train.post_nms_top_k=20",
 )
 
 
@@ -135,7 +135,7 @@ def test_from_random_weights_nothing_of_the_preset_is_frozen(
     assert with_weights(asked, output=begun, base_model=None, strategy=strategy).model == config.model
     [said] = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
     assert f"{name} starts from random weights, so its backbone is not frozen" in said
-    assert '{"frozen_stages": 0, "train_batch_norm": true}' in said
+    assert '{"backbone": {"frozen_stages": 0, "train_batch_norm": true}}' in said
     assert ("`cocoflow weights fetch resnet-50`" in said) == (name == "faster-rcnn-r50")
 
 
@@ -149,7 +149,7 @@ def test_what_the_user_freezes_and_what_is_loaded_stays_frozen(tmp_path: Path) -
     ):
         config = _small("faster-rcnn-r50", *assignments)
         got = with_weights(config, output=tmp_path / "out", base_model=base_model, strategy=strategy)
-        assert got.model.overrides.get("frozen_stages") == frozen, assignments
+        assert value_at(got.model.overrides, "backbone.frozen_stages") == frozen, assignments
 
 
 @pytest.mark.slow

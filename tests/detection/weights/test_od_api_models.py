@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import tensorflow as tf
+from detection.models.pyramid_config import PyramidConfig
 
 from detection.conversion.od_api import PIPELINE_CONFIG
 from detection.conversion.programs import read_config_of
@@ -18,7 +19,6 @@ from detection.models.dense.detector import DenseDetector
 from detection.models.efficientdet.config import EfficientDetConfig
 from detection.models.heads.dense_losses import DenseLosses
 from detection.models.heads.hard_examples import HardExampleMiner
-from detection.models.pyramid_config import PyramidConfig
 from detection.models.registry import detector_config, detector_from_config
 from detection.ops.boxes import encode_yxyx
 from detection.training.engine.variable_selection import decayed_variables

@@ -24,7 +24,7 @@ NANO, PATH = "efficientdet-nano", "/efficientdet-nano.tar.gz"
 def publisher(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Publisher]:
     """Publishes a very small detector alone."""
     monkeypatch.delenv("COCOFLOW_OFFLINE")
-    small = EFFICIENTDETS[NANO].model_copy(update={"neck": {"filters": 16, "cells": 1}, "head": {"layers": 1}})
+    small = EFFICIENTDETS[NANO].changed({"neck": {"filters": 16, "cells": 1}, "head": {"layers": 1}})
     monkeypatch.setitem(EFFICIENTDETS, NANO, small)
     detector = build_detector(NANO, num_classes=90)
     values = {automl_name(variable.path): np.full(variable.shape, 0.5, np.float32) for variable in detector.variables}

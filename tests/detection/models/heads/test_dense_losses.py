@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 from detection.models.heads.dense_losses import DenseLosses, DenseLossOptions, PositivesNormalizer
+from detection.models.heads.matcher import Matcher
 from detection.models.registry import build_detector, detector_config
 from detection.ops.anchors import pyramid_anchors_yxyx
 from detection.ops.boxes import decode_yxyx
@@ -21,38 +22,38 @@ ANCHORS = pyramid_anchors_yxyx(
     (64, 64), min_level=3, max_level=5, num_scales=3, aspect_ratios=(1.0, 2.0, 0.5), anchor_scale=2.0
 )
 AUTOML = {
-    "matcher": {"positive_iou": 0.5, "negative_iou": None, "force_match": True},
-    "loss": {
-        "focal_alpha": 0.25,
-        "focal_gamma": 1.5,
-        "label_smoothing": 0.0,
-        "huber_delta": 0.1,
-        "code_weights": (1.0, 1.0, 1.0, 1.0),
-        "box_loss_weight": 50.0,
-        "iou_loss_type": None,
-        "iou_loss_weight": 1.0,
-        "normalizer": "positives_plus_one",
-        "positives_momentum": 0.0,
-        "background_class": False,
-    },
+    "focal_alpha": 0.25,
+    "focal_gamma": 1.5,
+    "label_smoothing": 0.0,
+    "huber_delta": 0.1,
+    "code_weights": (1.0, 1.0, 1.0, 1.0),
+    "box_loss_weight": 50.0,
+    "iou_loss_type": None,
+    "iou_loss_weight": 1.0,
+    "normalizer": "positives_plus_one",
+    "positives_momentum": 0.0,
+    "background_class": False,
 }
 # The EfficientDets of the Object Detection API; docs/losses.md has the same.
 OD_API = AUTOML | {
-    "loss": {
-        "huber_delta": 1.0,
-        "code_weights": (10.0, 10.0, 5.0, 5.0),
-        "box_loss_weight": 1.0,
-        "normalizer": "positives",
-    }
+    "huber_delta": 1.0,
+    "code_weights": (10.0, 10.0, 5.0, 5.0),
+    "box_loss_weight": 1.0,
+    "normalizer": "positives",
 }
 EVERYTHING = OD_API | {
-    "matcher": {"positive_iou": 0.6, "negative_iou": 0.3, "force_match": False},
-    "loss": {"label_smoothing": 0.1, "iou_loss_type": "ciou", "iou_loss_weight": 2.0, "positives_momentum": 0.9},
+    "label_smoothing": 0.1,
+    "iou_loss_type": "ciou",
+    "iou_loss_weight": 2.0,
+    "positives_momentum": 0.9,
 }
 
 
-def _losses(options: dict[str, Any], **changes: Any) -> DenseLosses:
-    return DenseLosses(DenseLossOptions(**(options | changes)), anchors=ANCHORS, num_classes=CLASSES)
+HALF, BAND = Matcher(), Matcher(positive_iou=0.6, negative_iou=0.3, force_match=False)
+
+
+def _losses(options: dict[str, Any], matcher: Matcher = HALF, **changes: Any) -> DenseLosses:
+    return DenseLosses(DenseLossOptions(**(options | changes)), matcher, anchors=ANCHORS, num_classes=CLASSES)
 
 
 def _outputs(seed: int = 0) -> tuple[tf.Tensor, tf.Tensor]:
@@ -189,7 +190,7 @@ def test_the_iou_loss_is_one_value_per_positive_anchor_over_the_normaliser() -> 
 def test_anchors_between_the_thresholds_count_neither_way() -> None:
     logits, deltas = _outputs()
     labels = _labels()
-    losses = _losses(AUTOML, match_threshold=0.6, unmatched_threshold=0.3)
+    losses = _losses(AUTOML, Matcher(positive_iou=0.6, negative_iou=0.3))
     targets = losses.assign(labels)
     assert targets.ignored is not None
     assert int(tf.reduce_sum(tf.cast(targets.ignored, tf.int32))) > 20
@@ -198,7 +199,7 @@ def test_anchors_between_the_thresholds_count_neither_way() -> None:
     for name, value in losses(loud, deltas, labels, training=True).items():
         np.testing.assert_array_equal(value, expected[name])
     background = tf.where(targets.ignored[..., None], -30.0, logits)
-    without_band = _losses(AUTOML, match_threshold=0.6)(background, deltas, labels, training=True)
+    without_band = _losses(AUTOML, Matcher(positive_iou=0.6))(background, deltas, labels, training=True)
     np.testing.assert_allclose(without_band["class_loss"], expected["class_loss"], rtol=1e-5)
 
 
@@ -237,7 +238,7 @@ def test_the_moving_average_starts_with_the_first_number() -> None:
 
 
 def test_every_option_compiles_under_xla_with_finite_gradients() -> None:
-    losses = _losses(EVERYTHING)
+    losses = _losses(EVERYTHING, BAND)
     labels = _labels()._replace(weights=tf.fill([BATCH, 4], 2.0), crowds=~_labels().valid)
 
     @tf.function(jit_compile=True)
@@ -261,9 +262,9 @@ def test_every_option_compiles_under_xla_with_finite_gradients() -> None:
 
 
 def test_two_replicas_equal_one(two_replicas: tf.distribute.Strategy) -> None:
-    one = _losses(EVERYTHING)
+    one = _losses(EVERYTHING, BAND)
     with two_replicas.scope():
-        two = _losses(EVERYTHING)
+        two = _losses(EVERYTHING, BAND)
 
     def distribute(value: tf.Tensor | None) -> Any:
         if value is None:
@@ -286,7 +287,7 @@ def test_two_replicas_equal_one(two_replicas: tf.distribute.Strategy) -> None:
 
 
 def test_the_average_belongs_to_training_and_not_to_the_model() -> None:
-    overrides = {"neck": {"filters": 8, "cells": 1}, "head": {"layers": 1}}
+    overrides: dict[str, Any] = {"neck": {"filters": 8, "cells": 1}, "head": {"layers": 1}}
     plain = build_detector("efficientdet-nano", num_classes=2, overrides=overrides)
     detector = build_detector(
         "efficientdet-nano", num_classes=2, overrides=overrides | {"loss": {"positives_momentum": 0.9}}
@@ -297,14 +298,12 @@ def test_the_average_belongs_to_training_and_not_to_the_model() -> None:
 
 
 def test_fields_that_do_not_fit_each_other_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"^model\.overrides: unmatched_threshold = 0\.6 is above match_threshold"):
+    with pytest.raises(ConfigError, match=r"^model\.overrides\.matcher: negative_iou = 0\.6 is above positive_iou"):
         detector_config("efficientdet-d0", overrides={"matcher": {"negative_iou": 0.6}})
-    with pytest.raises(ConfigError, match=r"^model\.overrides: iou_loss_weight = 2\.0 does nothing without iou_loss_t"):
+    with pytest.raises(ConfigError, match=r"model\.overrides\.loss: iou_loss_weight = 2\.0 does nothing without iou_l"):
         detector_config("efficientdet-d0", overrides={"loss": {"iou_loss_weight": 2.0}})
-    with pytest.raises(ConfigError, match=r"model\.overrides\.positives_momentum = -1: "):
+    with pytest.raises(ConfigError, match=r"model\.overrides\.loss\.positives_momentum = -1: "):
         detector_config("efficientdet-d0", overrides={"loss": {"positives_momentum": -1}})
-    fitting = {"matcher": {"negative_iou": 0.4}, "loss": {"iou_loss_type": "ciou", "iou_loss_weight": 2.0}}
-    assert detector_config("efficientdet-d0", overrides=fitting).model_dump()["unmatched_threshold"] == 0.4
 
 
 def test_the_docs_options_are_those_of_this_test() -> None:

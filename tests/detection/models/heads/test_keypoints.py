@@ -14,7 +14,7 @@ from detection.models.heads.keypoint_candidates import (
     refined_keypoints,
     rescored,
 )
-from detection.models.heads.keypoint_options import HEATMAP, OFFSET, REGRESSION, KeypointPostprocess
+from detection.models.heads.keypoint_options import HEATMAP, OFFSET, REGRESSION, KeypointOptions, KeypointPostprocess
 from detection.models.heads.keypoints import Keypoints
 from detection.ops.nms import Picked
 from detection.types import ImageInfo, Labels
@@ -26,7 +26,7 @@ SPREADS = np.array([0.5, 1.0, 2.0], np.float32)
 
 def _keypoints(**options: Any) -> Keypoints:
     defaults: dict[str, Any] = {"spread": {"head": 0.5, "tip": 2.0}, "radius": 1, "per_keypoint_offset": True}
-    return Keypoints(names=NAMES, stride=4, size=SIZE, **defaults | options)
+    return Keypoints(names=NAMES, stride=4, size=SIZE, options=KeypointOptions(**defaults | options))
 
 
 def _sigma(height: float, width: float) -> float:

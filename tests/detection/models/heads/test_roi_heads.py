@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from detection.models.heads.roi_heads import BoxHead, MaskHead, used_slots
+from detection.models.heads.roi_heads import BoxHead, BoxHeadOptions, MaskHead, MaskHeadOptions, used_slots
 
 Oracles = dict[str, dict[str, Any]]
 
@@ -21,22 +21,22 @@ def _features(side: int) -> tf.Tensor:
 
 
 def _box_head(**options: Any) -> BoxHead:
-    head = BoxHead(num_classes=CLASSES, units=6, **options)
+    head = BoxHead(BoxHeadOptions(units=6, **options), num_classes=CLASSES)
     head.build((None, None, 3, 3, 4))
     return head
 
 
 def _mask_head() -> MaskHead:
-    head = MaskHead(num_classes=CLASSES, filters=4, layers=2)
+    head = MaskHead(MaskHeadOptions(filters=4, layers=2), num_classes=CLASSES)
     head.build((None, None, 3, 3, 4))
     return head
 
 
 def test_heads_equal_the_originals_sizes_and_shapes(oracles: Oracles) -> None:
     expected, shapes = oracles["maskrcnn.params.r50_fpn"]["expected"], oracles["maskrcnn.shapes.1024"]["expected"]
-    boxes = BoxHead(num_classes=90, units=1024)
+    boxes = BoxHead(BoxHeadOptions(), num_classes=90)
     boxes.build((None, None, *shapes["box_roi"]))
-    masks = MaskHead(num_classes=90, filters=256)
+    masks = MaskHead(MaskHeadOptions(), num_classes=90)
     masks.build((None, None, *shapes["mask_roi"]))
     assert (_elements(boxes), _elements(masks)) == (expected["box_head"], expected["mask_head"])
     assert abs(np.std(boxes.classes.kernel) - 0.01) < 1e-3
@@ -53,7 +53,7 @@ def test_no_two_layers_start_equal() -> None:
 
 @pytest.mark.parametrize("agnostic", [False, True])
 def test_box_head_equals_products(agnostic: bool) -> None:
-    head, features = _box_head(class_agnostic_boxes=agnostic), _features(3)
+    head, features = _box_head(class_agnostic=agnostic), _features(3)
     outputs = head(features)
     assert outputs.box_deltas.shape == (BATCH, ROIS, 1 if agnostic else CLASSES + 1, 4)
     inner = features.numpy().reshape(BATCH, ROIS, -1)
@@ -84,7 +84,7 @@ def test_heads_compute_in_the_dtype_of_their_policy(policy: str) -> None:
     compute = keras.DTypePolicy(policy).compute_dtype
     outputs = _box_head(dtype=policy)(_features(3))
     assert {output.dtype.name for output in outputs} == {compute}
-    head = MaskHead(num_classes=CLASSES, filters=4, dtype=policy)
+    head = MaskHead(MaskHeadOptions(filters=4), num_classes=CLASSES, dtype=policy)
     head.build((None, None, 3, 3, 4))
     assert head(_features(3), tf.zeros([BATCH, ROIS], tf.int32)).dtype.name == compute
     assert {variable.dtype for variable in head.variables} == {"float32"}
@@ -108,7 +108,7 @@ def test_any_batch_size_works_when_traced() -> None:
 def test_a_batch_without_a_mask_keeps_a_slot_whose_gradient_has_a_shape(used: list[int], slots: int) -> None:
     taken = used_slots(tf.sequence_mask(used, 4), 4, portable=False)
     assert int(taken) == slots
-    head = MaskHead(num_classes=2, filters=4, layers=1)
+    head = MaskHead(MaskHeadOptions(filters=4, layers=1), num_classes=2)
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(head(tf.zeros([2, slots, 4, 4, 3]), tf.zeros([2, slots], tf.int32)))
     assert all(gradient is not None for gradient in tape.gradient(loss, [v.value for v in head.trainable_variables]))

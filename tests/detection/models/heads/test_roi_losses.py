@@ -9,14 +9,17 @@ import tensorflow as tf
 
 from detection.models.heads.roi_losses import mask_loss, roi_box_loss, roi_class_loss, rpn_box_loss, rpn_score_loss
 from detection.models.heads.roi_targets import (
+    CROWD_FRACTION,
     AnchorTargets,
+    RoiOptions,
     RoiTargets,
     all_anchors,
     relabel_rois,
     sample_anchors,
     sample_rois,
 )
-from detection.ops.anchors import Assignment, assign_anchors, pyramid_anchors_yxyx
+from detection.models.heads.rpn import RpnOptions
+from detection.ops.anchors import Assignment, pyramid_anchors_yxyx
 from detection.types import Labels
 
 Oracles = dict[str, dict[str, Any]]
@@ -41,14 +44,20 @@ def _labels(**more: Any) -> Labels:
 
 
 def _assign(anchors: Any, labels: Labels) -> Assignment:
-    """With the thresholds of TPU Mask R-CNN's RPN."""
-    return assign_anchors(
-        tf.constant(anchors), labels.boxes, labels.valid, match_threshold=0.7, unmatched_threshold=0.3
-    )
+    return RpnOptions().matcher(np.asarray(anchors), labels, crowd_fraction=CROWD_FRACTION)
 
 
 def _sample(anchors: Any, labels: Labels, **options: Any) -> AnchorTargets:
-    return sample_anchors(tf.constant(anchors), labels, _assign(anchors, labels), seed=SEED, **options)
+    sampling = RpnOptions().sampling.changed(options)
+    return sample_anchors(tf.constant(anchors), labels, _assign(anchors, labels), sampling, seed=SEED)
+
+
+def _rois(proposals: Any, valid: Any, labels: Labels, **options: Any) -> RoiTargets:
+    """Samples RoIs; `options`: `background_iou`, and those of the sampling."""
+    roi = RoiOptions().changed({name: options.pop(name) for name in ("background_iou",) if name in options})
+    roi = roi.changed({"sampling": options})
+    factors = (10.0, 10.0, 5.0, 5.0)
+    return sample_rois(tf.constant(proposals), tf.constant(valid), labels, roi, seed=SEED, scale_factors=factors)
 
 
 def _iou(first: np.ndarray, second: np.ndarray) -> float:
@@ -132,15 +141,7 @@ def _proposals() -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize(("count", "thresholds"), [(20, (0.0, 0.5)), (200, (0.0, 0.5)), (40, (0.1, 0.4))])
 def test_sampled_rois(count: int, thresholds: tuple[float, float]) -> None:
     proposals, valid = _proposals()
-    targets = sample_rois(
-        tf.constant(proposals),
-        tf.constant(valid),
-        _labels(),
-        seed=SEED,
-        count=count,
-        positive_fraction=0.25,
-        background_thresholds=thresholds,
-    )
+    targets = _rois(proposals, valid, _labels(), count=count, background_iou=thresholds)
     for image in range(3):
         positive, background = [], []
         for box in [*proposals[image][valid[image]], *BOXES[image][VALID[image]]]:
@@ -205,7 +206,7 @@ def test_an_iou_of_exactly_one_half_is_ignored(oracles: Oracles) -> None:
     assert oracles["roi.sampling"]["expected"]["iou_exactly_0_5"] == "ignored"
     labels = Labels(tf.constant([[[0.0, 0.0, 8.0, 8.0]]]), tf.constant([[3]]), tf.constant([[True]]))
     proposals = tf.constant([[[0.0, 0.0, 4.0, 8.0], [0.0, 0.0, 5.0, 8.0], [0.0, 0.0, 3.0, 8.0]]])
-    targets = sample_rois(proposals, tf.ones([1, 3], tf.bool), labels, seed=SEED, count=8, positive_fraction=0.5)
+    targets = _rois(proposals, tf.ones([1, 3], tf.bool), labels, count=8, positive_fraction=0.5)
     used = targets.boxes[0].numpy()[targets.valid[0].numpy()]
     assert sorted(used[:, 2].tolist()) == [3.0, 5.0, 8.0]  # the object itself is a RoI, too
     np.testing.assert_array_equal(targets.classes[0, :3], [4, 4, 0])
@@ -216,7 +217,7 @@ def test_by_default_a_quarter_of_512_is_positive(oracles: Oracles) -> None:
     box = tf.constant([[[10.0, 10.0, 50.0, 50.0]]])
     labels = Labels(box, tf.constant([[0]]), tf.constant([[True]]))
     proposals = tf.concat([tf.repeat(box, 600, axis=1), tf.repeat(box + 100.0, 600, axis=1)], axis=1)
-    targets = sample_rois(proposals, tf.ones([1, 1200], tf.bool), labels, seed=SEED)
+    targets = _rois(proposals, tf.ones([1, 1200], tf.bool), labels)
     assert targets.valid.shape == (1, oracle["inputs"]["batch_size_per_im"])
     assert targets.valid.numpy().all()
     assert targets.positive.numpy().sum() == oracle["expected"]["max_fg"]
@@ -231,7 +232,7 @@ def test_crowds_hide_what_lies_inside_them() -> None:
     labels = Labels(boxes, tf.constant([[0, 1]]), tf.constant([[False, True]]))
     with_crowd = labels._replace(crowds=tf.constant([[True, False]]))
     proposals = tf.constant([[[5.0, 5.0, 20.0, 20.0], [5.0, 28.0, 20.0, 48.0], [40.0, 41.0, 60.0, 61.0]]])
-    rois = partial(sample_rois, proposals, tf.ones([1, 3], tf.bool), seed=SEED, count=8, positive_fraction=0.5)
+    rois = partial(_rois, proposals, tf.ones([1, 3], tf.bool), count=8, positive_fraction=0.5)
     for given, backgrounds in ((labels, {5.0, 28.0}), (with_crowd, {28.0})):
         targets = rois(given)
         background = targets.valid[0].numpy() & ~targets.positive[0].numpy()
@@ -247,7 +248,7 @@ def test_weights_of_objects_reach_their_samples() -> None:
     weights = np.array([[2.0, 3.0, 4.0, 9.0], [9.0] * 4, [5.0, 6.0, 7.0, 8.0]], np.float32)
     labels = _labels(weights=tf.constant(weights))
     proposals, valid = _proposals()
-    rois = sample_rois(tf.constant(proposals), tf.constant(valid), labels, seed=SEED, count=40)
+    rois = _rois(proposals, valid, labels, count=40)
     anchors = _sample(ANCHORS, labels, count=40)
     assert rois.weights is not None
     assert anchors.weights is not None
@@ -266,7 +267,7 @@ def test_targets_compile_under_xla() -> None:
     def both(proposals: tf.Tensor, valid: tf.Tensor) -> Any:
         labels = _labels(weights=tf.ones([3, 4]))
         anchors = _sample(ANCHORS, labels, count=16)
-        return anchors, sample_rois(proposals, valid, labels, seed=SEED, count=32)
+        return anchors, _rois(proposals, valid, labels, count=32)
 
     compiled = tf.nest.flatten(tf.function(both, jit_compile=True)(proposals, valid))
     for first, second in zip(compiled, tf.nest.flatten(both(proposals, valid)), strict=True):
@@ -333,9 +334,7 @@ def test_objects_of_weight_zero_have_no_samples() -> None:
     weights[0, 1] = 0.0
     labels = _labels(weights=tf.constant(weights))
     proposals, valid = _proposals()
-    every, rois = (
-        sample_rois(tf.constant(proposals), tf.constant(valid), one, seed=SEED, count=40) for one in (_labels(), labels)
-    )
+    every, rois = (_rois(proposals, valid, one, count=40) for one in (_labels(), labels))
     of_object = [int(np.sum((one.objects[0].numpy() == 1) & one.positive[0].numpy())) for one in (every, rois)]
     assert of_object[0] > of_object[1] == 0
     anchors = _sample(ANCHORS, labels, count=40)

@@ -16,7 +16,8 @@ SIZES = feature_sizes(IMAGE, 4)[2:]
 ANCHORS = pyramid_anchors_yxyx(
     IMAGE, min_level=2, max_level=4, num_scales=1, aspect_ratios=((1.0, 1.0), (1.4, 0.7)), anchor_scale=3.0
 )
-OPTIONS = ProposalOptions(pre_nms_top_k=40, post_nms_top_k=30, iou_threshold=0.5, min_size=4.0)
+OPTIONS = ProposalOptions(pre_nms_top_k=40, post_nms_top_k=30, iou_threshold=0.5)
+MIN_SIZE = 4.0
 CLIP = 1.0
 
 
@@ -31,7 +32,7 @@ def _outputs(seed: int = 0) -> RpnOutputs:
 
 def _propose(outputs: RpnOutputs, options: ProposalOptions = OPTIONS, **coder: Any) -> Proposals:
     limits = tf.constant([[64.0, 48.0], [40.0, 48.0], [64.0, 20.0]])
-    return propose(outputs, tf.constant(ANCHORS), limits, options, max_log_size=CLIP, **coder)
+    return propose(outputs, tf.constant(ANCHORS), limits, options, max_log_size=CLIP, **{"min_size": MIN_SIZE} | coder)
 
 
 def _iou(first: Array, second: Array) -> float:
@@ -59,7 +60,7 @@ def _plain(outputs: RpnOutputs, image: int, limit: tuple[float, float], options:
         for row in best:
             box = _decoded(codes[row].astype(float), ANCHORS[start + row].astype(float), offset)
             box = np.clip(box, 0.0, np.array([*limit, *limit]) - offset)
-            if min(box[2] - box[0], box[3] - box[1]) + offset < options.min_size:
+            if min(box[2] - box[0], box[3] - box[1]) + offset < MIN_SIZE:
                 continue
             if all(_iou(box, other) <= options.iou_threshold for _, other in of_level):
                 of_level.append((float(values[row]), box))
@@ -72,7 +73,8 @@ def _plain(outputs: RpnOutputs, image: int, limit: tuple[float, float], options:
 @pytest.mark.parametrize("graph", ["loop", "op"])
 @pytest.mark.parametrize("offset", [0.0, 1.0])
 @pytest.mark.parametrize(
-    "options", [OPTIONS, OPTIONS._replace(pre_nms_top_k=1000, post_nms_top_k=500), OPTIONS._replace(iou_threshold=0.1)]
+    "options",
+    [OPTIONS, OPTIONS.changed({"pre_nms_top_k": 1000, "post_nms_top_k": 500}), OPTIONS.changed({"iou_threshold": 0.1})],
 )
 def test_proposals_equal_those_of_each_level_alone(options: ProposalOptions, offset: float, graph: str) -> None:
     outputs = _outputs()
@@ -95,7 +97,12 @@ def test_boxes_of_different_levels_do_not_compete() -> None:
     logits = [tf.fill([1, *size, PER_CELL], float(number)) for number, size in enumerate(SIZES)]
     deltas = [tf.tile(tf.constant([0.0, 0.0, 9.0, 9.0]), [PER_CELL]) + tf.zeros([1, *size, 1]) for size in SIZES]
     proposals = propose(
-        RpnOutputs(logits, deltas), tf.constant(ANCHORS), tf.constant([64.0, 48.0]), OPTIONS, max_log_size=9.0
+        RpnOutputs(logits, deltas),
+        tf.constant(ANCHORS),
+        tf.constant([64.0, 48.0]),
+        OPTIONS,
+        min_size=MIN_SIZE,
+        max_log_size=9.0,
     )
     assert int(tf.reduce_sum(tf.cast(proposals.valid, tf.int32))) == len(SIZES)
     np.testing.assert_allclose(proposals.boxes[0, :3], [[0.0, 0.0, 64.0, 48.0]] * 3)
@@ -105,8 +112,8 @@ def test_boxes_of_different_levels_do_not_compete() -> None:
 @pytest.mark.parametrize("graph", ["loop", "op"])
 def test_one_nms_over_all_levels_of_boxes_that_are_clipped_afterwards(graph: str) -> None:
     outputs = _outputs()
-    options = ProposalOptions(1000, 30, 0.5, min_size=0.0, by_level=False, clip_after_nms=True)
-    ours = _propose(outputs, options, graph=graph)
+    options = ProposalOptions(pre_nms_top_k=1000, post_nms_top_k=30, iou_threshold=0.5)
+    ours = _propose(outputs, options, min_size=0.0, by_level=False, clip_after_nms=True, graph=graph)
     dropped = 0
     for image, limit in enumerate([(64.0, 48.0), (40.0, 48.0), (64.0, 20.0)]):
         logits, codes = (
@@ -127,7 +134,7 @@ def test_one_nms_over_all_levels_of_boxes_that_are_clipped_afterwards(graph: str
 
 
 def test_without_large_boxes_nothing_is_proposed() -> None:
-    proposals = _propose(_outputs(), OPTIONS._replace(min_size=65.0))
+    proposals = _propose(_outputs(), min_size=65.0)
     assert not proposals.valid.numpy().any()
     assert not proposals.boxes.numpy().any()
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from detection.models.necks.bifpn import BiFpn, Fusion, NodeOptions, fuse
+from detection.models.necks.bifpn import BiFpn, BiFpnOptions, Fusion, fuse
 from detection.models.necks.fpn_graphs import Node, fpn_nodes
 
 Oracles = dict[str, dict[str, Any]]
@@ -45,8 +45,9 @@ def test_channels_may_have_weights_of_their_own() -> None:
 @pytest.mark.parametrize("conv_bn_act", [True, False])
 def test_the_order_after_fusion(separable: bool, conv_bn_act: bool) -> None:
     """Against convolutions in numpy; batch norm with moving statistics is a line per channel."""
-    options = NodeOptions(2, "sum", "relu6", {"epsilon": 0.5}, separable, conv_bn_act)
-    layer = BiFpn([Node(3, (0, 0)), Node(4, (1, 1))], min_level=3, max_level=4, num_cells=1, options=options)
+    options = BiFpnOptions(filters=2, cells=1, fusion="sum", separable_conv=separable, conv_bn_act=conv_bn_act)
+    layers: dict[str, Any] = {"activation": "relu6", "batch_norm": {"epsilon": 0.5}}
+    layer = BiFpn([Node(3, (0, 0)), Node(4, (1, 1))], options, min_level=3, max_level=4, **layers)
     layer.build([(None, None, None, 2)] * 2)
     random = np.random.default_rng(0)
     for variable in layer.variables:
@@ -79,8 +80,8 @@ def test_the_order_after_fusion(separable: bool, conv_bn_act: bool) -> None:
 
 
 def test_every_use_of_another_width_has_its_own_projection() -> None:
-    options = NodeOptions(8, "fast_attention", "relu", {})
-    layer = BiFpn(fpn_nodes("bifpn", 3, 5), min_level=3, max_level=5, num_cells=2, options=options)
+    nodes, options = fpn_nodes("bifpn", 3, 5), BiFpnOptions(filters=8, cells=2)
+    layer = BiFpn(nodes, options, min_level=3, max_level=5, activation="relu", batch_norm={})
     layer.build([(None, None, None, channels) for channels in (4, 6, 8)])
     projections = sorted(variable.path for variable in layer.variables if variable.path.endswith("conv2d/kernel"))
     # Level 4 is used twice, level 5 has the right width already.
@@ -97,8 +98,8 @@ def test_every_use_of_another_width_has_its_own_projection() -> None:
 def _elements_of_a_cell(**options: Any) -> int:
     """Trainable elements of the first cell of D0's neck."""
     nodes = options.pop("nodes", fpn_nodes("bifpn", 3, 7))
-    common = NodeOptions(64, "fast_attention", "relu", {})._replace(**options)
-    layer = BiFpn(nodes, min_level=3, max_level=7, num_cells=1, options=common)
+    common = BiFpnOptions(cells=1, **options)
+    layer = BiFpn(nodes, common, min_level=3, max_level=7, activation="relu", batch_norm={})
     layer.build([(None, None, None, channels) for channels in (40, 112, 320, 64, 64)])
     return sum(int(np.prod(variable.shape)) for variable in layer.trainable_variables)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from detection.models.necks.fpn import Fpn
+from detection.models.necks.fpn import Fpn, FpnOptions
 from detection.ops.anchors import feature_sizes
 
 Oracles = dict[str, dict[str, Any]]
@@ -13,7 +13,7 @@ CHANNELS = {2: 3, 3: 4, 4: 5}
 
 
 def _fpn(max_level: int, **options: Any) -> Fpn:
-    fpn = Fpn(min_level=2, backbone_level=4, max_level=max_level, filters=6, **options)
+    fpn = Fpn(FpnOptions(filters=6), min_level=2, backbone_level=4, max_level=max_level, **options)
     fpn.build([(None, None, None, channels) for channels in CHANNELS.values()])
     return fpn
 
@@ -96,7 +96,7 @@ def test_without_levels_above_there_are_none() -> None:
 
 
 def test_parameters_equal_the_originals(oracles: Oracles) -> None:
-    fpn = Fpn(min_level=2, backbone_level=5, max_level=6, filters=256)
+    fpn = Fpn(FpnOptions(), min_level=2, backbone_level=5, max_level=6)
     fpn.build([(None, None, None, channels) for channels in (256, 512, 1024, 2048)])
     count = sum(int(np.prod(variable.shape)) for variable in fpn.variables)
     assert count == oracles["maskrcnn.params.r50_fpn"]["expected"]["fpn"]

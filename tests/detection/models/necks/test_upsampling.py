@@ -1,16 +1,21 @@
 """The neck of CenterNet against NumPy and Keras."""
 
+from typing import Literal
+
 import keras
 import numpy as np
 import pytest
 
-from detection.models.necks.upsampling import Interpolation, UpsamplingNeck
+from detection.models.necks.upsampling import UpsamplingNeck, UpsamplingOptions
 
 
 @pytest.mark.parametrize("separable", [False, True])
 @pytest.mark.parametrize("interpolation", ["nearest", "bilinear"])
-def test_a_level_is_upsampled_and_added_to_its_lateral(interpolation: Interpolation, separable: bool) -> None:
-    neck = UpsamplingNeck(filters=(6, 4), interpolation=interpolation, momentum=0.9, separable=separable)
+def test_a_level_is_upsampled_and_added_to_its_lateral(
+    interpolation: Literal["nearest", "bilinear"], separable: bool
+) -> None:
+    options = UpsamplingOptions(filters=(6, 4), interpolation=interpolation, separable_conv=separable)
+    neck = UpsamplingNeck(options, momentum=0.9)
     neck.build([(None, None, None, 3), (None, None, None, 5)])
     random = np.random.default_rng(0)
     fine, coarse = (random.normal(size=shape).astype(np.float32) for shape in ((2, 8, 12, 3), (2, 4, 6, 5)))

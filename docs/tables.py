@@ -15,10 +15,10 @@ from typing import Any, NamedTuple, get_args
 
 from pydantic.fields import FieldInfo
 
-from detection.conversion.automl import HPARAMS
-from detection.conversion.hparams import Hparam
-from detection.conversion.od_api import NETWORKS
-from detection.conversion.tpu_mask_rcnn import PARAMS
+from detection.interop.automl.hparams import HPARAMS
+from detection.interop.hparams import Hparam
+from detection.interop.od_api.configuration.pipeline_config import NETWORKS
+from detection.interop.tpu_mask_rcnn.params import PARAMS
 from detection.models.registry import FAMILIES, Family
 from docs.detectors import Table, all_detectors, first_choices, measurements
 from schemas.config.config import Config

@@ -27,10 +27,14 @@ ALLOWED_IMPORTS = {
         "detection.models": "schemas schemas.config detection.types detection.storage detection.ops",
         "detection.input_pipeline": "schemas detection.types detection.storage detection.images detection.ops "
         "detection.datasets",
-        "detection.conversion": "schemas schemas.config detection.storage detection.models",
-        "detection.weights": "schemas schemas.config detection.storage detection.datasets detection.models "
-        "detection.conversion",
-        "detection.pretrained": "schemas schemas.config detection.storage detection.models detection.weights",
+        "detection.weights": "schemas schemas.config detection.storage detection.datasets detection.models",
+        "detection.interop": "schemas schemas.config detection.storage detection.models detection.weights",
+        **dict.fromkeys(
+            ("detection.interop.automl", "detection.interop.od_api", "detection.interop.tpu_mask_rcnn"),
+            "schemas schemas.config detection.models detection.weights detection.interop",
+        ),
+        "detection.pretrained": "schemas schemas.config detection.storage detection.models detection.weights "
+        "detection.interop.automl",
         "detection.coco": "schemas detection.storage detection.datasets",
         "detection.analysis": "schemas schemas.config detection.storage detection.datasets detection.coco",
         "detection.inference.mediapipe": "schemas",
@@ -98,7 +102,7 @@ ALLOWED_IMPORTS = {
         "components.run_report components.saved_model_pusher components.selection "
         "components.coco_example_gen.spans pipelines pipelines.runs",
         "pipelines.commands": "schemas schemas.config detection.storage detection.config_files detection.datasets "
-        "detection.conversion "
+        "detection.interop "
         "detection.weights detection.pretrained detection.coco detection.inference detection.inference.mediapipe "
         "detection.reports detection.training.validation components.beam components.coco_example_gen "
         "components.coco_example_gen.spans components.detection_trainer components.coco_evaluator "

@@ -1,1 +1,1 @@
-"""Weight files of ours and of other programs: locating, reading, importing."""
+"""Weight files, ours and those of other programs: locating, reading, importing."""

@@ -13,7 +13,13 @@ from detection.models.registry import detector_config, detector_from_config
 from detection.storage.atomic import write_json, write_text
 from detection.storage.files import make_folder
 from detection.storage.paths import join, literal_path
-from detection.weights.program import Program, VariableSource, class_categories, require_variant, unused_variables
+from detection.weights.checkpoint_format import (
+    CheckpointFormat,
+    VariableSource,
+    class_categories,
+    require_variant,
+    unused_variables,
+)
 from detection.weights.weight_source import WeightSource
 from schemas.artifacts import CHECKPOINTS, CONFIG_YAML, EMA_PART, IMPORT_JSON, LABELS_JSON, MODEL_PART, STEP_PART
 from schemas.config.config import Config
@@ -70,7 +76,7 @@ class ImportedModel(NamedTuple):
 
 
 def import_model(
-    program: Program,
+    program: CheckpointFormat,
     checkpoint: str | Path,
     config: Config,
     *,
@@ -125,7 +131,7 @@ def import_model(
     )
 
 
-def _require_family(config: Config, program: Program) -> None:
+def _require_family(config: Config, program: CheckpointFormat) -> None:
     """Requires a detector of the program's family, with supported overrides.
 
     Raises:
@@ -137,7 +143,7 @@ def _require_family(config: Config, program: Program) -> None:
     detector_config(model.name, image_size=model.image_size, overrides=model.overrides)
 
 
-def _complete(config: Config, program: Program, source: WeightSource) -> Config:
+def _complete(config: Config, program: CheckpointFormat, source: WeightSource) -> Config:
     """Sets the configuration with which our network equals the program's, where it is not set.
 
     Raises:
@@ -153,7 +159,7 @@ def _complete(config: Config, program: Program, source: WeightSource) -> Config:
     return config.model_copy(update={"model": model.model_copy(update=changes)})
 
 
-def _source(program: Program, checkpoint: str | Path, weights: WeightsChoice) -> WeightSource:
+def _source(program: CheckpointFormat, checkpoint: str | Path, weights: WeightsChoice) -> WeightSource:
     """Opens a checkpoint of another program, with names below the network."""
     kind: SourceWeights = "averaged" if weights == "ema" else weights
     source = WeightSource(checkpoint, weights=kind, option="--weights", object_paths=program.object_paths)

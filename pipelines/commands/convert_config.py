@@ -16,6 +16,7 @@ cocoflow run --config FILE, or import the original's checkpoint first: import-ch
 import argparse
 import sys
 
+from detection.interop.programs import PROGRAMS, read_config_of
 from pipelines.commands.common import require_paths
 from schemas.errors import ConfigError
 from schemas.quoting import one_line
@@ -23,18 +24,13 @@ from schemas.quoting import one_line
 SUMMARY = "convert a configuration of the Object Detection API, google/automl or TPU Mask R-CNN"
 EXAMPLE = "cocoflow convert-config --from od-api pipeline.config --output cocoflow.yaml"
 
-_TITLES = {
-    "od-api": "the TF Object Detection API",
-    "automl": "google/automl's EfficientDet",
-    "tpu-mask-rcnn": "TPU Mask R-CNN",
-}
 _ADVICE = "Remove these fields, or pass --accept-unsupported to convert the others."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's flags."""
     parser.add_argument(
-        "--from", dest="program", choices=tuple(_TITLES), required=True, help="program of the configuration"
+        "--from", dest="program", choices=tuple(PROGRAMS), required=True, help="program of the configuration"
     )
     parser.add_argument(
         "original",
@@ -67,13 +63,12 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError(f"--{next(iter(options)).replace('_', '-')} is of --from automl; remove it.")
     require_paths(args, "--output", existing=() if "=" in args.original else ("original",))
     with quiet_run(None, verbose=args.verbose):
-        from detection.conversion.programs import read_config_of
         from detection.storage.atomic import write_text
 
         conversion = read_config_of(args.program, args.original, **options)
         if not args.accept_unsupported:
             conversion.require_supported(args.original, _ADVICE)
-        write_text(args.output, conversion.to_yaml(args.original, _TITLES[args.program]))
+        write_text(args.output, conversion.to_yaml(args.original, PROGRAMS[args.program]))
     for remark in conversion.unsupported:
         print(f"not supported: {one_line(remark)}", file=sys.stderr)
     for remark in conversion.notes:

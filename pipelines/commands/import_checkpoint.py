@@ -19,6 +19,7 @@ not needed.
 
 import argparse
 
+from detection.interop.programs import PROGRAMS
 from pipelines.commands.common import add_assignments_argument, require_paths
 from schemas.detectors import require_detector
 from schemas.quoting import one_line
@@ -32,11 +33,7 @@ EXAMPLE = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's flags."""
     parser.add_argument(
-        "--from",
-        dest="program",
-        choices=("automl", "tpu-mask-rcnn", "od-api"),
-        required=True,
-        help="program that wrote the checkpoint",
+        "--from", dest="program", choices=tuple(PROGRAMS), required=True, help="program that wrote the checkpoint"
     )
     parser.add_argument(
         "--checkpoint",
@@ -81,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
         require_detector(args.model, key="--model")
     require_paths(args, "--output", existing=("--checkpoint", "--label-map"))
     with quiet_run(None, verbose=args.verbose):
-        from detection.weights.import_checkpoint import import_checkpoint
+        from detection.interop.import_checkpoint import import_checkpoint
 
         import_checkpoint(
             program=args.program,

@@ -1,6 +1,6 @@
 """EfficientNet, MnasNet and MobileNet without their classifiers, as feature extractors, with stochastic depth.
 
-Layer names follow google/automl, see `detection.weights.automl.automl_name`.
+Layer names follow google/automl, see `detection.interop.automl.checkpoint.automl_name`.
 """
 
 import functools

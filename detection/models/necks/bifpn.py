@@ -1,7 +1,7 @@
 """BiFPN: repeated top-down and bottom-up fusion of resampled pyramid levels, and its variants.
 
 Tan, Pang and Le, "EfficientDet", 2020, figure 2(d).  Layer names follow google/automl, see
-`detection.weights.automl.automl_name`.
+`detection.interop.automl.checkpoint.automl_name`.
 """
 
 import functools

@@ -1,6 +1,6 @@
 """Resampling between pyramid levels: 1x1 convolution, max-pooling, nearest upsampling.
 
-Layer names follow google/automl, see `detection.weights.automl.automl_name`.
+Layer names follow google/automl, see `detection.interop.automl.checkpoint.automl_name`.
 """
 
 import contextlib

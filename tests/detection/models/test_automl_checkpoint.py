@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from detection.interop.automl.checkpoint import automl_name
 from detection.models.dense.detector import RawOutputs
 from detection.models.efficientdet.model import EfficientDet
 from detection.models.heads.postprocess import BoxPostprocess
 from detection.models.registry import build_detector
 from detection.types import ImageInfo
-from detection.weights.automl import automl_name
 
 SIDE = 128
 IMAGE_SCALE = 1.5  # original pixel = input pixel * 1.5

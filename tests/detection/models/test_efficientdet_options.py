@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from detection.interop.automl.checkpoint import automl_name
 from detection.models.efficientdet.model import EfficientDet
 from detection.models.registry import build_detector
 from detection.types import ImageInfo
-from detection.weights.automl import automl_name
 from schemas.config.section import merged
 from schemas.errors import ConfigError
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from detection.interop.automl.checkpoint import automl_name
 from detection.models.efficientdet.model import EfficientDet
 from detection.models.registry import build_detector, detector_names
-from detection.weights.automl import automl_name
 
 Oracles = dict[str, dict[str, Any]]
 

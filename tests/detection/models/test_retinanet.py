@@ -1,6 +1,6 @@
 """RetinaNet: the parameters of the original, and the place of its pyramid's batch norms.
 
-`tests/detection/weights/test_od_api_models.py` compares the other layout with the original's outputs.
+`tests/detection/interop/od_api/test_models.py` compares the other layout with the original's outputs.
 """
 
 from collections.abc import Iterable

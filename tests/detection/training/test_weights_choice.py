@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from detection.datasets.coco_categories import COCO_CATEGORIES
+from detection.interop.automl.checkpoint import automl_name
 from detection.models.efficientdet.config import EFFICIENTDETS
 from detection.models.registry import build_detector
 from detection.pretrained.publications import COCO_DETECTORS
@@ -16,12 +17,11 @@ from detection.training.checkpoints.manager import Checkpoints
 from detection.training.resolve import assumed
 from detection.training.start_check import check_start
 from detection.training.weights_choice import with_weights
-from detection.weights.automl import automl_name
 from schemas.artifacts import CHECKPOINTS, CONFIG_YAML
 from schemas.config.config import Config
 from schemas.config.config_io import load_config, to_yaml
+from tests.detection.interop.automl.checkpoints import Weights, save_named
 from tests.detection.pretrained.publisher import Publisher, published_detector, running_publisher
-from tests.detection.weights.automl_checkpoints import Weights, save_named
 
 CATEGORIES = [{"id": 1, "name": "gnu"}, {"id": 2, "name": "zebra"}]
 NANO, PATH = "efficientdet-nano", "/efficientdet-nano.tar.gz"

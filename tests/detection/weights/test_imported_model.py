@@ -7,12 +7,11 @@ import pytest
 import tensorflow as tf
 
 from detection.inference.restore import load_trained
-from detection.weights.automl import AUTOML, automl_name
+from detection.interop.automl.checkpoint import AUTOML, automl_name
 from detection.weights.imported_model import ImportedModel, import_model, write_model
 from schemas.config.train.optimization import WeightsChoice
 from schemas.errors import ConfigError, DataError
-from tests.detection.training import tiny_detector
-from tests.detection.weights.automl_checkpoints import (
+from tests.detection.interop.automl.checkpoints import (
     Weights,
     random_weights,
     save,
@@ -20,6 +19,7 @@ from tests.detection.weights.automl_checkpoints import (
     save_objects,
     small_config,
 )
+from tests.detection.training import tiny_detector
 from tests.storage_emulator.fixture import Bucket
 from tests.storage_emulator.folders import upload
 

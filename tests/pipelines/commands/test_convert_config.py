@@ -7,7 +7,7 @@ import pytest
 from detection.storage.reading import read_text
 from pipeline_runner import main
 from schemas.config.config_io import from_yaml, load_config
-from tests.detection.conversion.test_od_api import SSD
+from tests.detection.interop.od_api.test_pipeline_config import SSD
 from tests.storage_emulator.fixture import Bucket
 from tests.storage_emulator.folders import upload
 

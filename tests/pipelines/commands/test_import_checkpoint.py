@@ -17,11 +17,11 @@ from detection.types import ImageInfo
 from pipeline_runner import main
 from schemas.artifacts import CHECKPOINTS, CONFIG_YAML, IMPORT_JSON, INIT_REPORT_JSON, LABELS_JSON
 from schemas.config.config_io import load_config
-from tests.detection.weights.automl_checkpoints import SMALL, random_weights, save_named
-from tests.detection.weights.original_mask_rcnn import SMALL as SMALL_HEADS
-from tests.detection.weights.original_mask_rcnn import Original, save_original
-from tests.detection.weights.original_od_api import OdApi, RandomNetwork
-from tests.detection.weights.original_od_api_efficientdet import CELLS, FILTERS, LAYERS, OdApiEfficientDet
+from tests.detection.interop.automl.checkpoints import SMALL, random_weights, save_named
+from tests.detection.interop.od_api.original_efficientdet import CELLS, FILTERS, LAYERS, OdApiEfficientDet
+from tests.detection.interop.od_api.original_faster_rcnn import OdApi, RandomNetwork
+from tests.detection.interop.tpu_mask_rcnn.original import SMALL as SMALL_HEADS
+from tests.detection.interop.tpu_mask_rcnn.original import Original, save_original
 from tests.full_disk import no_file_above
 from tests.storage_emulator.fixture import Bucket
 from tests.storage_emulator.folders import upload

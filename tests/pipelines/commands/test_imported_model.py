@@ -10,12 +10,12 @@ import pytest
 
 from detection.inference.mean_losses import MeanLosses
 from detection.inference.restore import load_trained
+from detection.interop.automl.checkpoint import automl_name
 from detection.storage.tfrecord import read_shard
-from detection.weights.automl import automl_name
 from pipeline_runner import main
 from schemas.artifacts import DETECTIONS_JSON, INIT_REPORT_JSON, LABELS_JSON, METRICS_JSON
 from tests.detection.coco.generated_cases import pycocotools_eval
-from tests.detection.weights.automl_checkpoints import save_named
+from tests.detection.interop.automl.checkpoints import save_named
 
 pytestmark = pytest.mark.extended  # D0 is built and traced several times
 

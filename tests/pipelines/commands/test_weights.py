@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 import pipeline_runner
+from detection.interop.automl.checkpoint import automl_name
 from detection.models.efficientdet.config import EFFICIENTDETS
 from detection.models.registry import build_detector
 from detection.pretrained.listing import find_weights
 from detection.pretrained.publications import COCO_DETECTORS
-from detection.weights.automl import automl_name
 from detection.weights.locate import locate_weights
+from tests.detection.interop.automl.checkpoints import save_named
 from tests.detection.pretrained.publisher import Publisher, published_detector, running_publisher
-from tests.detection.weights.automl_checkpoints import save_named
 from tests.storage_emulator.fixture import Bucket
 
 NANO, PATH = "efficientdet-nano", "/efficientdet-nano.tar.gz"

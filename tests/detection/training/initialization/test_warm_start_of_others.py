@@ -10,10 +10,10 @@ import pytest
 import tensorflow as tf
 
 from detection.datasets.coco_categories import COCO_CATEGORIES
+from detection.interop.automl.checkpoint import AUTOML
 from detection.models.detector import Detector
 from detection.models.registry import build_detector
 from detection.training.initialization.warm_start import warm_start
-from detection.weights.automl import AUTOML
 from detection.weights.imported_model import import_model, write_model
 from detection.weights.weight_source import WeightSource
 from schemas.config.config_io import from_yaml, load_config

@@ -1,1 +1,0 @@
-"""Converts the configurations of other programs to ours."""

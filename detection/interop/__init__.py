@@ -1,0 +1,1 @@
+"""Other programs: their configurations and checkpoints, converted to ours."""

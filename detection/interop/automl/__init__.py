@@ -1,0 +1,1 @@
+"""google/automl's EfficientDet: its hyperparameters and its checkpoints."""

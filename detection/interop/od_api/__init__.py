@@ -1,0 +1,1 @@
+"""The TF Object Detection API: its configurations and its checkpoints."""

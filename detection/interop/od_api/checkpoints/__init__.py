@@ -1,0 +1,1 @@
+"""The Object Detection API's checkpoints: their names, formats and values."""

@@ -1,0 +1,156 @@
+"""The TF Object Detection API's checkpoints of Faster R-CNN and Mask R-CNN with a ResNet v1, of TF2 and TF1.
+
+Checkpoints of TF2 are imported completely, except masks; of TF1, or into another architecture, only their ResNet.
+Sources: `faster_rcnn_resnet_keras_feature_extractor.py`, `faster_rcnn_resnet_v1_fpn_keras_feature_extractor.py`,
+`feature_map_generators.py`, `faster_rcnn_meta_arch.py`, `predictors/` and `box_coders/` of the original, and its
+configurations, such as `faster_rcnn_resnet50_v1_fpn_640x640_coco17_tpu-8.config` and
+`faster_rcnn_resnet50_v1_640x640_coco17_tpu-8.config`.
+"""
+
+import math
+from typing import Any
+
+from detection.interop.od_api.checkpoints.faster_rcnn_sources import sources_of
+from detection.interop.od_api.checkpoints.names import (
+    FPN_EPSILON,
+    architecture,
+    fpn_levels,
+    is_fpn,
+    names_here,
+    resnet_of_variables,
+)
+from detection.interop.od_api.configuration.faster_rcnn import FUNCTION, RESNET_FUNCTION
+from detection.models.faster_rcnn.config import FASTER_RCNNS, FasterRcnnConfig
+from detection.weights.checkpoint_format import CheckpointFormat, Shapes, require_backbone, require_variables
+from schemas.errors import ConfigError, DataError
+
+_CLASSES = "ClassPredictor_dense/bias"
+# Variables whose shapes determine sizes of the network, and their numbers of axes.
+_BOXES = "BoxEncodingPredictor_dense/bias"
+_SIZED = {"RPNConv/kernel": 4, _CLASSES: 1, _BOXES: 1}
+_SIZED_FPN = {"projection_1/kernel": 4, "dense_0/kernel": 2}
+# Fields of `model.overrides` that a checkpoint does not have, as in the configurations of the zoo.
+_ZOO = {
+    "crossing_anchors": "clip",
+    "train_post_nms_top_k": 300,
+    "test_post_nms_top_k": 300,
+    "roi_samples": 64,
+    "rpn_box_loss_weight": 2.0,
+    "box_loss_weight": 2.0,
+}
+_BACKBONE = ("resnet_layout", "pixel_mean", "pixel_std", "activation", "batch_norm_epsilon")
+_RESNETS = ("resnet-50", "resnet-101", "resnet-152")
+_PRESETS = {name: preset for name, preset in FASTER_RCNNS.items() if preset.backbone in _RESNETS}
+
+
+def overrides(shapes: Shapes, *, config: FasterRcnnConfig, where: str) -> dict[str, Any]:
+    """Returns the fields of `model.overrides` for a network equivalent to the checkpoint's.
+
+    Args:
+        shapes: shapes by the names in the checkpoint.
+        config: configuration of the detector; of another architecture, only the ResNet is imported.
+        where: the checkpoint, for errors.
+
+    Raises:
+        DataError: no ResNet, or a part of the network is missing.
+    """
+    resnet_of_variables(shapes, where=where)
+    names = names_here(shapes)
+    layers = {"activation": "relu6", "batch_norm_epsilon": FPN_EPSILON} if is_fpn(names) else RESNET_FUNCTION
+    backbone = {name: (FUNCTION | layers)[name] for name in _BACKBONE}
+    if architecture(names) != config.architecture:
+        return backbone
+    require_variables(
+        _SIZED | (_SIZED_FPN if is_fpn(names) else {}),
+        names,
+        shapes,
+        start=f"a Faster R-CNN {'with' if is_fpn(names) else 'without'} an FPN, but",
+        where=where,
+    )
+    common = FUNCTION | layers | _ZOO | {"rpn_filters": shapes[names["RPNConv/kernel"]][-1]}
+    common["class_agnostic_boxes"] = shapes[names[_BOXES]] == (4,)
+    if not is_fpn(names):
+        return common
+    fpn, dense = (shapes[names[name]] for name in _SIZED_FPN)
+    finest, coarsest = fpn_levels(names)
+    return common | {
+        "min_level": finest,
+        "max_level": coarsest,
+        "fpn_filters": fpn[-1],
+        "fpn_layout": "od-api",
+        "anchor_scale": 4.0,
+        "anchor_layout": "od-api",
+        "num_scales": 2,
+        "aspect_ratios": [1.0, 2.0, 0.5],
+        "box_roi_size": math.isqrt(dense[0] // max(fpn[-1], 1)),
+        "roi_canonical_level": coarsest - 1,
+        "fc_units": dense[-1],
+    }
+
+
+def structures(config: FasterRcnnConfig) -> tuple[str]:
+    """Returns the structure of a configured network: its ResNet.
+
+    Raises:
+        ConfigError: the original has no such network.
+    """
+    require_backbone(config, _PRESETS, of="the Object Detection API's Faster R-CNNs")
+    return (config.backbone,)
+
+
+def class_count(shapes: Shapes, config: FasterRcnnConfig, *, where: str) -> int | None:
+    """Returns the number of classes of a network, without background; None: only a backbone.
+
+    Raises:
+        DataError: the RPN and the configuration have different numbers of anchors per cell.
+        ConfigError: the configuration has another layout.
+    """
+    names = names_here(shapes)
+    if architecture(names) != config.architecture:
+        return None
+    for key in ("fpn_layout", "rpn_layout") if is_fpn(names) else ("rpn_layout",):
+        if getattr(config, key) != "od-api":
+            raise ConfigError(
+                f"model.overrides.{key} = {getattr(config, key)}: the original's variables require od-api. Remove it."
+            )
+    outputs = shapes.get(names.get("ClassPredictor_0/bias", ""), ())
+    anchors = config.anchors_per_cell
+    if outputs and outputs != (2 * anchors,):
+        raise DataError(
+            f"{where}: the RPN has {outputs[0] // 2} anchors per cell, but the configuration {anchors}. Pass "
+            "anchor_scale, scales_per_octave and aspect_ratios of its pipeline.config with "
+            "--set model.overrides.anchor_scale=VALUE, num_scales and aspect_ratios."
+        )
+    return shapes[names[_CLASSES]][0] - 1
+
+
+def differences(shapes: Shapes, config: FasterRcnnConfig) -> tuple[str, ...]:
+    """Returns sentences on differences between the networks, and on unused variables."""
+    names = names_here(shapes)
+    found = architecture(names)
+    if found != config.architecture:
+        c4 = ". Pass --model faster-rcnn-r50-c4, -r101-c4 or -r152-c4 to import the complete network"
+        return (
+            f"only the ResNet is imported: the original's RPN and heads, if it has any, use other features than those "
+            f"of architecture = {config.architecture}. In a detector with one feature level, conv5_x was trained on "
+            f"features of RoIs{c4 if found == 'c4' else ''}",
+        )
+    masks = "the mask head starts from random weights: the original's takes one vector per RoI, not a feature map"
+    return (masks,) if config.include_mask else ()
+
+
+OD_API = CheckpointFormat(
+    title="the Object Detection API",
+    family="a Faster R-CNN or Mask R-CNN",
+    config_class=FasterRcnnConfig,
+    presets=_PRESETS,
+    overrides=overrides,
+    postprocess={"score_threshold": 0.0, "iou_threshold": 0.6, "max_detections": 300},
+    class_bias=None,
+    structures=structures,
+    structure_of_variables=resnet_of_variables,
+    class_count=class_count,
+    sources_of=sources_of,
+    differences=differences,
+    resize=lambda config: {"half_pixel_centers": False},
+)

@@ -1,0 +1,145 @@
+"""The TF Object Detection API's checkpoints of SSDs with a MobileNet and without an FPN, of TF2.
+
+Sources: `ssd_mobilenet_v2_keras_feature_extractor.py`, `feature_map_generators.py` and `predictors/` of the original,
+and its configurations, such as `ssd_mobilenet_v2_320x320_coco17_tpu-8.config`.
+"""
+
+import re
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from detection.interop.od_api.checkpoints.backbones import backbone_layer, backbone_of_variables, ssd_program
+from detection.interop.od_api.checkpoints.faster_rcnn_sources import without_box_scales
+from detection.interop.od_api.checkpoints.heads import LOSSES
+from detection.interop.od_api.checkpoints.names import BACKBONE_LEVEL, FPN_EPSILON, names_here
+from detection.models.ssd.config import SSDS, SsdConfig
+from detection.weights.checkpoint_format import Shapes, VariableSource, require_backbone, require_variables, unchanged
+from schemas.errors import DataError
+
+_PRESETS = {name: preset for name, preset in SSDS.items() if preset.backbone in ("mobilenet-v1", "mobilenet-v2")}
+_CLASSES, _BOXES = "ClassPredictor_{}/bias", "BoxEncodingPredictor_{}/bias"
+# Variables that every such network has, and their numbers of axes.
+_SIZED = {_CLASSES.format(0): 1, _BOXES.format(0): 1, "BoxEncodingPredictor_0/kernel": 4}
+_EXTRA = re.compile(r"extra_(\d+)_3x3_conv/kernel")
+_HEADS = {"class": "ClassPredictor", "box": "BoxEncodingPredictor"}
+_PARTS = {"conv2d": "conv", "batch_normalization": "batchnorm"}
+# Layers of a depthwise convolution, batch norm, 1x1 convolution, batch norm.
+_SEPARABLE = {"depthwise_conv2d": "depthwise_conv", "batch_normalization": "depthwise_batchnorm"}
+_SEPARABLE |= {"conv2d": "conv", "batch_normalization_1": "batchnorm"}
+
+
+def overrides(shapes: Shapes, *, config: Any, where: str) -> dict[str, Any]:
+    """Returns the fields of `model.overrides` for a network equivalent to the checkpoint's.
+
+    Args:
+        shapes: shapes by the names in the checkpoint.
+        config: ignored.
+        where: the checkpoint, for errors.
+
+    Raises:
+        DataError: no known backbone, or a part of the network is missing.
+    """
+    backbone_of_variables(shapes, where=where)
+    names = names_here(shapes)
+    require_variables(_SIZED, names, shapes, start="not a checkpoint of an SSD without an FPN:", where=where)
+    extras = [shapes[names[name]][-1] for _, name in _extra_levels(names)]
+    return {
+        "activation": "relu6",
+        "batch_norm_epsilon": FPN_EPSILON,
+        "max_level": BACKBONE_LEVEL + len(extras),
+        "extra_filters": extras,
+        "separable_conv": "BoxEncodingPredictor_0_depthwise/depthwise_kernel" in names,
+        "head_kernel": shapes[names["BoxEncodingPredictor_0/kernel"]][0],
+        "background_class": True,
+        "focal_alpha": 0.75,
+        "focal_gamma": 2.0,
+        **LOSSES,
+    }
+
+
+def structures(config: SsdConfig) -> tuple[str]:
+    """Returns the structure of a configured network: its backbone.
+
+    Raises:
+        ConfigError: the original has no such network.
+    """
+    require_backbone(config, _PRESETS, of="the Object Detection API's SSDs without an FPN")
+    return (config.backbone,)
+
+
+def class_count(shapes: Shapes, config: SsdConfig, *, where: str) -> int:
+    """Returns the number of classes of a network, without background.
+
+    Raises:
+        DataError: the network and the configuration have different numbers of anchors per cell.
+    """
+    names = names_here(shapes)
+    classes = 0
+    for number, anchors in enumerate(map(len, config.anchor_shapes)):
+        found = [shapes.get(names.get(name.format(number), ""), (0,))[0] for name in (_CLASSES, _BOXES)]
+        if found[1] != 4 * anchors or found[0] % anchors:
+            raise DataError(
+                f"{where}: {found[1]} box outputs and {found[0]} class outputs of level {config.min_level + number} do "
+                f"not match {anchors} anchors per cell. Pass those of its pipeline.config with "
+                "--set model.overrides.aspect_ratios=VALUE, interpolated_aspect_ratio and reduce_finest_level."
+            )
+        classes = found[0] // anchors
+    return classes - config.background_class
+
+
+def sources_of(ours: Shapes, *, config: SsdConfig, theirs: Shapes) -> dict[str, VariableSource]:
+    """Implements `detection.weights.checkpoint_format.SourcesOf`."""
+    names = names_here(theirs)
+    extras = [number for number, _ in _extra_levels(names)]
+    sources = {}
+    for path, shape in ours.items():
+        layer, _, variable = path.rpartition("/")
+        part, _, rest = layer.partition("/")
+        if part == config.backbone:
+            name = backbone_layer(config.backbone, rest)
+            variable = "depthwise_kernel" if rest.endswith("depthwise_conv2d") else variable
+        elif part.startswith("extra_p"):
+            name, variable = _extra_layer(part, rest, variable, extras, separable=config.separable_conv)
+        else:
+            name, variable = _head_layer(rest, variable, config)
+        name = f"{name}/{variable}"
+        is_boxes = part == "box_net" and layer.endswith(tuple(f"-p{level}" for level in config.levels))
+        convert = without_box_scales if is_boxes else unchanged
+        sources[path] = VariableSource((names.get(name, name),), (shape,), convert)
+    return sources
+
+
+def _extra_levels(names: Collection[str]) -> list[tuple[int, str]]:
+    """Returns the original's number of each extra level, and the name of the kernel that has its channels."""
+    return sorted((int(match[1]), name) for name in names if (match := _EXTRA.fullmatch(name)))
+
+
+def _extra_layer(part: str, layer: str, variable: str, extras: list[int], *, separable: bool) -> tuple[str, str]:
+    level, _, reduce = part.removeprefix("extra_p").partition("_")
+    place = int(level) - BACKBONE_LEVEL - 1
+    number = extras[place] if place < len(extras) else level
+    if reduce:
+        return f"extra_{number}_1x1_{_PARTS[layer]}", variable
+    kinds: Mapping[str, str] = _SEPARABLE if separable else _PARTS
+    return f"extra_{number}_3x3_{kinds[layer]}", "depthwise_kernel" if layer == "depthwise_conv2d" else variable
+
+
+def _head_layer(layer: str, variable: str, config: SsdConfig) -> tuple[str, str]:
+    head, level, *inner = layer.split("-")
+    name = f"{_HEADS[head]}_{int(level[1:]) - config.min_level}"
+    if not inner:
+        return name, variable
+    if inner == ["bn"]:
+        return f"{name}_depthwise_batchnorm", variable
+    return f"{name}_depthwise", "depthwise_kernel"
+
+
+OD_API_SSD = ssd_program(
+    family="an SSD",
+    config_class=SsdConfig,
+    presets=_PRESETS,
+    overrides=overrides,
+    structures=structures,
+    class_count=class_count,
+    sources_of=sources_of,
+)

@@ -1,0 +1,1 @@
+"""The Object Detection API's pipeline.config, as keys of our configuration."""

@@ -1,0 +1,141 @@
+"""The Object Detection API's Faster R-CNNs, as keys of our configuration."""
+
+from typing import Any
+
+from detection.interop.conversion import Keys
+from detection.interop.od_api.configuration.parts import (
+    RESNET,
+    Penalty,
+    layer_values,
+    multiscale_anchors,
+    overrides,
+    penalty,
+    penalty_keys,
+    postprocess_keys,
+    resizer_keys,
+)
+from detection.interop.text_proto import Message
+
+# Detectors by the type of their feature extractor.
+FASTER_RCNN_NETWORKS = {f"faster_rcnn_resnet{depth}_keras": f"faster-rcnn-r{depth}-c4" for depth in (50, 101, 152)} | {
+    f"faster_rcnn_resnet{depth}_fpn_keras": f"faster-rcnn-r{depth}" for depth in (50, 101, 152)
+}
+# Fields of `model.overrides` with which every network, its detections and its losses are the original's.
+FUNCTION: dict[str, Any] = {
+    **RESNET,
+    "padding": "black",
+    "rpn_layout": "od-api",
+    "max_log_size": 10.0,
+    "train_pre_nms_top_k": 100_000,
+    "test_pre_nms_top_k": 100_000,
+    "proposal_nms": "image",
+    "proposal_min_size": 0.0,
+    "clip_after_nms": True,
+    "roi_pooling": "crop-max-pool",
+    "loss_normalizer": "image",
+    "rpn_huber_delta": 1.0,
+    "rpn_code_factors": [10.0, 10.0, 5.0, 5.0],
+}
+# Of a ResNet without an FPN, whose layers have no hyperparameters, and of its anchors.
+RESNET_FUNCTION = {"activation": "relu", "batch_norm_epsilon": 1e-5, "anchor_layout": "corners"}
+_STRIDE = 16  # of a network without an FPN
+# Fields with the same meaning, and fields of `model.overrides`.
+_SAME = {
+    "first_stage_box_predictor_depth": ("rpn_filters",),
+    "first_stage_minibatch_size": ("rpn_samples",),
+    "first_stage_positive_balance_fraction": ("rpn_positive_fraction",),
+    "first_stage_nms_iou_threshold": ("train_proposal_iou", "test_proposal_iou"),
+    "first_stage_max_proposals": ("train_post_nms_top_k", "test_post_nms_top_k"),
+    "second_stage_batch_size": ("roi_samples",),
+    "second_stage_balance_fraction": ("roi_positive_fraction",),
+}
+_WEIGHTS = {
+    "first_stage_objectness_loss_weight": "rpn_score_loss_weight",
+    "first_stage_localization_loss_weight": "rpn_box_loss_weight",
+    "second_stage_classification_loss_weight": "class_loss_weight",
+    "second_stage_localization_loss_weight": "box_loss_weight",
+}
+
+
+def faster_rcnn_keys(model: Message) -> Keys:
+    """Returns the keys of a `faster_rcnn`; {}: there is no such detector here."""
+    features = model.message("feature_extractor")
+    if features["type"] not in FASTER_RCNN_NETWORKS:
+        features.refuse("type", f"{features['type']}: no such network here; known: {', '.join(FASTER_RCNN_NETWORKS)}")
+        return {}
+    is_fpn = features["type"].endswith("_fpn_keras")
+    values = FUNCTION | (_pyramid(model, features) if is_fpn else _one_level(model, features))
+    values |= {"frozen_stages": 0, "train_batch_norm": features["batch_norm_trainable"]}
+    model.only("number_of_stages", 2, reason="boxes come from two stages here, and masks have another head")
+    model.only("first_stage_nms_score_threshold", 0.0, reason="proposals have no min score here")
+    for name, ours in _SAME.items():
+        values |= dict.fromkeys(ours, model[name])
+    for name, key in _WEIGHTS.items():
+        values[key] = model[name]
+    values["crossing_anchors"] = "clip" if model["clip_anchors_to_image"] else "ignore"
+    values["box_roi_size"] = _roi_size(model)
+    predictor = model.message("second_stage_box_predictor").message("mask_rcnn_box_predictor")
+    values["class_agnostic_boxes"] = predictor["share_box_across_classes"]
+    base = penalty(features.message("conv_hyperparams")) if is_fpn else Penalty()
+    keys: Keys = {"model.name": FASTER_RCNN_NETWORKS[features["type"]]} | penalty_keys(base, _head_penalties(model))
+    model.note("num_classes", f"{model['num_classes']} classes: those of the data set are used")
+    resizer = resizer_keys(model.message("image_resizer"))
+    post = postprocess_keys(model.message("second_stage_post_processing"), converter="SOFTMAX")
+    return keys | resizer | overrides(values) | post
+
+
+def _pyramid(model: Message, features: Message) -> dict[str, Any]:
+    """Returns the fields of a network with an FPN."""
+    features.only("override_base_feature_extractor_hyperparams", True, reason="a backbone has the FPN's layers here")
+    fpn = features.message("fpn")
+    generator = model.message("first_stage_anchor_generator")
+    anchors = multiscale_anchors(generator, (fpn["min_level"], fpn["max_level"]))
+    reason = "anchors of the first stage are in pixels"
+    generator.message("multiscale_anchor_generator").only("normalize_coordinates", False, reason=reason)
+    layers = layer_values(features.message("conv_hyperparams")) | {"fpn_layout": "od-api", "fc_units": 1024}
+    sizes = {"fpn_filters": fpn["additional_layer_depth"], "roi_canonical_level": fpn["max_level"] - 1}
+    return layers | anchors | sizes
+
+
+def _one_level(model: Message, features: Message) -> dict[str, Any]:
+    """Returns the fields of a network without an FPN."""
+    features.only("first_stage_features_stride", _STRIDE, reason=f"the first stage has a stride of {_STRIDE} here")
+    generator = model.message("first_stage_anchor_generator")
+    kind = generator.kind("generator", "grid_anchor_generator", reason="a single level has a grid of anchors here")
+    grid = generator.message(kind or "grid_anchor_generator")
+    for name in ("height_stride", "width_stride"):
+        grid.only(name, _STRIDE, reason="as the features")
+    for name in ("height_offset", "width_offset"):
+        grid.only(name, 0, reason="the first anchor is at 0 here")
+    grid.only("width", grid["height"], reason="the base is a square here")
+    scales, ratios = grid["scales"] or [0.5, 1.0, 2.0], grid["aspect_ratios"] or [0.5, 1.0, 2.0]
+    shapes = [
+        (scale / min(scales) * ratio**0.5, scale / min(scales) / ratio**0.5) for ratio in ratios for scale in scales
+    ]
+    anchors = {"anchor_scale": grid["height"] * min(scales) / _STRIDE, "aspect_ratios": shapes}
+    return RESNET_FUNCTION | {"batch_norm_momentum": 0.997} | anchors
+
+
+def _roi_size(model: Message) -> int:
+    size, kernel, stride = (model[name] for name in ("initial_crop_size", "maxpool_kernel_size", "maxpool_stride"))
+    if (kernel, stride) != (2, 2) or size < 2 or size % 2:
+        model.refuse("initial_crop_size", f"{size}, pooled by {kernel}: crops of an even side are pooled by 2 here")
+        return 7
+    return int(size // 2)
+
+
+def _head_penalties(model: Message) -> dict[str, Penalty]:
+    """Returns the regularisation of the heads by our names; the original's have their own hyperparameters."""
+    penalties = {}
+    rpn = model.message("first_stage_box_predictor_conv_hyperparams")
+    predictor = model.message("second_stage_box_predictor")
+    kind = predictor.kind("predictor", "mask_rcnn_box_predictor", reason="RoIs have a mask_rcnn_box_predictor here")
+    boxes = predictor.message(kind or "mask_rcnn_box_predictor")
+    if boxes["predict_instance_masks"]:
+        boxes.refuse("predict_instance_masks", "the mask head is another one here: train mask-rcnn-r50")
+    for name, hyperparams in {"rpn": rpn, "box_head": boxes.message("fc_hyperparams")}.items():
+        penalties[f"{name}/"] = penalty(hyperparams)
+        for field in ("activation", "initializer"):
+            if field in hyperparams:
+                hyperparams.note(field, "layers of the heads have their own here, as the original's")
+    return penalties

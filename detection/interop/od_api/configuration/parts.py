@@ -1,0 +1,148 @@
+"""Parts of the Object Detection API's models that several families share, as keys of our configuration."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from detection.interop.conversion import Keys
+from detection.interop.text_proto import Message
+from detection.models.backbones.resnet import RESNET_PIXEL_MEAN
+
+ACTIVATIONS = {"NONE": "identity", "RELU": "relu", "RELU_6": "relu6", "SWISH": "swish"}
+
+# Fields of `model.overrides` of all its ResNets v1.
+RESNET = {"resnet_layout": "od-api", "pixel_mean": list(RESNET_PIXEL_MEAN), "pixel_std": [1.0, 1.0, 1.0]}
+
+
+def overrides(values: dict[str, Any]) -> Keys:
+    """Returns the keys of fields of `model.overrides`."""
+    return {f"model.overrides.{name}": value for name, value in values.items()}
+
+
+def resizer_keys(resizer: Message) -> Keys:
+    """Returns the keys of an `image_resizer`."""
+    kind = resizer.kind(
+        "resizer",
+        "fixed_shape_resizer",
+        "keep_aspect_ratio_resizer",
+        reason="inputs of a detector have one size, and pixels of images scale alike",
+    )
+    keys: Keys = {"model.resize.half_pixel_centers": False}
+    if kind == "fixed_shape_resizer":
+        shape = resizer.message(kind)
+        return keys | {"model.image_size": [shape["height"], shape["width"]], "model.resize.mode": "stretch"}
+    if kind == "keep_aspect_ratio_resizer":
+        shape = resizer.message(kind)
+        short, long = shape["min_dimension"], shape["max_dimension"]
+        shape.only(
+            "pad_to_max_dimension", True, reason=f"inputs of a detector have one size: images are padded to {long} here"
+        )
+        keys |= {"model.image_size": [long, long], "model.resize.mode": "short_side"}
+        return keys | {"model.resize.short_side": short, "model.resize.long_side": long}
+    return {}
+
+
+def code_weights(coder: Message) -> list[float]:
+    """Returns the factors of (ty, tx, th, tw) of a `box_coder`."""
+    kind = coder.kind("box_coder", "faster_rcnn_box_coder", reason="boxes are encoded as in Faster R-CNN here")
+    boxes = coder.message(kind or "faster_rcnn_box_coder")
+    return [boxes[name] for name in ("y_scale", "x_scale", "height_scale", "width_scale")]
+
+
+def multiscale_anchors(generator: Message, levels: tuple[int, int]) -> dict[str, Any]:
+    """Returns the fields of `model.overrides` of an `anchor_generator`; `levels`: a pyramid's first and last."""
+    kind = generator.kind("generator", "multiscale_anchor_generator", reason="anchors of a pyramid are multiscale here")
+    anchors = generator.message(kind or "multiscale_anchor_generator")
+    for name, level in zip(("min_level", "max_level"), levels, strict=True):
+        anchors.only(name, level, reason=f"the pyramid has {level}")
+    if not anchors["aspect_ratios"]:
+        anchors.refuse("aspect_ratios", "missing; there are no anchors without it")
+    return {
+        "min_level": levels[0],
+        "max_level": levels[1],
+        "anchor_scale": anchors["anchor_scale"],
+        "aspect_ratios": anchors["aspect_ratios"] or [1.0],
+        "num_scales": anchors["scales_per_octave"],
+        "anchor_layout": "od-api",
+    }
+
+
+def postprocess_keys(post: Message, *, converter: str, logit_scale: float = 1.0) -> Keys:
+    """Returns the keys of a `post_processing`.
+
+    Args:
+        post: the message.
+        converter: score converter of our detector.
+        logit_scale: divisor of the logits of our detector.
+    """
+    post.only("score_converter", converter, reason=f"scores are those of {converter} here")
+    post.only("logit_scale", logit_scale, reason="logits are divided by that of the class loss here")
+    nms = post.message("batch_non_max_suppression")
+    total, agnostic, sigma = (
+        nms[name] for name in ("max_total_detections", "use_class_agnostic_nms", "soft_nms_sigma")
+    )
+    per_class = nms["max_detections_per_class"]
+    keys = {"score_threshold": nms["score_threshold"], "max_detections": total, "class_agnostic": agnostic}
+    keys["one_class_per_anchor"] = agnostic
+    if agnostic:
+        nms.only("max_classes_per_detection", 1, reason="class-agnostic NMS keeps one class here")
+    elif "max_classes_per_detection" in nms:
+        nms.note("max_classes_per_detection", "acts in class-agnostic NMS only")
+    if sigma:  # TensorFlow's op, which the original calls, has exp(-IoU^2 / (2 sigma)).
+        keys |= {"nms": "gaussian", "sigma": 2.0 * sigma}
+        nms.only("iou_threshold", 1.0, reason="Gaussian NMS has no threshold of the IoU here")
+    else:
+        keys["iou_threshold"] = nms["iou_threshold"]
+    if per_class < total and (agnostic or sigma):
+        nms.refuse("max_detections_per_class", "only hard NMS within classes has a limit per class here")
+    elif per_class < total:
+        keys["max_detections_per_class"] = per_class
+    return {f"model.postprocess.{name}": value for name, value in keys.items()}
+
+
+def layer_values(hyperparams: Message) -> dict[str, Any]:
+    """Returns the fields of `model.overrides` of activation and batch norm of a `conv_hyperparams`."""
+    kind = hyperparams.kind("normalizer", "batch_norm", "sync_batch_norm", reason="layers have batch norm here")
+    if "initializer" in hyperparams:
+        hyperparams.note("initializer", "initial weights are the detector's own here")
+    norm = hyperparams.message(kind or "batch_norm")
+    if kind:
+        norm.only("scale", True, reason="batch norm has a scale here")
+    return {
+        "activation": ACTIVATIONS[hyperparams["activation"]],
+        "batch_norm_momentum": norm["decay"],
+        "batch_norm_epsilon": norm["epsilon"],
+    }
+
+
+class Penalty(NamedTuple):
+    """Weights of the L1 and the L2 regularisation."""
+
+    l1: float = 0.0
+    l2: float = 0.0
+
+
+def penalty(hyperparams: Message) -> Penalty:
+    """Returns the weights of a `regularizer`."""
+    if "regularizer" not in hyperparams:
+        return Penalty()
+    regularizer = hyperparams.message("regularizer")
+    kinds = {"l1_regularizer": "l1", "l2_regularizer": "l2"}
+    kind = regularizer.kind("regularizer", *kinds, reason="regularisation is L1 or L2 here")
+    return Penalty(**{kinds[kind]: float(regularizer.message(kind)["weight"])}) if kind else Penalty()
+
+
+def penalty_keys(base: Penalty, parts: Mapping[str, Penalty]) -> Keys:
+    """Returns the keys of regularisation.
+
+    Args:
+        base: of all kernels without an entry in `parts`.
+        parts: by regular expressions of kernels' paths.
+    """
+    entries = {match: part for match, part in parts.items() if part != base} | ({"": base} if base.l1 else {})
+    listed = [{"match": match, **_nonzero(part)} for match, part in entries.items()]
+    keys: Keys = {"train.optimizer.weight_decay": base.l2}
+    return keys | ({"train.optimizer.regularizers": listed} if listed else {})
+
+
+def _nonzero(part: Penalty) -> dict[str, float]:
+    return {name: weight for name, weight in part._asdict().items() if weight}

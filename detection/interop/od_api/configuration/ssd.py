@@ -1,0 +1,311 @@
+"""The Object Detection API's SSDs, with and without an FPN or BiFPN, as keys of our configuration."""
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from detection.interop.conversion import Keys
+from detection.interop.od_api.configuration.parts import (
+    RESNET,
+    Penalty,
+    code_weights,
+    layer_values,
+    multiscale_anchors,
+    overrides,
+    penalty,
+    penalty_keys,
+    postprocess_keys,
+    resizer_keys,
+)
+from detection.interop.text_proto import Message
+
+_BACKBONE_LEVEL = 5
+_EXTRA_FILTERS = (512, 256, 256, 128)  # of the levels above the backbone's, without an FPN
+_BIAS, _BIAS_TOLERANCE = -4.6, 0.01  # ours is -log(99)
+_ALIKE = "the convolutions of heads and feature extractor are alike here"
+_FUSIONS = {"fast_attention": "fast_attention", "sum": "sum", "attention": "sum"}
+_HEADS = "(class|box)_net/"
+_FPN = {"fpn_layout": "od-api"}
+
+
+class _Own(NamedTuple):
+    """Layers of a backbone whose hyperparameters are not overridden."""
+
+    activation: str
+    batch_norm_epsilon: float
+
+
+class _Extractor(NamedTuple):
+    """A type of feature extractor.
+
+    preset: detector with its network.
+    values: fields of `model.overrides` that the type determines.
+    own: the backbone's own layers.
+    neck: maps the `Ssd` to fields of `model.overrides`.
+    not_decayed: kernels without regularisation, if convolutions are separable.
+    """
+
+    preset: str
+    values: Mapping[str, Any]
+    own: _Own
+    neck: Callable[[Message], dict[str, Any]]
+    not_decayed: Sequence[str] = ()
+
+
+def ssd_keys(ssd: Message) -> Keys:
+    """Returns the keys of an `ssd`; {}: there is no such detector here."""
+    features = ssd.message("feature_extractor")
+    extractor = _EXTRACTORS.get(features["type"])
+    if extractor is None:
+        features.refuse("type", f"{features['type']}: no such network here; known: {', '.join(_EXTRACTORS)}")
+        return {}
+    hyperparams = features.message("conv_hyperparams")
+    layers = layer_values(hyperparams)
+    if not features["override_base_feature_extractor_hyperparams"]:
+        own = extractor.own._asdict()
+        if own == {name: layers[name] for name in own}:
+            text = "batch norm's decay and the regularisation are conv_hyperparams' in the backbone, too, not its own"
+            features.note("override_base_feature_extractor_hyperparams", text)
+        else:
+            reason = f"the backbone has layers like those above it here, and there {own['activation']} and batch norm "
+            reason += f"with epsilon {own['batch_norm_epsilon']:g}"
+            features.refuse("override_base_feature_extractor_hyperparams", reason)
+    values = layers | dict(extractor.values) | extractor.neck(ssd)
+    base = penalty(hyperparams)
+    heads = _head_penalty(ssd, layers)
+    classes = _class_loss(ssd)
+    values |= classes | _box_loss(ssd) | _matching(ssd) | {"code_weights": code_weights(ssd.message("box_coder"))}
+    softmax = str(classes["class_loss"]).endswith("softmax")
+    post = postprocess_keys(
+        ssd.message("post_processing"),
+        converter="SOFTMAX" if softmax else "SIGMOID",
+        logit_scale=classes.get("logit_scale", 1.0),
+    )
+    keys: Keys = {"model.name": extractor.preset} | penalty_keys(base, {_HEADS: heads})
+    if values["separable_conv"] and extractor.not_decayed and (any(base) or any(heads)):
+        keys |= {"train.optimizer.weight_decay_exclude": list(extractor.not_decayed), "train.pattern_match": "anywhere"}
+    if ssd["freeze_batchnorm"]:
+        keys["train.freeze_batch_norm"] = "statistics"
+    ssd.note("num_classes", f"{ssd['num_classes']} classes: those of the data set are used")
+    return keys | resizer_keys(ssd.message("image_resizer")) | overrides(values) | post
+
+
+def _predictor(ssd: Message, kind: str) -> Message:
+    predictor = ssd.message("box_predictor")
+    found = predictor.kind("predictor", kind, reason=f"this feature extractor has a {kind} here")
+    return predictor.message(found or kind)
+
+
+def _shared_predictor(ssd: Message, filters: int, *, separable: bool, because: str) -> dict[str, Any]:
+    """Returns the fields of a `weight_shared_convolutional_box_predictor`.
+
+    Args:
+        ssd: the model.
+        filters: channels of the pyramid.
+        separable: convolutions of the pyramid are separable.
+        because: reason why those of the heads are alike.
+    """
+    heads = _predictor(ssd, "weight_shared_convolutional_box_predictor")
+    heads.only("depth", filters, reason=f"heads have as many channels as the pyramid here, {filters}")
+    heads.only("kernel_size", 3, reason="kernels of the heads are 3x3 here")
+    heads.only("score_converter", "IDENTITY", reason="heads return logits here")
+    heads.only("use_depthwise", separable, reason=because)
+    return {
+        "head_layers": _at_least_one(heads, "num_layers_before_predictor"),
+        "share_tower": heads["share_prediction_tower"],
+        "separable_conv": separable,
+    }
+
+
+def _at_least_one(message: Message, name: str) -> int:
+    """Returns a number, which is listed as not supported if it is 0, the default."""
+    if message[name] < 1:
+        message.refuse(name, f"{message[name]}: at least 1 here")
+    return max(1, message[name])
+
+
+def _fpn(ssd: Message) -> dict[str, Any]:
+    features = ssd.message("feature_extractor")
+    fpn = features.message("fpn")
+    levels, filters = (fpn["min_level"], fpn["max_level"]), fpn["additional_layer_depth"]
+    heads = _shared_predictor(ssd, filters, separable=features["use_depthwise"], because=_ALIKE)
+    return {"fpn_filters": filters} | multiscale_anchors(ssd.message("anchor_generator"), levels) | heads
+
+
+def _bifpn(ssd: Message) -> dict[str, Any]:
+    bifpn = ssd.message("feature_extractor").message("bifpn")
+    levels, filters = (bifpn["min_level"], bifpn["max_level"]), _at_least_one(bifpn, "num_filters")
+    fusion = bifpn.only("combine_method", *_FUSIONS, reason=f"known are {', '.join(_FUSIONS)}")
+    if fusion == "attention":
+        bifpn.note("combine_method", "attention is a plain sum there: its softmax is over one value")
+    values = {
+        "fpn_filters": filters,
+        "fpn_cells": _at_least_one(bifpn, "num_iterations"),
+        "fpn_fusion": _FUSIONS.get(fusion, "sum"),
+    }
+    because = "a BiFPN has separable convolutions, and so have its heads here"
+    heads = _shared_predictor(ssd, filters, separable=True, because=because)
+    return values | multiscale_anchors(ssd.message("anchor_generator"), levels) | heads
+
+
+def _levels(ssd: Message) -> dict[str, Any]:
+    """Returns the fields of an SSD without an FPN."""
+    features = ssd.message("feature_extractor")
+    heads = _predictor(ssd, "convolutional_box_predictor")
+    heads.only("num_layers_before_predictor", 0, reason="heads have no inner layers here")
+    heads.only("use_dropout", False, reason="heads have no dropout here")
+    for name in ("min_depth", "max_depth"):
+        if name in heads:
+            heads.note(name, "acts on inner layers of the heads only")
+    generator = ssd.message("anchor_generator")
+    kind = generator.kind("generator", "ssd_anchor_generator", reason="an SSD without an FPN has a grid per level here")
+    anchors = generator.message(kind or "ssd_anchor_generator")
+    count = features["num_layers"]
+    anchors.only("num_layers", count, reason=f"the feature extractor has {count} levels")
+    if not anchors["aspect_ratios"]:
+        anchors.refuse("aspect_ratios", "missing; there are no anchors without it")
+    separable = features["use_depthwise"]
+    return {
+        "separable_conv": heads.only("use_depthwise", separable, reason=_ALIKE),
+        "head_kernel": heads["kernel_size"],
+        "max_level": _BACKBONE_LEVEL + count - 2,
+        "extra_filters": list(_EXTRA_FILTERS[: count - 2]),
+        "min_scale": anchors["min_scale"],
+        "max_scale": anchors["max_scale"],
+        "aspect_ratios": anchors["aspect_ratios"],
+        "interpolated_aspect_ratio": anchors["interpolated_scale_aspect_ratio"],
+        "reduce_finest_level": anchors["reduce_boxes_in_lowest_layer"],
+    }
+
+
+def _head_penalty(ssd: Message, layers: Mapping[str, Any]) -> Penalty:
+    """Returns the heads' regularisation; lists other hyperparameters that differ from the feature extractor's."""
+    predictor = ssd.message("box_predictor")
+    kind = predictor.kind(
+        "predictor",
+        "weight_shared_convolutional_box_predictor",
+        "convolutional_box_predictor",
+        reason="heads of a dense detector are convolutional",
+    )
+    if not kind:
+        return Penalty()
+    heads = predictor.message(kind)
+    bias = heads["class_prediction_bias_init"]
+    if abs(bias - _BIAS) > _BIAS_TOLERANCE:
+        heads.refuse("class_prediction_bias_init", f"{bias:g}: the initial bias of the class outputs is {_BIAS} here")
+    hyperparams = heads.message("conv_hyperparams")
+    # Without inner layers or separable convolutions, heads have neither activation nor batch norm.
+    has_layers = heads["num_layers_before_predictor"] or heads["use_depthwise"]
+    if has_layers and layer_values(hyperparams) != layers:
+        hyperparams.refuse("batch_norm", "activation and batch norm are those of the feature extractor here")
+    elif not has_layers:
+        for name in ("activation", "batch_norm", "initializer"):
+            if name in hyperparams:
+                hyperparams.note(name, "the outputs of the heads have none, or their own here")
+    return penalty(hyperparams)
+
+
+def _matching(ssd: Message) -> dict[str, Any]:
+    matcher = ssd.message("matcher")
+    kind = matcher.kind("matcher", "argmax_matcher", reason="anchors get the object that they overlap most here")
+    argmax = matcher.message(kind or "argmax_matcher")
+    similarity = ssd.message("similarity_calculator")
+    if similarity.kind("similarity", "iou_similarity", reason="anchors are matched by IoU here"):
+        similarity.message("iou_similarity")
+    matched, unmatched = argmax["matched_threshold"], argmax["unmatched_threshold"]
+    background, zeros = ssd["add_background_class"], ssd["encode_background_as_zeros"]
+    return {
+        "match_threshold": matched,
+        "unmatched_threshold": None if unmatched == matched else unmatched,
+        "force_match": argmax["force_match_for_each_row"],
+        "background_class": background,
+        "background_target": background and not zeros,
+    }
+
+
+def _class_loss(ssd: Message) -> dict[str, Any]:
+    loss = ssd.message("loss")
+    classes = loss.message("classification_loss")
+    kind = classes.kind("loss", *_CLASS_LOSSES, reason=f"known are {', '.join(_CLASS_LOSSES)}")
+    values: dict[str, Any] = {"class_loss": "focal"}
+    if kind:
+        values = _CLASS_LOSSES[kind](classes.message(kind))
+    if "hard_example_miner" in loss:
+        miner = loss.message("hard_example_miner")
+        values["hard_example_miner"] = {
+            "num_hard_examples": miner["num_hard_examples"] or None,
+            "iou_threshold": miner["iou_threshold"],
+            "loss_type": miner["loss_type"].lower(),
+            "max_negatives_per_positive": miner["max_negatives_per_positive"],
+            "min_negatives_per_image": miner["min_negatives_per_image"],
+        }
+        if kind == "weighted_sigmoid_focal":
+            loss.note("hard_example_miner", "the original refuses it with a focal loss")
+    return values | {"class_loss_weight": loss["classification_weight"]}
+
+
+def _box_loss(ssd: Message) -> dict[str, Any]:
+    loss = ssd.message("loss")
+    boxes = loss.message("localization_loss")
+    kind = boxes.kind("loss", *_BOX_LOSSES, reason=f"known are {', '.join(_BOX_LOSSES)}")
+    box_loss = _BOX_LOSSES.get(kind, "huber")
+    chosen = boxes.message(kind or "weighted_smooth_l1")
+    delta = {"huber_delta": chosen["delta"]} if box_loss == "huber" else {}
+    divisor = 1.0 if ssd["normalize_loc_loss_by_codesize"] else 4.0  # ours is the mean of the four deltas
+    return delta | {
+        "box_loss": box_loss,
+        "box_loss_weight": loss["localization_weight"] * divisor,
+        "normalizer": "positives" if ssd["normalize_loss_by_num_matches"] else "none",
+    }
+
+
+def _softmax(kind: str, loss: Message) -> dict[str, Any]:
+    return {"class_loss": kind, "logit_scale": loss["logit_scale"]}
+
+
+_CLASS_LOSSES: dict[str, Callable[[Message], dict[str, Any]]] = {
+    "weighted_sigmoid_focal": lambda loss: {
+        "class_loss": "focal",
+        "focal_gamma": loss["gamma"],
+        "focal_alpha": loss.get("alpha"),
+    },
+    "weighted_sigmoid": lambda loss: {"class_loss": "focal", "focal_gamma": 0.0, "focal_alpha": None},
+    "weighted_softmax": functools.partial(_softmax, "softmax"),
+    "weighted_logits_softmax": functools.partial(_softmax, "logits_softmax"),
+    "bootstrapped_sigmoid": lambda loss: {
+        "class_loss": f"{'hard_' if loss['hard_bootstrap'] else ''}bootstrapped_sigmoid",
+        "bootstrap_alpha": loss["alpha"],
+    },
+}
+_BOX_LOSSES = {
+    "weighted_smooth_l1": "huber",
+    "weighted_l2": "l2",
+    "weighted_iou": "code_iou",
+    "weighted_giou": "code_giou",
+}
+_POINTWISE = ("-predict/", "_net/.*pointwise", "fpn/.*pointwise")
+_MOBILENET = _Own("relu6", 1e-3)
+_EXTRACTORS = {
+    **{
+        f"ssd_resnet{depth}_v1_fpn_keras": _Extractor(
+            f"retinanet-r{depth}", _FPN | RESNET, _Own("relu", 1e-5), _fpn, _POINTWISE
+        )
+        for depth in (50, 101, 152)
+    },
+    "ssd_mobilenet_v1_fpn_keras": _Extractor("ssd-mobilenet-v1-fpn", _FPN, _MOBILENET, _fpn, _POINTWISE),
+    "ssd_mobilenet_v2_fpn_keras": _Extractor("ssd-mobilenet-v2-fpnlite", _FPN, _MOBILENET, _fpn, _POINTWISE),
+    **{
+        f"ssd_efficientnet-b{number}_bifpn_keras": _Extractor(
+            f"efficientdet-d{number}",
+            {"backbone": f"efficientnet-b{number}", "efficientnet_layout": "od-api"},
+            _Own("swish", 1e-3),
+            _bifpn,
+            ("-predict/", "_net/.*pointwise", "efficientnet.*depthwise"),
+        )
+        for number in range(8)
+    },
+    "ssd_mobilenet_v1_keras": _Extractor("ssd-mobilenet-v1", {}, _MOBILENET, _levels),
+    "ssd_mobilenet_v2_keras": _Extractor("ssd-mobilenet-v2", {}, _MOBILENET, _levels),
+}
+# Detectors by the type of their feature extractor.
+SSD_NETWORKS = {kind: extractor.preset for kind, extractor in _EXTRACTORS.items()}

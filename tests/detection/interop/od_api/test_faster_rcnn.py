@@ -1,0 +1,356 @@
+"""Checkpoints of the Object Detection API, imported: the function of the original, and what is refused."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from detection.inference.restore import load_trained
+from detection.interop.od_api.checkpoints.faster_rcnn import OD_API, structures
+from detection.models.faster_rcnn.config import FASTER_RCNNS
+from detection.models.faster_rcnn.model import FasterRcnn
+from detection.models.registry import build_detector
+from detection.ops.boxes import decode_yxyx
+from detection.weights.checkpoint_format import require_variant
+from detection.weights.imported_model import ImportedModel, import_model, write_model
+from schemas.config.config import Config
+from schemas.config.config_io import load_config
+from schemas.errors import ConfigError, DataError
+from tests.detection.interop.automl.checkpoints import Weights, save, save_objects
+from tests.detection.interop.od_api.original_faster_rcnn import (
+    ANCHORS,
+    CROP,
+    FILTERS,
+    REPEATS,
+    UNITS,
+    OdApi,
+    anchors_of_level,
+    decoded,
+    save_slim,
+    slim_name,
+)
+
+SIDE, CLASSES = 64, 2
+PIXELS = np.random.default_rng(0).uniform(0, 255, (1, SIDE, SIDE, 3)).astype(np.float32)
+
+
+def config_of(*assignments: str, name: str = "faster-rcnn-r50") -> Config:
+    return load_config(None, [f"model.name={name}", f"model.image_size={SIDE}", *assignments])
+
+
+def loaded(model: ImportedModel, folder: Path) -> FasterRcnn:
+    folder.mkdir()
+    write_model(model, folder)
+    detector = load_trained(folder).detector
+    assert isinstance(detector, FasterRcnn)
+    return detector
+
+
+def inputs_of(detector: FasterRcnn) -> Any:
+    return tf.constant((PIXELS - np.array(detector.pixel_mean)) / np.array(detector.pixel_std), tf.float32)
+
+
+def levels_of(detector: FasterRcnn) -> list[Any]:
+    """The features of the backbone."""
+    config = detector.config
+    pixels = (PIXELS - np.array(config.pixel_mean)) / np.array(config.pixel_std)
+    return detector.backbone(tf.constant(pixels, tf.float32))
+
+
+@pytest.fixture(scope="module")
+def original() -> OdApi:
+    network = OdApi(classes=CLASSES)
+    network.construct()
+    return network
+
+
+@pytest.fixture(scope="module")
+def imported(original: OdApi, tmp_path_factory: pytest.TempPathFactory) -> ImportedModel:
+    folder = tmp_path_factory.mktemp("training")
+    original.write(folder / "ckpt-26")
+    return import_model(OD_API, folder, config_of())
+
+
+@pytest.fixture(scope="module")
+def detector(imported: ImportedModel, tmp_path_factory: pytest.TempPathFactory) -> FasterRcnn:
+    return loaded(imported, tmp_path_factory.mktemp("model") / "model")
+
+
+def test_backbone_and_pyramid_are_the_original_s(original: OdApi, detector: FasterRcnn) -> None:
+    levels = original.backbone(tf.constant(PIXELS))
+    features = original.pyramid(levels)
+    for ours, theirs in zip(levels_of(detector)[1:], levels, strict=True):
+        assert (theirs.numpy() == 6.0).any(), "some are limited"
+        np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-3)
+    pyramid = detector(inputs_of(detector)).features
+    assert [feature.shape[1:] for feature in pyramid] == [(side, side, FILTERS) for side in (16, 8, 4, 2, 1)]
+    for ours, theirs in zip(pyramid, features, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-3)
+
+
+def _assert_same_proposals(original: OdApi, detector: FasterRcnn) -> None:
+    outputs, start = detector(inputs_of(detector)).rpn, 0
+    unclipped = detector.config.model_copy(update={"crossing_anchors": "keep"}).anchors_yxyx()
+    theirs = original.rpn(original.pyramid(original.backbone(tf.constant(PIXELS))))
+    for level, (logits, deltas, (classes, encoded)) in enumerate(
+        zip(outputs.logits, outputs.deltas, theirs, strict=True), 2
+    ):
+        anchors = anchors_of_level(level, *logits.shape[1:3])
+        ours = detector.anchors[start : start + len(anchors)]
+        own_order = unclipped[start : start + len(anchors)]
+        start += len(anchors)
+        order, wanted = (np.lexsort(np.round(boxes, 2).T) for boxes in (own_order, anchors))
+        anchors = np.clip(anchors, 0.0, SIDE)
+        np.testing.assert_allclose(ours[order], anchors[wanted], atol=1e-3)
+        boxes = decode_yxyx(tf.reshape(deltas, [1, -1, 4]), ours[np.newaxis], max_log_size=4.0)[0].numpy()
+        expected = decoded(encoded.numpy(), anchors)
+        np.testing.assert_allclose(boxes[order], expected[wanted], rtol=1e-3, atol=1e-2)
+        probabilities = tf.nn.softmax(classes)[:, 1].numpy()
+        np.testing.assert_allclose(tf.sigmoid(logits).numpy().ravel()[order], probabilities[wanted], atol=1e-4)
+        assert np.ptp(probabilities) > 0.05
+    assert start == len(detector.anchors)
+
+
+def test_proposals_are_the_original_s(original: OdApi, detector: FasterRcnn) -> None:
+    _assert_same_proposals(original, detector)
+
+
+def _assert_same_box_head(original: OdApi, detector: FasterRcnn) -> None:
+    rois = np.random.default_rng(1).normal(size=(5, CROP, CROP, FILTERS)).astype(np.float32)
+    classes, encoded = original.box_head(tf.constant(rois))
+    ours = detector.box_head(rois[np.newaxis])
+    np.testing.assert_allclose(ours.class_logits[0], classes, rtol=1e-4, atol=1e-4)
+    boxes = tf.constant([[10.0, 20.0, 40.0, 60.0]] * 5)
+    for column in range(CLASSES):
+        deltas = ours.box_deltas[:, :, 0 if detector.config.class_agnostic_boxes else column + 1]
+        factors = detector.config.box_code_factors
+        got = decode_yxyx(deltas, boxes[tf.newaxis], scale_factors=factors, max_log_size=4.0)[0]
+        wanted = encoded.numpy()[:, min(column, encoded.shape[1] - 1)]
+        np.testing.assert_allclose(got, decoded(wanted, boxes.numpy()), rtol=1e-4, atol=1e-3)
+
+
+def test_box_head_is_the_original_s(original: OdApi, detector: FasterRcnn) -> None:
+    _assert_same_box_head(original, detector)
+
+
+def test_batch_norms_of_the_heads_are_folded(tmp_path: Path) -> None:
+    network = OdApi(classes=CLASSES, feature_norm=True, head_norms=True, one_box=True)
+    network.construct()
+    model = import_model(OD_API, network.write(tmp_path / "ckpt-1"), config_of())
+    assert model.unused == ()
+    detector = loaded(model, tmp_path / "model")
+    _assert_same_proposals(network, detector)
+    _assert_same_box_head(network, detector)
+    assert detector.config.class_agnostic_boxes
+
+
+def test_the_settings_of_the_original(imported: ImportedModel, original: OdApi) -> None:
+    overrides = imported.config.model.overrides
+    assert (overrides["resnet_layout"], overrides["fpn_layout"], overrides["activation"]) == (
+        "od-api",
+        "od-api",
+        "relu6",
+    )
+    assert (overrides["fpn_filters"], overrides["rpn_filters"], overrides["box_roi_size"]) == (FILTERS, 12, CROP)
+    assert (imported.step, imported.unused, imported.missing) == (25000, (), ())
+    assert imported.differences == ()
+    assert (overrides["roi_pooling"], overrides["roi_canonical_level"]) == ("crop-max-pool", 5)
+    assert build_detector("faster-rcnn-r50", num_classes=CLASSES, overrides=overrides).rpn.scores[0].filters == ANCHORS
+
+
+def test_masks_start_from_random_weights(tmp_path: Path, original: OdApi) -> None:
+    masks = {"SecondStageBoxPredictor/MaskPredictor_conv2d_0/kernel": np.zeros((3, 3, UNITS, 4), np.float32)}
+    prefix = save(tmp_path / "ckpt", original.variables | masks)
+    model = import_model(OD_API, prefix, config_of(name="mask-rcnn-r50"))
+    assert model.unused == tuple(masks)
+    assert {path.partition("/")[0] for path in model.missing} == {"mask_head"}
+    assert model.differences[0].startswith("the mask head starts from random weights")
+    folder = tmp_path / "model"
+    folder.mkdir()
+    write_model(model, folder)
+    with pytest.raises(DataError, match=r"mask_head/.* it is missing\. .* if its import\.json lists missing"):
+        load_trained(folder)
+
+
+def test_settings_of_the_call_win(tmp_path: Path, original: OdApi) -> None:
+    overrides = "model.overrides={activation: relu, num_scales: 1, aspect_ratios: [0.5, 0.6, 0.7, 1, 2, 3]}"
+    model = import_model(OD_API, original.write(tmp_path / "ckpt-3"), config_of(overrides)).config.model
+    assert (model.overrides["activation"], model.overrides["num_scales"], model.overrides["anchor_scale"]) == (
+        "relu",
+        1,
+        4.0,
+    )
+
+
+def test_levels_and_layouts_of_the_call(tmp_path: Path, original: OdApi, detector: FasterRcnn) -> None:
+    prefix = original.write(tmp_path / "ckpt-3")
+    fewer = import_model(OD_API, prefix, config_of("model.overrides.min_level=3"))
+    assert {"FeatureMaps/top_down/projection_1/kernel", "RPNConv/kernel"} & set(fewer.unused) == {
+        "FeatureMaps/top_down/projection_1/kernel"
+    }
+    kept = {variable.path: variable.numpy() for variable in detector.variables}
+    assert all(np.array_equal(kept[path], value) for path, value in fewer.raw.items())
+    for key in ("fpn_layout", "rpn_layout"):
+        with pytest.raises(
+            ConfigError, match=rf"model\.overrides\.{key} = standard: the original's variables require od-api"
+        ):
+            import_model(OD_API, prefix, config_of(f"model.overrides.{key}=standard"))
+    with pytest.raises(DataError, match="2 missing: dense_2/kernel, dense_2/bias"):
+        import_model(OD_API, prefix, config_of("model.overrides.fc_layers=3"))
+
+
+def _is_trained(name: str) -> bool:
+    return "moving_" not in name
+
+
+def test_ema_weights_are_folded_with_the_statistics(tmp_path: Path) -> None:
+    """The original averages trained variables alone, in slots of its optimizer."""
+    raw, others = OdApi(classes=CLASSES), OdApi(classes=CLASSES, seed=8)
+    raw.construct()
+    ema = {name: value for name, value in others.construct().items() if _is_trained(name)}
+    model = import_model(OD_API, save_objects(tmp_path / "ckpt", raw.variables, ema, ["momentum"]), config_of())
+    both = import_model(OD_API, save(tmp_path / "both", raw.variables | ema), config_of())
+    alone = import_model(OD_API, save(tmp_path / "alone", raw.variables), config_of())
+    assert {path for path in model.raw if "moving_" not in path} == set(model.ema)
+    for path, value in model.raw.items():
+        np.testing.assert_array_equal(value, alone.raw[path])
+    for path, value in model.ema.items():
+        np.testing.assert_array_equal(value, both.raw[path])
+        assert np.abs(value - model.raw[path]).max() > 1e-3 or path.startswith("box_head/box/")
+
+
+@pytest.fixture(scope="module")
+def one_level() -> OdApi:
+    network = OdApi(epsilon=1e-5, limit=np.inf)
+    network.construct_one_level()
+    return network
+
+
+def _with_backbone(model: ImportedModel) -> FasterRcnn:
+    assert model.categories is None
+    assert {path.partition("/")[0] for path in model.missing} == {"fpn", "rpn", "box_head"}
+    assert model.differences[0].startswith("only the ResNet is imported")
+    config = model.config.model
+    detector = build_detector(config.name, num_classes=1, image_size=SIDE, overrides=config.overrides)
+    assert isinstance(detector, FasterRcnn)
+    for variable in detector.backbone_variables:
+        variable.assign(model.raw[variable.path])
+    return detector
+
+
+def test_one_feature_level_gives_its_backbone_alone(tmp_path: Path, one_level: OdApi) -> None:
+    model = import_model(OD_API, one_level.write(tmp_path / "ckpt-0"), config_of())
+    assert len(model.unused) == 5
+    assert all(name.startswith(("FirstStageBoxPredictor/", "RPNConv/", "SecondStage")) for name in model.unused)
+    detector = _with_backbone(model)
+    for ours, theirs in zip(levels_of(detector)[1:], one_level.backbone(tf.constant(PIXELS)), strict=True):
+        assert theirs.numpy().max() > 6.0
+        np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-3)
+
+
+def test_a_checkpoint_of_tf1_with_slim_s_strides(tmp_path: Path, one_level: OdApi) -> None:
+    backbone = {name: value for name, value in one_level.variables.items() if name.startswith("conv")}
+    ema = {name: value + np.float32(0.01) for name, value in backbone.items() if _is_trained(name)}
+    model = import_model(OD_API, save_slim(tmp_path / "model.ckpt-200000", backbone, ema), config_of())
+    assert (model.step, len(model.raw), len(model.ema)) == (200000, 53 * 5, 53 * 3)
+    assert sorted(model.unused) == ["Conv/biases", "Conv/weights", "SecondStageBoxPredictor/ClassPredictor/biases"]
+    np.testing.assert_array_equal(model.ema["resnet-50/stem/conv2d/kernel"], ema["conv1_conv/kernel"])
+    detector = _with_backbone(model)
+    levels = levels_of(detector)
+    features = one_level.slim_features(tf.constant(PIXELS))
+    np.testing.assert_allclose(levels[3], features, rtol=1e-3, atol=1e-3)
+    last = one_level.slim_stage(features[:, ::2, ::2], 5, stride=1)
+    np.testing.assert_allclose(levels[4], last, rtol=1e-3, atol=1e-3)
+
+
+def test_the_resnet_of_a_retinanet_has_the_settings_of_an_fpn() -> None:
+    fpn = {f"ResNet50V1_FPN/FeatureMaps/top_down/projection_{number}/kernel": (1, 1, 9, 256) for number in (1, 2, 3)}
+    found = OD_API.overrides(shapes_of(50) | fpn, config=FASTER_RCNNS["faster-rcnn-r50"], where="it")
+    assert (found["activation"], found["batch_norm_epsilon"], "fpn_layout" in found) == ("relu6", 1e-3, False)
+    assert OD_API.class_count(shapes_of(50) | fpn, FASTER_RCNNS["faster-rcnn-r50"], where="it") is None
+    alone = OD_API.overrides(shapes_of(50), config=FASTER_RCNNS["faster-rcnn-r50"], where="it")
+    assert (alone["activation"], alone["batch_norm_epsilon"]) == ("relu", 1e-5)
+
+
+def shapes_of(depth: int) -> dict[str, tuple[int, ...]]:
+    """The first convolution of each block, which tell a variant."""
+    names = [
+        f"conv{level}_block{block}_1_conv/kernel"
+        for level, repeats in enumerate(REPEATS[depth], 2)
+        for block in range(1, repeats + 1)
+    ]
+    return dict.fromkeys(names, (1, 1, 64, 64))
+
+
+@pytest.mark.parametrize("slim", [True, False])
+@pytest.mark.parametrize("depth", [50, 101, 152])
+def test_another_variant_is_refused_by_the_name_of_the_right_one(depth: int, *, slim: bool) -> None:
+    shapes = {slim_name(name) if slim else name: shape for name, shape in shapes_of(depth).items()}
+    for name, config in OD_API.presets.items():
+        if f"r{depth}" in name.split("-"):
+            require_variant(OD_API, shapes, config, name=name, where="it")
+        else:
+            right = f"faster-rcnn-r{depth} or mask-rcnn-r{depth} or faster-rcnn-r{depth}-c4"
+            with pytest.raises(DataError, match=f"it: the checkpoint is of {right}, not of {name}. Pass --model"):
+                require_variant(OD_API, shapes, config, name=name, where="it")
+    shapes.pop(next(reversed(shapes)))
+    with pytest.raises(DataError, match=r"no known variant: it has a ResNet of 3, \d+, \d+, 2 blocks; .* resnet-50"):
+        require_variant(OD_API, shapes, OD_API.presets["mask-rcnn-r50"], name="mask-rcnn-r50", where="it")
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["FirstStageFeatureExtractor/InceptionResnetV2/Conv2d_1a_3x3/weights"], "the network is an Inception-ResNet"),
+        (["block35_1_conv/kernel", "conv2d_7/kernel"], "the network is an Inception-ResNet; no detector here"),
+        (["bifpn/node_00/1_up_lvl_7/input_0_up_lvl_6/1x1_pre_sample/conv/kernel"], "the network is an EfficientDet"),
+        (
+            ["stack_0/block_0/expand_conv2d/kernel"],
+            "the network is an EfficientDet, which --model efficientdet-d0 to efficientdet-d7 imports",
+        ),
+        (
+            ["Conv1/kernel", "bn_Conv1/gamma"],
+            r"not a checkpoint of .* Examples of its variables: Conv1/kernel, bn_Conv1/gamma",
+        ),
+    ],
+)
+def test_networks_that_cannot_be_imported_are_refused_with_the_reason(
+    tmp_path: Path, names: list[str], message: str
+) -> None:
+    prefix = save(tmp_path / "ckpt", dict.fromkeys(names, np.zeros(3, np.float32)))
+    with pytest.raises(DataError, match=f"ckpt: {message}"):
+        import_model(OD_API, prefix, config_of())
+
+
+def test_backbones_that_the_original_does_not_have_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"backbone = resnet-18: .*, those with resnet-50, "):
+        structures(FASTER_RCNNS["mask-rcnn-r18"])
+    assert all(structures(config) == (config.backbone,) for config in OD_API.presets.values())
+
+
+def _changed(weights: Weights, *, without: str = "", **others: np.ndarray) -> Weights:
+    return {name: value for name, value in weights.items() if name != without} | others
+
+
+def test_variables_that_do_not_match_are_named(tmp_path: Path, original: OdApi) -> None:
+    lost, other = "FeatureMaps/top_down/smoothing_2_batchnorm/moving_mean", "dense_4/bias"
+    weights = _changed(original.variables, without=lost) | {
+        other: np.zeros(5, np.float32),
+        "x/y": np.zeros(2, np.float32),
+    }
+    with pytest.raises(
+        DataError,
+        match=rf"1 missing: smoothing_2_batchnorm/moving_mean; 1 with another shape: {other} \[5\] instead of \[16\]; "
+        "1 without a counterpart: x/y",
+    ):
+        import_model(OD_API, save(tmp_path / "changed", weights), config_of())
+    weights = _changed(original.variables, without="dense_3/kernel")
+    weights = _changed(weights, without="dense_4/kernel")
+    with pytest.raises(DataError, match=r"a Faster R-CNN with an FPN, but dense_0/kernel is missing or has another"):
+        import_model(OD_API, save(tmp_path / "without", weights), config_of())
+    with pytest.raises(DataError, match=r"the RPN has 6 anchors per cell, but the configuration 3\. Pass anchor_scale"):
+        import_model(OD_API, original.write(tmp_path / "ckpt"), config_of("model.overrides.num_scales=1"))
+    with pytest.raises(DataError, match=r"has no EMA weights\. Set --weights=raw or auto"):
+        import_model(OD_API, str(tmp_path / "ckpt"), config_of(), weights="ema")

@@ -116,7 +116,7 @@ Dialect = Annotated[
 class PyramidConfig(DetectorConfig):
     """Options of a detector with `PyramidAnchors`."""
 
-    dialect: Dialect = "standard"
+    dialect: str
     anchors: PyramidAnchors = PyramidAnchors()
 
     @property

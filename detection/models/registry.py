@@ -18,8 +18,8 @@ from detection.models.ssd.config import SSDS
 from detection.models.ssd.model import Ssd
 from detection.types import Resizing
 from schemas.config.config import ModelConfig
+from schemas.config.config_io import key_of, nearest_key
 from schemas.config.input_size import ResizeConfig, height_and_width
-from schemas.config.section import section_of
 from schemas.detectors import nearest_or_all
 from schemas.errors import ConfigError
 
@@ -174,11 +174,12 @@ def _override(preset: Any, changes: Mapping[str, Any], *, section: str) -> Any:
 
 
 def _explain(item: Any, preset: type[Any], section: str) -> str:
-    place = ".".join([section, *map(str, item["loc"])])
+    key = key_of(item)
+    place = f"{section}.{key}".rstrip(".")
     if item["type"] == "value_error":  # fields that contradict each other
         return f"{place}: {item['ctx']['error']}."
     if item["type"] == "extra_forbidden":
-        for parent in item["loc"][:-1]:
-            preset = section_of(preset.model_fields[parent].annotation)
-        return f"{place}: no such field. {nearest_or_all(item['loc'][-1], tuple(preset.model_fields))}"
+        return f"{place}: no such field. The nearest is {nearest_key(key, preset)}."
+    if item["type"] == "model_type":
+        return f"{place} = {item['input']!r}: a section. Set one of its fields."
     return f"{place} = {item['input']!r}: {item['msg']}."

@@ -146,11 +146,15 @@ def _replace_other_units(tree: dict[str, Any], assigned: set[str]) -> None:
             node.pop(leaf, None)
 
 
+def key_of(item: Any) -> str:
+    """Returns the dotted key of an entry of `ValidationError.errors()`."""
+    return ".".join(str(part) for part in item["loc"] if not _ALTERNATIVE.fullmatch(str(part)))
+
+
 def _explain(item: Any, where: str) -> str:
-    location = [str(part) for part in item["loc"] if not _ALTERNATIVE.fullmatch(str(part))]
-    key = ".".join(location)
+    key = key_of(item)
     if item["type"] == "extra_forbidden":
-        return f"{where}: unknown key {key}. The nearest known key is {_nearest_key(key)}."
+        return f"{where}: unknown key {key}. The nearest known key is {nearest_key(key, Config)}."
     if item["type"] == "model_type":
         inner = next((name for name in _known_keys(Config) if name.startswith(f"{key}.")), None)
         example = f", such as {inner}" if inner else ""
@@ -162,17 +166,17 @@ def _explain(item: Any, where: str) -> str:
     return f"{where}: {key} = {quoted(item['input'])}: {item['msg']}."
 
 
-def _nearest_key(key: str) -> str:
-    """Returns the most similar known key: one of the same last name, then of the same section, then any.
+def nearest_key(key: str, section: type[Section]) -> str:
+    """Returns the most similar key of a section: one of the same last name, then of the same section, then any.
 
-    >>> [_nearest_key(key) for key in ("train.learning_rate", "batchsize", "train.seeds")]
+    >>> [nearest_key(key, Config) for key in ("train.learning_rate", "batchsize", "train.seeds")]
     ['train.schedule.learning_rate', 'train.batch_size', 'train.seed']
     """
 
     def last(name: str) -> str:
         return name.rpartition(".")[2].replace("_", "").replace("-", "").lower()
 
-    known = list(_known_keys(Config))
+    known = list(_known_keys(section))
     same = [name for name in known if last(name) == last(key)]
     siblings = [name for name in known if name.rpartition(".")[0] == key.rpartition(".")[0]]
     choices = ((same, 0.0), (siblings, 0.7), (known, 0.0))

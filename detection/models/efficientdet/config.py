@@ -9,7 +9,7 @@ from typing import Self
 from pydantic import model_validator
 
 from detection.models.backbones.make import BackboneOptions
-from detection.models.config import ImageSize, MaxLevel, MinLevel
+from detection.models.config import Dialect, ImageSize, MaxLevel, MinLevel
 from detection.models.dense.config import NeckActivation, SharedHeadsConfig
 from detection.models.heads.dense import HeadOptions
 from detection.models.necks.bifpn import BiFpnOptions
@@ -30,6 +30,7 @@ class EfficientDetConfig(SharedHeadsConfig):
     min_level: MinLevel = 3
     max_level: MaxLevel = 7
     backbone: BackboneOptions = BackboneOptions(name="efficientnet-b0", frozen_stages=None, survival_probability=0.8)
+    dialect: Dialect = "standard"
     neck: BiFpnOptions = BiFpnOptions()
     head: HeadOptions = HeadOptions(separable_conv=True)
     activation: NeckActivation = "swish"

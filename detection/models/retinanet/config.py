@@ -6,7 +6,7 @@ losses, as in the RetinaNet of Cloud TPU's reference models.
 
 from detection.models.backbones.make import BackboneOptions
 from detection.models.backbones.resnet import RESNET_PIXEL_MEAN
-from detection.models.config import BatchNormOptions, ImageSize, MaxLevel, MinLevel, PixelMean
+from detection.models.config import BatchNormOptions, Dialect, ImageSize, MaxLevel, MinLevel, PixelMean
 from detection.models.dense.config import NeckActivation, SharedHeadsConfig
 from detection.models.detector import IMAGENET_MEAN
 from detection.models.heads.dense import HeadOptions
@@ -25,6 +25,7 @@ class RetinaNetConfig(SharedHeadsConfig):
     min_level: MinLevel = 3
     max_level: MaxLevel = 7
     backbone: BackboneOptions = BackboneOptions()
+    dialect: Dialect = "standard"
     neck: FpnOptions = FpnOptions()
     head: HeadOptions = HeadOptions(layers=4)
     activation: NeckActivation = "relu"

@@ -158,10 +158,10 @@ def test_each_hourglass_has_heads_and_the_last_is_decoded(monkeypatch: pytest.Mo
     [
         (
             {"neck": {"filters": [64, 32]}},
-            r"neck_filters = \[64, 32\]: specify one value for each of the 4 levels 5 to 2",
+            r"neck\.filters = \[64, 32\]: specify one value for each of the 4 levels 5 to 2",
         ),
         ({"max_level": 6, "neck": {"filters": [64] * 5}}, r"max_level = 6: efficientnet-nano has 5 levels"),
-        ({"backbone": {"name": "hourglass-104"}}, r"hourglass-104 needs neck_filters = \[\] and min_level = 2"),
+        ({"backbone": {"name": "hourglass-104"}}, r"hourglass-104 needs neck\.filters = \[\] and min_level = 2"),
         ({"max_level": 4, "neck": {"filters": [64] * 3}}, "include its deepest level, 5"),
     ],
 )

@@ -88,10 +88,15 @@ def test_detections_compile_under_xla(options: dict[str, Any]) -> None:
 
 def test_names_and_shapes_are_those_of_the_original() -> None:
     plain: dict[str, Any] = {
-        "neck": {"separable_conv": False, "fusion": "channel_attention", "conv_bn_act": True},
+        "neck": {
+            "separable_conv": False,
+            "fusion": "channel_attention",
+            "conv_bn_act": True,
+            "resample_batch_norm": False,
+        },
         "head": {"separable_conv": False},
     }
-    detector = _build(max_level=6, resample_batch_norm=False, **plain)
+    detector = _build(max_level=6, **plain)
     shapes = {automl_name(variable.path): tuple(variable.shape) for variable in detector.variables}
     expected = {
         "class_net/class-0/kernel": (3, 3, 8, 8),
@@ -108,7 +113,7 @@ def test_names_and_shapes_are_those_of_the_original() -> None:
 
 
 def test_residual_heads_add_their_inputs_and_drop_whole_branches() -> None:
-    detector = _build(head_survival_probability=0.5)
+    detector = _build(head={"survival_probability": 0.5})
     head = detector.class_net
     feature = tf.random.stateless_normal([6, 4, 4, 8], [3, 4])
     first = tf.nn.relu(head.norms[0](head.convs[0](feature)))
@@ -127,11 +132,11 @@ def test_residual_heads_add_their_inputs_and_drop_whole_branches() -> None:
 
 
 def test_the_activation_is_that_of_backbone_neck_and_heads() -> None:
-    one = _build(activation="identity", fpn_fusion="sum")
+    one = _build(activation="identity", neck={"fusion": "sum"})
     # Without a non-linearity but max-pooling, whose inputs are scaled alike, twice the image gives twice the change.
     zero, once, twice = (one(_images() * factor).class_logits[0].numpy() for factor in (0.0, 1.0, 2.0))
     np.testing.assert_allclose(twice - zero, 2.0 * (once - zero), atol=1e-4)
-    relu = _build(activation="relu", fpn_fusion="sum")
+    relu = _build(activation="relu", neck={"fusion": "sum"})
     zero, once, twice = (relu(_images() * factor).class_logits[0].numpy() for factor in (0.0, -1.0, 1.0))
     assert np.abs(twice + once - 2 * zero).max() > 1e-3
 
@@ -139,14 +144,17 @@ def test_the_activation_is_that_of_backbone_neck_and_heads() -> None:
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        ({"anchor_scale": [1.0, 2.0, 3.0]}, r"model\.overrides: anchor_scale has 3 values for the 2 levels 4 to 5"),
-        ({"neck": {"graph": [[4, [0, 1]]]}}, r"model\.overrides\.fpn_graph: level 5 has no node"),
-        ({"neck": {"graph": "fpn"}}, r"model\.overrides\.fpn_graph"),
+        (
+            {"anchors": {"scale": [1.0, 2.0, 3.0]}},
+            r"model\.overrides: anchors\.scale has 3 values for the 2 levels 4 to 5",
+        ),
+        ({"neck": {"graph": [[4, [0, 1]]]}}, r"model\.overrides\.neck\.graph: level 5 has no node"),
+        ({"neck": {"graph": "fpn"}}, r"model\.overrides\.neck\.graph"),
         (
             {"neck": {"fusion": "fastattn"}},
-            r"model\.overrides\.fpn_fusion = 'fastattn': Input should be 'fast_attention'",
+            r"model\.overrides\.neck\.fusion = 'fastattn': Input should be 'fast_attention'",
         ),
-        ({"aspect_ratios": []}, r"model\.overrides\.aspect_ratios"),
+        ({"anchors": {"aspect_ratios": []}}, r"model\.overrides\.anchors\.aspect_ratios"),
         ({"activation": "srelu"}, r"model\.overrides\.activation = 'srelu': Input should be 'swish'"),
     ],
 )

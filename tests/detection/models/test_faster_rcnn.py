@@ -117,7 +117,7 @@ def test_proposals_have_options_of_their_own_in_training_and_in_detection(
 
 
 def test_small_proposals_are_left_out(images: tf.Tensor) -> None:
-    detector = _build(proposal_min_size=65.0)
+    detector = _build(rpn={"min_size": 65.0})
     assert not detector.detect(detector(images), INFO).num.numpy().any()
 
 
@@ -209,7 +209,7 @@ def test_detections_stay_inside_the_image_that_fills_a_part_of_the_input(images:
 
 def test_tpu_mask_rcnns_box_loss_of_the_rpn(images: tf.Tensor, labels: Labels) -> None:
     """Its `rpn_loss` in numpy: of each level the mean over all matched anchors' deltas, then the sum over levels."""
-    detector = _build(rpn_box_loss="level_means", rpn_samples=2)  # what is sampled does not matter
+    detector = _build(dialect="tpu", rpn={"sampling": {"count": 2}})  # what is sampled does not matter
     outputs = detector(images)
     small = tf.constant([[[4.0, 6.0, 30.0, 28.0], [30.0, 20.0, 47.0, 36.0]], [[10.0, 12.0, 40.0, 44.0], [0.0] * 4]])
     labels = labels._replace(boxes=small)
@@ -248,7 +248,7 @@ def test_tpu_mask_rcnns_box_loss_of_the_rpn(images: tf.Tensor, labels: Labels) -
 
 
 def test_the_seed_chooses_the_samples(images: tf.Tensor, labels: Labels) -> None:
-    detector = _build(rpn_samples=4, roi_samples=4)
+    detector = _build(rpn={"sampling": {"count": 4}}, roi={"sampling": {"count": 4}})
 
     def loss(*seed: int) -> float:
         outputs = detector(images, seed=tf.constant(seed)) if seed else detector(images)
@@ -276,7 +276,7 @@ def test_without_objects_the_losses_are_those_of_the_background(images: tf.Tenso
 def test_a_cascade_has_losses_of_each_stage_and_class_agnostic_boxes(
     plain: dict[str, tf.Tensor], images: tf.Tensor, labels: Labels
 ) -> None:
-    detector = _build(cascade_ious=(0.5, 0.6, 0.7))
+    detector = _build(box_head={"cascade_ious": (0.5, 0.6, 0.7)})
     paths = {variable.path.split("/")[0] for variable in detector.variables if "box_head" in variable.path}
     assert paths == {"box_head", "box_head_2", "box_head_3"}
     assert [head.boxes.kernel.shape[-1] for head in detector.box_heads] == [4, 4, 4]
@@ -294,9 +294,11 @@ def test_a_cascade_has_losses_of_each_stage_and_class_agnostic_boxes(
 @pytest.mark.parametrize("ious", [(0.5,), (0.6, 0.5), (0.5, 0.5), (0.5, 1.0), (0.0, 0.5)])
 def test_thresholds_of_a_cascade_must_rise(ious: tuple[float, ...]) -> None:
     with pytest.raises(ConfigError, match="specify two or more ascending thresholds between 0 and 1"):
-        _build(cascade_ious=ious)
+        _build(box_head={"cascade_ious": ious})
 
 
 def test_a_cascade_refuses_the_threshold_that_its_first_one_replaces() -> None:
-    with pytest.raises(ConfigError, match="does nothing with cascade_ious, whose first threshold replaces it"):
-        _build(cascade_ious=(0.5, 0.6), roi_positive_iou=0.6)
+    with pytest.raises(
+        ConfigError, match=r"does nothing with box_head\.cascade_ious, whose first threshold replaces it"
+    ):
+        _build(box_head={"cascade_ious": (0.5, 0.6)}, roi={"positive_iou": 0.6})

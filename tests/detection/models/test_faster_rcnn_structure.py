@@ -19,7 +19,7 @@ from schemas.errors import ConfigError
 Oracles = dict[str, dict[str, Any]]
 
 # Small heads, where the test is about the backbone.
-SMALL = {"neck": {"filters": 4}, "box_head": {"units": 4}}
+SMALL: dict[str, Any] = {"neck": {"filters": 4}, "box_head": {"units": 4}}
 C4 = {"architecture": "c4", "min_level": 4, "max_level": 4, "include_mask": False}
 
 
@@ -87,20 +87,20 @@ def test_shapes_are_the_originals(r50: FasterRcnn, oracles: Oracles) -> None:
     assert {logits.shape[3] for logits in outputs.rpn.logits} == {expected["rpn_scores_last_dim"]}
     assert {deltas.shape[3] for deltas in outputs.rpn.deltas} == {expected["rpn_boxes_last_dim"]}
     config = r50.config
-    assert [config.box_roi_size] * 2 == expected["box_roi"][:2]
-    assert [config.mask_roi_size] * 2 == expected["mask_roi"][:2]
-    assert int(config.roi_samples * config.roi_positive_fraction) == expected["max_fg_masks"]
+    assert [config.box_head.roi_size] * 2 == expected["box_roi"][:2]
+    assert [config.mask_head.roi_size] * 2 == expected["mask_roi"][:2]
+    assert int(config.roi.sampling.count * config.roi.sampling.positive_fraction) == expected["max_fg_masks"]
     names = list(r50.named_outputs(outputs))
     assert names == [f"rpn_{kind}_p{level}" for kind in ("score", "box") for level in range(2, 7)]
 
 
 def test_defaults_are_the_originals(oracles: Oracles) -> None:
     config, sampling = FasterRcnnConfig(), oracles["roi.sampling"]
-    assert config.roi_samples == sampling["inputs"]["batch_size_per_im"]
-    assert config.roi_positive_fraction == sampling["inputs"]["fg_fraction"]
-    assert config.max_log_size == pytest.approx(oracles["coder.maskrcnn_plus1"]["expected"]["clip"])
-    assert config.rpn_huber_delta == pytest.approx(1 / 9)
-    assert (config.box_code_factors, config.box_huber_delta) == ((10.0, 10.0, 5.0, 5.0), 1.0)
+    assert config.roi.sampling.count == sampling["inputs"]["batch_size_per_im"]
+    assert config.roi.sampling.positive_fraction == sampling["inputs"]["fg_fraction"]
+    assert config.rules.max_log_size == pytest.approx(oracles["coder.maskrcnn_plus1"]["expected"]["clip"])
+    assert config.rules.rpn_huber_delta == pytest.approx(1 / 9)
+    assert (config.box_head.code_factors, config.box_head.huber_delta) == ((10.0, 10.0, 5.0, 5.0), 1.0)
 
 
 @pytest.mark.parametrize(

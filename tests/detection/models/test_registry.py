@@ -27,17 +27,19 @@ def test_a_name_unlike_any_other_is_refused_with_all() -> None:
 
 
 def test_an_unknown_override_is_refused_with_the_nearest() -> None:
-    with pytest.raises(ConfigError, match=r"model\.overrides\.fpn_cell: no such field\. The nearest is fpn_cells\."):
+    with pytest.raises(ConfigError, match=r"model\.overrides\.fpn_cell: no such field\. The nearest is neck\.cells\."):
         build_detector("efficientdet-nano", num_classes=3, overrides={"fpn_cell": 1})
 
 
 def test_a_value_of_the_wrong_kind_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"model\.overrides\.fpn_filters = 'many': "):
+    with pytest.raises(ConfigError, match=r"model\.overrides\.neck\.filters = 'many': "):
         build_detector("efficientdet-nano", num_classes=3, overrides={"neck": {"filters": "many"}})
 
 
 def test_an_unknown_backbone_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"model\.overrides\.backbone = 'resnet': no such backbone\. Choose from"):
+    with pytest.raises(
+        ConfigError, match=r"model\.overrides\.backbone\.name = 'resnet': no such backbone\. Choose from"
+    ):
         build_detector("efficientdet-nano", num_classes=3, overrides={"backbone": {"name": "resnet"}})
 
 
@@ -112,7 +114,7 @@ def test_an_unknown_or_invalid_option_of_the_post_processing_is_refused() -> Non
         build_detector("efficientdet-nano", num_classes=3, postprocess={"score_threshold": 2})
     with pytest.raises(ConfigError, match=r"model\.postprocess\.max_detections = 2147483648: Input should be less"):
         build_detector("efficientdet-nano", num_classes=3, postprocess={"max_detections": 2**31})
-    with pytest.raises(ConfigError, match=r"model\.overrides\.postprocess: no such field"):
+    with pytest.raises(ConfigError, match=r"model\.overrides\.postprocess: set its fields in"):
         build_detector("efficientdet-nano", num_classes=3, overrides={"postprocess": {}})
 
 

@@ -26,7 +26,7 @@ BATCH_NORM = {"momentum": 0.9, "epsilon": 1e-2}
 def _fetching_is_allowed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Keras' downloads are replaced in every test that would reach one."""
     monkeypatch.delenv("COCOFLOW_OFFLINE")
-    monkeypatch.setenv("KERAS_HOME", str(tmp_path / "keras"))
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path / "standard"))
 
 
 # The last layers at strides 8, 16 and 32 of keras.applications' EfficientNetB0.
@@ -62,7 +62,7 @@ def detector() -> EfficientDet:
 
 @pytest.mark.parametrize(("name", "epsilon"), [("b0.weights.h5", 1e-3), ("b0.h5", 1e-2)])
 def test_feature_maps_equal(theirs: keras.Model, tmp_path: Path, name: str, epsilon: float) -> None:
-    detector = _detector(batch_norm_epsilon=epsilon)
+    detector = _detector(batch_norm={"epsilon": epsilon})
     if name.endswith(".weights.h5"):
         theirs.save_weights(tmp_path / name)
     else:
@@ -84,7 +84,7 @@ def test_levels_before_the_last_blocks(tmp_path: Path) -> None:
     """The layout od-api reads the blocks of B0's levels in B1, too, and has none after the last of them."""
     model = keras.applications.EfficientNetB1(weights=None, include_top=False, input_shape=(SIDE, SIDE, 3))
     model.save_weights(tmp_path / "b1.weights.h5")
-    detector = _detector(backbone="efficientnet-b1", efficientnet_layout="od-api")
+    detector = _detector(backbone={"name": "efficientnet-b1", "layout": "od-api"})
     report = load_imagenet_weights(detector, str(tmp_path / "b1.weights.h5"))
     assert len(report.loaded) == len(detector.backbone_variables)
     assert {name for name in report.unused if "_project_" in name} == {"block7b_project_conv", "block7b_project_bn"}
@@ -151,7 +151,7 @@ def their_resnet(tmp_path_factory: pytest.TempPathFactory) -> tuple[keras.Model,
 
 def test_feature_maps_of_a_resnet_equal(their_resnet: tuple[keras.Model, str]) -> None:
     model, file = their_resnet
-    detector, shifted = _WithResNet(RESNET_PIXEL_MEAN, "keras"), _WithResNet((100.0, 120.0, 130.0), "keras")
+    detector, shifted = _WithResNet(RESNET_PIXEL_MEAN, "standard"), _WithResNet((100.0, 120.0, 130.0), "standard")
     for ours in (detector, shifted):
         report = load_imagenet_weights(ours, file)
         assert (len(report.loaded), report.unused) == (len(ours.backbone.variables), ())
@@ -234,7 +234,7 @@ def test_without_network_the_file_and_its_place_are_named(
         raise urllib.error.URLError("Name or service not known")
 
     monkeypatch.setattr(importlib.import_module("keras.src.utils.file_utils"), "urlretrieve", unreachable)
-    monkeypatch.setenv("KERAS_HOME", str(tmp_path / "keras"))
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path / "standard"))
     folder = tmp_path / "keras" / "models"
     if cached is not None:
         folder.mkdir(parents=True)

@@ -20,6 +20,7 @@ from detection.training.weights_choice import with_weights
 from schemas.artifacts import CHECKPOINTS, CONFIG_YAML
 from schemas.config.config import Config
 from schemas.config.config_io import load_config, to_yaml
+from schemas.config.section import value_at
 from tests.detection.interop.automl.checkpoints import Weights, save_named
 from tests.detection.pretrained.publisher import Publisher, published_detector, running_publisher
 

@@ -101,7 +101,7 @@ def test_levels_halve_rounding_up() -> None:
 )
 def test_the_blocks_of_the_levels(name: str, last: list[int], od_api: list[int]) -> None:
     spec = BACKBONES[f"efficientnet-{name}"]
-    assert level_blocks(spec, "automl") == last
+    assert level_blocks(spec, "standard") == last
     assert level_blocks(spec, "od-api") == od_api
 
 
@@ -110,7 +110,7 @@ def test_the_layout_of_the_object_detection_api() -> None:
     stages = (Stage(1, 3, 1, 1, 8), Stage(1, 3, 2, 1, 8), Stage(2, 3, 2, 1, 16))
     spec = EfficientNetSpec(1.0, 1.5, stem_filters=8, stages=stages)
     standard, other = (
-        EfficientNet(batch_norm=BATCH_NORM, spec=spec, layout=layout, name="deep") for layout in ("automl", "od-api")
+        EfficientNet(batch_norm=BATCH_NORM, spec=spec, layout=layout, name="deep") for layout in ("standard", "od-api")
     )
     for backbone in (standard, other):
         backbone.build((None, None, None, 3))

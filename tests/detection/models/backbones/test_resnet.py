@@ -36,7 +36,7 @@ def test_depths_count_convolutions_and_the_classifier() -> None:
         assert int(name.removeprefix("resnet-")) == sum(spec.repeats) * (3 if spec.bottleneck else 2) + 2
 
 
-@pytest.mark.parametrize("layout", ["keras", "tpu", "od-api"])
+@pytest.mark.parametrize("layout", ["standard", "tpu", "od-api"])
 @pytest.mark.parametrize("bottleneck", [True, False])
 def test_levels_halve_rounding_up(layout: ResNetLayout, bottleneck: bool) -> None:
     backbone = _resnet(TINY._replace(bottleneck=bottleneck), layout=layout)
@@ -67,8 +67,8 @@ def _plain_conv(inputs: np.ndarray, kernel: np.ndarray, *, stride: int) -> np.nd
 @pytest.mark.parametrize(
     ("layout", "activation", "bottleneck"),
     [
-        ("keras", "relu", True),
-        ("keras", "relu", False),
+        ("standard", "relu", True),
+        ("standard", "relu", False),
         ("tpu", "relu", True),
         ("tpu", "relu", False),
         ("tpu", "relu6", False),
@@ -101,7 +101,7 @@ def test_a_block_with_a_stride_equals_loops(layout: ResNetLayout, activation: Re
     np.testing.assert_allclose(block(tf.constant(inputs[None], tf.float32))[0], expected, rtol=1e-4, atol=1e-3)
 
 
-@pytest.mark.parametrize(("layout", "pixel"), [("keras", 2), ("tpu", 3), ("od-api", 3)])
+@pytest.mark.parametrize(("layout", "pixel"), [("standard", 2), ("tpu", 3), ("od-api", 3)])
 def test_the_first_pooling_is_centred_on_even_or_odd_pixels(layout: ResNetLayout, pixel: int) -> None:
     """Of level 1, which has an even size, this pixel reaches one cell of level 2, the one below two."""
     backbone = _resnet(ResNetSpec((1, 1, 1, 1), bottleneck=layout == "od-api"), layout=layout)

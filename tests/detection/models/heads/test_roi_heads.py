@@ -20,8 +20,8 @@ def _features(side: int) -> tf.Tensor:
     return tf.random.stateless_normal([BATCH, ROIS, side, side, 4], [side, 0])
 
 
-def _box_head(**options: Any) -> BoxHead:
-    head = BoxHead(BoxHeadOptions(units=6, **options), num_classes=CLASSES)
+def _box_head(dtype: str | None = None, **options: Any) -> BoxHead:
+    head = BoxHead(BoxHeadOptions(units=6, **options), num_classes=CLASSES, dtype=dtype)
     head.build((None, None, 3, 3, 4))
     return head
 

@@ -57,7 +57,8 @@ def _rois(proposals: Any, valid: Any, labels: Labels, **options: Any) -> RoiTarg
     roi = RoiOptions().changed({name: options.pop(name) for name in ("background_iou",) if name in options})
     roi = roi.changed({"sampling": options})
     factors = (10.0, 10.0, 5.0, 5.0)
-    return sample_rois(tf.constant(proposals), tf.constant(valid), labels, roi, seed=SEED, scale_factors=factors)
+    boxes, valid = tf.convert_to_tensor(proposals), tf.convert_to_tensor(valid)
+    return sample_rois(boxes, valid, labels, roi, seed=SEED, scale_factors=factors)
 
 
 def _iou(first: np.ndarray, second: np.ndarray) -> float:

@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from detection.models.backbones.resnet import RESNETS
@@ -13,7 +13,7 @@ from detection.pretrained.publications import COCO, COCO_DETECTORS, IMAGENET
 from detection.storage.downloads import UnreachableError
 from detection.storage.files import is_file
 from schemas.config.config import Config
-from schemas.config.section import value_at
+from schemas.config.section import Section, value_at
 from schemas.errors import CocoflowError, ConfigError
 from schemas.quoting import one_line
 
@@ -21,8 +21,8 @@ AUTO, NONE = "auto", "none"
 CHOICES = (NONE, IMAGENET, COCO)  # possible results of `auto`
 _INDEX = ".index"
 _KEY = re.compile(r"^model\.\w+ = '?\w+'?: ")  # key at the start of messages
-# Fields of a detector's config class that published weights depend on.
-_NETWORK_FIELDS = (
+# Keys and sections of a detector's options that published weights depend on.
+_NETWORK_KEYS = (
     *("backbone.name", "backbone.layout", "min_level", "max_level", "neck", "head.layers", "head.separable_conv"),
     *("activation", "anchors.num_scales", "anchors.aspect_ratios"),
 )
@@ -117,13 +117,20 @@ def _find_coco(config: Config, *, fetches: bool) -> str:
             f"{', '.join(COCO_DETECTORS)}."
         )
     ours, theirs = detector_config(model.name, overrides=model.overrides), detector_config(model.name)
-    changed = [field for field in _NETWORK_FIELDS if value_at(ours, field) != value_at(theirs, field)]
+    changed = [key for key in _network_keys(ours) if value_at(ours, key) != value_at(theirs, key)]
     if changed:
         raise ConfigError(
             f"model.weights = {COCO}: model.overrides changes {', '.join(changed)}, so the published {model.name} is "
             "another network. To load what fits, set train.init.checkpoint to its folder, and train.init.skip_mismatch."
         )
     return find_detector(publication, cache_folder(model.weights_cache), fetches=fetches)
+
+
+def _network_keys(config: Section) -> Iterator[str]:
+    """Yields the dotted keys that published weights depend on, those of a section one by one."""
+    for key in _NETWORK_KEYS:
+        section = value_at(config, key)
+        yield from (f"{key}.{name}" for name in type(section).model_fields) if isinstance(section, Section) else (key,)
 
 
 def _find_imagenet(config: Config, *, fetches: bool) -> str:

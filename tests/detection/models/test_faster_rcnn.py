@@ -71,7 +71,11 @@ def plain(images: tf.Tensor, labels: Labels) -> dict[str, tf.Tensor]:
 
 def test_each_weight_multiplies_its_term(plain: dict[str, tf.Tensor], images: tf.Tensor, labels: Labels) -> None:
     factors = dict(zip(TERMS, (2.0, 3.0, 5.0, 7.0, 11.0), strict=True))
-    detector = _build(**{f"{term}_weight": factor for term, factor in factors.items()})
+    detector = _build(
+        rpn={"score_loss_weight": 2.0, "box_loss_weight": 3.0},
+        box_head={"class_loss_weight": 5.0, "box_loss_weight": 7.0},
+        mask_head={"loss_weight": 11.0},
+    )
     terms = detector.losses(detector(images), labels)
     assert terms.keys() == plain.keys() == factors.keys()
     for term, value in terms.items():
@@ -101,7 +105,7 @@ def test_faster_rcnn_has_the_losses_and_boxes_of_mask_rcnn(
 
 
 @pytest.mark.parametrize(
-    ("key", "value"), [("pre_nms_top_k", 1), ("post_nms_top_k", 2), ("proposal_iou", 0.0)], ids=str
+    ("key", "value"), [("pre_nms_top_k", 1), ("post_nms_top_k", 2), ("iou_threshold", 0.0)], ids=str
 )
 def test_proposals_have_options_of_their_own_in_training_and_in_detection(
     plain: dict[str, tf.Tensor], images: tf.Tensor, labels: Labels, key: str, value: float
@@ -109,7 +113,7 @@ def test_proposals_have_options_of_their_own_in_training_and_in_detection(
     plain_detector = _build()
     found = plain_detector.detect(plain_detector(images), INFO)
     for stage in ("train", "test"):
-        detector = _build(**{f"{stage}_{key}": value})
+        detector = _build(rpn={stage: {key: value}})
         outputs = detector(images)
         losses_differ = float(detector.losses(outputs, labels)["class_loss"]) != float(plain["class_loss"])
         detections_differ = bool((detector.detect(outputs, INFO).boxes.numpy() != found.boxes.numpy()).any())

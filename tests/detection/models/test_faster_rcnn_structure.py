@@ -113,7 +113,7 @@ def test_defaults_are_the_originals(oracles: Oracles) -> None:
 )
 def test_the_first_stages_are_frozen_by_default(backbone: str, prefixes: set[str]) -> None:
     """Of shallow ResNets, too, where the original's numbers of layers reached further."""
-    detector = _build("faster-rcnn-r50", backbone=backbone, **SMALL)
+    detector = _build("faster-rcnn-r50", backbone={"name": backbone}, **SMALL)
     trains = {variable.path for variable in detector.trainable_variables}
     frozen = {
         variable.path.split("/")[1]

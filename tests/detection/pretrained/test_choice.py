@@ -84,7 +84,7 @@ def test_coco_is_better_than_imagenet_once_it_can_be_had(
     assert _chosen(caplog, name, cache)[0] == "coco"
     chosen, line = _chosen(caplog, name, cache, "model.overrides={neck: {filters: 32}}")
     assert chosen == "imagenet"
-    assert "model.overrides changes fpn_filters, so the published efficientdet-lite0 is another network" in line
+    assert "model.overrides changes neck.filters, so the published efficientdet-lite0 is another network" in line
 
 
 def test_without_a_connection_one_server_is_asked_once(
@@ -131,7 +131,9 @@ def test_values_name_what_the_detailed_keys_name(tmp_path: Path) -> None:
 def test_coco_is_refused_for_a_network_that_is_not_published() -> None:
     with pytest.raises(ConfigError, match=r"efficientdet-nano has no published weights\. Detectors with weights: effi"):
         initial_weights(_config(f"model.name={NANO}", "model.weights=coco"))
-    with pytest.raises(ConfigError, match=r"overrides changes fpn_filters, fpn_cells, head_layers, so the published"):
+    with pytest.raises(
+        ConfigError, match=r"overrides changes neck\.filters, neck\.cells, head\.layers, so the published"
+    ):
         initial_weights(_config("model.name=efficientdet-d0", "model.weights=coco", SMALL))
 
 

@@ -26,7 +26,7 @@ BATCH_NORM = {"momentum": 0.9, "epsilon": 1e-2}
 def _fetching_is_allowed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Keras' downloads are replaced in every test that would reach one."""
     monkeypatch.delenv("COCOFLOW_OFFLINE")
-    monkeypatch.setenv("KERAS_HOME", str(tmp_path / "standard"))
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path / "keras"))
 
 
 # The last layers at strides 8, 16 and 32 of keras.applications' EfficientNetB0.
@@ -170,7 +170,7 @@ def test_feature_maps_of_a_resnet_equal(their_resnet: tuple[keras.Model, str]) -
 
 
 def test_weights_of_another_layout_are_refused(their_resnet: tuple[keras.Model, str]) -> None:
-    with pytest.raises(ConfigError, match=r"Set model\.overrides\.resnet_layout to keras"):
+    with pytest.raises(ConfigError, match=r"Set model\.overrides\.backbone\.layout to standard"):
         load_imagenet_weights(_WithResNet(RESNET_PIXEL_MEAN, "tpu"), their_resnet[1])
 
 
@@ -234,7 +234,7 @@ def test_without_network_the_file_and_its_place_are_named(
         raise urllib.error.URLError("Name or service not known")
 
     monkeypatch.setattr(importlib.import_module("keras.src.utils.file_utils"), "urlretrieve", unreachable)
-    monkeypatch.setenv("KERAS_HOME", str(tmp_path / "standard"))
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path / "keras"))
     folder = tmp_path / "keras" / "models"
     if cached is not None:
         folder.mkdir(parents=True)

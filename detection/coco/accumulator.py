@@ -5,10 +5,11 @@ from typing import NoReturn
 
 import numpy as np
 
+from detection.coco.average_precision import named_metric
 from detection.coco.engine import Arrays, MatchingEngine
 from detection.coco.engine.streaming import require_arrays
 from detection.coco.keypoint_sigmas import fit_keypoints
-from detection.coco.metric import Matched, Metric, named_metric, with_values
+from detection.coco.metric import Matched, Metric, with_values
 from detection.coco.metrics import CocoMetrics, metrics_from_arrays
 from detection.coco.params import Params, make_params
 from detection.coco.partitions import WHOLE, Partition, by_category, partition_params

@@ -26,9 +26,10 @@ from components.coco_evaluator.beam.batches import DetectedBatch, by_slice, join
 from components.coco_evaluator.tfma.slice_metrics import SliceKey
 from detection.coco import MetricsAccumulator
 from detection.coco.accumulator import require_once
+from detection.coco.average_precision import named_metric
 from detection.coco.engine import Arrays
 from detection.coco.io.blocks import BlockPlace
-from detection.coco.metric import Matched, Metric, Values, named_metric, with_values
+from detection.coco.metric import Matched, Metric, Values, with_values
 from detection.coco.metrics import UNDEFINED, CocoMetrics
 from detection.coco.params import Params
 from detection.coco.partitions import WHOLE, Partition, by_category, metrics_of_partitions, partitions_of

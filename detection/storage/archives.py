@@ -19,8 +19,10 @@ from typing import Any
 
 from detection.storage import downloads, files, paths
 from detection.storage.atomic import new_directory, write_json
+from detection.storage.file_system import explain_errors
 from detection.storage.json_files import read_json
-from detection.storage.staging import CACHE_VARIABLE, local_copy
+from detection.storage.reading import local_copy
+from detection.storage.temporary import CACHE_VARIABLE
 from schemas.errors import ConfigError, DataError
 from schemas.progress import log_phase
 
@@ -101,7 +103,7 @@ def _cache() -> Path:
 @contextlib.contextmanager
 def _alone(place: Path) -> Iterator[None]:
     """Waits until no other process of this machine uses the folder."""
-    with files.explained(place, "make the folder"):
+    with explain_errors(place, "make the folder"):
         place.mkdir(parents=True, exist_ok=True)
         lock = os.open(place / ".lock", os.O_CREAT | os.O_RDWR)
     try:
@@ -159,7 +161,7 @@ def _fetched(source: str, name: str, place: Path, origin: dict[str, Any] | None)
 
 def _found(source: str, name: str, origin: dict[str, Any] | None) -> tuple[Path, dict[str, Any]] | None:
     """Finds an archive here or on Cloud Storage; None: the cache has this version of it."""
-    state = files.state(source)
+    state = files.find_file(source)
     if state is None:
         raise DataError(f"{name}: no such archive. Check --data or data.root.")
     version = f"{state.size} {state.version}"

@@ -4,19 +4,32 @@ Both kinds give the same answers. A remote folder is the common start of its obj
 making, and disappears with its last object. Local functions follow links.
 """
 
-import contextlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from detection.storage.file_system import FileState, file_system
-from detection.storage.paths import REMOTE_PREFIX, is_remote, split
+from detection.storage.file_system import Files, FileState, explain_errors
+from detection.storage.local import LocalFiles
+from detection.storage.paths import REMOTE_PREFIX, absolute, is_remote, split
 from schemas.errors import DataError
+
+
+def file_system(path: str | Path) -> Files:
+    """Returns the file system of a path.
+
+    Raises:
+        ValueError: see `paths.is_remote`.
+    """
+    if not is_remote(path):
+        return LocalFiles()
+    from detection.storage.gcs.file_system import CloudStorage
+
+    return CloudStorage()
 
 
 def exists(path: str | Path) -> bool:
     """Returns whether there is a file or folder."""
-    return state(path) is not None or is_dir(path)
+    return find_file(path) is not None or is_dir(path)
 
 
 def is_file(path: str | Path) -> bool:
@@ -41,14 +54,14 @@ def is_bucket_missing(path: str | Path) -> bool:
     return is_remote(path) and not is_dir(REMOTE_PREFIX + split(path)[0])
 
 
-def state(path: str | Path) -> FileState | None:
+def find_file(path: str | Path) -> FileState | None:
     """Returns size and version of a file; None: no such file."""
-    return file_system(path).find(str(path))
+    return file_system(path).find_file(str(path))
 
 
 def walk_states(path: str | Path, *, follow_links: bool = True) -> dict[str, FileState]:
     """Returns the states of all files below a folder by relative path; see `walk_files`."""
-    return file_system(path).walk(str(path), follow_links=follow_links)
+    return file_system(path).walk_states(str(path), follow_links=follow_links)
 
 
 def walk_files(path: str | Path, *, follow_links: bool = True) -> list[str]:
@@ -98,18 +111,7 @@ def list_folder(path: str | Path) -> list[str]:
 
 def resolve(path: str | Path) -> str:
     """Returns the absolute path, without links; a remote one as it is, without a last slash."""
-    return file_system(path).resolve(str(path))
-
-
-def require_files(local: Iterable[str]) -> None:
-    """Requires that local paths are files: libraries wait for a pipe's writer, and read a device without end.
-
-    Raises:
-        DataError: one is a pipe, a socket, a device or a folder, or leads nowhere.
-    """
-    for path in local:
-        if not os.path.isfile(path):
-            raise DataError(f"{path}: a pipe, socket, device or folder; a file is expected. Move it away.")
+    return absolute(path) if is_remote(path) else os.path.realpath(path)
 
 
 def glob(pattern: str | Path) -> list[str]:
@@ -127,7 +129,9 @@ def make_folder(path: str | Path) -> None:
     Raises:
         DataError: it cannot be made.
     """
-    file_system(path).make_folder(str(path))
+    if not is_remote(path):
+        with explain_errors(path, "make the folder"):
+            os.makedirs(path, exist_ok=True)
 
 
 def remove_file(path: str | Path) -> None:
@@ -162,7 +166,14 @@ def copy_file(source: str | Path, destination: str | Path) -> None:
     Raises:
         DataError: the source cannot be read, or the destination cannot be written.
     """
-    file_system(destination).copy(str(source), str(destination))
+    with explain_errors(destination):
+        if is_remote(destination):
+            from detection.storage.gcs import objects
+
+            objects.copy_file(str(source), str(destination))
+        else:
+            os.makedirs(os.path.dirname(os.path.abspath(destination)), exist_ok=True)
+            file_system(source).download(str(source), Path(destination))
 
 
 def link_file(source: str | Path, destination: Path) -> None:
@@ -174,20 +185,3 @@ def link_file(source: str | Path, destination: Path) -> None:
     """
     destination.unlink(missing_ok=True)
     file_system(source).download(str(source), destination, link=True)
-
-
-@contextlib.contextmanager
-def explained(path: str | Path, action: str = "write") -> Iterator[None]:
-    """Turns an `OSError` of the block into a message that names the failed action and the path, with a remedy.
-
-    Raises:
-        DataError: the block raised an `OSError`.
-    """
-    try:
-        yield
-    except OSError as error:
-        named = f" ({error.filename})" if error.filename and error.filename != str(path) else ""
-        raise DataError(
-            f"{path}: cannot {action}: {error.strerror}{named}. Check that its folder exists, that you may use it and "
-            "that it has free space, or name another."
-        ) from error

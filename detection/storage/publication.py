@@ -14,12 +14,13 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from detection.storage.atomic import fsync_path, fsync_tree, write_many
+from detection.storage.atomic import write_many
 from detection.storage.checksums import contents
-from detection.storage.file_system import file_system
 from detection.storage.gcs.objects import crc32c
-from detection.storage.paths import absolute, join, name_of, parent
-from detection.storage.staging import local_copy
+from detection.storage.gcs.versions import RemoteVersions
+from detection.storage.local import fsync_path, fsync_tree
+from detection.storage.paths import absolute, is_remote, join, name_of, parent
+from detection.storage.reading import local_copy
 from detection.storage.temporary import remove_leftovers, temporary_folder
 from detection.storage.versions import TEMPORARY_STEM, next_version, numbered_versions
 from schemas.errors import DataError
@@ -59,7 +60,7 @@ def publish_version(
         DataError: the source cannot be read or changed meanwhile, or a remote directory cannot be written.
         OSError: a local directory cannot be written.
     """
-    versions = file_system(directory).versions(str(directory))
+    versions = _versions_of(directory)
     versions.sweep(marker)
     added = added or {}
     files = contents(source) | {name: (len(content), crc32c(content)) for name, content in added.items()}
@@ -90,7 +91,7 @@ def sweep_versions(directory: str | Path, marker: str) -> None:
         directory: local or remote folder of versions.
         marker: see `publish_version`.
     """
-    file_system(directory).versions(str(directory)).sweep(marker)
+    _versions_of(directory).sweep(marker)
 
 
 def remove_version(version: str, marker: str) -> None:
@@ -104,7 +105,11 @@ def remove_version(version: str, marker: str) -> None:
         DataError: something on Cloud Storage cannot be removed.
         OSError: the local version cannot be removed.
     """
-    file_system(version).versions(parent(version)).remove(version, marker)
+    _versions_of(parent(version)).remove(version, marker)
+
+
+def _versions_of(directory: str | Path) -> "LocalVersions | RemoteVersions":
+    return (RemoteVersions if is_remote(directory) else LocalVersions)(str(directory))
 
 
 class LocalVersions:

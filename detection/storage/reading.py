@@ -1,11 +1,11 @@
-"""Reads files that users name, in full or as streams: local files, pipes and objects of Cloud Storage."""
+"""Reads files that users name: in full, as streams, or by local copies of what is on Cloud Storage."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
 from detection.storage import files, paths
-from detection.storage.file_system import file_system
+from detection.storage.files import file_system
 from schemas.errors import DataError
 from schemas.quoting import one_line
 
@@ -41,7 +41,7 @@ def read_range(path: str | Path, offset: int, length: int | None) -> bytes:
         raise DataError(f"{one_line(path)}: no path: {error}. Check the path.") from None
 
 
-def readers(path: str | Path, threads: int = 1) -> int:
+def count_readers(path: str | Path, threads: int = 1) -> int:
     """Returns how many threads read a folder's files: `threads`, or more for a remote one, as they mostly wait."""
     return max(threads, file_system(path).requests)
 
@@ -71,7 +71,7 @@ def open_stream(path: str | Path) -> BinaryIO:
     """Opens a file for reading, with `seek`; the caller closes it.
 
     Remote files arrive in blocks of 8 MiB, all of one generation: for many seeks, or several
-    readings, `staging.local_copy` is faster.
+    readings, `local_copy` is faster.
 
     Raises:
         DataError: the file cannot be opened.
@@ -80,6 +80,30 @@ def open_stream(path: str | Path) -> BinaryIO:
         return file_system(path).open(str(path))
     except OSError as error:
         raise cannot_read(path, error) from None
+
+
+def local_copy(path: str | Path, *, complete: str | None = None, only: Sequence[str] = ()) -> Path:
+    """Returns a local file or folder with the content of `path`, for reading only: for code that opens, maps or seeks.
+
+    Remote ones are downloaded, several files at a time, unless this process has these very
+    generations; checksums are compared. The last name of the path stays. See `gcs.copies`.
+
+    Args:
+        path: file or folder. A local one is returned as it is.
+        complete: for a folder: the file that a complete one has, such as `saved_model.pb`; a remote folder without it
+            is refused. None: any folder.
+        only: for a folder: patterns of the relative paths to copy, as of `fnmatch`; none: all.
+
+    Raises:
+        DataError: there is no such file or folder, or it is not complete, is written all the time,
+            or cannot be read; or there is no space for it.
+        ConfigError: `$COCOFLOW_CACHE` is remote.
+    """
+    if not paths.is_remote(path):
+        return Path(path)
+    from detection.storage.gcs import copies
+
+    return copies.local_copy(str(path), complete=complete, only=only)
 
 
 def cannot_read(path: str | Path, error: OSError) -> DataError:

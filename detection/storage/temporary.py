@@ -1,4 +1,4 @@
-"""Temporary folders beside a destination, and their leftovers of killed processes.
+"""Temporary files and folders, beside a destination or among the system's, and leftovers of killed processes.
 
 A process killed in the middle leaves a hidden `.NAME.XXXXXXXX.tmp` beside the destination. The next
 `temporary_folder` for the same destination removes it: a marker in it, and a lock that ends with the
@@ -9,22 +9,27 @@ import contextlib
 import fcntl
 import glob
 import json
+import multiprocessing.util
 import os
 import shutil
 import socket
+import tempfile
 import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from detection.storage.markers import TEMPORARY_SUFFIX, UNFINISHED_MARKER
+from detection.storage.file_system import TEMPORARY_SUFFIX, UNFINISHED_MARKER, explain_errors
 from detection.storage.paths import local_place
 from detection.storage.processes import in_words, this_process
 
+CACHE_VARIABLE = "COCOFLOW_CACHE"  # environment variable: local folder for copies, and for unpacked archives
 # A process writes all the time. Only for folders of other machines, whose locks a shared file system may not show.
 SILENT_SECONDS = 3600.0
 
+_SCRATCH = "cocoflow"
+_VARIABLE = "TMPDIR"
 _CONTENT = "content"
 _WRITER = "writer.json"  # the process, for messages
 
@@ -63,6 +68,69 @@ def temporary_folder(destination: str | Path, *, mode: int = 0o777) -> Iterator[
             if os.getpid() == owner:  # not a forked child at its end
                 with contextlib.suppress(OSError):
                     _remove(folder)
+
+
+@contextlib.contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """Yields an empty folder among the system's temporary files, closed to other users.
+
+    The folder is removed at the end of the block, or after a kill by the next command that
+    needs one.
+
+    Raises:
+        DataError: no folder can be created there.
+    """
+    destination = Path(tempfile.gettempdir(), _SCRATCH)
+    with contextlib.ExitStack() as stack:
+        with explain_errors(destination):
+            folder = stack.enter_context(temporary_folder(destination, mode=0o700))
+        yield folder
+
+
+@contextlib.contextmanager
+def scratch_tempdir() -> Iterator[Path]:
+    """Makes a scratch folder the TMPDIR of this process and of those that it starts.
+
+    Beam creates a temporary folder per pipeline and leaves it after a kill; the next command
+    removes it with the scratch folder.
+
+    Raises:
+        DataError: see `scratch_folder`.
+    """
+    # The socket of a forkserver is in a folder that multiprocessing removes when the process exits, after this block.
+    multiprocessing.util.get_temp_dir()
+    tempdir, before = tempfile.tempdir, os.environ.get(_VARIABLE)
+    with scratch_folder() as folder:
+        try:
+            tempfile.tempdir = os.environ[_VARIABLE] = str(folder)
+            yield folder
+        finally:
+            tempfile.tempdir = tempdir
+            if before is None:
+                os.environ.pop(_VARIABLE, None)
+            else:
+                os.environ[_VARIABLE] = before
+
+
+@contextlib.contextmanager
+def temporary_file(destination: Path, folder: Path | None = None) -> Iterator[Path]:
+    """Yields a new path on the file system of a local `destination`; a file there is removed when the block ends.
+
+    Args:
+        destination: file that the block makes; the folders above it are made if need be.
+        folder: folder of the new path; None: that of `destination`.
+
+    Raises:
+        OSError: a folder cannot be made.
+    """
+    unfinished = hidden_sibling((folder or destination.parent) / destination.name)
+    try:
+        unfinished.parent.mkdir(parents=True, exist_ok=True)
+        destination.parent.mkdir(parents=True, exist_ok=True)
+        yield unfinished
+    finally:
+        with contextlib.suppress(OSError):
+            unfinished.unlink()
 
 
 def writer_of(destination: str | Path) -> str | None:

@@ -17,7 +17,6 @@ from typing import IO
 import google_crc32c
 
 from detection.storage import files, paths
-from detection.storage.file_system import file_system
 from detection.storage.paths import join
 from schemas.artifacts import DATASET_JSON, QUARANTINE_JSONL
 from schemas.errors import DataError
@@ -113,7 +112,7 @@ def read_shard(path: str | Path) -> Iterator[bytes]:
     """
     name = str(path)
     try:
-        with file_system(name).open(name) as file:
+        with files.file_system(name).open(name) as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(0)
             start = file.read(len(_LFS_MAGIC))

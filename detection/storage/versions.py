@@ -7,8 +7,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from detection.storage.file_system import file_system
-from detection.storage.files import is_file
+from detection.storage.files import file_system, is_file
 from detection.storage.paths import join
 from schemas.errors import DataError
 

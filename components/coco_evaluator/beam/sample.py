@@ -18,8 +18,7 @@ from detection.inference.serving_sample import ServedImage, read_serving_sample,
 from detection.input_pipeline.evaluation_records import EvaluationRecord, parse_record, stored_picture
 from detection.storage.files import is_dir, list_folder
 from detection.storage.paths import join
-from detection.storage.reading import read_range
-from detection.storage.staging import local_copy
+from detection.storage.reading import local_copy, read_range
 from detection.types import EncodedImage
 
 _RANKS = 2**64

@@ -1,7 +1,7 @@
 """Folders of Cloud Storage that appear complete: written object by object, the last file last.
 
 While a folder is written it holds `UNFINISHED_MARKER`, which names the writer. A folder with that object and
-without its last file is the leftover of a writer that failed, and is written anew; see `markers`.
+without its last file is the leftover of a writer that failed, and is written anew.
 """
 
 import contextlib
@@ -10,12 +10,10 @@ import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from detection.storage.atomic import not_empty
-from detection.storage.file_system import FileState
-from detection.storage.files import walk_files
+from detection.storage.file_system import LOCK_FILE, PROBE, UNFINISHED_MARKER, FileState, not_empty
 from detection.storage.gcs import objects
 from detection.storage.gcs.client import ConflictError, in_parallel
-from detection.storage.markers import LOCK_FILE, PROBE, UNFINISHED_MARKER
+from detection.storage.local import LocalFiles
 from detection.storage.paths import join
 from detection.storage.processes import this_process
 from schemas.errors import DataError
@@ -49,7 +47,7 @@ def require_free(path: str, *, last: Sequence[str] = ()) -> None:
 def upload(local: Path, path: str, *, last: Sequence[str] = (), replace: bool = False) -> None:
     """Writes a local folder's files to a remote one; empty folders are not uploaded.
 
-    On failure, the written objects are removed; see `claimed`.
+    On failure, the written objects are removed; see `claim_folder`.
 
     Args:
         local: folder.
@@ -61,8 +59,8 @@ def upload(local: Path, path: str, *, last: Sequence[str] = (), replace: bool = 
         ConflictError: another process wrote there meanwhile.
         DataError: there is content and no `replace`; or something cannot be written.
     """
-    with claimed(path, last=last, replace=replace) as claim:
-        names = walk_files(local)
+    with claim_folder(path, last=last, replace=replace) as claim:
+        names = LocalFiles().walk_states(str(local), follow_links=True)
         missing = [name for name in last if name not in names]
         if missing:
             raise DataError(f"{local}: {missing[0]} is missing; {path} would be incomplete without it.")
@@ -83,7 +81,7 @@ def upload(local: Path, path: str, *, last: Sequence[str] = (), replace: bool = 
 
 
 @contextlib.contextmanager
-def claimed(path: str, *, last: Sequence[str] = (), replace: bool = False) -> Iterator[FileState]:
+def claim_folder(path: str, *, last: Sequence[str] = (), replace: bool = False) -> Iterator[FileState]:
     """Empties a remote folder, and holds `UNFINISHED_MARKER` there until the block has written it, the last file last.
 
     If the block raises, the folder's content is removed. If that fails as well, or the process is
@@ -105,13 +103,13 @@ def claimed(path: str, *, last: Sequence[str] = (), replace: bool = False) -> It
     last_file = last[-1] if last else ""
     content = json.dumps(this_process() | {"id": uuid.uuid4().hex}).encode()
     claim = objects.write(join(path, UNFINISHED_MARKER), content)
-    with held(path, claim, last_file):
+    with hold_claim(path, claim, last_file):
         remove_all(path, last_file)
         yield claim
 
 
 @contextlib.contextmanager
-def held(path: str, claim: FileState, last: str) -> Iterator[None]:
+def hold_claim(path: str, claim: FileState, last: str) -> Iterator[None]:
     """Deletes the object `UNFINISHED_MARKER` when the block ends; if the block raises, also the folder's content.
 
     Args:

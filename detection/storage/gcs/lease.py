@@ -15,12 +15,10 @@ import uuid
 from collections.abc import Iterator
 from typing import Any
 
-from detection.storage.file_system import FileState
+from detection.storage.file_system import LOCK_FILE, FileState, FolderLock, in_use
 from detection.storage.gcs import objects
 from detection.storage.gcs.client import AbsentError, ConflictError
 from detection.storage.gcs.folders import probe
-from detection.storage.lock import FolderLock, in_use
-from detection.storage.markers import LOCK_FILE
 from detection.storage.paths import join, parent
 from detection.storage.processes import has_ended, in_words, this_process
 from schemas.errors import CocoflowError, DataError
@@ -58,7 +56,7 @@ class Lease(FolderLock):
         self._thread.start()
 
     def require_held(self) -> None:
-        """Checks that no other process can have taken the folder over; see `lock.FolderLock`."""
+        """Checks that no other process can have taken the folder over; see `FolderLock`."""
         if not self._lost and time.monotonic() - self._renewed > LEASE_SECONDS / 2:
             self._renew()
         if self._lost:
@@ -69,7 +67,7 @@ class Lease(FolderLock):
             )
 
     def release(self) -> None:
-        """Lets others use the folder; a lost lease stays with its new holder."""
+        """Releases the lease unless another process has taken it."""
         self._stop.set()
         if os.getpid() != self._process:  # a forked child has neither the thread nor the folder
             return

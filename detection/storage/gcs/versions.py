@@ -16,12 +16,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from detection.storage.file_system import FileState
-from detection.storage.files import copy_file
+from detection.storage.file_system import TEMPORARY_SUFFIX, UNFINISHED_MARKER, FileState
 from detection.storage.gcs import objects
 from detection.storage.gcs.client import AbsentError, in_parallel
-from detection.storage.gcs.folders import held, probe, remove_all
-from detection.storage.markers import TEMPORARY_SUFFIX, UNFINISHED_MARKER
+from detection.storage.gcs.folders import hold_claim, probe, remove_all
 from detection.storage.paths import join, name_of, parent
 from detection.storage.processes import has_ended, this_process
 from detection.storage.temporary import SILENT_SECONDS
@@ -69,12 +67,12 @@ class RemoteVersions:
 
     def copy(self, source: str | Path, staged: str, names: list[str], marker: str) -> None:
         """Copies files, remote ones within the service."""
-        in_parallel(lambda name: copy_file(join(source, name), join(staged, name)), names)
+        in_parallel(lambda name: objects.copy_file(join(source, name), join(staged, name)), names)
 
     def publish(self, staged: str, marker: str) -> str:
         """Copies a staged folder to the next version; returns its path."""
         files = objects.list_tree(staged)
-        with self._next() as claim, held(version := parent(claim.path), claim, marker):
+        with self._next() as claim, hold_claim(version := parent(claim.path), claim, marker):
             last = files.pop(marker)
             in_parallel(lambda one: objects.copy(one[1], join(version, one[0]), generation=0), files.items())
             objects.copy(last, join(version, marker), generation=0)
@@ -97,7 +95,7 @@ class RemoteVersions:
                 claim = objects.claim(join(version, UNFINISHED_MARKER), record)
                 if claim is None:
                     continue
-                # Whoever claimed this number before the list, and has published it since, is found now.
+                # Look again: a writer that claimed this number before our listing may have published it since.
                 if len(objects.list_tree(version, markers=True)) == 1:
                     yield claim
                     return

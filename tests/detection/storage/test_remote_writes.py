@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from detection.storage import atomic, files, reading
-from detection.storage.file_system import FileState
+from detection.storage.file_system import UNFINISHED_MARKER, FileState
 from detection.storage.gcs import folders, objects
-from detection.storage.markers import UNFINISHED_MARKER
-from detection.storage.staging import local_copy
+from detection.storage.reading import local_copy
 from schemas.errors import DataError
 from tests.storage_emulator.fixture import Bucket
 from tests.storage_emulator.killing import killed_at_write

@@ -9,8 +9,7 @@ Remote paths are always `str`, never `pathlib.Path`; local ones are `str | Path`
 - `atomic`: `write_bytes`, `write_json`, `new_file`, `new_directory`: what is written appears complete; `outputs`: the
   same for outputs of commands, which are tested before the work; `temporary`: `temporary_folder`, `scratch_folder`.
 - `lock`: `lock_folder`, `open_working_folder`: one process at a time.
-- `versions`: folders with numbers, of which a model server takes the highest; `publication`: makes and removes them;
-  `checksums`: of the files of a model.
+- `versions`: folders with numbers, of which a model server takes the highest; `checksums`: of the files of a model.
 
 `file_system` has the protocol `Files`, which `local` and `gcs.file_system` implement; `files.file_system` chooses.
 Imports between the modules go one way: `file_system`, `local` and `gcs`, `files`, then all others.

@@ -18,6 +18,8 @@ UNFINISHED_MARKER = ".unfinished"
 LOCK_FILE = ".lock"
 # Ends `.NAME.XXXXXXXX.tmp`, the name of a file or folder beside NAME until it is complete.
 TEMPORARY_SUFFIX = ".tmp"
+# NAME of the hidden folders beside numbered versions, in which these are made or removed.
+PUSH_STEM = "push"
 # Written and removed to test that a folder can be written; one name, so the next probe removes the leftover of a kill.
 PROBE = f".probe{TEMPORARY_SUFFIX}"
 

@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 from detection.storage.file_system import FileState, explain_errors, not_empty
 from detection.storage.paths import name_of
-from detection.storage.temporary import hidden_sibling, temporary_file, temporary_folder
+from detection.storage.temporary import temporary_file, temporary_folder
 from schemas.errors import DataError
 
 MAX_PIPE_BYTES = 512 << 20
@@ -121,11 +121,8 @@ class LocalFiles:
                 raise not_empty(path)
 
     def require_writable(self, folder: str) -> None:
-        probe = hidden_sibling(Path(folder) / "probe")
-        with explain_errors(folder):
-            probe.parent.mkdir(parents=True, exist_ok=True)
+        with explain_errors(folder), temporary_file(Path(folder, "probe")) as probe:
             probe.touch()
-            probe.unlink()
 
     def remove_file(self, path: str) -> None:
         with explain_errors(path, "remove"), contextlib.suppress(FileNotFoundError):

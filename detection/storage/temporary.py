@@ -31,7 +31,6 @@ SILENT_SECONDS = 3600.0
 _SCRATCH = "cocoflow"
 _VARIABLE = "TMPDIR"
 _CONTENT = "content"
-_WRITER = "writer.json"  # the process, for messages
 
 
 @contextlib.contextmanager
@@ -55,13 +54,11 @@ def temporary_folder(destination: str | Path, *, mode: int = 0o777) -> Iterator[
     remove_leftovers(destination.parent, destination.name)
     folder, owner = hidden_sibling(destination), os.getpid()
     folder.mkdir(mode)
-    with _lock(folder, wait=True):  # for another process that looks whether it is a leftover
+    with lock_local(folder, wait=True):  # for another process that looks whether it is a leftover
         try:
             # Written under the lock: a folder with a marker and without a lock is dead.
-            marker = {"folder": folder.name, "host": socket.gethostname()}
+            marker = this_process() | {"folder": folder.name}
             (folder / UNFINISHED_MARKER).write_text(json.dumps(marker), encoding="utf-8")
-            with contextlib.suppress(OSError):  # the folder serves without it
-                (folder / _WRITER).write_text(json.dumps(this_process()), encoding="utf-8")
             (folder / _CONTENT).mkdir()
             yield folder / _CONTENT
         finally:
@@ -136,14 +133,11 @@ def temporary_file(destination: Path, folder: Path | None = None) -> Iterator[Pa
 def writer_of(destination: str | Path) -> str | None:
     """Returns the process of this machine that makes a local file or folder, in words; None: there is none."""
     place = Path(destination)
-    for folder in place.parent.glob(f".{glob.escape(place.name)}.{'[0-9a-f]' * 8}{TEMPORARY_SUFFIX}"):
-        with _lock(folder) as free:
-            if free or _read_marker(folder) is None:
-                continue
-        try:
-            return in_words(json.loads((folder / _WRITER).read_bytes()))
-        except (OSError, ValueError, RecursionError):
-            return in_words(None)
+    for folder in _siblings(place.parent, glob.escape(place.name)):
+        with lock_local(folder) as free:
+            marker = _read_marker(folder)
+            if not free and marker is not None:
+                return in_words(marker)
     return None
 
 
@@ -161,10 +155,9 @@ def remove_leftovers(parent: str | Path, destination: str | None = None) -> list
     Returns:
         The removed folders.
     """
-    name = "*" if destination is None else glob.escape(destination)
     removed = []
-    for leftover in Path(parent).glob(f".{name}.{'[0-9a-f]' * 8}{TEMPORARY_SUFFIX}"):
-        with _lock(leftover) as free, contextlib.suppress(OSError):
+    for leftover in _siblings(Path(parent), "*" if destination is None else glob.escape(destination)):
+        with lock_local(leftover) as free, contextlib.suppress(OSError):
             if free and _is_dead(leftover):
                 _remove(leftover)
                 removed.append(leftover)
@@ -174,6 +167,10 @@ def remove_leftovers(parent: str | Path, destination: str | None = None) -> list
 def hidden_sibling(destination: Path) -> Path:
     """A new name beside `destination`.  `tempfile`'s files and folders would be closed to everyone but their owner."""
     return destination.with_name(f".{destination.name}.{uuid.uuid4().hex[:8]}{TEMPORARY_SUFFIX}")
+
+
+def _siblings(parent: Path, pattern: str) -> Iterator[Path]:
+    return parent.glob(f".{pattern}.{'[0-9a-f]' * 8}{TEMPORARY_SUFFIX}")
 
 
 def _remove(folder: Path) -> None:
@@ -203,8 +200,8 @@ def _read_marker(folder: Path) -> dict[str, Any] | None:
 
 
 @contextlib.contextmanager
-def _lock(folder: Path, *, wait: bool = False) -> Iterator[bool]:
-    """Yields whether no other process holds the folder; this one does then, until it ends."""
+def lock_local(folder: Path, *, wait: bool = False) -> Iterator[bool]:
+    """Holds a local folder, unless another process does or its file system has no locks; yields whether it does."""
     with contextlib.ExitStack() as stack:
         try:
             descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)

@@ -12,33 +12,37 @@ import contextlib
 import json
 import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from detection.storage.file_system import TEMPORARY_SUFFIX, UNFINISHED_MARKER, FileState
+from detection.storage.file_system import PUSH_STEM, TEMPORARY_SUFFIX, UNFINISHED_MARKER, FileState
 from detection.storage.gcs import objects
 from detection.storage.gcs.client import AbsentError, in_parallel
 from detection.storage.gcs.folders import hold_claim, probe, remove_all
 from detection.storage.paths import join, name_of, parent
 from detection.storage.processes import has_ended, this_process
 from detection.storage.temporary import SILENT_SECONDS
-from detection.storage.versions import TEMPORARY_STEM, next_version, numbered_versions
 
-_STAGED = rf"\.{TEMPORARY_STEM}\.[0-9a-f]{{8}}{re.escape(TEMPORARY_SUFFIX)}"
+_STAGED = rf"\.{PUSH_STEM}\.[0-9a-f]{{8}}{re.escape(TEMPORARY_SUFFIX)}"
 _CLAIM = re.compile(rf"({_STAGED}|[0-9]+)/{re.escape(UNFINISHED_MARKER)}")
 _CONTENT = "content"
 _ENDED: set[str] = set()  # ids of the claims that this process no longer needs; a removal may have failed
 
 
 class RemoteVersions:
-    """A remote folder of versions; see `publication.LocalVersions`.
+    """A remote folder of versions; see `versions.LocalVersions`.
 
     Every method raises a `DataError` if the service cannot be asked or refuses.
+
+    Args:
+        directory: the folder.
+        next_version: returns the number of the folder's next version.
     """
 
-    def __init__(self, directory: str) -> None:
+    def __init__(self, directory: str, next_version: Callable[[str], int]) -> None:
         self.directory = directory.rstrip("/")
+        self._next_version = next_version
 
     def sweep(self, marker: str) -> None:
         """Removes leftovers of killed processes: staged folders, and incomplete versions."""
@@ -55,7 +59,7 @@ class RemoteVersions:
     @contextlib.contextmanager
     def staging(self) -> Iterator[str]:
         """Yields a new folder that servers ignore, and removes it when the block ends."""
-        folder = join(self.directory, f".{TEMPORARY_STEM}.{uuid.uuid4().hex[:8]}{TEMPORARY_SUFFIX}")
+        folder = join(self.directory, f".{PUSH_STEM}.{uuid.uuid4().hex[:8]}{TEMPORARY_SUFFIX}")
         with _record(folder) as record:
             claim = objects.write(join(folder, UNFINISHED_MARKER), record, generation=0)
             try:
@@ -89,8 +93,7 @@ class RemoteVersions:
     def _next(self) -> Iterator[FileState]:
         """Yields the claim of the next version."""
         while True:
-            number = next_version(self.directory, (number for number, _ in numbered_versions(self.directory)))
-            version = join(self.directory, str(number))
+            version = join(self.directory, str(self._next_version(self.directory)))
             with _record(version) as record:
                 claim = objects.claim(join(version, UNFINISHED_MARKER), record)
                 if claim is None:

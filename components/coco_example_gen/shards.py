@@ -27,7 +27,7 @@ from detection.datasets.sampling import key_hash
 from detection.datasets.statistics import SplitSummary
 from detection.storage import files, paths
 from detection.storage.atomic import new_path, write_bytes, write_many
-from detection.storage.reading import count_readers, read_bytes, read_many
+from detection.storage.files import count_readers, read_bytes, read_many
 from schemas.artifacts import split_dir
 
 IMAGES_PER_SHARD = 256

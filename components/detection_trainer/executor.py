@@ -38,9 +38,9 @@ from detection.datasets.annotations import differing_categories
 from detection.datasets.importers.label_map import read_dataset_file
 from detection.input_pipeline.record_index import fingerprint_records
 from detection.storage.atomic import new_directory
+from detection.storage.files import local_copy, read_text
 from detection.storage.lock import open_working_folder
 from detection.storage.paths import join, relative
-from detection.storage.reading import local_copy, read_text
 from detection.training.data_facts import require_trainable
 from detection.training.distributed.cluster import cluster_from_environment
 from detection.training.train import train

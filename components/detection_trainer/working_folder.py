@@ -17,10 +17,10 @@ from detection.storage import files
 from detection.storage.atomic import new_directory, write_json
 from detection.storage.checksums import sha256
 from detection.storage.file_system import LOCK_FILE, WorkingFolder
+from detection.storage.files import local_copy, read_text
 from detection.storage.json_files import read_json
 from detection.storage.lock import lock_folder, open_working_folder
 from detection.storage.paths import join
-from detection.storage.reading import local_copy, read_text
 from detection.storage.temporary import remove_leftovers
 from detection.training.checkpoints.files import checkpoint_steps
 from detection.training.upload_order import UPLOADED_LAST

@@ -7,8 +7,7 @@ from detection.conversion.automl import convert_automl
 from detection.conversion.conversion import Conversion
 from detection.conversion.od_api import convert_pipeline_config
 from detection.conversion.tpu_mask_rcnn import convert_tpu_mask_rcnn
-from detection.storage.files import is_file
-from detection.storage.reading import read_bytes
+from detection.storage.files import is_file, read_bytes
 from schemas.errors import ConfigError
 from schemas.limits import MAX_CONFIG
 

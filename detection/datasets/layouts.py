@@ -17,7 +17,7 @@ from detection.datasets.splits import WHOLE, Division, SplitFiles
 from detection.images.files import image_path
 from detection.storage import files, paths
 from detection.storage.file_system import UNFINISHED_MARKER
-from detection.storage.reading import count_readers
+from detection.storage.files import count_readers
 from detection.storage.tfrecord import require_all_shards
 from schemas.artifacts import DATASET_JSON, EVAL_SPLIT, TRAIN_SPLIT, split_dir
 from schemas.errors import DataError

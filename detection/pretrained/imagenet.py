@@ -26,9 +26,8 @@ from detection.pretrained.efficientnet_lite import (
 )
 from detection.pretrained.publications import IMAGENET
 from detection.storage.downloads import is_offline
-from detection.storage.files import is_file
+from detection.storage.files import is_file, local_copy
 from detection.storage.paths import require_supported
-from detection.storage.reading import local_copy
 from schemas.errors import ConfigError, DataError
 
 RESNET_LAYOUT = "keras"  # layout of the published ResNets

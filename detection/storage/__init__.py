@@ -3,9 +3,10 @@
 Remote paths are always `str`, never `pathlib.Path`; local ones are `str | Path`. Each function takes both kinds.
 
 - `paths`: paths as text: `is_remote`, `join`, `parent`, `require_supported` and others.
-- `files`: what is there: `exists`, `is_file`, `find_file`, `list_folder`, `walk_files`, `glob`; copies and removes it.
-- `reading`: `read_bytes`, `read_text`, `open_stream`, `local_copy`; `json_files`: `read_json`, `parse_file`;
-  `tfrecord`: `find_shards`, `read_shard`; `archives` and `downloads`: data sets and files of the web.
+- `files`: what is there: `exists`, `is_file`, `find_file`, `list_folder`, `walk_files`, `glob`; reads it: `read_bytes`,
+  `read_text`, `open_stream`, `local_copy`; copies and removes it.
+- `json_files`: `read_json`, `parse_file`; `tfrecord`: `find_shards`, `read_shard`.
+- `archives` and `downloads`: data sets and files of the web.
 - `atomic`: `write_bytes`, `write_json`, `new_file`, `new_directory`: what is written appears complete; `outputs`: the
   same for outputs of commands, which are tested before the work; `temporary`: `temporary_folder`, `scratch_folder`.
 - `lock`: `lock_folder`, `open_working_folder`: one process at a time.

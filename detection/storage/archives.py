@@ -20,8 +20,8 @@ from typing import Any
 from detection.storage import downloads, files, paths
 from detection.storage.atomic import new_directory, write_json
 from detection.storage.file_system import explain_errors
+from detection.storage.files import local_copy
 from detection.storage.json_files import read_json
-from detection.storage.reading import local_copy
 from detection.storage.temporary import CACHE_VARIABLE
 from schemas.errors import ConfigError, DataError
 from schemas.progress import log_phase

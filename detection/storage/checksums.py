@@ -5,17 +5,16 @@ from pathlib import Path, PurePosixPath
 
 from detection.storage.atomic import write_json
 from detection.storage.file_system import OWN_FILES
-from detection.storage.files import is_file, walk_files, walk_states
+from detection.storage.files import is_file, local_copy, walk_files, walk_states
 from detection.storage.gcs.objects import crc32c
 from detection.storage.json_files import read_json
 from detection.storage.paths import join
-from detection.storage.reading import local_copy
 from schemas.artifacts import CHECKSUMS_JSON, EXTRA_FILES
 from schemas.errors import DataError
 
 
 def sha256(path: str | Path) -> str:
-    """Computes the SHA-256 of a local file, in hex; `reading.local_copy` makes a remote one local.
+    """Computes the SHA-256 of a local file, in hex; `files.local_copy` makes a remote one local.
 
     Raises:
         OSError: the file cannot be read.

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 from pydantic import TypeAdapter, ValidationError
 
-from detection.storage.reading import read_bytes
+from detection.storage.files import read_bytes
 from schemas.errors import DataError
 from schemas.limits import MAX_DEPTH
 from schemas.quoting import one_line

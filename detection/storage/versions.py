@@ -17,12 +17,11 @@ from pathlib import Path
 from detection.storage.atomic import write_many
 from detection.storage.checksums import contents
 from detection.storage.file_system import PUSH_STEM
-from detection.storage.files import file_system, is_file
+from detection.storage.files import file_system, is_file, local_copy
 from detection.storage.gcs.objects import crc32c
 from detection.storage.gcs.versions import RemoteVersions
 from detection.storage.local import fsync_path, fsync_tree
 from detection.storage.paths import absolute, is_remote, join, name_of, parent
-from detection.storage.reading import local_copy
 from detection.storage.temporary import lock_local, remove_leftovers, temporary_folder
 from schemas.errors import DataError
 

@@ -196,9 +196,8 @@ def run(args: argparse.Namespace) -> int:
 def _description(args: argparse.Namespace) -> str:
     """Describes a LiteRT file, or the one in a folder; without TensorFlow, in half a second."""
     from detection.inference.mediapipe.describe import describe
-    from detection.storage.files import find_file, is_dir
+    from detection.storage.files import find_file, is_dir, read_bytes
     from detection.storage.paths import join
-    from detection.storage.reading import read_bytes
 
     require_paths(args, existing=["--describe"])
     if is_dir(args.describe):

@@ -14,11 +14,10 @@ from detection.datasets.importers.label_map import read_dataset_file
 from detection.datasets.splits import SplitFiles
 from detection.storage.atomic import new_directory
 from detection.storage.file_system import WorkingFolder
-from detection.storage.files import is_file, list_folders, remove_folder
+from detection.storage.files import is_file, list_folders, local_copy, remove_folder
 from detection.storage.lock import lock_folder, open_working_folder
 from detection.storage.outputs import require_output_folder, require_room
 from detection.storage.paths import join, literal_path, require_supported
-from detection.storage.reading import local_copy
 from detection.storage.temporary import scratch_tempdir
 from detection.training.distributed.cluster import cluster_from_environment
 from detection.training.upload_order import UPLOADED_LAST

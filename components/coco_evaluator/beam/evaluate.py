@@ -36,8 +36,8 @@ from detection.coco.partitions import WHOLE, Partition, by_category, metrics_of_
 from detection.coco.validation.checks import check_categories, check_whole_images
 from detection.datasets.entries import Ids
 from detection.storage.atomic import new_file, write_bytes
+from detection.storage.files import read_bytes, read_range
 from detection.storage.paths import join
-from detection.storage.reading import read_bytes, read_range
 
 _CHUNK = 2_000  # images matched at a time
 _MANIFEST = "arrays.pickle"

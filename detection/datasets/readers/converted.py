@@ -20,8 +20,8 @@ from detection.datasets.readers.folder import Fault, Folder, ReadImage, Recognis
 from detection.datasets.splits import SplitFiles
 from detection.storage import files, paths
 from detection.storage.atomic import new_file, write_bytes
+from detection.storage.files import count_readers, local_copy
 from detection.storage.json_files import serialize
-from detection.storage.reading import count_readers, local_copy
 from detection.storage.temporary import temporary_folder
 from schemas.errors import DataError
 

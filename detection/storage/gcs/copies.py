@@ -32,7 +32,7 @@ _locks: dict[int, threading.Lock] = {}  # by process: a forked child has its own
 
 
 def local_copy(path: str, *, complete: str | None, only: Sequence[str]) -> Path:
-    """Returns a local copy of a remote file or folder; see `reading.local_copy`."""
+    """Returns a local copy of a remote file or folder; see `files.local_copy`."""
     path = path.rstrip("/")
     return while_written(path, lambda: _objects_of(path, complete, only), lambda found: _copied(path, found))
 

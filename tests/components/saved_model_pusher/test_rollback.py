@@ -24,9 +24,9 @@ from components.saved_model_pusher.rollback import roll_back
 from detection.storage import files, versions
 from detection.storage.atomic import write_bytes
 from detection.storage.file_system import PUSH_STEM
+from detection.storage.files import read_bytes
 from detection.storage.json_files import read_json
 from detection.storage.paths import join
-from detection.storage.reading import read_bytes
 from schemas.errors import DataError
 from tests.components.saved_model_pusher.version_folders import MARKER, content_of, write_version
 from tests.storage_emulator.fixture import Bucket

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from detection.storage import files, paths
 from detection.storage.atomic import write_bytes
-from detection.storage.reading import open_stream, read_bytes
+from detection.storage.files import open_stream, read_bytes
 from schemas.errors import DataError
 from tests.storage_emulator.fixture import Bucket
 

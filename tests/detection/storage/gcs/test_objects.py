@@ -174,9 +174,9 @@ def test_credentials_of_another_kind_are_told(
 def test_the_library_is_not_imported_for_local_paths() -> None:
     code = """
 import sys, tempfile
-from detection.storage import atomic, files, lock, reading
+from detection.storage import atomic, files, lock
 folder = tempfile.mkdtemp()
-atomic.write_text(f"{folder}/x", "x"); reading.read_text(f"{folder}/x"); reading.local_copy(folder)
+atomic.write_text(f"{folder}/x", "x"); files.read_text(f"{folder}/x"); files.local_copy(folder)
 with lock.lock_folder(folder, instead="wait"), lock.open_working_folder(folder): pass
 print([name for name in ("google.cloud.storage", "google.auth", "google.api_core", "requests") if name in sys.modules])
 """

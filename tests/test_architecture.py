@@ -21,6 +21,7 @@ ALLOWED_IMPORTS = {
         "detection.types": "",
         "detection.devices": "schemas schemas.config",
         "detection.storage": "schemas",
+        "detection.web": "schemas detection.storage",
         "detection.config_files": "schemas schemas.config detection.storage",
         "detection.images": "schemas detection.storage",
         "detection.ops": "",
@@ -31,7 +32,8 @@ ALLOWED_IMPORTS = {
         "detection.conversion": "schemas schemas.config detection.storage detection.models",
         "detection.weights": "schemas schemas.config detection.storage detection.datasets detection.models "
         "detection.conversion",
-        "detection.pretrained": "schemas schemas.config detection.storage detection.models detection.weights",
+        "detection.pretrained": "schemas schemas.config detection.storage detection.web detection.models "
+        "detection.weights",
         "detection.coco": "schemas detection.storage detection.datasets",
         "detection.analysis": "schemas schemas.config detection.storage detection.datasets detection.coco",
         "detection.inference.mediapipe": "schemas",
@@ -63,7 +65,7 @@ ALLOWED_IMPORTS = {
         "components.stock": "components.history",
         "components.vertex_errors": "schemas",
         "components.record_schema_gen": "schemas detection.storage components.history",
-        "components.coco_example_gen.spans": "schemas schemas.config detection.storage detection.images "
+        "components.coco_example_gen.spans": "schemas schemas.config detection.storage detection.web detection.images "
         "detection.datasets components.history",
         "components.beam": "schemas detection.storage",
         "components.coco_example_gen": "schemas schemas.config detection.storage detection.images detection.datasets "
@@ -98,8 +100,8 @@ ALLOWED_IMPORTS = {
         "pipelines.history": "schemas schemas.config detection.storage detection.coco components.history "
         "components.run_report components.saved_model_pusher components.selection "
         "components.coco_example_gen.spans pipelines pipelines.runs",
-        "pipelines.commands": "schemas schemas.config detection.storage detection.config_files detection.datasets "
-        "detection.conversion "
+        "pipelines.commands": "schemas schemas.config detection.storage detection.web detection.config_files "
+        "detection.datasets detection.conversion "
         "detection.weights detection.pretrained detection.coco detection.inference detection.inference.mediapipe "
         "detection.reports detection.training.validation components.beam components.coco_example_gen "
         "components.coco_example_gen.spans components.detection_trainer components.coco_evaluator "

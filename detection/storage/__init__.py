@@ -6,7 +6,6 @@ Remote paths are always `str`, never `pathlib.Path`; local ones are `str | Path`
 - `files`: what is there: `exists`, `is_file`, `find_file`, `list_folder`, `walk_files`, `glob`; reads it: `read_bytes`,
   `read_text`, `open_stream`, `local_copy`; copies and removes it.
 - `json_files`: `read_json`, `parse_file`; `tfrecord`: `find_shards`, `read_shard`.
-- `archives` and `downloads`: data sets and files of the web.
 - `atomic`: `write_bytes`, `write_json`, `new_file`, `new_directory`: what is written appears complete; `outputs`: the
   same for outputs of commands, which are tested before the work; `temporary`: `temporary_folder`, `scratch_folder`.
 - `lock`: `lock_folder`, `open_working_folder`: one process at a time.

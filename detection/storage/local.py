@@ -37,14 +37,15 @@ class LocalFiles:
         if not os.path.isdir(path):
             return [], []
         with explain_errors(path, "list the folder"), os.scandir(path) as found:
-            entries = sorted(found, key=lambda one: one.name)
+            entries = sorted(found, key=lambda entry: entry.name)
         folders = [
-            one.name
-            for one in entries
+            entry.name
+            for entry in entries
             # `is_dir` that follows links raises an error for a link to itself.
-            if one.is_dir(follow_symlinks=False) or (follow_links and one.is_symlink() and os.path.isdir(one.path))
+            if entry.is_dir(follow_symlinks=False)
+            or (follow_links and entry.is_symlink() and os.path.isdir(entry.path))
         ]
-        return sorted({one.name for one in entries}.difference(folders)), folders
+        return sorted({entry.name for entry in entries}.difference(folders)), folders
 
     def walk_states(self, path: str, *, follow_links: bool) -> dict[str, FileState]:
         """Omits links that lead nowhere."""
@@ -52,7 +53,7 @@ class LocalFiles:
         for current, folders, names in os.walk(path, followlinks=follow_links):
             above = [Path(current), *Path(current).parents]
             for link in (os.path.join(current, name) for name in folders if follow_links):
-                if os.path.islink(link) and any(os.path.samefile(link, one) for one in above):
+                if os.path.islink(link) and any(os.path.samefile(link, folder) for folder in above):
                     raise DataError(f"{link}: this link leads back to a folder that contains it. Remove it.")
             for file in (os.path.join(current, name) for name in names):
                 if (state := self.find_file(file)) is not None:

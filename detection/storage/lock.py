@@ -3,7 +3,6 @@
 import contextlib
 import fcntl
 import functools
-import json
 import logging
 import os
 from collections.abc import Iterator, Sequence
@@ -15,10 +14,10 @@ from detection.storage.file_system import LOCK_FILE, FolderLock, WorkingFolder, 
 from detection.storage.files import make_folder
 from detection.storage.gcs import copies, lease
 from detection.storage.paths import is_remote
-from detection.storage.processes import in_words, this_process
+from detection.storage.processes import decode_record, encode_record, in_words
 
 _LOGGER = logging.getLogger("cocoflow.lock")
-_MAX_BYTES = 8192  # of a lock file
+_MAX_BYTES = 8192  # that are read of a lock file
 
 _held: set[int] = set()
 
@@ -95,7 +94,7 @@ def _acquire(path: Path, instead: str) -> tuple[int, bool]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = _read_holder(descriptor)
+            holder = in_words(decode_record(os.pread(descriptor, _MAX_BYTES, 0)))
             os.close(descriptor)
             raise in_use(path.parent, holder, instead) from None
         except OSError as error:
@@ -117,14 +116,7 @@ def _write_holder(descriptor: int) -> None:
     # Without a name, as on a full disk, the lock still holds.
     with contextlib.suppress(OSError):
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, json.dumps(this_process()).encode(), 0)
-
-
-def _read_holder(descriptor: int) -> str:
-    try:
-        return in_words(json.loads(os.pread(descriptor, _MAX_BYTES, 0)))
-    except (OSError, ValueError, RecursionError):  # it has the lock since microseconds, and has not written its name
-        return in_words(None)
+        os.pwrite(descriptor, encode_record(), 0)
 
 
 @functools.cache

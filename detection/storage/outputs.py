@@ -116,4 +116,4 @@ def _require_usable(folder: str, path: str, flag: str) -> None:
 
 
 def _existing(path: Path) -> Path:
-    return next(one for one in (path, *path.parents) if one.exists())
+    return next(folder for folder in (path, *path.parents) if folder.exists())

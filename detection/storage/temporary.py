@@ -8,7 +8,6 @@ process, distinguish it from a user's.
 import contextlib
 import fcntl
 import glob
-import json
 import multiprocessing.util
 import os
 import shutil
@@ -22,7 +21,7 @@ from typing import Any
 
 from detection.storage.file_system import TEMPORARY_SUFFIX, UNFINISHED_MARKER, explain_errors
 from detection.storage.paths import local_place
-from detection.storage.processes import in_words, this_process
+from detection.storage.processes import decode_record, encode_record, in_words
 
 CACHE_VARIABLE = "COCOFLOW_CACHE"  # environment variable: local folder for copies, and for unpacked archives
 # A process writes all the time. Only for folders of other machines, whose locks a shared file system may not show.
@@ -52,13 +51,12 @@ def temporary_folder(destination: str | Path, *, mode: int = 0o777) -> Iterator[
     destination = local_place(destination)
     destination.parent.mkdir(parents=True, exist_ok=True)
     remove_leftovers(destination.parent, destination.name)
-    folder, owner = hidden_sibling(destination), os.getpid()
+    folder, owner = _hidden_sibling(destination), os.getpid()
     folder.mkdir(mode)
     with lock_local(folder, wait=True):  # for another process that looks whether it is a leftover
         try:
             # Written under the lock: a folder with a marker and without a lock is dead.
-            marker = this_process() | {"folder": folder.name}
-            (folder / UNFINISHED_MARKER).write_text(json.dumps(marker), encoding="utf-8")
+            (folder / UNFINISHED_MARKER).write_bytes(encode_record(folder=folder.name))
             (folder / _CONTENT).mkdir()
             yield folder / _CONTENT
         finally:
@@ -120,7 +118,7 @@ def temporary_file(destination: Path, folder: Path | None = None) -> Iterator[Pa
     Raises:
         OSError: a folder cannot be made.
     """
-    unfinished = hidden_sibling((folder or destination.parent) / destination.name)
+    unfinished = _hidden_sibling((folder or destination.parent) / destination.name)
     try:
         unfinished.parent.mkdir(parents=True, exist_ok=True)
         destination.parent.mkdir(parents=True, exist_ok=True)
@@ -164,7 +162,7 @@ def remove_leftovers(parent: str | Path, destination: str | None = None) -> list
     return removed
 
 
-def hidden_sibling(destination: Path) -> Path:
+def _hidden_sibling(destination: Path) -> Path:
     """A new name beside `destination`.  `tempfile`'s files and folders would be closed to everyone but their owner."""
     return destination.with_name(f".{destination.name}.{uuid.uuid4().hex[:8]}{TEMPORARY_SUFFIX}")
 
@@ -192,11 +190,10 @@ def _is_dead(folder: Path) -> bool:
 
 def _read_marker(folder: Path) -> dict[str, Any] | None:
     """Returns the marker of a temporary folder; None: it has none of its own."""
-    try:
-        marker = json.loads((folder / UNFINISHED_MARKER).read_bytes())
-        return marker if marker["folder"] == folder.name else None
-    except (OSError, ValueError, TypeError, KeyError, RecursionError):
-        return None
+    with contextlib.suppress(OSError):
+        marker = decode_record((folder / UNFINISHED_MARKER).read_bytes())
+        return marker if marker.get("folder") == folder.name else None
+    return None
 
 
 @contextlib.contextmanager

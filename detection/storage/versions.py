@@ -25,8 +25,7 @@ from detection.storage.paths import absolute, is_remote, join, name_of, parent
 from detection.storage.temporary import lock_local, remove_leftovers, temporary_folder
 from schemas.errors import DataError
 
-MAX_VERSION = 2**63 - 2  # of a model server
-_VERSION_DIGITS = 19  # of MAX_VERSION
+MAX_VERSION = 2**63 - 2  # that a model server takes; 19 digits
 _TAKEN = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)
 
 _LOGGER = logging.getLogger("cocoflow.storage")
@@ -40,7 +39,7 @@ def version_number(name: str) -> int | None:
     >>> version_number("17"), version_number("v17"), version_number("9223372036854775807")
     (17, None, None)
     """
-    if not (name.isascii() and name.isdecimal() and len(name) <= _VERSION_DIGITS):
+    if not (name.isascii() and name.isdecimal() and len(name) <= len(str(MAX_VERSION))):
         return None
     number = int(name)
     return number if number <= MAX_VERSION else None
@@ -241,10 +240,11 @@ def _newest(directory: str) -> str | None:
 
 def _is_same(version: str, files: dict[str, tuple[int, str]], ignored: frozenset[str]) -> bool:
     """Returns whether a version has these files and no others."""
-    one, other = (
-        {name: fact for name, fact in each.items() if name not in ignored} for each in (files, contents(version))
-    )
-    if one != other:
+    compared = [
+        {name: content for name, content in folder.items() if name not in ignored}
+        for folder in (files, contents(version))
+    ]
+    if compared[0] != compared[1]:
         return False
     _LOGGER.info("version %s already holds these files", name_of(version))
     return True

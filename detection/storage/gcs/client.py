@@ -76,12 +76,7 @@ def in_parallel(work: Callable[[T], R], items: Iterable[T]) -> list[R]:
             if an item failed.
     """
     with ThreadPoolExecutor(REQUESTS, thread_name_prefix="storage") as pool:
-        futures = [pool.submit(work, item) for item in items]
-        try:
-            return [future.result() for future in futures]
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
+        return list(pool.map(work, items))
 
 
 def in_batches(work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:

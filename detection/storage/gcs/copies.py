@@ -60,7 +60,7 @@ def _copied(path: str, found: dict[str, FileState]) -> Path:
     named = os.environ.get(CACHE_VARIABLE, "")
     if is_remote(named):
         raise ConfigError(f"{CACHE_VARIABLE} {named}: the cache is for local copies. Set it to a local folder.")
-    state = json.dumps([path, sorted((name, one.version) for name, one in found.items())])
+    state = json.dumps([path, sorted((name, file.version) for name, file in found.items())])
     parent = os.path.abspath(named or tempfile.gettempdir())
     try:
         with _locks.setdefault(os.getpid(), threading.Lock()):
@@ -86,7 +86,7 @@ def _folder_of(process: int, parent: str) -> Path:
 def _download(entry: Path, name: str, found: dict[str, FileState]) -> None:
     unfinished = entry.with_suffix(".tmp")
     target = unfinished / name
-    jobs = [(one, target / relative_path if relative_path else target) for relative_path, one in found.items()]
+    jobs = [(state, target / below if below else target) for below, state in found.items()]
     try:
         for folder in {file.parent for _, file in jobs} | ({target} if "" not in found else set()):
             folder.mkdir(parents=True, exist_ok=True)
@@ -131,7 +131,7 @@ class RemoteWorkingFolder(WorkingFolder):
             present = self._local_names()
             changed = [(self._rank(name), name) for name in present if self._has_changed(name)]
             in_parallel(self._upload, [name for rank, name in changed if rank < 0])
-            for _, name in sorted(one for one in changed if one[0] >= 0):
+            for _, name in sorted(job for job in changed if job[0] >= 0):
                 self._upload(name)
             for name in sorted(set(self._known) - set(present), key=lambda name: (-self._rank(name), name)):
                 state = self._known[name][1]
@@ -143,7 +143,7 @@ class RemoteWorkingFolder(WorkingFolder):
         folders.upload(self.local / name, join(self.path, name), last=last, replace=True)
 
     def _objects(self) -> dict[str, FileState]:
-        return {name: one for name, one in objects.list_tree(self.path).items() if not self._is_excluded(name)}
+        return {name: state for name, state in objects.list_tree(self.path).items() if not self._is_excluded(name)}
 
     def _pull(self, remote: dict[str, FileState]) -> None:
         outdated = [

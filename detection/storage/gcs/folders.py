@@ -5,7 +5,6 @@ without its last file is the leftover of a writer that failed, and is written an
 """
 
 import contextlib
-import json
 import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -15,7 +14,7 @@ from detection.storage.gcs import objects
 from detection.storage.gcs.client import ConflictError, in_parallel
 from detection.storage.local import LocalFiles
 from detection.storage.paths import join
-from detection.storage.processes import this_process
+from detection.storage.processes import encode_record
 from schemas.errors import DataError
 
 
@@ -101,8 +100,7 @@ def claim_folder(path: str, *, last: Sequence[str] = (), replace: bool = False) 
     if not replace:
         require_free(path, last=last)
     last_file = last[-1] if last else ""
-    content = json.dumps(this_process() | {"id": uuid.uuid4().hex}).encode()
-    claim = objects.write(join(path, UNFINISHED_MARKER), content)
+    claim = objects.write(join(path, UNFINISHED_MARKER), encode_record(id=uuid.uuid4().hex))
     with hold_claim(path, claim, last_file):
         remove_all(path, last_file)
         yield claim
@@ -133,9 +131,9 @@ def hold_claim(path: str, claim: FileState, last: str) -> Iterator[None]:
 def remove_all(path: str, last: str) -> None:
     """Deletes a folder's content, the last file first; `UNFINISHED_MARKER` and a lock stay."""
     found = objects.list_tree(path, markers=True)
-    content = [one for name, one in found.items() if name not in (UNFINISHED_MARKER, LOCK_FILE)]
-    objects.delete_all(one for one in content if one.path == join(path, last))
-    objects.delete_all(one for one in content if one.path != join(path, last))
+    content = {name: state for name, state in found.items() if name not in (UNFINISHED_MARKER, LOCK_FILE)}
+    objects.delete_all(state for name, state in content.items() if name == last)
+    objects.delete_all(state for name, state in content.items() if name != last)
 
 
 def _require_alone(path: str, written: list[FileState]) -> None:
@@ -144,5 +142,5 @@ def _require_alone(path: str, written: list[FileState]) -> None:
     Raises:
         ConflictError: another process writes there, too.
     """
-    if {one for name, one in objects.list_tree(path).items() if name != LOCK_FILE} != set(written):
+    if {state for name, state in objects.list_tree(path).items() if name != LOCK_FILE} != set(written):
         raise ConflictError(f"{path}: another process writes this folder, too. Let one process write it, then rerun.")

@@ -6,7 +6,6 @@ generation let one process win, and show the old holder that it lost.
 """
 
 import contextlib
-import json
 import logging
 import os
 import threading
@@ -20,7 +19,7 @@ from detection.storage.gcs import objects
 from detection.storage.gcs.client import AbsentError, ConflictError
 from detection.storage.gcs.folders import probe
 from detection.storage.paths import join, parent
-from detection.storage.processes import has_ended, in_words, this_process
+from detection.storage.processes import decode_record, encode_record, has_ended, in_words
 from schemas.errors import CocoflowError, DataError
 
 LEASE_SECONDS = 60.0  # without a sign of life, after which a holder counts as ended
@@ -100,7 +99,7 @@ def _acquire(folder: str, instead: str) -> Lease:
     """
     now = probe(folder)  # by the service's clock
     path = join(folder, LOCK_FILE)
-    content = json.dumps(this_process() | {"token": uuid.uuid4().hex}).encode()
+    content = encode_record(token=uuid.uuid4().hex)
     start, first = time.monotonic(), None
     while True:
         current = objects.find(path)
@@ -120,8 +119,7 @@ def _acquire(folder: str, instead: str) -> Lease:
             return Lease(stored, content)
 
 
-def _read(stored: FileState) -> Any:
-    try:
-        return json.loads(objects.read(stored.path))
-    except (AbsentError, ValueError, RecursionError):
-        return None
+def _read(stored: FileState) -> dict[str, Any]:
+    with contextlib.suppress(AbsentError):
+        return decode_record(objects.read(stored.path))
+    return {}

@@ -9,7 +9,6 @@ and its process, and no folder without it is touched.
 """
 
 import contextlib
-import json
 import re
 import uuid
 from collections.abc import Callable, Iterator
@@ -21,7 +20,7 @@ from detection.storage.gcs import objects
 from detection.storage.gcs.client import AbsentError, in_parallel
 from detection.storage.gcs.folders import hold_claim, probe, remove_all
 from detection.storage.paths import join, name_of, parent
-from detection.storage.processes import has_ended, this_process
+from detection.storage.processes import decode_record, encode_record, has_ended
 from detection.storage.temporary import SILENT_SECONDS
 
 _STAGED = rf"\.{PUSH_STEM}\.[0-9a-f]{{8}}{re.escape(TEMPORARY_SUFFIX)}"
@@ -52,7 +51,7 @@ class RemoteVersions:
         for name, claim in stored.items():
             if _CLAIM.fullmatch(name):
                 folder = parent(claim.path)
-                written = max(one.modified for one in stored.values() if one.path.startswith(f"{folder}/"))
+                written = max(state.modified for state in stored.values() if state.path.startswith(f"{folder}/"))
                 if _is_of_dead(claim, silent=now - written):
                     _end(claim, folder, marker)
 
@@ -78,7 +77,7 @@ class RemoteVersions:
         files = objects.list_tree(staged)
         with self._next() as claim, hold_claim(version := parent(claim.path), claim, marker):
             last = files.pop(marker)
-            in_parallel(lambda one: objects.copy(one[1], join(version, one[0]), generation=0), files.items())
+            in_parallel(lambda name: objects.copy(files[name], join(version, name), generation=0), files)
             objects.copy(last, join(version, marker), generation=0)
         return version
 
@@ -108,30 +107,29 @@ class RemoteVersions:
 def _end(claim: FileState, folder: str, marker: str) -> None:
     """Removes a dead process' claim, and its folder unless that is a complete version."""
     with _record(folder) as record:
-        ours = objects.claim(claim.path, record, generation=claim.version)
-        if ours is None:
+        taken = objects.claim(claim.path, record, generation=claim.version)
+        if taken is None:
             return
         if objects.find(join(folder, marker)) is None:
             remove_all(folder, marker)
-        objects.delete(ours.path, generation=ours.version)
+        objects.delete(taken.path, generation=taken.version)
 
 
 @contextlib.contextmanager
 def _record(folder: str) -> Iterator[bytes]:
     """Yields a claim's content, by which other processes, and later this one, know whether it is still held."""
-    record = this_process() | {"folder": name_of(folder), "id": uuid.uuid4().hex}
+    claim = uuid.uuid4().hex
     try:
-        yield json.dumps(record).encode()
+        yield encode_record(folder=name_of(folder), id=claim)
     finally:
-        _ENDED.add(record["id"])
+        _ENDED.add(claim)
 
 
 def _is_of_dead(claim: FileState, *, silent: float) -> bool:
     """Whether a claim's process has ended, or has been silent for an hour, or is this one, which no longer needs it."""
-    try:
-        record: Any = json.loads(objects.read(claim.path))
-        ours = record["folder"] == name_of(parent(claim.path))
-        ended = record["id"] in _ENDED
-    except (AbsentError, ValueError, TypeError, KeyError, RecursionError):
+    record: dict[str, Any] = {}
+    with contextlib.suppress(AbsentError):
+        record = decode_record(objects.read(claim.path))
+    if record.get("folder") != name_of(parent(claim.path)) or "id" not in record:
         return False
-    return ours and (ended or has_ended(record) or silent > SILENT_SECONDS)
+    return str(record["id"]) in _ENDED or has_ended(record) or silent > SILENT_SECONDS

@@ -50,7 +50,7 @@ def write_checksums(folder: Path) -> None:
 
 
 def require_checksums(folder: str | Path, local: str | Path, *, below: str = "") -> None:
-    """Compares files of a SavedModel with the checksums in it; a model of another tool has none.
+    """Compares files of a SavedModel with the checksums in it; a model of another tool has no checksums.
 
     Args:
         folder: SavedModel, local or remote.

@@ -55,7 +55,7 @@ def open_working_folder(
         path: local or remote folder; a remote one need not exist, a local one is made.
         last: patterns of relative paths or names of files that name others, such as `*.index` and
             `checkpoint`; they are uploaded after all others, in this order.
-        exclude: patterns of files that are not mirrored.
+        exclude: patterns of files that are neither pulled nor pushed.
         use: lock of the folder, checked by every `push`; None: nobody holds it.
 
     Raises:

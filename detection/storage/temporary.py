@@ -129,9 +129,9 @@ def temporary_file(destination: Path, folder: Path | None = None) -> Iterator[Pa
 
 
 def writer_of(destination: str | Path) -> str | None:
-    """Returns the process of this machine that makes a local file or folder, in words; None: there is none."""
-    place = Path(destination)
-    for folder in _siblings(place.parent, glob.escape(place.name)):
+    """Returns the process of this machine that makes a local file or folder, in words; None: no process does."""
+    destination = Path(destination)
+    for folder in _siblings(destination.parent, glob.escape(destination.name)):
         with lock_local(folder) as free:
             marker = _read_marker(folder)
             if not free and marker is not None:
@@ -184,12 +184,12 @@ def _is_dead(folder: Path) -> bool:
     # Empty but for its marker: its writer may have been killed.
     if marker is None and not {path.name for path in folder.iterdir()} <= {UNFINISHED_MARKER}:
         return False
-    here = marker is not None and marker.get("host") == socket.gethostname()
-    return here or time.time() - _last_change(folder) > SILENT_SECONDS
+    from_here = marker is not None and marker.get("host") == socket.gethostname()
+    return from_here or time.time() - _last_change(folder) > SILENT_SECONDS
 
 
 def _read_marker(folder: Path) -> dict[str, Any] | None:
-    """Returns the marker of a temporary folder; None: it has none of its own."""
+    """Returns the marker of a temporary folder; None: it is missing, damaged or that of another folder."""
     with contextlib.suppress(OSError):
         marker = decode_record((folder / UNFINISHED_MARKER).read_bytes())
         return marker if marker.get("folder") == folder.name else None

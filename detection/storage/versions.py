@@ -70,7 +70,7 @@ def newest_version(directory: str | Path, marker: str) -> str | None:
 
 
 def foreign_entries(directory: str | Path) -> list[str]:
-    """Returns the names with digits only that are no versions: of files, or beyond the numbers of a model server."""
+    """Returns the names of digits that are no versions: those of files, and numbers beyond a model server's."""
     files, folders = file_system(directory).entries(str(directory))
     invalid = [name for name in folders if version_number(name) is None]
     return sorted(name for name in [*files, *invalid] if name.isdecimal())
@@ -84,7 +84,7 @@ def next_version(directory: str | Path, *, after: int = 0) -> int:
         after: number that is taken as well, by something that is no version.
 
     Raises:
-        DataError: the highest number has no next one.
+        DataError: the highest version has the highest number that a model server takes.
     """
     highest = max([after, *(number for number, _ in numbered_versions(directory))])
     number = max(int(time.time()), highest + 1)

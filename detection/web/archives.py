@@ -30,7 +30,7 @@ from schemas.progress import log_phase
 
 _STATE = "archive.json"
 _RATIO, _LEAST = 100, 1 << 30  # an archive may grow by this factor, and by as many bytes more
-_LOGGER = logging.getLogger("cocoflow.data")
+_LOGGER = logging.getLogger("cocoflow.web")
 
 
 def is_address(root: str) -> bool:

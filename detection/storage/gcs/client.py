@@ -194,7 +194,7 @@ class Credentials(NamedTuple):
 
 
 def find_credentials() -> Credentials | None:
-    """Finds the credentials of this process; None: it has none.
+    """Finds the credentials of this process; None: there are no credentials.
 
     Asks a machine on Google Cloud whether it is one, for a second at most; validity is not checked.
 
@@ -208,7 +208,7 @@ def find_credentials() -> Credentials | None:
 
 
 def require_credentials_file() -> None:
-    """Requires that the file of the credentials, if it is there, is a JSON object, which Google's clients do not check.
+    """Requires that a file of credentials that exists is a JSON object, which Google's clients do not check.
 
     Raises:
         DataError: it is not.

@@ -26,7 +26,7 @@ from detection.storage.temporary import CACHE_VARIABLE, scratch_folder, temporar
 from schemas.errors import CocoflowError, ConfigError, DataError
 
 _STEM = "cocoflow-copies"
-_NEVER = (LOCK_FILE, f"*{TEMPORARY_SUFFIX}")  # names, at any depth, that are never mirrored
+_NEVER = (LOCK_FILE, f"*{TEMPORARY_SUFFIX}")  # names, at any depth, that are never pulled or pushed
 
 _locks: dict[int, threading.Lock] = {}  # by process: a forked child has its own
 
@@ -207,9 +207,9 @@ def open_working_folder(
     """Yields a temporary folder with the content of a remote one; see `lock.open_working_folder`."""
     with scratch_folder() as local:
         try:
-            mirror = RemoteWorkingFolder(path, local, last=last, exclude=exclude, use=use)
-            mirror.pull()
-            yield mirror
+            folder = RemoteWorkingFolder(path, local, last=last, exclude=exclude, use=use)
+            folder.pull()
+            yield folder
         except CocoflowError as error:  # the temporary folder is gone when the user reads of it
             error.args = tuple(str(part).replace(str(local), path.rstrip("/")) for part in error.args)
             raise

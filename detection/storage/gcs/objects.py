@@ -212,7 +212,7 @@ def write(path: str, content: bytes | Path, *, generation: int | None = None) ->
 
 
 def claim(path: str, content: bytes, *, generation: int = 0) -> FileState | None:
-    """Writes an object if nobody else has: of all that try at once, one succeeds.
+    """Writes an object if nobody else has: if several try at once, one succeeds.
 
     Args:
         path: path of the object.

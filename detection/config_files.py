@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from detection.storage.files import read_text
 from detection.storage.paths import is_remote, require_supported
-from detection.storage.reading import read_text
 from schemas.config.config import Config
 from schemas.config.config_io import load_config
 from schemas.errors import ConfigError, DataError

@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ ALLOWED_IMPORTS = {
         "detection.types": "",
         "detection.devices": "schemas schemas.config",
         "detection.storage": "schemas",
+        "detection.web": "schemas detection.storage",
         "detection.config_files": "schemas schemas.config detection.storage",
         "detection.images": "schemas detection.storage",
         "detection.ops": "",
@@ -33,7 +35,7 @@ ALLOWED_IMPORTS = {
             ("detection.interop.automl", "detection.interop.od_api", "detection.interop.tpu_mask_rcnn"),
             "schemas schemas.config detection.models detection.weights detection.interop",
         ),
-        "detection.pretrained": "schemas schemas.config detection.storage detection.models detection.weights "
+        "detection.pretrained": "schemas schemas.config detection.storage detection.web detection.models detection.weights "
         "detection.interop.automl",
         "detection.coco": "schemas detection.storage detection.datasets",
         "detection.analysis": "schemas schemas.config detection.storage detection.datasets detection.coco",
@@ -66,7 +68,7 @@ ALLOWED_IMPORTS = {
         "components.stock": "components.history",
         "components.vertex_errors": "schemas",
         "components.record_schema_gen": "schemas detection.storage components.history",
-        "components.coco_example_gen.spans": "schemas schemas.config detection.storage detection.images "
+        "components.coco_example_gen.spans": "schemas schemas.config detection.storage detection.web detection.images "
         "detection.datasets components.history",
         "components.beam": "schemas detection.storage",
         "components.coco_example_gen": "schemas schemas.config detection.storage detection.images detection.datasets "
@@ -101,7 +103,7 @@ ALLOWED_IMPORTS = {
         "pipelines.history": "schemas schemas.config detection.storage detection.coco components.history "
         "components.run_report components.saved_model_pusher components.selection "
         "components.coco_example_gen.spans pipelines pipelines.runs",
-        "pipelines.commands": "schemas schemas.config detection.storage detection.config_files detection.datasets "
+        "pipelines.commands": "schemas schemas.config detection.storage detection.web detection.config_files detection.datasets "
         "detection.interop "
         "detection.weights detection.pretrained detection.coco detection.inference detection.inference.mediapipe "
         "detection.reports detection.training.validation components.beam components.coco_example_gen "
@@ -168,11 +170,15 @@ def run_at_import(tree: ast.AST) -> Iterator[ast.AST]:
         yield from run_at_import(node)
 
 
+def prefixes(name: str) -> list[str]:
+    """`a.b.c`, `a.b` and `a` of `a.b.c`."""
+    parts = name.split(".")
+    return [".".join(parts[:length]) for length in range(len(parts), 0, -1)]
+
+
 def package_of(name: str) -> str | None:
     """The package of a module, or of something in it; None: nothing of ours."""
-    parts = name.split(".")
-    prefixes = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
-    return next((prefix for prefix in prefixes if prefix in ALLOWED_IMPORTS), None)
+    return next((prefix for prefix in prefixes(name) if prefix in ALLOWED_IMPORTS), None)
 
 
 def upward_imports(path: str, source: str) -> list[str]:
@@ -226,10 +232,27 @@ def slow_help(files: dict[str, str]) -> list[str]:
         for line, name in [(1, module_name(path)), *imported(path, run_at_import(ast.parse(files[path])))]:
             if name.split(".")[0] in SLOW_TO_IMPORT:
                 violations.append(f"{path}:{line} imports {name} when --help does: import it where it is used")
-            parts = name.split(".")
-            prefixes = (".".join(parts[:length]) for length in range(1, len(parts) + 1))
-            waiting.extend(by_name[prefix] for prefix in prefixes if prefix in by_name)
+            waiting.extend(by_name[prefix] for prefix in prefixes(name) if prefix in by_name)
     return violations
+
+
+def import_circle(files: dict[str, str]) -> list[str]:
+    """Returns files each of which imports the one before, and the first one again at the end; []: there is no circle.
+
+    Imports inside functions count, as they only hide a circle; those for type checkers do, as a reader follows them.
+    """
+    by_name = {module_name(path): path for path in files}
+    graph: dict[str, set[str]] = {path: set() for path in files}
+    for path, source in files.items():
+        for _, name in imported(path, ast.walk(ast.parse(source))):
+            module = next((prefix for prefix in prefixes(name) if prefix in by_name), None)
+            if module is not None:
+                graph[path] |= {by_name[module]} - {path}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
 
 
 @pytest.fixture(scope="module")
@@ -244,6 +267,10 @@ def test_every_module_keeps_the_rule(files: dict[str, str], check) -> None:  # t
 
 def test_help_imports_nothing_slow(files: dict[str, str]) -> None:
     assert slow_help(files) == []
+
+
+def test_no_files_import_each_other(files: dict[str, str]) -> None:
+    assert import_circle(files) == []
 
 
 def test_the_table_has_no_cycle_and_no_row_without_a_module(files: dict[str, str]) -> None:
@@ -286,6 +313,19 @@ def test_an_upward_import_is_caught(path: str, source: str) -> None:
 )
 def test_a_downward_import_is_not(path: str, source: str) -> None:
     assert upward_imports(path, source) == []
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        *("import a.b.first", "from a.b import first", "from a.b.first import f", "from .b.first import f"),
+        *("def f():\n    from a.b import first", "if TYPE_CHECKING:\n    from a.b.first import f"),
+    ],
+)
+def test_a_circle_is_caught(last: str) -> None:
+    chain = {"a/b/first.py": "from a.second import g", "a/second.py": "def g():\n    import a.last, os, a.second.x"}
+    assert import_circle({**chain, "a/last.py": "from a.b import other"}) == []
+    assert set(import_circle({**chain, "a/last.py": last})) == {*chain, "a/last.py"}
 
 
 @pytest.mark.parametrize("source", ["import tfx.v1 as tfx", "def f():\n    from apache_beam import Map", "import kfp"])

@@ -47,6 +47,8 @@ LOCAL_ONLY = {
     "detection/pretrained/imagenet.py": "Keras' own cache of downloads",
     "components/record_schema_gen/component.py": "the package's own schema",
     "detection/reports/html/render.py": "templates of the package",
+    "detection/web/archives.py": "a local cache",
+    "detection/web/downloads.py": "files in that cache, or in a temporary folder",
     "detection/training/build_run.py": "a training's local working folder",
     "detection/training/checkpoints/files.py": "checkpoints in the run's working folder",
     "detection/training/checkpoints/manager.py": "checkpoints in the run's working folder",

@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from detection.storage.atomic import write_bytes
-from detection.storage.files import is_dir, list_folder
+from detection.storage.files import is_dir, list_folder, read_many
 from detection.storage.paths import join
-from detection.storage.reading import read_many
 from schemas.progress import PROGRESS_ATTRIBUTE, WorkProgress
 
 _LOG_SECONDS = 10.0  # between two lines

@@ -15,7 +15,7 @@ from detection.inference.model_files import model_folder
 from detection.inference.restore import read_model_categories
 from detection.inference.test_time_augmentation import augmented
 from detection.pretrained.detectors import find_model
-from detection.storage.output_folders import output_folder
+from detection.storage.outputs import output_folder
 from detection.storage.paths import absolute
 from detection.weights.locate import CheckpointChoice
 from schemas.artifacts import BLESSING_JSON

@@ -30,7 +30,7 @@ from detection.reports.evaluation.page import write_evaluation_report
 from detection.reports.tensorboard import draw_image_results, write_evaluation
 from detection.storage.atomic import write_json
 from detection.storage.files import remove_file, remove_folder
-from detection.storage.mirror import working_folder
+from detection.storage.lock import open_working_folder
 from detection.storage.paths import join
 from schemas.artifacts import (
     ANALYSIS_JSON,
@@ -104,7 +104,7 @@ def write_tensorboard(
     shown = by_type.get("segm", by_type.get("keypoints", analysis))
     worst = shown.worst[: options.visualizations]
     pictures = draw_image_results(worst, sample.picture, names, max_boxes=options.max_boxes)
-    with working_folder(folder) as mirror:
+    with open_working_folder(folder) as mirror:
         write_evaluation(mirror.local, step=step, metrics=metrics, losses=analysis.losses, pictures=pictures)
         mirror.push()
 

@@ -23,8 +23,8 @@ from detection.datasets.readers.folder import Fault
 from detection.datasets.splits import SplitFiles
 from detection.storage import paths
 from detection.storage.atomic import write_bytes
+from detection.storage.files import read_many
 from detection.storage.json_files import serialize
-from detection.storage.reading import read_many
 from detection.storage.tfrecord import find_shards
 from schemas.artifacts import ROOT_CATEGORIES
 from schemas.config.issues import IssuePolicies

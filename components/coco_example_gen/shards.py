@@ -27,7 +27,7 @@ from detection.datasets.sampling import key_hash
 from detection.datasets.statistics import SplitSummary
 from detection.storage import files, paths
 from detection.storage.atomic import new_path, write_bytes, write_many
-from detection.storage.reading import read_bytes, read_many, readers
+from detection.storage.files import count_readers, read_bytes, read_many
 from schemas.artifacts import split_dir
 
 IMAGES_PER_SHARD = 256
@@ -185,7 +185,9 @@ def write_shard(plan_path: str, counter: ImageCounter, threads: int | None = Non
             beside = paths.parent(plan_path)
             unfinished = stack.enter_context(new_path(plan.records, beside=beside, durable=False))
             writer = stack.enter_context(tf.io.TFRecordWriter(str(unfinished)))
-        for entry, record in _records(plan, readers(plan.images.files.images or "", threads or os.cpu_count() or 1)):
+        for entry, record in _records(
+            plan, count_readers(plan.images.files.images or "", threads or os.cpu_count() or 1)
+        ):
             result.add(entry, record, group_of(entry, plan.images.files.group))
             counter.add()
             if record.example is not None and writer is not None:

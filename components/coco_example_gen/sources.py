@@ -25,7 +25,7 @@ from detection.datasets.sampling import hash_fraction, key_hash
 from detection.datasets.splits import BOX_FORMS, SplitFiles
 from detection.images.files import read_file
 from detection.storage import files, paths
-from detection.storage.reading import read_bytes
+from detection.storage.files import read_bytes
 from schemas.errors import DataError
 
 

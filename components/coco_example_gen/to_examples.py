@@ -11,7 +11,8 @@ from components.coco_example_gen.conversion import convert
 from components.coco_example_gen.spans.dataset_files import categories_of, files_of
 from detection.datasets.examples import Dataset, read_dataset
 from detection.storage import files, paths
-from detection.storage.output_folders import output_folder, scratch_tempdir
+from detection.storage.outputs import output_folder
+from detection.storage.temporary import scratch_tempdir
 from schemas.artifacts import DATASET_JSON
 from schemas.config.config import Config
 from schemas.config.config_io import load_config

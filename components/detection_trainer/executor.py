@@ -37,11 +37,10 @@ from components.history.stand_ins import resolved
 from detection.datasets.annotations import differing_categories
 from detection.datasets.importers.label_map import read_dataset_file
 from detection.input_pipeline.record_index import fingerprint_records
-from detection.storage import mirror
 from detection.storage.atomic import new_directory
+from detection.storage.files import local_copy, read_text
+from detection.storage.lock import open_working_folder
 from detection.storage.paths import join, relative
-from detection.storage.reading import read_text
-from detection.storage.staging import local_copy
 from detection.training.data_facts import require_trainable
 from detection.training.distributed.cluster import cluster_from_environment
 from detection.training.train import train
@@ -114,7 +113,7 @@ def train_component(input_dict: Artifacts, output_dict: Artifacts, exec_properti
     # Among several machines, only the chief writes; the others wait for it in `train`.
     leads = cluster is None or cluster.is_chief
     folder = join(run_root, TRAINING)
-    with working_folder(folder, name) if leads else mirror.working_folder(join(folder, name)) as working:
+    with working_folder(folder, name) if leads else open_working_folder(join(folder, name)) as working:
         if leads:
             restore_training(working.local, [one.model_run for one in trained if one.identity == name], name)
             if shorter:

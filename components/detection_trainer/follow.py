@@ -9,8 +9,7 @@ from detection.config_files import read_config
 from detection.datasets.annotations import differing_categories
 from detection.storage.files import is_dir, is_file
 from detection.storage.json_files import read_json
-from detection.storage.lock import lock_folder
-from detection.storage.mirror import working_folder
+from detection.storage.lock import lock_folder, open_working_folder
 from detection.storage.paths import join, parent, relative, require_supported
 from detection.storage.tfrecord import find_shards
 from detection.training.build_run import (
@@ -88,7 +87,7 @@ def follow_run(
     split, labels = config.validation_split or TRAIN_SPLIT, join(run, LABELS_JSON)
     with (
         lock_folder(output, instead="name another folder with --output") as use,
-        working_folder(output, last=_UPLOADED_LAST, exclude=[f"{COPIES}/*"], use=use) as working,
+        open_working_folder(output, last=_UPLOADED_LAST, exclude=[f"{COPIES}/*"], use=use) as working,
         data_as_examples(config, data, split=split, check=lambda known: _categories(labels, known, data)) as dataset,
     ):
         categories = _categories(labels, dataset.categories, data)

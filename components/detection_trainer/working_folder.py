@@ -13,16 +13,14 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from detection.storage import files, mirror
+from detection.storage import files
 from detection.storage.atomic import new_directory, write_json
 from detection.storage.checksums import sha256
+from detection.storage.file_system import LOCK_FILE, WorkingFolder
+from detection.storage.files import local_copy, read_text
 from detection.storage.json_files import read_json
-from detection.storage.lock import lock_folder
-from detection.storage.markers import LOCK_FILE
-from detection.storage.mirror import Mirror
+from detection.storage.lock import lock_folder, open_working_folder
 from detection.storage.paths import join
-from detection.storage.reading import read_text
-from detection.storage.staging import local_copy
 from detection.storage.temporary import remove_leftovers
 from detection.training.checkpoints.files import checkpoint_steps
 from detection.training.upload_order import UPLOADED_LAST
@@ -50,7 +48,7 @@ _LOGGER = logging.getLogger("cocoflow.trainer")
 
 
 @contextlib.contextmanager
-def working_folder(parent: str | Path, name: str) -> Iterator[Mirror]:
+def working_folder(parent: str | Path, name: str) -> Iterator[WorkingFolder]:
     """Yields the working folder of a training, with the files that a killed one left there.
 
     A remote one is mirrored: what the block pushes is there after a kill, what else it wrote is
@@ -71,7 +69,7 @@ def working_folder(parent: str | Path, name: str) -> Iterator[Mirror]:
     folder = join(parent, name)
     with (
         lock_folder(folder, instead="give the other pipeline another run_root") as use,
-        mirror.working_folder(folder, last=UPLOADED_LAST, exclude=[f"{SAVED_MODEL}/*"], use=use) as working,
+        open_working_folder(folder, last=UPLOADED_LAST, exclude=[f"{SAVED_MODEL}/*"], use=use) as working,
     ):
         published = working.local / _PUBLISHED
         published.unlink(missing_ok=True)

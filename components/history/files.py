@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from components.history.records import DESTINATION_PROPERTY, Entry, Output, Record
-from detection.storage.files import FileState, walk_states
+from detection.storage.file_system import FileState
+from detection.storage.files import walk_states
 from detection.storage.gcs.objects import crc32c
 from detection.storage.paths import join, name_of
 from schemas.artifacts import CHECKPOINTS, LABELS_JSON, SAVED_MODEL_FILE, TRAINING_JSON, VALIDATION

@@ -9,8 +9,8 @@ from google.protobuf.message import DecodeError
 from detection.analysis.analysis_file import Analysis, OperatingPoint
 from detection.inference.restore import is_described, read_model_categories
 from detection.inference.score_thresholds import CategoryThreshold, ScoreThresholds, Threshold
+from detection.storage.files import read_bytes
 from detection.storage.paths import join
-from detection.storage.reading import read_bytes
 from detection.storage.tfrecord import framed
 from schemas import serving
 from schemas.artifacts import SAVED_MODEL_FILE

@@ -7,8 +7,7 @@ from pathlib import Path
 from components.saved_model_pusher.pushed_versions import ADDED_FILES, NO_EFFECT, digest_of, read_rollback
 from detection.storage.files import is_file
 from detection.storage.paths import join, require_supported
-from detection.storage.publication import publish_version
-from detection.storage.versions import MAX_VERSION, foreign_entries, newest_version
+from detection.storage.versions import MAX_VERSION, foreign_entries, newest_version, publish_version
 from schemas.artifacts import SAVED_MODEL_FILE
 from schemas.errors import DataError
 

@@ -16,8 +16,7 @@ from detection.storage.checksums import contents
 from detection.storage.files import is_file
 from detection.storage.json_files import parse_file
 from detection.storage.paths import join, name_of
-from detection.storage.publication import remove_version
-from detection.storage.versions import numbered_versions
+from detection.storage.versions import numbered_versions, remove_version
 from schemas.artifacts import (
     EXTRA_FILES,
     MEDIAPIPE_FILE,

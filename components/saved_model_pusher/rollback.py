@@ -22,8 +22,7 @@ from components.saved_model_pusher.pushed_versions import (
 )
 from detection.storage.files import is_file
 from detection.storage.paths import join, name_of
-from detection.storage.publication import sweep_versions
-from detection.storage.versions import numbered_versions
+from detection.storage.versions import numbered_versions, sweep_versions
 from schemas.artifacts import SAVED_MODEL_FILE
 from schemas.errors import DataError
 

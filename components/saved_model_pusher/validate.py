@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from detection.inference import serving_check
+from detection.storage.files import local_copy
 from detection.storage.paths import absolute, literal_path
 from detection.storage.processes import tied
-from detection.storage.staging import local_copy
 from schemas.errors import RefusedModelError
 from schemas.quoting import printable
 

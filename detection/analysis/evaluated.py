@@ -18,12 +18,13 @@ from detection.analysis.instances import (
     sample_ids,
 )
 from detection.coco.accumulator import MetricsAccumulator
+from detection.coco.average_precision import named_metric
 from detection.coco.engine import Arrays
 from detection.coco.engine.batch import BatchEvaluation, CalibrationBins, Diagnosis
 from detection.coco.engine.geometry import Geometry
 from detection.coco.engine.streaming import require_analysis
 from detection.coco.keypoint_sigmas import fit_keypoints
-from detection.coco.metric import Matched, Metric, named_metric
+from detection.coco.metric import Matched, Metric
 from detection.coco.metrics import metrics_from_arrays
 from detection.coco.params import Params
 from detection.coco.validation.checks import Checked, check_categories

@@ -8,7 +8,7 @@ import numpy as np
 from detection.coco.engine import Arrays, MatchingEngine
 from detection.coco.engine.streaming import require_arrays
 from detection.coco.keypoint_sigmas import fit_keypoints
-from detection.coco.metric import Matched, Metric, named_metric, with_values
+from detection.coco.metric import Matched, Metric, with_values
 from detection.coco.metrics import CocoMetrics, metrics_from_arrays
 from detection.coco.params import Params, make_params
 from detection.coco.partitions import WHOLE, Partition, by_category, partition_params
@@ -62,7 +62,11 @@ class MetricsAccumulator:
         self._image_ids: Ids = np.zeros(0, np.int64)
         # Partitions hold COCO's arrays only.
         names = self._params.metrics if partition == WHOLE else ()
-        self._matched: dict[Metric, list[Matched]] = {named_metric(name): [] for name in names}
+        self._matched: dict[Metric, list[Matched]] = {}
+        if names:
+            from detection.coco.average_precision import named_metric
+
+            self._matched = {named_metric(name): [] for name in names}
 
     def add(
         self,

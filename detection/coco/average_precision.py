@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from detection.coco.engine.overlaps import box_of_mask, is_empty_rle, overlaps
-from detection.coco.metric import Matched, Records, Values
+from detection.coco.metric import Matched, Metric, Records, Values
 from detection.coco.metrics import UNDEFINED
 from detection.coco.params import FloatArray
 from detection.coco.validation.checks import CROWD_WITHOUT_MASK, Checked
@@ -188,8 +188,8 @@ _DEFINITIONS = {
 
 
 @cache
-def average_precision(name: str) -> AveragePrecision:
-    """Returns the metric of a name such as `pascal_voc_AP50` or `precision_at_recall_25_75_AP50`."""
+def named_metric(name: str) -> Metric:
+    """Returns the metric of a name that `parse_metric` accepts, such as `precision_at_recall_25_75_AP50`."""
     parsed = parse_metric(name)
     return replace(_DEFINITIONS[parsed.kind], name=name, iou=parsed.iou, recall=parsed.recall)
 

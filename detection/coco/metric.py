@@ -1,6 +1,7 @@
 """The contract of a metric besides COCO's: matched images give rows, and merged rows give numbers.
 
-A new metric is a class with `match` and `values`, its line in `named_metric`, and its name in `schemas.metrics`.
+A new metric is a class with `match` and `values`, its line in `average_precision.named_metric`, and its name in
+`schemas.metrics`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -129,10 +130,3 @@ def with_values(metrics: CocoMetrics, values: Mapping[str, Values]) -> CocoMetri
         definitions=(*metrics.definitions, *map(other_metric, values)),
         per_category=rows,
     )
-
-
-def named_metric(name: str) -> Metric:
-    """Returns the metric of a name that `schemas.metrics.parse_metric` accepts."""
-    from detection.coco.average_precision import average_precision
-
-    return average_precision(name)

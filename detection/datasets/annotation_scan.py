@@ -22,7 +22,7 @@ from detection.datasets.groups import group_of
 from detection.datasets.issues import Issue, applied
 from detection.datasets.json_stream import ByteRange, Member, read_entry, stream_members
 from detection.datasets.sampling import key_hash
-from detection.storage.staging import local_copy
+from detection.storage.files import local_copy
 from schemas.config.issues import IssuePolicies
 from schemas.errors import DataError
 from schemas.quoting import quoted_json

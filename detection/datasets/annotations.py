@@ -21,8 +21,7 @@ from detection.datasets.annotation_scan import AnnotationScan, keypoint_fields
 from detection.datasets.entries import category_issue
 from detection.datasets.issues import Issue
 from detection.datasets.json_stream import ByteRange, read_entry
-from detection.storage.files import is_file
-from detection.storage.staging import local_copy
+from detection.storage.files import is_file, local_copy
 from schemas.config.issues import IssuePolicies
 from schemas.errors import DataError
 

@@ -12,7 +12,8 @@ import numpy as np
 
 from detection.storage import paths
 from detection.storage.atomic import new_path
-from detection.storage.files import explained, is_dir
+from detection.storage.file_system import explain_errors
+from detection.storage.files import is_dir
 from detection.storage.temporary import temporary_folder
 from schemas.errors import DataError
 
@@ -32,7 +33,7 @@ class CocoWriter:
 
     def __init__(self, path: str | Path) -> None:
         self._path = path
-        with explained(path), contextlib.ExitStack() as stack:
+        with explain_errors(path), contextlib.ExitStack() as stack:
             if is_dir(paths.absolute(path)):
                 raise IsADirectoryError(21, "it is a folder")
             self._folder = stack.enter_context(temporary_folder(path))
@@ -86,7 +87,7 @@ class CocoWriter:
                     raise DataError(
                         f"{where}: {index.key}, id {identity}: {error}. Correct the source and write the records again."
                     ) from None
-                with explained(self._path):
+                with explain_errors(self._path):
                     index.add(identity, self._file.tell(), len(line))
                     self._file.write(line)
 

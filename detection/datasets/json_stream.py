@@ -13,9 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+from detection.storage.files import cannot_read, local_copy
 from detection.storage.json_files import is_too_deep, parse, require_text
-from detection.storage.reading import cannot_read
-from detection.storage.staging import local_copy
 from schemas.errors import DataError
 from schemas.limits import MAX_DEPTH, MAX_ENTRY
 

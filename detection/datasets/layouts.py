@@ -16,8 +16,8 @@ from detection.datasets.readers.unknown import refusal
 from detection.datasets.splits import WHOLE, Division, SplitFiles
 from detection.images.files import image_path
 from detection.storage import files, paths
-from detection.storage.markers import UNFINISHED_MARKER
-from detection.storage.reading import readers
+from detection.storage.file_system import UNFINISHED_MARKER
+from detection.storage.files import count_readers
 from detection.storage.tfrecord import require_all_shards
 from schemas.artifacts import DATASET_JSON, EVAL_SPLIT, TRAIN_SPLIT, split_dir
 from schemas.errors import DataError
@@ -238,7 +238,7 @@ def _image_folder(root: str, annotations: str, tokens: tuple[str, ...]) -> str:
 
 def _present(folder: str, names: Sequence[str]) -> int:
     """Counts the names that are files in a folder."""
-    with ThreadPoolExecutor(readers(folder)) as pool:
+    with ThreadPoolExecutor(count_readers(folder)) as pool:
         return sum(pool.map(lambda name: _is_image(folder, name), names))
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from PIL import Image
 
 from detection.storage import files
-from detection.storage.file_system import file_system
+from detection.storage.files import file_system
 from detection.storage.paths import REMOTE_PREFIX, is_remote, split
 
 _MAX_BYTES_PER_PIXEL = 16  # twice 16-bit RGBA: no valid file is larger
@@ -86,7 +86,7 @@ def _read_remote(root: str, file_name: str, max_pixels: int) -> bytes:
         raise _no_file()
     content = file_system(path).read(path, 0, _max_bytes(max_pixels) + 1)
     if len(content) > _max_bytes(max_pixels):
-        state = files.state(path)
+        state = files.find_file(path)
         raise _too_large(state.size if state else len(content), max_pixels)
     return content
 

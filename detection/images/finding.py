@@ -5,9 +5,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from detection.storage.files import exists, is_dir, walk_files
+from detection.storage.files import exists, is_dir, read_range, walk_files
 from detection.storage.paths import join, name_of, normalized, suffix
-from detection.storage.reading import read_range
 from schemas.errors import DataError
 from schemas.quoting import one_line
 

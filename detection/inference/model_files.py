@@ -20,10 +20,9 @@ from detection.inference.score_curves import read_score_curves
 from detection.input_pipeline.network_input import fit_pixels
 from detection.storage.atomic import write_bytes, write_json
 from detection.storage.checksums import changed_file
-from detection.storage.files import is_file
+from detection.storage.files import is_file, read_bytes
 from detection.storage.json_files import not_of_this_version, parse_file
 from detection.storage.paths import join, name_of, parent
-from detection.storage.reading import read_bytes
 from detection.types import ImageInfo, ResizeMode, Resizing
 from schemas import serving
 from schemas.artifacts import CLIENT_PY, EXTRA_FILES, LABELS_JSON, LITERT_FILE, MODEL_JSON, ONNX_FILE, SCORE_CURVES_JSON

@@ -28,11 +28,10 @@ from detection.inference.score_thresholds import keep_confident, read_score_thre
 from detection.inference.test_time_augmentation import AugmentedDetector, augmented
 from detection.pretrained.detectors import find_model
 from detection.storage.atomic import json_bytes, new_file
-from detection.storage.files import is_file, remove_file, resolve
+from detection.storage.files import count_readers, is_file, remove_file, resolve
 from detection.storage.json_files import read_json
-from detection.storage.output_checks import require_output_file, require_output_folder
+from detection.storage.outputs import require_output_file, require_output_folder
 from detection.storage.paths import name_of, parent
-from detection.storage.reading import readers
 from detection.types import EncodedImage
 from detection.weights.locate import CheckpointChoice
 from schemas.config.evaluate import ViewsConfig
@@ -253,7 +252,7 @@ def _load_all(batch: Sequence[_Named]) -> list[tuple[str, EncodedImage | ImageFi
         except ImageFileError as error:
             return image.path, error
 
-    with ThreadPoolExecutor(max(readers(image.path) for image in batch)) as pool:
+    with ThreadPoolExecutor(max(count_readers(image.path) for image in batch)) as pool:
         return list(pool.map(load, batch))
 
 

@@ -9,10 +9,9 @@ from detection.coco.validation.checks import check_categories
 from detection.inference.export.saved_model_export import ChosenOn, ExportedFrom
 from detection.models.detector import Detector
 from detection.models.registry import detector_from_config
-from detection.storage.files import exists
+from detection.storage.files import exists, read_text
 from detection.storage.json_files import parse_file, read_json
 from detection.storage.paths import join, parent
-from detection.storage.reading import read_text
 from detection.weights.locate import locate_weights
 from detection.weights.weight_source import WeightSource, load_detector_weights
 from schemas.artifacts import CONFIG_YAML, EXPORTED_FROM_JSON, EXTRA_FILES, LABELS_JSON, METRICS_JSON

@@ -11,10 +11,9 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from detection.inference.results import OUTPUT_OF_IOU_TYPE, Results, results_from_outputs
 from detection.storage.checksums import require_checksums
-from detection.storage.files import exists, require_files, walk_files
+from detection.storage.files import exists, local_copy, read_bytes, walk_files
+from detection.storage.local import require_files
 from detection.storage.paths import join, literal_path
-from detection.storage.reading import read_bytes
-from detection.storage.staging import local_copy
 from detection.types import EncodedImage
 from schemas import serving
 from schemas.artifacts import SAVED_MODEL_FILE

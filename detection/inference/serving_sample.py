@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from detection.storage.atomic import write_bytes
-from detection.storage.reading import read_bytes
+from detection.storage.files import read_bytes
 from detection.types import EncodedImage
 from schemas import serving
 from schemas.errors import DataError

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from detection.storage.staging import local_copy
+from detection.storage.files import local_copy
 from detection.storage.tfrecord import CHECKSUM, HEADER, is_gzipped, masked_crc, read_shard
 from schemas.errors import DataError
 

@@ -10,8 +10,8 @@ from detection.models.registry import detector_config
 from detection.pretrained.detectors import cache_folder, find_detector
 from detection.pretrained.imagenet import RESNET_LAYOUT, find_weights_file
 from detection.pretrained.publications import COCO, COCO_DETECTORS, IMAGENET
-from detection.storage.downloads import UnreachableError
 from detection.storage.files import is_file
+from detection.web.downloads import UnreachableError
 from schemas.config.config import Config
 from schemas.config.section import Section, value_at
 from schemas.errors import CocoflowError, ConfigError

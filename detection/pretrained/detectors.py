@@ -9,10 +9,10 @@ from typing import Any
 from detection.interop.automl.checkpoint import AUTOML
 from detection.pretrained.publications import COCO_DETECTORS, Publication
 from detection.storage.atomic import new_directory, write_json
-from detection.storage.downloads import OFFLINE_VARIABLE, fetch, is_offline, unpack
 from detection.storage.files import exists, is_file, remove_folder
 from detection.storage.json_files import read_json
 from detection.storage.paths import join, parent, require_supported
+from detection.web.downloads import OFFLINE_VARIABLE, fetch, is_offline, unpack
 from detection.weights.imported_model import MODEL_INDEX, ImportedModel, import_model, write_model
 from detection.weights.locate import CheckpointChoice, locate_model
 from schemas.artifacts import ORIGIN_JSON

@@ -25,10 +25,9 @@ from detection.pretrained.efficientnet_lite import (
     require_installed_file,
 )
 from detection.pretrained.publications import IMAGENET
-from detection.storage.downloads import is_offline
-from detection.storage.files import is_file
+from detection.storage.files import is_file, local_copy
 from detection.storage.paths import require_supported
-from detection.storage.staging import local_copy
+from detection.web.downloads import is_offline
 from schemas.errors import ConfigError, DataError
 
 RESNET_LAYOUT = "standard"  # layout of the published ResNets

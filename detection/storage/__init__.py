@@ -1,25 +1,18 @@
 """Access to files and folders that a user or TFX names, local or `gs://`.
 
-Remote paths are always `str`, never `pathlib.Path`; local ones are `str | Path`.
+Remote paths are always `str`, never `pathlib.Path`; local ones are `str | Path`. Each function takes both kinds.
 
-- `paths`: `require_supported`, `is_remote`, `join`, `parent`, `name_of`, `with_name`, `relative`, `escape`: text only.
-- `file_system`: `file_system(path)`, the one place that chooses between `local.LocalFiles` and
-  `gcs.file_system.CloudStorage`.
-- `files`: `exists`, `resolve`, `is_file`, `is_dir`, `list_folder`, `walk_files`, `glob`, `state`, `copy_file`,
-  `remove_file`, `remove_folder`, `make_folder`: the same answers for both kinds of path.
-- `reading`: `read_bytes`, `read_range`, `read_text`, `open_stream`; `json_files`: `read_json`, `parse_file`.
-- `atomic`: `write_bytes`, `write_text`, `write_json`, `create_json`, `new_file`, `new_path`, `new_directory`,
-  `shared_directory`, `require_writable`: files and folders appear complete; `temporary`: `temporary_folder`.
-- `output_checks`: `require_output_file`, `require_output_folder`, `require_room`: outputs are tested before the work.
-- `staging`: `local_copy`: a remote file or folder as a local one, for code that maps or seeks.
-- `mirror`: `working_folder`: a local folder to work in, pulled from and pushed to a remote one.
-- `versions`: `numbered_versions`, `newest_version`: folders with numbers, of which a model server takes the highest;
-  `publication`: `publish_version`, `remove_version`.
-- `lock`: `lock_folder`: one process at a time.
-- `tfrecord`: `find_shards`, `read_shard`.
-- `gcs`: Google Cloud Storage itself.
+- `paths`: paths as text: `is_remote`, `join`, `parent`, `require_supported` and others.
+- `files`: what is there: `exists`, `is_file`, `find_file`, `list_folder`, `walk_files`, `glob`; reads it: `read_bytes`,
+  `read_text`, `open_stream`, `local_copy`; copies and removes it.
+- `json_files`: `read_json`, `parse_file`; `tfrecord`: `find_shards`, `read_shard`.
+- `atomic`: `write_bytes`, `write_json`, `new_file`, `new_directory`: what is written appears complete; `outputs`: the
+  same for outputs of commands, which are tested before the work; `temporary`: `temporary_folder`, `scratch_folder`.
+- `lock`: `lock_folder`, `open_working_folder`: one process at a time.
+- `versions`: folders with numbers, of which a model server takes the highest; `checksums`: of the files of a model.
 
-When is a folder complete? `markers` lists the names that tell; `atomic` and `gcs.folders` write them.
+`file_system` has the protocol `Files`, which `local` and `gcs.file_system` implement; `files.file_system` chooses.
+Imports between the modules go one way: `file_system`, `local` and `gcs`, `files`, then all others.
 
 Errors are `DataError`s that name the path and say what to do; `ConfigError` for an unsupported path.
 """

@@ -5,22 +5,19 @@ content, or the new one; never a part. `temporary` removes the leftovers of kill
 
 Remote (`gs://`): bytes are sent as they are; what a block writes goes to a local temporary file or folder, and is
 uploaded when the block has ended without an error. An object appears complete; a folder is complete when its last
-file exists (see `markers` and `gcs.folders`).
+file exists (see `file_system` and `gcs.folders`).
 """
 
 import contextlib
 import json
-import os
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from detection.storage.file_system import file_system
-from detection.storage.files import explained
+from detection.storage.file_system import explain_errors
+from detection.storage.files import file_system
 from detection.storage.paths import is_remote, join, local_place
-from detection.storage.temporary import hidden_sibling, temporary_folder
-from schemas.errors import DataError
+from detection.storage.temporary import temporary_file, temporary_folder
 
 
 def write_bytes(path: str | Path, content: bytes, *, durable: bool = True) -> None:
@@ -34,7 +31,7 @@ def write_bytes(path: str | Path, content: bytes, *, durable: bool = True) -> No
     Raises:
         DataError: the folder cannot be made or written, or `path` is a folder.
     """
-    file_system(path).write(str(path), content, durable=durable)
+    file_system(path).write_bytes(str(path), content, durable=durable)
 
 
 def write_text(path: str | Path, text: str) -> None:
@@ -123,17 +120,10 @@ def new_path(path: str | Path, *, beside: str | Path | None = None, durable: boo
         DataError: the folder cannot be made or written, `path` is a folder, or the block
             raised an `OSError`.
     """
-    place = local_place(path)
-    unfinished = hidden_sibling(place if beside is None or is_remote(beside) else Path(beside, place.name))
-    try:
-        with explained(path):
-            unfinished.parent.mkdir(parents=True, exist_ok=True)
-            place.parent.mkdir(parents=True, exist_ok=True)
-            yield unfinished
-            file_system(path).move_file(unfinished, str(path), durable=durable)
-    finally:
-        with contextlib.suppress(OSError):
-            unfinished.unlink()
+    folder = None if beside is None or is_remote(beside) else Path(beside)
+    with explain_errors(path), temporary_file(local_place(path), folder) as unfinished:
+        yield unfinished
+        file_system(path).move_file(unfinished, str(path), durable=durable)
 
 
 @contextlib.contextmanager
@@ -158,28 +148,11 @@ def new_directory(path: str | Path, *, last: Sequence[str] = (), replace: bool =
     if not replace:
         system.require_free(str(path), last=last)
     with contextlib.ExitStack() as stack:
-        with explained(path):
+        with explain_errors(path):
             folder = stack.enter_context(temporary_folder(path))
         yield folder
-        with explained(path):
+        with explain_errors(path):
             system.move_folder(folder, str(path), last=last, replace=replace)
-
-
-def shared_directory(path: str | Path, *, last: str) -> AbstractContextManager[str | Path]:
-    """As `new_directory`, for files that several machines write and read before the block ends.
-
-    Local: yields the hidden folder of `new_directory`. Remote: yields `path` itself; if the block
-    raises, its objects are removed, and after a kill the next writer removes them; one process at a time writes.
-
-    Args:
-        path: destination.
-        last: relative path of the file that makes the folder complete; the block writes it after all others.
-
-    Raises:
-        CocoflowError: another process writes the remote folder.
-        DataError: see `new_directory`.
-    """
-    return file_system(path).shared_directory(str(path), last=last)
 
 
 def require_writable(folder: str | Path) -> None:
@@ -189,25 +162,3 @@ def require_writable(folder: str | Path) -> None:
         DataError: they cannot.
     """
     file_system(folder).require_writable(str(folder))
-
-
-def not_empty(path: str | Path) -> DataError:
-    """Returns the error for a destination that is a file, or a folder with content."""
-    return DataError(f"{path}: cannot write: not a new or empty folder. Remove what is there, or name another folder.")
-
-
-def fsync_tree(folder: str | Path) -> None:
-    """Flushes every file and folder below `folder`, and itself, to the disk."""
-    for current, _, files in os.walk(folder, topdown=False):
-        for name in files:
-            fsync_path(Path(current, name))
-        fsync_path(current)
-
-
-def fsync_path(path: str | Path) -> None:
-    """Flushes one file's content, or one folder's list of names, to the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -4,18 +4,17 @@ import hashlib
 from pathlib import Path, PurePosixPath
 
 from detection.storage.atomic import write_json
-from detection.storage.files import is_file, walk_files, walk_states
+from detection.storage.file_system import OWN_FILES
+from detection.storage.files import is_file, local_copy, walk_files, walk_states
 from detection.storage.gcs.objects import crc32c
 from detection.storage.json_files import read_json
-from detection.storage.markers import OWN_FILES
 from detection.storage.paths import join
-from detection.storage.staging import local_copy
 from schemas.artifacts import CHECKSUMS_JSON, EXTRA_FILES
 from schemas.errors import DataError
 
 
 def sha256(path: str | Path) -> str:
-    """Computes the SHA-256 of a local file, in hex; `staging.local_copy` makes a remote one local.
+    """Computes the SHA-256 of a local file, in hex; `files.local_copy` makes a remote one local.
 
     Raises:
         OSError: the file cannot be read.
@@ -51,7 +50,7 @@ def write_checksums(folder: Path) -> None:
 
 
 def require_checksums(folder: str | Path, local: str | Path, *, below: str = "") -> None:
-    """Compares files of a SavedModel with the checksums in it; a model of another tool has none.
+    """Compares files of a SavedModel with the checksums in it; a model of another tool has no checksums.
 
     Args:
         folder: SavedModel, local or remote.

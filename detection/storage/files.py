@@ -1,22 +1,37 @@
-"""Inspects, copies and removes files and folders, local or on Cloud Storage.
+"""Inspects, reads, copies and removes files and folders, local or on Cloud Storage.
 
 Both kinds give the same answers. A remote folder is the common start of its objects' paths: it needs no
 making, and disappears with its last object. Local functions follow links.
 """
 
-import contextlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
-from detection.storage.file_system import FileState, file_system
-from detection.storage.paths import REMOTE_PREFIX, is_remote, split
+from detection.storage.file_system import Files, FileState, explain_errors
+from detection.storage.local import LocalFiles
+from detection.storage.paths import REMOTE_PREFIX, absolute, is_remote, join, parent, split
 from schemas.errors import DataError
+from schemas.quoting import one_line
+
+
+def file_system(path: str | Path) -> Files:
+    """Returns the file system of a path.
+
+    Raises:
+        ValueError: see `paths.is_remote`.
+    """
+    if not is_remote(path):
+        return LocalFiles()
+    from detection.storage.gcs.file_system import CloudStorage
+
+    return CloudStorage()
 
 
 def exists(path: str | Path) -> bool:
     """Returns whether there is a file or folder."""
-    return state(path) is not None or is_dir(path)
+    return find_file(path) is not None or is_dir(path)
 
 
 def is_file(path: str | Path) -> bool:
@@ -41,14 +56,14 @@ def is_bucket_missing(path: str | Path) -> bool:
     return is_remote(path) and not is_dir(REMOTE_PREFIX + split(path)[0])
 
 
-def state(path: str | Path) -> FileState | None:
+def find_file(path: str | Path) -> FileState | None:
     """Returns size and version of a file; None: no such file."""
-    return file_system(path).find(str(path))
+    return file_system(path).find_file(str(path))
 
 
 def walk_states(path: str | Path, *, follow_links: bool = True) -> dict[str, FileState]:
     """Returns the states of all files below a folder by relative path; see `walk_files`."""
-    return file_system(path).walk(str(path), follow_links=follow_links)
+    return file_system(path).walk_states(str(path), follow_links=follow_links)
 
 
 def walk_files(path: str | Path, *, follow_links: bool = True) -> list[str]:
@@ -98,18 +113,7 @@ def list_folder(path: str | Path) -> list[str]:
 
 def resolve(path: str | Path) -> str:
     """Returns the absolute path, without links; a remote one as it is, without a last slash."""
-    return file_system(path).resolve(str(path))
-
-
-def require_files(local: Iterable[str]) -> None:
-    """Requires that local paths are files: libraries wait for a pipe's writer, and read a device without end.
-
-    Raises:
-        DataError: one is a pipe, a socket, a device or a folder, or leads nowhere.
-    """
-    for path in local:
-        if not os.path.isfile(path):
-            raise DataError(f"{path}: a pipe, socket, device or folder; a file is expected. Move it away.")
+    return absolute(path) if is_remote(path) else os.path.realpath(path)
 
 
 def glob(pattern: str | Path) -> list[str]:
@@ -127,7 +131,9 @@ def make_folder(path: str | Path) -> None:
     Raises:
         DataError: it cannot be made.
     """
-    file_system(path).make_folder(str(path))
+    if not is_remote(path):
+        with explain_errors(path, "make the folder"):
+            os.makedirs(path, exist_ok=True)
 
 
 def remove_file(path: str | Path) -> None:
@@ -162,7 +168,14 @@ def copy_file(source: str | Path, destination: str | Path) -> None:
     Raises:
         DataError: the source cannot be read, or the destination cannot be written.
     """
-    file_system(destination).copy(str(source), str(destination))
+    with explain_errors(destination):
+        if is_remote(destination):
+            from detection.storage.gcs import objects
+
+            objects.copy_file(str(source), str(destination))
+        else:
+            os.makedirs(os.path.dirname(os.path.abspath(destination)), exist_ok=True)
+            file_system(source).download(str(source), Path(destination))
 
 
 def link_file(source: str | Path, destination: Path) -> None:
@@ -176,18 +189,107 @@ def link_file(source: str | Path, destination: Path) -> None:
     file_system(source).download(str(source), destination, link=True)
 
 
-@contextlib.contextmanager
-def explained(path: str | Path, action: str = "write") -> Iterator[None]:
-    """Turns an `OSError` of the block into a message that names the failed action and the path, with a remedy.
+def read_bytes(path: str | Path, limit: int | None = None) -> bytes:
+    """Reads a file or a pipe.
+
+    Args:
+        path: file.
+        limit: max size in bytes; None: no limit.
 
     Raises:
-        DataError: the block raised an `OSError`.
+        DataError: the file cannot be read, has more than `limit` bytes, or is a device; more than
+            `local.MAX_PIPE_BYTES` came through a pipe.
+    """
+    content = read_range(path, 0, None if limit is None else limit + 1)
+    if limit is not None and len(content) > limit:
+        raise DataError(f"{path}: more than {limit} bytes. Check that it is the file you mean.")
+    return content
+
+
+def read_range(path: str | Path, offset: int, length: int | None) -> bytes:
+    """Reads `length` bytes of a file from byte `offset`, or up to its end; of a remote file nothing else is fetched.
+
+    Raises:
+        DataError: the file cannot be read.
     """
     try:
-        yield
+        return file_system(path).read(str(path), offset, None if length is None else offset + length)
     except OSError as error:
-        named = f" ({error.filename})" if error.filename and error.filename != str(path) else ""
-        raise DataError(
-            f"{path}: cannot {action}: {error.strerror}{named}. Check that its folder exists, that you may use it and "
-            "that it has free space, or name another."
-        ) from error
+        raise cannot_read(path, error) from None
+    except ValueError as error:  # a NUL character
+        raise DataError(f"{one_line(path)}: no path: {error}. Check the path.") from None
+
+
+def count_readers(path: str | Path, threads: int = 1) -> int:
+    """Returns how many threads read a folder's files: `threads`, or more for a remote one, as they mostly wait."""
+    return max(threads, file_system(path).requests)
+
+
+def read_many(folder: str | Path, names: Iterable[str]) -> Iterator[bytes]:
+    """Yields the content of files of a folder, in the order of the names; remote ones are read several at a time.
+
+    Raises:
+        DataError: a file cannot be read.
+    """
+    return file_system(folder).map(read_bytes, (join(folder, name) for name in names))
+
+
+def read_text(path: str | Path) -> str:
+    """Reads a text file in UTF-8, line ends as they are.
+
+    Raises:
+        DataError: the file cannot be read, or is not UTF-8.
+    """
+    try:
+        return read_bytes(path).decode()
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: not a text file in UTF-8 ({error}). Check that it is the file you mean.") from None
+
+
+def open_stream(path: str | Path) -> BinaryIO:
+    """Opens a file for reading, with `seek`; the caller closes it.
+
+    Remote files arrive in blocks of 8 MiB, all of one generation: for many seeks, or several
+    readings, `local_copy` is faster.
+
+    Raises:
+        DataError: the file cannot be opened.
+    """
+    try:
+        return file_system(path).open(str(path))
+    except OSError as error:
+        raise cannot_read(path, error) from None
+
+
+def local_copy(path: str | Path, *, complete: str | None = None, only: Sequence[str] = ()) -> Path:
+    """Returns a local file or folder with the content of `path`, for reading only: for code that opens, maps or seeks.
+
+    Remote ones are downloaded, several files at a time, unless this process has these very
+    generations; checksums are compared. The last name of the path stays. See `gcs.copies`.
+
+    Args:
+        path: file or folder. A local one is returned as it is.
+        complete: for a folder: the file that a complete one has, such as `saved_model.pb`; a remote folder without it
+            is refused. None: any folder.
+        only: for a folder: patterns of the relative paths to copy, as of `fnmatch`; none: all.
+
+    Raises:
+        DataError: there is no such file or folder, or it is not complete, is written all the time,
+            or cannot be read; or there is no space for it.
+        ConfigError: `$COCOFLOW_CACHE` is remote.
+    """
+    if not is_remote(path):
+        return Path(path)
+    from detection.storage.gcs import copies
+
+    return copies.local_copy(str(path), complete=complete, only=only)
+
+
+def cannot_read(path: str | Path, error: OSError) -> DataError:
+    """Returns the error for a file that cannot be opened, which names the JSON files beside it."""
+    folder = parent(path)
+    names = [name for name in list_files(folder) if name.endswith(".json")]
+    beside = ", ".join(names[:8]) or "none"
+    return DataError(
+        f"{path}: cannot read the file: {error.strerror}. JSON files in {folder}: {beside}. Check the path."
+    )

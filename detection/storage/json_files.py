@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 from pydantic import TypeAdapter, ValidationError
 
-from detection.storage.reading import read_bytes
+from detection.storage.files import read_bytes
 from schemas.errors import DataError
 from schemas.limits import MAX_DEPTH
 from schemas.quoting import one_line
@@ -70,7 +70,7 @@ def _is_deep(text: bytes) -> bool:
 
 
 def require_text(head: bytes, path: str | Path) -> None:
-    """Refuses what is often named .json and is none, by its first bytes.
+    """Refuses files of other formats that are often named .json, by their first bytes.
 
     Raises:
         DataError: names what it is.

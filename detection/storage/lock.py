@@ -1,51 +1,25 @@
-"""Folders that one process at a time may use, and who uses one."""
+"""Folders that one process at a time works in: their locks, and local folders for programs that write in place."""
 
 import contextlib
 import fcntl
 import functools
-import json
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
 from detection.storage.atomic import require_writable
-from detection.storage.file_system import file_system
-from detection.storage.files import explained
-from detection.storage.markers import LOCK_FILE
-from detection.storage.processes import in_words, this_process
-from schemas.errors import CocoflowError
+from detection.storage.file_system import LOCK_FILE, FolderLock, WorkingFolder, explain_errors, in_use
+from detection.storage.files import make_folder
+from detection.storage.gcs import copies, lease
+from detection.storage.paths import is_remote
+from detection.storage.processes import decode_record, encode_record, in_words
 
 _LOGGER = logging.getLogger("cocoflow.lock")
-_MAX_BYTES = 8192  # of a lock file
+_MAX_BYTES = 8192  # that are read of a lock file
 
 _held: set[int] = set()
-
-
-class FolderLock:
-    """A folder in use; true if it is held against other processes.
-
-    Args:
-        held: whether the file system has locks.
-    """
-
-    def __init__(self, held: bool) -> None:
-        self._held = held
-
-    def __bool__(self) -> bool:
-        return self._held
-
-    def require_held(self) -> None:
-        """Checks that the folder is still held; to be called before a write that others read.
-
-        A remote folder is lost if the network or the process stood still for a minute, and another
-        process wanted it. A local one is held until its process ends.
-
-        Raises:
-            CocoflowError: another process holds it by now.
-            DataError: Cloud Storage cannot be asked.
-        """
 
 
 def lock_folder(folder: str | Path, *, instead: str) -> AbstractContextManager[FolderLock]:
@@ -66,12 +40,35 @@ def lock_folder(folder: str | Path, *, instead: str) -> AbstractContextManager[F
         FolderInUseError: another process holds the folder; says which one.
         DataError: the folder cannot be written.
     """
-    return file_system(folder).lock(str(folder), instead=instead)
+    return (lease.hold_folder if is_remote(folder) else _hold_local_folder)(str(folder), instead=instead)
+
+
+def open_working_folder(
+    path: str | Path, *, last: Sequence[str] = (), exclude: Sequence[str] = (), use: FolderLock | None = None
+) -> AbstractContextManager[WorkingFolder]:
+    """Yields a folder to work in, with the content of `path`; the block calls `push`.
+
+    Remote: a temporary folder, which is removed when the block ends, without a `push`: the
+    block decides which state others see. A `CocoflowError` of the block names `path` instead of it.
+
+    Args:
+        path: local or remote folder; a remote one need not exist, a local one is made.
+        last: patterns of relative paths or names of files that name others, such as `*.index` and
+            `checkpoint`; they are uploaded after all others, in this order.
+        exclude: patterns of files that are neither pulled nor pushed.
+        use: lock of the folder, checked by every `push`; None: nobody holds it.
+
+    Raises:
+        DataError: see `WorkingFolder.pull`; or a local folder cannot be made.
+    """
+    if is_remote(path):
+        return copies.open_working_folder(str(path), last=last, exclude=exclude, use=use)
+    make_folder(path)
+    return contextlib.nullcontext(WorkingFolder(str(path), Path(path)))
 
 
 @contextlib.contextmanager
-def hold_local_folder(path: str, *, instead: str) -> Iterator[FolderLock]:
-    """Holds a local folder; see `lock_folder`."""
+def _hold_local_folder(path: str, *, instead: str) -> Iterator[FolderLock]:
     require_writable(path)
     file = Path(path, LOCK_FILE)
     descriptor, held = _acquire(file, instead)
@@ -88,25 +85,16 @@ def hold_local_folder(path: str, *, instead: str) -> Iterator[FolderLock]:
         os.close(descriptor)
 
 
-class FolderInUseError(CocoflowError):
-    """Another process holds the folder."""
-
-
-def in_use(folder: str | Path, holder: str, instead: str) -> FolderInUseError:
-    """Returns the error for a folder that another process holds."""
-    return FolderInUseError(f"{folder}: in use by {holder}. Wait until it has ended, or {instead}.")
-
-
 def _acquire(path: Path, instead: str) -> tuple[int, bool]:
     """Opens and locks the lock file; returns its descriptor, and whether it is locked."""
     while True:
-        with explained(path):
+        with explain_errors(path):
             # A link could lead to a file that is not ours to write.
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = _read_holder(descriptor)
+            holder = in_words(decode_record(os.pread(descriptor, _MAX_BYTES, 0)))
             os.close(descriptor)
             raise in_use(path.parent, holder, instead) from None
         except OSError as error:
@@ -128,14 +116,7 @@ def _write_holder(descriptor: int) -> None:
     # Without a name, as on a full disk, the lock still holds.
     with contextlib.suppress(OSError):
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, json.dumps(this_process()).encode(), 0)
-
-
-def _read_holder(descriptor: int) -> str:
-    try:
-        return in_words(json.loads(os.pread(descriptor, _MAX_BYTES, 0)))
-    except (OSError, ValueError, RecursionError):  # it has the lock since microseconds, and has not written its name
-        return in_words(None)
+        os.pwrite(descriptor, encode_record(), 0)
 
 
 @functools.cache

@@ -1,6 +1,7 @@
 """Processes: who holds something, as other processes read it, also on other machines; children that end with us."""
 
 import functools
+import json
 import os
 import shlex
 import socket
@@ -44,6 +45,20 @@ def this_process() -> dict[str, Any]:
         "machine": _machine(),
         "started": _started(os.getpid()),
     }
+
+
+def encode_record(**more: str) -> bytes:
+    """Returns a record of this process, with further fields, as JSON for `decode_record`."""
+    return json.dumps(this_process() | more).encode()
+
+
+def decode_record(content: bytes) -> dict[str, Any]:
+    """Returns the record of a process; {}: the content is something else, or cut off."""
+    try:
+        record = json.loads(content)
+    except (ValueError, RecursionError):
+        return {}
+    return record if isinstance(record, dict) else {}
 
 
 def has_ended(record: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Temporary folders beside a destination, and their leftovers of killed processes.
+"""Temporary files and folders, beside a destination or among the system's, and leftovers of killed processes.
 
 A process killed in the middle leaves a hidden `.NAME.XXXXXXXX.tmp` beside the destination. The next
 `temporary_folder` for the same destination removes it: a marker in it, and a lock that ends with the
@@ -8,25 +8,28 @@ process, distinguish it from a user's.
 import contextlib
 import fcntl
 import glob
-import json
+import multiprocessing.util
 import os
 import shutil
 import socket
+import tempfile
 import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from detection.storage.markers import TEMPORARY_SUFFIX, UNFINISHED_MARKER
+from detection.storage.file_system import TEMPORARY_SUFFIX, UNFINISHED_MARKER, explain_errors
 from detection.storage.paths import local_place
-from detection.storage.processes import in_words, this_process
+from detection.storage.processes import decode_record, encode_record, in_words
 
+CACHE_VARIABLE = "COCOFLOW_CACHE"  # environment variable: local folder for copies, and for unpacked archives
 # A process writes all the time. Only for folders of other machines, whose locks a shared file system may not show.
 SILENT_SECONDS = 3600.0
 
+_SCRATCH = "cocoflow"
+_VARIABLE = "TMPDIR"
 _CONTENT = "content"
-_WRITER = "writer.json"  # the process, for messages
 
 
 @contextlib.contextmanager
@@ -48,15 +51,12 @@ def temporary_folder(destination: str | Path, *, mode: int = 0o777) -> Iterator[
     destination = local_place(destination)
     destination.parent.mkdir(parents=True, exist_ok=True)
     remove_leftovers(destination.parent, destination.name)
-    folder, owner = hidden_sibling(destination), os.getpid()
+    folder, owner = _hidden_sibling(destination), os.getpid()
     folder.mkdir(mode)
-    with _lock(folder, wait=True):  # for another process that looks whether it is a leftover
+    with lock_local(folder, wait=True):  # for another process that looks whether it is a leftover
         try:
             # Written under the lock: a folder with a marker and without a lock is dead.
-            marker = {"folder": folder.name, "host": socket.gethostname()}
-            (folder / UNFINISHED_MARKER).write_text(json.dumps(marker), encoding="utf-8")
-            with contextlib.suppress(OSError):  # the folder serves without it
-                (folder / _WRITER).write_text(json.dumps(this_process()), encoding="utf-8")
+            (folder / UNFINISHED_MARKER).write_bytes(encode_record(folder=folder.name))
             (folder / _CONTENT).mkdir()
             yield folder / _CONTENT
         finally:
@@ -65,17 +65,77 @@ def temporary_folder(destination: str | Path, *, mode: int = 0o777) -> Iterator[
                     _remove(folder)
 
 
-def writer_of(destination: str | Path) -> str | None:
-    """Returns the process of this machine that makes a local file or folder, in words; None: there is none."""
-    place = Path(destination)
-    for folder in place.parent.glob(f".{glob.escape(place.name)}.{'[0-9a-f]' * 8}{TEMPORARY_SUFFIX}"):
-        with _lock(folder) as free:
-            if free or _read_marker(folder) is None:
-                continue
+@contextlib.contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """Yields an empty folder among the system's temporary files, closed to other users.
+
+    The folder is removed at the end of the block, or after a kill by the next command that
+    needs one.
+
+    Raises:
+        DataError: no folder can be created there.
+    """
+    destination = Path(tempfile.gettempdir(), _SCRATCH)
+    with contextlib.ExitStack() as stack:
+        with explain_errors(destination):
+            folder = stack.enter_context(temporary_folder(destination, mode=0o700))
+        yield folder
+
+
+@contextlib.contextmanager
+def scratch_tempdir() -> Iterator[Path]:
+    """Makes a scratch folder the TMPDIR of this process and of those that it starts.
+
+    Beam creates a temporary folder per pipeline and leaves it after a kill; the next command
+    removes it with the scratch folder.
+
+    Raises:
+        DataError: see `scratch_folder`.
+    """
+    # The socket of a forkserver is in a folder that multiprocessing removes when the process exits, after this block.
+    multiprocessing.util.get_temp_dir()
+    tempdir, before = tempfile.tempdir, os.environ.get(_VARIABLE)
+    with scratch_folder() as folder:
         try:
-            return in_words(json.loads((folder / _WRITER).read_bytes()))
-        except (OSError, ValueError, RecursionError):
-            return in_words(None)
+            tempfile.tempdir = os.environ[_VARIABLE] = str(folder)
+            yield folder
+        finally:
+            tempfile.tempdir = tempdir
+            if before is None:
+                os.environ.pop(_VARIABLE, None)
+            else:
+                os.environ[_VARIABLE] = before
+
+
+@contextlib.contextmanager
+def temporary_file(destination: Path, folder: Path | None = None) -> Iterator[Path]:
+    """Yields a new path on the file system of a local `destination`; a file there is removed when the block ends.
+
+    Args:
+        destination: file that the block makes; the folders above it are made if need be.
+        folder: folder of the new path; None: that of `destination`.
+
+    Raises:
+        OSError: a folder cannot be made.
+    """
+    unfinished = _hidden_sibling((folder or destination.parent) / destination.name)
+    try:
+        unfinished.parent.mkdir(parents=True, exist_ok=True)
+        destination.parent.mkdir(parents=True, exist_ok=True)
+        yield unfinished
+    finally:
+        with contextlib.suppress(OSError):
+            unfinished.unlink()
+
+
+def writer_of(destination: str | Path) -> str | None:
+    """Returns the process of this machine that makes a local file or folder, in words; None: no process does."""
+    destination = Path(destination)
+    for folder in _siblings(destination.parent, glob.escape(destination.name)):
+        with lock_local(folder) as free:
+            marker = _read_marker(folder)
+            if not free and marker is not None:
+                return in_words(marker)
     return None
 
 
@@ -93,19 +153,22 @@ def remove_leftovers(parent: str | Path, destination: str | None = None) -> list
     Returns:
         The removed folders.
     """
-    name = "*" if destination is None else glob.escape(destination)
     removed = []
-    for leftover in Path(parent).glob(f".{name}.{'[0-9a-f]' * 8}{TEMPORARY_SUFFIX}"):
-        with _lock(leftover) as free, contextlib.suppress(OSError):
+    for leftover in _siblings(Path(parent), "*" if destination is None else glob.escape(destination)):
+        with lock_local(leftover) as free, contextlib.suppress(OSError):
             if free and _is_dead(leftover):
                 _remove(leftover)
                 removed.append(leftover)
     return removed
 
 
-def hidden_sibling(destination: Path) -> Path:
+def _hidden_sibling(destination: Path) -> Path:
     """A new name beside `destination`.  `tempfile`'s files and folders would be closed to everyone but their owner."""
     return destination.with_name(f".{destination.name}.{uuid.uuid4().hex[:8]}{TEMPORARY_SUFFIX}")
+
+
+def _siblings(parent: Path, pattern: str) -> Iterator[Path]:
+    return parent.glob(f".{pattern}.{'[0-9a-f]' * 8}{TEMPORARY_SUFFIX}")
 
 
 def _remove(folder: Path) -> None:
@@ -121,22 +184,21 @@ def _is_dead(folder: Path) -> bool:
     # Empty but for its marker: its writer may have been killed.
     if marker is None and not {path.name for path in folder.iterdir()} <= {UNFINISHED_MARKER}:
         return False
-    here = marker is not None and marker.get("host") == socket.gethostname()
-    return here or time.time() - _last_change(folder) > SILENT_SECONDS
+    from_here = marker is not None and marker.get("host") == socket.gethostname()
+    return from_here or time.time() - _last_change(folder) > SILENT_SECONDS
 
 
 def _read_marker(folder: Path) -> dict[str, Any] | None:
-    """Returns the marker of a temporary folder; None: it has none of its own."""
-    try:
-        marker = json.loads((folder / UNFINISHED_MARKER).read_bytes())
-        return marker if marker["folder"] == folder.name else None
-    except (OSError, ValueError, TypeError, KeyError, RecursionError):
-        return None
+    """Returns the marker of a temporary folder; None: it is missing, damaged or that of another folder."""
+    with contextlib.suppress(OSError):
+        marker = decode_record((folder / UNFINISHED_MARKER).read_bytes())
+        return marker if marker.get("folder") == folder.name else None
+    return None
 
 
 @contextlib.contextmanager
-def _lock(folder: Path, *, wait: bool = False) -> Iterator[bool]:
-    """Yields whether no other process holds the folder; this one does then, until it ends."""
+def lock_local(folder: Path, *, wait: bool = False) -> Iterator[bool]:
+    """Holds a local folder, unless another process does or its file system has no locks; yields whether it does."""
     with contextlib.ExitStack() as stack:
         try:
             descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)

@@ -17,7 +17,6 @@ from typing import IO
 import google_crc32c
 
 from detection.storage import files, paths
-from detection.storage.file_system import file_system
 from detection.storage.paths import join
 from schemas.artifacts import DATASET_JSON, QUARANTINE_JSONL
 from schemas.errors import DataError
@@ -95,7 +94,7 @@ def _shards_at(text: str) -> list[str]:
 
 
 def _escape_existing(pattern: str) -> str:
-    """The pattern, its folders that are there under just this name taken as they are."""
+    """Returns the pattern with its leading folders that exist under this very name escaped."""
     folder = os.path.dirname(pattern)
     while folder and not files.is_dir(folder):
         folder = os.path.dirname(folder) if folder != "gs:" else ""
@@ -103,7 +102,7 @@ def _escape_existing(pattern: str) -> str:
 
 
 def read_shard(path: str | Path) -> Iterator[bytes]:
-    """Yields the records of a TFRecord file, gzipped or not; an empty file has none.
+    """Yields the records of a TFRecord file, gzipped or not; an empty file yields nothing.
 
     Holds one record at a time, and checks both checksums of each.
 
@@ -113,7 +112,7 @@ def read_shard(path: str | Path) -> Iterator[bytes]:
     """
     name = str(path)
     try:
-        with file_system(name).open(name) as file:
+        with files.file_system(name).open(name) as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(0)
             start = file.read(len(_LFS_MAGIC))
@@ -146,7 +145,7 @@ class _Frames:
     """The frames of one file.
 
     Args:
-        path: of the file, for messages.
+        path: path of the file, for messages.
         stream: its content, uncompressed.
         size: bytes in `stream`; None: not known.
     """

@@ -13,8 +13,7 @@ from typing import Any
 
 from detection.datasets.statistics import SplitSummary
 from detection.models.registry import detector_config
-from detection.storage.files import is_file
-from detection.storage.reading import read_text
+from detection.storage.files import is_file, read_text
 from detection.training.checkpoints.files import checkpoint_steps
 from detection.training.input_size import with_image_size
 from schemas.artifacts import CHECKPOINTS, CONFIG_YAML, TRAIN_SPLIT

@@ -13,7 +13,7 @@ from detection.models.detector import Detector, variable_bytes
 from detection.models.registry import detector_config
 from detection.pretrained.choice import initial_weights
 from detection.pretrained.imagenet import find_weights_file
-from detection.storage.output_checks import require_room
+from detection.storage.outputs import require_room
 from detection.storage.paths import require_supported
 from detection.training.build_balance import named_class_weights
 from detection.training.build_input import input_options_from_config, replica_batch_size

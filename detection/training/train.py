@@ -11,7 +11,7 @@ import tensorflow as tf
 from detection.models.detector import Detector
 from detection.models.registry import detector_from_config
 from detection.storage.atomic import write_json, write_text
-from detection.storage.mirror import Mirror
+from detection.storage.file_system import WorkingFolder
 from detection.training.before_decay import go_back_before_decay, keep_before_decay
 from detection.training.build_balance import ClassBalance, balance_from_config
 from detection.training.build_input import batches_from_config, input_options_from_config
@@ -71,7 +71,7 @@ def train(
     base_model: str | Path | None = None,
     strategy: tf.distribute.Strategy | None = None,
     detector: Detector | None = None,
-    mirror: Mirror | None = None,
+    mirror: WorkingFolder | None = None,
 ) -> None:
     """Trains a detector; resumes from the newest checkpoint in `output` if there is one.
 
@@ -134,7 +134,7 @@ def _train(
     base_model: str | Path | None,
     strategy: tf.distribute.Strategy,
     detector: Detector | None,
-    mirror: Mirror | None,
+    mirror: WorkingFolder | None,
 ) -> None:
     require_trainable(datasets, config)
     if is_chief(strategy):
@@ -207,7 +207,7 @@ def _train_to_last_step(
     strategy: tf.distribute.Strategy,
     detector: Callable[[], Detector],
     output: Path,
-    mirror: Mirror | None,
+    mirror: WorkingFolder | None,
 ) -> int:
     """Builds the run from its resolved config and trains it; returns the last step, which may be an early stop."""
     chief, reader = is_chief(strategy), records.training
@@ -287,7 +287,7 @@ def _checkpoints_from_config(
     )
 
 
-def _resume(checkpoints: Checkpoints, *, strategy: tf.distribute.Strategy, mirror: Mirror | None) -> int:
+def _resume(checkpoints: Checkpoints, *, strategy: tf.distribute.Strategy, mirror: WorkingFolder | None) -> int:
     """Restores the newest checkpoint on all machines, first on the chief; returns its step, 0 without a checkpoint."""
     chief = is_chief(strategy)
     with chief_first(strategy):

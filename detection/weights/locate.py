@@ -9,11 +9,9 @@ from typing import Literal, NamedTuple, NoReturn
 
 from detection.storage import paths
 from detection.storage.checksums import sha256
-from detection.storage.files import exists, glob, is_file, list_files
+from detection.storage.files import exists, glob, is_file, list_files, local_copy, read_bytes, read_text
 from detection.storage.json_files import read_json
 from detection.storage.paths import join, name_of, normalized, parent
-from detection.storage.reading import read_bytes, read_text
-from detection.storage.staging import local_copy
 from detection.storage.versions import newest_version
 from schemas.artifacts import (
     ARTIFACTS,

@@ -14,9 +14,9 @@ from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 from detection.models.detector import Detector
 from detection.storage.checksums import require_checksums
-from detection.storage.files import glob, require_files
+from detection.storage.files import glob, read_bytes
+from detection.storage.local import require_files
 from detection.storage.paths import escape, literal_path, name_of, parent
-from detection.storage.reading import read_bytes
 from detection.weights.locate import local_prefix, locate_weights
 from schemas.artifacts import EMA_PART, MODEL_PART, STEP_PART
 from schemas.config.train.initialization import SourceWeights

@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
             written.
     """
     from components.coco_example_gen.spans.dataset_files import files_of
-    from detection.storage.output_checks import require_output_file
+    from detection.storage.outputs import require_output_file
     from pipelines.console import quiet_run
 
     require_paths(args, "--data", "--report")

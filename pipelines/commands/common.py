@@ -135,8 +135,8 @@ def config_of(args: argparse.Namespace, *, here: bool = True) -> "Config":
         ConfigError: see `load_config`; an address for a pipeline that runs elsewhere.
         DataError: the data cannot be fetched or unpacked.
     """
-    from detection.storage.archives import is_address, is_packed, unpacked
-    from detection.storage.downloads import shown
+    from detection.web.archives import is_address, is_packed, unpacked
+    from detection.web.downloads import shown
 
     config = load_config(args.config, args.assignments)
     root = getattr(args, "data", None) or config.data.root

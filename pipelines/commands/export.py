@@ -147,7 +147,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if args.model is None or args.output is None:
         raise ConfigError("export needs --model and --output, or --describe FILE.")
-    from detection.storage.output_checks import require_output_folder
+    from detection.storage.outputs import require_output_folder
     from pipelines.console import quiet_run
 
     if args.calibrate_split is not None and args.calibrate is None:
@@ -196,16 +196,15 @@ def run(args: argparse.Namespace) -> int:
 def _description(args: argparse.Namespace) -> str:
     """Describes a LiteRT file, or the one in a folder; without TensorFlow, in half a second."""
     from detection.inference.mediapipe.describe import describe
-    from detection.storage.files import is_dir, state
+    from detection.storage.files import find_file, is_dir, read_bytes
     from detection.storage.paths import join
-    from detection.storage.reading import read_bytes
 
     require_paths(args, existing=["--describe"])
     if is_dir(args.describe):
         args.describe = join(args.describe, LITERT_FILE)
         require_paths(args, existing=["--describe"])
     path = args.describe
-    found = state(path)
+    found = find_file(path)
     if found is not None and found.size > _LARGEST:
         raise DataError(f"{one_line(path)}: {found.size:,} bytes are too many for a LiteRT file. Check --describe.")
     return describe(read_bytes(path), path)

@@ -9,10 +9,9 @@ from components.history.facts import ExamplesRecord, ModelRecord, PushRecord
 from components.history.read import read_examples, read_models, read_pushes, read_verdict, read_verdicts
 from components.history.records import absolute_paths, config_digest, config_path
 from detection.coco.summary import read_metrics
-from detection.storage.files import is_dir, is_file
+from detection.storage.files import is_dir, is_file, read_bytes, read_text
 from detection.storage.json_files import read_json
 from detection.storage.paths import absolute, join, name_of, parent
-from detection.storage.reading import read_bytes, read_text
 from detection.storage.versions import newest_version
 from pipelines.history.runs import LIVE, push_states, read_runs
 from pipelines.runs.history import RunHistory

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from detection.storage.atomic import write_text
-from detection.storage.output_folders import scratch_folder
+from detection.storage.temporary import scratch_folder
 from pipelines.runners.kubeflow_connection import connect, translate_errors
 from pipelines.runners.schedules import Recurring
 from pipelines.runners.target import Target

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from components.vertex_errors import VertexLocation, translate_errors
-from detection.storage.gcs.credentials import require_credentials_file
+from detection.storage.gcs.client import require_credentials_file
 from pipelines.runners.schedules import Recurring
 from pipelines.runners.target import Target
 from schemas.config.config import Config

@@ -8,8 +8,8 @@ from typing import NamedTuple
 from components.coco_example_gen.spans.fingerprint import data_state
 from components.coco_example_gen.spans.locate import has_spans, locate, source_of
 from components.coco_example_gen.spans.span_paths import NO_SPAN, SpanSplits, SpanVersion
+from detection.storage.file_system import FolderLock
 from detection.storage.files import is_dir, is_file, walk_states
-from detection.storage.lock import FolderLock
 from detection.storage.paths import absolute, join, parent
 from pipelines.runs.history import RunHistory, deciding_digest, new_id, now, unfinished_run
 from pipelines.runs.run_record import DONE, SKIPPED, UNFINISHED, DataRead, RunRecord

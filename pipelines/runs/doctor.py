@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 from packaging.requirements import Requirement
 
-from detection.storage.gcs.credentials import FILE_VARIABLE, find_credentials
+from detection.storage.gcs.client import FILE_VARIABLE, find_credentials
 from detection.storage.paths import is_remote
 from pipelines.folders import RunLayout
 from pipelines.runners.kubeflow_connection import TOKEN_VARIABLE

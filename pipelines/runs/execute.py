@@ -13,11 +13,11 @@ from components.history.records import read_records
 from components.run_report.report import NODE, executions, fields_so_far, run_fields
 from components.selection.usable import rolled_back_versions
 from detection.storage.atomic import require_writable, write_json, write_text
+from detection.storage.file_system import FolderInUseError
 from detection.storage.files import list_folders, remove_file, remove_folder
-from detection.storage.lock import FolderInUseError, lock_folder
-from detection.storage.output_folders import scratch_tempdir
+from detection.storage.lock import lock_folder
 from detection.storage.paths import join, name_of, parent
-from detection.storage.temporary import remove_leftovers
+from detection.storage.temporary import remove_leftovers, scratch_tempdir
 from detection.training.distributed.cluster import CLUSTER_VARIABLES, cluster_from_environment
 from pipelines.console import quiet_run
 from pipelines.folders import RunLayout

@@ -21,9 +21,9 @@ from pydantic import TypeAdapter
 
 from components.history.records import READERS, absolute_paths, config_path, relative_paths, store_config
 from detection.storage.atomic import write_json
+from detection.storage.file_system import FolderLock
 from detection.storage.files import is_dir, is_file, list_folder
 from detection.storage.json_files import parse_file
-from detection.storage.lock import FolderLock
 from detection.storage.paths import is_remote, join, name_of
 from detection.storage.processes import in_words, this_process
 from pipelines.folders import RunLayout

@@ -7,9 +7,8 @@ from typing import NamedTuple
 
 from detection.analysis.analysis_file import read_analysis
 from detection.reports.evaluation.next_steps import LABEL_ERRORS, next_steps
-from detection.storage.files import is_file
+from detection.storage.files import is_file, read_text
 from detection.storage.paths import join, shown
-from detection.storage.reading import read_text
 from detection.training.validation.history import outlook, read_history
 from schemas.artifacts import ANALYSIS_JSON, CONFIG_YAML, HISTORY_JSON, REPORT_HTML, VALIDATION
 from schemas.config.config_io import from_yaml

@@ -11,9 +11,9 @@ from pathlib import Path
 from types import FrameType
 
 from detection.storage import files
-from detection.storage.lock import FolderLock
-from detection.storage.output_folders import scratch_tempdir
+from detection.storage.file_system import FolderLock
 from detection.storage.paths import is_remote, name_of
+from detection.storage.temporary import scratch_tempdir
 from pipelines.folders import RunLayout
 from schemas.errors import CocoflowError, DataError
 

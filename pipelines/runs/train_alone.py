@@ -13,13 +13,12 @@ from components.coco_example_gen.spans.dataset_files import files_of
 from detection.datasets.importers.label_map import read_dataset_file
 from detection.datasets.splits import SplitFiles
 from detection.storage.atomic import new_directory
-from detection.storage.files import is_file, list_folders, remove_folder
-from detection.storage.lock import lock_folder
-from detection.storage.mirror import Mirror, working_folder
-from detection.storage.output_checks import require_output_folder, require_room
-from detection.storage.output_folders import scratch_tempdir
+from detection.storage.file_system import WorkingFolder
+from detection.storage.files import is_file, list_folders, local_copy, remove_folder
+from detection.storage.lock import lock_folder, open_working_folder
+from detection.storage.outputs import require_output_folder, require_room
 from detection.storage.paths import join, literal_path, require_supported
-from detection.storage.staging import local_copy
+from detection.storage.temporary import scratch_tempdir
 from detection.training.distributed.cluster import cluster_from_environment
 from detection.training.upload_order import UPLOADED_LAST
 from pipelines.console import quiet_run
@@ -96,7 +95,7 @@ def train_alone(config: Config, output: str, *, verbose: bool = False) -> str:
 
 
 @contextlib.contextmanager
-def _working_folder(output: str, *, leads: bool) -> Iterator[Mirror]:
+def _working_folder(output: str, *, leads: bool) -> Iterator[WorkingFolder]:
     """Yields the output folder, or a local one that is mirrored; the remote one has all files when the block ends.
 
     Several machines of one training share the folder: the one that writes holds it for all.
@@ -105,7 +104,7 @@ def _working_folder(output: str, *, leads: bool) -> Iterator[Mirror]:
         use = stack.enter_context(lock_folder(output, instead="name another folder with --output")) if leads else None
         stack.enter_context(scratch_tempdir())
         others = [f"{_EXAMPLES}/*", f"{SAVED_MODEL}/*"]
-        working = stack.enter_context(working_folder(output, last=UPLOADED_LAST, exclude=others, use=use))
+        working = stack.enter_context(open_working_folder(output, last=UPLOADED_LAST, exclude=others, use=use))
         try:
             yield working
         except BaseException:

@@ -11,9 +11,8 @@ import pytest
 import pipeline_runner
 from components.coco_example_gen import shards
 from detection.datasets.layouts import find_splits
-from detection.storage.files import walk_files
+from detection.storage.files import read_bytes, walk_files
 from detection.storage.paths import join
-from detection.storage.reading import read_bytes
 from schemas.artifacts import (
     ANALYSIS_JSON,
     BLESSING_JSON,

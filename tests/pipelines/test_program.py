@@ -12,7 +12,7 @@ import pytest
 
 import pipeline_runner
 from detection.storage.atomic import write_json
-from detection.storage.markers import LOCK_FILE
+from detection.storage.file_system import LOCK_FILE
 from pipelines import SHIPPED_CONFIGS
 from schemas.artifacts import CONFIG_YAML, SUMMARY_JSON
 from schemas.program import PROGRAM, SCRIPT, VERSION, installed_command, program_command

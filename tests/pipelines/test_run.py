@@ -16,9 +16,9 @@ from components.history.facts import BlessingRecord
 from components.history.records import config_path
 from detection.inference.score_thresholds import read_score_thresholds
 from detection.storage import files, paths
+from detection.storage.files import local_copy
 from detection.storage.json_files import read_json
 from detection.storage.paths import join
-from detection.storage.staging import local_copy
 from pipelines.runners.compiled import TARGETS
 from pipelines.runs.comparison import find_data, inputs_of, is_same_data, observe
 from pipelines.runs.history import RunHistory, deciding_digest

@@ -11,9 +11,9 @@ import apache_beam as beam
 from detection.coco.io.blocks import Block, merge_blocks, write_blocks
 from detection.coco.io.results import blocks_of, write_list
 from detection.storage.atomic import new_file, write_text
+from detection.storage.files import local_copy
 from detection.storage.json_files import read_json
 from detection.storage.paths import join
-from detection.storage.staging import local_copy
 
 _CHUNK = 20_000  # images sorted in memory at a time; some 300 MB
 _MANIFEST = "blocks.json"

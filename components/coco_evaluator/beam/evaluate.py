@@ -26,17 +26,18 @@ from components.coco_evaluator.beam.batches import DetectedBatch, by_slice, join
 from components.coco_evaluator.tfma.slice_metrics import SliceKey
 from detection.coco import MetricsAccumulator
 from detection.coco.accumulator import require_once
+from detection.coco.average_precision import named_metric
 from detection.coco.engine import Arrays
 from detection.coco.io.blocks import BlockPlace
-from detection.coco.metric import Matched, Metric, Values, named_metric, with_values
+from detection.coco.metric import Matched, Metric, Values, with_values
 from detection.coco.metrics import UNDEFINED, CocoMetrics
 from detection.coco.params import Params
 from detection.coco.partitions import WHOLE, Partition, by_category, metrics_of_partitions, partitions_of
 from detection.coco.validation.checks import check_categories, check_whole_images
 from detection.datasets.entries import Ids
 from detection.storage.atomic import new_file, write_bytes
+from detection.storage.files import read_bytes, read_range
 from detection.storage.paths import join
-from detection.storage.reading import read_bytes, read_range
 
 _CHUNK = 2_000  # images matched at a time
 _MANIFEST = "arrays.pickle"

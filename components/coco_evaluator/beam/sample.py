@@ -16,10 +16,8 @@ from detection.analysis.instances import sample_ids, sample_rank
 from detection.coco.io.blocks import Block, BlockPlace, find_blocks
 from detection.inference.serving_sample import ServedImage, read_serving_sample, served_images, write_serving_sample
 from detection.input_pipeline.evaluation_records import EvaluationRecord, parse_record, stored_picture
-from detection.storage.files import is_dir, list_folder
+from detection.storage.files import is_dir, list_folder, local_copy, read_range
 from detection.storage.paths import join
-from detection.storage.reading import read_range
-from detection.storage.staging import local_copy
 from detection.types import EncodedImage
 
 _RANKS = 2**64

@@ -13,8 +13,8 @@ from components.coco_evaluator.tfma.metric_options import METRICS_CLASS, METRICS
 from components.coco_evaluator.tfma.slice_metrics import CATEGORY_METRICS
 from detection.coco.metrics import metric_names
 from detection.coco.params import Params
+from detection.storage.files import read_text
 from detection.storage.paths import require_supported
-from detection.storage.reading import read_text
 from schemas.errors import ConfigError, DataError
 from schemas.metrics import METRIC_DEFINITIONS
 from schemas.serving import ENCODED_SIGNATURE

@@ -15,6 +15,7 @@ from detection.datasets.splits import SplitFiles
 from detection.images.files import image_path
 from detection.storage import files, paths
 from detection.storage.checksums import sha256
+from detection.storage.file_system import explain_errors
 
 # Raised when equal data gives other records, so that results of before are not reused.
 RECORD_VERSION = 2
@@ -104,12 +105,12 @@ def _contents(named: Iterable[str]) -> _States:
         if state is None or paths.is_remote(path):
             yield path, state
             continue
-        with files.explained(path, "read"):
+        with explain_errors(path, "read"):
             yield path, replace(state, version=int(sha256(path), 16))
 
 
 def _states(named: Iterable[str]) -> _States:
-    return ((path, files.state(path)) for path in named)
+    return ((path, files.find_file(path)) for path in named)
 
 
 def _states_of_remote_images(folder: str, names: Iterable[str], below: Mapping[str, files.FileState] | None) -> _States:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from detection.datasets.layouts import find_splits, given_splits
 from detection.datasets.splits import WHOLE, Division, SplitFiles
 from detection.storage import files, paths
-from detection.storage.archives import is_packed, unpacked
+from detection.web.archives import is_packed, unpacked
 from schemas.errors import ConfigError, DataError
 
 _PLACEHOLDER = re.compile(r"\{(?P<name>SPAN|VERSION|YYYY|MM|DD)(?::(?P<width>[^}]*))?\}")

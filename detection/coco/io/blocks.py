@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from detection.storage.atomic import new_file
+from detection.storage.files import open_stream
 from detection.storage.paths import join
-from detection.storage.reading import open_stream
 
 _HEAD = struct.Struct("<qq")
 _FILES = 256  # max open files

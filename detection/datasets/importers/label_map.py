@@ -11,8 +11,8 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, te
 
 from detection.datasets.entries import category_issue, head_issue, too_many_categories
 from detection.storage import files, paths
+from detection.storage.files import read_bytes
 from detection.storage.json_files import read_json
-from detection.storage.reading import read_bytes
 from schemas.artifacts import DATASET_JSON, ROOT_CATEGORIES
 from schemas.errors import DataError
 from schemas.limits import MAX_LABEL_MAP

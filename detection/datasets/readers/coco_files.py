@@ -11,8 +11,8 @@ from urllib.parse import unquote
 from detection.datasets.entries import LARGEST_ID
 from detection.datasets.readers.folder import Folder, finite, parent_of, slashed, some, split_named, stem_of
 from detection.storage import files, paths
+from detection.storage.files import local_copy
 from detection.storage.json_files import read_json
-from detection.storage.staging import local_copy
 from schemas.artifacts import TRAIN_SPLIT
 from schemas.errors import DataError
 

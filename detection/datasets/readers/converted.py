@@ -20,9 +20,8 @@ from detection.datasets.readers.folder import Fault, Folder, ReadImage, Recognis
 from detection.datasets.splits import SplitFiles
 from detection.storage import files, paths
 from detection.storage.atomic import new_file, write_bytes
+from detection.storage.files import count_readers, local_copy
 from detection.storage.json_files import serialize
-from detection.storage.reading import readers
-from detection.storage.staging import local_copy
 from detection.storage.temporary import temporary_folder
 from schemas.errors import DataError
 
@@ -93,7 +92,7 @@ def as_coco(split: SplitFiles, there: Container[str] | None = None) -> CocoForm:
     if moved or has_texts(local):
         content, more = rewritten(file, _below(split.root, file), moved)
         notes += more
-        file = str(process_folder() / _digest(file, files.state(file), moved) / paths.name_of(file))
+        file = str(process_folder() / _digest(file, files.find_file(file), moved) / paths.name_of(file))
         write_bytes(file, json.dumps(content).encode(), durable=False)  # may have NaN, which is told later
     return CocoForm(replace(split, annotations=file, images=images, notes=(*split.notes, *notes)), [])
 
@@ -114,7 +113,7 @@ def _convert(reader: str, folder: Folder, state: str) -> dict[str, CocoForm]:
         recognised = READERS[reader](folder)
         if recognised is None:
             raise DataError(f"{folder.root}: changed while it was read. Rerun.")
-        with ThreadPoolExecutor(readers(folder.root)) as pool:
+        with ThreadPoolExecutor(count_readers(folder.root)) as pool:
             images = {name: list(pool.map(recognised.read, of, repeat(name))) for name, of in recognised.splits.items()}
         notes = [*recognised.notes, *recognised.finish([image for of in images.values() for image in of])]
         categories = _categories(recognised, images)

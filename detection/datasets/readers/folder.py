@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from detection.images.files import ImageFileError, has_image_suffix, read_header
 from detection.storage import files, paths
 from detection.storage.file_system import FileState
-from detection.storage.reading import read_bytes, read_range
+from detection.storage.files import read_bytes, read_range
 from schemas.artifacts import EVAL_SPLIT, TRAIN_SPLIT
 from schemas.errors import DataError
 

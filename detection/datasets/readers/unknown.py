@@ -5,7 +5,7 @@ from collections import Counter
 
 from detection.datasets.readers.folder import LABELS, Folder, some
 from detection.storage import paths
-from detection.storage.reading import read_range
+from detection.storage.files import read_range
 from schemas.errors import DataError
 
 _HEAD = 4096  # bytes of a file that show its kind

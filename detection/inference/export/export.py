@@ -15,8 +15,7 @@ from detection.inference.score_curves import SCORE_CURVES_FILE
 from detection.models.detector import variable_bytes
 from detection.pretrained.detectors import find_model
 from detection.storage.files import is_file
-from detection.storage.output_checks import require_room
-from detection.storage.output_folders import output_folder
+from detection.storage.outputs import output_folder, require_room
 from detection.storage.paths import join
 from schemas.artifacts import SAVED_MODEL_FILE
 from schemas.config.config_io import load_config, to_yaml

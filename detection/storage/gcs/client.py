@@ -2,16 +2,18 @@
 
 import contextlib
 import functools
+import http.client
 import itertools
+import json
 import os
 import re
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
 
-from detection.storage.gcs.credentials import require_credentials_file
 from detection.storage.paths import split
 from schemas.errors import DataError
 from schemas.quoting import one_line
@@ -23,6 +25,9 @@ _TIMEOUT = (20.0, 120.0)  # seconds without a connection, without a byte
 REQUESTS = 8  # at a time, of one session's ten connections
 _ATTEMPTS = 5  # to read a folder that is being written
 _BATCH = 64
+FILE_VARIABLE = "GOOGLE_APPLICATION_CREDENTIALS"
+_METADATA_SERVER = "169.254.169.254"  # gives machines on Google Cloud their credentials
+_METADATA_SECONDS = 1.0
 _MESSAGE = re.compile(r'"message":\s*"((?:[^"\\]|\\.)*)"')
 T = TypeVar("T")
 R = TypeVar("R")
@@ -71,12 +76,7 @@ def in_parallel(work: Callable[[T], R], items: Iterable[T]) -> list[R]:
             if an item failed.
     """
     with ThreadPoolExecutor(REQUESTS, thread_name_prefix="storage") as pool:
-        futures = [pool.submit(work, item) for item in items]
-        try:
-            return [future.result() for future in futures]
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
+        return list(pool.map(work, items))
 
 
 def in_batches(work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
@@ -106,7 +106,7 @@ def while_written(path: str, find: Callable[[], T], read: Callable[[T], R]) -> R
 
 
 @contextlib.contextmanager
-def explained(path: str) -> Iterator[None]:
+def explain_errors(path: str) -> Iterator[None]:
     """Turns the client library's errors into messages with a remedy.
 
     Raises:
@@ -180,3 +180,74 @@ def _unreachable(path: str, error: BaseException) -> DataError:
 def absent(path: str) -> AbsentError:
     """Returns the error for an object that does not exist."""
     return AbsentError(f"{path}: there is no such object. Check the path, and that bucket {split(path)[0]} exists.")
+
+
+class Credentials(NamedTuple):
+    """Where the credentials come from.
+
+    source: path of their file, or a description.
+    project: project that they name; None: no project.
+    """
+
+    source: str
+    project: str | None
+
+
+def find_credentials() -> Credentials | None:
+    """Finds the credentials of this process; None: there are no credentials.
+
+    Asks a machine on Google Cloud whether it is one, for a second at most; validity is not checked.
+
+    Raises:
+        DataError: their file is missing, or no credentials file.
+    """
+    require_credentials_file()
+    if file := _credentials_file():
+        return Credentials(file, _read_project(file))
+    return Credentials("service account of this machine", None) if _has_metadata_server() else None
+
+
+def require_credentials_file() -> None:
+    """Requires that a file of credentials that exists is a JSON object, which Google's clients do not check.
+
+    Raises:
+        DataError: it is not.
+    """
+    file = _credentials_file()
+    if file is None or not os.path.exists(file):
+        return
+    try:
+        valid = isinstance(json.loads(Path(file).read_bytes()), dict)
+    except (OSError, ValueError, RecursionError):
+        valid = False
+    if not valid:
+        raise DataError(f"{file}: no valid credentials: expected a JSON object. Set {FILE_VARIABLE} to a key file.")
+
+
+def _credentials_file() -> str | None:
+    if given := os.environ.get(FILE_VARIABLE):
+        return given
+    folder = os.path.expanduser(os.environ.get("CLOUDSDK_CONFIG") or "~/.config/gcloud")
+    file = os.path.join(folder, "application_default_credentials.json")
+    return file if os.path.isfile(file) else None  # unlike `Path.is_file`, also for a name that is too long
+
+
+def _read_project(file: str) -> str | None:
+    import google.auth
+    from google.auth.exceptions import DefaultCredentialsError
+
+    try:
+        project: str | None = google.auth.load_credentials_from_file(file)[1]
+    except (DefaultCredentialsError, OSError) as error:
+        raise DataError(f"{file}: no valid credentials: {one_line(error.args[0])}") from None
+    return project
+
+
+def _has_metadata_server() -> bool:
+    server = os.environ.get("GCE_METADATA_HOST", _METADATA_SERVER)
+    try:
+        with contextlib.closing(http.client.HTTPConnection(server, timeout=_METADATA_SECONDS)) as connection:
+            connection.request("GET", "/", headers={"Metadata-Flavor": "Google"})
+            return connection.getresponse().getheader("Metadata-Flavor") == "Google"
+    except (OSError, http.client.HTTPException):
+        return False

@@ -1,4 +1,4 @@
-"""Cloud Storage as a file system; see `detection.storage.file_system`."""
+"""Cloud Storage as a file system."""
 
 import contextlib
 import errno
@@ -10,48 +10,37 @@ from pathlib import Path
 from typing import BinaryIO
 
 from detection.storage.file_system import FileState
-from detection.storage.files import explained
-from detection.storage.gcs import copies, folders, lease, mirror, objects
+from detection.storage.gcs import folders, objects
 from detection.storage.gcs.client import REQUESTS, AbsentError, in_batches
-from detection.storage.gcs.versions import RemoteVersions
-from detection.storage.paths import absolute, is_remote, join, split
+from detection.storage.paths import join, split
 from schemas.errors import DataError
 
 _RECURSIVE = "**"
 
 
 class CloudStorage:
-    """Google Cloud Storage: a folder is the common start of objects' paths."""
+    """Google Cloud Storage, where a folder is the common start of objects' paths; see `file_system.Files`."""
 
     requests = REQUESTS
-    find = staticmethod(objects.find)
-    resolve = staticmethod(absolute)
+    find_file = staticmethod(objects.find)
     map = staticmethod(in_batches)
-    local_copy = staticmethod(copies.local_copy)
     move_folder = staticmethod(folders.upload)
     require_free = staticmethod(folders.require_free)
-    require_writable = staticmethod(folders.probe)
     remove_file = staticmethod(objects.delete)
-    lock = staticmethod(lease.hold_folder)
-    working_folder = staticmethod(mirror.working_folder)
-    versions = RemoteVersions
 
     def is_file(self, path: str) -> bool:
         """Returns False for a folder's own object, whose name ends in a slash."""
-        return not path.endswith("/") and self.find(path) is not None
+        return not path.endswith("/") and self.find_file(path) is not None
 
     def is_dir(self, path: str) -> bool:
-        """Returns whether there is an object below."""
         with contextlib.suppress(AbsentError):
             return objects.has_objects(path)
         return False
 
     def entries(self, path: str, *, follow_links: bool = True) -> tuple[list[str], list[str]]:
-        """Lists by one request per page."""
         return objects.list_folder(path)
 
-    def walk(self, path: str, *, follow_links: bool) -> dict[str, FileState]:
-        """Lists by one request per page."""
+    def walk_states(self, path: str, *, follow_links: bool) -> dict[str, FileState]:
         return objects.list_tree(path)
 
     def glob(self, pattern: str) -> list[str]:
@@ -63,51 +52,30 @@ class CloudStorage:
         return sorted(set(self._matches("/".join(parts[:first]), parts[first:])))
 
     def read(self, path: str, start: int = 0, end: int | None = None) -> bytes:
-        """Reads an object by one request."""
         with _missing_as_os_error(path):
             return objects.read(path, start, end)
 
     def open(self, path: str) -> BinaryIO:
-        """Opens an object for reading."""
         with _missing_as_os_error(path):
             return objects.open_stream(path)
 
     def download(self, path: str, destination: Path, *, link: bool = False) -> None:
-        """Downloads an object."""
         with _missing_as_os_error(path):
             objects.download(objects.require(path), destination)
 
-    def write(self, path: str, content: bytes, *, durable: bool) -> None:
-        """Writes an object over an old one."""
+    def write_bytes(self, path: str, content: bytes, *, durable: bool) -> None:
         objects.write(path, content)
 
     def create(self, path: str, content: bytes) -> None:
-        """Writes an object on the condition that there is none."""
         objects.write(path, content, generation=0)
 
-    def copy(self, source: str, path: str) -> None:
-        """Copies within the service, or uploads a local file."""
-        if is_remote(source):
-            objects.copy(objects.require(source), path)
-            return
-        with explained(path):
-            objects.write(path, Path(source))
-
     def move_file(self, file: Path, path: str, *, durable: bool) -> None:
-        """Uploads the file."""
         objects.write(path, file)
 
-    @contextlib.contextmanager
-    def shared_directory(self, path: str, *, last: str) -> Iterator[str | Path]:
-        """Yields the folder itself, and holds it."""
-        with self.lock(path, instead="name another folder"), folders.claimed(path, last=(last,)):
-            yield path.rstrip("/")
-
-    def make_folder(self, path: str) -> None:
-        """Does nothing: folders need no making."""
+    def require_writable(self, folder: str) -> None:
+        folders.probe(folder)
 
     def remove_folder(self, path: str, *, first: Sequence[str], at_once: bool) -> None:
-        """Deletes objects, those of `first` one by one."""
         if not split(path)[1]:
             raise DataError(f"{path}: this is a bucket, which is not removed. Name a folder in it.")
         for name in first:

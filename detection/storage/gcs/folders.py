@@ -1,23 +1,20 @@
 """Folders of Cloud Storage that appear complete: written object by object, the last file last.
 
 While a folder is written it holds `UNFINISHED_MARKER`, which names the writer. A folder with that object and
-without its last file is the leftover of a writer that failed, and is written anew; see `markers`.
+without its last file is the leftover of a writer that failed, and is written anew.
 """
 
 import contextlib
-import json
 import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from detection.storage.atomic import not_empty
-from detection.storage.file_system import FileState
-from detection.storage.files import walk_files
+from detection.storage.file_system import LOCK_FILE, PROBE, UNFINISHED_MARKER, FileState, not_empty
 from detection.storage.gcs import objects
 from detection.storage.gcs.client import ConflictError, in_parallel
-from detection.storage.markers import LOCK_FILE, PROBE, UNFINISHED_MARKER
+from detection.storage.local import LocalFiles
 from detection.storage.paths import join
-from detection.storage.processes import this_process
+from detection.storage.processes import encode_record
 from schemas.errors import DataError
 
 
@@ -49,7 +46,7 @@ def require_free(path: str, *, last: Sequence[str] = ()) -> None:
 def upload(local: Path, path: str, *, last: Sequence[str] = (), replace: bool = False) -> None:
     """Writes a local folder's files to a remote one; empty folders are not uploaded.
 
-    On failure, the written objects are removed; see `claimed`.
+    On failure, the written objects are removed; see `claim_folder`.
 
     Args:
         local: folder.
@@ -61,8 +58,8 @@ def upload(local: Path, path: str, *, last: Sequence[str] = (), replace: bool = 
         ConflictError: another process wrote there meanwhile.
         DataError: there is content and no `replace`; or something cannot be written.
     """
-    with claimed(path, last=last, replace=replace) as claim:
-        names = walk_files(local)
+    with claim_folder(path, last=last, replace=replace) as claim:
+        names = LocalFiles().walk_states(str(local), follow_links=True)
         missing = [name for name in last if name not in names]
         if missing:
             raise DataError(f"{local}: {missing[0]} is missing; {path} would be incomplete without it.")
@@ -83,7 +80,7 @@ def upload(local: Path, path: str, *, last: Sequence[str] = (), replace: bool = 
 
 
 @contextlib.contextmanager
-def claimed(path: str, *, last: Sequence[str] = (), replace: bool = False) -> Iterator[FileState]:
+def claim_folder(path: str, *, last: Sequence[str] = (), replace: bool = False) -> Iterator[FileState]:
     """Empties a remote folder, and holds `UNFINISHED_MARKER` there until the block has written it, the last file last.
 
     If the block raises, the folder's content is removed. If that fails as well, or the process is
@@ -103,15 +100,14 @@ def claimed(path: str, *, last: Sequence[str] = (), replace: bool = False) -> It
     if not replace:
         require_free(path, last=last)
     last_file = last[-1] if last else ""
-    content = json.dumps(this_process() | {"id": uuid.uuid4().hex}).encode()
-    claim = objects.write(join(path, UNFINISHED_MARKER), content)
-    with held(path, claim, last_file):
+    claim = objects.write(join(path, UNFINISHED_MARKER), encode_record(id=uuid.uuid4().hex))
+    with hold_claim(path, claim, last_file):
         remove_all(path, last_file)
         yield claim
 
 
 @contextlib.contextmanager
-def held(path: str, claim: FileState, last: str) -> Iterator[None]:
+def hold_claim(path: str, claim: FileState, last: str) -> Iterator[None]:
     """Deletes the object `UNFINISHED_MARKER` when the block ends; if the block raises, also the folder's content.
 
     Args:
@@ -135,9 +131,9 @@ def held(path: str, claim: FileState, last: str) -> Iterator[None]:
 def remove_all(path: str, last: str) -> None:
     """Deletes a folder's content, the last file first; `UNFINISHED_MARKER` and a lock stay."""
     found = objects.list_tree(path, markers=True)
-    content = [one for name, one in found.items() if name not in (UNFINISHED_MARKER, LOCK_FILE)]
-    objects.delete_all(one for one in content if one.path == join(path, last))
-    objects.delete_all(one for one in content if one.path != join(path, last))
+    content = {name: state for name, state in found.items() if name not in (UNFINISHED_MARKER, LOCK_FILE)}
+    objects.delete_all(state for name, state in content.items() if name == last)
+    objects.delete_all(state for name, state in content.items() if name != last)
 
 
 def _require_alone(path: str, written: list[FileState]) -> None:
@@ -146,5 +142,5 @@ def _require_alone(path: str, written: list[FileState]) -> None:
     Raises:
         ConflictError: another process writes there, too.
     """
-    if {one for name, one in objects.list_tree(path).items() if name != LOCK_FILE} != set(written):
+    if {state for name, state in objects.list_tree(path).items() if name != LOCK_FILE} != set(written):
         raise ConflictError(f"{path}: another process writes this folder, too. Let one process write it, then rerun.")

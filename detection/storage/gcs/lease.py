@@ -6,7 +6,6 @@ generation let one process win, and show the old holder that it lost.
 """
 
 import contextlib
-import json
 import logging
 import os
 import threading
@@ -15,14 +14,12 @@ import uuid
 from collections.abc import Iterator
 from typing import Any
 
-from detection.storage.file_system import FileState
+from detection.storage.file_system import LOCK_FILE, FileState, FolderLock, in_use
 from detection.storage.gcs import objects
 from detection.storage.gcs.client import AbsentError, ConflictError
 from detection.storage.gcs.folders import probe
-from detection.storage.lock import FolderLock, in_use
-from detection.storage.markers import LOCK_FILE
 from detection.storage.paths import join, parent
-from detection.storage.processes import has_ended, in_words, this_process
+from detection.storage.processes import decode_record, encode_record, has_ended, in_words
 from schemas.errors import CocoflowError, DataError
 
 LEASE_SECONDS = 60.0  # without a sign of life, after which a holder counts as ended
@@ -58,7 +55,7 @@ class Lease(FolderLock):
         self._thread.start()
 
     def require_held(self) -> None:
-        """Checks that no other process can have taken the folder over; see `lock.FolderLock`."""
+        """Checks that no other process can have taken the folder over; see `FolderLock`."""
         if not self._lost and time.monotonic() - self._renewed > LEASE_SECONDS / 2:
             self._renew()
         if self._lost:
@@ -69,7 +66,7 @@ class Lease(FolderLock):
             )
 
     def release(self) -> None:
-        """Lets others use the folder; a lost lease stays with its new holder."""
+        """Releases the lease unless another process has taken it."""
         self._stop.set()
         if os.getpid() != self._process:  # a forked child has neither the thread nor the folder
             return
@@ -102,7 +99,7 @@ def _acquire(folder: str, instead: str) -> Lease:
     """
     now = probe(folder)  # by the service's clock
     path = join(folder, LOCK_FILE)
-    content = json.dumps(this_process() | {"token": uuid.uuid4().hex}).encode()
+    content = encode_record(token=uuid.uuid4().hex)
     start, first = time.monotonic(), None
     while True:
         current = objects.find(path)
@@ -122,8 +119,7 @@ def _acquire(folder: str, instead: str) -> Lease:
             return Lease(stored, content)
 
 
-def _read(stored: FileState) -> Any:
-    try:
-        return json.loads(objects.read(stored.path))
-    except (AbsentError, ValueError, RecursionError):
-        return None
+def _read(stored: FileState) -> dict[str, Any]:
+    with contextlib.suppress(AbsentError):
+        return decode_record(objects.read(stored.path))
+    return {}

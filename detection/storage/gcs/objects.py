@@ -1,7 +1,7 @@
 """Objects of Google Cloud Storage: find, list, read, write, copy, delete.
 
 Every function takes `gs://bucket/key`, repeats requests that fail for a reason that may pass, and raises a
-`DataError` if the service cannot be asked or refuses; see `client.explained`. A write is repeated although
+`DataError` if the service cannot be asked or refuses; see `client.explain_errors`. A write is repeated although
 the response to it may have been lost: the object then has the write's own content, which counts as success.
 """
 
@@ -15,18 +15,18 @@ from typing import Any
 import google_crc32c
 
 from detection.storage.file_system import FileState
-from detection.storage.files import require_files
 from detection.storage.gcs.client import (
     AbsentError,
     ConflictError,
     PastTheEndError,
     absent,
     client,
-    explained,
+    explain_errors,
     in_parallel,
     options,
 )
-from detection.storage.paths import REMOTE_PREFIX, split
+from detection.storage.local import require_files
+from detection.storage.paths import REMOTE_PREFIX, is_remote, split
 from schemas.errors import DataError
 from schemas.quoting import one_line
 
@@ -42,7 +42,7 @@ def find(path: str) -> FileState | None:
         return None
     try:
         blob = _blob(path)
-        with explained(path):
+        with explain_errors(path):
             blob.reload(**options())
     except AbsentError:
         return None
@@ -70,7 +70,7 @@ def list_folder(path: str) -> tuple[list[str], list[str]]:
         AbsentError: no such bucket.
     """
     start = _start(path)
-    with explained(path):
+    with explain_errors(path):
         blobs = _blobs(path, "items(name),prefixes", delimiter="/")
         names = [blob.name.removeprefix(start) for blob in blobs if blob.name != start]
     return names, sorted(prefix.removeprefix(start).rstrip("/") for prefix in blobs.prefixes)
@@ -87,7 +87,7 @@ def list_tree(path: str, *, markers: bool = False) -> dict[str, FileState]:
         AbsentError: no such bucket.
     """
     start = _start(path)
-    with explained(path):
+    with explain_errors(path):
         blobs = _blobs(path, f"items({_FIELDS})")
         return {
             blob.name.removeprefix(start): _state_of(blob) for blob in blobs if markers or not blob.name.endswith("/")
@@ -100,7 +100,7 @@ def has_objects(path: str) -> bool:
     Raises:
         AbsentError: no such bucket.
     """
-    with explained(path):
+    with explain_errors(path):
         return any(True for _ in _blobs(path, "items(name)", max_results=1)) or not split(path)[1]
 
 
@@ -126,7 +126,7 @@ def read(path: str, start: int = 0, end: int | None = None, *, generation: int |
     if end is not None and end <= start:
         return b""
     try:
-        with explained(path):
+        with explain_errors(path):
             content: bytes = _blob(path).download_as_bytes(
                 start=start or None,
                 end=None if end is None else end - 1,
@@ -182,7 +182,7 @@ def download(state: FileState, destination: Path) -> None:
         AbsentError: it was removed.
         OSError: the file cannot be written.
     """
-    with explained(state.path), destination.open("wb") as file:
+    with explain_errors(state.path), destination.open("wb") as file:
         _blob(state.path).download_to_file(file, if_generation_match=state.version, checksum="crc32c", **options())
     if destination.stat().st_size != state.size:
         raise DataError(f"{state.path}: {state.size} bytes expected, but other content arrived. Rerun.")
@@ -204,7 +204,7 @@ def write(path: str, content: bytes | Path, *, generation: int | None = None) ->
     upload = blob.upload_from_string if isinstance(content, bytes) else blob.upload_from_filename
     kind = "application/octet-stream"
     try:
-        with explained(path):
+        with explain_errors(path):
             upload(content, content_type=kind, if_generation_match=generation, checksum="crc32c", **options())
     except ConflictError:
         return _require_content(path, crc32c(content))
@@ -212,7 +212,7 @@ def write(path: str, content: bytes | Path, *, generation: int | None = None) ->
 
 
 def claim(path: str, content: bytes, *, generation: int = 0) -> FileState | None:
-    """Writes an object if nobody else has: of all that try at once, one succeeds.
+    """Writes an object if nobody else has: if several try at once, one succeeds.
 
     Args:
         path: path of the object.
@@ -241,7 +241,7 @@ def copy(source: FileState, path: str, *, generation: int | None = None) -> File
     """
     blob = _blob(path)
     try:
-        with explained(path):
+        with explain_errors(path):
             token: str | None = ""
             rules = {"if_generation_match": generation, "if_source_generation_match": source.version}
             while token is not None:
@@ -251,6 +251,19 @@ def copy(source: FileState, path: str, *, generation: int | None = None) -> File
     return _state_of(blob)
 
 
+def copy_file(source: str, path: str) -> None:
+    """Copies an object within the service, or uploads a local file.
+
+    Raises:
+        AbsentError: no such object.
+        OSError: the local file cannot be read.
+    """
+    if is_remote(source):
+        copy(require(source), path)
+    else:
+        write(path, Path(source))
+
+
 def delete(path: str, *, generation: int | None = None) -> None:
     """Deletes an object, if there is one.
 
@@ -258,7 +271,7 @@ def delete(path: str, *, generation: int | None = None) -> None:
         path: path of the object.
         generation: an object of another generation stays; None: any is deleted.
     """
-    with contextlib.suppress(AbsentError, ConflictError), explained(path):
+    with contextlib.suppress(AbsentError, ConflictError), explain_errors(path):
         _blob(path).delete(if_generation_match=generation, **options())
 
 
@@ -318,5 +331,5 @@ def _blob(path: str) -> Any:
         valid = False
     if not valid:
         raise AbsentError(f"{one_line(path)}: Cloud Storage has no such names. Use up to 1024 bytes on one line.")
-    with explained(path):
+    with explain_errors(path):
         return client().bucket(bucket).blob(key)

@@ -9,38 +9,39 @@ and its process, and no folder without it is touched.
 """
 
 import contextlib
-import json
 import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from detection.storage.file_system import FileState
-from detection.storage.files import copy_file
+from detection.storage.file_system import PUSH_STEM, TEMPORARY_SUFFIX, UNFINISHED_MARKER, FileState
 from detection.storage.gcs import objects
 from detection.storage.gcs.client import AbsentError, in_parallel
-from detection.storage.gcs.folders import held, probe, remove_all
-from detection.storage.markers import TEMPORARY_SUFFIX, UNFINISHED_MARKER
+from detection.storage.gcs.folders import hold_claim, probe, remove_all
 from detection.storage.paths import join, name_of, parent
-from detection.storage.processes import has_ended, this_process
+from detection.storage.processes import decode_record, encode_record, has_ended
 from detection.storage.temporary import SILENT_SECONDS
-from detection.storage.versions import TEMPORARY_STEM, next_version, numbered_versions
 
-_STAGED = rf"\.{TEMPORARY_STEM}\.[0-9a-f]{{8}}{re.escape(TEMPORARY_SUFFIX)}"
+_STAGED = rf"\.{PUSH_STEM}\.[0-9a-f]{{8}}{re.escape(TEMPORARY_SUFFIX)}"
 _CLAIM = re.compile(rf"({_STAGED}|[0-9]+)/{re.escape(UNFINISHED_MARKER)}")
 _CONTENT = "content"
 _ENDED: set[str] = set()  # ids of the claims that this process no longer needs; a removal may have failed
 
 
 class RemoteVersions:
-    """A remote folder of versions; see `publication.LocalVersions`.
+    """A remote folder of versions; see `versions.LocalVersions`.
 
     Every method raises a `DataError` if the service cannot be asked or refuses.
+
+    Args:
+        directory: the folder.
+        next_version: returns the number of the folder's next version.
     """
 
-    def __init__(self, directory: str) -> None:
+    def __init__(self, directory: str, next_version: Callable[[str], int]) -> None:
         self.directory = directory.rstrip("/")
+        self._next_version = next_version
 
     def sweep(self, marker: str) -> None:
         """Removes leftovers of killed processes: staged folders, and incomplete versions."""
@@ -50,14 +51,14 @@ class RemoteVersions:
         for name, claim in stored.items():
             if _CLAIM.fullmatch(name):
                 folder = parent(claim.path)
-                written = max(one.modified for one in stored.values() if one.path.startswith(f"{folder}/"))
+                written = max(state.modified for state in stored.values() if state.path.startswith(f"{folder}/"))
                 if _is_of_dead(claim, silent=now - written):
                     _end(claim, folder, marker)
 
     @contextlib.contextmanager
     def staging(self) -> Iterator[str]:
         """Yields a new folder that servers ignore, and removes it when the block ends."""
-        folder = join(self.directory, f".{TEMPORARY_STEM}.{uuid.uuid4().hex[:8]}{TEMPORARY_SUFFIX}")
+        folder = join(self.directory, f".{PUSH_STEM}.{uuid.uuid4().hex[:8]}{TEMPORARY_SUFFIX}")
         with _record(folder) as record:
             claim = objects.write(join(folder, UNFINISHED_MARKER), record, generation=0)
             try:
@@ -69,14 +70,14 @@ class RemoteVersions:
 
     def copy(self, source: str | Path, staged: str, names: list[str], marker: str) -> None:
         """Copies files, remote ones within the service."""
-        in_parallel(lambda name: copy_file(join(source, name), join(staged, name)), names)
+        in_parallel(lambda name: objects.copy_file(join(source, name), join(staged, name)), names)
 
     def publish(self, staged: str, marker: str) -> str:
         """Copies a staged folder to the next version; returns its path."""
         files = objects.list_tree(staged)
-        with self._next() as claim, held(version := parent(claim.path), claim, marker):
+        with self._next() as claim, hold_claim(version := parent(claim.path), claim, marker):
             last = files.pop(marker)
-            in_parallel(lambda one: objects.copy(one[1], join(version, one[0]), generation=0), files.items())
+            in_parallel(lambda name: objects.copy(files[name], join(version, name), generation=0), files)
             objects.copy(last, join(version, marker), generation=0)
         return version
 
@@ -91,13 +92,12 @@ class RemoteVersions:
     def _next(self) -> Iterator[FileState]:
         """Yields the claim of the next version."""
         while True:
-            number = next_version(self.directory, (number for number, _ in numbered_versions(self.directory)))
-            version = join(self.directory, str(number))
+            version = join(self.directory, str(self._next_version(self.directory)))
             with _record(version) as record:
                 claim = objects.claim(join(version, UNFINISHED_MARKER), record)
                 if claim is None:
                     continue
-                # Whoever claimed this number before the list, and has published it since, is found now.
+                # Look again: a writer that claimed this number before our listing may have published it since.
                 if len(objects.list_tree(version, markers=True)) == 1:
                     yield claim
                     return
@@ -107,30 +107,29 @@ class RemoteVersions:
 def _end(claim: FileState, folder: str, marker: str) -> None:
     """Removes a dead process' claim, and its folder unless that is a complete version."""
     with _record(folder) as record:
-        ours = objects.claim(claim.path, record, generation=claim.version)
-        if ours is None:
+        taken = objects.claim(claim.path, record, generation=claim.version)
+        if taken is None:
             return
         if objects.find(join(folder, marker)) is None:
             remove_all(folder, marker)
-        objects.delete(ours.path, generation=ours.version)
+        objects.delete(taken.path, generation=taken.version)
 
 
 @contextlib.contextmanager
 def _record(folder: str) -> Iterator[bytes]:
     """Yields a claim's content, by which other processes, and later this one, know whether it is still held."""
-    record = this_process() | {"folder": name_of(folder), "id": uuid.uuid4().hex}
+    claim = uuid.uuid4().hex
     try:
-        yield json.dumps(record).encode()
+        yield encode_record(folder=name_of(folder), id=claim)
     finally:
-        _ENDED.add(record["id"])
+        _ENDED.add(claim)
 
 
 def _is_of_dead(claim: FileState, *, silent: float) -> bool:
     """Whether a claim's process has ended, or has been silent for an hour, or is this one, which no longer needs it."""
-    try:
-        record: Any = json.loads(objects.read(claim.path))
-        ours = record["folder"] == name_of(parent(claim.path))
-        ended = record["id"] in _ENDED
-    except (AbsentError, ValueError, TypeError, KeyError, RecursionError):
+    record: dict[str, Any] = {}
+    with contextlib.suppress(AbsentError):
+        record = decode_record(objects.read(claim.path))
+    if record.get("folder") != name_of(parent(claim.path)) or "id" not in record:
         return False
-    return ours and (ended or has_ended(record) or silent > SILENT_SECONDS)
+    return str(record["id"]) in _ENDED or has_ended(record) or silent > SILENT_SECONDS

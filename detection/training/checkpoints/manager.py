@@ -6,7 +6,7 @@ from pathlib import Path
 import tensorflow as tf
 
 from detection.models.detector import Detector
-from detection.storage.atomic import fsync_path
+from detection.storage.local import fsync_path
 from detection.storage.paths import literal_path
 from detection.training.checkpoints.files import (
     STATE_FILE,

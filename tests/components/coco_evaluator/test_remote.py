@@ -13,8 +13,7 @@ import pytest
 from components.coco_evaluator import executor as component
 from components.coco_evaluator.beam import evaluate as beam_evaluate
 from components.coco_evaluator.beam import models_pass, sample
-from detection.storage.files import exists, list_folder, walk_files
-from detection.storage.reading import read_bytes
+from detection.storage.files import exists, list_folder, read_bytes, walk_files
 from schemas.artifacts import (
     ANALYSIS_JSON,
     BLESSING_JSON,

@@ -6,7 +6,7 @@ from pathlib import Path
 from components.coco_example_gen.conversion import convert
 from detection.datasets.splits import SplitFiles
 from detection.storage import files, paths
-from detection.storage.reading import read_bytes
+from detection.storage.files import read_bytes
 from schemas.artifacts import DATA_REPORT_HTML
 from schemas.config.config import DataConfig
 from schemas.config.issues import IssuePolicies

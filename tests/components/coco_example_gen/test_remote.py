@@ -17,7 +17,7 @@ from detection.datasets.splits import SplitFiles
 from detection.images.files import ImageFileError, read_file
 from detection.storage import files, paths
 from detection.storage.atomic import write_text
-from detection.storage.reading import read_bytes
+from detection.storage.files import read_bytes
 from schemas.artifacts import DATASET_JSON
 from schemas.config.config import DataConfig
 from schemas.errors import ConfigError, DataError

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from detection.storage import files
+from detection.storage.files import local_copy
 from detection.storage.json_files import read_json
 from detection.storage.paths import join
-from detection.storage.staging import local_copy
 from schemas.artifacts import HISTORY_JSON, LOGS, VALIDATION
 from tests.components.detection_trainer.remote_training import STEPS, execute, write_inputs
 from tests.detection.training.tiny_run import checkpoint_values

@@ -8,7 +8,7 @@ import pytest
 
 from components.saved_model_pusher.validate import Validation
 from detection.storage.atomic import write_bytes
-from detection.storage.reading import read_bytes
+from detection.storage.files import read_bytes
 from schemas.config.config import PushConfig, PushValidationConfig
 from schemas.config.config_io import load_config
 from schemas.errors import CocoflowError, DataError, RefusedModelError

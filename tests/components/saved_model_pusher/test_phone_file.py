@@ -9,7 +9,7 @@ from components.saved_model_pusher import push as pushing
 from components.saved_model_pusher.added_files import phone_file
 from components.saved_model_pusher.push import PushRequest, push
 from detection.inference.export import mediapipe
-from detection.storage.reading import read_bytes
+from detection.storage.files import read_bytes
 from pipelines.runs.start_check import check_run
 from schemas.artifacts import CONFIG_YAML
 from schemas.config.config import PushConfig

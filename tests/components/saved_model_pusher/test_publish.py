@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from components.saved_model_pusher import publish as publishing
-from detection.storage import publication
+from detection.storage import versions
 from detection.storage.temporary import SILENT_SECONDS
 from detection.storage.versions import numbered_versions
 from schemas.errors import ConfigError, DataError
@@ -125,14 +125,14 @@ def test_pushers_side_by_side_all_get_their_own_version(model: Path, tmp_path: P
 PUSH_AND_STALL = """
 import pathlib, time
 from components.saved_model_pusher import publish as publishing
-from detection.storage import publication
-copyfile = publication.shutil.copyfile
+from detection.storage import versions
+copyfile = versions.shutil.copyfile
 def stall(source, goal):
     copyfile(source, goal)
     if pathlib.Path(source).name == {last!r}:
         print("middle", flush=True)
         time.sleep(600)
-publication.shutil.copyfile = stall
+versions.shutil.copyfile = stall
 publishing.publish("Format-Serving", "serving")
 """
 
@@ -168,11 +168,11 @@ def test_killed_in_the_middle_shows_no_version_and_the_leftover_goes(
 PUSH_AND_STALL_AFTER_THE_RENAME = """
 import time
 from components.saved_model_pusher import publish as publishing
-from detection.storage import publication
+from detection.storage import versions
 def stall(folder):
     print("middle", flush=True)
     time.sleep(600)
-publication.fsync_path = stall
+versions.fsync_path = stall
 publishing.publish("Format-Serving", "serving")
 """
 
@@ -190,17 +190,17 @@ def test_a_living_pusher_is_left_alone_however_long_it_is_silent(
 ) -> None:
     serving, other = tmp_path / "serving", tmp_path / "other"
     shutil.copytree(model, other)
-    fsync_tree = publication.fsync_tree
+    fsync_tree = versions.fsync_tree
 
     def sleep_while_another_pushes(folder: Path) -> None:
-        monkeypatch.setattr(publication, "fsync_tree", fsync_tree)
+        monkeypatch.setattr(versions, "fsync_tree", fsync_tree)
         with monkeypatch.context() as later:
             now = time.time()
             later.setattr(time, "time", lambda: now + SILENT_SECONDS + 60)
             publish(another(other), serving)
         fsync_tree(folder)
 
-    monkeypatch.setattr(publication, "fsync_tree", sleep_while_another_pushes)
+    monkeypatch.setattr(versions, "fsync_tree", sleep_while_another_pushes)
     assert parts(publish(model, serving)) == PARTS
     assert len(_versions(serving)) == 2
     assert hidden(serving) == []
@@ -223,7 +223,7 @@ def test_a_full_disk_is_explained_and_leaves_nothing(
         destination.write_bytes(b"half")
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(destination))
 
-    monkeypatch.setattr(publication.shutil, "copyfile", full)
+    monkeypatch.setattr(versions.shutil, "copyfile", full)
     with pytest.raises(
         DataError, match=r"push\.directory .*serving: cannot push: No space left on device .*--set push"
     ):

@@ -17,8 +17,8 @@ from components.saved_model_pusher.validate import Validation
 from detection.analysis.analysis_file import write_analysis
 from detection.inference.score_thresholds import read_score_thresholds
 from detection.storage import files
+from detection.storage.files import read_bytes
 from detection.storage.paths import name_of
-from detection.storage.reading import read_bytes
 from detection.storage.tfrecord import read_shard
 from schemas.artifacts import ANALYSIS_JSON, EXTRA_FILES, LABELS_JSON
 from schemas.config.config import PushConfig

@@ -8,7 +8,7 @@ import pytest
 
 from components.saved_model_pusher import publish as publishing
 from components.saved_model_pusher.pushed_versions import WARMUP_FILE
-from detection.storage import publication
+from detection.storage import versions
 from detection.storage.versions import numbered_versions
 from tests.components.saved_model_pusher.version_folders import PARTS, another, hidden, parts, write_parts
 
@@ -42,7 +42,7 @@ def test_a_model_that_is_there_is_not_copied(model: Path, tmp_path: Path, monkey
         copies.append(Path(source).name)
         copyfile(source, destination)
 
-    monkeypatch.setattr(publication.shutil, "copyfile", note)
+    monkeypatch.setattr(versions.shutil, "copyfile", note)
     assert publishing.publish(model, serving, added=extra | {WARMUP_FILE: b"requests"}) == first
     assert copies == []
     others: tuple[dict[str, bytes], ...] = (

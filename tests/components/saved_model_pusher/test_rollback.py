@@ -21,12 +21,12 @@ from components.saved_model_pusher.pushed_versions import (
     whole_versions,
 )
 from components.saved_model_pusher.rollback import roll_back
-from detection.storage import files, publication
+from detection.storage import files, versions
 from detection.storage.atomic import write_bytes
+from detection.storage.file_system import PUSH_STEM
+from detection.storage.files import read_bytes
 from detection.storage.json_files import read_json
 from detection.storage.paths import join
-from detection.storage.reading import read_bytes
-from detection.storage.versions import TEMPORARY_STEM
 from schemas.errors import DataError
 from tests.components.saved_model_pusher.version_folders import MARKER, content_of, write_version
 from tests.storage_emulator.fixture import Bucket
@@ -259,7 +259,7 @@ def test_what_a_killed_rollback_left_goes_with_the_next_call(tmp_path: Path) -> 
         "from detection.storage.temporary import temporary_folder\n"
         "with temporary_folder(sys.argv[1]):\n    os.kill(os.getpid(), signal.SIGKILL)"
     )
-    subprocess.run([sys.executable, "-c", killed, join(directory, TEMPORARY_STEM)], check=False)
+    subprocess.run([sys.executable, "-c", killed, join(directory, PUSH_STEM)], check=False)
     assert len(os.listdir(directory)) == 3
     roll_back(directory, to=numbers[1])  # it is served already
     assert sorted(os.listdir(directory)) == [str(number) for number in numbers]
@@ -275,7 +275,7 @@ def test_a_full_disk_is_explained_without_a_key_that_the_command_lacks(
     def full(source: Path, destination: Path) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(destination))
 
-    monkeypatch.setattr(publication.shutil, "copyfile", full)
+    monkeypatch.setattr(versions.shutil, "copyfile", full)
     with pytest.raises(DataError, match=r"cannot push: No space left on device .*Free space") as caught:
         roll_back(directory)
     assert "--set" not in str(caught.value)
@@ -351,7 +351,7 @@ def test_the_marker_goes_first_and_a_kill_at_any_write_is_ended_by_the_next_push
         for name in (MARKER, "variables"):
             files.copy_file(tmp_path / "old" / name, f"{directory}/5/{name}")
         old = f"{directory}/5"
-        if not killed_at_write(gcs, number, publication.remove_version, old, MARKER, after=bool(number % 2)):
+        if not killed_at_write(gcs, number, versions.remove_version, old, MARKER, after=bool(number % 2)):
             break
         left = [name for name in files.walk_files(old) if name != ".unfinished"]
         assert left in ([MARKER, "variables"], ["variables"], [])

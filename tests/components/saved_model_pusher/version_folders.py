@@ -4,9 +4,8 @@ import hashlib
 import json
 from pathlib import Path
 
-from detection.storage.files import walk_files
+from detection.storage.files import read_bytes, walk_files
 from detection.storage.paths import join
-from detection.storage.reading import read_bytes
 
 MARKER = "saved_model.pb"
 FILES = ("variables/variables.index", "variables/variables.data-00000-of-00001", "assets.extra/config.yaml")

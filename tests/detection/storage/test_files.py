@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from detection.storage import files, paths
 from detection.storage.atomic import write_bytes
-from detection.storage.reading import open_stream, read_bytes
+from detection.storage.files import open_stream, read_bytes
 from schemas.errors import DataError
 from tests.storage_emulator.fixture import Bucket
 
@@ -83,16 +83,16 @@ def _below(matches: list[str], base: str) -> list[str]:
 def test_a_file_is_written_looked_at_copied_and_removed(kind: str, gcs: Bucket, tmp_path: Path) -> None:
     base = f"{gcs.path}/data" if kind == "remote" else str(tmp_path / "data")
     path = plant(base, TREE) + "/images/1.jpg"
-    before = files.state(path)
+    before = files.find_file(path)
     assert before is not None
     assert before.size == 3
-    assert files.state(path) == before
+    assert files.find_file(path) == before
     write_bytes(path, b"two")
-    after = files.state(path)
+    after = files.find_file(path)
     assert after is not None
     assert after.version != before.version
     assert after.modified >= before.modified
-    assert files.state(f"{base}/images") is None or kind == "local"
+    assert files.find_file(f"{base}/images") is None or kind == "local"
     for goal in (f"{gcs.path}/copy", str(tmp_path / "deep" / "copy")):
         files.copy_file(path, goal)
         assert read_bytes(goal) == b"two"

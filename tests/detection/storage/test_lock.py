@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from detection.storage.file_system import LOCK_FILE
 from detection.storage.lock import lock_folder
-from detection.storage.markers import LOCK_FILE
 from schemas.errors import CocoflowError, DataError
 from tests.folder_holder import folder_holder
 

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from detection.storage import atomic, files, reading
-from detection.storage.file_system import FileState
+from detection.storage import atomic, files
+from detection.storage.file_system import UNFINISHED_MARKER, FileState
+from detection.storage.files import local_copy
 from detection.storage.gcs import folders, objects
-from detection.storage.markers import UNFINISHED_MARKER
-from detection.storage.staging import local_copy
 from schemas.errors import DataError
 from tests.storage_emulator.fixture import Bucket
 from tests.storage_emulator.killing import killed_at_write
@@ -49,15 +48,15 @@ def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_files_appear_whole(gcs: Bucket) -> None:
     path = f"{gcs.path}/a/x.txt"
     atomic.write_text(path, "ü\r\n")
-    assert reading.read_text(path) == "ü\r\n"
+    assert files.read_text(path) == "ü\r\n"
     with atomic.new_file(path) as file:
         file.write(b"new")
-        assert reading.read_text(path) == "ü\r\n"
-    assert reading.read_text(path) == "new"
+        assert files.read_text(path) == "ü\r\n"
+    assert files.read_text(path) == "new"
     with atomic.new_path(path, durable=False) as unfinished:
         unfinished.write_bytes(b"newer")
     atomic.write_json(f"{gcs.path}/a/x.json", {"a": 1})
-    assert reading.read_text(path) == "newer"
+    assert files.read_text(path) == "newer"
     assert files.walk_files(gcs.path) == ["a/x.json", "a/x.txt"]
 
 
@@ -83,7 +82,7 @@ def test_a_block_that_raises_publishes_nothing(gcs: Bucket) -> None:
         raise RuntimeError
     with pytest.raises(DataError, match="x: cannot write: No such file"), atomic.new_path(f"{gcs.path}/x"):
         pass  # nothing written
-    assert reading.read_text(f"{gcs.path}/x") == "old"
+    assert files.read_text(f"{gcs.path}/x") == "old"
     assert files.walk_files(gcs.path) == ["x"]
 
 

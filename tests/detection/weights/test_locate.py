@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from detection.storage.staging import local_copy
+from detection.storage.files import local_copy
 from detection.weights.locate import (
     checkpoint_of_training,
     local_prefix,

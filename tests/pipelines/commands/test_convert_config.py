@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from detection.storage.reading import read_text
+from detection.storage.files import read_text
 from pipeline_runner import main
 from schemas.config.config_io import from_yaml, load_config
 from tests.detection.interop.od_api.test_pipeline_config import SSD

@@ -18,7 +18,7 @@ from detection.inference.restore import load_trained, read_exported_from, read_m
 from detection.inference.saved_model import SavedModelDetector
 from detection.input_pipeline.network_input import fit_to_input
 from detection.models.detector import Detector
-from detection.storage import output_checks
+from detection.storage import outputs
 from detection.types import EncodedImage, ImageInfo
 from pipeline_runner import main
 from schemas import features
@@ -365,7 +365,7 @@ def test_a_disk_without_room_for_the_weights_is_refused_before_the_network_is_tr
 ) -> None:
     weights = sum(variable.numpy().nbytes for variable in detector.variables)
     usage = shutil.disk_usage("/")
-    monkeypatch.setattr(output_checks, "_SMALL", 0)
+    monkeypatch.setattr(outputs, "_SMALL", 0)
     monkeypatch.setattr("detection.inference.export.export.export_saved_model", None)
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage._replace(free=weights - 1))
     code, said = refuse([])

@@ -14,8 +14,8 @@ from detection.input_pipeline.record_reader import RecordReader
 from detection.models.detector import variables_by_path
 from detection.models.registry import detector_from_config
 from detection.storage import files
+from detection.storage.file_system import LOCK_FILE
 from detection.storage.json_files import read_json
-from detection.storage.markers import LOCK_FILE
 from detection.training.checkpoints.files import checkpoint_path
 from detection.training.kept_images import divide
 from detection.training.validation.history import HistoryEntry, write_history

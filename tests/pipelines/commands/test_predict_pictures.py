@@ -10,8 +10,7 @@ from PIL import Image, ImageOps
 
 from detection.images.drawing import draw_detections
 from detection.images.files import EXIF_ORIENTATION
-from detection.storage.files import walk_files
-from detection.storage.reading import read_bytes
+from detection.storage.files import read_bytes, walk_files
 from pipeline_runner import main
 from tests.detection.fake_detector import save_fake_detector, write_images
 from tests.storage_emulator.fixture import Bucket

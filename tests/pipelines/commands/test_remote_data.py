@@ -7,9 +7,9 @@ import pytest
 
 import pipeline_runner
 from detection.storage import files
+from detection.storage.files import read_bytes, read_text
 from detection.storage.gcs import lease
 from detection.storage.lock import lock_folder
-from detection.storage.reading import read_bytes, read_text
 from tests.components.coco_example_gen.data_set import write_data_set
 from tests.components.coco_example_gen.remote_data import contents, upload
 from tests.storage_emulator.fixture import Bucket

@@ -9,8 +9,7 @@ from PIL import Image
 
 import pipeline_runner
 from detection.storage.atomic import write_text
-from detection.storage.files import exists, list_folder, walk_files
-from detection.storage.reading import read_bytes
+from detection.storage.files import exists, list_folder, read_bytes, walk_files
 from schemas.artifacts import ANALYSIS_JSON, BLESSING_JSON, DETECTIONS_JSON, METRICS_JSON
 from tests.components.coco_evaluator.generated_records import generate_ground_truth, write_records
 from tests.detection.coco.generated_cases import generate

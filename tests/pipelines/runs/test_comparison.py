@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import pipeline_runner
-from detection.storage.lock import FolderLock
+from detection.storage.file_system import FolderLock
 from pipelines.runs.comparison import (
     RunInputs,
     compare,

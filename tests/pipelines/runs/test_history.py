@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from detection.storage.lock import FolderLock, lock_folder
+from detection.storage.file_system import FolderLock
+from detection.storage.lock import lock_folder
 from detection.storage.processes import this_process
 from pipelines.runs.history import RunHistory, deciding_digest, new_id, recorded_run
 from pipelines.runs.run_record import DataRead, RunRecord

@@ -9,10 +9,10 @@ import pytest
 from components.history.records import Output, read_records
 from detection.storage import files
 from detection.storage.atomic import write_text
+from detection.storage.file_system import UNFINISHED_MARKER
+from detection.storage.files import read_text
 from detection.storage.gcs import client
-from detection.storage.markers import UNFINISHED_MARKER
 from detection.storage.paths import join
-from detection.storage.reading import read_text
 from pipelines.folders import RunLayout
 from schemas.config.config import Config
 from tests.storage_emulator.fixture import Bucket

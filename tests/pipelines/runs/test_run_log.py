@@ -10,9 +10,9 @@ import pytest
 
 from detection.storage import files
 from detection.storage.atomic import write_text
+from detection.storage.files import read_text
 from detection.storage.gcs import lease
 from detection.storage.lock import lock_folder
-from detection.storage.reading import read_text
 from pipelines.folders import RunLayout
 from pipelines.runs import run_log
 from pipelines.runs.run_log import local_log

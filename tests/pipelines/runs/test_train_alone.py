@@ -13,8 +13,8 @@ import detection.training.train
 from components.coco_example_gen.spans.fingerprint import DataState
 from detection.datasets.demo_data import make_demo_data
 from detection.storage import files
-from detection.storage.markers import LOCK_FILE
-from detection.storage.reading import read_text
+from detection.storage.file_system import LOCK_FILE
+from detection.storage.files import read_text
 from pipelines.runs.execute import execute_run
 from pipelines.runs.train_alone import train_alone
 from schemas.artifacts import DATASET_JSON, SAVED_MODEL

@@ -10,7 +10,7 @@ import pytest
 from detection.coco.io import blocks
 from detection.coco.io.blocks import Block, find_blocks, merge_blocks, write_blocks
 from detection.coco.io.results import blocks_of, write_list, write_results
-from detection.storage.reading import read_range
+from detection.storage.files import read_range
 from tests.storage_emulator.fixture import Bucket
 
 

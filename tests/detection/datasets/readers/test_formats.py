@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from detection.datasets.annotations import index_annotations
 from detection.datasets.layouts import find_splits
 from detection.datasets.readers.converted import as_coco
-from detection.storage.archives import unpacked
 from detection.storage.atomic import write_bytes
+from detection.web.archives import unpacked
 from schemas.errors import DataError
 from tests.components.coco_example_gen.remote_data import upload
 from tests.detection.datasets.readers.data_sets import (

@@ -9,7 +9,7 @@ import pytest
 import supervision
 
 from detection.datasets.layouts import find_splits
-from detection.storage.archives import unpacked
+from detection.web.archives import unpacked
 from tests.detection.datasets.readers.data_sets import read_data_set
 
 Objects = dict[str, list[tuple[str, tuple[float, ...]]]]  # category and box [x, y, width, height], by name of the image

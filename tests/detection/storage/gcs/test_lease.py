@@ -10,9 +10,9 @@ import time
 import pytest
 
 from detection.storage import files
+from detection.storage.file_system import LOCK_FILE
 from detection.storage.gcs import lease, objects
 from detection.storage.lock import lock_folder
-from detection.storage.markers import LOCK_FILE
 from schemas.errors import CocoflowError, DataError
 from tests.storage_emulator.fixture import Bucket
 from tests.storage_emulator.killing import in_processes, killed_at_write

@@ -174,10 +174,10 @@ def test_credentials_of_another_kind_are_told(
 def test_the_library_is_not_imported_for_local_paths() -> None:
     code = """
 import sys, tempfile
-from detection.storage import atomic, files, lock, mirror, reading, staging
+from detection.storage import atomic, files, lock
 folder = tempfile.mkdtemp()
-atomic.write_text(f"{folder}/x", "x"); reading.read_text(f"{folder}/x"); staging.local_copy(folder)
-with lock.lock_folder(folder, instead="wait"), mirror.working_folder(folder): pass
+atomic.write_text(f"{folder}/x", "x"); files.read_text(f"{folder}/x"); files.local_copy(folder)
+with lock.lock_folder(folder, instead="wait"), lock.open_working_folder(folder): pass
 print([name for name in ("google.cloud.storage", "google.auth", "google.api_core", "requests") if name in sys.modules])
 """
     loaded = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout

@@ -9,9 +9,8 @@ import pytest
 from detection.storage import files
 from detection.storage.file_system import FileState
 from detection.storage.gcs import objects, versions
-from detection.storage.publication import publish_version
 from detection.storage.temporary import SILENT_SECONDS
-from detection.storage.versions import numbered_versions
+from detection.storage.versions import numbered_versions, publish_version
 from schemas.errors import DataError
 from tests.storage_emulator.fixture import Bucket
 from tests.storage_emulator.killing import in_processes, killed_at_write

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from detection.storage.archives import is_packed, unpacked
-from detection.storage.downloads import OFFLINE_VARIABLE, UnreachableError
+from detection.web.archives import is_packed, unpacked
+from detection.web.downloads import OFFLINE_VARIABLE, UnreachableError
 from schemas.errors import ConfigError, DataError
 
 
@@ -230,11 +230,11 @@ def test_nothing_outside_the_folder_is_written(
 
 def test_bombs_and_damage_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COCOFLOW_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("detection.storage.archives._LEAST", 1000)
+    monkeypatch.setattr("detection.web.archives._LEAST", 1000)
     (tmp_path / "bomb.zip").write_bytes(packed({"zeros": bytes(1_000_000)}))
     with pytest.raises(DataError, match="member 'zeros' makes it larger than"):
         unpacked(str(tmp_path / "bomb.zip"))
-    monkeypatch.setattr("detection.storage.downloads.MAX_MEMBERS", 3)
+    monkeypatch.setattr("detection.web.downloads.MAX_MEMBERS", 3)
     (tmp_path / "many.zip").write_bytes(packed({str(number): b"" for number in range(5)}))
     with pytest.raises(DataError, match="is one of more than 3"):
         unpacked(str(tmp_path / "many.zip"))

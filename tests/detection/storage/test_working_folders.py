@@ -7,16 +7,16 @@ import pytest
 
 from detection.storage import files
 from detection.storage.atomic import write_bytes
-from detection.storage.file_system import FileState
+from detection.storage.file_system import FileState, WorkingFolder
 from detection.storage.gcs import objects
-from detection.storage.mirror import Mirror, working_folder
+from detection.storage.lock import open_working_folder
 from schemas.errors import DataError
 from tests.storage_emulator.fixture import Bucket
 
 LAST = ("*.index", "checkpoint")
 
 
-def save(mirror: Mirror, step: int) -> None:
+def save(mirror: WorkingFolder, step: int) -> None:
     """As TensorFlow saves checkpoints, the older ones removed."""
     for path in mirror.local.glob("ckpt-*"):
         path.unlink()
@@ -27,7 +27,7 @@ def save(mirror: Mirror, step: int) -> None:
 
 def read(path: str) -> int:
     """The step that a reader finds; every state that it can see is whole."""
-    with working_folder(path) as mirror:
+    with open_working_folder(path) as mirror:
         if not (mirror.local / "checkpoint").exists():
             return 0
         step = int((mirror.local / "checkpoint").read_text())
@@ -45,7 +45,7 @@ def writes(gcs: Bucket) -> list[str]:
 
 
 def test_a_local_folder_is_worked_in_itself(tmp_path: Path) -> None:
-    with working_folder(tmp_path / "new") as mirror:
+    with open_working_folder(tmp_path / "new") as mirror:
         assert mirror.local == tmp_path / "new"
         assert mirror.local.is_dir()
         mirror.push()
@@ -54,7 +54,7 @@ def test_a_local_folder_is_worked_in_itself(tmp_path: Path) -> None:
 
 def test_only_what_changed_is_pushed_and_the_rest_is_removed_here_and_there(gcs: Bucket) -> None:
     path = f"{gcs.path}/run"
-    with working_folder(path, last=LAST, exclude=("*.log",)) as mirror:
+    with open_working_folder(path, last=LAST, exclude=("*.log",)) as mirror:
         save(mirror, 1)
         for name in ("deep/er/x", "a.log", ".x.tmp", ".lock"):
             write_bytes(mirror.local / name, b"x", durable=False)
@@ -82,7 +82,7 @@ def test_only_what_changed_is_pushed_and_the_rest_is_removed_here_and_there(gcs:
 
 def test_a_reader_follows(gcs: Bucket) -> None:
     path = f"{gcs.path}/run"
-    with working_folder(path, last=LAST) as writer, working_folder(path) as reader:
+    with open_working_folder(path, last=LAST) as writer, open_working_folder(path) as reader:
         (reader.local / "mine").touch()
         for step in (1, 2):
             save(writer, step)
@@ -102,7 +102,7 @@ def test_whichever_write_of_a_push_fails_readers_see_a_complete_checkpoint_and_t
 ) -> None:
     for number in itertools.count():
         path = f"{gcs.path}/{number}"
-        with working_folder(path, last=LAST) as mirror:
+        with open_working_folder(path, last=LAST) as mirror:
             save(mirror, 1)
             mirror.push()
             save(mirror, 2)
@@ -118,7 +118,7 @@ def test_whichever_write_of_a_push_fails_readers_see_a_complete_checkpoint_and_t
                 break
             assert read(path) in (1, 2)
             # After a refusal the work goes on; after a lost response, which is an error, another run resumes it.
-            with working_folder(path, last=LAST) if after else contextlib.nullcontext(mirror) as working:
+            with open_working_folder(path, last=LAST) if after else contextlib.nullcontext(mirror) as working:
                 save(working, 3)
                 working.push()
             assert read(path) == 3
@@ -128,7 +128,7 @@ def test_whichever_write_of_a_push_fails_readers_see_a_complete_checkpoint_and_t
 
 def test_what_another_process_wrote_is_not_overwritten(gcs: Bucket) -> None:
     path = f"{gcs.path}/run"
-    with working_folder(path) as first, working_folder(path) as second:
+    with open_working_folder(path) as first, open_working_folder(path) as second:
         save(first, 1)
         first.push()
         save(second, 2)
@@ -141,7 +141,7 @@ def test_a_folder_that_changes_during_the_pull_is_pulled_as_of_one_moment(
     gcs: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, download = f"{gcs.path}/run", objects.download
-    with working_folder(path, last=LAST) as writer:
+    with open_working_folder(path, last=LAST) as writer:
         save(writer, 1)
         writer.push()
         steps, one_at_a_time = iter([2, 3]), threading.Lock()

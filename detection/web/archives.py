@@ -1,4 +1,4 @@
-"""Data sets that are archives, here, on Cloud Storage or at an address of the web: unpacked once, in a cache.
+"""Data sets that are archives, local, on Cloud Storage or at an address of the web: unpacked once, in a cache.
 
 The cache is `$COCOFLOW_CACHE`, or `~/.cache/cocoflow`.  A folder of it has the name of the archive, and holds
 `archive.json` and a folder per version, named by the archive's SHA-256; `archive.json` names the current one.  Each
@@ -17,16 +17,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from detection.storage import downloads, files, paths
+from detection.storage import files, paths
 from detection.storage.atomic import new_directory, write_json
+from detection.storage.checksums import sha256
+from detection.storage.file_system import explain_errors
+from detection.storage.files import local_copy
 from detection.storage.json_files import read_json
-from detection.storage.staging import CACHE_VARIABLE, local_copy
+from detection.storage.temporary import CACHE_VARIABLE
+from detection.web import downloads
 from schemas.errors import ConfigError, DataError
 from schemas.progress import log_phase
 
 _STATE = "archive.json"
 _RATIO, _LEAST = 100, 1 << 30  # an archive may grow by this factor, and by as many bytes more
-_LOGGER = logging.getLogger("cocoflow.data")
+_LOGGER = logging.getLogger("cocoflow.web")
 
 
 def is_address(root: str) -> bool:
@@ -55,34 +59,36 @@ def unpacked(root: str) -> str:
     name = downloads.shown(source) if is_address(source) else paths.absolute(source)
     _require_safe(source, name)
     label = re.sub(r"[^\w.-]+", "_", urllib.parse.urlsplit(name).path.strip("/"))[-60:]
-    place = _cache() / f"{label}-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
-    with _alone(place):
-        origin = _origin(place)
-        if origin and wanted and demand in origin["kept"]:
-            return origin["folder"]
-        new = _fetched(source, name, place, origin) if is_address(source) else _found(source, name, origin)
+    cache = Path(os.environ.get(CACHE_VARIABLE) or Path("~/.cache/cocoflow").expanduser()).absolute() / "data"
+    entry = cache / f"{label}-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
+    with _hold(entry):
+        cached = _read_state(entry)
+        if cached and wanted and demand in cached["kept"]:
+            return cached["folder"]
+        new = _fetch(source, name, entry, cached) if is_address(source) else _find(source, name, cached)
         if new is None:
-            assert origin is not None
-            _require(name, of, wanted, origin["sha256"] if of == "sha256" else content_digest(origin["folder"], of))
-            return origin["folder"]
-        archive, state = new
+            assert cached is not None
+            _require(name, of, wanted, cached["sha256"] if of == "sha256" else content_digest(cached["folder"], of))
+            return cached["folder"]
+        archive, digest, version = new
         if of == "sha256":
-            _require(name, of, wanted, state["sha256"])
-        if origin and origin["sha256"] != state["sha256"]:
-            _LOGGER.warning("%s has changed: SHA-256 %s, before %s", name, state["sha256"], origin["sha256"])
-        folder = place / state["sha256"][:16]
+            _require(name, of, wanted, digest)
+        if cached and cached["sha256"] != digest:
+            _LOGGER.warning("%s has changed: SHA-256 %s, before %s", name, digest, cached["sha256"])
+        folder = entry / digest[:16]
         if not folder.is_dir():
             log_phase(_LOGGER, f"unpacking {name}")
-            largest = min(_RATIO * archive.stat().st_size + _LEAST, shutil.disk_usage(place).free)
+            largest = min(_RATIO * archive.stat().st_size + _LEAST, shutil.disk_usage(entry).free)
             with new_directory(folder) as unfinished:
                 downloads.unpack(archive, unfinished / "data", origin=name, largest=largest)
                 if of != "sha256":
                     _require(name, of, wanted, content_digest(unfinished / "data", of))
-        kept = [f"sha256={state['sha256']}", *([demand] if wanted else [])]
-        write_json(place / _STATE, {"address": name, "folder": str(folder / "data"), "kept": kept, **state})
+        kept = [f"sha256={digest}", *([demand] if wanted else [])]
+        state = {"address": name, "folder": str(folder / "data"), "kept": kept, "sha256": digest, "etag": version}
+        write_json(entry / _STATE, state)
         if is_address(source):
             archive.unlink()
-        for other in place.iterdir():
+        for other in entry.iterdir():
             if other.is_dir() and other != folder and not other.name.startswith("."):
                 files.remove_folder(other)
         return str(folder / "data")
@@ -94,16 +100,12 @@ def _require_safe(source: str, name: str) -> None:
         raise ConfigError(f"{name}: http:// is not safe from changes on the way. Write https://.")
 
 
-def _cache() -> Path:
-    return Path(os.environ.get(CACHE_VARIABLE) or Path("~/.cache/cocoflow").expanduser()).absolute() / "data"
-
-
 @contextlib.contextmanager
-def _alone(place: Path) -> Iterator[None]:
+def _hold(entry: Path) -> Iterator[None]:
     """Waits until no other process of this machine uses the folder."""
-    with files.explained(place, "make the folder"):
-        place.mkdir(parents=True, exist_ok=True)
-        lock = os.open(place / ".lock", os.O_CREAT | os.O_RDWR)
+    with explain_errors(entry, "make the folder"):
+        entry.mkdir(parents=True, exist_ok=True)
+        lock = os.open(entry / ".lock", os.O_CREAT | os.O_RDWR)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -111,12 +113,12 @@ def _alone(place: Path) -> Iterator[None]:
         os.close(lock)
 
 
-def _origin(place: Path) -> dict[str, Any] | None:
-    """Reads which version the cache has; None: none that is complete."""
+def _read_state(entry: Path) -> dict[str, Any] | None:
+    """Reads which version the cache has; None: it has no complete one."""
     with contextlib.suppress(DataError, KeyError, TypeError):
-        origin = read_json(place / _STATE)
-        if Path(origin["folder"]).is_dir() and origin["sha256"]:
-            return dict(origin)
+        state = read_json(entry / _STATE)
+        if Path(state["folder"]).is_dir() and state["sha256"]:
+            return dict(state)
     return None
 
 
@@ -129,7 +131,7 @@ def content_digest(root: str | Path, folder: str) -> str:
     for path in files.walk_files(root):
         _, found, below = f"/{path}".partition(f"/{folder}/")
         if found:
-            lines.append(f"{hashlib.sha256(Path(root, path).read_bytes()).hexdigest()} {below}\n")
+            lines.append(f"{sha256(Path(root, path))} {below}\n")
     return hashlib.sha256("".join(sorted(lines)).encode()).hexdigest()
 
 
@@ -139,33 +141,34 @@ def _require(name: str, of: str, wanted: str, found: str) -> None:
         raise DataError(f"{name}: {what} is {found}, not {wanted}. Check the archive, or correct the digest.")
 
 
-def _fetched(source: str, name: str, place: Path, origin: dict[str, Any] | None) -> tuple[Path, dict[str, Any]] | None:
-    """Fetches an archive; None: the cache has what is there, or all that can be had."""
-    known = origin["etag"] if origin else ""
-    if origin and (not known or downloads.is_offline()):
+def _fetch(source: str, name: str, entry: Path, cached: dict[str, Any] | None) -> tuple[Path, str, str] | None:
+    """Fetches an archive; returns it with its SHA-256 and version.
+
+    None: the cache has the server's version, or the only one that can be had.
+    """
+    known = cached["etag"] if cached else ""
+    if cached and (not known or downloads.is_offline()):
         return None
     if downloads.is_offline():
-        raise DataError(f"{name}: not in the cache {place.parent}, and {downloads.OFFLINE_VARIABLE} forbids downloads.")
-    archive = place / "archive"
+        raise DataError(f"{name}: not in the cache {entry.parent}, and {downloads.OFFLINE_VARIABLE} forbids downloads.")
+    archive = entry / "archive"
     try:
         fetched = downloads.fetch_version(source, archive, known=known)
     except downloads.UnreachableError as error:
-        if origin is None:
+        if cached is None:
             raise
         _LOGGER.warning("%s The copy in the cache is used.", error)
         return None
-    return None if fetched is None else (archive, {"sha256": fetched.sha256, "etag": fetched.etag})
+    return None if fetched is None else (archive, *fetched)
 
 
-def _found(source: str, name: str, origin: dict[str, Any] | None) -> tuple[Path, dict[str, Any]] | None:
-    """Finds an archive here or on Cloud Storage; None: the cache has this version of it."""
-    state = files.state(source)
+def _find(source: str, name: str, cached: dict[str, Any] | None) -> tuple[Path, str, str] | None:
+    """Finds a local or remote archive; returns a local copy as `_fetch` does. None: the cache has this version."""
+    state = files.find_file(source)
     if state is None:
         raise DataError(f"{name}: no such archive. Check --data or data.root.")
     version = f"{state.size} {state.version}"
-    if origin and origin["etag"] == version:
+    if cached and cached["etag"] == version:
         return None
     archive = local_copy(source)
-    with archive.open("rb") as content:
-        digest = hashlib.file_digest(content, "sha256").hexdigest()
-    return archive, {"sha256": digest, "etag": version}
+    return archive, sha256(archive), version

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from detection.storage.output_folders import output_folder, scratch_folder, scratch_tempdir
-from schemas.errors import CocoflowError, DataError
+from detection.storage.temporary import scratch_folder, scratch_tempdir
+from schemas.errors import DataError
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
 # As Beam does for each pipeline.
 KILLED = """
 import os, signal, tempfile
-from detection.storage.output_folders import scratch_tempdir
+from detection.storage.temporary import scratch_tempdir
 with scratch_tempdir():
     tempfile.mkdtemp(prefix="beam-pipeline-temp")
     os.kill(os.getpid(), signal.SIGKILL)
@@ -26,7 +26,7 @@ with scratch_tempdir():
 
 FORKED = """
 import multiprocessing
-from detection.storage.output_folders import scratch_tempdir
+from detection.storage.temporary import scratch_tempdir
 with scratch_tempdir():
     process = multiprocessing.get_context("forkserver").Process(target=print, args=("done",))
     process.start()
@@ -85,17 +85,3 @@ def test_a_place_that_cannot_be_written_is_named(tempdir: Path, monkeypatch: pyt
     monkeypatch.setattr(tempfile, "tempdir", str(tempdir / "file"))
     with pytest.raises(DataError, match="file/cocoflow: cannot write"), scratch_folder():
         pass
-
-
-def test_a_second_writer_is_told_at_its_start_who_writes(tmp_path: Path) -> None:
-    output = str(tmp_path / "out")
-    with output_folder(output, last="x") as folder:
-        Path(folder, "x").write_text("first")
-        with (
-            pytest.raises(CocoflowError, match=rf"out: in use by process {os.getpid()} on .* name another folder"),
-            output_folder(output, last="x"),
-        ):
-            pytest.fail("it began")
-        with output_folder(f"{output}2", last="x"):
-            pass
-    assert Path(output, "x").read_text() == "first"

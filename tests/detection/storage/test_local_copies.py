@@ -8,8 +8,8 @@ import pytest
 
 from detection.storage import atomic, files
 from detection.storage.file_system import FileState
+from detection.storage.files import local_copy
 from detection.storage.gcs import objects
-from detection.storage.staging import local_copy
 from schemas.errors import ConfigError, DataError
 from tests.storage_emulator.fixture import Bucket
 from tests.storage_emulator.killing import in_processes
@@ -138,7 +138,7 @@ def test_a_forked_process_has_copies_of_its_own_and_a_killed_ones_are_removed(re
 
 def test_copies_stay_as_long_as_their_process(remote: str, gcs: Bucket, cache: Path) -> None:
     code = (
-        "import sys; from detection.storage.staging import local_copy\n"
+        "import sys; from detection.storage.files import local_copy\n"
         "print(local_copy(sys.argv[1]), flush=True); input()"
     )
     with subprocess.Popen(

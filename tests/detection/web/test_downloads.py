@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from detection.storage.downloads import UnreachableError, fetch, unpack
+from detection.web.downloads import UnreachableError, fetch, unpack
 from schemas.errors import DataError
 from tests.detection.pretrained.publisher import Publisher, archive, running_publisher
 

@@ -1,12 +1,18 @@
-"""Tests of outputs and of free disk space before the work whose results they will hold."""
+"""Outputs of commands: tests of paths and of free disk space before the work, and folders that appear complete."""
 
+import contextlib
+import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
-from detection.storage.atomic import require_writable
-from detection.storage.file_system import file_system
-from detection.storage.files import is_dir, is_file, resolve
+from detection.storage.atomic import new_directory, require_writable
+from detection.storage.file_system import in_use
+from detection.storage.files import file_system, is_dir, is_file, resolve
+from detection.storage.gcs import folders
+from detection.storage.lock import lock_folder
 from detection.storage.paths import is_remote, local_place, parent
+from detection.storage.temporary import writer_of
 from schemas.errors import CocoflowError, DataError
 
 _SMALL = 50_000_000  # bytes of any output with its log
@@ -70,6 +76,33 @@ def require_room(path: str | Path, size: int, *, advice: str) -> None:
         )
 
 
+@contextlib.contextmanager
+def output_folder(output: str, *, last: str, shared: bool = True) -> Iterator[str | Path]:
+    """Yields an empty folder that becomes `output` when the block ends; leftovers of killed runs are removed.
+
+    Args:
+        output: folder, new or empty.
+        last: file that makes the folder complete; the block writes it after all others.
+        shared: for a remote folder, yields itself, so that other machines write there; otherwise a local one.
+
+    Raises:
+        CocoflowError: another process writes the folder.
+        DataError: the folder has content, or cannot be written.
+    """
+    destination = resolve(output)
+    if destination == os.getcwd():  # replacing it would leave the shell in a removed folder
+        raise DataError(f"{destination}: --output is the current folder. Choose another, or one below it.")
+    holder = None if is_remote(destination) else writer_of(destination)
+    if holder is not None:  # otherwise it would work to its end, for a folder that is not free any more then
+        raise in_use(destination, holder, "name another folder with --output")
+    if shared and is_remote(destination):
+        with lock_folder(destination, instead="name another folder"), folders.claim_folder(destination, last=[last]):
+            yield destination
+    else:
+        with new_directory(destination, last=[last]) as folder:
+            yield folder
+
+
 def _require_usable(folder: str, path: str, flag: str) -> None:
     """Tests a folder, or the existing one that it would be made in."""
     if is_remote(folder):
@@ -83,4 +116,4 @@ def _require_usable(folder: str, path: str, flag: str) -> None:
 
 
 def _existing(path: Path) -> Path:
-    return next(one for one in (path, *path.parents) if one.exists())
+    return next(folder for folder in (path, *path.parents) if folder.exists())

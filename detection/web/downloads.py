@@ -35,7 +35,7 @@ MAX_MEMBERS = 1_000_000
 # Makes Cloud Storage send the stored bytes, which its checksum refers to, without decompressing them.
 _HEADERS = {"Accept-Encoding": "gzip"}
 
-_LOGGER = logging.getLogger("cocoflow.weights")
+_LOGGER = logging.getLogger("cocoflow.web")
 
 
 def is_offline() -> bool:

@@ -1,4 +1,4 @@
-"""Outputs that cannot be written are refused before the work, and nothing is created."""
+"""Outputs that cannot be written, or that another process writes, are refused before the work."""
 
 import os
 import shutil
@@ -11,7 +11,7 @@ import pytest
 
 from detection.storage import files
 from detection.storage.atomic import write_text
-from detection.storage.output_checks import require_output_file, require_output_folder, require_room
+from detection.storage.outputs import output_folder, require_output_file, require_output_folder, require_room
 from schemas.errors import CocoflowError, DataError
 from tests.storage_emulator.fixture import Bucket
 
@@ -110,3 +110,17 @@ def test_on_cloud_storage_the_bucket_and_the_disk_of_temporary_files_count(gcs: 
         require_output_file("gs://no-such-bucket/detections.json", "--output")
     with pytest.raises(CocoflowError, match=f"and the disk of {tempfile.gettempdir()}"):
         require_room(f"{gcs.path}/b", 10**18, advice="")
+
+
+def test_a_second_writer_is_told_at_its_start_who_writes(tmp_path: Path) -> None:
+    output = str(tmp_path / "out")
+    with output_folder(output, last="x") as folder:
+        Path(folder, "x").write_text("first")
+        with (
+            pytest.raises(CocoflowError, match=rf"out: in use by process {os.getpid()} on .* name another folder"),
+            output_folder(output, last="x"),
+        ):
+            pytest.fail("it began")
+        with output_folder(f"{output}2", last="x"):
+            pass
+    assert Path(output, "x").read_text() == "first"

@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from detection.inference.export.litert import convert_to_litert
-from detection.inference.export.onnx_model import convert_to_onnx
-from detection.inference.export.saved_model_export import export_saved_model
-from detection.inference.export.serving_module import ServingModule
+from detection.export.litert import convert_to_litert
+from detection.export.onnx_model import convert_to_onnx
+from detection.export.saved_model_export import export_saved_model
 from detection.inference.model_files import FileDetector, FileFormat
 from detection.inference.results import joined
 from detection.inference.saved_model import SignatureDetector
+from detection.inference.serving_module import ServingModule
 from detection.models.detector import Detector
 from detection.models.registry import build_detector
 from detection.types import EncodedImage, ImageInfo
-from tests.detection.inference.exported_models import (
+from tests.detection.export.exported_models import (
     SIDE,
     assert_same_results,
     built_in_ops,

@@ -1,0 +1,199 @@
+"""Tables of MediaPipe's metadata, and the tables of a LiteRT model that contain it.
+
+Sources: `mediapipe/tasks/metadata/metadata_schema.fbs` (version 1.5.0) and `object_detector_metadata_schema.fbs` of
+MediaPipe; `tflite/converter/schema/schema.fbs` of LiteRT.
+"""
+
+from typing import Any
+
+from detection.export.mediapipe.flatbuffer_tables import RAW, Schema
+
+PARSER_VERSION = (1, 5, 0)  # of MediaPipe's reader, which refuses files that require a newer one
+MIN_PARSER_VERSION = "1.0.0"  # supports detectors with suppression in the file
+MIN_PARSER_VERSION_CUSTOM = "1.5.0"  # supports custom metadata
+
+METADATA_NAME = "TFLITE_METADATA"  # of the model's buffer
+DETECTOR_METADATA_NAME = "DETECTOR_METADATA"  # of the custom metadata
+
+# AssociatedFileType
+TENSOR_AXIS_LABELS = 2
+TENSOR_VALUE_LABELS = 3
+TENSOR_AXIS_SCORE_CALIBRATION = 4
+
+RGB = 1  # ColorSpaceType
+BOUNDARIES = 1  # BoundingBoxType
+RATIO = 0  # CoordinateType
+BOX_INDEX = [1, 0, 3, 2]  # indices of left, top, right and bottom in our boxes (ymin, xmin, ymax, xmax)
+
+METADATA = Schema(
+    root="ModelMetadata",
+    identifier=b"M001",
+    tables={
+        "ModelMetadata": {
+            "name": "string",
+            "description": "string",
+            "version": "string",
+            "subgraph_metadata": "[SubGraphMetadata]",
+            "author": "string",
+            "license": "string",
+            "associated_files": "[AssociatedFile]",
+            "min_parser_version": "string",
+        },
+        "SubGraphMetadata": {
+            "name": "string",
+            "description": "string",
+            "input_tensor_metadata": "[TensorMetadata]",
+            "output_tensor_metadata": "[TensorMetadata]",
+            "associated_files": "[AssociatedFile]",
+            "input_process_units": "[ProcessUnit]",
+            "output_process_units": "[ProcessUnit]",
+            "input_tensor_groups": "[TensorGroup]",
+            "output_tensor_groups": "[TensorGroup]",
+            "custom_metadata": "[CustomMetadata]",
+        },
+        "TensorMetadata": {
+            "name": "string",
+            "description": "string",
+            "dimension_names": "[string]",
+            "content": "Content",
+            "process_units": "[ProcessUnit]",
+            "stats": "Stats",
+            "associated_files": "[AssociatedFile]",
+        },
+        "Content": {"content_properties": "ContentProperties", "range": "ValueRange"},
+        "FeatureProperties": {},
+        "ImageProperties": {"color_space": "byte", "default_size": "ImageSize"},
+        "ImageSize": {"width": "uint", "height": "uint"},
+        "BoundingBoxProperties": {"index": "[uint]", "type": "byte", "coordinate_type": "byte"},
+        "AudioProperties": {"sample_rate": "uint", "channels": "uint"},
+        "ValueRange": {"min": "int", "max": "int"},
+        "ProcessUnit": {"options": "ProcessUnitOptions"},
+        "NormalizationOptions": {"mean": "[float]", "std": "[float]"},
+        "ScoreCalibrationOptions": {"score_transformation": "byte", "default_score": "float"},
+        "ScoreThresholdingOptions": {"global_score_threshold": "float"},
+        "BertTokenizerOptions": {"vocab_file": "[AssociatedFile]"},
+        "SentencePieceTokenizerOptions": {"sentencePiece_model": "[AssociatedFile]", "vocab_file": "[AssociatedFile]"},
+        "RegexTokenizerOptions": {"delim_regex_pattern": "string", "vocab_file": "[AssociatedFile]"},
+        "Stats": {"max": "[float]", "min": "[float]"},
+        "TensorGroup": {"name": "string", "tensor_names": "[string]"},
+        "AssociatedFile": {
+            "name": "string",
+            "description": "string",
+            "type": "byte",
+            "locale": "string",
+            "version": "string",
+        },
+        "CustomMetadata": {"name": "string", "data": "[ubyte]"},
+    },
+    unions={
+        "ContentProperties": ("FeatureProperties", "ImageProperties", "BoundingBoxProperties", "AudioProperties"),
+        "ProcessUnitOptions": (
+            "NormalizationOptions",
+            "ScoreCalibrationOptions",
+            "ScoreThresholdingOptions",
+            "BertTokenizerOptions",
+            "SentencePieceTokenizerOptions",
+            "RegexTokenizerOptions",
+        ),
+    },
+)
+
+DETECTOR_METADATA = Schema(
+    root="ObjectDetectorOptions",
+    identifier=b"V001",
+    tables={
+        "ObjectDetectorOptions": {
+            "min_parser_version": "string",
+            "ssd_anchors_options": "SsdAnchorsOptions",
+            "tensors_decoding_options": "TensorsDecodingOptions",
+        },
+        "SsdAnchorsOptions": {"fixed_anchors_schema": "FixedAnchorsSchema"},
+        "FixedAnchorsSchema": {"anchors": "[FixedAnchor]"},
+        "FixedAnchor": {"x_center": "float", "y_center": "float", "width": "float", "height": "float"},
+        "TensorsDecodingOptions": {
+            "num_classes": "int",
+            "num_boxes": "int",
+            "num_coords": "int",
+            "keypoint_coord_offset": "int",
+            "num_keypoints": "int",
+            "num_values_per_keypoint": "int",
+            "x_scale": "float",
+            "y_scale": "float",
+            "w_scale": "float",
+            "h_scale": "float",
+            "apply_exponential_on_box_size": "bool",
+            "sigmoid_score": "bool",
+        },
+    },
+)
+
+MODEL = Schema(
+    root="Model",
+    identifier=b"TFL3",
+    tables={
+        "Model": {
+            "version": "uint",
+            "operator_codes": "[OperatorCode]",
+            "subgraphs": "[SubGraph]",
+            "description": "string",
+            "buffers": "[Buffer]",
+            "metadata_buffer": "[int]",
+            "metadata": "[Metadata]",
+            "signature_defs": "[SignatureDef]",
+            "external_buffer_groups": RAW,
+            "external_buffers": RAW,
+        },
+        "OperatorCode": {"deprecated_builtin_code": "byte", "custom_code": "string"},
+        "SubGraph": {"tensors": "[Tensor]", "inputs": "[int]", "outputs": "[int]"},
+        "Tensor": {"shape": "[int]", "type": "byte", "buffer": "uint", "name": "string"},
+        "Buffer": {"data": "[ubyte]"},
+        "Metadata": {"name": "string", "buffer": "uint"},
+        "SignatureDef": {"inputs": "[TensorMap]", "outputs": "[TensorMap]"},
+        "TensorMap": {"name": "string", "tensor_index": "uint"},
+    },
+)
+
+# The same model, with parts that are unchanged when metadata is added.
+MODEL_PARTS = Schema(
+    root="Model",
+    identifier=b"TFL3",
+    tables={
+        "Model": {
+            "version": "uint",
+            "operator_codes": RAW,
+            "subgraphs": f"[{RAW}]",
+            "description": RAW,
+            "buffers": f"[{RAW}]",
+            "metadata_buffer": RAW,
+            "metadata": f"[{RAW}]",
+            "signature_defs": RAW,
+            "external_buffer_groups": RAW,
+            "external_buffers": RAW,
+        },
+        "SubGraph": {"tensors": RAW, "inputs": RAW, "outputs": RAW},
+        "Metadata": {"name": "string", "buffer": "uint"},
+    },
+)
+
+
+def decoding_options(*, classes: int, boxes: int) -> dict[str, Any]:
+    """Returns the values of `TensorsDecodingOptions` for deltas (ty, tx, th, tw) in units of the anchor, and logits.
+
+    Args:
+        classes: number of classes.
+        boxes: number of anchors.
+    """
+    return {
+        "num_classes": classes,
+        "num_boxes": boxes,
+        "num_coords": 4,
+        "keypoint_coord_offset": 0,
+        "num_keypoints": 0,
+        "num_values_per_keypoint": 2,
+        "x_scale": 1.0,
+        "y_scale": 1.0,
+        "w_scale": 1.0,
+        "h_scale": 1.0,
+        "apply_exponential_on_box_size": True,
+        "sigmoid_score": True,
+    }

@@ -10,11 +10,11 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any, Literal
 
-import flatbuffers
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from detection.export.mediapipe.litert_model import pack_model, unpack_model
 from detection.images.decode import decode_rgb
 from detection.inference.serving_module import ServingModule
 from detection.input_pipeline.evaluation_records import parse_record
@@ -26,8 +26,6 @@ from schemas.errors import CocoflowError
 
 Precision = Literal["float32", "float16", "int8"]
 
-_ALIGNMENT = 16  # bytes, of constants
-_IDENTIFIER = b"TFL3"
 _REASON = 400  # characters of the converter's message
 _GRAPH_FIELDS = (
     "condSubgraphIndex",
@@ -155,9 +153,7 @@ def _chain(models: Sequence[bytes]) -> bytes:
     Args:
         models: files with one signature each.
     """
-    from tensorflow.lite.tools import flatbuffer_utils
-
-    joined, *others = [flatbuffer_utils.convert_bytearray_to_object(bytearray(model)) for model in models]
+    joined, *others = map(unpack_model, models)
     main, (signature,) = joined.subgraphs[0], joined.signatureDefs
     for model in others:
         _append(joined, model, {one.name: one.tensorIndex for one in signature.outputs})
@@ -165,16 +161,7 @@ def _chain(models: Sequence[bytes]) -> bytes:
         main.outputs = model.subgraphs[0].outputs
         signature.outputs = own.outputs
     _rename_duplicates(main.tensors)
-    builder = _AlignedBuilder(sum(map(len, models)))
-    builder.Finish(joined.Pack(builder), file_identifier=_IDENTIFIER)
-    return bytes(builder.Output())
-
-
-class _AlignedBuilder(flatbuffers.Builder):
-    """Aligns constants as the schema demands and TensorFlow's generated classes do not; runtimes map them."""
-
-    def StartVector(self, width: int, length: int, alignment: int) -> int:  # noqa: N802
-        return int(super().StartVector(width, length, _ALIGNMENT if width == 1 else alignment))
+    return pack_model(joined)
 
 
 def _rename_duplicates(tensors: Sequence[Any]) -> None:

@@ -10,7 +10,6 @@ A table is a dictionary of values by field name; None is an absent field.
 | `UNION` | (name of the member, dictionary); takes two slots |
 | `[ubyte]` | bytes, aligned to 16 like tensor data; read: a view |
 | `[TYPE]` | list of values |
-| `raw` | a reference: `Placed` to write, position to read |
 
 Source of the format: https://flatbuffers.dev/internals.
 """
@@ -21,7 +20,6 @@ from typing import Any, NamedTuple
 
 import flatbuffers
 
-RAW = "raw"
 _SCALARS = {"bool": "?", "byte": "b", "ubyte": "B", "int": "i", "uint": "I", "float": "f"}
 _ABSENT = {"bool": False, "float": 0.0}  # other scalars: 0
 _BYTES = "[ubyte]"
@@ -64,31 +62,15 @@ class Schema(NamedTuple):
         return sum(2 if kind in self.unions else 1 for kind in self.tables[table].values())
 
 
-class Placed(NamedTuple):
-    """An object that the builder already has; `offset` as returned by the builder's methods."""
-
-    offset: int
-
-
 def encode(schema: Schema, values: Mapping[str, Any]) -> bytes:
     """Returns a flatbuffer whose root table has these values."""
     builder = flatbuffers.Builder()
-    builder.Finish(add_table(builder, schema, schema.root, values), schema.identifier)
+    builder.Finish(_add_table(builder, schema, schema.root, values), schema.identifier)
     return bytes(builder.Output())
 
 
-def add_table(builder: flatbuffers.Builder, schema: Schema, name: str, values: Mapping[str, Any]) -> int:
-    """Adds a table, after all objects that it refers to.
-
-    Args:
-        builder: builder outside of any object.
-        schema: schema of the flatbuffer.
-        name: name of the table.
-        values: values by field.
-
-    Returns:
-        Offset of the table.
-    """
+def _add_table(builder: flatbuffers.Builder, schema: Schema, name: str, values: Mapping[str, Any]) -> int:
+    """Adds a table after all objects that it refers to; returns its offset."""
     if unknown := values.keys() - schema.tables[name].keys():
         raise ValueError(f"{name} has no fields {unknown}")
     placed: list[tuple[int, str, Any]] = []  # slot, type, number or offset
@@ -99,7 +81,7 @@ def add_table(builder: flatbuffers.Builder, schema: Schema, name: str, values: M
         if kind in schema.unions:
             member, content = value
             placed.append((slot, "ubyte", schema.unions[kind].index(member) + 1))
-            placed.append((slot + 1, member, add_table(builder, schema, member, content)))
+            placed.append((slot + 1, member, _add_table(builder, schema, member, content)))
         else:
             placed.append((slot, kind, value if kind in _SCALARS else _add(builder, schema, kind, value)))
     builder.StartObject(schema.count(name))
@@ -123,14 +105,12 @@ _PREPEND = {
 
 def _add(builder: flatbuffers.Builder, schema: Schema, kind: str, value: Any) -> int:
     """Adds an object that a table refers to; returns its offset."""
-    if isinstance(value, Placed):
-        return value.offset
     if kind == "string":
         return int(builder.CreateString(value))
     if kind == _BYTES:
-        return add_bytes(builder, value)
+        return _add_vector(builder, value, size=1, alignment=_BYTES_ALIGNMENT)
     if not kind.startswith("["):
-        return add_table(builder, schema, kind, value)
+        return _add_table(builder, schema, kind, value)
     element = kind[1:-1]
     if element in _SCALARS:
         code = _SCALARS[element]
@@ -141,11 +121,6 @@ def _add(builder: flatbuffers.Builder, schema: Schema, kind: str, value: Any) ->
     for offset in reversed(offsets):
         builder.PrependUOffsetTRelative(offset)
     return int(builder.EndVector())
-
-
-def add_bytes(builder: flatbuffers.Builder, content: bytes) -> int:
-    """Adds a vector of bytes, aligned to 16; returns the offset of its length."""
-    return _add_vector(builder, content, size=1, alignment=_BYTES_ALIGNMENT)
 
 
 def _add_vector(builder: flatbuffers.Builder, content: bytes, *, size: int, alignment: int) -> int:
@@ -177,10 +152,10 @@ class Reader:
 
     def root(self) -> Table:
         """Reads the root table and all tables that it refers to."""
-        return self.table(self._schema.root, self._target(0))
+        return self._table(self._schema.root, self._target(0))
 
-    def table(self, name: str, position: int) -> Table:
-        """Reads a table at a position read as `raw`, and all tables that it refers to."""
+    def _table(self, name: str, position: int) -> Table:
+        """Reads a table, and all tables that it refers to."""
         found = self._slots(position)
         values: Table = {}
         for slot, field, kind in self._schema.slots(name):
@@ -206,22 +181,19 @@ class Reader:
             return None
         if number > len(members) or slot + 1 not in found:
             raise FlatbufferError(f"a union of type {number} has no value, or a value of an unknown type")
-        return members[number - 1], self.table(members[number - 1], self._target(found[slot + 1]))
+        return members[number - 1], self._table(members[number - 1], self._target(found[slot + 1]))
 
     def _value(self, kind: str, place: int) -> Any:
         """Reads a field, or an element of a vector."""
         if kind in _SCALARS:
             return self._number(_SCALARS[kind], place)
         target = self._target(place)
-        if kind == RAW:
-            self._number("i", target)
-            return target
         if kind == "string":
             return self._string(target)
         if kind == _BYTES:
             return self._bytes(target, 1)
         if not kind.startswith("["):
-            return self.table(kind, target)
+            return self._table(kind, target)
         element = kind[1:-1]
         size = struct.calcsize(_SCALARS[element]) if element in _SCALARS else _SIZE
         count = len(self._bytes(target, size)) // size

@@ -1,29 +1,23 @@
-"""Tensors of LiteRT files, and adding metadata to the files, without TensorFlow."""
+"""Reads and changes LiteRT files by LiteRT's generated classes, without TensorFlow."""
 
-import dataclasses
 import struct
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, NamedTuple
 
 import flatbuffers
+import numpy as np
+from ai_edge_litert import schema_py_generated as litert
 
 from detection.export.mediapipe.associated_files import without_files
-from detection.export.mediapipe.flatbuffer_tables import (
-    RAW,
-    FlatbufferError,
-    Placed,
-    Reader,
-    Table,
-    add_bytes,
-    add_table,
-)
-from detection.export.mediapipe.metadata_schema import METADATA_NAME, MODEL, MODEL_PARTS
+from detection.export.mediapipe.metadata_schema import METADATA_NAME
 from schemas.errors import DataError
 from schemas.quoting import one_line
 
-_TYPES = {0: "float32", 1: "float16", 2: "int32", 3: "uint8", 4: "int64", 6: "bool", 7: "int16", 9: "int8"}
-_ALIGNMENT = 16  # bytes, of constant tensors
-_LENGTH = 4  # bytes before a vector
+_IDENTIFIER = b"TFL3"
+_ALIGNMENT = 16  # bytes, of constants
+_DTYPES = {number: name.lower() for name, number in vars(litert.TensorType).items() if name.isupper()}
+# The generated classes do not check offsets; Python does, so they raise these for a damaged file.
+_ERRORS = (AttributeError, IndexError, OverflowError, TypeError, ValueError, struct.error)
 
 
 class Tensor(NamedTuple):
@@ -32,7 +26,7 @@ class Tensor(NamedTuple):
     number: index among the tensors of the graph.
     name: name of the tensor.
     signature_name: name in the file's signature; None: no name.
-    dtype: NumPy's name; for types not used in detectors, the number in the schema.
+    dtype: NumPy's name.
     shape: shape of the tensor.
     """
 
@@ -43,15 +37,13 @@ class Tensor(NamedTuple):
     shape: tuple[int, ...]
 
 
-@dataclasses.dataclass(frozen=True)
-class LitertModel:
+class LitertModel(NamedTuple):
     """A LiteRT file with one graph.
 
-    Attributes:
-        inputs: inputs in the order of the file.
-        outputs: outputs in the order of the file.
-        custom_ops: names of custom ops.
-        metadata: MediaPipe's metadata; None: no metadata.
+    inputs: inputs in the order of the file.
+    outputs: outputs in the order of the file.
+    custom_ops: names of custom ops.
+    metadata: MediaPipe's metadata; None: no metadata.
     """
 
     inputs: tuple[Tensor, ...]
@@ -61,7 +53,7 @@ class LitertModel:
 
 
 def read_model(content: bytes, where: str) -> LitertModel:
-    """Reads an untrusted LiteRT file.
+    """Reads an untrusted LiteRT file: only the tables of inputs, outputs, custom ops and metadata.
 
     Args:
         content: content of the file.
@@ -71,64 +63,79 @@ def read_model(content: bytes, where: str) -> LitertModel:
         DataError: not a LiteRT file, a damaged one, or several graphs.
     """
     try:
-        model = Reader(content, MODEL).root()
-        graphs = model["subgraphs"] or []
-        if len(graphs) != 1:
+        if content[4:8] != _IDENTIFIER:
+            raise ValueError(f"its identifier is {content[4:8]!r}, not {_IDENTIFIER!r}")
+        model = litert.Model.GetRootAs(content)
+        if model.SubgraphsLength() != 1:
             raise DataError(
-                f"{one_line(where)}: has {len(graphs)} graphs, but MediaPipe runs only files with one, without loops. "
-                "Export the model with --format mediapipe."
+                f"{one_line(where)}: has {model.SubgraphsLength()} graphs, but MediaPipe runs only files with one, "
+                "without loops. Export the model with --format mediapipe."
             )
+        codes = [code.CustomCode() for code in _vector(model, "OperatorCodes")]
         return LitertModel(
-            inputs=_tensors(model, "inputs"),
-            outputs=_tensors(model, "outputs"),
-            custom_ops=tuple(code["custom_code"] for code in model["operator_codes"] or () if code["custom_code"]),
+            inputs=_tensors(model, "Inputs"),
+            outputs=_tensors(model, "Outputs"),
+            custom_ops=tuple(code.decode() for code in codes if code),
             metadata=_metadata(model),
         )
-    except FlatbufferError as error:
-        raise damaged(where, error) from None
+    except _ERRORS as error:
+        reason = f"not a LiteRT file, or a damaged one: {one_line(error)}"
+        raise DataError(f"{one_line(where)}: {reason}. Copy or export the model again.") from None
 
 
-def damaged(where: str, reason: object) -> DataError:
-    """Returns the error for a damaged file, or one that is not a LiteRT file."""
-    return DataError(
-        f"{one_line(where)}: not a LiteRT file, or a damaged one: {reason}. Copy or export the model again."
-    )
+def _vector(table: Any, field: str) -> Iterable[Any]:
+    """Yields the elements of a table's vector; an absent one is empty."""
+    return map(getattr(table, field), range(getattr(table, f"{field}Length")()))
 
 
-def _tensors(model: Table, which: str) -> tuple[Tensor, ...]:
-    (graph,) = model["subgraphs"]
-    tensors = graph["tensors"] or []
+def _tensors(model: Any, which: Literal["Inputs", "Outputs"]) -> tuple[Tensor, ...]:
+    graph = model.Subgraphs(0)
     names = {
-        entry["tensor_index"]: entry["name"]
-        for signature in model["signature_defs"] or ()
-        for entry in signature[which] or ()
+        entry.TensorIndex(): entry.Name().decode()
+        for signature in _vector(model, "SignatureDefs")
+        for entry in _vector(signature, which)
     }
     found = []
-    for index in graph[which] or ():
-        if not 0 <= index < len(tensors):
-            raise FlatbufferError(f"tensor {index} of its {which} is outside of its {len(tensors)} tensors")
-        tensor = tensors[index]
-        dtype = _TYPES.get(tensor["type"], f"type {tensor['type']}")
-        found.append(Tensor(index, tensor["name"] or "", names.get(index), dtype, tuple(tensor["shape"] or ())))
+    for index in _vector(graph, which):
+        if not 0 <= index < graph.TensorsLength():
+            raise ValueError(f"tensor {index} of its {which.lower()} is outside of its {graph.TensorsLength()} tensors")
+        tensor = graph.Tensors(index)
+        name, dtype = (tensor.Name() or b"").decode(), _DTYPES.get(tensor.Type(), f"type {tensor.Type()}")
+        found.append(Tensor(index, name, names.get(index), dtype, tuple(_vector(tensor, "Shape"))))
     return tuple(found)
 
 
-def _metadata(model: Table) -> bytes | None:
-    buffers = model["buffers"] or []
-    for entry in model["metadata"] or ():
-        if entry["name"] == METADATA_NAME:
-            if entry["buffer"] >= len(buffers):
-                raise FlatbufferError(f"its metadata is in buffer {entry['buffer']} of {len(buffers)}")
-            return bytes(buffers[entry["buffer"]]["data"] or b"")
+def _metadata(model: Any) -> bytes | None:
+    for entry in _vector(model, "Metadata"):
+        if entry.Name() == METADATA_NAME:
+            if entry.Buffer() >= model.BuffersLength():
+                raise ValueError(f"its metadata is in buffer {entry.Buffer()} of {model.BuffersLength()}")
+            buffer = model.Buffers(entry.Buffer())
+            return b"" if buffer.DataIsNone() else bytes(buffer.DataAsNumpy())
     return None
+
+
+def unpack_model(content: bytes) -> Any:
+    """Returns the `ModelT` of a trusted LiteRT file; its constants are views of `content`."""
+    return litert.ModelT.InitFromPackedBuf(content)
+
+
+def pack_model(model: Any) -> bytes:
+    """Returns the LiteRT file of a `ModelT`."""
+    builder = _AlignedBuilder()
+    builder.Finish(model.Pack(builder), _IDENTIFIER)
+    return bytes(builder.Output())
+
+
+class _AlignedBuilder(flatbuffers.Builder):
+    """Aligns constants as the schema demands and the generated classes do not; runtimes map them."""
+
+    def StartVector(self, width: int, length: int, alignment: int) -> int:  # noqa: N802
+        return int(super().StartVector(width, length, _ALIGNMENT if width == 1 else alignment))
 
 
 def with_metadata(content: bytes, metadata: bytes, *, outputs: Sequence[str] | None = None) -> bytes:
     """Adds metadata to a model, or replaces it; removes appended files.
-
-    The bytes of the graph are unchanged.  Flatbuffer offsets are relative and objects may be anywhere, so a new root
-    table with the longer lists of buffers and metadata is put in front of the old one, which is no longer
-    referenced.  LiteRT's generated classes would unpack and pack the complete model and misalign its constants.
 
     Args:
         content: LiteRT file with one graph.
@@ -140,33 +147,20 @@ def with_metadata(content: bytes, metadata: bytes, *, outputs: Sequence[str] | N
         DataError: `content` is not a LiteRT file with one graph.
         ValueError: `outputs` are not the names of all outputs.
     """
-    model = bytearray(without_files(content))
-    model += bytes(-len(model) % _ALIGNMENT)
-    described = read_model(bytes(model), "the converted model")
-    reader = Reader(bytes(model), MODEL_PARTS)
-    parts = reader.root()
+    content = without_files(content)
+    described = read_model(content, "the converted model")
+    model = unpack_model(content)
     if outputs is not None:
-        places = reader.table("SubGraph", parts["subgraphs"][0])["outputs"]
-        indices = _indices(described.outputs, outputs)
-        struct.pack_into(f"<{len(indices)}i", model, places + _LENGTH, *indices)
-    builder = flatbuffers.Builder(len(model) + len(metadata) + 4096)
-    start = add_bytes(builder, bytes(model)) - _LENGTH  # of the model's first byte, from the end
-
-    def kept(kind: str, value: Any) -> Any:
-        if kind == RAW:
-            return None if value is None else Placed(start - value)
-        return [kept(RAW, one) for one in value or ()] if kind == f"[{RAW}]" else value
-
-    values = {field: kept(kind, parts[field]) for field, kind in MODEL_PARTS.tables["Model"].items()}
-    entries = [reader.table("Metadata", position) for position in parts["metadata"] or ()]
-    old = next((entry["buffer"] for entry in entries if entry["name"] == METADATA_NAME), None)
+        model.subgraphs[0].outputs = _indices(described.outputs, outputs)
+    buffer = litert.BufferT(data=np.frombuffer(metadata, np.uint8))
+    entries = model.metadata or []
+    old = next((entry.buffer for entry in entries if entry.name == METADATA_NAME), None)
     if old is None:
-        values["metadata"].append({"name": METADATA_NAME, "buffer": len(values["buffers"])})
-        values["buffers"].append({"data": metadata})
+        model.metadata = [*entries, litert.MetadataT(METADATA_NAME, len(model.buffers))]
+        model.buffers.append(buffer)
     else:
-        values["buffers"][old] = {"data": metadata}
-    builder.Finish(add_table(builder, MODEL, MODEL.root, values), MODEL.identifier)
-    return bytes(builder.Output())
+        model.buffers[old] = buffer
+    return pack_model(model)
 
 
 def _indices(outputs: Sequence[Tensor], order: Sequence[str]) -> list[int]:

@@ -1,18 +1,18 @@
-"""Tables of MediaPipe's metadata, and the tables of a LiteRT model that contain it.
+"""Tables of MediaPipe's metadata.
 
 Sources: `mediapipe/tasks/metadata/metadata_schema.fbs` (version 1.5.0) and `object_detector_metadata_schema.fbs` of
-MediaPipe; `tflite/converter/schema/schema.fbs` of LiteRT.
+MediaPipe.
 """
 
 from typing import Any
 
-from detection.export.mediapipe.flatbuffer_tables import RAW, Schema
+from detection.export.mediapipe.flatbuffer_tables import Schema
 
 PARSER_VERSION = (1, 5, 0)  # of MediaPipe's reader, which refuses files that require a newer one
 MIN_PARSER_VERSION = "1.0.0"  # supports detectors with suppression in the file
 MIN_PARSER_VERSION_CUSTOM = "1.5.0"  # supports custom metadata
 
-METADATA_NAME = "TFLITE_METADATA"  # of the model's buffer
+METADATA_NAME = b"TFLITE_METADATA"  # of the model's buffer
 DETECTOR_METADATA_NAME = "DETECTOR_METADATA"  # of the custom metadata
 
 # AssociatedFileType
@@ -124,54 +124,6 @@ DETECTOR_METADATA = Schema(
             "apply_exponential_on_box_size": "bool",
             "sigmoid_score": "bool",
         },
-    },
-)
-
-MODEL = Schema(
-    root="Model",
-    identifier=b"TFL3",
-    tables={
-        "Model": {
-            "version": "uint",
-            "operator_codes": "[OperatorCode]",
-            "subgraphs": "[SubGraph]",
-            "description": "string",
-            "buffers": "[Buffer]",
-            "metadata_buffer": "[int]",
-            "metadata": "[Metadata]",
-            "signature_defs": "[SignatureDef]",
-            "external_buffer_groups": RAW,
-            "external_buffers": RAW,
-        },
-        "OperatorCode": {"deprecated_builtin_code": "byte", "custom_code": "string"},
-        "SubGraph": {"tensors": "[Tensor]", "inputs": "[int]", "outputs": "[int]"},
-        "Tensor": {"shape": "[int]", "type": "byte", "buffer": "uint", "name": "string"},
-        "Buffer": {"data": "[ubyte]"},
-        "Metadata": {"name": "string", "buffer": "uint"},
-        "SignatureDef": {"inputs": "[TensorMap]", "outputs": "[TensorMap]"},
-        "TensorMap": {"name": "string", "tensor_index": "uint"},
-    },
-)
-
-# The same model, with parts that are unchanged when metadata is added.
-MODEL_PARTS = Schema(
-    root="Model",
-    identifier=b"TFL3",
-    tables={
-        "Model": {
-            "version": "uint",
-            "operator_codes": RAW,
-            "subgraphs": f"[{RAW}]",
-            "description": RAW,
-            "buffers": f"[{RAW}]",
-            "metadata_buffer": RAW,
-            "metadata": f"[{RAW}]",
-            "signature_defs": RAW,
-            "external_buffer_groups": RAW,
-            "external_buffers": RAW,
-        },
-        "SubGraph": {"tensors": RAW, "inputs": RAW, "outputs": RAW},
-        "Metadata": {"name": "string", "buffer": "uint"},
     },
 )
 

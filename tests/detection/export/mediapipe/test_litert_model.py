@@ -1,4 +1,6 @@
-"""Tensors of LiteRT files, and metadata added to them: the graph keeps its bytes."""
+"""Tensors of LiteRT files, and metadata added to them."""
+
+from typing import Any
 
 import flatbuffers
 import numpy as np
@@ -37,25 +39,31 @@ def test_inputs_and_outputs() -> None:
     assert read_model(detections_model("uint8"), "m").inputs[0].dtype == "uint8"
 
 
-def test_the_model_keeps_its_bytes() -> None:
-    model = detections_model()
+def _plain(value: Any) -> Any:
+    """An object of the generated classes as dictionaries and lists, which can be compared."""
+    if isinstance(value, list):
+        return [_plain(element) for element in value]
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    return {name: _plain(field) for name, field in vars(value).items()} if hasattr(value, "__dict__") else value
+
+
+def test_only_metadata_is_added() -> None:
+    model = model_with_weights()[0]
     content = with_metadata(model, METADATA)
-    assert content.endswith(model + bytes(-len(model) % 16))
     assert read_model(content, "m").metadata == METADATA
-    found = schema_py_generated.ModelT.InitFromPackedBuf(content)
-    old = schema_py_generated.ModelT.InitFromPackedBuf(model)
-    assert [entry.name for entry in found.metadata] == [*(entry.name for entry in old.metadata), b"TFLITE_METADATA"]
-    assert [buffer.data is None for buffer in found.buffers[:-1]] == [buffer.data is None for buffer in old.buffers]
-    assert bytes(found.buffers[found.metadata[-1].buffer].data) == METADATA
-    assert (found.version, found.description) == (old.version, old.description)
-    assert len(found.subgraphs[0].operators) == len(old.subgraphs[0].operators)
+    found, old = (_plain(schema_py_generated.ModelT.InitFromPackedBuf(each)) for each in (content, model))
+    assert found["metadata"].pop() == {"name": b"TFLITE_METADATA", "buffer": len(old["buffers"])}
+    assert bytes(found["buffers"].pop()["data"]) == METADATA
+    assert found == old
+    assert len(old["subgraphs"][0]["operators"]) > 1
 
 
 @pytest.mark.parametrize("length", range(40, 57))
 def test_constants_keep_their_alignment(length: int) -> None:
     model, weights = model_with_weights()
     content = with_metadata(model, METADATA + b"\xaa" * length)
-    assert content.index(weights) % 16 == model.index(weights) % 16
+    assert content.index(weights) % 16 == 0
     assert content.index(METADATA) % 16 == 0
 
 

@@ -1,14 +1,11 @@
-"""The tables are those of the published schemas: MediaPipe's own files, and LiteRT's generated code."""
+"""The tables are those of the published schemas, MediaPipe's own files."""
 
-import inspect
 import re
 from collections.abc import Mapping
 
 import pytest
-from ai_edge_litert import schema_py_generated
 
-from detection.export.mediapipe.flatbuffer_tables import Schema
-from detection.export.mediapipe.metadata_schema import DETECTOR_METADATA, METADATA, MODEL, MODEL_PARTS
+from detection.export.mediapipe.metadata_schema import DETECTOR_METADATA, METADATA
 from tests.detection.export.mediapipe.published import folder
 
 _PUBLISHED = {"metadata_schema.fbs": METADATA, "object_detector_metadata_schema.fbs": DETECTOR_METADATA}
@@ -38,19 +35,3 @@ def test_the_tables_are_those_of_mediapipes_schema(name: str) -> None:
     }
     assert {union: list(members) for union, members in schema.unions.items()} == unions
     assert f'file_identifier "{schema.identifier.decode()}"' in text
-
-
-def _slots(schema: Schema) -> dict[tuple[str, str], int]:
-    return {(table, field): slot for table in schema.tables for slot, field, _ in schema.slots(table)}
-
-
-@pytest.mark.parametrize("schema", [MODEL, MODEL_PARTS])
-def test_the_fields_of_a_model_have_the_slots_of_litert(schema: Schema) -> None:
-    source = inspect.getsource(schema_py_generated)
-    adds = re.findall(r"def (\w+)Add(\w+)\(builder, \w+\):\n\s+builder\.Prepend\w+Slot\((\d+)", source)
-    published = {(table, re.sub(r"(?<!^)([A-Z])", r"_\1", field).lower()): int(slot) for table, field, slot in adds}
-    slots = _slots(schema)
-    assert len(slots) > 10
-    assert slots == {key: published[key] for key in slots}
-    assert schema.identifier == b"TFL3"
-    assert schema_py_generated.Model.ModelBufferHasIdentifier(b"\0\0\0\0TFL3", 0)

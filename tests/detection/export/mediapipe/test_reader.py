@@ -304,7 +304,7 @@ def test_a_model_without_metadata() -> None:
 
 def test_metadata_in_a_buffer_that_is_not_there() -> None:
     content = bytearray(add_metadata(detections_model(), METADATA, outputs=NAMES))
-    name = content.index(METADATA_NAME.encode())
+    name = content.index(METADATA_NAME)
     buffers = content.index(b"TFL3")
     assert buffers < name
     refused = 0

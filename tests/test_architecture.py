@@ -78,8 +78,8 @@ ALLOWED_IMPORTS = {
         "detection.datasets detection.input_pipeline detection.coco detection.inference detection.analysis "
         "detection.reports detection.pretrained detection.weights components.history components.beam "
         "components.coco_example_gen detection.devices",
-        "components.saved_model_pusher": "schemas schemas.config detection.storage detection.inference "
-        "detection.export detection.analysis components.history components.vertex_errors",
+        "components.saved_model_pusher": "schemas schemas.config detection.storage detection.datasets "
+        "detection.inference detection.export detection.analysis components.history components.vertex_errors",
         "components.selection": "schemas schemas.config detection.storage components.history "
         "components.coco_example_gen.spans components.detection_trainer components.saved_model_pusher",
         "components": "components.coco_example_gen components.detection_trainer components.coco_evaluator "

@@ -128,7 +128,7 @@ def failing(outputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         (lambda one: one | {COUNT: one[COUNT] + 99}, r"num_detections is \d+, of at most 6"),
         (lambda one: one | {"valid": tf.zeros(tf.shape(one[COUNT]), tf.bool)}, "cannot decode the image"),
         (lambda one: {name: one[name] for name in (SCORES, CLASSES, COUNT)}, "lacks the output detection_boxes"),
-        (lambda one: {name: tf.repeat(rows, 2, axis=0) for name, rows in one.items()}, "not a row for each of 1 images"),
+        (lambda one: {name: tf.repeat(rows, 2, axis=0) for name, rows in one.items()}, "not a row for each of 1 image"),
         (failing, "it cannot be run: InvalidArgumentError"),
     ],
     ids=["dtype", "rank", "NaN", "shapes", "number", "invalid", "lacking", "batch", "error"],

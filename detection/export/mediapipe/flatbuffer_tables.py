@@ -1,4 +1,4 @@
-"""Flatbuffers from schemas that are data: the fields of each table with their types, in the order of the schema.
+"""Writes and reads flatbuffers by schemas in the language of flatc.
 
 A table is a dictionary of values by field name; None is an absent field.
 
@@ -14,13 +14,21 @@ A table is a dictionary of values by field name; None is an absent field.
 Source of the format: https://flatbuffers.dev/internals.
 """
 
-import struct
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import flatbuffers
+from flatbuffers import number_types, packer
 
-_SCALARS = {"bool": "?", "byte": "b", "ubyte": "B", "int": "i", "uint": "I", "float": "f"}
+_SCALARS = {
+    "bool": number_types.BoolFlags,
+    "byte": number_types.Int8Flags,
+    "ubyte": number_types.Uint8Flags,
+    "int": number_types.Int32Flags,
+    "uint": number_types.Uint32Flags,
+    "float": number_types.Float32Flags,
+}
 _ABSENT = {"bool": False, "float": 0.0}  # other scalars: 0
 _BYTES = "[ubyte]"
 _BYTES_ALIGNMENT = 16
@@ -48,7 +56,7 @@ class Schema(NamedTuple):
     root: str
     identifier: bytes
     tables: Mapping[str, Mapping[str, str]]
-    unions: Mapping[str, Sequence[str]] = {}
+    unions: Mapping[str, Sequence[str]]
 
     def slots(self, table: str) -> Iterator[tuple[int, str, str]]:
         """Yields (slot, field, type); for a union, the slot of its type, which precedes that of its value."""
@@ -60,6 +68,26 @@ class Schema(NamedTuple):
     def count(self, table: str) -> int:
         """Returns the number of a table's slots."""
         return sum(2 if kind in self.unions else 1 for kind in self.tables[table].values())
+
+
+def parse_schema(text: str) -> Schema:
+    """Parses a schema: tables, unions, root type and identifier; enumerations are bytes."""
+    text = re.sub(r"//.*|\(.*\)", "", text)
+    enums = set(re.findall(r"enum (\w+)", text))
+    fields = {name: re.findall(r"(\w+)\s*:\s*([\w\[\]]+)", body) for name, body in _blocks("table", text)}
+    return Schema(
+        root=re.findall(r"root_type (\w+)", text)[0],
+        identifier=re.findall(r'file_identifier "(\w+)"', text)[0].encode(),
+        tables={
+            name: {field: "byte" if kind in enums else kind for field, kind in pairs} for name, pairs in fields.items()
+        },
+        unions={name: re.findall(r"\w+", body) for name, body in _blocks("union", text)},
+    )
+
+
+def _blocks(keyword: str, text: str) -> list[tuple[str, str]]:
+    """Returns name and body of each definition."""
+    return re.findall(keyword + r" (\w+)\s*{([^}]*)}", text)
 
 
 def encode(schema: Schema, values: Mapping[str, Any]) -> bytes:
@@ -87,20 +115,10 @@ def _add_table(builder: flatbuffers.Builder, schema: Schema, name: str, values: 
     builder.StartObject(schema.count(name))
     for slot, kind, number in placed:
         if kind in _SCALARS:
-            _PREPEND[kind](builder, slot, number, 0)
+            builder.PrependSlot(_SCALARS[kind], slot, number, 0)
         else:
             builder.PrependUOffsetTRelativeSlot(slot, number, 0)
     return int(builder.EndObject())
-
-
-_PREPEND = {
-    "bool": flatbuffers.Builder.PrependBoolSlot,
-    "byte": flatbuffers.Builder.PrependInt8Slot,
-    "ubyte": flatbuffers.Builder.PrependUint8Slot,
-    "int": flatbuffers.Builder.PrependInt32Slot,
-    "uint": flatbuffers.Builder.PrependUint32Slot,
-    "float": flatbuffers.Builder.PrependFloat32Slot,
-}
 
 
 def _add(builder: flatbuffers.Builder, schema: Schema, kind: str, value: Any) -> int:
@@ -113,9 +131,9 @@ def _add(builder: flatbuffers.Builder, schema: Schema, kind: str, value: Any) ->
         return _add_table(builder, schema, kind, value)
     element = kind[1:-1]
     if element in _SCALARS:
-        code = _SCALARS[element]
-        size = struct.calcsize(code)
-        return _add_vector(builder, struct.pack(f"<{len(value)}{code}", *value), size=size, alignment=size)
+        scalar = _SCALARS[element]
+        content = b"".join(map(scalar.packer_type.pack, value))
+        return _add_vector(builder, content, size=scalar.bytewidth, alignment=scalar.bytewidth)
     offsets = [_add(builder, schema, element, one) for one in value]
     builder.StartVector(_SIZE, len(offsets), _SIZE)
     for offset in reversed(offsets):
@@ -169,14 +187,14 @@ class Reader:
 
     def _slots(self, table: int) -> dict[int, int]:
         """Returns the positions of a table's present fields by slot."""
-        vtable = table - self._number("i", table)
-        count = self._number("H", vtable) // 2 - 2
+        vtable = table - self._number(packer.soffset, table)
+        count = self._number(packer.voffset, vtable) // 2 - 2
         self._spend(max(count, 1))
-        offsets = [self._number("H", vtable + 4 + 2 * slot) for slot in range(count)]
+        offsets = [self._number(packer.voffset, vtable + 4 + 2 * slot) for slot in range(count)]
         return {slot: table + offset for slot, offset in enumerate(offsets) if offset}
 
     def _union(self, members: Sequence[str], found: Mapping[int, int], slot: int) -> tuple[str, Table] | None:
-        number = self._number("B", found[slot]) if slot in found else 0
+        number = self._number(packer.uint8, found[slot]) if slot in found else 0
         if number == 0:
             return None
         if number > len(members) or slot + 1 not in found:
@@ -186,7 +204,7 @@ class Reader:
     def _value(self, kind: str, place: int) -> Any:
         """Reads a field, or an element of a vector."""
         if kind in _SCALARS:
-            return self._number(_SCALARS[kind], place)
+            return self._number(_SCALARS[kind].packer_type, place)
         target = self._target(place)
         if kind == "string":
             return self._string(target)
@@ -195,7 +213,7 @@ class Reader:
         if not kind.startswith("["):
             return self._table(kind, target)
         element = kind[1:-1]
-        size = struct.calcsize(_SCALARS[element]) if element in _SCALARS else _SIZE
+        size = _SCALARS[element].bytewidth if element in _SCALARS else _SIZE
         count = len(self._bytes(target, size)) // size
         self._spend(count)
         return [self._value(element, target + _SIZE + size * number) for number in range(count)]
@@ -210,19 +228,20 @@ class Reader:
 
     def _bytes(self, position: int, size: int) -> memoryview:
         """Returns the content of a vector with elements of `size` bytes."""
-        length = self._number("I", position) * size
+        length = self._number(packer.uoffset, position) * size
         start = position + _SIZE
         if length > len(self._content) - start:
             raise FlatbufferError(f"{length} bytes at offset {start} reach beyond its end, {len(self._content)}")
         return self._content[start : start + length]
 
     def _target(self, place: int) -> int:
-        return place + int(self._number("I", place))
+        return place + int(self._number(packer.uoffset, place))
 
-    def _number(self, code: str, position: int) -> Any:
-        if not 0 <= position <= len(self._content) - struct.calcsize(f"<{code}"):
+    def _number(self, number: Any, position: int) -> Any:
+        """Reads a number of one of flatbuffers' packers."""
+        if not 0 <= position <= len(self._content) - number.size:
             raise FlatbufferError(f"an offset, {position}, is outside of its {len(self._content)} bytes")
-        return struct.unpack_from(f"<{code}", self._content, position)[0]
+        return number.unpack_from(self._content, position)[0]
 
     def _spend(self, steps: int) -> None:
         self._left -= steps

@@ -9,31 +9,21 @@ from flatbuffers.table import Table
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detection.export.mediapipe.flatbuffer_tables import FlatbufferError, Reader, Schema, encode
+from detection.export.mediapipe.flatbuffer_tables import FlatbufferError, Reader, Schema, encode, parse_schema
 
-SCHEMA = Schema(
-    root="Root",
-    identifier=b"TEST",
-    tables={
-        "Root": {
-            "flag": "bool",
-            "small": "byte",
-            "large": "uint",
-            "signed": "int",
-            "real": "float",
-            "text": "string",
-            "choice": "Choice",
-            "numbers": "[int]",
-            "texts": "[string]",
-            "data": "[ubyte]",
-            "leaf": "Leaf",
-            "leaves": "[Leaf]",
-        },
-        "Leaf": {"name": "string", "value": "float"},
-        "Empty": {},
-    },
-    unions={"Choice": ("Leaf", "Empty")},
-)
+SCHEMA = parse_schema("""
+file_identifier "TEST";
+enum Size : byte { SMALL = 0 }
+table Root {
+  flag:bool; small:Size; large:uint; signed:int; real:float; text:string; choice:Choice; numbers:[int]; texts:[string];
+  data:[ubyte] (force_align: 16);  // a comment: with a colon
+  leaf: Leaf; leaves:[Leaf];
+}
+union Choice { Leaf, Empty }
+table Leaf { name:string; value:float; }
+table Empty { }
+root_type Root;
+""")
 _FLOATS = st.floats(width=32, allow_nan=False)
 _LEAVES = st.fixed_dictionaries({"name": st.none() | st.text(max_size=5), "value": _FLOATS})
 _ROOTS = st.fixed_dictionaries(
@@ -131,7 +121,7 @@ def test_a_union_of_an_unknown_type() -> None:
 def test_shared_parts_do_not_expand_without_end() -> None:
     levels = 12
     tables = {f"T{level}": {"below": f"[T{level + 1}]"} for level in range(levels)} | {f"T{levels}": {"end": "int"}}
-    schema = Schema("T0", b"TEST", tables)
+    schema = Schema("T0", b"TEST", tables, unions={})
     builder = flatbuffers.Builder()
     builder.StartObject(1)
     offset = builder.EndObject()

@@ -130,9 +130,7 @@ def _finish(outputs: dict[str, tf.Tensor]) -> None:
 def _litert(detector: Detector, precision: Precision) -> Way:
     module = ServingModule(detector, _CATEGORIES, batch_size=1)
     images = smooth_images(detector, 4)
-    content = convert_to_litert(
-        module, precision=precision, calibration=lambda: (image[np.newaxis] for image in images)
-    )
+    content = convert_to_litert(module, precision=precision, calibration=images[:, np.newaxis])
     print(f"{precision}: {len(content):,} bytes", flush=True)
     interpreter = Interpreter(model_content=content, num_threads=os.cpu_count())
     interpreter.allocate_tensors()

@@ -112,6 +112,6 @@ def phone_file(saved_model: str | Path, precision: PhonePrecision, images: Seque
         trained.categories,
         delegate="cpu",
         precision=precision,
-        calibration=(lambda: input_batches(images, detector=detector, batch_size=1)) if precision == "int8" else None,
+        calibration=input_batches(images, detector=detector, batch_size=1),
         description=f"Object detector, {trained.exported_from or config.model.name}.",
     )

@@ -1,8 +1,7 @@
 """Writes detectors as LiteRT, ONNX and MediaPipe files, and compares the files with the SavedModel."""
 
-import functools
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,7 @@ import numpy.typing as npt
 
 from detection.datasets.examples import OpenSplit
 from detection.export.comparison import compare_with_saved_model, drawn_images, unlike_training
-from detection.export.litert import calibration_batches, convert_to_litert, sample_images
+from detection.export.litert import convert_to_litert, evenly_spaced_images, input_batches
 from detection.export.mediapipe_model import convert_to_mediapipe, require_mediapipe
 from detection.export.model_description import write_model_file
 from detection.export.onnx_model import convert_to_onnx
@@ -80,14 +79,14 @@ def write_file(
         DataError: an image or the calibration data cannot be read, or the folder cannot be written.
         CocoflowError: the detector cannot be converted.
     """
-    assert options.format != "saved-model"
     mediapipe = options.format == "mediapipe"
     int8 = options.precision == "int8"
-    batch_size = options.batch_size or (None if options.format == "onnx" else 1)
+    options = options._replace(batch_size=options.batch_size or (None if options.format == "onnx" else 1))
+    assert options.format != "saved-model"
     description = ModelDescription(
         format=options.format,
         precision=options.precision,
-        batch_size=batch_size,
+        batch_size=options.batch_size,
         image_size=trained.detector.image_size,
         resizing=trained.detector.resizing,
         dtype="uint8" if int8 else "float32",
@@ -105,12 +104,15 @@ def write_file(
     else:
         with open_split(options.calibration.data, split=options.calibration.split) as dataset:
             shards = find_shards(dataset.records)
-            batches = functools.partial(calibration_batches, shards, detector=trained.detector)
-            calibration = batches(count=options.calibration.images, batch_size=batch_size or 1)
-            content = _convert(trained, options, curves, calibration)
-            images = images or sample_images(shards, _SAMPLE_IMAGES)
+
+            def batches(count: int, batch_size: int) -> Iterator[npt.NDArray[np.uint8]]:
+                encoded = (image.encoded for image in evenly_spaced_images(shards, count))
+                return input_batches(encoded, detector=trained.detector, batch_size=batch_size)
+
+            content = _convert(trained, options, curves, batches(options.calibration.images, options.batch_size or 1))
+            images = images or list(evenly_spaced_images(shards, _SAMPLE_IMAGES))
             if _trains_statistics(trained.config):
-                notes += unlike_training(trained.detector, batches(count=_CHECKED_IMAGES, batch_size=_BATCH)())
+                notes += unlike_training(trained.detector, batches(_CHECKED_IMAGES, _BATCH))
     write_extra_files(
         folder,
         categories=trained.categories,
@@ -126,7 +128,7 @@ def _convert(
     trained: TrainedDetector,
     options: ExportOptions,
     curves: ScoreCurves | None,
-    calibration: Callable[[], Iterable[npt.NDArray[np.uint8]]] | None = None,
+    calibration: Iterable[npt.NDArray[np.uint8]] = (),
 ) -> bytes:
     if options.format == "mediapipe":
         return convert_to_mediapipe(
@@ -138,8 +140,9 @@ def _convert(
             description=f"Object detector, {trained.exported_from or trained.config.model.name}.",
             curves=curves,
         )
-    batch_size = options.batch_size or (1 if options.format == "litert" else None)
-    module = ServingModule(trained.detector, trained.categories, batch_size=batch_size, nms=options.nms, curves=curves)
+    module = ServingModule(
+        trained.detector, trained.categories, batch_size=options.batch_size, nms=options.nms, curves=curves
+    )
     if options.format == "onnx":
         return convert_to_onnx(module)
     return convert_to_litert(module, precision=options.precision, calibration=calibration)

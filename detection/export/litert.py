@@ -4,7 +4,7 @@ import functools
 import itertools
 import multiprocessing
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
@@ -40,7 +40,7 @@ def convert_to_litert(
     module: ServingModule,
     *,
     precision: Precision,
-    calibration: Callable[[], Iterable[npt.NDArray[np.uint8]]] | None = None,
+    calibration: Iterable[npt.NDArray[np.uint8]] = (),
     custom_ops: bool = False,
 ) -> bytes:
     """Converts a detector to a LiteRT file.
@@ -52,8 +52,8 @@ def convert_to_litert(
     Args:
         module: detector with a fixed batch size.
         precision: of the network.
-        calibration: for int8: yields batches [B, H, W, 3] of pixels like the inputs of the file; they
-            determine the ranges of the activations.
+        calibration: for int8: at least one batch [B, H, W, 3] of inputs of the file, which determine the ranges of
+            the activations.
         custom_ops: allow ops that are not built in.
 
     Returns:
@@ -65,9 +65,7 @@ def convert_to_litert(
     """
     if precision != "int8":
         return convert([module.fitted_function("op").get_concrete_function()], precision, custom_ops=custom_ops)
-    if calibration is None:
-        raise ValueError("int8 requires calibration images")
-    return convert(module.fitted_stages("op"), precision, calibration(), custom_ops=custom_ops)
+    return convert(module.fitted_stages("op"), precision, calibration, custom_ops=custom_ops)
 
 
 def convert(
@@ -208,36 +206,25 @@ def _append(joined: Any, model: Any, sources: dict[bytes, int]) -> None:
     joined.subgraphs += model.subgraphs[1:]
 
 
-def calibration_batches(
-    shards: Sequence[str], *, detector: Detector, count: int, batch_size: int
-) -> Callable[[], Iterable[npt.NDArray[np.uint8]]]:
-    """Returns a function that yields images as the inputs of a LiteRT file, evenly spaced among the records.
-
-    Args:
-        shards: TFRecord files of the data set.
-        detector: provides the input size and the padding color.
-        count: max number of images.
-        batch_size: B.
-
-    Returns:
-        A function that yields uint8 [B, H, W, 3] with values 0 to 255; the last images are
-        repeated to fill a batch.
+def evenly_spaced_images(shards: Sequence[str], count: int) -> Iterator[EncodedImage]:
+    """Returns an iterator over at most `count` images of a data set, evenly spaced among the records.
 
     Raises:
-        DataError: no records; while yielding: a record that cannot be read.
+        DataError: no records; while iterating: a record that cannot be read.
     """
     reader = RecordReader(shards)
-    chosen = _evenly_chosen(len(reader), count)
-
-    def batches() -> Iterable[npt.NDArray[np.uint8]]:
-        images = (parse_record(reader.read(int(at))).image.encoded for at in chosen)
-        return input_batches(images, detector=detector, batch_size=batch_size)
-
-    return batches
+    chosen = np.unique(np.linspace(0, len(reader) - 1, min(count, len(reader))).astype(np.int64)).tolist()
+    return (parse_record(reader.read(number)).image for number in chosen)
 
 
 def input_batches(images: Iterable[bytes], *, detector: Detector, batch_size: int) -> Iterator[npt.NDArray[np.uint8]]:
-    """Yields encoded images as inputs of a LiteRT file; see `calibration_batches`."""
+    """Yields the inputs of a LiteRT file, uint8 [B, H, W, 3]; the last image is repeated to fill a batch.
+
+    Args:
+        images: encoded images.
+        detector: provides the input size and the padding color.
+        batch_size: B.
+    """
     fit = functools.partial(
         fit_pixels, image_size=detector.image_size, resizing=detector.resizing, padding=detector.pixel_mean
     )
@@ -246,17 +233,3 @@ def input_batches(images: Iterable[bytes], *, detector: Detector, batch_size: in
         pixels = [fit(decode_rgb(tf.constant(encoded)))[0] for encoded in batch]
         pixels += pixels[-1:] * (batch_size - len(pixels))
         yield np.rint(np.stack(pixels)).astype(np.uint8)
-
-
-def sample_images(shards: Sequence[str], count: int) -> list[EncodedImage]:
-    """Returns at most `count` images of a data set, evenly spaced among the records.
-
-    Raises:
-        DataError: no records, or one that cannot be read.
-    """
-    reader = RecordReader(shards)
-    return [parse_record(reader.read(int(at))).image for at in _evenly_chosen(len(reader), count)]
-
-
-def _evenly_chosen(records: int, count: int) -> npt.NDArray[np.int64]:
-    return np.unique(np.linspace(0, records - 1, min(count, records)).astype(np.int64))

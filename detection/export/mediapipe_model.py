@@ -6,7 +6,7 @@ which MediaPipe decodes and suppresses itself.
 """
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -87,7 +87,7 @@ def convert_to_mediapipe(
     *,
     delegate: Delegate,
     precision: Precision,
-    calibration: Callable[[], Iterable[npt.NDArray[np.uint8]]] | None = None,
+    calibration: Iterable[npt.NDArray[np.uint8]] = (),
     curves: ScoreCurves | None = None,
     description: str = "",
 ) -> bytes:

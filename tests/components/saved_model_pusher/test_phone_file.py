@@ -43,7 +43,7 @@ def test_a_network_trained_in_bfloat16_is_converted_in_float32(
     assert phone_file(stretching, "int8", [image.encoded for image in random_images()]) == b"file"
     assert (given["categories"], given["delegate"], given["precision"]) == (CATEGORIES, "cpu", "int8")
     assert given["detector"].compute_dtype == "float32"
-    assert [batch.shape for batch in given["calibration"]()] == [(1, 64, 64, 3)] * len(random_images())
+    assert [batch.shape for batch in given["calibration"]] == [(1, 64, 64, 3)] * len(random_images())
 
 
 def test_what_cannot_be_converted_is_refused(stretching: Path, tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ def test_int8(
             )
             yield np.rint(fitted)[np.newaxis].astype(np.uint8)
 
-    content = convert_to_litert(module, precision="int8", calibration=calibration)
+    content = convert_to_litert(module, precision="int8", calibration=calibration())
     operators = built_in_ops(content)
     assert all(inputs[:2] == [INT8, INT8] for name in ("CONV_2D", "DEPTHWISE_CONV_2D") for inputs in operators[name])
     # From the pixels to the outputs, nothing runs in float32: runtimes differ in what they make of each way back.

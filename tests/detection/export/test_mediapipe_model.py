@@ -156,7 +156,7 @@ def test_mediapipe_finds_what_an_int8_file_finds(
         CATEGORIES,
         delegate=delegate,
         precision="int8",
-        calibration=lambda: (image[np.newaxis] for image in images),
+        calibration=[image[np.newaxis] for image in images],
     )
     assert read_detector_file(content, "m").metadata.normalization is None
     run, _ = load_network("mediapipe", content, where="m", categories=CATEGORIES, curves=None)

@@ -132,7 +132,7 @@ def test_int8(detector: Detector, tmp_path: Path) -> None:
         for image in images():
             yield tf.io.decode_png(image.encoded, channels=3)[tf.newaxis].numpy()
 
-    content = convert_to_litert(module, precision="int8", calibration=calibration)
+    content = convert_to_litert(module, precision="int8", calibration=calibration())
     found = run(content, detector, "litert", tmp_path, precision="int8")
     assert found["detection_masks"].shape == expected["detection_masks"].shape
     np.testing.assert_allclose(found["detection_scores"][:, 0], expected["detection_scores"][:, 0], atol=0.15)

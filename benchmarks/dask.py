@@ -53,7 +53,7 @@ class Run(NamedTuple):
 def make_model(folder: Path) -> None:
     """Writes a SavedModel with as many detections as a trained one, unless it is there."""
     from benchmarks.serving import smooth_images, spread_scores
-    from detection.inference.export.saved_model_export import export_saved_model
+    from detection.export.saved_model_export import export_saved_model
     from detection.models.registry import detector_from_config
     from schemas.config.config_io import load_config
 

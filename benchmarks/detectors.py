@@ -29,8 +29,8 @@ from typing import Any
 import tensorflow as tf
 
 from benchmarks.measure import measure
-from detection.inference.export.litert import convert_to_litert
-from detection.inference.export.serving_module import ServingModule
+from detection.export.litert import convert_to_litert
+from detection.inference.serving_module import ServingModule
 from detection.models.detector import Detector
 from detection.models.registry import build_detector
 from docs.detectors import MEASURED, measured_detectors

@@ -31,9 +31,9 @@ import tensorflow as tf
 from ai_edge_litert.interpreter import Interpreter
 
 from benchmarks.measure import Measured, measure_rounds, spread
-from detection.inference.export.litert import Precision, convert_to_litert
-from detection.inference.export.saved_model_export import export_saved_model
-from detection.inference.export.serving_module import ServingModule
+from detection.export.litert import Precision, convert_to_litert
+from detection.export.saved_model_export import export_saved_model
+from detection.inference.serving_module import ServingModule
 from detection.input_pipeline.network_input import fit_to_input
 from detection.models.detector import Detector
 from detection.models.registry import detector_from_config
@@ -130,9 +130,7 @@ def _finish(outputs: dict[str, tf.Tensor]) -> None:
 def _litert(detector: Detector, precision: Precision) -> Way:
     module = ServingModule(detector, _CATEGORIES, batch_size=1)
     images = smooth_images(detector, 4)
-    content = convert_to_litert(
-        module, precision=precision, calibration=lambda: (image[np.newaxis] for image in images)
-    )
+    content = convert_to_litert(module, precision=precision, calibration=images[:, np.newaxis])
     print(f"{precision}: {len(content):,} bytes", flush=True)
     interpreter = Interpreter(model_content=content, num_threads=os.cpu_count())
     interpreter.allocate_tensors()

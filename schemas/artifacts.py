@@ -57,7 +57,7 @@ LITERT_FILE = "model.tflite"  # a detector exported to LiteRT, with MODEL_JSON a
 MEDIAPIPE_FILE = "mediapipe.tflite"  # in EXTRA_FILES of a pushed version: the same for MediaPipe Tasks
 ONNX_FILE = "model.onnx"  # the same for ONNX
 MODEL_JSON = "model.json"  # how to run these, and their SHA-256: `detection.inference.model_files.ModelDescription`
-CLIENT_PY = "client.py"  # a program that runs these without Cocoflow: `detection.inference.export.client`
+CLIENT_PY = "client.py"  # a program that runs these without Cocoflow: `detection.export.client`
 
 # Evaluation.
 METRICS_JSON = "metrics.json"

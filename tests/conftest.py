@@ -12,7 +12,7 @@ import pytest
 from hypothesis import settings
 
 from tests.browser import Browser, find_browser, running_browser
-from tests.detection.inference.mediapipe.detector_process import Detect, detect, missing_library
+from tests.detection.export.mediapipe.detector_process import Detect, detect, missing_library
 from tests.processor_time import ProcessorTime
 from tests.storage_emulator.client import TENSORFLOW_ENVIRONMENT
 from tests.storage_emulator.fixture import gcs, storage_emulator
@@ -30,7 +30,7 @@ os.environ["COLUMNS"] = "80"
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true")
 
 # Imported once, not by each process that converts a model: that takes five times as long as the conversion.
-multiprocessing.set_forkserver_preload(["detection.inference.export.litert"])
+multiprocessing.set_forkserver_preload(["detection.export.litert"])
 
 # An example's time is the machine's affair: on two busy cores Hypothesis' deadline of 200 ms fails at random.
 settings.register_profile("cocoflow", deadline=None)

@@ -35,15 +35,18 @@ ALLOWED_IMPORTS = {
             ("detection.interop.automl", "detection.interop.od_api", "detection.interop.tpu_mask_rcnn"),
             "schemas schemas.config detection.models detection.weights detection.interop",
         ),
-        "detection.pretrained": "schemas schemas.config detection.storage detection.web detection.models detection.weights "
-        "detection.interop.automl",
+        "detection.pretrained": "schemas schemas.config detection.storage detection.web detection.models "
+        "detection.weights detection.interop.automl",
         "detection.coco": "schemas detection.storage detection.datasets",
         "detection.analysis": "schemas schemas.config detection.storage detection.datasets detection.coco",
-        "detection.inference.mediapipe": "schemas",
+        "detection.export.mediapipe": "schemas",
         "detection.inference": "schemas schemas.config detection.types detection.storage detection.images "
         "detection.datasets detection.ops detection.input_pipeline detection.models detection.weights "
-        "detection.pretrained detection.coco detection.analysis detection.inference.mediapipe",
+        "detection.pretrained detection.coco detection.export.mediapipe",
         "detection": "detection.inference",
+        "detection.export": "schemas schemas.config detection.types detection.storage detection.images "
+        "detection.datasets detection.ops detection.input_pipeline detection.models detection.weights "
+        "detection.pretrained detection.coco detection.analysis detection.export.mediapipe detection.inference",
         "detection.reports": "schemas schemas.config detection.storage detection.images detection.datasets "
         "detection.coco detection.analysis",
         "detection.training.engine": "schemas schemas.config detection.ops detection.input_pipeline detection.models",
@@ -60,8 +63,8 @@ ALLOWED_IMPORTS = {
         "detection.input_pipeline detection.models detection.coco detection.inference detection.analysis "
         "detection.reports detection.training.checkpoints",
         "detection.training": "schemas schemas.config detection.storage detection.input_pipeline detection.models "
-        "detection.weights detection.pretrained detection.coco detection.inference detection.analysis "
-        "detection.training.engine detection.training.distributed detection.training.initialization "
+        "detection.weights detection.pretrained detection.coco detection.inference detection.export "
+        "detection.analysis detection.training.engine detection.training.distributed detection.training.initialization "
         "detection.training.checkpoints detection.training.monitoring detection.training.validation "
         "detection.types detection.datasets detection.devices",
         "components.history": "schemas detection.storage",
@@ -81,8 +84,8 @@ ALLOWED_IMPORTS = {
         "detection.datasets detection.input_pipeline detection.coco detection.inference detection.analysis "
         "detection.reports detection.pretrained detection.weights components.history components.beam "
         "components.coco_example_gen detection.devices",
-        "components.saved_model_pusher": "schemas schemas.config detection.storage detection.inference "
-        "detection.analysis components.history components.vertex_errors",
+        "components.saved_model_pusher": "schemas schemas.config detection.storage detection.datasets "
+        "detection.inference detection.export detection.analysis components.history components.vertex_errors",
         "components.selection": "schemas schemas.config detection.storage components.history "
         "components.coco_example_gen.spans components.detection_trainer components.saved_model_pusher",
         "components": "components.coco_example_gen components.detection_trainer components.coco_evaluator "
@@ -95,20 +98,21 @@ ALLOWED_IMPORTS = {
         "pipelines.runners": "detection.storage detection.pretrained schemas schemas.config "
         "components.vertex_errors components.beam pipelines",
         "pipelines.runs": "schemas schemas.config detection.storage detection.datasets detection.models "
-        "detection.pretrained detection.coco detection.inference detection.training.distributed detection.training "
-        "components.history components.run_report components.beam components.coco_example_gen "
+        "detection.pretrained detection.coco detection.inference detection.export detection.training.distributed "
+        "detection.training components.history components.run_report components.beam components.coco_example_gen "
         "components.coco_example_gen.spans components.detection_trainer components.selection detection.devices "
         "pipelines.runners pipelines "
         "detection.analysis detection.reports detection.training.validation",
         "pipelines.history": "schemas schemas.config detection.storage detection.coco components.history "
         "components.run_report components.saved_model_pusher components.selection "
         "components.coco_example_gen.spans pipelines pipelines.runs",
-        "pipelines.commands": "schemas schemas.config detection.storage detection.web detection.config_files detection.datasets "
-        "detection.interop "
-        "detection.weights detection.pretrained detection.coco detection.inference detection.inference.mediapipe "
-        "detection.reports detection.training.validation components.beam components.coco_example_gen "
-        "components.coco_example_gen.spans components.detection_trainer components.coco_evaluator "
-        "components.saved_model_pusher pipelines pipelines.runners pipelines.runs pipelines.history",
+        "pipelines.commands": "schemas schemas.config detection.storage detection.web detection.config_files "
+        "detection.datasets detection.interop "
+        "detection.weights detection.pretrained detection.coco detection.inference detection.export "
+        "detection.export.mediapipe detection.reports detection.training.validation components.beam "
+        "components.coco_example_gen components.coco_example_gen.spans components.detection_trainer "
+        "components.coco_evaluator components.saved_model_pusher pipelines pipelines.runners pipelines.runs "
+        "pipelines.history",
         "pipeline_runner": "schemas pipelines pipelines.runs",
     }.items()
 }
@@ -125,7 +129,7 @@ ORCHESTRATION = {
 }
 # Seconds each; `--help` has less than two.
 SLOW_TO_IMPORT = ORCHESTRATION | {"keras", "sklearn", "tensorflow"}
-EXPORTED_PROGRAM = "detection/inference/export/client.py"  # runs without the contracts
+EXPORTED_PROGRAM = "detection/export/client.py"  # runs without the contracts
 FEATURE_KEYS = {value for name, value in vars(features).items() if name.isupper()}
 ARTIFACT_FILES = {value for name, value in vars(artifacts).items() if name.isupper() and "." in value}
 
@@ -290,9 +294,9 @@ def test_the_rooms_are_where_the_rules_look(files: dict[str, str]) -> None:
     [
         ("schemas/config/config.py", "import detection.storage.atomic"),
         ("schemas/artifacts.py", "from schemas.config.section import Section"),
-        ("detection/inference/export.py", "from detection.training.engine.state import TrainState"),
+        ("detection/export/export.py", "from detection.training.engine.state import TrainState"),
         ("detection/reports/html/render.py", "import detection.input_pipeline.sample"),
-        ("detection/inference/export.py", "from components.coco_evaluator import executor"),
+        ("detection/export/export.py", "from components.coco_evaluator import executor"),
         ("detection/models/retinanet.py", "def build():\n    import components.coco_evaluator.executor"),
         ("components/coco_evaluator/executor.py", "from pipelines import baseline"),
         ("pipelines/pipeline.py", "from pipeline_runner import main"),
@@ -338,7 +342,7 @@ def test_orchestration_in_the_library_is_caught(source: str) -> None:
     "source", ["KEY = 'image/encoded'", "open(f'{folder}/metrics.json')", "x = {'config.yaml': 1}"]
 )
 def test_a_second_definition_is_caught(source: str) -> None:
-    assert len(second_definitions("detection/inference/export.py", source)) == 1
+    assert len(second_definitions("detection/export/export.py", source)) == 1
     assert second_definitions("schemas/features.py", source) == []
 
 

@@ -94,8 +94,8 @@ def phone_file(saved_model: str | Path, precision: PhonePrecision, images: Seque
         DataError: the model cannot be read, or int8 has no images.
         CocoflowError: the detector cannot be converted.
     """
-    from detection.inference.export.litert import input_batches
-    from detection.inference.export.mediapipe import convert_to_mediapipe
+    from detection.export.litert import input_batches
+    from detection.export.mediapipe_model import convert_to_mediapipe
     from detection.inference.restore import load_trained, with_config
 
     if precision == "int8" and not images:
@@ -112,6 +112,6 @@ def phone_file(saved_model: str | Path, precision: PhonePrecision, images: Seque
         trained.categories,
         delegate="cpu",
         precision=precision,
-        calibration=(lambda: input_batches(images, detector=detector, batch_size=1)) if precision == "int8" else None,
+        calibration=input_batches(images, detector=detector, batch_size=1),
         description=f"Object detector, {trained.exported_from or config.model.name}.",
     )

@@ -1,7 +1,7 @@
 """Validates a SavedModel before its push: a fresh process with TensorFlow alone loads and runs it.
 
-As TFX's InfraValidator does, without Docker and a model server: what fails there fails here, and
-the outputs are compared with those of the evaluator besides.
+Like TFX's InfraValidator, without Docker and a model server; the outputs are also compared with those of the
+evaluator.
 """
 
 import json
@@ -15,14 +15,18 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from detection.inference import serving_check
+import numpy as np
+
+from components.saved_model_pusher import serving_program
+from components.saved_model_pusher.serving_comparison import Comparison, DifferenceError
+from detection.inference.serving_sample import read_serving_sample
 from detection.storage.files import local_copy
 from detection.storage.paths import absolute, literal_path
 from detection.storage.processes import tied
 from schemas.errors import RefusedModelError
 from schemas.quoting import printable
 
-_PROGRAM = serving_check.__file__
+_PROGRAM = serving_program.__file__
 # Appends the folders where this process finds TensorFlow, perhaps by PYTHONPATH, which -I ignores.
 _START = """import runpy, sys
 sys.path += sys.argv.pop(1).split("\\n")
@@ -76,7 +80,7 @@ def validate(
     with tempfile.TemporaryDirectory(prefix="cocoflow-validation-") as folder:
         result = Path(folder, "result.json")
         # The process works in another folder.
-        given = (absolute(literal_path(saved_model)), absolute(local_copy(sample)), images, tolerance, result)
+        given = (absolute(literal_path(saved_model)), absolute(local_copy(sample)), images, folder, result)
         folders = "\n".join(path for path in sys.path if os.path.isabs(path))
         command = [sys.executable, "-I", "-c", _START, folders, _PROGRAM, *map(str, given)]
         try:
@@ -92,12 +96,35 @@ def validate(
             )
         except subprocess.TimeoutExpired:
             raise _refusal(name, f"it has not ended after {timeout:g} seconds (push.validation.timeout)") from None
-        answer = _answer(result, ended, name)
-    seconds = answer.pop("seconds") | {"total": round(time.monotonic() - start, 3)}
+        seconds: dict[str, float] = _answer(result, ended, name)["seconds"]
+        comparison = _compare(sample, folder, images=images, tolerance=tolerance, name=name)
     _LOGGER.info(
-        "validated on %d images in a process of its own: %d detections as evaluated", images, answer["detections"]
+        "validated on %d images in a process of its own: %d detections as evaluated", images, comparison.detections
     )
-    return Validation(**answer, tolerance=tolerance, seconds=seconds)
+    return Validation(
+        images=comparison.images,
+        detections=comparison.detections,
+        unmatched=comparison.unmatched,
+        max_difference=comparison.max_difference,
+        tolerance=tolerance,
+        seconds=seconds | {"total": round(time.monotonic() - start, 3)},
+    )
+
+
+def _compare(sample: str | Path, outputs: str, *, images: int, tolerance: float, name: str) -> Comparison:
+    """Compares the program's outputs with the evaluator's.
+
+    Raises:
+        RefusedModelError: they differ.
+    """
+    comparison = Comparison(tolerance)
+    for number, image in enumerate(read_serving_sample(sample)[:images]):
+        with np.load(Path(outputs, f"{number}.npz"), allow_pickle=False) as served:
+            try:
+                comparison.add(image.outputs, dict(served), f"image {image.image_id} ({image.name})")
+            except DifferenceError as difference:
+                raise _refusal(name, str(difference)) from None
+    return comparison
 
 
 def _answer(result: Path, ended: "subprocess.CompletedProcess[bytes]", name: str) -> dict[str, Any]:

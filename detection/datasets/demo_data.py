@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from detection.datasets.masks import encode_mask
 from detection.storage.atomic import new_directory
 from schemas.errors import DataError
 
@@ -131,16 +132,13 @@ def _write_split(directory: Path, split: str, samples: _Samples, image_ids: rang
 
 
 def _annotation(image_id: int, number: int, digit: _Digit) -> dict[str, Any]:
-    from pycocotools import mask as rle_masks
-
-    rle = rle_masks.encode(np.asfortranarray(digit.mask, np.uint8))
     return {
         "id": image_id * 10 + number,
         "image_id": image_id,
         "category_id": digit.value + 1,
         "bbox": [float(value) for value in digit.box],
         "area": float(digit.mask.sum()),
-        "segmentation": {"size": list(rle["size"]), "counts": rle["counts"].decode("ascii")},
+        "segmentation": encode_mask(digit.mask),
         "iscrowd": 0,
     }
 

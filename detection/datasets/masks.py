@@ -1,4 +1,4 @@
-"""Validation of COCO segmentations.
+"""Validates, encodes and decodes COCO segmentations.
 
 pycocotools decodes in C without checks: sizes and run lengths are checked here first.
 """
@@ -6,6 +6,9 @@ pycocotools decodes in C without checks: sizes and run lengths are checked here 
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from schemas.quoting import quoted
 
@@ -135,8 +138,22 @@ def compressed_rle(segmentation: Any, *, height: int, width: int) -> dict[str, A
         if not polygons:
             return None
         rle = mask.merge(mask.frPyObjects(polygons, height, width))
+    return _with_text(rle)
+
+
+def encode_mask(pixels: npt.ArrayLike) -> dict[str, Any]:
+    """Encodes a mask [H, W], 0 or False outside, as a compressed RLE, `size` and `counts` as text."""
+    from pycocotools import mask
+
+    return _with_text(mask.encode(np.asfortranarray(pixels, np.uint8)))
+
+
+def _with_text(rle: Mapping[str, Any]) -> dict[str, Any]:
     counts = rle["counts"]
-    return {"size": list(rle["size"]), "counts": counts if isinstance(counts, str) else counts.decode("ascii")}
+    return {
+        "size": list(map(int, rle["size"])),
+        "counts": counts if isinstance(counts, str) else counts.decode("ascii"),
+    }
 
 
 def _rle_issue(rle: Mapping[str, Any], height: int, width: int) -> str | None:

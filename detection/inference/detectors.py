@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from detection.inference.export.serving_module import ServingModule
 from detection.inference.model_files import FileDetector, has_model_file, model_folder, read_description
 from detection.inference.restore import TrainedDetector, load_trained
 from detection.inference.saved_model import (
@@ -13,6 +12,7 @@ from detection.inference.saved_model import (
     signature_iou_types,
     without_nms,
 )
+from detection.inference.serving_module import ServingModule
 from detection.weights.locate import locate_weights
 from schemas.errors import DataError
 from schemas.metrics import IOU_TYPES, IouType

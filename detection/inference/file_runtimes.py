@@ -7,8 +7,8 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from detection.inference.mediapipe.metadata import DetectorMetadata
-from detection.inference.mediapipe.reader import read_metadata
+from detection.export.mediapipe.metadata import DetectorMetadata
+from detection.export.mediapipe.reader import read_metadata
 from detection.inference.score_curves import ScoreCurves, calibrate_scores
 from schemas import serving
 from schemas.errors import ConfigError, DataError

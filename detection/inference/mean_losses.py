@@ -146,7 +146,7 @@ def mean_losses(
     """Computes `MeanLosses` for an exported detector; ignores crowds if its training did.
 
     Args:
-        saved_model: folder written by `detection.inference.export.saved_model_export`.
+        saved_model: folder written by `detection.export.saved_model_export`.
         records: serialized `tf.train.Example`s with the keys of `schemas.features`.
         category_ids: category ids of the data set.
         batch_size: images per batch.

@@ -12,41 +12,21 @@ import tensorflow as tf
 from pydantic import Field, TypeAdapter
 
 from detection.images.decode import decode_rgb_or_blank
-from detection.inference.export import client
 from detection.inference.file_runtimes import Array, Delegate, FileFormat, damaged_file, load_network
 from detection.inference.restore import read_model_categories
 from detection.inference.saved_model import ExportedDetector, without_nms
 from detection.inference.score_curves import read_score_curves
 from detection.input_pipeline.network_input import fit_pixels
-from detection.storage.atomic import write_bytes, write_json
 from detection.storage.checksums import changed_file
 from detection.storage.files import is_file, read_bytes
 from detection.storage.json_files import not_of_this_version, parse_file
 from detection.storage.paths import join, name_of, parent
 from detection.types import ImageInfo, ResizeMode, Resizing
 from schemas import serving
-from schemas.artifacts import CLIENT_PY, EXTRA_FILES, LABELS_JSON, LITERT_FILE, MODEL_JSON, ONNX_FILE, SCORE_CURVES_JSON
+from schemas.artifacts import LITERT_FILE, MODEL_JSON, ONNX_FILE
 from schemas.errors import DataError
 
 FILE_NAMES: dict[FileFormat, str] = {"litert": LITERT_FILE, "onnx": ONNX_FILE, "mediapipe": LITERT_FILE}
-
-_SIZE_RULES: dict[ResizeMode, str] = {
-    "fit": "resized side = max(1, floor(side * scale + 0.001)), scale = min(size / side) over both axes, in float32",
-    "stretch": "resized side = max(1, floor(side * scale + 0.001)), scale = size / side of each axis, in float32",
-    "short_side": "resized side = max(1, round(side * scale)), a half to the even number, scale = min(short_side / "
-    "shorter side, long_side / longer side, size / side over both axes), in float32",
-}
-_SAMPLES = {
-    True: "resize: bilinear, half-pixel centers, no antialiasing (tf.image.resize; not Pillow's resize)",
-    False: "resize: bilinear, row y samples at y * old height / new height, and so across, no antialiasing "
-    "(tf.compat.v1.image.resize_bilinear)",
-}
-_MASK_RULES = [
-    "a mask fills its box as it was before clipping: stretch the m x m cells over it",
-    "value of a pixel = bilinear interpolation of the cells' centers at the pixel's center, (x + 0.5, y + 0.5), with 0 "
-    "around the cells: cell coordinate = (pixel center - box start) * m / box side - 0.5",
-    "a pixel is inside from 0.5 on; pixels outside the image are dropped",
-]
 
 
 class ModelDescription(NamedTuple):
@@ -80,87 +60,6 @@ class ModelDescription(NamedTuple):
     delegate: Delegate | None = None
     calibrated: bool = False
 
-    def as_json(self) -> dict[str, Any]:
-        """Returns the content of the file beside the model."""
-        return {
-            "format": self.format,
-            "file": FILE_NAMES[self.format],
-            "sha256": self.sha256,
-            "precision": self.precision,
-            **({} if self.delegate is None else {"delegate": self.delegate}),
-            "input": {
-                "name": serving.IMAGES,
-                "dtype": self.dtype,
-                "shape": [self.batch_size, *self.image_size, 3],
-                "resize": self.resizing._asdict(),
-                "padding": list(self.padding),
-            },
-            "preprocessing": self._preprocessing(),
-            "non_maximum_suppression": self.nms,
-            "calibrated_scores": self.calibrated,
-            "outputs": self._outputs(),
-            "postprocessing": self._postprocessing(),
-        }
-
-    def _preprocessing(self) -> list[str]:
-        """Returns the steps from an image file to the input, as implemented in `client`."""
-        steps = [
-            "decode to RGB, 8 bits per channel (the upper 8 of 16), pixels as stored: EXIF orientation is not applied, "
-            "alpha is dropped",
-            _SIZE_RULES[self.resizing.mode],
-            _SAMPLES[self.resizing.half_pixel_centers],
-            "the resized image is at the top left of the input; the rest has the color `padding`",
-        ]
-        if self.dtype == "uint8":
-            steps.append("round to the nearest integer, a half to the even one")
-        return [*steps, f"values are {self.dtype}, 0 to 255: the model normalizes them"]
-
-    def _outputs(self) -> dict[str, str]:
-        labels = join(EXTRA_FILES, LABELS_JSON)
-        if self.delegate == "gpu":
-            return {
-                serving.BOX_DELTAS: "float32 [1, A, 4]: ty, tx, th, tw of the anchors in the metadata",
-                serving.CLASS_LOGITS: "float32 [1, A, C]: logits, in the order of the labels in the file",
-            }
-        boxes = "ymin, xmin, ymax, xmax; 0 to 1 is the input, padding included"
-        if not self.nms:
-            return {
-                serving.RAW_BOXES: f"float32 [B, A, 4]: {boxes}",
-                serving.RAW_SCORES: f"float32 [B, A, C]: probabilities, in the order of {labels}",
-            }
-        calibrated = f"calibrated in the model by the curves in {join(EXTRA_FILES, SCORE_CURVES_JSON)}"
-        outputs = {
-            serving.BOXES: f"float32 [B, N, 4]: {boxes}",
-            serving.SCORES: "float32 [B, N], best first" + (f"; {calibrated}" if self.calibrated else ""),
-            serving.CLASSES: f"{'int32' if self.format == 'litert' else 'int64'} [B, N]: ids in {labels}",
-            serving.COUNT: "int32 [B]: valid rows",
-        }
-        if self.delegate is not None:
-            outputs[serving.CLASSES] = "float32 [1, N]: lines of the labels in the file, from 0"
-            outputs[serving.COUNT] = "float32 [1]: valid rows"
-        if self.masks:
-            outputs[serving.MASKS] = "float32 [B, N, m, m]: probabilities within each box"
-        if self.keypoints:
-            outputs[serving.KEYPOINTS] = "float32 [B, N, K, 3]: y, x, score; 0 to 1 is the input, padding included"
-        return outputs
-
-    def _postprocessing(self) -> list[str]:
-        """Returns the steps from the outputs to pixels of the image."""
-        if self.delegate is not None:
-            return ["MediaPipe Tasks' ObjectDetector does all steps, and truncates x, y, width and height to integers"]
-        pixels = "pixels of the image = box * input side / resized side * image side, per axis"
-        if not self.nms:
-            return [
-                pixels,
-                "boxes may extend beyond the image: after non-maximum suppression, clip them, and drop those outside",
-            ]
-        steps = [
-            f"use the first {serving.COUNT} rows",
-            pixels,
-            "clip boxes to the image, and drop those outside of it: they may extend into the padding, or lie in it",
-        ]
-        return steps + (_MASK_RULES if self.masks else [])
-
 
 _Side = Annotated[int, Field(ge=1)]
 _Limit = Annotated[int, Field(ge=0, lt=2**31)]
@@ -185,7 +84,7 @@ class _Input:
 
 @dataclass(frozen=True)
 class _Content:
-    """The fields read from `ModelDescription.as_json`."""
+    """The fields that are read from the description; `detection.export.model_description` writes them."""
 
     format: FileFormat
     precision: str
@@ -199,20 +98,6 @@ class _Content:
 
 _STRUCTURE = TypeAdapter(_Content)
 _WHAT, _REMEDY = "the description of an exported model", "Export or copy the model again."
-
-
-def write_model_file(folder: Path, content: bytes, description: ModelDescription) -> None:
-    """Writes a model file, its description with the checksum, and for detections the reference client.
-
-    Args:
-        folder: destination.
-        content: content of the model file.
-        description: description of the model.
-    """
-    write_json(folder / MODEL_JSON, description._replace(sha256=hashlib.sha256(content).hexdigest()).as_json())
-    if description.nms and description.delegate is None:
-        write_bytes(folder / CLIENT_PY, Path(client.__file__).read_bytes())
-    write_bytes(folder / FILE_NAMES[description.format], content)
 
 
 def model_folder(path: str | Path) -> str:

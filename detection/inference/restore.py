@@ -1,12 +1,11 @@
 """Restores trained detectors, with configuration and categories, from SavedModels and checkpoints."""
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, Self
 
-from pydantic import TypeAdapter
+from pydantic import Field, TypeAdapter
 
 from detection.coco.validation.checks import check_categories
-from detection.inference.export.saved_model_export import ChosenOn, ExportedFrom
 from detection.models.detector import Detector
 from detection.models.registry import detector_from_config
 from detection.storage.files import exists, read_text
@@ -14,14 +13,64 @@ from detection.storage.json_files import parse_file, read_json
 from detection.storage.paths import join, parent
 from detection.weights.locate import locate_weights
 from detection.weights.weight_source import WeightSource, load_detector_weights
-from schemas.artifacts import CONFIG_YAML, EXPORTED_FROM_JSON, EXTRA_FILES, LABELS_JSON, METRICS_JSON
+from schemas.artifacts import CONFIG_YAML, EXPORTED_FROM_JSON, EXTRA_FILES, LABELS_JSON, METRICS_JSON, TRAIN_SPLIT
 from schemas.config.config import Config
 from schemas.config.config_io import from_yaml
 from schemas.config.train.initialization import SourceWeights
-from schemas.config.train.optimization import WeightsChoice
+from schemas.config.train.optimization import WeightsChoice, WeightsKind
 from schemas.errors import ConfigError, DataError
 
 _AGAIN = "export or copy the model again"
+
+
+class ChosenOn(NamedTuple):
+    """Images that the best checkpoint of a training was selected on.
+
+    split: name of the split; `train`: a part of it excluded from training.
+    images: number of images.
+    metric: metric of the selection.
+    """
+
+    split: str
+    images: int
+    metric: str
+
+    def __str__(self) -> str:
+        part = "training images that were not trained on" if self.split == TRAIN_SPLIT else f"images of {self.split}"
+        return f"chosen by {self.metric} on {self.images:,} {part}"
+
+    @classmethod
+    def from_json(cls, content: Any) -> Self | None:
+        """Reads the result of `_asdict` from a JSON file; None: the content is invalid."""
+        values = content if isinstance(content, dict) else {}
+        split, images, metric = (values.get(name) for name in cls._fields)
+        if isinstance(split, str) and isinstance(images, int) and isinstance(metric, str):
+            return cls(split, images, metric)
+        return None
+
+
+class ExportedFrom(NamedTuple):
+    """The checkpoint of an exported SavedModel.
+
+    step: number of training steps.
+    weights: `ema`: the EMA weights; `raw`: the weights that the optimizer updated.
+    chosen_on: images that the checkpoint was selected on; None: not a best checkpoint.
+    """
+
+    step: Annotated[int, Field(ge=0, lt=2**63, strict=True)]
+    weights: WeightsKind
+    chosen_on: ChosenOn | None = None
+
+    def __str__(self) -> str:
+        weights = f"{self.weights} weights of step {self.step:,}"
+        return weights if self.chosen_on is None else f"{weights}, {self.chosen_on}"
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the content of `schemas.artifacts.EXPORTED_FROM_JSON`."""
+        chosen_on = {"chosen_on": self.chosen_on._asdict()} if self.chosen_on else {}
+        return {"step": self.step, "weights": self.weights, **chosen_on}
+
+
 _EXPORTED_FROM = TypeAdapter(ExportedFrom)
 
 
@@ -45,7 +94,7 @@ def load_trained(path: str | Path, *, weights: WeightsChoice = "auto") -> Traine
     """Builds a trained detector and loads its weights.
 
     Args:
-        path: SavedModel of `detection.inference.export.saved_model_export`; output of `train` or a
+        path: SavedModel of `detection.export.saved_model_export`; output of `train` or a
             pipeline's `ModelRun` (the exported checkpoint, as of `checkpoint_of_training`); one of its checkpoints
             (`.../ckpt-500`); a pipeline's `Model`; a push directory (the newest version); or an imported model
             (`import-checkpoint`).  Local or remote.

@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from detection.inference.export.saved_model_export import ChosenOn, ExportedFrom, export_saved_model
+from detection.export.saved_model_export import export_saved_model
 from detection.inference.mean_losses import MeanLosses
+from detection.inference.restore import ChosenOn, ExportedFrom
 from detection.input_pipeline.record_reader import RecordReader
 from detection.input_pipeline.training_batches import InputOptions
 from detection.models.detector import Detector, variables_by_path

@@ -160,9 +160,9 @@ def run(args: argparse.Namespace) -> int:
     require_output_folder(args.output, "--output", new=True)
     with quiet_run(None, verbose=args.verbose, phase="loading TensorFlow"):
         from components.coco_example_gen.to_examples import folder_as_examples
-        from detection.inference.export.export import export_model
-        from detection.inference.export.options import Calibration, ExportOptions
-        from detection.inference.export.score_calibration import ScoreCalibration
+        from detection.export.export import export_model
+        from detection.export.options import Calibration, ExportOptions
+        from detection.export.score_calibration import ScoreCalibration
 
         calibration = None
         if args.calibration_data is not None:
@@ -195,8 +195,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _description(args: argparse.Namespace) -> str:
     """Describes a LiteRT file, or the one in a folder; without TensorFlow, in half a second."""
-    from detection.inference.mediapipe.describe import describe
-    from detection.storage.files import find_file, is_dir, read_bytes
+    from detection.export.mediapipe.describe import describe
+    from detection.storage.files import find_file, is_dir
     from detection.storage.paths import join
 
     require_paths(args, existing=["--describe"])

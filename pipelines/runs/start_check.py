@@ -56,7 +56,7 @@ def check_run(config: Config, splits: Mapping[str, SplitFiles], *, is_first: boo
     )
     require_iou_types("evaluate.iou_types", config.evaluate.iou_types or (), detector)
     if config.push.mediapipe is not None:
-        from detection.inference.export.mediapipe import require_mediapipe
+        from detection.export.mediapipe_model import require_mediapipe
 
         require_mediapipe(detector, "cpu", what="push.mediapipe")
 

@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image
 from pycocotools import mask as masks
 
-from detection.inference.export.saved_model_export import export_saved_model
+from detection.export.saved_model_export import export_saved_model
 from detection.models.registry import detector_from_config
 from schemas.config.config_io import load_config, to_yaml
 from tests.detection import mask_keypoint_detector

@@ -18,6 +18,7 @@ from detection.datasets.importers.source_format import (
     as_text,
     short_float,
 )
+from detection.datasets.masks import encode_mask
 
 MAX_PLACES = 6
 _LARGEST_FRACTION = 1e9  # limit for coordinates of drawn objects, far below the max float32
@@ -200,10 +201,10 @@ def segmentation_of(stored: Any, *, height: int, width: int) -> Segmentation:
         polygons = [[short_float(value) for value in polygon] for polygon in _split(stored, _POLYGON_ENDS) if polygon]
         return polygons or None
     if isinstance(stored, bytes):
-        return _rle(_decode(stored, height, width)) if stored else None
+        return encode_mask(_decode(stored, height, width)) if stored else None
     if stored.size != height * width:
         raise MaskError(f"{stored.size} values for {width}x{height} pixels")
-    return _rle(stored.reshape(height, width) > 0.5)
+    return encode_mask(stored.reshape(height, width) > 0.5)
 
 
 def _decode(png: bytes, height: int, width: int) -> np.ndarray:
@@ -216,13 +217,6 @@ def _decode(png: bytes, height: int, width: int) -> np.ndarray:
     except Exception as error:  # Pillow's format plugins raise errors of many types
         raise MaskError(f"the mask cannot be decoded ({error})") from None
     raise MaskError(f"the mask has {size[0]}x{size[1]} pixels, the image {width}x{height}")
-
-
-def _rle(inside: np.ndarray) -> dict[str, Any]:
-    from pycocotools import mask
-
-    rle = mask.encode(np.asfortranarray(inside, np.uint8))
-    return {"size": [int(length) for length in rle["size"]], "counts": rle["counts"].decode("ascii")}
 
 
 def _split(values: list[float], separator: float) -> list[list[float]]:

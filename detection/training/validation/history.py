@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from detection.inference.export.saved_model_export import ChosenOn
+from detection.inference.restore import ChosenOn
 from detection.storage.atomic import write_json
 from detection.storage.files import exists
 from detection.storage.json_files import read_json

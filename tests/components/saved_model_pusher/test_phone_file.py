@@ -8,7 +8,7 @@ import pytest
 from components.saved_model_pusher import push as pushing
 from components.saved_model_pusher.added_files import phone_file
 from components.saved_model_pusher.push import PushRequest, push
-from detection.inference.export import mediapipe
+from detection.export import mediapipe_model
 from detection.storage.files import read_bytes
 from pipelines.runs.start_check import check_run
 from schemas.artifacts import CONFIG_YAML
@@ -16,8 +16,8 @@ from schemas.config.config import PushConfig
 from schemas.config.config_io import to_yaml
 from schemas.errors import ConfigError, DataError
 from tests.components.saved_model_pusher.served_models import evaluated_sample
+from tests.detection.export.exported_models import random_detector, random_images, write_training
 from tests.detection.fake_detector import save_fake_detector
-from tests.detection.inference.exported_models import random_detector, random_images, write_training
 from tests.detection.training.tiny_run import CATEGORIES, tiny_config
 
 
@@ -39,11 +39,11 @@ def test_a_network_trained_in_bfloat16_is_converted_in_float32(
         given.update(options, detector=detector, categories=categories)
         return b"file"
 
-    monkeypatch.setattr(mediapipe, "convert_to_mediapipe", note)
+    monkeypatch.setattr(mediapipe_model, "convert_to_mediapipe", note)
     assert phone_file(stretching, "int8", [image.encoded for image in random_images()]) == b"file"
     assert (given["categories"], given["delegate"], given["precision"]) == (CATEGORIES, "cpu", "int8")
     assert given["detector"].compute_dtype == "float32"
-    assert [batch.shape for batch in given["calibration"]()] == [(1, 64, 64, 3)] * len(random_images())
+    assert [batch.shape for batch in given["calibration"]] == [(1, 64, 64, 3)] * len(random_images())
 
 
 def test_what_cannot_be_converted_is_refused(stretching: Path, tmp_path: Path) -> None:

@@ -8,25 +8,19 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from detection.export.litert import convert_to_litert
+from detection.export.onnx_model import convert_to_onnx
+from detection.export.saved_model_export import export_saved_model
 from detection.inference.detectors import model_iou_types
-from detection.inference.export.litert import convert_to_litert
-from detection.inference.export.onnx_model import convert_to_onnx
-from detection.inference.export.saved_model_export import export_saved_model
-from detection.inference.export.serving_module import ServingModule
 from detection.inference.file_runtimes import load_network
 from detection.inference.model_files import FILE_NAMES, FileDetector, FileFormat
 from detection.inference.results import joined
 from detection.inference.saved_model import SavedModelDetector, SignatureDetector
+from detection.inference.serving_module import ServingModule
 from detection.models.detector import Detector
 from detection.models.registry import build_detector
 from schemas.artifacts import MODEL_JSON
-from tests.detection.inference.exported_models import (
-    SIDE,
-    assert_same_results,
-    client_results,
-    random_images,
-    write_file,
-)
+from tests.detection.export.exported_models import SIDE, assert_same_results, client_results, random_images, write_file
 from tests.detection.training.tiny_run import CATEGORIES
 
 

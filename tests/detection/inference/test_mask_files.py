@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from detection.inference.export.litert import convert_to_litert
-from detection.inference.export.onnx_model import convert_to_onnx
-from detection.inference.export.saved_model_export import export_saved_model
-from detection.inference.export.serving_module import ServingModule
+from detection.export.litert import convert_to_litert
+from detection.export.onnx_model import convert_to_onnx
+from detection.export.saved_model_export import export_saved_model
 from detection.inference.model_files import FileDetector, FileFormat
 from detection.inference.results import joined
 from detection.inference.saved_model import SignatureDetector
+from detection.inference.serving_module import ServingModule
 from detection.models.detector import Detector
 from detection.models.registry import build_detector
 from detection.types import EncodedImage, ImageInfo
-from tests.detection.inference.exported_models import (
+from tests.detection.export.exported_models import (
     SIDE,
     assert_same_results,
     built_in_ops,
@@ -130,7 +130,7 @@ def test_int8(detector: Detector, tmp_path: Path) -> None:
         for image in images():
             yield tf.io.decode_png(image.encoded, channels=3)[tf.newaxis].numpy()
 
-    content = convert_to_litert(module, precision="int8", calibration=calibration)
+    content = convert_to_litert(module, precision="int8", calibration=calibration())
     found = run(content, detector, "litert", tmp_path, precision="int8")
     assert found["detection_masks"].shape == expected["detection_masks"].shape
     np.testing.assert_allclose(found["detection_scores"][:, 0], expected["detection_scores"][:, 0], atol=0.15)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from detection.inference.export.saved_model_export import export_saved_model
+from detection.export.saved_model_export import export_saved_model
 from detection.inference.mean_losses import mean_losses
 from detection.inference.restore import load_trained, read_exported_from, read_model_config
 from detection.inference.saved_model import SavedModelDetector

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from detection.export.model_description import description_json, write_model_file
 from detection.inference.detectors import model_iou_types, open_detector
-from detection.inference.model_files import ModelDescription, model_folder, read_description, write_model_file
+from detection.inference.model_files import ModelDescription, model_folder, read_description
 from detection.input_pipeline.network_input import fit_pixels, fit_to_input
 from detection.models.detector import IMAGENET_MEAN, IMAGENET_STD
 from detection.types import Resizing
@@ -82,7 +83,7 @@ def _places(content: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def test_whatever_stands_in_a_description_is_refused_or_possible(tmp_path: Path) -> None:
-    content, path = DESCRIPTION.as_json(), tmp_path / "model.json"
+    content, path = description_json(DESCRIPTION), tmp_path / "model.json"
     refused: list[str] = []
     for parent, key in _places(content):
         before = parent[key]

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from detection.inference.export.saved_model_export import ExportedFrom, export_saved_model
-from detection.inference.restore import load_trained, read_exported_from, read_model_config
+from detection.export.saved_model_export import export_saved_model
+from detection.inference.restore import ExportedFrom, load_trained, read_exported_from, read_model_config
 from detection.models.detector import variables_by_path
 from detection.models.registry import detector_from_config
 from schemas.artifacts import (

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 
-from detection.inference.export.mediapipe import score_calibration
-from detection.inference.mediapipe.associated_files import calibration_text
+from detection.export.mediapipe.associated_files import calibration_text
+from detection.export.mediapipe_model import score_calibration
 from detection.inference.score_curves import (
     MIN_SAMPLES,
     SCORE_CURVES_FILE,

@@ -8,12 +8,12 @@ import pytest
 from pycocotools import mask as masks
 
 import pipeline_runner
-from detection.inference.export.serving_module import ServingModule
 from detection.inference.results import results_from_outputs
 from detection.inference.saved_model import SignatureDetector
+from detection.inference.serving_module import ServingModule
 from schemas.artifacts import DETECTIONS_JSON, METRICS_JSON
 from tests.detection.coco.generated_cases import pycocotools_eval
-from tests.detection.inference.exported_models import write_file
+from tests.detection.export.exported_models import write_file
 from tests.detection.inference.test_mask_files import CONVERTERS, FileFormat, build, images
 from tests.detection.training.tiny_run import CATEGORIES
 

@@ -13,8 +13,13 @@ import pytest
 import tensorflow as tf
 
 from detection.inference.detectors import open_detector
-from detection.inference.export.saved_model_export import ExportedFrom
-from detection.inference.restore import load_trained, read_exported_from, read_model_categories, read_model_config
+from detection.inference.restore import (
+    ExportedFrom,
+    load_trained,
+    read_exported_from,
+    read_model_categories,
+    read_model_config,
+)
 from detection.inference.saved_model import SavedModelDetector
 from detection.input_pipeline.network_input import fit_to_input
 from detection.models.detector import Detector
@@ -25,7 +30,7 @@ from schemas import features
 from schemas.artifacts import BEST, CHECKPOINTS, CONFIG_YAML, LITERT_FILE, METRICS_JSON, MODEL_JSON, VALIDATION
 from schemas.config.config_io import to_yaml
 from schemas.errors import DataError
-from tests.detection.inference.exported_models import (
+from tests.detection.export.exported_models import (
     STEP,
     assert_same_results,
     built_in_ops,
@@ -366,7 +371,7 @@ def test_a_disk_without_room_for_the_weights_is_refused_before_the_network_is_tr
     weights = sum(variable.numpy().nbytes for variable in detector.variables)
     usage = shutil.disk_usage("/")
     monkeypatch.setattr(outputs, "_SMALL", 0)
-    monkeypatch.setattr("detection.inference.export.export.export_saved_model", None)
+    monkeypatch.setattr("detection.export.export.export_saved_model", None)
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage._replace(free=weights - 1))
     code, said = refuse([])
     assert code == 1

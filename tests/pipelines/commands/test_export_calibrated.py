@@ -16,7 +16,7 @@ from detection.types import EncodedImage
 from pipeline_runner import main
 from schemas.artifacts import MODEL_JSON
 from tests.detection.coco.generated_cases import pycocotools_eval
-from tests.detection.inference.exported_models import random_detector, write_training
+from tests.detection.export.exported_models import random_detector, write_training
 from tests.detection.training.tiny_run import CATEGORIES
 
 IMAGES = 16

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from detection.inference.mediapipe.writer import add_metadata
+from detection.export.mediapipe.writer import add_metadata
 from pipeline_runner import main
 from schemas.artifacts import LITERT_FILE
-from tests.detection.inference.mediapipe.tiny_models import METADATA, NAMES, detections_model
+from tests.detection.export.mediapipe.tiny_models import METADATA, NAMES, detections_model
 
 ROOT = Path(__file__).parents[3]
 

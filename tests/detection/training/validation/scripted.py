@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from detection.coco import CocoMetrics, evaluate
-from detection.inference.export.saved_model_export import ChosenOn
+from detection.inference.restore import ChosenOn
 from detection.training.checkpoints.files import checkpoint_path, step_of
 from detection.training.validation.checkpoint_evaluator import CheckpointEvaluation, CheckpointEvaluator
 

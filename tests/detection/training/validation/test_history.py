@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from detection.inference.export.saved_model_export import ChosenOn
+from detection.inference.restore import ChosenOn
 from detection.training.checkpoints.files import checkpoint_path, remove_checkpoint
 from detection.training.validation import history as best_module
 from detection.training.validation.history import (

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from detection.coco import evaluate
 from detection.datasets.entries import Rows
-from detection.inference.export.saved_model_export import export_saved_model
+from detection.export.saved_model_export import export_saved_model
 from detection.inference.mean_losses import MeanLosses
 from detection.inference.results import Results, joined
 from detection.inference.saved_model import SavedModelDetector

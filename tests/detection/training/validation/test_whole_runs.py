@@ -13,9 +13,8 @@ import tensorflow as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from detection.coco import CocoMetrics, evaluate
-from detection.inference.export.saved_model_export import ChosenOn, ExportedFrom
 from detection.inference.mean_losses import mean_losses
-from detection.inference.restore import load_trained, read_exported_from
+from detection.inference.restore import ChosenOn, ExportedFrom, load_trained, read_exported_from
 from detection.inference.results import joined
 from detection.inference.saved_model import SavedModelDetector
 from detection.input_pipeline.evaluation_records import parse_record

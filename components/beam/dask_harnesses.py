@@ -79,10 +79,6 @@ class DaskHarnesses(Harnesses):
         )
         self._tasks[worker_id] = _Task(worker, future)
 
-    def progress(self) -> str:
-        """Returns how many workers are busy."""
-        return f"{self.count_busy()} of {len(self._workers)} workers busy"
-
     def report_disconnected(self, worker_id: str) -> None:
         """Gives up the worker of a harness whose control stream has ended."""
         if not self._closed.is_set():

@@ -11,7 +11,9 @@ import threading
 import traceback
 import uuid
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import grpc
@@ -51,7 +53,7 @@ class Harnesses(ABC):
         self.host = f"[{host}]" if ":" in host else host  # an IPv6 address, as gRPC takes it
         self.count = count
         self.failure: CocoflowError | None = None
-        self.connections = _Connections(self)
+        self.connections: dict[str, _Connection] = defaultdict(partial(_Connection, self))  # by Beam's name
         self._failed = threading.Event()
 
     @abstractmethod
@@ -66,9 +68,10 @@ class Harnesses(ABC):
         """Returns whether the harness has connected to this process."""
         return bool(self.connections[worker_id]._state != worker_handlers.BeamFnControlServicer.UNSTARTED_STATE)
 
-    def count_busy(self) -> int:
-        """Returns the number of harnesses with an open request."""
-        return sum(bool(connection._futures_by_id) for connection in list(self.connections.values()))
+    def progress(self) -> str:
+        """Returns how many workers have an open request."""
+        busy = sum(bool(connection._futures_by_id) for connection in list(self.connections.values()))
+        return f"{busy} of {self.count} workers busy"
 
     def fail(self, failure: CocoflowError) -> None:
         """Fails the requests to all harnesses: Beam would wait for those that still run."""
@@ -111,41 +114,28 @@ class _Environment(Environment):
     def to_runner_api_parameter(self, context: Any) -> tuple[str, bytes]:
         return _ENVIRONMENT, self._key.encode()
 
-    @staticmethod
-    @Environment.register_urn(_ENVIRONMENT, bytes)
-    def from_runner_api_parameter(
-        payload: bytes, capabilities: Any, artifacts: Any, resource_hints: Any, context: Any
-    ) -> "_Environment":
-        return _Environment(
-            payload.decode(), capabilities=capabilities, artifacts=artifacts, resource_hints=resource_hints
-        )
 
-
-class _Connections(dict[str, "_Connection"]):
-    """The control streams by Beam's name of the harness."""
-
-    def __init__(self, harnesses: Harnesses) -> None:
-        super().__init__()
-        self._harnesses = harnesses
-
-    def __missing__(self, worker_id: str) -> "_Connection":
-        return self.setdefault(worker_id, _Connection(self._harnesses, worker_id))
+@Environment.register_urn(_ENVIRONMENT, bytes)
+def _read_environment(payload: bytes, capabilities: Any, artifacts: Any, resource_hints: Any, _: Any) -> _Environment:
+    given = {"capabilities": capabilities, "artifacts": artifacts, "resource_hints": resource_hints}
+    return _Environment(payload.decode(), **given)
 
 
 class _Connection(worker_handlers.ControlConnection):
     """The control stream of a harness: its requests fail with `Harnesses.failure`."""
 
-    def __init__(self, harnesses: Harnesses, worker_id: str) -> None:
+    worker_id: str
+
+    def __init__(self, harnesses: Harnesses) -> None:
         super().__init__()
         self._harnesses = harnesses
-        self._worker_id = worker_id
         self._closing = False
 
     def _read(self) -> None:
         with contextlib.suppress(Exception):  # gRPC's, for a broken stream, is no subclass of anything public
             super()._read()
         if not self._closing:
-            self._harnesses.report_disconnected(self._worker_id)
+            self._harnesses.report_disconnected(self.worker_id)
 
     def push(self, req: Any) -> Any:
         future = super().push(req)
@@ -169,12 +159,11 @@ class _DataServicer(data_plane.BeamFnDataServicer):
     """Beam's data service; the control stream reports the end of a worker, without a traceback for each stream."""
 
     def Data(self, elements_iterator: Iterator[Any], context: Any) -> Iterator[Any]:  # noqa: N802 (gRPC's name)
-        yield from super().Data(_until_broken(elements_iterator), context)
+        def until_broken() -> Iterator[Any]:
+            with contextlib.suppress(Exception):
+                yield from elements_iterator
 
-
-def _until_broken(messages: Iterator[Any]) -> Iterator[Any]:
-    with contextlib.suppress(Exception):
-        yield from messages
+        yield from super().Data(until_broken(), context)
 
 
 class _Server:
@@ -216,6 +205,7 @@ class _WorkerHandler(worker_handlers.GrpcWorkerHandler):
     def __init__(self, payload: bytes, state: Any, provision_info: Any, grpc_server: _Server) -> None:
         self._harnesses = grpc_server.harnesses
         super().__init__(state, provision_info, grpc_server)
+        self._harnesses.connections[self.worker_id].worker_id = self.worker_id
 
     def host_from_worker(self) -> str:
         return self._harnesses.host

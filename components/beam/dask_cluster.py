@@ -1,10 +1,13 @@
-"""A Dask cluster as Beam's workers: its connection, its workers and their versions."""
+"""A Dask cluster as Beam's workers: its connection, its workers and their versions, the task of a worker."""
 
 import asyncio
 import contextlib
 import logging
+import os
 import platform
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +15,7 @@ from importlib.metadata import PackageNotFoundError, version
 from ipaddress import ip_address
 from typing import Any
 
-from distributed import Client
+from distributed import Client, secede
 from distributed.comm import get_address_host, get_address_host_port
 from distributed.security import Security
 from distributed.utils import get_ip
@@ -27,9 +30,10 @@ _ANSWER = 20.0  # seconds in which a scheduler and its workers have to answer
 _HANDSHAKE = 1 << 20  # bytes; more than Dask's first message has
 _RESTART = 15.0  # seconds in which a lost worker may come back, where it was the last one
 
+_HARNESS = "components.beam.fn_api"  # by name: the Dask worker itself does not import Beam
+_CONNECT = 20.0  # seconds for a worker to reach the driver
+
 log = logging.getLogger("cocoflow.beam")
-for _name in ("distributed", "distributed.client"):
-    logging.getLogger(_name).setLevel(logging.CRITICAL)  # the loss of a worker or of the scheduler is reported by us
 
 
 class WorkerLostError(CocoflowError):
@@ -64,6 +68,8 @@ class Cluster:
     """
 
     def __init__(self, address: str | None, driver_host: str | None) -> None:
+        for name in ("distributed", "distributed.client"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)  # we report the loss of a worker or of the scheduler
         host, port = _host_and_port(address or "")
         if driver_host:
             _require_own(driver_host)
@@ -120,7 +126,7 @@ class Cluster:
         if not answering:
             raise CocoflowError(f"No Dask worker answers: {_listed(silent)}. Restart them.")
         if silent:
-            log.warning("Left out, as they do not answer: the Dask workers %s.", _listed(silent))
+            log.warning("Ignoring Dask workers that do not respond: %s.", _listed(silent))
         _require_versions(answering)
         return list(answering)
 
@@ -162,6 +168,35 @@ class Cluster:
             return None
 
         return await asyncio.gather(*map(ask, workers))
+
+
+def run_harness(control_address: str, worker_id: str) -> None:
+    """Runs a harness until the driver ends its stream; a task on a Dask worker.
+
+    The harness has a process of its own: what DoFns import and allocate, such as a GPU's memory, is free again after
+    their pipeline; and no DoFn continues to run, and to write, after its driver gave it up or its worker was killed.
+
+    Args:
+        control_address: HOST:PORT of the driver's server, an IPv6 address as [HOST]:PORT.
+        worker_id: Beam's name of the harness.
+
+    Raises:
+        ConnectionError: this machine does not reach the driver.
+        ChildProcessError: the harness failed; the worker's log has the reason.
+    """
+    secede()  # leaves the worker's thread to other tasks, such as the harness of another driver
+    host, _, port = control_address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT).close()
+    except OSError as error:
+        raise ConnectionError(str(error)) from error
+    command = [sys.executable, "-P", "-m", _HARNESS, control_address, worker_id]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE) as process:
+        status = process.wait()  # without its driver, it ends within a minute
+    if status:
+        how = f"was killed by signal {-status}" if status < 0 else f"ended with exit status {status}"
+        raise ChildProcessError(f"its harness {how}")
 
 
 def _host_and_port(address: str) -> tuple[str, int]:

@@ -5,16 +5,14 @@ harnesses, which run the DoFns, are tasks on the Dask workers, one on each, and 
 """
 
 import logging
-import uuid
 from argparse import ArgumentParser
 from typing import Any
 
 from apache_beam.options.pipeline_options import PipelineOptions
-from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
-from apache_beam.transforms.environments import Environment, python_sdk_capabilities
 
 from components.beam.dask_cluster import ADDRESS_OPTION, HOST_OPTION, Cluster, Worker, WorkerLostError
-from components.beam.dask_harnesses import ENVIRONMENT, Harnesses
+from components.beam.dask_harnesses import DaskHarnesses
+from components.beam.fn_api import HarnessRunner
 from schemas.errors import CocoflowError
 
 _RERUNS = 2  # of a pipeline that lost a worker
@@ -33,7 +31,7 @@ class DaskOptions(PipelineOptions):
         )
 
 
-class DaskRunner(FnApiRunner):
+class DaskRunner(HarnessRunner):
     """Beam's runner in memory, with SDK harnesses on the workers of a Dask cluster.
 
     A pipeline that loses a worker runs again on the others, twice at most.  As on other runners, a DoFn may
@@ -43,9 +41,8 @@ class DaskRunner(FnApiRunner):
     """
 
     def __init__(self) -> None:
-        self._key = uuid.uuid4().hex
-        super().__init__(_DaskEnvironment(self._key))
-        self._harnesses: Harnesses | None = None
+        super().__init__()
+        self._harnesses: DaskHarnesses | None = None
         self.restarts = 0
 
     def run_pipeline(self, pipeline: Any, options: PipelineOptions) -> Any:
@@ -64,10 +61,9 @@ class DaskRunner(FnApiRunner):
         lost: list[Worker] = []
         workers = self._cluster.workers()
         while True:
-            self._num_workers = len(workers)
-            with Harnesses(self._cluster, workers, key=self._key) as self._harnesses:
+            with DaskHarnesses(self._cluster, workers) as self._harnesses:
                 try:
-                    return super().run_via_runner_api(pipeline_proto, options)
+                    return self.run_on(self._harnesses, pipeline_proto, options)
                 except Exception as error:
                     failure = self._harnesses.failure_behind(error)
                     if failure is None:
@@ -85,23 +81,3 @@ class DaskRunner(FnApiRunner):
     def progress(self) -> str:
         """Returns how many workers are busy; empty before the start."""
         return "" if self._harnesses is None else self._harnesses.progress()
-
-
-class _DaskEnvironment(Environment):
-    """Where the DoFns of a `DaskRunner` run."""
-
-    def __init__(self, key: str, **options: Any) -> None:
-        super().__init__(**{"capabilities": python_sdk_capabilities(), **options})
-        self._key = key
-
-    def to_runner_api_parameter(self, context: Any) -> tuple[str, bytes]:
-        return ENVIRONMENT, self._key.encode()
-
-    @staticmethod
-    @Environment.register_urn(ENVIRONMENT, bytes)
-    def from_runner_api_parameter(
-        payload: bytes, capabilities: Any, artifacts: Any, resource_hints: Any, context: Any
-    ) -> "_DaskEnvironment":
-        return _DaskEnvironment(
-            payload.decode(), capabilities=capabilities, artifacts=artifacts, resource_hints=resource_hints
-        )

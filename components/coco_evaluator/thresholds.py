@@ -1,7 +1,7 @@
 """The blessing decision: a model's metrics against the thresholds of the configuration."""
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from detection.analysis.analysis_file import Interval
@@ -21,6 +21,12 @@ class Verdict(NamedTuple):
 NO_THRESHOLD = Verdict(True, ["no threshold is set"])
 
 
+def verdict_of(results: Sequence[tuple[bool, str]]) -> Verdict:
+    """Returns the verdict of thresholds: whether each is met, and a sentence."""
+    reasons = [reason for _, reason in sorted(results, key=lambda result: result[0])]
+    return Verdict(all(met for met, _ in results), list(dict.fromkeys(reasons))) if results else NO_THRESHOLD
+
+
 def judge(
     metrics: Metrics, baseline: Metrics | None, differences: Mapping[str, Interval], thresholds: ThresholdsConfig
 ) -> Verdict:
@@ -34,28 +40,23 @@ def judge(
             bootstrap replicates.
         thresholds: the thresholds.
     """
-    results = [_judge_value(name, metrics.get(name, UNDEFINED), least) for name, least in thresholds.absolute.items()]
     not_worse = _not_worse(thresholds, has_intervals=baseline is None or bool(differences))
+    results = [_judge_value(name, metrics.get(name, UNDEFINED), value) for name, value in thresholds.absolute.items()]
     if baseline is None:
         changed = dict.fromkeys((*thresholds.improvement, *thresholds.significant, *not_worse))
-        results += [(True, f"{name}: no earlier blessed model to compare with") for name in changed]
-    else:
-        for name, least in thresholds.improvement.items():
-            values = metrics.get(name, UNDEFINED), baseline.get(name, UNDEFINED)
-            results.append(_judge_difference(name, *values, least))
-        results += [_judge_gain(name, differences.get(name), thresholds.significant) for name in thresholds.significant]
-        results += [_judge_loss(name, differences.get(name), not_worse) for name in not_worse]
-    if not results:
-        return NO_THRESHOLD
-    reasons = [reason for _, reason in sorted(results, key=lambda result: result[0])]
-    return Verdict(all(met for met, _ in results), list(dict.fromkeys(reasons)))
+        return verdict_of(results + [(True, f"{name}: no earlier blessed model to compare with") for name in changed])
+    results += [
+        _judge_difference(name, metrics.get(name, UNDEFINED), baseline.get(name, UNDEFINED), change)
+        for name, change in thresholds.improvement.items()
+    ]
+    for key, names in (("significant", thresholds.significant), ("not_worse", not_worse)):
+        results += [_judge_interval(name, differences.get(name), key, names) for name in names]
+    return verdict_of(results)
 
 
 def both(*verdicts: Verdict) -> Verdict:
     """Combines verdicts: blessed if all are; the reasons of refusals come first."""
-    ordered = sorted(verdicts, key=lambda verdict: verdict.blessed)
-    reasons: Iterable[str] = dict.fromkeys(reason for verdict in ordered for reason in verdict.reasons)
-    return Verdict(all(verdict.blessed for verdict in verdicts), list(reasons))
+    return verdict_of([(verdict.blessed, reason) for verdict in verdicts for reason in verdict.reasons])
 
 
 def _not_worse(thresholds: ThresholdsConfig, *, has_intervals: bool) -> Sequence[str]:
@@ -66,12 +67,38 @@ def _not_worse(thresholds: ThresholdsConfig, *, has_intervals: bool) -> Sequence
     return () if has_threshold or not has_intervals else ("AP",)
 
 
-def _judge_value(name: str, value: float, least: float) -> tuple[bool, str]:
+def _judge_value(name: str, value: float, min_value: float) -> tuple[bool, str]:
     if value == UNDEFINED:
         return False, _undefined(name)
-    if value >= least:
-        return True, f"{name} {_shown(value, least)} is at least {least:.6g}"
-    return False, f"{name} {_shown(value, least)} is below {least:.6g} ({_to_accept(f'absolute.{name}=0')})"
+    shown = f"{name} {_shown(value, min_value)}"
+    if value >= min_value:
+        return True, f"{shown} is at least {min_value:.6g}"
+    return False, f"{shown} is below {min_value:.6g} ({_to_accept(f'absolute.{name}=0')})"
+
+
+def _judge_difference(name: str, value: float, before: float, min_change: float) -> tuple[bool, str]:
+    if UNDEFINED in (value, before):
+        return False, _undefined(name)
+    change = f"{name} {_shown(value, before)} against {_shown(before, value)} of the last blessed model"
+    if value - before >= min_change:
+        return True, f"{change}: a change of at least {min_change:+.6g}"
+    return False, f"{change}: a change below {min_change:+.6g} ({_to_accept(f'improvement.{name}=-1')})"
+
+
+def _judge_interval(name: str, difference: Interval | None, key: str, names: Sequence[str]) -> tuple[bool, str]:
+    """Judges by `significant`: the interval is above 0; or by `not_worse`: it is not below 0."""
+    if difference is None:
+        return False, _undefined(name)
+    if key == "significant":
+        met, change = difference.low > 0, "gain"
+    else:
+        met, change = difference.high >= 0, "loss"
+    reason = (
+        f"{name}: a change of {difference.value:+.4f} ({difference.low:+.4f} to {difference.high:+.4f}) "
+        f"against the last blessed model: {'a' if met == (change == 'gain') else 'no'} significant {change}"
+    )
+    others = ", ".join(other for other in names if other != name)
+    return met, reason if met else f"{reason} ({_to_accept(f'{key}=[{others}]')})"
 
 
 def _shown(value: float, other: float) -> str:
@@ -80,42 +107,8 @@ def _shown(value: float, other: float) -> str:
     return f"{value if rounded == round(other, 4) else rounded:.6g}"
 
 
-def _judge_difference(name: str, value: float, before: float, least: float) -> tuple[bool, str]:
-    if UNDEFINED in (value, before):
-        return False, _undefined(name)
-    change = f"{name} {_shown(value, before)} against {_shown(before, value)} of the last blessed model"
-    if value - before >= least:
-        return True, f"{change}: a change of at least {least:+.6g}"
-    return False, f"{change}: a change below {least:+.6g} ({_to_accept(f'improvement.{name}=-1')})"
-
-
-def _judge_gain(name: str, difference: Interval | None, names: Sequence[str]) -> tuple[bool, str]:
-    if difference is None:
-        return False, _undefined(name)
-    if difference.low > 0:
-        return True, f"{_change(name, difference)}: a significant gain"
-    return False, f"{_change(name, difference)}: no significant gain ({_to_accept_without(name, 'significant', names)})"
-
-
-def _judge_loss(name: str, difference: Interval | None, names: Sequence[str]) -> tuple[bool, str]:
-    if difference is None:
-        return False, _undefined(name)
-    if difference.high >= 0:
-        return True, f"{_change(name, difference)}: no significant loss"
-    return False, f"{_change(name, difference)}: a significant loss ({_to_accept_without(name, 'not_worse', names)})"
-
-
-def _change(name: str, difference: Interval) -> str:
-    bounds = f"{difference.low:+.4f} to {difference.high:+.4f}"
-    return f"{name}: a change of {difference.value:+.4f} ({bounds}) against the last blessed model"
-
-
 def _to_accept(assignment: str) -> str:
     return f"to accept it: --set {shlex.quote(f'evaluate.thresholds.{assignment}')}"
-
-
-def _to_accept_without(name: str, key: str, names: Sequence[str]) -> str:
-    return _to_accept(f"{key}=[{', '.join(other for other in names if other != name)}]")
 
 
 def _undefined(name: str) -> str:

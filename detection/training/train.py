@@ -3,6 +3,7 @@
 import functools
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,31 @@ from schemas.progress import log_phase
 _LOGGER = logging.getLogger("cocoflow.trainer")
 
 
+@dataclass(frozen=True)
+class _Run:
+    """The arguments of `train` beside the config; `categories` by ascending id."""
+
+    shards: Sequence[str]
+    categories: Sequence[Mapping[str, Any]]
+    output: Path
+    validation_shards: Sequence[str]
+    curve_shards: Callable[[], Sequence[str]]
+    datasets: Sequence[Mapping[str, Any]]
+    base_model: str | Path | None
+    strategy: tf.distribute.Strategy
+    detector: Detector | None
+    mirror: WorkingFolder | None
+
+    @property
+    def chief(self) -> bool:
+        """This process writes the run's files."""
+        return is_chief(self.strategy)
+
+    def summary_writer(self) -> tf.summary.SummaryWriter:
+        """Returns the writer of the run's event files; without effect on other processes than the chief."""
+        return tf.summary.create_file_writer(str(self.output / LOGS)) if self.chief else tf.summary.create_noop_writer()
+
+
 def train(
     config: Config,
     *,
@@ -99,91 +125,58 @@ def train(
     """
     if strategy is None:
         strategy = make_strategy(config.train.strategy, tpu=config.train.tpu)
-    attempt = functools.partial(
-        _train,
-        shards=shards,
-        categories=sorted(categories, key=lambda category: category["id"]),
-        output=output,
-        validation_shards=validation_shards,
-        curve_shards=curve_shards,
-        datasets=datasets,
-        base_model=base_model,
-        strategy=strategy,
-        detector=detector,
-        mirror=mirror,
-    )
+    ordered = sorted(categories, key=lambda category: category["id"])
+    given = validation_shards, curve_shards, datasets, base_model, strategy, detector, mirror
+    run = _Run(shards, ordered, output, *given)
     try:
-        attempt(config)
+        _train(config, run)
         return
     except tf.errors.OpError as error:
         if (slower := without_xla(config, strategy, error)) is None:
             raise
     # Outside of the block, where the error no longer holds the memory of the first attempt.
-    attempt(slower)
+    _train(slower, run)
 
 
-def _train(
-    config: Config,
-    *,
-    shards: Sequence[str],
-    categories: Sequence[Mapping[str, Any]],
-    output: Path,
-    validation_shards: Sequence[str],
-    curve_shards: Callable[[], Sequence[str]],
-    datasets: Sequence[Mapping[str, Any]],
-    base_model: str | Path | None,
-    strategy: tf.distribute.Strategy,
-    detector: Detector | None,
-    mirror: WorkingFolder | None,
-) -> None:
-    require_trainable(datasets, config)
-    if is_chief(strategy):
-        require_same_data(output, shards, categories)
+def _train(config: Config, run: _Run) -> None:
+    require_trainable(run.datasets, config)
+    if run.chief:
+        require_same_data(run.output, run.shards, run.categories)
     config, records = training_records(
-        config, shards=shards, validation_shards=validation_shards, curve_shards=curve_shards
+        config, shards=run.shards, validation_shards=run.validation_shards, curve_shards=run.curve_shards
     )
-    balance = balance_from_config(config.train, records.training, categories)
-    if is_chief(strategy):
-        log_data_facts(datasets, config, kept=None if config.validation_split else records.validation)
+    balance = balance_from_config(config.train, records.training, run.categories)
+    if run.chief:
+        log_data_facts(run.datasets, config, kept=None if config.validation_split else records.validation)
     checked = config.model
-    config = fixed_image_size(config, summaries_of(datasets), output=output)
-    config = with_weights(config, output=output, base_model=base_model, strategy=strategy)
+    config = fixed_image_size(config, summaries_of(run.datasets), output=run.output)
+    config = with_weights(config, output=run.output, base_model=run.base_model, strategy=run.strategy)
     if config.model != checked:
-        detector = None  # of another size, or its backbone is frozen
+        run = replace(run, detector=None)  # of another size, or its backbone is frozen
+    images = len(records.training)
     config = resolved(
         config,
         records=balance.epoch_size,
-        output=output,
+        output=run.output,
         find_batch_size=lambda: find_batch_size(
-            config, shards=shards, images=len(records.training), categories=categories, strategy=strategy
+            config, shards=run.shards, images=images, categories=run.categories, strategy=run.strategy
         ),
     )
-    if is_chief(strategy):
-        before = saved_config(output)
-        go_back_before_decay(output, None if before is None else before.train, config.train)
-        compare_settings(output, config)
-    log_precision(config.train, strategy)
+    if run.chief:
+        before = saved_config(run.output)
+        go_back_before_decay(run.output, None if before is None else before.train, config.train)
+        compare_settings(run.output, config)
+    log_precision(config.train, run.strategy)
     # Validation and export share one detector, built on first use.
-    shared_detector = functools.cache(
-        lambda: detector or detector_from_config(config.model, categories, precision=config.train.precision)
+    detector = functools.cache(
+        lambda: run.detector or detector_from_config(config.model, run.categories, precision=config.train.precision)
     )
-    with op_determinism(needed=is_deterministic(config.train, strategy)), explain_lost_workers(strategy):
-        last_step = _train_to_last_step(
-            config,
-            records,
-            categories,
-            balance,
-            describe=lambda: write_described(output, shards),
-            base_model=base_model,
-            strategy=strategy,
-            detector=shared_detector,
-            output=output,
-            mirror=mirror,
-        )
-        if is_chief(strategy):
+    with op_determinism(needed=is_deterministic(config.train, run.strategy)), explain_lost_workers(run.strategy):
+        last_step = _train_to_last_step(config, run, records, balance, detector)
+        if run.chief:
             log_phase(_LOGGER, "exporting the model")
-            export_checkpoint(config, step=last_step, categories=categories, detector=shared_detector(), output=output)
-        wait_for_workers(strategy)
+            export_checkpoint(config, step=last_step, categories=run.categories, detector=detector(), output=run.output)
+        wait_for_workers(run.strategy)
 
 
 def log_precision(train_config: TrainConfig, strategy: tf.distribute.Strategy) -> None:
@@ -197,27 +190,10 @@ def log_precision(train_config: TrainConfig, strategy: tf.distribute.Strategy) -
 
 
 def _train_to_last_step(
-    config: Config,
-    records: Records,
-    categories: Sequence[Mapping[str, Any]],
-    balance: ClassBalance,
-    *,
-    describe: Callable[[], None],
-    base_model: str | Path | None,
-    strategy: tf.distribute.Strategy,
-    detector: Callable[[], Detector],
-    output: Path,
-    mirror: WorkingFolder | None,
+    config: Config, run: _Run, records: Records, balance: ClassBalance, detector: Callable[[], Detector]
 ) -> int:
     """Builds the run from its resolved config and trains it; returns the last step, which may be an early stop."""
-    chief, reader = is_chief(strategy), records.training
-
-    def after_save(step: int) -> None:
-        if chief and step == config.train.decay_start:
-            keep_before_decay(output, step)
-        if chief and mirror is not None:
-            mirror.push()
-
+    categories, strategy, reader = run.categories, run.strategy, records.training
     log_phase(_LOGGER, "building the network")
     state = state_from_config(config, categories, strategy=strategy)
     validation = validation_from_config(
@@ -225,41 +201,41 @@ def _train_to_last_step(
         records.validation,
         categories=categories,
         detector=detector,
-        output=output,
+        output=run.output,
         strategy=strategy,
         state=state,
     )
-    writer = tf.summary.create_file_writer(str(output / LOGS)) if chief else tf.summary.create_noop_writer()
-    with writer.as_default():
-        checkpoints = _checkpoints_from_config(config.train, state, output / CHECKPOINTS, writes=chief)
-        start_step = _resume(checkpoints, strategy=strategy, mirror=mirror)
+    with run.summary_writer().as_default():
+        checkpoints = _checkpoints_from_config(config.train, state, run.output / CHECKPOINTS, writes=run.chief)
+        start_step = _resume(checkpoints, strategy=strategy, mirror=run.mirror)
         init_report = initialize_from_config(
-            config, state, categories, strategy=strategy, start_step=start_step, base_model=base_model
+            config, state, categories, strategy=strategy, start_step=start_step, base_model=run.base_model
         )
         texts = [to_yaml(config, sections=("model", "train")), str(categories)]
         require_same_start(strategy, state, start_step=start_step, records=len(reader), texts=texts)
-        if chief:
+        if run.chief:
             # After the checkpoints: a configuration that does not fit them must not replace theirs.
-            describe()
-            _write_descriptions(output, config, categories, init_report)
+            write_described(run.output, run.shards)
+            _write_descriptions(run.output, config, categories, init_report)
         options = input_options_from_config(config, state.model, categories, class_weights=balance.class_weights)
         factors = balance.repeat_factors
         with callbacks_from_config(
-            config.train, reader, options, categories, repeat_factors=factors, output=output, writes=chief
+            config.train, reader, options, categories, repeat_factors=factors, output=run.output, writes=run.chief
         ) as callbacks:
+            batches = batches_from_config(
+                config.train, reader, options, repeat_factors=factors, strategy=strategy, start_step=start_step
+            )
             last_step = _run_steps(
                 config.train,
-                batches_from_config(
-                    config.train, reader, options, repeat_factors=factors, strategy=strategy, start_step=start_step
-                ),
+                batches,
                 train_loop_from_config(config.train, state, strategy=strategy),
                 step=start_step,
                 callbacks=callbacks,
                 checkpoints=checkpoints,
                 validation=validation,
-                after_save=after_save,
+                after_save=functools.partial(_after_save, config.train, run),
             )
-        if chief and last_step >= MIN_COMPARED_STEPS:
+        if run.chief and last_step >= MIN_COMPARED_STEPS:
             log_phase(_LOGGER, "comparing losses in training and in inference")
             check_inference_losses(
                 config,
@@ -269,7 +245,7 @@ def _train_to_last_step(
                 replicas=strategy.num_replicas_in_sync,
                 state=state,
                 detector=detector(),
-                path=checkpoint_path(output / CHECKPOINTS, last_step),
+                path=checkpoint_path(run.output / CHECKPOINTS, last_step),
             )
     return last_step
 
@@ -297,6 +273,13 @@ def _resume(checkpoints: Checkpoints, *, strategy: tf.distribute.Strategy, mirro
         if mirror is not None and chief:
             mirror.push()
     return step
+
+
+def _after_save(train_config: TrainConfig, run: _Run, step: int) -> None:
+    if run.chief and step == train_config.decay_start:
+        keep_before_decay(run.output, step)
+    if run.chief and run.mirror is not None:
+        run.mirror.push()
 
 
 def _write_descriptions(

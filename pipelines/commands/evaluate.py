@@ -21,7 +21,7 @@ from pipelines.commands.common import (
     with_keys,
 )
 from schemas.errors import ConfigError
-from schemas.metrics import OTHER_METRICS
+from schemas.metrics import IOU_TYPES
 from schemas.quoting import one_line, printable
 
 if TYPE_CHECKING:
@@ -66,76 +66,40 @@ def _add_file_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_params_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of the COCOeval params; `_params_of` reads them."""
+    from schemas.config.evaluate import ParamsConfig
+
     group = parser.add_argument_group("COCOeval params for a file (default: COCO's)")
-    group.add_argument(
-        "--iou-type",
-        choices=("bbox", "segm", "keypoints"),
-        default="bbox",
-        help="boxes, masks or keypoints; default: bbox",
-    )
-    group.add_argument(
-        "--max-dets",
-        metavar="N,N,N",
-        type=_list_of(int),
-        help="max detections per image; default: 1,10,100, for keypoints 20, for LVIS 300",
-    )
-    group.add_argument(
-        "--no-cats", dest="use_cats", action="store_false", help="ignore categories (COCOeval's useCats=0)"
-    )
-    group.add_argument(
-        "--iou-thresholds", metavar="IOU,...", type=_list_of(float), help="default: 0.5,0.55,0.6,... 0.95"
-    )
-    group.add_argument(
-        "--area-range",
-        dest="area_ranges",
-        metavar="NAME=LOW,HIGH",
-        type=_area_range,
-        action="append",
-        default=[],
-        help="metrics for an area range in square pixels; repeatable; small, medium and large replace COCO's ranges",
-    )
-    group.add_argument(
-        "--oks-sigmas",
-        metavar="[CATEGORY=]SIGMA,...",
-        type=_sigmas,
-        action="append",
-        default=[],
-        help="one sigma per keypoint, for all categories with as many, or for the named one; repeatable; default: "
-        "COCO's 17, or 0.05 for each of another number of keypoints",
-    )
-    group.add_argument(
-        "--metrics",
-        metavar="NAME,...",
-        type=_list_of(str),
-        default=(),
-        help="metrics besides COCO's, with the IoU threshold in percent, such as pascal_voc_AP50; kinds: "
-        + ", ".join(OTHER_METRICS),
-    )
-    group.add_argument(
-        "--lvis", action="store_true", help="evaluate as LVIS does; the files need LVIS's lists of categories"
-    )
+    forms: dict[str, tuple[str, dict[str, Any]]] = {
+        "iou_type": ("--iou-type", {"choices": IOU_TYPES}),
+        "max_dets": ("--max-dets", {"metavar": "N,N,N", "type": _list_of(int)}),
+        "use_cats": ("--no-cats", {"action": "store_false"}),
+        "iou_thresholds": ("--iou-thresholds", {"metavar": "IOU,...", "type": _list_of(float)}),
+        "area_ranges": ("--area-range", {"metavar": "NAME=LOW,HIGH", "type": _area_range, "action": "append"}),
+        "oks_sigmas": ("--oks-sigmas", {"metavar": "[CATEGORY=]SIGMA,...", "type": _sigmas, "action": "append"}),
+        "lvis": ("--lvis", {"action": "store_true"}),
+        "metrics": ("--metrics", {"metavar": "NAME,...", "type": _list_of(str)}),
+    }
+    for name, field in ParamsConfig.model_fields.items():
+        flag, form = forms[name]
+        repeatable = "; repeatable" if form.get("action") == "append" else ""
+        group.add_argument(flag, dest=name, default=field.default, help=f"{field.description}{repeatable}", **form)
 
 
 def _params_of(args: argparse.Namespace) -> dict[str, Any]:
-    """The flags of `_add_params_arguments` as keyword arguments of `make_params` and `evaluate`.
+    """Returns the flags of `_add_params_arguments` as keyword arguments of `make_params` and `evaluate`.
 
     Raises:
         ConfigError: a value that COCOeval has no meaning for.
     """
     from detection.coco.params import make_params
+    from schemas.config.evaluate import ParamsConfig
 
-    sigmas = dict(args.oks_sigmas)
-    if "" in sigmas and len(args.oks_sigmas) > 1:
-        raise ConfigError("--oks-sigmas: specify one list for all categories, or CATEGORY=SIGMA,... for each.")
-    params = {
-        "iou_type": args.iou_type,
-        "use_cats": args.use_cats,
-        "iou_thresholds": args.iou_thresholds,
-        "oks_sigmas": sigmas.get("", sigmas or None),
-        "lvis": args.lvis,
-        "metrics": args.metrics,
-        **({"max_dets": args.max_dets} if args.max_dets else {}),
-    }
+    params = {name: getattr(args, name) for name in ParamsConfig.model_fields}
+    if args.oks_sigmas:
+        sigmas = dict(args.oks_sigmas)
+        if "" in sigmas and len(args.oks_sigmas) > 1:
+            raise ConfigError("--oks-sigmas: specify one list for all categories, or CATEGORY=SIGMA,... for each.")
+        params["oks_sigmas"] = sigmas.get("", sigmas)
     if args.area_ranges:
         params["area_ranges"] = {**make_params(args.iou_type).area_ranges, **dict(args.area_ranges)}
     make_params(**params)

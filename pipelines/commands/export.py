@@ -196,7 +196,7 @@ def run(args: argparse.Namespace) -> int:
 def _description(args: argparse.Namespace) -> str:
     """Describes a LiteRT file, or the one in a folder; without TensorFlow, in half a second."""
     from detection.export.mediapipe.describe import describe
-    from detection.storage.files import find_file, is_dir
+    from detection.storage.files import find_file, is_dir, read_bytes
     from detection.storage.paths import join
 
     require_paths(args, existing=["--describe"])

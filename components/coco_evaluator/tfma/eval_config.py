@@ -5,7 +5,7 @@ honoured.
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,21 +19,18 @@ from schemas.errors import ConfigError, DataError
 from schemas.metrics import METRIC_DEFINITIONS
 from schemas.serving import ENCODED_SIGNATURE
 
+_OURS = (METRICS_CLASS, METRICS_MODULE)
 _COUNT_CLASS = "ExampleCount"  # TFMA's own: its metric is the slice's number of images
+# Fields that the evaluator would ignore, by type of message.
 _NOT_HONOURED = {
-    "": ("cross_slicing_specs",),
-    "options": ("compute_confidence_intervals", "min_slice_size", "disabled_outputs"),
-    "metrics_specs": (
-        "output_names",
-        "output_weights",
-        "aggregate",
-        "example_weights",
-        "query_key",
-        "cross_slice_thresholds",
-    ),
-    "model_specs": ("output_names", "example_weight_key", "example_weight_keys", "prediction_key", "prediction_keys"),
+    "EvalConfig": "cross_slicing_specs",
+    "Options": "compute_confidence_intervals min_slice_size disabled_outputs",
+    "SlicingSpec": "slice_keys_sql",
+    "ModelSpec": "output_names example_weight_key example_weight_keys prediction_key prediction_keys",
+    "MetricsSpec": "output_names output_weights aggregate example_weights query_key cross_slice_thresholds",
+    "BinarizationOptions": "k_list top_k_list",
+    "MetricConfig": "cross_slice_thresholds",
 }
-
 _SHOWN = 400  # characters of the parser's reason
 
 
@@ -47,20 +44,31 @@ def check_eval_config(config: Any, where: str) -> None:
     Raises:
         ConfigError: the first such field, which the message names.
     """
-    _refuse_fields(config, _NOT_HONOURED[""], where)
-    _refuse_fields(config.options, _NOT_HONOURED["options"], f"{where}: options")
-    for position, spec in enumerate(config.slicing_specs):
-        _refuse_fields(spec, ("slice_keys_sql",), f"{where}: slicing_specs[{position}]")
-        both = sorted(set(spec.feature_keys) & set(spec.feature_values))
-        if both:
-            raise ConfigError(
-                f"{where}: slicing_specs[{position}]: {', '.join(both)} stands in feature_keys and feature_values. "
-                "Keep one: the first makes a slice of each value, the second one slice of that value."
-            )
     _check_models(config.model_specs, where)
     options = check_our_metrics(config, where)
-    for position, spec in enumerate(config.metrics_specs):
-        _check_metrics_spec(spec, options, f"{where}: metrics_specs[{position}]")
+    for place, message in _messages(config, where):
+        kind = message.DESCRIPTOR.name
+        _refuse_fields(message, _NOT_HONOURED.get(kind, "").split(), place)
+        for issue in _issues(kind, message):
+            raise ConfigError(f"{place}: {issue}")
+        if kind == "MetricsSpec":
+            _check_metric_names(message, options, place)
+
+
+def _messages(message: Any, where: str, separator: str = ": ") -> Iterator[tuple[str, Any]]:
+    """Yields a message and all inside it, each with its place, such as `metrics_specs[0].thresholds[AP]`."""
+    yield where, message
+    for field, value in message.ListFields():
+        place = f"{where}{separator}{field.name}"
+        if isinstance(value, Mapping):
+            inner = [(f"{place}[{key}]", one) for key, one in value.items()]
+        elif isinstance(value, Sequence) and not isinstance(value, str):
+            inner = [(f"{place}[{position}]", one) for position, one in enumerate(value)]
+        else:
+            inner = [(place, value)]
+        for one_place, one in inner:
+            if hasattr(one, "ListFields"):
+                yield from _messages(one, one_place, ".")
 
 
 def check_our_metrics(config: Any, where: str) -> MetricOptions:
@@ -93,14 +101,32 @@ def check_our_metrics(config: Any, where: str) -> MetricOptions:
     return first
 
 
-def _check_models(specs: Any, where: str) -> None:
-    for position, spec in enumerate(specs):
-        place = f"{where}: model_specs[{position}]"
-        _refuse_fields(spec, _NOT_HONOURED["model_specs"], place)
-        if spec.signature_name not in ("", ENCODED_SIGNATURE):
-            raise ConfigError(
-                f"{place}.signature_name: {spec.signature_name!r}; the evaluator calls {ENCODED_SIGNATURE!r}."
+def _issues(kind: str, message: Any) -> Iterator[str]:
+    """Yields why a message of some type is refused."""
+    match kind:
+        case "SlicingSpec" if both := sorted(set(message.feature_keys) & set(message.feature_values)):
+            yield (
+                f"{', '.join(both)} stands in feature_keys and feature_values. "
+                "Keep one: the first makes a slice of each value, the second one slice of that value."
             )
+        case "ModelSpec" if message.signature_name not in ("", ENCODED_SIGNATURE):
+            yield f"signature_name: {message.signature_name!r}; the evaluator calls {ENCODED_SIGNATURE!r}."
+        case "MetricConfig" if (message.class_name, message.module) not in (_OURS, (_COUNT_CLASS, message.module)):
+            given = f"{message.class_name!r} of the module {message.module!r}"
+            yield f"unknown metric {given}. Known are {_OURS[0]!r} of the module {_OURS[1]!r}, and {_COUNT_CLASS!r}."
+        case "PerSliceMetricThreshold" if not message.slicing_specs:
+            yield "no slicing_specs. Name the slices; one empty entry means all images."
+        case "MetricThreshold" if not message.ListFields():
+            yield "asks nothing. Give a value_threshold or a change_threshold."
+        case "GenericValueThreshold" if not message.ListFields():
+            yield "asks nothing. Give lower_bound or upper_bound."
+        case "GenericChangeThreshold" if not (message.HasField("absolute") or message.HasField("relative")):
+            yield "asks nothing. Give absolute or relative."
+        case "GenericChangeThreshold" if not message.direction:
+            yield "has no direction. Give HIGHER_IS_BETTER or LOWER_IS_BETTER."
+
+
+def _check_models(specs: Any, where: str) -> None:
     baselines = sum(spec.is_baseline for spec in specs)
     if len(specs) > 2 or (len(specs) == 2 and baselines != 1) or (len(specs) == 1 and baselines):
         raise ConfigError(
@@ -111,79 +137,24 @@ def _check_models(specs: Any, where: str) -> None:
         raise ConfigError(f"{where}: model_specs: two models of one name. Give each a name of its own.")
 
 
-def _check_metrics_spec(spec: Any, options: MetricOptions, where: str) -> None:
-    _refuse_fields(spec, _NOT_HONOURED["metrics_specs"], where)
-    _refuse_fields(spec.binarize, ("k_list", "top_k_list"), f"{where}.binarize")
-    for number, metric in enumerate(spec.metrics):
-        _check_metric(metric, f"{where}.metrics[{number}]")
+def _check_metric_names(spec: Any, options: MetricOptions, where: str) -> None:
     known = metric_names(options.params())
     others = {iou_type: metrics for iou_type, metrics in METRIC_DEFINITIONS.items() if iou_type != options.iou_type}
     known += [f"{iou_type}/{metric.name}" for iou_type, metrics in others.items() for metric in metrics]
     known += [f"{iou_type}/{name}" for iou_type in others if iou_type != "keypoints" for name in options.metrics]
+    kind: str = options.iou_type
     if spec.HasField("binarize"):
-        known = [name for name in known if name.rpartition("/")[2] in CATEGORY_METRICS]
+        known, kind = [name for name in known if name.rpartition("/")[2] in CATEGORY_METRICS], "a category"
     for field in ("thresholds", "per_slice_thresholds"):
-        unknown = sorted(set(getattr(spec, field)) - set(known))
-        if unknown:
-            kind = "a category" if spec.HasField("binarize") else options.iou_type
+        if unknown := sorted(set(getattr(spec, field)) - set(known)):
             raise ConfigError(
                 f"{where}.{field}: unknown metric {', '.join(unknown)}. Known for {kind} are {', '.join(known)}."
             )
-    for name, threshold in spec.thresholds.items():
-        _check_threshold(threshold, f"{where}.thresholds[{name}]")
-    for name, thresholds in spec.per_slice_thresholds.items():
-        _check_slice_thresholds(thresholds.thresholds, f"{where}.per_slice_thresholds[{name}]")
-
-
-def _check_metric(metric: Any, where: str) -> None:
-    if metric.class_name not in (METRICS_CLASS, _COUNT_CLASS):
-        raise ConfigError(
-            f"{where}: unknown metric {metric.class_name!r}. Known are {METRICS_CLASS!r} "
-            f"of the module {METRICS_MODULE!r}, and {_COUNT_CLASS!r}."
-        )
-    if metric.class_name == METRICS_CLASS and metric.module != METRICS_MODULE:
-        raise ConfigError(f"{where}.module: {metric.module!r}; {METRICS_CLASS} is in {METRICS_MODULE!r}.")
-    _refuse_fields(metric, ("cross_slice_thresholds",), where)
-    if metric.HasField("threshold"):
-        _check_threshold(metric.threshold, f"{where}.threshold")
-    _check_slice_thresholds(metric.per_slice_thresholds, f"{where}.per_slice_thresholds")
-
-
-def _check_slice_thresholds(entries: Iterable[Any], where: str) -> None:
-    for position, entry in enumerate(entries):
-        if not entry.slicing_specs:
-            raise ConfigError(
-                f"{where}[{position}]: no slicing_specs. Name the slices; one empty entry means all images."
-            )
-        for spec in entry.slicing_specs:
-            _refuse_fields(spec, ("slice_keys_sql",), f"{where}[{position}].slicing_specs")
-        _check_threshold(entry.threshold, f"{where}[{position}].threshold")
-
-
-def _check_threshold(threshold: Any, where: str) -> None:
-    for issue in _threshold_issues(threshold):
-        raise ConfigError(f"{where}: {issue}")
-
-
-def _threshold_issues(threshold: Any) -> Iterator[str]:
-    value, change = threshold.value_threshold, threshold.change_threshold
-    has_value, has_change = threshold.HasField("value_threshold"), threshold.HasField("change_threshold")
-    if not has_value and not has_change:
-        yield "asks nothing. Give a value_threshold or a change_threshold."
-    if has_value and not (value.HasField("lower_bound") or value.HasField("upper_bound")):
-        yield "value_threshold asks nothing. Give lower_bound or upper_bound."
-    if has_change:
-        if not (change.HasField("absolute") or change.HasField("relative")):
-            yield "change_threshold asks nothing. Give absolute or relative."
-        if not change.direction:
-            yield "change_threshold has no direction. Give HIGHER_IS_BETTER or LOWER_IS_BETTER."
 
 
 def _refuse_fields(message: Any, fields: Iterable[str], where: str) -> None:
-    present = {field.name for field, _ in message.ListFields()}
-    for name in fields:
-        if name in present:
-            raise ConfigError(f"{where}: {name} is not honoured. Remove it.")
+    for name in {field.name for field, _ in message.ListFields()}.intersection(fields):
+        raise ConfigError(f"{where}: {name} is not honoured. Remove it.")
 
 
 def read_eval_config(path: str | Path) -> Any:

@@ -6,16 +6,15 @@ from pydantic import ValidationError
 from pydantic_core import from_json
 
 from detection.coco.params import Params, make_params
-from schemas.config.evaluate import KeypointSigmas
-from schemas.config.section import Section
+from schemas.config.evaluate import ParamsConfig
 from schemas.errors import ConfigError
-from schemas.metrics import IouType, OtherMetricName
+from schemas.metrics import IouType
 
 METRICS_CLASS = "CocoMetrics"
 METRICS_MODULE = "components.coco_evaluator.tfma_metrics"
 
 
-class MetricOptions(Section):
+class MetricOptions(ParamsConfig):
     """Options of `CocoMetrics`.
 
     categories: ids of the data set's categories, or COCO's `categories` entries, as
@@ -25,14 +24,6 @@ class MetricOptions(Section):
     The others are those of `detection.coco.params.make_params`.
     """
 
-    iou_type: IouType = "bbox"
-    max_dets: tuple[int, ...] | None = None
-    use_cats: bool = True
-    iou_thresholds: tuple[float, ...] | None = None
-    area_ranges: dict[str, tuple[float, float]] | None = None
-    oks_sigmas: KeypointSigmas | None = None
-    lvis: bool = False
-    metrics: tuple[OtherMetricName, ...] = ()
     categories: tuple[int | dict[str, Any], ...] = ()
 
     @property
@@ -49,19 +40,11 @@ class MetricOptions(Section):
         Raises:
             ConfigError: a value that COCOeval has no meaning for.
         """
-        iou_type = iou_type or self.iou_type
-        # These are others for keypoints.
-        same_kind = (iou_type == "keypoints") == (self.iou_type == "keypoints")
-        return make_params(
-            iou_type,
-            max_dets=self.max_dets if same_kind else None,
-            use_cats=self.use_cats,
-            iou_thresholds=self.iou_thresholds,
-            area_ranges=self.area_ranges if same_kind else None,
-            oks_sigmas=self.oks_sigmas if iou_type == "keypoints" else None,
-            lvis=self.lvis,
-            metrics=() if iou_type == "keypoints" else self.metrics,
-        )
+        params = self.model_dump(exclude={"categories"}) | {"iou_type": iou_type or self.iou_type}
+        if (params["iou_type"] == "keypoints") != (self.iou_type == "keypoints"):
+            params |= {"max_dets": None, "area_ranges": None}  # keypoints have others
+        params |= {"metrics": ()} if params["iou_type"] == "keypoints" else {"oks_sigmas": None}
+        return make_params(**params)
 
     def category_entries(self) -> list[dict[str, Any]]:
         """Returns the categories as COCO entries."""

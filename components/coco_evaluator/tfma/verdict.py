@@ -1,7 +1,8 @@
 """An `EvalConfig`'s thresholds: TFMA's judgement, and the same in words."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from components.coco_evaluator.tfma.slice_metrics import (
@@ -14,53 +15,9 @@ from components.coco_evaluator.tfma.slice_metrics import (
     tfma_values,
 )
 from components.coco_evaluator.tfma.slicing import describe_spec
-from components.coco_evaluator.thresholds import NO_THRESHOLD, Verdict
+from components.coco_evaluator.thresholds import NO_THRESHOLD, Verdict, verdict_of
 
 Slices = Mapping[SliceKey, Mapping[str, SliceMetrics]]
-Metrics = dict[SliceKey, dict[Any, float]]  # by tfma.metrics.MetricKey
-
-
-def asked(threshold: Any) -> str:
-    """Describes a `GenericValueThreshold` or `GenericChangeThreshold`, such as "at least 0.4"."""
-    if hasattr(threshold, "direction"):
-        return _asked_change(threshold)
-    bounds = []
-    if threshold.HasField("lower_bound"):
-        bounds.append(f"at least {threshold.lower_bound.value:.6g}")
-    if threshold.HasField("upper_bound"):
-        bounds.append(f"at most {threshold.upper_bound.value:.6g}")
-    return " and ".join(bounds)
-
-
-def compared(metric: str, value: float, before: float | None, threshold: Any, *, met: bool) -> str:
-    """Describes the comparison of one metric with one threshold.
-
-    Args:
-        metric: name of the metric.
-        value: value of the candidate; NaN if undefined.
-        before: value of the baseline; None for a threshold on the value itself.
-        threshold: `GenericValueThreshold` or `GenericChangeThreshold`.
-        met: TFMA's decision.
-    """
-    if math.isnan(value) or (before is not None and math.isnan(before)):
-        return f"{metric} is undefined: there is no ground truth to measure it on"
-    wanted = ("" if met else "not ") + asked(threshold)
-    if before is None:
-        return f"{metric} is {value:.6g}, {wanted}"
-    change = f"{value - before:+.6g}" + (f" ({(value - before) / before:+.2%})" if before else "")
-    return f"{metric} is {value:.6g} against {before:.6g} of the baseline, a change of {change}, {wanted}"
-
-
-def _asked_change(threshold: Any) -> str:
-    from tensorflow_model_analysis.proto import config_pb2
-
-    higher = threshold.direction == config_pb2.MetricDirection.HIGHER_IS_BETTER
-    bounds = []
-    if threshold.HasField("absolute"):
-        bounds.append(f"{threshold.absolute.value:+.6g}")
-    if threshold.HasField("relative"):
-        bounds.append(f"{threshold.relative.value:+.6g} of the baseline's")
-    return ("at least " if higher else "at most ") + " and ".join(bounds)
 
 
 class Judged(NamedTuple):
@@ -85,22 +42,32 @@ def judge_by_config(slices: Slices, config: Any) -> Judged:
         config: completed by `eval_config.complete`.
     """
     from tensorflow_model_analysis.evaluators.metrics_validator import validate_metrics
-    from tensorflow_model_analysis.metrics import metric_specs
+    from tensorflow_model_analysis.metrics.metric_specs import metric_thresholds_from_metrics_specs
     from tensorflow_model_analysis.writers.metrics_plots_and_validations_writer import CombineValidations
 
-    thresholds = metric_specs.metric_thresholds_from_metrics_specs(config.metrics_specs, eval_config=config)
+    thresholds = metric_thresholds_from_metrics_specs(config.metrics_specs, eval_config=config)
     if not thresholds:
         return Judged(None, NO_THRESHOLD)
     names = model_names(config)
     metrics = {key: tfma_values(models, names) for key, models in slices.items()}
+    failures: dict[SliceKey, set[Any]] = {}
     combine = CombineValidations(config)
     state = combine.create_accumulator()
-    for item in metrics.items():
-        state = combine.add_input(state, validate_metrics(item, config))
+    for key, values in metrics.items():
+        of_slice = validate_metrics((key, values), config)
+        failures[key] = set(_failures(of_slice))
+        state = combine.add_input(state, of_slice)
     validation = combine.extract_output(state)
-    return Judged(
-        validation, Verdict(validation.validation_ok, _Words(slices, metrics, validation, names).of(thresholds))
-    )
+    categories = {entry["id"]: entry["name"] for models in slices.values() for entry in models[CANDIDATE].per_category}
+    comparison = _Comparison(metrics, failures, names.get(BASELINE), categories)
+    results = [
+        result
+        for key, pairs in thresholds.items()
+        if key.model_name != comparison.baseline  # TFMA does not judge the baseline
+        for spec, threshold in pairs
+        for result in comparison.results(key, spec, threshold)
+    ]
+    return Judged(validation, verdict_of(results)._replace(blessed=validation.validation_ok))
 
 
 def without_thresholds(*, blessed: bool) -> Any:
@@ -110,82 +77,82 @@ def without_thresholds(*, blessed: bool) -> Any:
     return validation_result_pb2.ValidationResult(validation_ok=blessed, missing_thresholds=True)
 
 
-class _Words:
-    """Sentences on thresholds: first what is not met, then the rest."""
+def _failures(validation: Any) -> Iterator[tuple[Any, bytes]]:
+    """Yields the key and the serialized threshold of each failure."""
+    from tensorflow_model_analysis.metrics.metric_types import MetricKey
 
-    def __init__(self, slices: Slices, metrics: Metrics, validation: Any, names: Mapping[str, str]) -> None:
-        self._metrics = metrics
-        self._names = names
-        self._failed = {
-            (result.slice_key.SerializeToString(), *_identity(failure.metric_key, failure.metric_threshold))
-            for result in validation.metric_validations_per_slice
-            for failure in result.failures
-        }
-        self._categories = {
-            category["id"]: category["name"]
-            for models in slices.values()
-            for category in models[CANDIDATE].per_category
-        }
+    for failure in (one for of_slice in validation.metric_validations_per_slice for one in of_slice.failures):
+        key, threshold = MetricKey.from_proto(failure.metric_key), failure.metric_threshold
+        yield key, (threshold.change_threshold if key.is_diff else threshold.value_threshold).SerializeToString()
 
-    def of(self, thresholds: Mapping[Any, Iterable[tuple[Any, Any]]]) -> list[str]:
-        """Args: `thresholds`, (slicing spec or None, threshold)s by metric key."""
-        unmet: list[str] = []
-        met: list[str] = []
-        for key, pairs in thresholds.items():
-            if key.model_name == self._names.get(BASELINE):
-                continue  # TFMA does not judge the baseline
-            for spec, threshold in pairs:
-                self._compare(key, spec, threshold, unmet, met)
-        return list(dict.fromkeys(unmet + met))
 
-    def _compare(self, key: Any, spec: Any, threshold: Any, unmet: list[str], met: list[str]) -> None:
-        metric = self._metric(key)
-        if not any(key in metrics for metrics in self._metrics.values()):
-            unmet.append(f"{metric}: there is no such metric. Are these the data set's category ids?")
-            return
-        matching = self._matching(spec)
-        if not matching:
+@dataclass(frozen=True)
+class _Comparison:
+    """Describes which thresholds are met.
+
+    metrics: value by `tfma.metrics.MetricKey`, per slice.
+    failures: key and serialized threshold of each failure, per slice.
+    baseline: name of the baseline; None: no baseline.
+    categories: name by id.
+    """
+
+    metrics: Mapping[SliceKey, Mapping[Any, float]]
+    failures: Mapping[SliceKey, set[Any]]
+    baseline: str | None
+    categories: Mapping[int, str]
+
+    def results(self, key: Any, spec: Any | None, threshold: Any) -> list[tuple[bool, str]]:
+        """Returns whether a threshold is met, with a sentence, for each slice; one for all slices that meet it.
+
+        Args:
+            key: `tfma.metrics.MetricKey`.
+            spec: `tfma.SlicingSpec` of the slices; None: all slices.
+            threshold: `GenericValueThreshold` or `GenericChangeThreshold`.
+        """
+        from tensorflow_model_analysis.slicer import slicer_lib
+
+        metric = str(key.name)
+        if key.sub_key is not None:
+            name = self.categories.get(key.sub_key.class_id)
+            metric += f" of category {key.sub_key.class_id}" + (f" ({name})" if name else "")
+        if not any(key in values for values in self.metrics.values()):
+            return [(False, f"{metric}: there is no such metric. Are these the data set's category ids?")]
+        applies = (lambda _: True) if spec is None else slicer_lib.SingleSliceSpec(spec=spec).is_slice_applicable
+        slices = list(filter(applies, self.metrics))
+        if not slices:
             place = describe_spec(spec)
-            unmet.append(f"{metric}: no image is in a slice by {place}, where it should be {asked(threshold)}")
-        passed: list[str] = []
-        for slice_key in matching:
-            failed = self._has_failed(slice_key, key, threshold)
-            sentence = self._sentence(slice_key, key, threshold, met=not failed)
-            (unmet if failed else passed).append(sentence)
-        if len(passed) > 1:
-            passed = [f"{metric} is {asked(threshold)} on {len(passed)} of {len(matching)} slices"]
-        met += passed
+            return [(False, f"{metric}: no image is in a slice by {place}, where it should be {_asked(threshold)}")]
+        results = [self._result(slice_key, key, threshold, metric) for slice_key in slices]
+        unmet = [result for result in results if not result[0]]
+        if len(results) - len(unmet) < 2:
+            return results
+        passed = len(results) - len(unmet)
+        return [*unmet, (True, f"{metric} is {_asked(threshold)} on {passed} of {len(slices)} slices")]
 
-    def _sentence(self, slice_key: SliceKey, key: Any, threshold: Any, *, met: bool) -> str:
-        metrics = self._metrics[slice_key]
-        value_key = key._replace(is_diff=False)
-        before = metrics[key.make_baseline_key(self._names[BASELINE])] if key.is_diff else None
-        sentence = compared(self._metric(key), metrics[value_key], before, threshold, met=met)
-        return f"{describe(slice_key)}: {sentence}" if slice_key else sentence
-
-    def _metric(self, key: Any) -> str:
-        if key.sub_key is None:
-            return str(key.name)
-        name = self._categories.get(key.sub_key.class_id)
-        return f"{key.name} of category {key.sub_key.class_id}" + (f" ({name})" if name else "")
-
-    def _matching(self, spec: Any) -> list[SliceKey]:
-        from tensorflow_model_analysis.slicer import slicer_lib
-
-        if spec is None:
-            return list(self._metrics)
-        single = slicer_lib.SingleSliceSpec(spec=spec)
-        return [key for key in self._metrics if single.is_slice_applicable(key)]
-
-    def _has_failed(self, slice_key: SliceKey, key: Any, threshold: Any) -> bool:
-        from tensorflow_model_analysis.proto import config_pb2
-        from tensorflow_model_analysis.slicer import slicer_lib
-
-        kind = "change_threshold" if key.is_diff else "value_threshold"
-        wrapped = config_pb2.MetricThreshold(**{kind: threshold})
-        slice_bytes = slicer_lib.serialize_slice_key(slice_key).SerializeToString()
-        return (slice_bytes, *_identity(key.to_proto(), wrapped)) in self._failed
+    def _result(self, slice_key: SliceKey, key: Any, threshold: Any, metric: str) -> tuple[bool, str]:
+        met = (key, threshold.SerializeToString()) not in self.failures[slice_key]
+        values = self.metrics[slice_key]
+        value, wanted = values[key._replace(is_diff=False)], ("" if met else "not ") + _asked(threshold)
+        before = values[key.make_baseline_key(self.baseline)] if key.is_diff else None
+        if math.isnan(value) or (before is not None and math.isnan(before)):
+            sentence = f"{metric} is undefined: there is no ground truth to measure it on"
+        elif before is None:
+            sentence = f"{metric} is {value:.6g}, {wanted}"
+        else:
+            change = f"{value - before:+.6g}" + (f" ({(value - before) / before:+.2%})" if before else "")
+            sentence = f"{metric} is {value:.6g} against {before:.6g} of the baseline, a change of {change}, {wanted}"
+        return met, f"{describe(slice_key)}: {sentence}" if slice_key else sentence
 
 
-def _identity(key: Any, threshold: Any) -> tuple[bytes, bytes]:
-    return key.SerializeToString(), threshold.SerializeToString()
+def _asked(threshold: Any) -> str:
+    """Describes a `GenericValueThreshold` or `GenericChangeThreshold`, such as "at least 0.4"."""
+    from tensorflow_model_analysis.proto import config_pb2
+
+    given = {field.name: value for field, value in threshold.ListFields()}
+    if "direction" not in given:
+        words = {"lower_bound": "at least", "upper_bound": "at most"}
+        return " and ".join(f"{words[name]} {bound.value:.6g}" for name, bound in given.items())
+    higher = given.pop("direction") == config_pb2.MetricDirection.HIGHER_IS_BETTER
+    words = {"absolute": "", "relative": " of the baseline's"}
+    bounds = " and ".join(f"{bound.value:+.6g}{words[name]}" for name, bound in given.items())
+    return f"at {'least' if higher else 'most'} {bounds}"

@@ -28,6 +28,7 @@ from distributed import Client
 
 from components.beam import dask_cluster as clusters
 from components.beam import dask_harnesses as harnesses
+from components.beam import fn_api
 from components.beam.pipelines import make_pipeline
 from components.coco_evaluator.beam.batches import DetectedBatch
 from components.coco_evaluator.beam.detection_files import detections_to_files, write_detections
@@ -145,7 +146,7 @@ def test_twenty_kills_leave_whole_results_or_none(
         seconds = time.monotonic() - start
         for _ in range(5):
             nanny = running.workers[random.choice(["w0", "w1"])]
-            kind = random.choice(["spawn_main", "harness_process"])
+            kind = random.choice(["spawn_main", "fn_api"])
             killer = threading.Timer(random.uniform(0.0, seconds), _kill, [nanny, kind])
             killer.start()
             try:
@@ -166,7 +167,7 @@ def test_a_worker_that_hangs_is_lost_within_half_a_minute(tmp_path: Path, caplog
         assert run(running.beam_args, hold, tmp_path / "a", folder=str(tmp_path / "hold")) == list(range(20))
         assert re.search(r"The Dask worker w1 .* was lost.* starts again", caplog.text)
         assert run(running.beam_args, hold, tmp_path / "b", folder=str(tmp_path / "hold")) == list(range(20))
-        assert re.search(r"Left out, as they do not answer: the Dask workers w1 ", caplog.text)
+        assert re.search(r"Ignoring Dask workers that do not respond: w1 ", caplog.text)
         running.signal("w1", signal.SIGCONT)
         while running.workers["w1"].children():
             time.sleep(0.1)
@@ -232,7 +233,7 @@ def test_a_cluster_on_ipv6(tmp_path: Path) -> None:
 def test_a_driver_that_workers_do_not_reach(
     cluster: DaskCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(harnesses._DaskWorkerHandler, "host_from_worker", lambda self: "127.0.0.99")
+    monkeypatch.setattr(fn_api._WorkerHandler, "host_from_worker", lambda self: "127.0.0.99")
     with pytest.raises(CocoflowError, match=r"worker w\d .* cannot connect to this process at .*refused.*driver_host"):
         run(cluster.beam_args, abs, tmp_path / "none")
 

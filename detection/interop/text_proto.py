@@ -1,7 +1,7 @@
-"""Messages in protocol buffer text, with the line of each field, and with a record of the fields that were read."""
+"""Messages in protocol buffer text, read without a schema: the reader of a field says its type and its default."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 from google.protobuf import text_format
@@ -16,83 +16,104 @@ _REASON = 300  # max characters of a parser's message
 
 
 class _Field(NamedTuple):
-    """A field in the text: its name, its line, and the fields of its message."""
+    """A field in the text.
+
+    name: its name, or `[package.extension]`.
+    line, column: its value's position, from 1.
+    value: the characters of a number or name, without quotes of a string.
+    is_text: the value is in quotes.
+    inner: fields of a message; None: the value is a scalar.
+    """
 
     name: str
     line: int
-    inner: tuple["_Field", ...] = ()
+    column: int
+    value: str = ""
+    is_text: bool = False
+    inner: tuple["_Field", ...] | None = None
 
 
 # `"D:\\tf\\new"` in quotes: backslashes would be escapes, of a tab and a line feed here.
 _WINDOWS_PATH = re.compile(r"""(["'])[A-Za-z]:\\[^"'\n]*\1""")
+_SCALAR = re.compile(r"[\w.+-]+")
+_ENDS = {"{": "}", "<": ">"}
 
 
-def parse_text(text: str, message_class: Any, where: str) -> "Message":
-    """Parses a message; unknown fields and extensions are among its fields.
+def parse_text(text: str, where: str) -> "Message":
+    """Parses a message.
 
     Args:
         text: protocol buffer text.
-        message_class: class of the message.
         where: name of the file in error messages.
 
     Raises:
-        ConfigError: another text, a value of another type, or a field or oneof twice; the message has the line.
+        ConfigError: another text; the message has the line.
     """
-    message, text = message_class(), _WINDOWS_PATH.sub(lambda match: re.sub(r"\\+", "/", match[0]), text)
+    text = _WINDOWS_PATH.sub(lambda match: re.sub(r"\\+", "/", match[0]), text)
     try:
-        text_format.Parse(text, message, allow_unknown_field=True, allow_unknown_extension=True)
-        fields = tuple(_fields(text_format.Tokenizer(text.split("\n"))))
-    except (text_format.ParseError, RecursionError, ValueError) as error:
+        fields = tuple(_fields(text_format.Tokenizer(text.split("\n")), end=""))
+    except (text_format.ParseError, RecursionError) as error:
         reason = one_line(error)[:_REASON]
         raise ConfigError(f"{where}:{'' if reason[:1].isdigit() else ' '}{reason}") from None
-    return Message(message, fields, line=1)
+    return Message(fields, where=where, line=1)
 
 
-def _fields(tokens: Any) -> Iterator[_Field]:
-    """Yields the fields up to the end of their message; the text is valid."""
-    while not tokens.AtEnd() and tokens.token not in ("}", ">"):
+def _fields(tokens: Any, end: str) -> Iterator[_Field]:
+    """Yields the fields up to the end of their message, and consumes it."""
+    while tokens.token != end:
         name = _name(tokens)
-        tokens.TryConsume(":")
-        is_list = tokens.TryConsume("[")
-        if not is_list:
+        has_colon = tokens.TryConsume(":")
+        if has_colon and tokens.TryConsume("["):
+            while not tokens.TryConsume("]"):
+                yield _field(name, tokens)
+                if tokens.token != "]":
+                    tokens.Consume(",")
+        elif has_colon or tokens.token in _ENDS:
             yield _field(name, tokens)
-        while is_list and not tokens.TryConsume("]"):
-            yield _field(name, tokens)
-            tokens.TryConsume(",")
+        else:
+            raise tokens.ParseError(f'Expected ":" after {name}.')
         tokens.TryConsume(",") or tokens.TryConsume(";")
+    tokens.NextToken()
 
 
 def _name(tokens: Any) -> str:
     """Consumes a name, such as `field` or `[package.extension]`."""
-    parts = [tokens.token]
-    tokens.NextToken()
-    while parts[0] == "[" and parts[-1] != "]":
-        parts.append(tokens.token)
-        tokens.NextToken()
-    return "".join(parts)
+    if not tokens.TryConsume("["):
+        return str(tokens.ConsumeIdentifier())
+    parts = []
+    while not tokens.TryConsume("]"):
+        parts.append(tokens.TryConsume(".") or tokens.TryConsume("/") or tokens.ConsumeIdentifier())
+    return f"[{''.join('.' if part is True else part for part in parts)}]"
 
 
 def _field(name: str, tokens: Any) -> _Field:
     """Consumes a value."""
-    line = tokens.ParseError("").GetLine()
-    if tokens.token in ("{", "<"):
+    place = tokens.ParseError("")
+    field = _Field(name, place.GetLine(), place.GetColumn(), tokens.token)
+    if tokens.token in _ENDS:
         tokens.NextToken()
-        inner = tuple(_fields(tokens))
-        tokens.NextToken()
-        return _Field(name, line, inner)
-    is_text = tokens.token[0] in "\"'"
+        return field._replace(inner=tuple(_fields(tokens, _ENDS[field.value])))
+    if tokens.token[:1] in ('"', "'"):
+        return field._replace(value=tokens.ConsumeString(), is_text=True)
+    if not _SCALAR.fullmatch(tokens.token):
+        raise tokens.ParseError(f"Expected a value of {name}.")
     tokens.NextToken()
-    while is_text and tokens.token[:1] in ('"', "'"):  # adjacent strings are one
-        tokens.NextToken()
-    return _Field(name, line)
+    return field
+
+
+_PARSE: Mapping[type, Any] = {
+    bool: text_format.ParseBool,
+    int: lambda text: text_format.ParseInteger(text, is_signed=True),
+    float: text_format.ParseFloat,
+}
 
 
 class Message:
     """A message; reading a field marks it, and `unread` lists the others.
 
     Args:
-        message: values of the message.
         fields: its fields in the text.
+        where: name of the file in error messages.
         line: its line.
         path: its dotted name.
 
@@ -103,11 +124,12 @@ class Message:
         notes: other remarks.
     """
 
-    def __init__(self, message: Any, fields: tuple[_Field, ...], *, line: int, path: str = "") -> None:
-        self._message = message
+    def __init__(self, fields: Sequence[_Field], *, where: str, line: int, path: str = "") -> None:
         self._fields = fields
+        self._where = where
         self._inner: dict[str, list[Message]] = {}
         self._read: set[str] = set()
+        self._refused: set[str] = set()
         self.line = line
         self.path = path
         self.unsupported: list[Remark] = []
@@ -116,44 +138,80 @@ class Message:
     def __contains__(self, name: str) -> bool:
         return any(field.name == name for field in self._fields)
 
-    def __getitem__(self, name: str) -> Any:
-        """Returns a value, or its default; a list of those of a repeated field; of enums, the name."""
-        self._read.add(name)
-        enum = self._message.DESCRIPTOR.fields_by_name[name].enum_type
-        value = getattr(self._message, name)
-        if enum is not None:
-            return enum.values_by_number[value].name
-        return value if isinstance(value, str | int | float) else list(value)
+    def get(self, name: str, default: Any, enum: Sequence[str] = ()) -> Any:
+        """Returns the value of a field, or its default.
 
-    def get(self, name: str) -> Any:
-        """Returns a value; None: it is not set."""
-        value = self[name]
-        return value if name in self else None
+        Args:
+            name: name of the field.
+            default: its default; the value has the same type.
+            enum: names of an enum's values, in the order of their numbers from 0; the value is one of them.
+
+        Raises:
+            ConfigError: a value of another type, or two values.
+        """
+        field = self._single(name)
+        return default if field is None else self._value(field, type(default), enum)
+
+    def values(self, name: str, kind: type) -> list[Any]:
+        """Returns the values of a repeated field, of the type `kind`.
+
+        Raises:
+            ConfigError: a value of another type.
+        """
+        self._read.add(name)
+        return [self._value(field, kind) for field in self._fields if field.name == name]
+
+    def literals(self, name: str) -> list[Any]:
+        """Returns the values of a field of any type: numbers, booleans, and strings or names."""
+        self._read.add(name)
+        return [_literal(field) for field in self._fields if field.name == name]
 
     def messages(self, name: str) -> list[Self]:
-        """Returns the messages of a field."""
+        """Returns the messages of a field.
+
+        Raises:
+            ConfigError: a value that is not a message.
+        """
         self._read.add(name)
         if name not in self._inner:
-            values = getattr(self._message, name)
-            if not hasattr(values, "__len__"):
-                values = [values]
-            places = [field for field in self._fields if field.name == name]
-            self._inner[name] = [
-                type(self)(value, place.inner, line=place.line, path=self._path(name))
-                for value, place in zip(values, places, strict=False)
-            ]
+            self._inner[name] = []
+            for field in (field for field in self._fields if field.name == name):
+                if field.inner is None:
+                    raise self._error(field, "is a message, { ... }")
+                self._inner[name].append(self._child(name, field.inner, field.line))
         return self._inner[name]  # type: ignore[return-value]
 
     def message(self, name: str) -> Self:
-        """Returns the message of a field; one without fields if it is not set."""
+        """Returns the message of a field; one without fields if it is not set.
+
+        Raises:
+            ConfigError: two messages, or a value that is none.
+        """
+        self._single(name)
         messages = self.messages(name)
         if not messages:
-            messages.append(type(self)(getattr(self._message, name), (), line=self.line, path=self._path(name)))
+            messages.append(self._child(name, (), self.line))
         return messages[0]
 
-    def kind(self, oneof: str, *supported: str, reason: str) -> str:
-        """Returns the name of the field that is set of a oneof; "": none, or not one of `supported`, and listed so."""
-        name = self._message.WhichOneof(oneof) or ""
+    def kind(self, oneof: str, *supported: str, reason: str, others: Iterable[str] = ()) -> str:
+        """Returns the name of the field that is set of a oneof.
+
+        Args:
+            oneof: name of the oneof.
+            supported: names of its supported fields.
+            reason: reason why the other fields, and none, are listed as not supported.
+            others: names of its other fields.
+
+        Returns:
+            The name; "": no field, or a field that is not supported, which is listed.
+
+        Raises:
+            ConfigError: two fields are set.
+        """
+        found = [field for field in self._fields if field.name in {*supported, *others}]
+        for field in found[1:]:
+            raise self._error(field, f"is set, and so is {found[0].name}: remove one of them")
+        name = found[0].name if found else ""
         if name in supported:
             return name
         self.refuse(name or oneof, reason if name else f"missing; the original needs it. {reason}")
@@ -161,7 +219,7 @@ class Message:
 
     def refuse(self, name: str, reason: str) -> None:
         """Lists a field, which need not be set, as not supported."""
-        self._read.add(name)
+        self._refused.add(name)
         self.unsupported.append(self._remark(name, reason))
 
     def accept(self, *names: str) -> None:
@@ -173,19 +231,23 @@ class Message:
         self._read.add(name)
         self.notes.append(self._remark(name, text))
 
-    def only(self, name: str, *values: Any, reason: str) -> Any:
-        """Returns a value, and lists the field as not supported unless it is one of `values`."""
-        value = self[name]
+    def only(self, name: str, *values: Any, reason: str, default: Any = None, enum: Sequence[str] = ()) -> Any:
+        """Returns a value, and lists the field as not supported unless it is one of `values`.
+
+        Args:
+            name: name of the field.
+            values: supported values.
+            reason: reason why others are not supported.
+            default: the field's default; None: the first of `values`.
+            enum: see `get`.
+
+        Raises:
+            ConfigError: see `get`.
+        """
+        value = self.get(name, values[0] if default is None else default, enum)
         if value not in values:
             self.refuse(name, f"{quoted(value)}: {reason}")
         return value
-
-    def _remark(self, name: str, text: str) -> Remark:
-        line = next((field.line for field in self._fields if field.name == name), self.line)
-        return Remark(self._path(name), line, text)
-
-    def _path(self, name: str) -> str:
-        return f"{self.path}.{name}" if self.path else name
 
     def walk(self) -> Iterator["Message"]:
         """Yields this message and those inside that were read."""
@@ -194,41 +256,88 @@ class Message:
             for message in messages:
                 yield from message.walk()
 
-    def not_supported(self, marks: Mapping[tuple[str, str], str]) -> Iterator[Remark]:
-        """Yields the refused fields of this message, and those that were not read.
-
-        A value that is the default needs no reading.  Of a message that was not read, or has no effect, only unknown
-        fields are listed.
+    def unread(
+        self, unsupported: Mapping[str, Any], without_effect: Collection[str], inside: Collection[str]
+    ) -> Iterator[Remark]:
+        """Yields the fields of this message that were not read, but for those without an effect.
 
         Args:
-            marks: by message and name, fields that need no reading.
+            unsupported: fields of which only a value is supported, such as their default, by name; None: no value.
+            without_effect: names of fields without an effect.
+            inside: names of other fields in messages without an effect, of which only unknown fields are listed.
         """
-        yield from self.unsupported
-        descriptor = self._message.DESCRIPTOR
+        known = {*unsupported, *without_effect, *inside}
         for field in self._fields:
-            known = descriptor.fields_by_name.get(field.name)
-            if known is None:
+            if field.name in self._refused or field.name in self._inner:
+                continue
+            if field.name in self._read or field.name in without_effect:
+                yield from _unknown(field, known, self._path(field.name))
+            elif field.name not in unsupported:
                 yield Remark(self._path(field.name), field.line, _UNKNOWN)
-                continue
-            if field.name not in self._inner and known.message_type:
-                yield from _unknown_fields(field.inner, known.message_type, self._path(field.name))
-            if field.name in self._read or (descriptor.name, field.name) in marks:
-                continue
-            if known.message_type or getattr(self._message, field.name) != known.default_value:
+            elif field.inner is not None or _literal(field) != unsupported[field.name]:
                 yield Remark(self._path(field.name), field.line, _NO_OPTION)
 
-    def marked(self, marks: Mapping[tuple[str, str], str], mark: str, text: str) -> Iterator[Remark]:
-        """Yields a remark for each field of this message with a mark."""
+    def remarks_on(self, names: Collection[str], text: str) -> Iterator[Remark]:
+        """Yields a remark on each field with one of the names that was not read."""
         for field in self._fields:
-            if marks.get((self._message.DESCRIPTOR.name, field.name)) == mark:
+            if field.name in names and field.name not in self._read:
                 yield Remark(self._path(field.name), field.line, text)
 
+    def _single(self, name: str) -> _Field | None:
+        self._read.add(name)
+        found = [field for field in self._fields if field.name == name]
+        for field in found[1:]:
+            raise self._error(field, "is set twice: remove one of them")
+        return found[0] if found else None
 
-def _unknown_fields(fields: tuple[_Field, ...], descriptor: Any, path: str) -> Iterator[Remark]:
-    """Yields a remark for each unknown field; in a message without any known field, none is."""
-    for field in fields if descriptor.fields else ():
-        known, name = descriptor.fields_by_name.get(field.name), f"{path}.{field.name}"
-        if known is None:
-            yield Remark(name, field.line, _UNKNOWN)
-        elif known.message_type:
-            yield from _unknown_fields(field.inner, known.message_type, name)
+    def _value(self, field: _Field, kind: type, enum: Sequence[str] = ()) -> Any:
+        if enum:
+            names = dict(enumerate(enum))
+            if not field.is_text and (field.value in enum or field.value in map(str, names)):
+                return field.value if field.value in enum else names[int(field.value)]
+            raise self._error(field, f"is {quoted(field.value)}, not one of {', '.join(enum)}")
+        if kind is str and field.is_text:
+            return field.value
+        try:
+            if kind is not str and not field.is_text and field.inner is None:
+                return _PARSE[kind](field.value)
+        except ValueError:
+            pass
+        raise self._error(field, f"is {quoted(field.value)}, not of type {kind.__name__}")
+
+    def _error(self, field: _Field, text: str) -> ConfigError:
+        place = f"{self._where}:{field.line}:{field.column}"
+        return ConfigError(one_line(f"{place} : {self._path(field.name)} {text}.")[: _REASON + len(self._where)])
+
+    def _child(self, name: str, fields: Sequence[_Field], line: int) -> Self:
+        return type(self)(fields, where=self._where, line=line, path=self._path(name))
+
+    def _remark(self, name: str, text: str) -> Remark:
+        line = next((field.line for field in self._fields if field.name == name), self.line)
+        return Remark(self._path(name), line, text)
+
+    def _path(self, name: str) -> str:
+        return f"{self.path}.{name}" if self.path else name
+
+
+def _literal(field: _Field) -> Any:
+    """Returns a scalar as the text writes it: a string, a boolean, an integer, a float, or the name of an enum."""
+    if field.is_text or field.inner is not None:
+        return field.value
+    if field.value in ("true", "false"):
+        return field.value == "true"
+    for parse in (_PARSE[int], _PARSE[float]):
+        try:
+            return parse(field.value)
+        except ValueError:
+            pass
+    return field.value
+
+
+def _unknown(field: _Field, known: Collection[str], path: str) -> Iterator[Remark]:
+    """Yields a remark on each unknown field inside a field."""
+    for inner in field.inner or ():
+        if inner.name not in known:
+            yield Remark(f"{path}.{inner.name}", inner.line, _UNKNOWN)
+        else:
+            yield from _unknown(inner, known, f"{path}.{inner.name}")

@@ -4,14 +4,17 @@ from typing import Any
 
 from detection.interop.conversion import Keys
 from detection.interop.od_api.configuration.parts import (
+    PREDICTORS,
     RESNET,
     Penalty,
+    anchor_message,
     layer_values,
     multiscale_anchors,
     overrides,
     penalty,
     penalty_keys,
     postprocess_keys,
+    pyramid_levels,
     resizer_keys,
 )
 from detection.interop.text_proto import Message
@@ -39,46 +42,44 @@ FUNCTION: dict[str, Any] = {
 # Of a ResNet without an FPN, whose layers have no hyperparameters, and of its anchors.
 RESNET_FUNCTION = {"activation": "relu", "batch_norm_epsilon": 1e-5, "anchor_layout": "corners"}
 _STRIDE = 16  # of a network without an FPN
-# Fields with the same meaning, and fields of `model.overrides`.
-_SAME = {
-    "first_stage_box_predictor_depth": ("rpn_filters",),
-    "first_stage_minibatch_size": ("rpn_samples",),
-    "first_stage_positive_balance_fraction": ("rpn_positive_fraction",),
-    "first_stage_nms_iou_threshold": ("train_proposal_iou", "test_proposal_iou"),
-    "first_stage_max_proposals": ("train_post_nms_top_k", "test_post_nms_top_k"),
-    "second_stage_batch_size": ("roi_samples",),
-    "second_stage_balance_fraction": ("roi_positive_fraction",),
-}
-_WEIGHTS = {
-    "first_stage_objectness_loss_weight": "rpn_score_loss_weight",
-    "first_stage_localization_loss_weight": "rpn_box_loss_weight",
-    "second_stage_classification_loss_weight": "class_loss_weight",
-    "second_stage_localization_loss_weight": "box_loss_weight",
+# Defaults of fields with the same meaning, and fields of `model.overrides`.
+_SAME: dict[str, tuple[Any, ...]] = {
+    "first_stage_box_predictor_depth": (512, "rpn_filters"),
+    "first_stage_minibatch_size": (256, "rpn_samples"),
+    "first_stage_positive_balance_fraction": (0.5, "rpn_positive_fraction"),
+    "first_stage_nms_iou_threshold": (0.7, "train_proposal_iou", "test_proposal_iou"),
+    "first_stage_max_proposals": (300, "train_post_nms_top_k", "test_post_nms_top_k"),
+    "second_stage_batch_size": (64, "roi_samples"),
+    "second_stage_balance_fraction": (0.25, "roi_positive_fraction"),
+    "first_stage_objectness_loss_weight": (1.0, "rpn_score_loss_weight"),
+    "first_stage_localization_loss_weight": (1.0, "rpn_box_loss_weight"),
+    "second_stage_classification_loss_weight": (1.0, "class_loss_weight"),
+    "second_stage_localization_loss_weight": (1.0, "box_loss_weight"),
 }
 
 
 def faster_rcnn_keys(model: Message) -> Keys:
     """Returns the keys of a `faster_rcnn`; {}: there is no such detector here."""
+    model.note("num_classes", f"{model.get('num_classes', 0)} classes: those of the data set are used")
     features = model.message("feature_extractor")
-    if features["type"] not in FASTER_RCNN_NETWORKS:
-        features.refuse("type", f"{features['type']}: no such network here; known: {', '.join(FASTER_RCNN_NETWORKS)}")
+    kind = features.get("type", "")
+    if kind not in FASTER_RCNN_NETWORKS:
+        features.refuse("type", f"{kind}: no such network here; known: {', '.join(FASTER_RCNN_NETWORKS)}")
         return {}
-    is_fpn = features["type"].endswith("_fpn_keras")
+    is_fpn = kind.endswith("_fpn_keras")
     values = FUNCTION | (_pyramid(model, features) if is_fpn else _one_level(model, features))
-    values |= {"frozen_stages": 0, "train_batch_norm": features["batch_norm_trainable"]}
+    values |= {"frozen_stages": 0, "train_batch_norm": features.get("batch_norm_trainable", False)}
+    features.only("pad_to_multiple", 32, reason="features have the size of the images here")
     model.only("number_of_stages", 2, reason="boxes come from two stages here, and masks have another head")
     model.only("first_stage_nms_score_threshold", 0.0, reason="proposals have no min score here")
-    for name, ours in _SAME.items():
-        values |= dict.fromkeys(ours, model[name])
-    for name, key in _WEIGHTS.items():
-        values[key] = model[name]
-    values["crossing_anchors"] = "clip" if model["clip_anchors_to_image"] else "ignore"
+    for name, (default, *ours) in _SAME.items():
+        values |= dict.fromkeys(ours, model.get(name, default))
+    values["crossing_anchors"] = "clip" if model.get("clip_anchors_to_image", False) else "ignore"
     values["box_roi_size"] = _roi_size(model)
     predictor = model.message("second_stage_box_predictor").message("mask_rcnn_box_predictor")
-    values["class_agnostic_boxes"] = predictor["share_box_across_classes"]
+    values["class_agnostic_boxes"] = predictor.get("share_box_across_classes", False)
     base = penalty(features.message("conv_hyperparams")) if is_fpn else Penalty()
-    keys: Keys = {"model.name": FASTER_RCNN_NETWORKS[features["type"]]} | penalty_keys(base, _head_penalties(model))
-    model.note("num_classes", f"{model['num_classes']} classes: those of the data set are used")
+    keys: Keys = {"model.name": FASTER_RCNN_NETWORKS[kind]} | penalty_keys(base, _head_penalties(model))
     resizer = resizer_keys(model.message("image_resizer"))
     post = postprocess_keys(model.message("second_stage_post_processing"), converter="SOFTMAX")
     return keys | resizer | overrides(values) | post
@@ -86,38 +87,45 @@ def faster_rcnn_keys(model: Message) -> Keys:
 
 def _pyramid(model: Message, features: Message) -> dict[str, Any]:
     """Returns the fields of a network with an FPN."""
-    features.only("override_base_feature_extractor_hyperparams", True, reason="a backbone has the FPN's layers here")
+    reason = "a backbone has the FPN's layers here"
+    features.only("override_base_feature_extractor_hyperparams", True, default=False, reason=reason)
     fpn = features.message("fpn")
     generator = model.message("first_stage_anchor_generator")
-    anchors = multiscale_anchors(generator, (fpn["min_level"], fpn["max_level"]))
+    levels = pyramid_levels(fpn)
+    anchors = multiscale_anchors(generator, levels)
     reason = "anchors of the first stage are in pixels"
-    generator.message("multiscale_anchor_generator").only("normalize_coordinates", False, reason=reason)
+    generator.message("multiscale_anchor_generator").only("normalize_coordinates", False, default=True, reason=reason)
     layers = layer_values(features.message("conv_hyperparams")) | {"fpn_layout": "od-api", "fc_units": 1024}
-    sizes = {"fpn_filters": fpn["additional_layer_depth"], "roi_canonical_level": fpn["max_level"] - 1}
+    sizes = {"fpn_filters": fpn.get("additional_layer_depth", 256), "roi_canonical_level": levels[1] - 1}
     return layers | anchors | sizes
 
 
 def _one_level(model: Message, features: Message) -> dict[str, Any]:
     """Returns the fields of a network without an FPN."""
     features.only("first_stage_features_stride", _STRIDE, reason=f"the first stage has a stride of {_STRIDE} here")
-    generator = model.message("first_stage_anchor_generator")
-    kind = generator.kind("generator", "grid_anchor_generator", reason="a single level has a grid of anchors here")
-    grid = generator.message(kind or "grid_anchor_generator")
+    reason = "a single level has a grid of anchors here"
+    grid = anchor_message(model.message("first_stage_anchor_generator"), "grid_anchor_generator", reason)
+    height = grid.get("height", 256)
     for name in ("height_stride", "width_stride"):
         grid.only(name, _STRIDE, reason="as the features")
     for name in ("height_offset", "width_offset"):
         grid.only(name, 0, reason="the first anchor is at 0 here")
-    grid.only("width", grid["height"], reason="the base is a square here")
-    scales, ratios = grid["scales"] or [0.5, 1.0, 2.0], grid["aspect_ratios"] or [0.5, 1.0, 2.0]
+    grid.only("width", height, default=256, reason="the base is a square here")
+    scales, ratios = (grid.values(name, float) or [0.5, 1.0, 2.0] for name in ("scales", "aspect_ratios"))
+    if min(*scales, *ratios) <= 0.0:
+        grid.refuse("scales", f"{scales}, with aspect_ratios {ratios}: all are above 0")
+        scales, ratios = [1.0], [1.0]
     shapes = [
         (scale / min(scales) * ratio**0.5, scale / min(scales) / ratio**0.5) for ratio in ratios for scale in scales
     ]
-    anchors = {"anchor_scale": grid["height"] * min(scales) / _STRIDE, "aspect_ratios": shapes}
+    anchors = {"anchor_scale": height * min(scales) / _STRIDE, "aspect_ratios": shapes}
     return RESNET_FUNCTION | {"batch_norm_momentum": 0.997} | anchors
 
 
 def _roi_size(model: Message) -> int:
-    size, kernel, stride = (model[name] for name in ("initial_crop_size", "maxpool_kernel_size", "maxpool_stride"))
+    size, kernel, stride = (
+        model.get(name, 0) for name in ("initial_crop_size", "maxpool_kernel_size", "maxpool_stride")
+    )
     if (kernel, stride) != (2, 2) or size < 2 or size % 2:
         model.refuse("initial_crop_size", f"{size}, pooled by {kernel}: crops of an even side are pooled by 2 here")
         return 7
@@ -129,9 +137,11 @@ def _head_penalties(model: Message) -> dict[str, Penalty]:
     penalties = {}
     rpn = model.message("first_stage_box_predictor_conv_hyperparams")
     predictor = model.message("second_stage_box_predictor")
-    kind = predictor.kind("predictor", "mask_rcnn_box_predictor", reason="RoIs have a mask_rcnn_box_predictor here")
-    boxes = predictor.message(kind or "mask_rcnn_box_predictor")
-    if boxes["predict_instance_masks"]:
+    kind, reason = "mask_rcnn_box_predictor", "RoIs have a mask_rcnn_box_predictor here"
+    predictor.kind("predictor", kind, others=PREDICTORS, reason=reason)
+    boxes = predictor.message(kind)
+    boxes.only("use_dropout", False, reason="heads have no dropout here")
+    if boxes.get("predict_instance_masks", False):
         boxes.refuse("predict_instance_masks", "the mask head is another one here: train mask-rcnn-r50")
     for name, hyperparams in {"rpn": rpn, "box_head": boxes.message("fc_hyperparams")}.items():
         penalties[f"{name}/"] = penalty(hyperparams)

@@ -7,8 +7,21 @@ from detection.interop.conversion import Keys
 from detection.interop.text_proto import Message
 from detection.models.backbones.resnet import RESNET_PIXEL_MEAN
 
+# Enums, in the order of their numbers.
+SCORE_CONVERTERS = ("IDENTITY", "SIGMOID", "SOFTMAX")
 ACTIVATIONS = {"NONE": "identity", "RELU": "relu", "RELU_6": "relu6", "SWISH": "swish"}
 
+# Fields of oneofs.
+PREDICTORS = tuple(
+    f"{kind}_box_predictor" for kind in ("convolutional", "weight_shared_convolutional", "mask_rcnn", "rfcn")
+)
+CLASS_LOSSES = (
+    *("weighted_sigmoid", "weighted_softmax", "weighted_logits_softmax", "bootstrapped_sigmoid"),
+    *("weighted_sigmoid_focal", "penalty_reduced_logistic_focal_loss", "weighted_dice_classification_loss"),
+)
+BOX_LOSSES = ("weighted_l2", "weighted_smooth_l1", "weighted_iou", "l1_localization_loss", "weighted_giou")
+_LEVELS = {"min_level": 3, "max_level": 7}  # defaults
+_CODE_WEIGHTS = {"y_scale": 10.0, "x_scale": 10.0, "height_scale": 5.0, "width_scale": 5.0}
 # Fields of `model.overrides` of all its ResNets v1.
 RESNET = {"resnet_layout": "od-api", "pixel_mean": list(RESNET_PIXEL_MEAN), "pixel_std": [1.0, 1.0, 1.0]}
 
@@ -24,18 +37,21 @@ def resizer_keys(resizer: Message) -> Keys:
         "resizer",
         "fixed_shape_resizer",
         "keep_aspect_ratio_resizer",
+        others=("identity_resizer", "conditional_shape_resizer", "pad_to_multiple_resizer"),
         reason="inputs of a detector have one size, and pixels of images scale alike",
     )
     keys: Keys = {"model.resize.half_pixel_centers": False}
     if kind == "fixed_shape_resizer":
         shape = resizer.message(kind)
-        return keys | {"model.image_size": [shape["height"], shape["width"]], "model.resize.mode": "stretch"}
+        return keys | {
+            "model.image_size": [shape.get("height", 300), shape.get("width", 300)],
+            "model.resize.mode": "stretch",
+        }
     if kind == "keep_aspect_ratio_resizer":
         shape = resizer.message(kind)
-        short, long = shape["min_dimension"], shape["max_dimension"]
-        shape.only(
-            "pad_to_max_dimension", True, reason=f"inputs of a detector have one size: images are padded to {long} here"
-        )
+        short, long = shape.get("min_dimension", 600), shape.get("max_dimension", 1024)
+        reason = f"inputs of a detector have one size: images are padded to {long} here"
+        shape.only("pad_to_max_dimension", True, default=False, reason=reason)
         keys |= {"model.image_size": [long, long], "model.resize.mode": "short_side"}
         return keys | {"model.resize.short_side": short, "model.resize.long_side": long}
     return {}
@@ -43,25 +59,43 @@ def resizer_keys(resizer: Message) -> Keys:
 
 def code_weights(coder: Message) -> list[float]:
     """Returns the factors of (ty, tx, th, tw) of a `box_coder`."""
-    kind = coder.kind("box_coder", "faster_rcnn_box_coder", reason="boxes are encoded as in Faster R-CNN here")
+    kind = coder.kind(
+        "box_coder",
+        "faster_rcnn_box_coder",
+        others=("mean_stddev_box_coder", "square_box_coder", "keypoint_box_coder"),
+        reason="boxes are encoded as in Faster R-CNN here",
+    )
     boxes = coder.message(kind or "faster_rcnn_box_coder")
-    return [boxes[name] for name in ("y_scale", "x_scale", "height_scale", "width_scale")]
+    return [boxes.get(name, default) for name, default in _CODE_WEIGHTS.items()]
+
+
+def anchor_message(generator: Message, kind: str, reason: str) -> Message:
+    """Returns the message of an `anchor_generator` of a kind; `reason`: why others are not supported."""
+    kinds = ("grid", "ssd", "multiscale", "flexible_grid")
+    generator.kind("generator", kind, others=(f"{name}_anchor_generator" for name in kinds), reason=reason)
+    return generator.message(kind)
+
+
+def pyramid_levels(pyramid: Message) -> tuple[int, int]:
+    """Returns the first and the last level of a `fpn` or `bifpn`."""
+    first, last = (pyramid.get(name, default) for name, default in _LEVELS.items())
+    return first, last
 
 
 def multiscale_anchors(generator: Message, levels: tuple[int, int]) -> dict[str, Any]:
     """Returns the fields of `model.overrides` of an `anchor_generator`; `levels`: a pyramid's first and last."""
-    kind = generator.kind("generator", "multiscale_anchor_generator", reason="anchors of a pyramid are multiscale here")
-    anchors = generator.message(kind or "multiscale_anchor_generator")
-    for name, level in zip(("min_level", "max_level"), levels, strict=True):
-        anchors.only(name, level, reason=f"the pyramid has {level}")
-    if not anchors["aspect_ratios"]:
+    anchors = anchor_message(generator, "multiscale_anchor_generator", "anchors of a pyramid are multiscale here")
+    for (name, default), level in zip(_LEVELS.items(), levels, strict=True):
+        anchors.only(name, level, default=default, reason=f"the pyramid has {level}")
+    ratios = anchors.values("aspect_ratios", float)
+    if not ratios:
         anchors.refuse("aspect_ratios", "missing; there are no anchors without it")
     return {
         "min_level": levels[0],
         "max_level": levels[1],
-        "anchor_scale": anchors["anchor_scale"],
-        "aspect_ratios": anchors["aspect_ratios"] or [1.0],
-        "num_scales": anchors["scales_per_octave"],
+        "anchor_scale": anchors.get("anchor_scale", 4.0),
+        "aspect_ratios": ratios or [1.0],
+        "num_scales": anchors.get("scales_per_octave", 2),
         "anchor_layout": "od-api",
     }
 
@@ -74,14 +108,19 @@ def postprocess_keys(post: Message, *, converter: str, logit_scale: float = 1.0)
         converter: score converter of our detector.
         logit_scale: divisor of the logits of our detector.
     """
-    post.only("score_converter", converter, reason=f"scores are those of {converter} here")
-    post.only("logit_scale", logit_scale, reason="logits are divided by that of the class loss here")
-    nms = post.message("batch_non_max_suppression")
-    total, agnostic, sigma = (
-        nms[name] for name in ("max_total_detections", "use_class_agnostic_nms", "soft_nms_sigma")
+    post.only(
+        "score_converter",
+        converter,
+        default="IDENTITY",
+        enum=SCORE_CONVERTERS,
+        reason=f"scores are those of {converter} here",
     )
-    per_class = nms["max_detections_per_class"]
-    keys = {"score_threshold": nms["score_threshold"], "max_detections": total, "class_agnostic": agnostic}
+    post.only("logit_scale", logit_scale, default=1.0, reason="logits are divided by that of the class loss here")
+    nms = post.message("batch_non_max_suppression")
+    per_class, total = nms.get("max_detections_per_class", 100), nms.get("max_total_detections", 100)
+    agnostic, sigma = nms.get("use_class_agnostic_nms", False), nms.get("soft_nms_sigma", 0.0)
+    threshold = nms.get("iou_threshold", 0.6)
+    keys = {"score_threshold": nms.get("score_threshold", 0.0), "max_detections": total, "class_agnostic": agnostic}
     keys["one_class_per_anchor"] = agnostic
     if agnostic:
         nms.only("max_classes_per_detection", 1, reason="class-agnostic NMS keeps one class here")
@@ -89,9 +128,9 @@ def postprocess_keys(post: Message, *, converter: str, logit_scale: float = 1.0)
         nms.note("max_classes_per_detection", "acts in class-agnostic NMS only")
     if sigma:  # TensorFlow's op, which the original calls, has exp(-IoU^2 / (2 sigma)).
         keys |= {"nms": "gaussian", "sigma": 2.0 * sigma}
-        nms.only("iou_threshold", 1.0, reason="Gaussian NMS has no threshold of the IoU here")
+        nms.only("iou_threshold", 1.0, default=0.6, reason="Gaussian NMS has no threshold of the IoU here")
     else:
-        keys["iou_threshold"] = nms["iou_threshold"]
+        keys["iou_threshold"] = threshold
     if per_class < total and (agnostic or sigma):
         nms.refuse("max_detections_per_class", "only hard NMS within classes has a limit per class here")
     elif per_class < total:
@@ -99,18 +138,25 @@ def postprocess_keys(post: Message, *, converter: str, logit_scale: float = 1.0)
     return {f"model.postprocess.{name}": value for name, value in keys.items()}
 
 
+def values_by_key(message: Message, name: str) -> dict[str, float]:
+    """Returns the numbers of a map field by their keys."""
+    return {entry.get("key", ""): entry.get("value", 0.0) for entry in message.messages(name)}
+
+
 def layer_values(hyperparams: Message) -> dict[str, Any]:
     """Returns the fields of `model.overrides` of activation and batch norm of a `conv_hyperparams`."""
-    kind = hyperparams.kind("normalizer", "batch_norm", "sync_batch_norm", reason="layers have batch norm here")
+    kind = hyperparams.kind(
+        "normalizer", "batch_norm", "sync_batch_norm", others=("group_norm",), reason="layers have batch norm here"
+    )
     if "initializer" in hyperparams:
         hyperparams.note("initializer", "initial weights are the detector's own here")
     norm = hyperparams.message(kind or "batch_norm")
     if kind:
-        norm.only("scale", True, reason="batch norm has a scale here")
+        norm.only("scale", True, default=False, reason="batch norm has a scale here")
     return {
-        "activation": ACTIVATIONS[hyperparams["activation"]],
-        "batch_norm_momentum": norm["decay"],
-        "batch_norm_epsilon": norm["epsilon"],
+        "activation": ACTIVATIONS[hyperparams.get("activation", "RELU", enum=tuple(ACTIVATIONS))],
+        "batch_norm_momentum": norm.get("decay", 0.999),
+        "batch_norm_epsilon": norm.get("epsilon", 0.001),
     }
 
 
@@ -128,7 +174,7 @@ def penalty(hyperparams: Message) -> Penalty:
     regularizer = hyperparams.message("regularizer")
     kinds = {"l1_regularizer": "l1", "l2_regularizer": "l2"}
     kind = regularizer.kind("regularizer", *kinds, reason="regularisation is L1 or L2 here")
-    return Penalty(**{kinds[kind]: float(regularizer.message(kind)["weight"])}) if kind else Penalty()
+    return Penalty(**{kinds[kind]: regularizer.message(kind).get("weight", 1.0)}) if kind else Penalty()
 
 
 def penalty_keys(base: Penalty, parts: Mapping[str, Penalty]) -> Keys:

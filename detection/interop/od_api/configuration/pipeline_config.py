@@ -9,7 +9,8 @@ from collections.abc import Callable
 from detection.interop.conversion import Conversion, Keys, Remark
 from detection.interop.od_api.configuration.centernet import CENTERNET_NETWORKS, centernet_keys
 from detection.interop.od_api.configuration.faster_rcnn import FASTER_RCNN_NETWORKS, faster_rcnn_keys
-from detection.interop.od_api.configuration.schema import IGNORED_THERE, marks, pipeline_class
+from detection.interop.od_api.configuration.other_fields import IGNORED, INSIDE, NO_EFFECT, UNSUPPORTED
+from detection.interop.od_api.configuration.parts import values_by_key
 from detection.interop.od_api.configuration.ssd import SSD_NETWORKS, ssd_keys
 from detection.interop.od_api.configuration.training import training_keys
 from detection.interop.text_proto import Message, parse_text
@@ -25,10 +26,11 @@ FAMILIES: dict[str, Callable[[Message], Keys]] = {
 }
 # Detectors here by the types of their feature extractors.
 NETWORKS = {**SSD_NETWORKS, **FASTER_RCNN_NETWORKS, **CENTERNET_NETWORKS}
-_IGNORED = "ignored by the original's TF2 trainer, too"
+_IGNORED_THERE = "ignored by the original's TF2 trainer, too"
 _OF_REGULARIZATION = tuple(
     f"train.{key}" for key in ("optimizer.weight_decay_exclude", "optimizer.regularizers", "pattern_match")
 )
+_INPUT_TYPES = ("INPUT_DEFAULT", "TF_EXAMPLE", "TF_SEQUENCE_EXAMPLE")
 # IoU type and, besides COCO's, kind of metric; all of these are at an IoU of 0.5.
 _METRICS = {
     "coco_detection_metrics": ("bbox", ""),
@@ -55,27 +57,29 @@ def convert_pipeline_config(text: str, where: str = PIPELINE_CONFIG) -> Conversi
     Raises:
         ConfigError: not such a text, or a model that is not supported.
     """
-    pipeline = parse_text(text, pipeline_class(), where)
+    pipeline = parse_text(text, where)
     if "model" not in pipeline:
         raise ConfigError(f"{where}: no `model {{ ... }}`. Pass a {PIPELINE_CONFIG} of the TF Object Detection API.")
     model = pipeline.message("model")
-    family = model.kind("model", *FAMILIES, reason=f"no such model here; known: {', '.join(FAMILIES)}")
+    family = model.kind(
+        "model", *FAMILIES, others=("experimental_model",), reason=f"no such model here; known: {', '.join(FAMILIES)}"
+    )
     keys = FAMILIES[family](model.message(family)) if family else {}
     if "model.name" not in keys:  # a configuration without it would be one of another model
         refused = [remark for message in model.walk() for remark in message.unsupported]
         Conversion({}, tuple(refused)).require_supported(where)
     evaluation = pipeline.message("eval_config")
     train = pipeline.message("train_config")
-    keys |= training_keys(train, ema_is_evaluated=evaluation["use_moving_averages"])
+    keys |= training_keys(train, ema_is_evaluated=evaluation.get("use_moving_averages", False))
     keys |= _data_keys(pipeline) | _evaluation_keys(evaluation)
-    if not train["add_regularization_loss"]:
+    if not train.get("add_regularization_loss", True):
         keys["train.optimizer.weight_decay"] = 0.0
         keys = {key: value for key, value in keys.items() if key not in _OF_REGULARIZATION}
     unsupported: list[Remark] = []
     notes: list[Remark] = []
     for message in pipeline.walk():
-        unsupported += message.not_supported(marks())
-        notes += [*message.notes, *message.marked(marks(), IGNORED_THERE, _IGNORED)]
+        unsupported += [*message.unsupported, *message.unread(UNSUPPORTED, IGNORED | NO_EFFECT, INSIDE)]
+        notes += [*message.notes, *message.remarks_on(IGNORED, _IGNORED_THERE)]
     return Conversion(keys, _by_line(unsupported), _by_line(notes))
 
 
@@ -86,19 +90,20 @@ def _by_line(remarks: list[Remark]) -> tuple[Remark, ...]:
 def _data_keys(pipeline: Message) -> Keys:
     train = pipeline.message("train_input_reader")
     keys = _split_keys(train, TRAIN_SPLIT) if "train_input_reader" in pipeline else {}
-    keys["model.max_instances"] = train["max_number_of_boxes"]
+    keys["model.max_instances"] = train.get("max_number_of_boxes", 100)
     train.only("num_epochs", 0, reason="records repeat until train.steps here")
     train.only("shuffle", True, reason="training records are shuffled here")
-    readers = pipeline.messages("eval_input_reader")
-    for reader in readers[1:]:
-        reader.refuse("name", f"a further eval_input_reader: only {EVAL_SPLIT} is evaluated; run `cocoflow evaluate`")
-    for reader in readers[:1]:
+    for number, reader in enumerate(pipeline.messages("eval_input_reader")):
+        reader.accept("shuffle", "num_epochs", "max_number_of_boxes")  # every image and object counts once
+        if number:
+            reason = f"a further eval_input_reader: only {EVAL_SPLIT} is evaluated; run `cocoflow evaluate`"
+            reader.refuse("name", reason)
+            continue
         found = _split_keys(reader, EVAL_SPLIT)
         label_map = found.get("data.label_map")
         if keys.setdefault("data.label_map", label_map) != label_map:
             reader.refuse("label_map_path", "all splits have one label map here, train_input_reader's")
         keys = found | keys
-        reader.accept("shuffle", "num_epochs", "max_number_of_boxes")  # every image and object counts once
     samples = {split: keys.pop(key) for split in (TRAIN_SPLIT, EVAL_SPLIT) if (key := f"data.sample.{split}") in keys}
     return keys | ({"data.sample_1_of_n": samples} if samples else {})
 
@@ -106,13 +111,15 @@ def _data_keys(pipeline: Message) -> Keys:
 def _split_keys(reader: Message, split: str) -> Keys:
     """Returns the keys of an input reader; `data.sample.SPLIT` is its sampling."""
     keys: Keys = {}
-    if reader["label_map_path"]:
-        keys["data.label_map"] = reader["label_map_path"]
-    if reader["sample_1_of_n_examples"] > 1:
-        keys[f"data.sample.{split}"] = reader["sample_1_of_n_examples"]
-    reader.only("input_type", "TF_EXAMPLE", "INPUT_DEFAULT", reason="records are tf.train.Examples here")
-    kind = reader.kind("reader", "tf_record_input_reader", reason="read TFRecords, or COCO files as data.root")
-    paths = reader.message(kind)["input_path"] if kind else []
+    if label_map := reader.get("label_map_path", ""):
+        keys["data.label_map"] = label_map
+    if (step := reader.get("sample_1_of_n_examples", 1)) > 1:
+        keys[f"data.sample.{split}"] = step
+    reason = "records are tf.train.Examples here"
+    reader.only("input_type", "TF_EXAMPLE", "INPUT_DEFAULT", enum=_INPUT_TYPES, reason=reason)
+    kind, reason = "tf_record_input_reader", "read TFRecords, or COCO files as data.root"
+    kind = reader.kind("reader", kind, others=("external_input_reader",), reason=reason)
+    paths = reader.message(kind).values("input_path", str) if kind else []
     if len(paths) == 1:
         keys[f"data.splits.{split}.records"] = paths[0]
     elif kind:
@@ -124,23 +131,23 @@ def _split_keys(reader: Message, split: str) -> Keys:
 def _evaluation_keys(evaluation: Message) -> Keys:
     if "keypoint_edge" in evaluation:
         evaluation.note("keypoint_edge", "edges are those of `skeleton` in the data set's categories")
-    visualizations = evaluation["num_visualizations"]
+    visualizations = evaluation.get("num_visualizations", 10)
     keys = {
-        "batch_size": evaluation["batch_size"],
+        "batch_size": evaluation.get("batch_size", 1),
         "analysis.visualizations": visualizations,
-        "analysis.score": evaluation["min_score_threshold"],
+        "analysis.score": evaluation.get("min_score_threshold", 0.5),
     }
-    most = evaluation["max_num_boxes_to_visualize"]
+    most = evaluation.get("max_num_boxes_to_visualize", 20)
     if visualizations:
         keys["analysis.max_boxes"] = most
-    metrics = evaluation["metrics_set"] or ["coco_detection_metrics"]
+    metrics = evaluation.values("metrics_set", str) or ["coco_detection_metrics"]
     unknown = [name for name in metrics if name not in _METRICS]
     if unknown:
         evaluation.refuse("metrics_set", f"{', '.join(unknown)}: known are {', '.join(_METRICS)}")
     known = [_METRICS[name] for name in metrics if name in _METRICS]
     others = [_precision_at_recall(evaluation) if kind == "precision_at_recall" else kind for _, kind in known if kind]
     sigmas = _oks_sigmas(evaluation)
-    if evaluation["parameterized_metric"]:
+    if "parameterized_metric" in evaluation:
         known.append(_METRICS["coco_keypoint_metrics"])
     if sigmas:
         keys["oks_sigmas"] = sigmas
@@ -154,12 +161,13 @@ def _oks_sigmas(evaluation: Message) -> dict[str, dict[str, float]]:
     sigmas = {}
     for metric in evaluation.messages("parameterized_metric"):
         keypoints = metric.message("coco_keypoint_metrics")
-        label = keypoints["class_label"]
-        sigmas[label] = {one["key"]: one["value"] for one in keypoints.messages("keypoint_label_to_sigmas")}
+        label = keypoints.get("class_label", "")
+        sigmas[label] = values_by_key(keypoints, "keypoint_label_to_sigmas")
     return {label: by_name for label, by_name in sigmas.items() if by_name}
 
 
 def _precision_at_recall(evaluation: Message) -> str:
-    verified = "_verified" if evaluation["skip_predictions_for_unlabeled_class"] else ""
-    low, high = (round(100 * evaluation[f"recall_{bound}_bound"]) for bound in ("lower", "upper"))
+    verified = "_verified" if evaluation.get("skip_predictions_for_unlabeled_class", False) else ""
+    bounds = {"recall_lower_bound": 0.0, "recall_upper_bound": 1.0}
+    low, high = (round(100 * evaluation.get(name, default)) for name, default in bounds.items())
     return f"precision_at_recall{verified}_{low}_{high}"

@@ -6,8 +6,13 @@ from typing import Any, NamedTuple
 
 from detection.interop.conversion import Keys
 from detection.interop.od_api.configuration.parts import (
+    BOX_LOSSES,
+    CLASS_LOSSES,
+    PREDICTORS,
     RESNET,
+    SCORE_CONVERTERS,
     Penalty,
+    anchor_message,
     code_weights,
     layer_values,
     multiscale_anchors,
@@ -15,6 +20,7 @@ from detection.interop.od_api.configuration.parts import (
     penalty,
     penalty_keys,
     postprocess_keys,
+    pyramid_levels,
     resizer_keys,
 )
 from detection.interop.text_proto import Message
@@ -23,6 +29,7 @@ _BACKBONE_LEVEL = 5
 _EXTRA_FILTERS = (512, 256, 256, 128)  # of the levels above the backbone's, without an FPN
 _BIAS, _BIAS_TOLERANCE = -4.6, 0.01  # ours is -log(99)
 _ALIKE = "the convolutions of heads and feature extractor are alike here"
+_NO_DROPOUT = "heads have no dropout here"
 _FUSIONS = {"fast_attention": "fast_attention", "sum": "sum", "attention": "sum"}
 _HEADS = "(class|box)_net/"
 _FPN = {"fpn_layout": "od-api"}
@@ -54,14 +61,16 @@ class _Extractor(NamedTuple):
 
 def ssd_keys(ssd: Message) -> Keys:
     """Returns the keys of an `ssd`; {}: there is no such detector here."""
+    ssd.note("num_classes", f"{ssd.get('num_classes', 0)} classes: those of the data set are used")
     features = ssd.message("feature_extractor")
-    extractor = _EXTRACTORS.get(features["type"])
+    kind = features.get("type", "")
+    extractor = _EXTRACTORS.get(kind)
     if extractor is None:
-        features.refuse("type", f"{features['type']}: no such network here; known: {', '.join(_EXTRACTORS)}")
+        features.refuse("type", f"{kind}: no such network here; known: {', '.join(_EXTRACTORS)}")
         return {}
     hyperparams = features.message("conv_hyperparams")
     layers = layer_values(hyperparams)
-    if not features["override_base_feature_extractor_hyperparams"]:
+    if not features.get("override_base_feature_extractor_hyperparams", False):
         own = extractor.own._asdict()
         if own == {name: layers[name] for name in own}:
             text = "batch norm's decay and the regularisation are conv_hyperparams' in the backbone, too, not its own"
@@ -70,6 +79,7 @@ def ssd_keys(ssd: Message) -> Keys:
             reason = f"the backbone has layers like those above it here, and there {own['activation']} and batch norm "
             reason += f"with epsilon {own['batch_norm_epsilon']:g}"
             features.refuse("override_base_feature_extractor_hyperparams", reason)
+    features.only("pad_to_multiple", 1, reason="features have the size of the images here")
     values = layers | dict(extractor.values) | extractor.neck(ssd)
     base = penalty(hyperparams)
     heads = _head_penalty(ssd, layers)
@@ -84,16 +94,15 @@ def ssd_keys(ssd: Message) -> Keys:
     keys: Keys = {"model.name": extractor.preset} | penalty_keys(base, {_HEADS: heads})
     if values["separable_conv"] and extractor.not_decayed and (any(base) or any(heads)):
         keys |= {"train.optimizer.weight_decay_exclude": list(extractor.not_decayed), "train.pattern_match": "anywhere"}
-    if ssd["freeze_batchnorm"]:
+    if ssd.get("freeze_batchnorm", False):
         keys["train.freeze_batch_norm"] = "statistics"
-    ssd.note("num_classes", f"{ssd['num_classes']} classes: those of the data set are used")
     return keys | resizer_keys(ssd.message("image_resizer")) | overrides(values) | post
 
 
 def _predictor(ssd: Message, kind: str) -> Message:
     predictor = ssd.message("box_predictor")
-    found = predictor.kind("predictor", kind, reason=f"this feature extractor has a {kind} here")
-    return predictor.message(found or kind)
+    predictor.kind("predictor", kind, others=PREDICTORS, reason=f"this feature extractor has a {kind} here")
+    return predictor.message(kind)
 
 
 def _shared_predictor(ssd: Message, filters: int, *, separable: bool, because: str) -> dict[str, Any]:
@@ -106,35 +115,37 @@ def _shared_predictor(ssd: Message, filters: int, *, separable: bool, because: s
         because: reason why those of the heads are alike.
     """
     heads = _predictor(ssd, "weight_shared_convolutional_box_predictor")
-    heads.only("depth", filters, reason=f"heads have as many channels as the pyramid here, {filters}")
+    heads.only("use_dropout", False, reason=_NO_DROPOUT)
+    heads.only("depth", filters, default=0, reason=f"heads have as many channels as the pyramid here, {filters}")
     heads.only("kernel_size", 3, reason="kernels of the heads are 3x3 here")
-    heads.only("score_converter", "IDENTITY", reason="heads return logits here")
-    heads.only("use_depthwise", separable, reason=because)
+    heads.only("score_converter", "IDENTITY", enum=SCORE_CONVERTERS[:2], reason="heads return logits here")
+    heads.only("use_depthwise", separable, default=False, reason=because)
     return {
         "head_layers": _at_least_one(heads, "num_layers_before_predictor"),
-        "share_tower": heads["share_prediction_tower"],
+        "share_tower": heads.get("share_prediction_tower", False),
         "separable_conv": separable,
     }
 
 
 def _at_least_one(message: Message, name: str) -> int:
     """Returns a number, which is listed as not supported if it is 0, the default."""
-    if message[name] < 1:
-        message.refuse(name, f"{message[name]}: at least 1 here")
-    return max(1, message[name])
+    number: int = message.get(name, 0)
+    if number < 1:
+        message.refuse(name, f"{number}: at least 1 here")
+    return max(1, number)
 
 
 def _fpn(ssd: Message) -> dict[str, Any]:
     features = ssd.message("feature_extractor")
     fpn = features.message("fpn")
-    levels, filters = (fpn["min_level"], fpn["max_level"]), fpn["additional_layer_depth"]
-    heads = _shared_predictor(ssd, filters, separable=features["use_depthwise"], because=_ALIKE)
+    levels, filters = pyramid_levels(fpn), fpn.get("additional_layer_depth", 256)
+    heads = _shared_predictor(ssd, filters, separable=features.get("use_depthwise", False), because=_ALIKE)
     return {"fpn_filters": filters} | multiscale_anchors(ssd.message("anchor_generator"), levels) | heads
 
 
 def _bifpn(ssd: Message) -> dict[str, Any]:
     bifpn = ssd.message("feature_extractor").message("bifpn")
-    levels, filters = (bifpn["min_level"], bifpn["max_level"]), _at_least_one(bifpn, "num_filters")
+    levels, filters = pyramid_levels(bifpn), _at_least_one(bifpn, "num_filters")
     fusion = bifpn.only("combine_method", *_FUSIONS, reason=f"known are {', '.join(_FUSIONS)}")
     if fusion == "attention":
         bifpn.note("combine_method", "attention is a plain sum there: its softmax is over one value")
@@ -153,28 +164,28 @@ def _levels(ssd: Message) -> dict[str, Any]:
     features = ssd.message("feature_extractor")
     heads = _predictor(ssd, "convolutional_box_predictor")
     heads.only("num_layers_before_predictor", 0, reason="heads have no inner layers here")
-    heads.only("use_dropout", False, reason="heads have no dropout here")
+    heads.only("use_dropout", False, default=True, reason=_NO_DROPOUT)
     for name in ("min_depth", "max_depth"):
         if name in heads:
             heads.note(name, "acts on inner layers of the heads only")
-    generator = ssd.message("anchor_generator")
-    kind = generator.kind("generator", "ssd_anchor_generator", reason="an SSD without an FPN has a grid per level here")
-    anchors = generator.message(kind or "ssd_anchor_generator")
-    count = features["num_layers"]
-    anchors.only("num_layers", count, reason=f"the feature extractor has {count} levels")
-    if not anchors["aspect_ratios"]:
+    reason = "an SSD without an FPN has a grid per level here"
+    anchors = anchor_message(ssd.message("anchor_generator"), "ssd_anchor_generator", reason)
+    count = features.get("num_layers", 6)
+    anchors.only("num_layers", count, default=6, reason=f"the feature extractor has {count} levels")
+    ratios = anchors.values("aspect_ratios", float)
+    if not ratios:
         anchors.refuse("aspect_ratios", "missing; there are no anchors without it")
-    separable = features["use_depthwise"]
+    separable = features.get("use_depthwise", False)
     return {
-        "separable_conv": heads.only("use_depthwise", separable, reason=_ALIKE),
-        "head_kernel": heads["kernel_size"],
+        "separable_conv": heads.only("use_depthwise", separable, default=False, reason=_ALIKE),
+        "head_kernel": heads.get("kernel_size", 1),
         "max_level": _BACKBONE_LEVEL + count - 2,
         "extra_filters": list(_EXTRA_FILTERS[: count - 2]),
-        "min_scale": anchors["min_scale"],
-        "max_scale": anchors["max_scale"],
-        "aspect_ratios": anchors["aspect_ratios"],
-        "interpolated_aspect_ratio": anchors["interpolated_scale_aspect_ratio"],
-        "reduce_finest_level": anchors["reduce_boxes_in_lowest_layer"],
+        "min_scale": anchors.get("min_scale", 0.2),
+        "max_scale": anchors.get("max_scale", 0.95),
+        "aspect_ratios": ratios,
+        "interpolated_aspect_ratio": anchors.get("interpolated_scale_aspect_ratio", 1.0),
+        "reduce_finest_level": anchors.get("reduce_boxes_in_lowest_layer", True),
     }
 
 
@@ -185,17 +196,18 @@ def _head_penalty(ssd: Message, layers: Mapping[str, Any]) -> Penalty:
         "predictor",
         "weight_shared_convolutional_box_predictor",
         "convolutional_box_predictor",
+        others=PREDICTORS,
         reason="heads of a dense detector are convolutional",
     )
     if not kind:
         return Penalty()
     heads = predictor.message(kind)
-    bias = heads["class_prediction_bias_init"]
+    bias = heads.get("class_prediction_bias_init", 0.0)
     if abs(bias - _BIAS) > _BIAS_TOLERANCE:
         heads.refuse("class_prediction_bias_init", f"{bias:g}: the initial bias of the class outputs is {_BIAS} here")
     hyperparams = heads.message("conv_hyperparams")
     # Without inner layers or separable convolutions, heads have neither activation nor batch norm.
-    has_layers = heads["num_layers_before_predictor"] or heads["use_depthwise"]
+    has_layers = heads.get("num_layers_before_predictor", 0) or heads.get("use_depthwise", False)
     if has_layers and layer_values(hyperparams) != layers:
         hyperparams.refuse("batch_norm", "activation and batch norm are those of the feature extractor here")
     elif not has_layers:
@@ -207,17 +219,23 @@ def _head_penalty(ssd: Message, layers: Mapping[str, Any]) -> Penalty:
 
 def _matching(ssd: Message) -> dict[str, Any]:
     matcher = ssd.message("matcher")
-    kind = matcher.kind("matcher", "argmax_matcher", reason="anchors get the object that they overlap most here")
-    argmax = matcher.message(kind or "argmax_matcher")
+    matcher.kind(
+        "matcher",
+        "argmax_matcher",
+        others=("bipartite_matcher", "hungarian_matcher"),
+        reason="anchors get the object that they overlap most here",
+    )
+    argmax = matcher.message("argmax_matcher")
     similarity = ssd.message("similarity_calculator")
-    if similarity.kind("similarity", "iou_similarity", reason="anchors are matched by IoU here"):
+    others = tuple(f"{name}_similarity" for name in ("neg_sq_dist", "ioa", "thresholded_iou", "detr"))
+    if similarity.kind("similarity", "iou_similarity", others=others, reason="anchors are matched by IoU here"):
         similarity.message("iou_similarity")
-    matched, unmatched = argmax["matched_threshold"], argmax["unmatched_threshold"]
-    background, zeros = ssd["add_background_class"], ssd["encode_background_as_zeros"]
+    matched, unmatched = argmax.get("matched_threshold", 0.5), argmax.get("unmatched_threshold", 0.5)
+    background, zeros = ssd.get("add_background_class", True), ssd.get("encode_background_as_zeros", False)
     return {
         "match_threshold": matched,
         "unmatched_threshold": None if unmatched == matched else unmatched,
-        "force_match": argmax["force_match_for_each_row"],
+        "force_match": argmax.get("force_match_for_each_row", False),
         "background_class": background,
         "background_target": background and not zeros,
     }
@@ -226,55 +244,55 @@ def _matching(ssd: Message) -> dict[str, Any]:
 def _class_loss(ssd: Message) -> dict[str, Any]:
     loss = ssd.message("loss")
     classes = loss.message("classification_loss")
-    kind = classes.kind("loss", *_CLASS_LOSSES, reason=f"known are {', '.join(_CLASS_LOSSES)}")
+    kind = classes.kind("loss", *_CLASS_LOSSES, others=CLASS_LOSSES, reason=f"known are {', '.join(_CLASS_LOSSES)}")
     values: dict[str, Any] = {"class_loss": "focal"}
     if kind:
         values = _CLASS_LOSSES[kind](classes.message(kind))
     if "hard_example_miner" in loss:
         miner = loss.message("hard_example_miner")
         values["hard_example_miner"] = {
-            "num_hard_examples": miner["num_hard_examples"] or None,
-            "iou_threshold": miner["iou_threshold"],
-            "loss_type": miner["loss_type"].lower(),
-            "max_negatives_per_positive": miner["max_negatives_per_positive"],
-            "min_negatives_per_image": miner["min_negatives_per_image"],
+            "num_hard_examples": miner.get("num_hard_examples", 64) or None,
+            "iou_threshold": miner.get("iou_threshold", 0.7),
+            "loss_type": miner.get("loss_type", "BOTH", enum=("BOTH", "CLASSIFICATION", "LOCALIZATION")).lower(),
+            "max_negatives_per_positive": miner.get("max_negatives_per_positive", 0),
+            "min_negatives_per_image": miner.get("min_negatives_per_image", 0),
         }
         if kind == "weighted_sigmoid_focal":
             loss.note("hard_example_miner", "the original refuses it with a focal loss")
-    return values | {"class_loss_weight": loss["classification_weight"]}
+    return values | {"class_loss_weight": loss.get("classification_weight", 1.0)}
 
 
 def _box_loss(ssd: Message) -> dict[str, Any]:
     loss = ssd.message("loss")
     boxes = loss.message("localization_loss")
-    kind = boxes.kind("loss", *_BOX_LOSSES, reason=f"known are {', '.join(_BOX_LOSSES)}")
+    kind = boxes.kind("loss", *_BOX_LOSSES, others=BOX_LOSSES, reason=f"known are {', '.join(_BOX_LOSSES)}")
     box_loss = _BOX_LOSSES.get(kind, "huber")
     chosen = boxes.message(kind or "weighted_smooth_l1")
-    delta = {"huber_delta": chosen["delta"]} if box_loss == "huber" else {}
-    divisor = 1.0 if ssd["normalize_loc_loss_by_codesize"] else 4.0  # ours is the mean of the four deltas
+    delta = {"huber_delta": chosen.get("delta", 1.0)} if box_loss == "huber" else {}
+    divisor = 1.0 if ssd.get("normalize_loc_loss_by_codesize", False) else 4.0  # ours is the mean of the four deltas
     return delta | {
         "box_loss": box_loss,
-        "box_loss_weight": loss["localization_weight"] * divisor,
-        "normalizer": "positives" if ssd["normalize_loss_by_num_matches"] else "none",
+        "box_loss_weight": loss.get("localization_weight", 1.0) * divisor,
+        "normalizer": "positives" if ssd.get("normalize_loss_by_num_matches", True) else "none",
     }
 
 
 def _softmax(kind: str, loss: Message) -> dict[str, Any]:
-    return {"class_loss": kind, "logit_scale": loss["logit_scale"]}
+    return {"class_loss": kind, "logit_scale": loss.get("logit_scale", 1.0)}
 
 
 _CLASS_LOSSES: dict[str, Callable[[Message], dict[str, Any]]] = {
     "weighted_sigmoid_focal": lambda loss: {
         "class_loss": "focal",
-        "focal_gamma": loss["gamma"],
-        "focal_alpha": loss.get("alpha"),
+        "focal_gamma": loss.get("gamma", 2.0),
+        "focal_alpha": loss.get("alpha", 0.0) if "alpha" in loss else None,
     },
     "weighted_sigmoid": lambda loss: {"class_loss": "focal", "focal_gamma": 0.0, "focal_alpha": None},
     "weighted_softmax": functools.partial(_softmax, "softmax"),
     "weighted_logits_softmax": functools.partial(_softmax, "logits_softmax"),
     "bootstrapped_sigmoid": lambda loss: {
-        "class_loss": f"{'hard_' if loss['hard_bootstrap'] else ''}bootstrapped_sigmoid",
-        "bootstrap_alpha": loss["alpha"],
+        "class_loss": f"{'hard_' if loss.get('hard_bootstrap', False) else ''}bootstrapped_sigmoid",
+        "bootstrap_alpha": loss.get("alpha", 0.0),
     },
 }
 _BOX_LOSSES = {

@@ -1,13 +1,18 @@
 """The Object Detection API's `train_config`, as keys of our configuration."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args, get_origin
+
+from pydantic import ValidationError
 
 from detection.interop.conversion import Keys
-from detection.interop.od_api.configuration.steps import augment_keys
 from detection.interop.text_proto import Message
+from schemas.config.train.augmentation_steps import REFUSED_STEPS, STEPS
 
 _SCHEDULE = "train.schedule"
+_RATE, _STEPS = 0.002, 4_000_000  # defaults of all learning rates, and of the steps of their decay
+_OFF: Keys = {"train.augment.horizontal_flip": False, "train.augment.scale_min": 1.0, "train.augment.scale_max": 1.0}
+_FLIP, _JITTER = "random_horizontal_flip", "random_scale_crop_and_pad_to_square"
 # Checkpoint types, and ours.
 _FINE_TUNE = {"classification": "classification", "detection": "detection", "full": "full"}
 
@@ -19,23 +24,23 @@ def training_keys(train: Message, *, ema_is_evaluated: bool) -> Keys:
         train: the message; without fields, all have the original's defaults.
         ema_is_evaluated: `use_moving_averages` of the `eval_config`.
     """
-    steps, clip = train["num_steps"], train["gradient_clipping_by_norm"]
+    steps, clip = train.get("num_steps", 0), train.get("gradient_clipping_by_norm", 0.0)
     if not steps:
         train.refuse("num_steps", "0: a training has an end here; set train.steps")
-    if train["use_bfloat16"]:
+    if train.get("use_bfloat16", False):
         train.note("use_bfloat16", "only on TPUs there: set train.precision=mixed_bfloat16 for them")
     keys: Keys = {"train.steps": steps} if steps else {}
-    keys |= {"train.batch_size": train["batch_size"]}
+    keys |= {"train.batch_size": train.get("batch_size", 32)}
     keys |= {"train.clip.per_variable_norm": None, "train.clip.global_norm": clip if clip > 0.0 else None}
     keys |= _optimizer_keys(train.message("optimizer"), steps) | _initial_keys(train)
     return keys | _ema_keys(train.message("optimizer"), ema_is_evaluated) | augment_keys(train)
 
 
 def _ema_keys(optimizer: Message, is_evaluated: bool) -> Keys:
-    if not optimizer["use_moving_average"]:
+    if not optimizer.get("use_moving_average", True):
         return {"train.ema.enabled": False}
     return {
-        "train.ema.decay": optimizer["moving_average_decay"],
+        "train.ema.decay": optimizer.get("moving_average_decay", 0.9999),
         "train.ema.include_batch_norm": False,
         "train.ema.use_moving_averages": is_evaluated,
     }
@@ -43,8 +48,9 @@ def _ema_keys(optimizer: Message, is_evaluated: bool) -> Keys:
 
 def _initial_keys(train: Message) -> Keys:
     """Returns the keys of the initial weights."""
-    path, kind = train["fine_tune_checkpoint"], train["fine_tune_checkpoint_type"]
-    is_detection, version = train["from_detection_checkpoint"], train["fine_tune_checkpoint_version"]
+    path, kind = train.get("fine_tune_checkpoint", ""), train.get("fine_tune_checkpoint_type", "")
+    is_detection = train.get("from_detection_checkpoint", False)
+    version = train.get("fine_tune_checkpoint_version", "V1", enum=("UNKNOWN", "V1", "V2"))
     if not path:
         return {"model.weights": "none"}
     kind = kind or ("detection" if is_detection else "classification")
@@ -72,40 +78,40 @@ def _optimizer_keys(optimizer: Message, steps: int) -> Keys:
     values = _RATES[schedule](rate.message(schedule), steps) if schedule else {}
     keys = {f"{_SCHEDULE}.{name}": value for name, value in values.items()}
     if kind == "adam_optimizer":
-        return keys | {"train.optimizer.name": "adam", "train.optimizer.epsilon": rule["epsilon"]}
-    keys["train.optimizer.momentum"] = rule["momentum_optimizer_value"]
+        return keys | {"train.optimizer.name": "adam", "train.optimizer.epsilon": rule.get("epsilon", 1e-8)}
+    keys["train.optimizer.momentum"] = rule.get("momentum_optimizer_value", 0.9)
     if kind == "momentum_optimizer":
         return keys | {"train.optimizer.name": "sgd"}
     text = "the mean square's; the original's TF2 trainer takes it for a decay of the learning rate, or fails"
-    decay, epsilon = rule["decay"], rule["epsilon"]
+    decay, epsilon = rule.get("decay", 0.9), rule.get("epsilon", 1.0)
     rule.note("decay", text)
     return keys | {"train.optimizer.name": "rmsprop", "train.optimizer.rho": decay, "train.optimizer.epsilon": epsilon}
 
 
 def _constant(rate: Message, steps: int) -> dict[str, Any]:
-    return {"name": "constant", "learning_rate": rate["learning_rate"], "warmup_steps": 0}
+    return {"name": "constant", "learning_rate": rate.get("learning_rate", _RATE), "warmup_steps": 0}
 
 
 def _exponential(rate: Message, steps: int) -> dict[str, Any]:
     values = {
         "name": "exponential",
-        "learning_rate": rate["initial_learning_rate"],
-        "decay_steps": rate["decay_steps"],
-        "decay_factor": rate["decay_factor"],
-        "staircase": rate["staircase"],
-        "end_learning_rate": rate["min_learning_rate"],
-        "warmup_steps": rate["burnin_steps"],
+        "learning_rate": rate.get("initial_learning_rate", _RATE),
+        "decay_steps": rate.get("decay_steps", _STEPS),
+        "decay_factor": rate.get("decay_factor", 0.95),
+        "staircase": rate.get("staircase", True),
+        "end_learning_rate": rate.get("min_learning_rate", 0.0),
+        "warmup_steps": rate.get("burnin_steps", 0),
     }
-    burn_in = rate["burnin_learning_rate"]
+    burn_in = rate.get("burnin_learning_rate", 0.0)
     return values | ({"warmup": "constant", "warmup_learning_rate": burn_in} if values["warmup_steps"] else {})
 
 
 def _manual(rate: Message, steps: int) -> dict[str, Any]:
     """Returns the keys of a `manual_step_learning_rate`; its warm-up ends at the first entry."""
-    initial = rate["initial_learning_rate"]
-    entries = [(entry["step"], entry["learning_rate"]) for entry in rate.messages("schedule")]
+    initial = rate.get("initial_learning_rate", _RATE)
+    entries = [(entry.get("step", 0), entry.get("learning_rate", _RATE)) for entry in rate.messages("schedule")]
     values: dict[str, Any] = {"warmup_steps": 0}
-    if rate["warmup"] and entries:
+    if rate.get("warmup", False) and entries:
         values = {"warmup_steps": entries[0][0], "warmup_learning_rate": initial}
         initial = entries.pop(0)[1]
     while entries and not entries[0][0]:  # from the first step on
@@ -121,13 +127,13 @@ def _manual(rate: Message, steps: int) -> dict[str, Any]:
 
 
 def _cosine(rate: Message, steps: int) -> dict[str, Any]:
-    total = rate["total_steps"]
+    total = rate.get("total_steps", _STEPS)
     return {
         "name": "cosine",
-        "learning_rate": rate["learning_rate_base"],
-        "warmup_steps": rate["warmup_steps"],
-        "warmup_learning_rate": rate["warmup_learning_rate"],
-        "hold_steps": rate["hold_base_rate_steps"],
+        "learning_rate": rate.get("learning_rate_base", _RATE),
+        "warmup_steps": rate.get("warmup_steps", 10_000),
+        "warmup_learning_rate": rate.get("warmup_learning_rate", 0.0002),
+        "hold_steps": rate.get("hold_base_rate_steps", 0),
         "total_steps": None if total == steps else total,
     }
 
@@ -138,3 +144,57 @@ _RATES: dict[str, Callable[[Message, int], dict[str, Any]]] = {
     "manual_step_learning_rate": _manual,
     "cosine_decay_learning_rate": _cosine,
 }
+
+
+def augment_keys(train: Message) -> Keys:
+    """Returns the keys of the steps of a `train_config`; without steps, nothing is augmented."""
+    keys, steps = dict(_OFF), []
+    reason = "there is no such augmentation here"
+    options = [
+        (option.kind("step", *STEPS, *REFUSED_STEPS, reason=reason), option)
+        for option in train.messages("data_augmentation_options")
+    ]
+    # The input pipeline ends with a flip and the scale jitter.
+    if options and options[-1][0] == _JITTER:
+        keys |= _jitter(options.pop()[1].message(_JITTER))
+    if options and options[-1][0] == _FLIP and not _values(options[-1][1].message(_FLIP), STEPS[_FLIP]):
+        options.pop()
+        keys["train.augment.horizontal_flip"] = True
+    for name, option in options:
+        if name in REFUSED_STEPS:
+            option.refuse(name, REFUSED_STEPS[name])
+        elif name:
+            values = _values(option.message(name), STEPS[name])
+            try:
+                STEPS[name].model_validate(values)
+            except ValidationError as error:
+                option.refuse(name, "; ".join(map(_reason, error.errors())))
+            else:
+                steps.append({name: values} if values else name)
+    return keys | ({"train.augment.steps": steps} if steps else {})
+
+
+def _jitter(step: Message) -> Keys:
+    default = STEPS[_JITTER]().model_dump()
+    side, low, high = (step.get(name, default[name]) for name in ("output_size", "scale_min", "scale_max"))
+    step.note("output_size", f"{side}: images are scaled and cropped to model.image_size here")
+    return {"train.augment.scale_min": low, "train.augment.scale_max": high}
+
+
+def _values(step: Message, section: Any) -> dict[str, Any]:
+    """Returns the fields of a step that are set; the others have the same defaults here."""
+    values: dict[str, Any] = {}
+    for name, field in section.model_fields.items():
+        if name != "operations" and name in step:
+            found = step.literals(name)
+            is_list = isinstance(field.default, tuple) or get_origin(field.annotation) is tuple
+            values[name] = found if is_list or len(found) > 1 else found[0]
+    if "operations" in step:
+        (operation, _) = get_args(section.model_fields["operations"].annotation)
+        values["operations"] = [_values(one, operation) for one in step.messages("operations")]
+    return values
+
+
+def _reason(item: Any) -> str:
+    where = ".".join(str(part) for part in item["loc"])
+    return f"{where}: {item['ctx']['error'] if item['type'] == 'value_error' else item['msg']}"

@@ -9,10 +9,12 @@ import yaml
 from detection.models.registry import detector_config
 from schemas.config.config import Config
 from schemas.config.config_io import parse_config
+from schemas.config.section import Section, nested
 from schemas.errors import ConfigError
 from schemas.quoting import one_line
 
 Keys = dict[str, Any]  # values by dotted key
+SEPARABLE = ("neck.separable_conv", "head.separable_conv")  # in `model.overrides`: one option of the other programs
 
 
 class Remark(NamedTuple):
@@ -87,10 +89,9 @@ class Conversion(NamedTuple):
         tree = self.config(where).model_dump(mode="json", exclude_defaults=True)
         model = tree.setdefault("model", {})
         model.setdefault("name", Config().model.name)
-        preset = detector_config(model["name"]).model_dump(mode="json")
-        for section, defaults in (("overrides", preset), ("postprocess", preset["postprocess"])):
-            changed = {key: value for key, value in model.pop(section, {}).items() if value != defaults.get(key)}
-            if changed:
+        preset = detector_config(model["name"])
+        for section, defaults in (("overrides", preset), ("postprocess", preset.postprocess)):
+            if changed := _changes(defaults, model.pop(section, {})):
                 model[section] = changed
         text = io.StringIO()
         text.write(f"# Converted from {one_line(where)}, a configuration of {program}.\n")
@@ -100,23 +101,19 @@ class Conversion(NamedTuple):
         return text.getvalue()
 
 
+def _changes(section: Section, tree: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the values of a tree that differ from those of a section."""
+    result = {}
+    values = section.model_dump(mode="json")
+    for key, value in tree.items():
+        inner = getattr(section, key, None)
+        changed = _changes(inner, value) if isinstance(inner, Section) else value
+        if changed != ({} if isinstance(inner, Section) else values.get(key)):
+            result[key] = changed
+    return result
+
+
 def _comment(text: io.StringIO, title: str, remarks: Iterable[Remark]) -> None:
     for number, remark in enumerate(remarks):
         text.write(f"# {title}\n" if not number else "")
         text.write(f"#   {remark}\n")
-
-
-def nested(keys: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the tree of dotted keys.
-
-    >>> nested({"a.b": 1, "a.c": 2})
-    {'a': {'b': 1, 'c': 2}}
-    """
-    tree: dict[str, Any] = {}
-    for key, value in keys.items():
-        *parents, leaf = key.split(".")
-        node = tree
-        for parent in parents:
-            node = node.setdefault(parent, {})
-        node[leaf] = value
-    return tree

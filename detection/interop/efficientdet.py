@@ -42,14 +42,14 @@ def structure_of_config(config: EfficientDetConfig) -> Structure:
     Raises:
         ConfigError: unknown backbone.
     """
-    spec = backbone_spec(config.backbone)
+    spec = backbone_spec(config.backbone.name)
     return Structure(
         stem_filters=stem_filters(spec),
         blocks=len(block_specs(spec)),
         squeeze_excite=spec.squeeze_excite,
-        fpn_filters=config.fpn_filters,
-        fpn_cells=config.fpn_cells,
-        fpn_weights=config.fpn_fusion != "sum",
-        head_layers=config.head_layers,
+        fpn_filters=config.neck.filters,
+        fpn_cells=config.neck.cells,
+        fpn_weights=config.neck.fusion != "sum",
+        head_layers=config.head.layers,
         max_level=config.max_level,
     )

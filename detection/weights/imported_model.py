@@ -25,6 +25,7 @@ from schemas.artifacts import CHECKPOINTS, CONFIG_YAML, EMA_PART, IMPORT_JSON, L
 from schemas.config.config import Config
 from schemas.config.config_io import to_yaml
 from schemas.config.input_size import ResizeConfig
+from schemas.config.section import merged, nested
 from schemas.config.train.initialization import SourceWeights
 from schemas.config.train.optimization import WeightsChoice
 from schemas.errors import ConfigError, DataError, disk_refusals_explained
@@ -152,7 +153,9 @@ def _complete(config: Config, program: CheckpointFormat, source: WeightSource) -
     model = config.model
     preset = detector_config(model.name, image_size=model.image_size, overrides=model.overrides)
     changes = {
-        "overrides": {**program.overrides(source.shapes, config=preset, where=source.prefix), **model.overrides},
+        "overrides": merged(
+            nested(program.overrides(source.shapes, config=preset, where=source.prefix)), model.overrides
+        ),
         "postprocess": {**program.postprocess, **model.postprocess},
         "resize": ResizeConfig(**{**program.resize(preset), **model.resize.model_dump(exclude_unset=True)}),
     }

@@ -76,6 +76,22 @@ def merged(tree: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any
     return result
 
 
+def nested(keys: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the tree of dotted keys.
+
+    >>> nested({"a.b": 1, "a.c": 2})
+    {'a': {'b': 1, 'c': 2}}
+    """
+    tree: dict[str, Any] = {}
+    for key, value in keys.items():
+        *parents, leaf = key.split(".")
+        node = tree
+        for parent in parents:
+            node = node.setdefault(parent, {})
+        node[leaf] = value
+    return tree
+
+
 def value_at(tree: Any, key: str) -> Any:
     """Returns the value of a dotted key of a section or a tree; None: there is no such key.
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from detection.interop.conversion import Conversion, Keys
+from detection.interop.conversion import SEPARABLE, Conversion, Keys
 from detection.interop.hparams import (
     Hparam,
     Run,
@@ -47,7 +47,7 @@ def convert_automl(text: str, *, batch_size: int = 64, trainer: Trainer = "tf2",
     keys = {
         "train.batch_size": batch_size,
         "train.schedule.reference_batch_size": 64,
-        "model.overrides.batch_norm_momentum": 0.99,  # a constant there
+        "model.overrides.batch_norm.momentum": 0.99,  # a constant there
         "model.name": HPARAMS["name"].default,
     }
     defaults = {name: rule.default for name, rule in HPARAMS.items() if rule.keys.startswith(_DEFAULTS_THERE)}
@@ -78,10 +78,10 @@ def _fpn_config(value: Any, run: Run) -> Keys:
     if not value:
         return {}
     keys: Keys = {
-        "model.overrides.fpn_graph": [[node["feat_level"], list(node["inputs_offsets"])] for node in value["nodes"]]
+        "model.overrides.neck.graph": [[node["feat_level"], list(node["inputs_offsets"])] for node in value["nodes"]]
     }
     method = value.get("weight_method")
-    return keys | ({"model.overrides.fpn_fusion": _FUSIONS[method]} if method else {})
+    return keys | ({"model.overrides.neck.fusion": _FUSIONS[method]} if method else {})
 
 
 def _momentum(value: Any, run: Run) -> Keys:
@@ -160,7 +160,7 @@ def _score_threshold(value: Any, run: Run) -> Keys:
 
 def _iou_loss(value: Any, run: Run) -> Keys:
     weight = run.get("iou_loss_weight") / 4  # the original divides by 4 coordinates, but has one value per box
-    return {"model.overrides.iou_loss_type": value, "model.overrides.iou_loss_weight": weight}
+    return {"model.overrides.loss.iou_loss_type": value, "model.overrides.loss.iou_loss_weight": weight}
 
 
 _FUSIONS = {
@@ -215,11 +215,11 @@ HPARAMS: dict[str, Hparam] = {
     "regenerate_source_id": any_value(False, f"{_DATA}: its image ids"),
     "min_level": same(3, f"{_OVERRIDE}.min_level"),
     "max_level": same(7, f"{_OVERRIDE}.max_level"),
-    "num_scales": same(3, f"{_OVERRIDE}.num_scales"),
+    "num_scales": same(3, f"{_OVERRIDE}.anchors.num_scales"),
     "aspect_ratios": same(
-        [1.0, 2.0, 0.5], f"{_OVERRIDE}.aspect_ratios", "the same: width / height, or [width, height]"
+        [1.0, 2.0, 0.5], f"{_OVERRIDE}.anchors.aspect_ratios", "the same: width / height, or [width, height]"
     ),
-    "anchor_scale": same(4.0, f"{_OVERRIDE}.anchor_scale", "the same: a number, or a list of one per level"),
+    "anchor_scale": same(4.0, f"{_OVERRIDE}.anchors.scale", "the same: a number, or a list of one per level"),
     "is_training_bn": choice(
         True,
         "train.freeze_batch_norm",
@@ -254,14 +254,14 @@ HPARAMS: dict[str, Hparam] = {
     "mean_rgb": Hparam(None, f"{_OVERRIDE}.pixel_mean", "one number: all three", _rgb(f"{_OVERRIDE}.pixel_mean")),
     "stddev_rgb": Hparam(None, f"{_OVERRIDE}.pixel_std", "one number: all three", _rgb(f"{_OVERRIDE}.pixel_std")),
     "scale_range": only_default(False, "for inputs from -1 to 1, set mean_rgb and stddev_rgb to 127.5"),
-    "label_smoothing": same(0.0, f"{_OVERRIDE}.label_smoothing"),
-    "alpha": same(0.25, f"{_OVERRIDE}.focal_alpha"),
-    "gamma": same(1.5, f"{_OVERRIDE}.focal_gamma"),
-    "delta": same(0.1, f"{_OVERRIDE}.huber_delta"),
-    "box_loss_weight": same(50.0, f"{_OVERRIDE}.box_loss_weight"),
+    "label_smoothing": same(0.0, f"{_OVERRIDE}.loss.label_smoothing"),
+    "alpha": same(0.25, f"{_OVERRIDE}.loss.focal_alpha"),
+    "gamma": same(1.5, f"{_OVERRIDE}.loss.focal_gamma"),
+    "delta": same(0.1, f"{_OVERRIDE}.loss.huber_delta"),
+    "box_loss_weight": same(50.0, f"{_OVERRIDE}.loss.box_loss_weight"),
     "iou_loss_type": Hparam(
         None,
-        f"{_OVERRIDE}.iou_loss_type, {_OVERRIDE}.iou_loss_weight",
+        f"{_OVERRIDE}.loss.iou_loss_type, {_OVERRIDE}.loss.iou_loss_weight",
         "a quarter of iou_loss_weight, for the same loss: the original divides it by 4",
         lambda value, run: _iou_loss(value, run) if value else {},
     ),
@@ -283,13 +283,18 @@ HPARAMS: dict[str, Hparam] = {
     "model_optimizations": only_default(
         {}, "pruning and quantisation-aware training came from tfmot, which Keras 3 lacks"
     ),
-    "box_class_repeats": same(3, f"{_OVERRIDE}.head_layers"),
-    "fpn_cell_repeats": same(3, f"{_OVERRIDE}.fpn_cells"),
-    "fpn_num_filters": same(88, f"{_OVERRIDE}.fpn_filters"),
-    "separable_conv": same(True, f"{_OVERRIDE}.separable_conv"),
-    "apply_bn_for_resampling": same(True, f"{_OVERRIDE}.resample_batch_norm"),
-    "conv_after_downsample": same(False, f"{_OVERRIDE}.conv_after_pooling"),
-    "conv_bn_act_pattern": same(False, f"{_OVERRIDE}.conv_bn_act"),
+    "box_class_repeats": same(3, f"{_OVERRIDE}.head.layers"),
+    "fpn_cell_repeats": same(3, f"{_OVERRIDE}.neck.cells"),
+    "fpn_num_filters": same(88, f"{_OVERRIDE}.neck.filters"),
+    "separable_conv": Hparam(
+        True,
+        ", ".join(f"{_OVERRIDE}.{key}" for key in SEPARABLE),
+        "both",
+        lambda value, run: {f"{_OVERRIDE}.{key}": value for key in SEPARABLE},
+    ),
+    "apply_bn_for_resampling": same(True, f"{_OVERRIDE}.neck.resample_batch_norm"),
+    "conv_after_downsample": same(False, f"{_OVERRIDE}.neck.conv_after_pooling"),
+    "conv_bn_act_pattern": same(False, f"{_OVERRIDE}.neck.conv_bn_act"),
     "drop_remainder": any_value(True, "evaluation covers every image"),
     "nms_configs.method": choice(
         "gaussian",
@@ -314,21 +319,21 @@ HPARAMS: dict[str, Hparam] = {
     "tflite_max_detections": any_value(100, "model.postprocess.max_detections counts in every export"),
     "fpn_name": choice(
         None,
-        f"{_OVERRIDE}.fpn_graph",
+        f"{_OVERRIDE}.neck.graph",
         {None: "bifpn", "bifpn": "bifpn", "bifpn_dyn": "bifpn", "qufpn": "qufpn"},
         "the same; `bifpn_dyn` is bifpn",
     ),
     "fpn_weight_method": choice(
-        None, f"{_OVERRIDE}.fpn_fusion", _FUSIONS, "`attn`: attention, `fastattn`: fast_attention, also with `channel_`"
+        None, f"{_OVERRIDE}.neck.fusion", _FUSIONS, "`attn`: attention, `fastattn`: fast_attention; `channel_`, too"
     ),
     "fpn_config": Hparam(
-        None, f"{_OVERRIDE}.fpn_graph, {_OVERRIDE}.fpn_fusion", "its nodes and its weight_method", _fpn_config
+        None, f"{_OVERRIDE}.neck.graph, {_OVERRIDE}.neck.fusion", "its nodes and its weight_method", _fpn_config
     ),
     "survival_prob": Hparam(
         None,
-        f"{_OVERRIDE}.head_survival_probability",
+        f"{_OVERRIDE}.head.survival_probability",
         "of the heads, as in the original; survival_probability is the backbone's",
-        lambda value, run: {f"{_OVERRIDE}.head_survival_probability": value or None},
+        lambda value, run: {f"{_OVERRIDE}.head.survival_probability": value or None},
     ),
     "img_summary_steps": unless_none(None, "train.summaries.images_every"),
     "lr_decay_method": Hparam(
@@ -346,7 +351,7 @@ HPARAMS: dict[str, Hparam] = {
     ),
     "ckpt_var_scope": only_default(None, "set train.init.rename, which changes variable names by rules"),
     "skip_mismatch": any_value(True, "set train.init.skip_mismatch beside train.init.checkpoint"),
-    "backbone_name": same("efficientnet-b1", f"{_OVERRIDE}.backbone"),
+    "backbone_name": same("efficientnet-b1", f"{_OVERRIDE}.backbone.name"),
     "backbone_config": only_default(
         None, "no published model has blocks of its own; choose a backbone by backbone_name"
     ),
@@ -357,9 +362,9 @@ HPARAMS: dict[str, Hparam] = {
     "dataset_type": only_default(None, "the original does not use it"),
     "positives_momentum": Hparam(
         None,
-        f"{_OVERRIDE}.positives_momentum",
+        f"{_OVERRIDE}.loss.positives_momentum",
         "the same; below 0: the default here, the positives of all replicas",
-        lambda value, run: {f"{_OVERRIDE}.positives_momentum": value} if value is not None and value > 0 else {},
+        lambda value, run: {f"{_OVERRIDE}.loss.positives_momentum": value} if value is not None and value > 0 else {},
     ),
     "grad_checkpoint": same(False, f"{_OVERRIDE}.gradient_checkpointing"),
     "verbose": any_value(1, "train.log_every sets how often progress is reported"),

@@ -34,7 +34,7 @@ def layer_names(config: FasterRcnnConfig) -> dict[str, str]:
     for level in range(config.min_level, _BACKBONE_LEVEL + 1):
         names[f"fpn/lateral_p{level}"] = f"fpn/l{level}"
         names[f"fpn/output_p{level}"] = f"fpn/post_hoc_d{level}"
-    for number in range(config.mask_layers):
+    for number in range(config.mask_head.layers):
         names[f"mask_head/conv2d_{number + 1}"] = f"mask_head/mask-conv-l{number}"
     return names
 
@@ -69,8 +69,10 @@ def _convolutions(spec: ResNetSpec) -> Iterator[str]:
 def sources_of(ours: Shapes, *, config: FasterRcnnConfig, theirs: Shapes) -> dict[str, VariableSource]:
     """Implements `detection.weights.checkpoint_format.SourcesOf`."""
     scope = _backbone_scope(theirs)
-    backbone = backbone_names(RESNETS[config.backbone])
-    layers = layer_names(config) | {f"{config.backbone}/{layer}": f"{scope}{name}" for layer, name in backbone.items()}
+    backbone = backbone_names(RESNETS[config.backbone.name])
+    layers = layer_names(config) | {
+        f"{config.backbone.name}/{layer}": f"{scope}{name}" for layer, name in backbone.items()
+    }
     sources = {}
     for path, shape in ours.items():
         layer, _, variable = path.rpartition("/")
@@ -98,10 +100,10 @@ def structures(config: FasterRcnnConfig) -> tuple[Structure, ...]:
     Raises:
         ConfigError: the original has no such network.
     """
-    if config.backbone not in RESNETS:
+    if config.backbone.name not in RESNETS:
         raise ConfigError(
-            f"model.overrides.backbone = {config.backbone}: of TPU Mask R-CNN's backbones, only ResNets can be "
-            f"imported. Choose from {', '.join(RESNETS)}."
+            f"model.overrides.backbone.name = {config.backbone.name}: of TPU Mask R-CNN's backbones, only ResNets "
+            f"can be imported. Choose from {', '.join(RESNETS)}."
         )
     if config.max_level > _BACKBONE_LEVEL + 1:
         raise ConfigError(
@@ -110,8 +112,8 @@ def structures(config: FasterRcnnConfig) -> tuple[Structure, ...]:
             f"Keep it at {_BACKBONE_LEVEL + 1}."
         )
     heads = "boxes and masks" if config.include_mask else "boxes"
-    complete = (Structure(config.backbone, heads),) if config.architecture == "fpn" else ()
-    return *complete, Structure(config.backbone, "no heads")
+    complete = (Structure(config.backbone.name, heads),) if config.architecture == "fpn" else ()
+    return *complete, Structure(config.backbone.name, "no heads")
 
 
 def structure_of_variables(shapes: Shapes, *, where: str) -> Structure:
@@ -173,10 +175,10 @@ TPU_MASK_RCNN = CheckpointFormat(
     title="TPU Mask R-CNN",
     family="a Faster R-CNN or Mask R-CNN",
     config_class=FasterRcnnConfig,
-    presets={name: preset for name, preset in FASTER_RCNNS.items() if preset.backbone in RESNETS},
+    presets={name: preset for name, preset in FASTER_RCNNS.items() if preset.backbone.name in RESNETS},
     overrides=lambda shapes, *, config, where: {
-        "resnet_layout": "tpu",
-        "tpu_coordinates": True,
+        "dialect": "tpu",
+        "backbone.layout": "tpu",
         "pixel_mean": list(IMAGENET_MEAN),
         "pixel_std": list(IMAGENET_STD),
     },

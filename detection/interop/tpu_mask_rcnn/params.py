@@ -23,9 +23,8 @@ _BACKBONES = {name.replace("-", ""): name for name in RESNETS}
 _BACKBONES |= {name: name for name in ("mnasnet-a1", "mnasnet-b1", "mnasnet-small")}
 # What no key of the original changes.
 _CONSTANT: Keys = {
-    f"{_OVERRIDE}.rpn_box_loss": "level_means",
-    f"{_OVERRIDE}.tpu_coordinates": True,
-    f"{_OVERRIDE}.resnet_layout": "tpu",
+    f"{_OVERRIDE}.dialect": "tpu",
+    f"{_OVERRIDE}.backbone.layout": "tpu",
     f"{_OVERRIDE}.pixel_mean": list(IMAGENET_MEAN),
     f"{_OVERRIDE}.pixel_std": list(IMAGENET_STD),
     f"{_NMS}.score_threshold": 0.05,
@@ -67,7 +66,7 @@ def _backbone(value: Any, run: Run) -> Keys:
     name = _BACKBONES[value]
     family = "mask-rcnn" if run.get("include_mask") else "faster-rcnn"
     preset = f"{family}-{name.replace('resnet-', 'r')}"
-    return {"model.name": preset if preset in FASTER_RCNNS else f"{family}-r50", f"{_OVERRIDE}.backbone": name}
+    return {"model.name": preset if preset in FASTER_RCNNS else f"{family}-r50", f"{_OVERRIDE}.backbone.name": name}
 
 
 def _masks(value: Any, run: Run) -> Keys:
@@ -77,15 +76,15 @@ def _masks(value: Any, run: Run) -> Keys:
 def _mask_size(value: Any, run: Run) -> Keys:
     if value % 2:
         raise ValueError("masks have twice the side of their RoIs' features here: set an even number")
-    return {f"{_OVERRIDE}.mask_roi_size": value // 2}
+    return {f"{_OVERRIDE}.mask_head.roi_size": value // 2}
 
 
 def _background(value: Any, run: Run) -> Keys:
-    return {f"{_OVERRIDE}.roi_background_iou": [run.get("bg_thresh_lo"), run.get("bg_thresh_hi")]}
+    return {f"{_OVERRIDE}.roi.background_iou": [run.get("bg_thresh_lo"), run.get("bg_thresh_hi")]}
 
 
 def _proposal_iou(value: Any, run: Run) -> Keys:
-    return {f"{_OVERRIDE}.train_proposal_iou": value, f"{_OVERRIDE}.test_proposal_iou": value}
+    return {f"{_OVERRIDE}.rpn.train.iou_threshold": value, f"{_OVERRIDE}.rpn.test.iou_threshold": value}
 
 
 def _groups(value: Any, run: Run) -> Keys:
@@ -146,55 +145,55 @@ PARAMS: dict[str, Hparam] = {
     "input_rand_hflip": same(True, "train.augment.horizontal_flip"),
     "aug_scale_min": same(1.0, "train.augment.scale_min"),
     "aug_scale_max": same(1.0, "train.augment.scale_max"),
-    "gt_mask_size": same(112, f"{_OVERRIDE}.object_mask_size"),
+    "gt_mask_size": same(112, f"{_OVERRIDE}.mask_head.object_size"),
     "num_classes": any_value(91, f"{_DATA}: its categories and a background"),
     "skip_crowd_during_training": choice(
         True, "train.crowds", {True: "drop"}, "refused: false, which trains on crowds as if they were objects"
     ),
     "use_category": only_default(True, "set categories in the data set"),
-    "rpn_positive_overlap": same(0.7, f"{_OVERRIDE}.rpn_positive_iou"),
-    "rpn_negative_overlap": same(0.3, f"{_OVERRIDE}.rpn_negative_iou"),
-    "rpn_batch_size_per_im": same(256, f"{_OVERRIDE}.rpn_samples"),
-    "rpn_fg_fraction": same(0.5, f"{_OVERRIDE}.rpn_positive_fraction"),
-    "rpn_pre_nms_topn": same(2000, f"{_OVERRIDE}.train_pre_nms_top_k"),
-    "rpn_post_nms_topn": same(1000, f"{_OVERRIDE}.train_post_nms_top_k"),
+    "rpn_positive_overlap": same(0.7, f"{_OVERRIDE}.rpn.matcher.positive_iou"),
+    "rpn_negative_overlap": same(0.3, f"{_OVERRIDE}.rpn.matcher.negative_iou"),
+    "rpn_batch_size_per_im": same(256, f"{_OVERRIDE}.rpn.sampling.count"),
+    "rpn_fg_fraction": same(0.5, f"{_OVERRIDE}.rpn.sampling.positive_fraction"),
+    "rpn_pre_nms_topn": same(2000, f"{_OVERRIDE}.rpn.train.pre_nms_top_k"),
+    "rpn_post_nms_topn": same(1000, f"{_OVERRIDE}.rpn.train.post_nms_top_k"),
     "rpn_nms_threshold": Hparam(
-        0.7, f"{_OVERRIDE}.train_proposal_iou, {_OVERRIDE}.test_proposal_iou", "both, as there", _proposal_iou
+        0.7, f"{_OVERRIDE}.rpn.train.iou_threshold, {_OVERRIDE}.rpn.test.iou_threshold", "both, as there", _proposal_iou
     ),
     "rpn_min_size": Hparam(
         0.0,
-        f"{_OVERRIDE}.proposal_min_size",
+        f"{_OVERRIDE}.rpn.min_size",
         "at least 1, as there",
-        lambda value, run: {f"{_OVERRIDE}.proposal_min_size": max(1.0, value)},
+        lambda value, run: {f"{_OVERRIDE}.rpn.min_size": max(1.0, value)},
     ),
-    "batch_size_per_im": same(512, f"{_OVERRIDE}.roi_samples"),
-    "fg_fraction": same(0.25, f"{_OVERRIDE}.roi_positive_fraction"),
-    "fg_thresh": same(0.5, f"{_OVERRIDE}.roi_positive_iou"),
-    "bg_thresh_hi": Hparam(0.5, f"{_OVERRIDE}.roi_background_iou", "[bg_thresh_lo, bg_thresh_hi]", _background),
+    "batch_size_per_im": same(512, f"{_OVERRIDE}.roi.sampling.count"),
+    "fg_fraction": same(0.25, f"{_OVERRIDE}.roi.sampling.positive_fraction"),
+    "fg_thresh": same(0.5, f"{_OVERRIDE}.roi.positive_iou"),
+    "bg_thresh_hi": Hparam(0.5, f"{_OVERRIDE}.roi.background_iou", "[bg_thresh_lo, bg_thresh_hi]", _background),
     "bg_thresh_lo": any_value(0.0, "see bg_thresh_hi"),
-    "fast_rcnn_mlp_head_dim": same(1024, f"{_OVERRIDE}.fc_units"),
+    "fast_rcnn_mlp_head_dim": same(1024, f"{_OVERRIDE}.box_head.units"),
     "output_box_features": only_default(False, "features of boxes are no output"),
-    "bbox_reg_weights": same([10.0, 10.0, 5.0, 5.0], f"{_OVERRIDE}.box_code_factors"),
+    "bbox_reg_weights": same([10.0, 10.0, 5.0, 5.0], f"{_OVERRIDE}.box_head.code_factors"),
     "include_mask": Hparam(True, "evaluate.iou_types", "also chooses model.name", _masks),
-    "mrcnn_resolution": Hparam(28, f"{_OVERRIDE}.mask_roi_size", "its half", _mask_size),
+    "mrcnn_resolution": Hparam(28, f"{_OVERRIDE}.mask_head.roi_size", "its half", _mask_size),
     "test_detections_per_image": same(100, f"{_NMS}.max_detections"),
     "test_nms": same(0.5, f"{_NMS}.iou_threshold"),
-    "test_rpn_pre_nms_topn": same(1000, f"{_OVERRIDE}.test_pre_nms_top_k"),
-    "test_rpn_post_nms_topn": same(1000, f"{_OVERRIDE}.test_post_nms_top_k"),
+    "test_rpn_pre_nms_topn": same(1000, f"{_OVERRIDE}.rpn.test.pre_nms_top_k"),
+    "test_rpn_post_nms_topn": same(1000, f"{_OVERRIDE}.rpn.test.post_nms_top_k"),
     "test_rpn_nms_thresh": any_value(0.7, "the original does not read it"),
     "use_batched_nms": any_value(False, "the same results"),
     "min_level": same(2, f"{_OVERRIDE}.min_level"),
     "max_level": same(6, f"{_OVERRIDE}.max_level"),
-    "num_scales": same(1, f"{_OVERRIDE}.num_scales"),
-    "aspect_ratios": same([[1.0, 1.0], [1.4, 0.7], [0.7, 1.4]], f"{_OVERRIDE}.aspect_ratios"),
-    "anchor_scale": same(8.0, f"{_OVERRIDE}.anchor_scale"),
+    "num_scales": same(1, f"{_OVERRIDE}.anchors.num_scales"),
+    "aspect_ratios": same([[1.0, 1.0], [1.4, 0.7], [0.7, 1.4]], f"{_OVERRIDE}.anchors.aspect_ratios"),
+    "anchor_scale": same(8.0, f"{_OVERRIDE}.anchors.scale"),
     "num_batch_norm_group": Hparam(-1, "train.sync_batch_norm", "-1: false; 1: true", _groups),
-    "is_training_bn": same(False, f"{_OVERRIDE}.train_batch_norm"),
+    "is_training_bn": same(False, f"{_OVERRIDE}.backbone.train_batch_norm"),
     "momentum": any_value(0.9, "see optimizer: train.optimizer.momentum"),
     "delta": any_value(0.1, "the original does not read it"),
-    "rpn_box_loss_weight": same(1.0, f"{_OVERRIDE}.rpn_box_loss_weight"),
-    "fast_rcnn_box_loss_weight": same(1.0, f"{_OVERRIDE}.box_loss_weight"),
-    "mrcnn_weight_loss_mask": same(1.0, f"{_OVERRIDE}.mask_loss_weight"),
+    "rpn_box_loss_weight": same(1.0, f"{_OVERRIDE}.rpn.box_loss_weight"),
+    "fast_rcnn_box_loss_weight": same(1.0, f"{_OVERRIDE}.box_head.box_loss_weight"),
+    "mrcnn_weight_loss_mask": same(1.0, f"{_OVERRIDE}.mask_head.loss_weight"),
     "l2_weight_decay": same(1e-4, "train.optimizer.weight_decay"),
     "train_batch_size": same(64, "train.batch_size"),
     "learning_rate_type": Hparam(
@@ -207,7 +206,7 @@ PARAMS: dict[str, Hparam] = {
     "learning_rate_steps": any_value([15000, 20000], "see learning_rate_type: train.schedule.boundaries"),
     "total_steps": same(22500, "train.steps"),
     "training_file_pattern": unless_zero(None, "data.splits.train.records", "the same"),
-    "backbone": Hparam("resnet50", f"model.name, {_OVERRIDE}.backbone", "with a hyphen: resnet-50", _backbone),
+    "backbone": Hparam("resnet50", f"model.name, {_OVERRIDE}.backbone.name", "with a hyphen: resnet-50", _backbone),
     "checkpoint": Hparam(
         "",
         "train.init.checkpoint, train.init.fine_tune_type, model.weights",

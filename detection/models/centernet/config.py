@@ -99,16 +99,16 @@ class CenterNetConfig(DetectorConfig):
             )
 
 
-def head_options(convs: Mapping[str, Sequence[tuple[int, int]]]) -> dict[str, Any]:
-    """Returns the options of the heads for (channels, kernel side) of their convolutions.
+def head_keys(convs: Mapping[str, Sequence[tuple[int, int]]]) -> dict[str, Any]:
+    """Returns the options of the heads by dotted key for (channels, kernel side) of each head's convolutions.
 
-    >>> head_fields({"center": [(64, 3)], "size": [(32, 3), (32, 1)], "offset": [(64, 3)]})
-    {'filters': 64, 'convs': {'size': [(32, 3), (32, 1)]}}
+    >>> head_keys({"center": [(64, 3)], "size": [(32, 3), (32, 1)], "offset": [(64, 3)]})
+    {'head.filters': 64, 'head.convs': {'size': [(32, 3), (32, 1)]}}
     """
     single = [own[0][0] for own in convs.values() if [kernel for _, kernel in own] == [3]]
     filters = max(single, key=single.count, default=CellHeadOptions().filters)
     others = {task: own for task, own in convs.items() if list(own) != [(filters, 3)]}
-    return {"filters": filters} | ({"convs": others} if others else {})
+    return {"head.filters": filters} | ({"head.convs": others} if others else {})
 
 
 # Spreads of the keypoints of COCO's persons, as in the original's configurations; a nose, then pairs.

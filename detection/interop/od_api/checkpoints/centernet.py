@@ -13,7 +13,7 @@ from typing import Any
 from detection.interop.od_api.checkpoints.backbones import backbone_layer
 from detection.models.backbones.hourglass import HOURGLASSES
 from detection.models.backbones.resnet import RESNETS
-from detection.models.centernet.config import CENTERNETS, PERSON_SPREADS, CenterNetConfig, head_fields
+from detection.models.centernet.config import CENTERNETS, PERSON_SPREADS, CenterNetConfig, head_keys
 from detection.models.heads.keypoint_options import HEATMAP, OFFSET, REGRESSION
 from detection.weights.checkpoint_format import (
     CheckpointFormat,
@@ -25,6 +25,7 @@ from detection.weights.checkpoint_format import (
     some,
     unchanged,
 )
+from schemas.config.section import value_at
 from schemas.errors import DataError
 
 _EXTRACTOR, _HEADS = "model/_feature_extractor", "model/_prediction_head_dict"
@@ -47,7 +48,7 @@ _HOURGLASS_LAYERS = {
 }
 # Variables that every such network has, and their numbers of axes.
 _SIZED = {f"{_HEADS}/{task}/0/layer_with_weights-0/bias": 1 for task in _SCOPES.values()}
-_FUNCTION = ("resnet_layout", "efficientnet_layout", "batch_norm_epsilon", "pixel_mean", "pixel_std")
+_FUNCTION = ("backbone.layout", "batch_norm.epsilon", "pixel_mean", "pixel_std")
 
 
 def _resnet_layers(name: str) -> list[str]:
@@ -86,7 +87,7 @@ _LAYERS = {name: _resnet_layers(name) for name in _RESNETS} | {_MOBILENET: _mobi
 _COUNTS = {len(layers): name for name, layers in _LAYERS.items()}
 _COUNTS |= zip((28, 60, 98, 160, 320), HOURGLASSES, strict=True)
 _PREACTIVATED = _RESNETS[:2]  # convolutions before their batch norms have no bias
-_PRESETS = {name: preset for name, preset in CENTERNETS.items() if preset.backbone in (*_LAYERS, *HOURGLASSES)}
+_PRESETS = {name: preset for name, preset in CENTERNETS.items() if preset.backbone.name in (*_LAYERS, *HOURGLASSES)}
 
 
 def overrides(shapes: Shapes, *, config: Any, where: str) -> dict[str, Any]:
@@ -109,18 +110,18 @@ def overrides(shapes: Shapes, *, config: Any, where: str) -> dict[str, Any]:
         start="not a checkpoint of a CenterNet with a ResNet v1 or MobileNet v2 and an FPN or an Hourglass:",
         where=where,
     )
-    preset = next(one for one in _PRESETS.values() if one.backbone == backbone)
+    preset = next(one for one in _PRESETS.values() if one.backbone.name == backbone)
     counts = _keypoint_heads(shapes, where=where) if config.keypoints else {}
     scopes = _scopes(shapes, where=where) if counts else _SCOPES
     return {
-        **{name: getattr(preset, name) for name in _FUNCTION},
-        **({"resnet_layout": "od-api"} if preset.backbone in _PREACTIVATED else {}),
-        "neck_filters": [shapes[name][-1] for name in neck],
-        **head_fields({task: _head_layers(scope, shapes)[:-1] for task, scope in scopes.items()}),
-        "separable_neck": any("pointwise" in name for name in neck),
-        "separable_heads": any(name.startswith(_HEADS) and name.endswith("/pointwise_kernel") for name in shapes),
+        **{name: value_at(preset, name) for name in _FUNCTION},
+        **({"backbone.layout": "od-api"} if preset.backbone.name in _PREACTIVATED else {}),
+        "neck.filters": [shapes[name][-1] for name in neck],
+        **head_keys({task: _head_layers(scope, shapes)[:-1] for task, scope in scopes.items()}),
+        "neck.separable_conv": any("pointwise" in name for name in neck),
+        "head.separable_conv": any(name.startswith(_HEADS) and name.endswith("/pointwise_kernel") for name in shapes),
         "padding": "black",
-        **({"per_keypoint_offset": counts[OFFSET] == counts[REGRESSION]} if counts else {}),
+        **({"keypoints.per_keypoint_offset": counts[OFFSET] == counts[REGRESSION]} if counts else {}),
     }
 
 
@@ -189,8 +190,8 @@ def structures(config: CenterNetConfig) -> tuple[str, ...]:
         ConfigError: the original has no such network, or it cannot be imported.
     """
     require_backbone(config, _PRESETS, of="the Object Detection API's CenterNets")
-    with_keypoints = config.backbone + _WITH_KEYPOINTS
-    return (with_keypoints,) if config.keypoints else (config.backbone, with_keypoints)
+    with_keypoints = config.backbone.name + _WITH_KEYPOINTS
+    return (with_keypoints,) if config.keypoints else (config.backbone.name, with_keypoints)
 
 
 def structure_of_variables(shapes: Shapes, *, where: str) -> str:
@@ -234,7 +235,7 @@ def sources_of(ours: Shapes, *, config: CenterNetConfig, theirs: Shapes) -> dict
         if variable == "moving_mean" and conv:
             names.append(f"{conv}/bias")
             convert = operator.sub
-        elif rest in ("stem", "stem/conv2d") and variable == "kernel" and config.backbone != _MOBILENET:
+        elif rest in ("stem", "stem/conv2d") and variable == "kernel" and config.backbone.name != _MOBILENET:
             convert = _from_bgr
         sources[path] = VariableSource(tuple(names), (shape,) * len(names), convert)
     return sources
@@ -247,8 +248,8 @@ def _layer(part: str, layer: str, config: CenterNetConfig, scopes: Mapping[str, 
         scope = _HOURGLASS_STEM.get(scope, scope)
         own = f"{scope}/{_HOURGLASS_LAYERS[last]}"
         return re.sub(r"_(\d+)(?=/)", r"/\1", f"{_NETWORK}{own}"), ""
-    if part == config.backbone:
-        names, own = _LAYERS[config.backbone], backbone_layer(config.backbone, layer)
+    if part == config.backbone.name:
+        names, own = _LAYERS[config.backbone.name], backbone_layer(config.backbone.name, layer)
         if part == _MOBILENET:
             return f"{_BASE}{names.index(own)}", ""
         conv = own.removesuffix("bn").removesuffix("conv") + "conv"

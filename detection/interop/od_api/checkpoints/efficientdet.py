@@ -65,17 +65,17 @@ def structures(config: EfficientDetConfig) -> tuple[Structure]:
     Raises:
         ConfigError: the original has no such network.
     """
-    if config.fpn_graph != "bifpn" or config.fpn_fusion.startswith("channel_"):
+    if config.neck.graph != "bifpn" or config.neck.fusion.startswith("channel_"):
         raise ConfigError(
-            f"model.overrides: fpn_graph = {config.fpn_graph} with fpn_fusion = {config.fpn_fusion}: the Object "
+            f"model.overrides.neck: graph = {config.neck.graph} with fusion = {config.neck.fusion}: the Object "
             "Detection API only has bifpn, with one weight per input. Remove them."
         )
-    spec = backbone_spec(config.backbone)
-    levels = level_blocks(spec, config.efficientnet_layout)[config.min_level - 1 :]
-    if config.fpn_filters in {block_specs(spec)[number].out_filters for number in levels}:
+    spec = backbone_spec(config.backbone.name)
+    levels = level_blocks(spec, config.backbone.layout)[config.min_level - 1 :]
+    if config.neck.filters in {block_specs(spec)[number].out_filters for number in levels}:
         raise ConfigError(
-            f"model.overrides.fpn_filters = {config.fpn_filters}: equal to the filters of a level of "
-            f"{config.backbone}. The Object Detection API then "
+            f"model.overrides.neck.filters = {config.neck.filters}: equal to the filters of a level of "
+            f"{config.backbone.name}. The Object Detection API then "
             "applies a 1x1 convolution that ours does not have. It cannot be imported."
         )
     return (structure_of_config(config),)
@@ -165,7 +165,7 @@ def sources_of(ours: Shapes, *, config: EfficientDetConfig, theirs: Shapes) -> d
     for path, shape in ours.items():
         layer, _, variable = path.rpartition("/")
         name = f"{layers[layer]}/{_variable_name(layer, variable)}"
-        if name not in names and variable in _NEUTRAL and not path.startswith(f"{config.backbone}/"):
+        if name not in names and variable in _NEUTRAL and not path.startswith(f"{config.backbone.name}/"):
             sources[path] = VariableSource((), (), functools.partial(np.full, shape, _NEUTRAL[variable], np.float32))
         elif variable.startswith(_WEIGHT):
             inputs = sum(one.startswith(f"{layer}/{_WEIGHT}") for one in ours)
@@ -190,7 +190,8 @@ def layer_names(config: EfficientDetConfig) -> dict[str, str]:
     'stack_1/block_0/depthwise_bn'
     """
     backbone = {
-        f"{config.backbone}/{ours}": theirs for ours, theirs in _backbone_layers(backbone_spec(config.backbone))
+        f"{config.backbone.name}/{ours}": theirs
+        for ours, theirs in _backbone_layers(backbone_spec(config.backbone.name))
     }
     levels = config.levels
     extra = {
@@ -198,7 +199,7 @@ def layer_names(config: EfficientDetConfig) -> dict[str, str]:
         for level in levels
         for ours, theirs in _RESAMPLE.items()
     }
-    return backbone | extra | dict(_fpn_layers(config)) | head_names(levels, config.head_layers)
+    return backbone | extra | dict(_fpn_layers(config)) | head_names(levels, config.head.layers)
 
 
 def _backbone_layers(spec: EfficientNetSpec) -> Iterator[tuple[str, str]]:
@@ -232,7 +233,7 @@ def _fpn_layers(config: EfficientDetConfig) -> Iterator[tuple[str, str]]:
     nodes = fpn_nodes("bifpn", config.min_level, config.max_level)
     levels = config.levels
     ids = [f"0_up_lvl_{level}" for level in levels]
-    for cell in range(config.fpn_cells):
+    for cell in range(config.neck.cells):
         for number, node in enumerate(nodes):
             way = "dn" if number < len(levels) - 1 else "up"
             name, own_id = f"{cell + 1}_{way}_lvl_{node.level}", len(levels) + number
@@ -253,7 +254,9 @@ OD_API_EFFICIENTDET = CheckpointFormat(
     family="an EfficientDet",
     config_class=EfficientDetConfig,
     presets={f"efficientdet-d{number}": EFFICIENTDETS[f"efficientdet-d{number}"] for number in range(8)},
-    overrides=lambda shapes, *, config, where: {"efficientnet_layout": "od-api", "anchor_scale": 4.0} | LOSSES,
+    overrides=lambda shapes, *, config, where: (
+        {"dialect": "od-api", "backbone.layout": "od-api", "anchors.scale": 4.0} | LOSSES
+    ),
     postprocess={"score_threshold": 1e-8},
     class_bias=None,
     structures=structures,

@@ -31,16 +31,16 @@ _SIZED = {"RPNConv/kernel": 4, _CLASSES: 1, _BOXES: 1}
 _SIZED_FPN = {"projection_1/kernel": 4, "dense_0/kernel": 2}
 # Fields of `model.overrides` that a checkpoint does not have, as in the configurations of the zoo.
 _ZOO = {
-    "crossing_anchors": "clip",
-    "train_post_nms_top_k": 300,
-    "test_post_nms_top_k": 300,
-    "roi_samples": 64,
-    "rpn_box_loss_weight": 2.0,
-    "box_loss_weight": 2.0,
+    "anchors.crossing": "clip",
+    "rpn.train.post_nms_top_k": 300,
+    "rpn.test.post_nms_top_k": 300,
+    "roi.sampling.count": 64,
+    "rpn.box_loss_weight": 2.0,
+    "box_head.box_loss_weight": 2.0,
 }
-_BACKBONE = ("resnet_layout", "pixel_mean", "pixel_std", "activation", "batch_norm_epsilon")
+_BACKBONE = ("backbone.layout", "pixel_mean", "pixel_std", "activation", "batch_norm.epsilon")
 _RESNETS = ("resnet-50", "resnet-101", "resnet-152")
-_PRESETS = {name: preset for name, preset in FASTER_RCNNS.items() if preset.backbone in _RESNETS}
+_PRESETS = {name: preset for name, preset in FASTER_RCNNS.items() if preset.backbone.name in _RESNETS}
 
 
 def overrides(shapes: Shapes, *, config: FasterRcnnConfig, where: str) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def overrides(shapes: Shapes, *, config: FasterRcnnConfig, where: str) -> dict[s
     """
     resnet_of_variables(shapes, where=where)
     names = names_here(shapes)
-    layers = {"activation": "relu6", "batch_norm_epsilon": FPN_EPSILON} if is_fpn(names) else RESNET_FUNCTION
+    layers = {"activation": "relu6", "batch_norm.epsilon": FPN_EPSILON} if is_fpn(names) else RESNET_FUNCTION
     backbone = {name: (FUNCTION | layers)[name] for name in _BACKBONE}
     if architecture(names) != config.architecture:
         return backbone
@@ -67,8 +67,8 @@ def overrides(shapes: Shapes, *, config: FasterRcnnConfig, where: str) -> dict[s
         start=f"a Faster R-CNN {'with' if is_fpn(names) else 'without'} an FPN, but",
         where=where,
     )
-    common = FUNCTION | layers | _ZOO | {"rpn_filters": shapes[names["RPNConv/kernel"]][-1]}
-    common["class_agnostic_boxes"] = shapes[names[_BOXES]] == (4,)
+    common = FUNCTION | layers | _ZOO | {"rpn.filters": shapes[names["RPNConv/kernel"]][-1]}
+    common["box_head.class_agnostic"] = shapes[names[_BOXES]] == (4,)
     if not is_fpn(names):
         return common
     fpn, dense = (shapes[names[name]] for name in _SIZED_FPN)
@@ -76,15 +76,13 @@ def overrides(shapes: Shapes, *, config: FasterRcnnConfig, where: str) -> dict[s
     return common | {
         "min_level": finest,
         "max_level": coarsest,
-        "fpn_filters": fpn[-1],
-        "fpn_layout": "od-api",
-        "anchor_scale": 4.0,
-        "anchor_layout": "od-api",
-        "num_scales": 2,
-        "aspect_ratios": [1.0, 2.0, 0.5],
-        "box_roi_size": math.isqrt(dense[0] // max(fpn[-1], 1)),
-        "roi_canonical_level": coarsest - 1,
-        "fc_units": dense[-1],
+        "neck.filters": fpn[-1],
+        "anchors.scale": 4.0,
+        "anchors.num_scales": 2,
+        "anchors.aspect_ratios": [1.0, 2.0, 0.5],
+        "box_head.roi_size": math.isqrt(dense[0] // max(fpn[-1], 1)),
+        "roi.canonical_level": coarsest - 1,
+        "box_head.units": dense[-1],
     }
 
 
@@ -95,7 +93,7 @@ def structures(config: FasterRcnnConfig) -> tuple[str]:
         ConfigError: the original has no such network.
     """
     require_backbone(config, _PRESETS, of="the Object Detection API's Faster R-CNNs")
-    return (config.backbone,)
+    return (config.backbone.name,)
 
 
 def class_count(shapes: Shapes, config: FasterRcnnConfig, *, where: str) -> int | None:
@@ -108,18 +106,17 @@ def class_count(shapes: Shapes, config: FasterRcnnConfig, *, where: str) -> int 
     names = names_here(shapes)
     if architecture(names) != config.architecture:
         return None
-    for key in ("fpn_layout", "rpn_layout") if is_fpn(names) else ("rpn_layout",):
-        if getattr(config, key) != "od-api":
-            raise ConfigError(
-                f"model.overrides.{key} = {getattr(config, key)}: the original's variables require od-api. Remove it."
-            )
+    if config.dialect != "od-api":
+        raise ConfigError(
+            f"model.overrides.dialect = {config.dialect}: the original's variables require od-api. Remove it."
+        )
     outputs = shapes.get(names.get("ClassPredictor_0/bias", ""), ())
-    anchors = config.anchors_per_cell
+    anchors = config.anchors.per_cell
     if outputs and outputs != (2 * anchors,):
         raise DataError(
             f"{where}: the RPN has {outputs[0] // 2} anchors per cell, but the configuration {anchors}. Pass "
             "anchor_scale, scales_per_octave and aspect_ratios of its pipeline.config with "
-            "--set model.overrides.anchor_scale=VALUE, num_scales and aspect_ratios."
+            "--set model.overrides.anchors.scale=VALUE, num_scales and aspect_ratios."
         )
     return shapes[names[_CLASSES]][0] - 1
 

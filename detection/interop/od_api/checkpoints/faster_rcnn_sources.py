@@ -39,7 +39,7 @@ def sources_of(ours: Shapes, *, config: FasterRcnnConfig, theirs: Shapes) -> dic
     """Implements `detection.weights.checkpoint_format.SourcesOf`."""
     checkpoint = _Checkpoint(theirs)
     parts: dict[str, Callable[[_Checkpoint, str, Shape], VariableSource]] = {
-        config.backbone: _backbone_source,
+        config.backbone.name: _backbone_source,
         "fpn": _fpn_source,
         "rpn": functools.partial(_rpn_source, config=config),
         "box_head": _box_head_source,
@@ -141,7 +141,7 @@ def _rpn_source(checkpoint: _Checkpoint, path: str, shape: Shape, *, config: Fas
         return checkpoint.folded("RPNConv", "RPNBatchNorm", shape, variable)
     kind, _, level = layer.partition("_p")
     number = int(level) - (fpn_levels(checkpoint.names)[0] if is_fpn(checkpoint.names) else config.min_level)
-    reordered = functools.partial(by_scale, scales=config.num_scales, ratios=len(config.aspect_ratios))
+    reordered = functools.partial(by_scale, scales=config.anchors.num_scales, ratios=len(config.anchors.aspect_ratios))
     if kind == "score":
         name = f"ClassPredictor_{number}/{variable}"
 

@@ -14,7 +14,12 @@ from schemas.errors import DataError
 CLASSES, BOXES = "ClassPredictor/bias", "BoxPredictor/bias"
 # Fields of `model.overrides` for the losses of the original's configurations: `weighted_smooth_l1`,
 # `faster_rcnn_box_coder`, `localization_weight` and `normalize_loss_by_num_matches`.
-LOSSES = {"huber_delta": 1.0, "code_weights": [10.0, 10.0, 5.0, 5.0], "box_loss_weight": 1.0, "normalizer": "positives"}
+LOSSES = {
+    "loss.huber_delta": 1.0,
+    "loss.code_weights": [10.0, 10.0, 5.0, 5.0],
+    "loss.box_loss_weight": 1.0,
+    "loss.normalizer": "positives",
+}
 
 
 def head_names(levels: Sequence[int], head_layers: int, *, shared: bool = False) -> dict[str, str]:
@@ -38,7 +43,7 @@ def head_conversion(layer: str, variable: str, config: Any) -> Callable[[Values]
     """Returns the conversion of the values of a variable of ours; only the outputs of the heads differ."""
     if not layer.endswith("-predict") or variable == "depthwise_kernel":
         return unchanged
-    reordered = functools.partial(by_scale, scales=config.num_scales, ratios=len(config.aspect_ratios))
+    reordered = functools.partial(by_scale, scales=config.anchors.num_scales, ratios=len(config.anchors.aspect_ratios))
     if layer.startswith("class_net/"):
         return reordered
     return lambda values: without_box_scales(reordered(values))
@@ -62,6 +67,6 @@ def class_outputs(names: Mapping[str, str], shapes: Shapes, config: Any, *, wher
         raise DataError(
             f"{where}: {boxes} box outputs and {classes} class outputs do not match {anchors} anchors per cell. "
             "Pass scales_per_octave and aspect_ratios of its pipeline.config with --set "
-            "model.overrides.num_scales=VALUE and aspect_ratios."
+            "model.overrides.anchors.num_scales=VALUE and aspect_ratios."
         )
     return classes // anchors

@@ -9,6 +9,7 @@ import re
 from collections.abc import Collection
 from typing import Any
 
+from detection.interop.conversion import SEPARABLE
 from detection.interop.od_api.checkpoints.backbones import backbone_layer, backbone_of_variables, ssd_program
 from detection.interop.od_api.checkpoints.heads import (
     BOXES,
@@ -25,7 +26,7 @@ from detection.weights.checkpoint_format import Shapes, VariableSource, count_of
 from schemas.errors import ConfigError
 
 _BACKBONES = ("resnet-50", "resnet-101", "resnet-152", "mobilenet-v1", "mobilenet-v2")
-_PRESETS = {name: preset for name, preset in RETINANETS.items() if preset.backbone in _BACKBONES}
+_PRESETS = {name: preset for name, preset in RETINANETS.items() if preset.backbone.name in _BACKBONES}
 # Variables whose shapes determine sizes of the network, and their numbers of axes.
 _SIZED = {"projection_1/kernel": 4, CLASSES: 1, BOXES: 1}
 
@@ -47,19 +48,18 @@ def overrides(shapes: Shapes, *, config: Any, where: str) -> dict[str, Any]:
     finest, coarsest = fpn_levels(names)
     return ({} if backbone.startswith("mobilenet") else RESNET) | {
         "activation": "relu6",
-        "batch_norm_epsilon": FPN_EPSILON,
+        "batch_norm.epsilon": FPN_EPSILON,
         "min_level": finest,
         "max_level": coarsest,
-        "fpn_filters": shapes[names["projection_1/kernel"]][-1],
-        "fpn_layout": "od-api",
-        "head_layers": count_of(r"(?:Class)?PredictionTower/conv2d_(\d+)/.*", names),
-        "share_tower": any(name.startswith("PredictionTower/") for name in names),
-        "separable_conv": "BoxPredictor/depthwise_kernel" in names,
-        "anchor_scale": 4.0,
-        "anchor_layout": "od-api",
-        "num_scales": 2,
-        "background_class": True,
-        "focal_gamma": 2.0,
+        "neck.filters": shapes[names["projection_1/kernel"]][-1],
+        "dialect": "od-api",
+        "head.layers": count_of(r"(?:Class)?PredictionTower/conv2d_(\d+)/.*", names),
+        "head.share_tower": any(name.startswith("PredictionTower/") for name in names),
+        **dict.fromkeys(SEPARABLE, "BoxPredictor/depthwise_kernel" in names),
+        "anchors.scale": 4.0,
+        "anchors.num_scales": 2,
+        "loss.background_class": True,
+        "loss.focal_gamma": 2.0,
         **LOSSES,
     }
 
@@ -71,13 +71,13 @@ def structures(config: RetinaNetConfig) -> tuple[str]:
         ConfigError: the original has no such network.
     """
     require_backbone(config, _PRESETS, of="the Object Detection API's SSDs with an FPN")
-    if config.fpn_layout != "od-api":
+    if config.dialect != "od-api":
         raise ConfigError(
-            f"model.overrides.fpn_layout = {config.fpn_layout}: the Object Detection API's SSDs with an FPN have "
-            "od-api. Pass --set model.overrides.fpn_layout=od-api, or the section `model` that import-checkpoint "
+            f"model.overrides.dialect = {config.dialect}: the Object Detection API's SSDs with an FPN have "
+            "od-api. Pass --set model.overrides.dialect=od-api, or the section `model` that import-checkpoint "
             "writes for the checkpoint."
         )
-    return (config.backbone,)
+    return (config.backbone.name,)
 
 
 def class_count(shapes: Shapes, config: RetinaNetConfig, *, where: str) -> int:
@@ -86,19 +86,19 @@ def class_count(shapes: Shapes, config: RetinaNetConfig, *, where: str) -> int:
     Raises:
         DataError: the network and the configuration have different numbers of anchors per cell.
     """
-    return class_outputs(names_here(shapes), shapes, config, where=where) - config.background_class
+    return class_outputs(names_here(shapes), shapes, config, where=where) - config.loss.background_class
 
 
 def sources_of(ours: Shapes, *, config: RetinaNetConfig, theirs: Shapes) -> dict[str, VariableSource]:
     """Implements `detection.weights.checkpoint_format.SourcesOf`."""
     names = names_here(theirs)
-    heads = head_names(config.levels, config.head_layers, shared=config.share_tower)
+    heads = head_names(config.levels, config.head.layers, shared=config.head.share_tower)
     sources = {}
     for path, shape in ours.items():
         layer, _, variable = path.rpartition("/")
         part, _, rest = layer.partition("/")
-        if part == config.backbone:
-            name = backbone_layer(config.backbone, rest)
+        if part == config.backbone.name:
+            name = backbone_layer(config.backbone.name, rest)
         else:
             name = _fpn_layer(rest, config, names) if part == "fpn" else heads[layer]
         name = f"{name}/{'depthwise_kernel' if layer.endswith('/depthwise_conv2d') else variable}"

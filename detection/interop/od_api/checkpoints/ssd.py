@@ -8,6 +8,7 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from detection.interop.conversion import SEPARABLE
 from detection.interop.od_api.checkpoints.backbones import backbone_layer, backbone_of_variables, ssd_program
 from detection.interop.od_api.checkpoints.faster_rcnn_sources import without_box_scales
 from detection.interop.od_api.checkpoints.heads import LOSSES
@@ -16,7 +17,7 @@ from detection.models.ssd.config import SSDS, SsdConfig
 from detection.weights.checkpoint_format import Shapes, VariableSource, require_backbone, require_variables, unchanged
 from schemas.errors import DataError
 
-_PRESETS = {name: preset for name, preset in SSDS.items() if preset.backbone in ("mobilenet-v1", "mobilenet-v2")}
+_PRESETS = {name: preset for name, preset in SSDS.items() if preset.backbone.name in ("mobilenet-v1", "mobilenet-v2")}
 _CLASSES, _BOXES = "ClassPredictor_{}/bias", "BoxEncodingPredictor_{}/bias"
 # Variables that every such network has, and their numbers of axes.
 _SIZED = {_CLASSES.format(0): 1, _BOXES.format(0): 1, "BoxEncodingPredictor_0/kernel": 4}
@@ -45,14 +46,14 @@ def overrides(shapes: Shapes, *, config: Any, where: str) -> dict[str, Any]:
     extras = [shapes[names[name]][-1] for _, name in _extra_levels(names)]
     return {
         "activation": "relu6",
-        "batch_norm_epsilon": FPN_EPSILON,
+        "batch_norm.epsilon": FPN_EPSILON,
         "max_level": BACKBONE_LEVEL + len(extras),
-        "extra_filters": extras,
-        "separable_conv": "BoxEncodingPredictor_0_depthwise/depthwise_kernel" in names,
-        "head_kernel": shapes[names["BoxEncodingPredictor_0/kernel"]][0],
-        "background_class": True,
-        "focal_alpha": 0.75,
-        "focal_gamma": 2.0,
+        "neck.filters": extras,
+        **dict.fromkeys(SEPARABLE, "BoxEncodingPredictor_0_depthwise/depthwise_kernel" in names),
+        "head.kernel": shapes[names["BoxEncodingPredictor_0/kernel"]][0],
+        "loss.background_class": True,
+        "loss.focal_alpha": 0.75,
+        "loss.focal_gamma": 2.0,
         **LOSSES,
     }
 
@@ -64,7 +65,7 @@ def structures(config: SsdConfig) -> tuple[str]:
         ConfigError: the original has no such network.
     """
     require_backbone(config, _PRESETS, of="the Object Detection API's SSDs without an FPN")
-    return (config.backbone,)
+    return (config.backbone.name,)
 
 
 def class_count(shapes: Shapes, config: SsdConfig, *, where: str) -> int:
@@ -81,10 +82,10 @@ def class_count(shapes: Shapes, config: SsdConfig, *, where: str) -> int:
             raise DataError(
                 f"{where}: {found[1]} box outputs and {found[0]} class outputs of level {config.min_level + number} do "
                 f"not match {anchors} anchors per cell. Pass those of its pipeline.config with "
-                "--set model.overrides.aspect_ratios=VALUE, interpolated_aspect_ratio and reduce_finest_level."
+                "--set model.overrides.anchors.aspect_ratios=VALUE, interpolated_aspect_ratio and reduce_finest_level."
             )
         classes = found[0] // anchors
-    return classes - config.background_class
+    return classes - config.loss.background_class
 
 
 def sources_of(ours: Shapes, *, config: SsdConfig, theirs: Shapes) -> dict[str, VariableSource]:
@@ -95,11 +96,11 @@ def sources_of(ours: Shapes, *, config: SsdConfig, theirs: Shapes) -> dict[str, 
     for path, shape in ours.items():
         layer, _, variable = path.rpartition("/")
         part, _, rest = layer.partition("/")
-        if part == config.backbone:
-            name = backbone_layer(config.backbone, rest)
+        if part == config.backbone.name:
+            name = backbone_layer(config.backbone.name, rest)
             variable = "depthwise_kernel" if rest.endswith("depthwise_conv2d") else variable
         elif part.startswith("extra_p"):
-            name, variable = _extra_layer(part, rest, variable, extras, separable=config.separable_conv)
+            name, variable = _extra_layer(part, rest, variable, extras, separable=config.neck.separable_conv)
         else:
             name, variable = _head_layer(rest, variable, config)
         name = f"{name}/{variable}"

@@ -12,7 +12,7 @@ from detection.interop.od_api.configuration.parts import (
 )
 from detection.interop.text_proto import Message
 from detection.models.backbones.hourglass import HOURGLASSES
-from detection.models.centernet.config import head_fields
+from detection.models.centernet.config import head_keys
 from detection.models.heads.keypoint_options import HEATMAP, KEYPOINT_TASKS, OFFSET, REGRESSION, KeypointPostprocess
 from schemas.quoting import quoted
 
@@ -24,10 +24,12 @@ CENTERNET_NETWORKS = {f"resnet_v1_{depth}_fpn": f"centernet-r{depth}" for depth 
 }
 _NO_CHANNELS = {"channel_means": [0.0] * 3, "channel_stds": [1.0] * 3}
 _KEYPOINTS = "keypoint_estimation_task"
-_KEYPOINT_WEIGHTS = tuple(f"{task}_loss_weight" for task in KEYPOINT_TASKS)
+_KEYPOINT_WEIGHTS = {
+    f"{task}_loss_weight": f"keypoints.{task.removeprefix('keypoint_')}_loss_weight" for task in KEYPOINT_TASKS
+}
 _BOX_HEADS = {"size": "scale_head_params", "offset": "offset_head_params"}
 _KEYPOINT_HEADS = {HEATMAP: "heatmap_head_params", OFFSET: "offset_head_params", REGRESSION: "regress_head_params"}
-_WEIGHTS = {"offset_loss_weight": (1.0, "offset_loss_weight"), "scale_loss_weight": (0.1, "size_loss_weight")}
+_WEIGHTS = {"offset_loss_weight": (1.0, "loss.offset_loss_weight"), "scale_loss_weight": (0.1, "loss.size_loss_weight")}
 
 
 def centernet_keys(model: Message) -> Keys:
@@ -40,7 +42,7 @@ def centernet_keys(model: Message) -> Keys:
         return {}
     if "mask_estimation_task" in model:
         model.refuse("mask_estimation_task", "there are boxes and keypoints only here")
-    values: dict[str, Any] = {"padding": "black", "separable_heads": model.get("use_depthwise", False)}
+    values: dict[str, Any] = {"padding": "black", "head.separable_conv": model.get("use_depthwise", False)}
     values |= _neck(features, kind) | _pixels(features, kind)
     boxes = model.message("object_detection_task")
     if "object_detection_task" not in model:
@@ -58,7 +60,7 @@ def centernet_keys(model: Message) -> Keys:
         tasks = model.messages(_KEYPOINTS)
         if len(tasks) > 1:
             model.refuse(_KEYPOINTS, "all keypoints have one task here")
-        focal = (values["focal_alpha"], values["focal_beta"])
+        focal = (values["loss.focal_alpha"], values["loss.focal_beta"])
         for task in reversed(tasks):  # the first one counts
             values |= _keypoints(task, focal)
             heads |= {head: _convs(task, name) for head, name in _KEYPOINT_HEADS.items()}
@@ -67,7 +69,7 @@ def centernet_keys(model: Message) -> Keys:
                 for name, field in KeypointPostprocess.model_fields.items()
             }
         model.note("keypoint_label_map_path", "keypoints are those of the data set's categories")
-    values |= head_fields(heads)
+    values |= head_keys(heads)
     most = centers.get("max_box_predictions", 100)
     post = {"model.postprocess.score_threshold": 0.0, "model.postprocess.max_detections": most}
     return keys | resizer_keys(model.message("image_resizer")) | overrides(values) | post
@@ -77,14 +79,14 @@ def _neck(features: Message, kind: str) -> dict[str, Any]:
     features.only("use_depthwise", False, reason="use_separable_conv is the neck's option here")
     features.only("depth_multiplier", 1.0, reason="networks have their own widths here")
     if kind in ("resnet_v1_18_fpn", "resnet_v1_34_fpn"):
-        return {"resnet_layout": "od-api"}
+        return {"backbone.layout": "od-api"}
     if not kind.startswith("mobilenet"):
         return {}
     interpolation = features.only("upsampling_interpolation", "nearest", "bilinear", reason="unknown interpolation")
     # Of a `..._sep_conv` without the field, the checkpoint tells whether the neck is separable.
     of_version = "use_separable_conv" in features or not kind.endswith("_sep_conv")
     separable = features.get("use_separable_conv", False)
-    return {"neck_interpolation": interpolation} | ({"separable_neck": separable} if of_version else {})
+    return {"neck.interpolation": interpolation} | ({"neck.separable_conv": separable} if of_version else {})
 
 
 def _keypoints(task: Message, focal: tuple[float, float]) -> dict[str, Any]:
@@ -101,10 +103,11 @@ def _keypoints(task: Message, focal: tuple[float, float]) -> dict[str, Any]:
     if not task.get("predict_depth", False):
         task.accept("per_keypoint_depth", "keypoint_depth_loss_weight")
     task.accept("gaussian_denom_ratio")  # of argmax_postprocessing
-    return {name: task.get("task_loss_weight", 1.0) * task.get(name, 1.0) for name in _KEYPOINT_WEIGHTS} | {
-        "keypoint_spread": values_by_key(task, "keypoint_label_to_std"),
-        "keypoint_radius": task.get("offset_peak_radius", 0),
-        "per_keypoint_offset": task.get("per_keypoint_offset", False),
+    weight = task.get("task_loss_weight", 1.0)
+    return {key: weight * task.get(name, 1.0) for name, key in _KEYPOINT_WEIGHTS.items()} | {
+        "keypoints.spread": values_by_key(task, "keypoint_label_to_std"),
+        "keypoints.radius": task.get("offset_peak_radius", 0),
+        "keypoints.per_keypoint_offset": task.get("per_keypoint_offset", False),
     }
 
 
@@ -127,10 +130,10 @@ def _centers(centers: Message) -> dict[str, Any]:
     centers.only("use_labeled_classes", False, reason="all classes have a loss here")
     centers.only("peak_max_pool_kernel_size", 3, reason="peaks are maxima of 3x3 cells here")
     return {
-        "focal_alpha": alpha,
-        "focal_beta": beta,
-        "center_loss_weight": centers.get("object_center_loss_weight", 1.0),
-        "min_box_overlap_iou": centers.get("min_box_overlap_iou", 0.7),
+        "loss.focal_alpha": alpha,
+        "loss.focal_beta": beta,
+        "loss.center_loss_weight": centers.get("object_center_loss_weight", 1.0),
+        "loss.min_box_overlap_iou": centers.get("min_box_overlap_iou", 0.7),
     }
 
 

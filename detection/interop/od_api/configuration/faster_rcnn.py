@@ -27,34 +27,27 @@ FASTER_RCNN_NETWORKS = {f"faster_rcnn_resnet{depth}_keras": f"faster-rcnn-r{dept
 FUNCTION: dict[str, Any] = {
     **RESNET,
     "padding": "black",
-    "rpn_layout": "od-api",
-    "max_log_size": 10.0,
-    "train_pre_nms_top_k": 100_000,
-    "test_pre_nms_top_k": 100_000,
-    "proposal_nms": "image",
-    "proposal_min_size": 0.0,
-    "clip_after_nms": True,
-    "roi_pooling": "crop-max-pool",
-    "loss_normalizer": "image",
-    "rpn_huber_delta": 1.0,
-    "rpn_code_factors": [10.0, 10.0, 5.0, 5.0],
+    "dialect": "od-api",
+    "rpn.train.pre_nms_top_k": 100_000,
+    "rpn.test.pre_nms_top_k": 100_000,
+    "rpn.min_size": 0.0,
 }
-# Of a ResNet without an FPN, whose layers have no hyperparameters, and of its anchors.
-RESNET_FUNCTION = {"activation": "relu", "batch_norm_epsilon": 1e-5, "anchor_layout": "corners"}
+# Of a ResNet without an FPN, whose layers have no hyperparameters.
+RESNET_FUNCTION = {"activation": "relu", "batch_norm.epsilon": 1e-5}
 _STRIDE = 16  # of a network without an FPN
 # Defaults of fields with the same meaning, and fields of `model.overrides`.
 _SAME: dict[str, tuple[Any, ...]] = {
-    "first_stage_box_predictor_depth": (512, "rpn_filters"),
-    "first_stage_minibatch_size": (256, "rpn_samples"),
-    "first_stage_positive_balance_fraction": (0.5, "rpn_positive_fraction"),
-    "first_stage_nms_iou_threshold": (0.7, "train_proposal_iou", "test_proposal_iou"),
-    "first_stage_max_proposals": (300, "train_post_nms_top_k", "test_post_nms_top_k"),
-    "second_stage_batch_size": (64, "roi_samples"),
-    "second_stage_balance_fraction": (0.25, "roi_positive_fraction"),
-    "first_stage_objectness_loss_weight": (1.0, "rpn_score_loss_weight"),
-    "first_stage_localization_loss_weight": (1.0, "rpn_box_loss_weight"),
-    "second_stage_classification_loss_weight": (1.0, "class_loss_weight"),
-    "second_stage_localization_loss_weight": (1.0, "box_loss_weight"),
+    "first_stage_box_predictor_depth": (512, "rpn.filters"),
+    "first_stage_minibatch_size": (256, "rpn.sampling.count"),
+    "first_stage_positive_balance_fraction": (0.5, "rpn.sampling.positive_fraction"),
+    "first_stage_nms_iou_threshold": (0.7, "rpn.train.iou_threshold", "rpn.test.iou_threshold"),
+    "first_stage_max_proposals": (300, "rpn.train.post_nms_top_k", "rpn.test.post_nms_top_k"),
+    "second_stage_batch_size": (64, "roi.sampling.count"),
+    "second_stage_balance_fraction": (0.25, "roi.sampling.positive_fraction"),
+    "first_stage_objectness_loss_weight": (1.0, "rpn.score_loss_weight"),
+    "first_stage_localization_loss_weight": (1.0, "rpn.box_loss_weight"),
+    "second_stage_classification_loss_weight": (1.0, "box_head.class_loss_weight"),
+    "second_stage_localization_loss_weight": (1.0, "box_head.box_loss_weight"),
 }
 
 
@@ -68,16 +61,16 @@ def faster_rcnn_keys(model: Message) -> Keys:
         return {}
     is_fpn = kind.endswith("_fpn_keras")
     values = FUNCTION | (_pyramid(model, features) if is_fpn else _one_level(model, features))
-    values |= {"frozen_stages": 0, "train_batch_norm": features.get("batch_norm_trainable", False)}
+    values |= {"backbone.frozen_stages": 0, "backbone.train_batch_norm": features.get("batch_norm_trainable", False)}
     features.only("pad_to_multiple", 32, reason="features have the size of the images here")
     model.only("number_of_stages", 2, reason="boxes come from two stages here, and masks have another head")
     model.only("first_stage_nms_score_threshold", 0.0, reason="proposals have no min score here")
     for name, (default, *ours) in _SAME.items():
         values |= dict.fromkeys(ours, model.get(name, default))
-    values["crossing_anchors"] = "clip" if model.get("clip_anchors_to_image", False) else "ignore"
-    values["box_roi_size"] = _roi_size(model)
+    values["anchors.crossing"] = "clip" if model.get("clip_anchors_to_image", False) else "ignore"
+    values["box_head.roi_size"] = _roi_size(model)
     predictor = model.message("second_stage_box_predictor").message("mask_rcnn_box_predictor")
-    values["class_agnostic_boxes"] = predictor.get("share_box_across_classes", False)
+    values["box_head.class_agnostic"] = predictor.get("share_box_across_classes", False)
     base = penalty(features.message("conv_hyperparams")) if is_fpn else Penalty()
     keys: Keys = {"model.name": FASTER_RCNN_NETWORKS[kind]} | penalty_keys(base, _head_penalties(model))
     resizer = resizer_keys(model.message("image_resizer"))
@@ -95,8 +88,8 @@ def _pyramid(model: Message, features: Message) -> dict[str, Any]:
     anchors = multiscale_anchors(generator, levels)
     reason = "anchors of the first stage are in pixels"
     generator.message("multiscale_anchor_generator").only("normalize_coordinates", False, default=True, reason=reason)
-    layers = layer_values(features.message("conv_hyperparams")) | {"fpn_layout": "od-api", "fc_units": 1024}
-    sizes = {"fpn_filters": fpn.get("additional_layer_depth", 256), "roi_canonical_level": levels[1] - 1}
+    layers = layer_values(features.message("conv_hyperparams")) | {"box_head.units": 1024}
+    sizes = {"neck.filters": fpn.get("additional_layer_depth", 256), "roi.canonical_level": levels[1] - 1}
     return layers | anchors | sizes
 
 
@@ -118,8 +111,8 @@ def _one_level(model: Message, features: Message) -> dict[str, Any]:
     shapes = [
         (scale / min(scales) * ratio**0.5, scale / min(scales) / ratio**0.5) for ratio in ratios for scale in scales
     ]
-    anchors = {"anchor_scale": height * min(scales) / _STRIDE, "aspect_ratios": shapes}
-    return RESNET_FUNCTION | {"batch_norm_momentum": 0.997} | anchors
+    anchors = {"anchors.scale": height * min(scales) / _STRIDE, "anchors.aspect_ratios": shapes}
+    return RESNET_FUNCTION | {"batch_norm.momentum": 0.997} | anchors
 
 
 def _roi_size(model: Message) -> int:

@@ -23,7 +23,7 @@ BOX_LOSSES = ("weighted_l2", "weighted_smooth_l1", "weighted_iou", "l1_localizat
 _LEVELS = {"min_level": 3, "max_level": 7}  # defaults
 _CODE_WEIGHTS = {"y_scale": 10.0, "x_scale": 10.0, "height_scale": 5.0, "width_scale": 5.0}
 # Fields of `model.overrides` of all its ResNets v1.
-RESNET = {"resnet_layout": "od-api", "pixel_mean": list(RESNET_PIXEL_MEAN), "pixel_std": [1.0, 1.0, 1.0]}
+RESNET = {"backbone.layout": "od-api", "pixel_mean": list(RESNET_PIXEL_MEAN), "pixel_std": [1.0, 1.0, 1.0]}
 
 
 def overrides(values: dict[str, Any]) -> Keys:
@@ -93,10 +93,10 @@ def multiscale_anchors(generator: Message, levels: tuple[int, int]) -> dict[str,
     return {
         "min_level": levels[0],
         "max_level": levels[1],
-        "anchor_scale": anchors.get("anchor_scale", 4.0),
-        "aspect_ratios": ratios or [1.0],
-        "num_scales": anchors.get("scales_per_octave", 2),
-        "anchor_layout": "od-api",
+        "anchors.scale": anchors.get("anchor_scale", 4.0),
+        "anchors.aspect_ratios": ratios or [1.0],
+        "anchors.num_scales": anchors.get("scales_per_octave", 2),
+        "dialect": "od-api",
     }
 
 
@@ -155,8 +155,8 @@ def layer_values(hyperparams: Message) -> dict[str, Any]:
         norm.only("scale", True, default=False, reason="batch norm has a scale here")
     return {
         "activation": ACTIVATIONS[hyperparams.get("activation", "RELU", enum=tuple(ACTIVATIONS))],
-        "batch_norm_momentum": norm.get("decay", 0.999),
-        "batch_norm_epsilon": norm.get("epsilon", 0.001),
+        "batch_norm.momentum": norm.get("decay", 0.999),
+        "batch_norm.epsilon": norm.get("epsilon", 0.001),
     }
 
 

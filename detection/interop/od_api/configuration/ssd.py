@@ -4,7 +4,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from detection.interop.conversion import Keys
+from detection.interop.conversion import SEPARABLE, Keys
 from detection.interop.od_api.configuration.parts import (
     BOX_LOSSES,
     CLASS_LOSSES,
@@ -32,7 +32,7 @@ _ALIKE = "the convolutions of heads and feature extractor are alike here"
 _NO_DROPOUT = "heads have no dropout here"
 _FUSIONS = {"fast_attention": "fast_attention", "sum": "sum", "attention": "sum"}
 _HEADS = "(class|box)_net/"
-_FPN = {"fpn_layout": "od-api"}
+_FPN = {"dialect": "od-api"}
 
 
 class _Own(NamedTuple):
@@ -71,28 +71,28 @@ def ssd_keys(ssd: Message) -> Keys:
     hyperparams = features.message("conv_hyperparams")
     layers = layer_values(hyperparams)
     if not features.get("override_base_feature_extractor_hyperparams", False):
-        own = extractor.own._asdict()
-        if own == {name: layers[name] for name in own}:
+        own = extractor.own
+        if own == (layers["activation"], layers["batch_norm.epsilon"]):
             text = "batch norm's decay and the regularisation are conv_hyperparams' in the backbone, too, not its own"
             features.note("override_base_feature_extractor_hyperparams", text)
         else:
-            reason = f"the backbone has layers like those above it here, and there {own['activation']} and batch norm "
-            reason += f"with epsilon {own['batch_norm_epsilon']:g}"
+            reason = f"the backbone has layers like those above it here, and there {own.activation} and batch norm "
+            reason += f"with epsilon {own.batch_norm_epsilon:g}"
             features.refuse("override_base_feature_extractor_hyperparams", reason)
     features.only("pad_to_multiple", 1, reason="features have the size of the images here")
     values = layers | dict(extractor.values) | extractor.neck(ssd)
     base = penalty(hyperparams)
     heads = _head_penalty(ssd, layers)
     classes = _class_loss(ssd)
-    values |= classes | _box_loss(ssd) | _matching(ssd) | {"code_weights": code_weights(ssd.message("box_coder"))}
-    softmax = str(classes["class_loss"]).endswith("softmax")
+    values |= classes | _box_loss(ssd) | _matching(ssd) | {"loss.code_weights": code_weights(ssd.message("box_coder"))}
+    softmax = str(classes["loss.class_loss"]).endswith("softmax")
     post = postprocess_keys(
         ssd.message("post_processing"),
         converter="SOFTMAX" if softmax else "SIGMOID",
-        logit_scale=classes.get("logit_scale", 1.0),
+        logit_scale=classes.get("loss.logit_scale", 1.0),
     )
     keys: Keys = {"model.name": extractor.preset} | penalty_keys(base, {_HEADS: heads})
-    if values["separable_conv"] and extractor.not_decayed and (any(base) or any(heads)):
+    if values["head.separable_conv"] and extractor.not_decayed and (any(base) or any(heads)):
         keys |= {"train.optimizer.weight_decay_exclude": list(extractor.not_decayed), "train.pattern_match": "anywhere"}
     if ssd.get("freeze_batchnorm", False):
         keys["train.freeze_batch_norm"] = "statistics"
@@ -121,9 +121,9 @@ def _shared_predictor(ssd: Message, filters: int, *, separable: bool, because: s
     heads.only("score_converter", "IDENTITY", enum=SCORE_CONVERTERS[:2], reason="heads return logits here")
     heads.only("use_depthwise", separable, default=False, reason=because)
     return {
-        "head_layers": _at_least_one(heads, "num_layers_before_predictor"),
-        "share_tower": heads.get("share_prediction_tower", False),
-        "separable_conv": separable,
+        "head.layers": _at_least_one(heads, "num_layers_before_predictor"),
+        "head.share_tower": heads.get("share_prediction_tower", False),
+        **dict.fromkeys(SEPARABLE, separable),
     }
 
 
@@ -140,7 +140,7 @@ def _fpn(ssd: Message) -> dict[str, Any]:
     fpn = features.message("fpn")
     levels, filters = pyramid_levels(fpn), fpn.get("additional_layer_depth", 256)
     heads = _shared_predictor(ssd, filters, separable=features.get("use_depthwise", False), because=_ALIKE)
-    return {"fpn_filters": filters} | multiscale_anchors(ssd.message("anchor_generator"), levels) | heads
+    return {"neck.filters": filters} | multiscale_anchors(ssd.message("anchor_generator"), levels) | heads
 
 
 def _bifpn(ssd: Message) -> dict[str, Any]:
@@ -150,9 +150,9 @@ def _bifpn(ssd: Message) -> dict[str, Any]:
     if fusion == "attention":
         bifpn.note("combine_method", "attention is a plain sum there: its softmax is over one value")
     values = {
-        "fpn_filters": filters,
-        "fpn_cells": _at_least_one(bifpn, "num_iterations"),
-        "fpn_fusion": _FUSIONS.get(fusion, "sum"),
+        "neck.filters": filters,
+        "neck.cells": _at_least_one(bifpn, "num_iterations"),
+        "neck.fusion": _FUSIONS.get(fusion, "sum"),
     }
     because = "a BiFPN has separable convolutions, and so have its heads here"
     heads = _shared_predictor(ssd, filters, separable=True, because=because)
@@ -177,15 +177,15 @@ def _levels(ssd: Message) -> dict[str, Any]:
         anchors.refuse("aspect_ratios", "missing; there are no anchors without it")
     separable = features.get("use_depthwise", False)
     return {
-        "separable_conv": heads.only("use_depthwise", separable, default=False, reason=_ALIKE),
-        "head_kernel": heads.get("kernel_size", 1),
+        **dict.fromkeys(SEPARABLE, heads.only("use_depthwise", separable, default=False, reason=_ALIKE)),
+        "head.kernel": heads.get("kernel_size", 1),
         "max_level": _BACKBONE_LEVEL + count - 2,
-        "extra_filters": list(_EXTRA_FILTERS[: count - 2]),
-        "min_scale": anchors.get("min_scale", 0.2),
-        "max_scale": anchors.get("max_scale", 0.95),
-        "aspect_ratios": ratios,
-        "interpolated_aspect_ratio": anchors.get("interpolated_scale_aspect_ratio", 1.0),
-        "reduce_finest_level": anchors.get("reduce_boxes_in_lowest_layer", True),
+        "neck.filters": list(_EXTRA_FILTERS[: count - 2]),
+        "anchors.min_scale": anchors.get("min_scale", 0.2),
+        "anchors.max_scale": anchors.get("max_scale", 0.95),
+        "anchors.aspect_ratios": ratios,
+        "anchors.interpolated_aspect_ratio": anchors.get("interpolated_scale_aspect_ratio", 1.0),
+        "anchors.reduce_finest_level": anchors.get("reduce_boxes_in_lowest_layer", True),
     }
 
 
@@ -233,11 +233,11 @@ def _matching(ssd: Message) -> dict[str, Any]:
     matched, unmatched = argmax.get("matched_threshold", 0.5), argmax.get("unmatched_threshold", 0.5)
     background, zeros = ssd.get("add_background_class", True), ssd.get("encode_background_as_zeros", False)
     return {
-        "match_threshold": matched,
-        "unmatched_threshold": None if unmatched == matched else unmatched,
-        "force_match": argmax.get("force_match_for_each_row", False),
-        "background_class": background,
-        "background_target": background and not zeros,
+        "matcher.positive_iou": matched,
+        "matcher.negative_iou": None if unmatched == matched else unmatched,
+        "matcher.force_match": argmax.get("force_match_for_each_row", False),
+        "loss.background_class": background,
+        "loss.background_target": background and not zeros,
     }
 
 
@@ -245,12 +245,12 @@ def _class_loss(ssd: Message) -> dict[str, Any]:
     loss = ssd.message("loss")
     classes = loss.message("classification_loss")
     kind = classes.kind("loss", *_CLASS_LOSSES, others=CLASS_LOSSES, reason=f"known are {', '.join(_CLASS_LOSSES)}")
-    values: dict[str, Any] = {"class_loss": "focal"}
+    values: dict[str, Any] = {"loss.class_loss": "focal"}
     if kind:
         values = _CLASS_LOSSES[kind](classes.message(kind))
     if "hard_example_miner" in loss:
         miner = loss.message("hard_example_miner")
-        values["hard_example_miner"] = {
+        values["loss.hard_example_miner"] = {
             "num_hard_examples": miner.get("num_hard_examples", 64) or None,
             "iou_threshold": miner.get("iou_threshold", 0.7),
             "loss_type": miner.get("loss_type", "BOTH", enum=("BOTH", "CLASSIFICATION", "LOCALIZATION")).lower(),
@@ -259,7 +259,7 @@ def _class_loss(ssd: Message) -> dict[str, Any]:
         }
         if kind == "weighted_sigmoid_focal":
             loss.note("hard_example_miner", "the original refuses it with a focal loss")
-    return values | {"class_loss_weight": loss.get("classification_weight", 1.0)}
+    return values | {"loss.class_loss_weight": loss.get("classification_weight", 1.0)}
 
 
 def _box_loss(ssd: Message) -> dict[str, Any]:
@@ -268,31 +268,31 @@ def _box_loss(ssd: Message) -> dict[str, Any]:
     kind = boxes.kind("loss", *_BOX_LOSSES, others=BOX_LOSSES, reason=f"known are {', '.join(_BOX_LOSSES)}")
     box_loss = _BOX_LOSSES.get(kind, "huber")
     chosen = boxes.message(kind or "weighted_smooth_l1")
-    delta = {"huber_delta": chosen.get("delta", 1.0)} if box_loss == "huber" else {}
+    delta = {"loss.huber_delta": chosen.get("delta", 1.0)} if box_loss == "huber" else {}
     divisor = 1.0 if ssd.get("normalize_loc_loss_by_codesize", False) else 4.0  # ours is the mean of the four deltas
     return delta | {
-        "box_loss": box_loss,
-        "box_loss_weight": loss.get("localization_weight", 1.0) * divisor,
-        "normalizer": "positives" if ssd.get("normalize_loss_by_num_matches", True) else "none",
+        "loss.box_loss": box_loss,
+        "loss.box_loss_weight": loss.get("localization_weight", 1.0) * divisor,
+        "loss.normalizer": "positives" if ssd.get("normalize_loss_by_num_matches", True) else "none",
     }
 
 
 def _softmax(kind: str, loss: Message) -> dict[str, Any]:
-    return {"class_loss": kind, "logit_scale": loss.get("logit_scale", 1.0)}
+    return {"loss.class_loss": kind, "loss.logit_scale": loss.get("logit_scale", 1.0)}
 
 
 _CLASS_LOSSES: dict[str, Callable[[Message], dict[str, Any]]] = {
     "weighted_sigmoid_focal": lambda loss: {
-        "class_loss": "focal",
-        "focal_gamma": loss.get("gamma", 2.0),
-        "focal_alpha": loss.get("alpha", 0.0) if "alpha" in loss else None,
+        "loss.class_loss": "focal",
+        "loss.focal_gamma": loss.get("gamma", 2.0),
+        "loss.focal_alpha": loss.get("alpha", 0.0) if "alpha" in loss else None,
     },
-    "weighted_sigmoid": lambda loss: {"class_loss": "focal", "focal_gamma": 0.0, "focal_alpha": None},
+    "weighted_sigmoid": lambda loss: {"loss.class_loss": "focal", "loss.focal_gamma": 0.0, "loss.focal_alpha": None},
     "weighted_softmax": functools.partial(_softmax, "softmax"),
     "weighted_logits_softmax": functools.partial(_softmax, "logits_softmax"),
     "bootstrapped_sigmoid": lambda loss: {
-        "class_loss": f"{'hard_' if loss.get('hard_bootstrap', False) else ''}bootstrapped_sigmoid",
-        "bootstrap_alpha": loss.get("alpha", 0.0),
+        "loss.class_loss": f"{'hard_' if loss.get('hard_bootstrap', False) else ''}bootstrapped_sigmoid",
+        "loss.bootstrap_alpha": loss.get("alpha", 0.0),
     },
 }
 _BOX_LOSSES = {
@@ -315,7 +315,7 @@ _EXTRACTORS = {
     **{
         f"ssd_efficientnet-b{number}_bifpn_keras": _Extractor(
             f"efficientdet-d{number}",
-            {"backbone": f"efficientnet-b{number}", "efficientnet_layout": "od-api"},
+            {"backbone.name": f"efficientnet-b{number}", "backbone.layout": "od-api"},
             _Own("swish", 1e-3),
             _bifpn,
             ("-predict/", "_net/.*pointwise", "efficientnet.*depthwise"),

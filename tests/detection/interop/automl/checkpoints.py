@@ -13,7 +13,7 @@ from detection.models.registry import detector_from_config
 from schemas.config.config import Config
 from schemas.config.config_io import load_config
 
-SMALL = ("model.name=efficientdet-nano", "model.overrides={fpn_filters: 16, fpn_cells: 1, head_layers: 1}")
+SMALL = ("model.name=efficientdet-nano", "model.overrides={neck: {filters: 16, cells: 1}, head: {layers: 1}}")
 VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 
 Weights = dict[str, np.ndarray]

@@ -30,7 +30,7 @@ def test_the_original_s_variables_tell_its_variant_and_its_classes(oracle_dir: P
     assert structure_of_variables(shapes, where="it") == structure_of_config(d0)
     require_variant(AUTOML, shapes, d0, name="efficientdet-d0", where="it")
     assert class_count(shapes, d0, where="it") == 90
-    wider = d0.model_copy(update={"num_scales": 7})
+    wider = d0.changed({"anchors": {"num_scales": 7}})
     with pytest.raises(DataError, match="810 class outputs do not divide evenly among 21 anchors per cell"):
         class_count(shapes, wider, where="it")
 

@@ -11,11 +11,11 @@ import tensorflow as tf
 import yaml
 
 from detection.interop.automl.hparams import HPARAMS, convert_automl
-from detection.interop.conversion import nested
 from detection.interop.hparams import Trainer
 from detection.training.build_step import schedule_from_config
 from detection.training.resolve import with_steps
 from schemas.config.config_io import load_config, parse_config
+from schemas.config.section import nested
 from schemas.errors import ConfigError
 
 CONFIGS = Path(__file__).parents[3] / "pipelines" / "configs"
@@ -71,33 +71,40 @@ def test_all_defaults_together_are_a_configuration() -> None:
         (
             "iou_loss_type=ciou,iou_loss_weight=2.0,positives_momentum=0.9",
             "overrides",
-            {"iou_loss_type": "ciou", "iou_loss_weight": 0.5, "positives_momentum": 0.9},
+            {"loss": {"iou_loss_type": "ciou", "iou_loss_weight": 0.5, "positives_momentum": 0.9}},
         ),
         ("{image_size: 1920x1280, num_classes: 3}", "model", {"image_size": [1280, 1920]}),
         (
             "fpn_name=qufpn,fpn_weight_method=channel_attn,act_type=silu,survival_prob=0.9",
             "overrides",
             {
-                "fpn_graph": "qufpn",
-                "fpn_fusion": "channel_attention",
+                "neck": {"graph": "qufpn", "fusion": "channel_attention"},
                 "activation": "swish",
-                "head_survival_probability": 0.9,
+                "head": {"survival_probability": 0.9},
             },
         ),
         (
             "separable_conv=false,apply_bn_for_resampling=false,conv_after_downsample=true,conv_bn_relu_pattern=true",
             "overrides",
-            {"separable_conv": False, "resample_batch_norm": False, "conv_after_pooling": True, "conv_bn_act": True},
+            {
+                "neck": {
+                    "separable_conv": False,
+                    "resample_batch_norm": False,
+                    "conv_after_pooling": True,
+                    "conv_bn_act": True,
+                },
+                "head": {"separable_conv": False},
+            },
         ),
         (
             "aspect_ratios=1.0*2.0*0.5,anchor_scale=3*4*4*4*5,mean_rgb=127.0",
             "overrides",
-            {"aspect_ratios": [1.0, 2.0, 0.5], "anchor_scale": [3, 4, 4, 4, 5], "pixel_mean": [127.0] * 3},
+            {"anchors": {"aspect_ratios": [1.0, 2.0, 0.5], "scale": [3, 4, 4, 4, 5]}, "pixel_mean": [127.0] * 3},
         ),
         (
             "{fpn_config: {weight_method: sum, nodes: [{feat_level: 6, inputs_offsets: [3, 4]}]}}",
             "overrides",
-            {"fpn_graph": [[6, [3, 4]]], "fpn_fusion": "sum"},
+            {"neck": {"graph": [[6, [3, 4]]], "fusion": "sum"}},
         ),
         (
             "nms_configs.method=hard,nms_configs.iou_thresh=0.4,nms_configs.max_nms_inputs=5000",
@@ -198,7 +205,7 @@ def test_hparams_of_the_training_that_are_absent_have_the_originals_defaults() -
     assert (train.augment.horizontal_flip, train.augment.grid_mask.probability) == (True, 0.0)
     assert (train.augment.autoaugment, train.freeze_batch_norm, train.freeze) == (None, "none", ())
     assert config.model.postprocess == {"nms": "gaussian", "max_detections": 100}
-    assert (config.model.image_size, config.model.overrides) == (None, {"batch_norm_momentum": 0.99})
+    assert (config.model.image_size, config.model.overrides) == (None, {"batch_norm": {"momentum": 0.99}})
 
 
 def test_automl_yaml_is_the_recipe_of_the_original() -> None:

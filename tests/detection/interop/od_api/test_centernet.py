@@ -116,7 +116,7 @@ def test_targets(case: Case) -> None:
     config, size = case.detector.config, case.outputs["center"][0].shape[1:3]
     centers = centers_of(case.labels, stride=config.stride, size=tuple(size))
     heatmap = center_heatmap(
-        centers, size=tuple(size), num_classes=case.detector.num_classes, min_iou=config.min_box_overlap_iou
+        centers, size=tuple(size), num_classes=case.detector.num_classes, min_iou=config.loss.min_box_overlap_iou
     )
     np.testing.assert_allclose(heatmap, case.arrays["target_center_heatmap"], atol=1e-5)
     count = len(case.oracle.notes["ground_truth"]["boxes"])
@@ -209,8 +209,8 @@ def test_a_resnet_18_and_heads_of_several_layers(tmp_path: Path) -> None:
     assert {name.rpartition("/")[0] for name in model.unused} == {
         "model/_feature_extractor/_base_model/layer_with_weights-45"  # of the classifier
     }
-    assert model.config.model.overrides["head_filters"] == 32
-    assert model.config.model.overrides["head_convs"] == {"center": [(24, 5), (16, 3)], "offset": []}
+    assert model.config.model.overrides["head"]["filters"] == 32
+    assert model.config.model.overrides["head"]["convs"] == {"center": [(24, 5), (16, 3)], "offset": []}
     _require_same_outputs(model, original)
 
 

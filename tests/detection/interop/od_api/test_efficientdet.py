@@ -30,7 +30,7 @@ from tests.detection.interop.od_api.original_efficientdet import (
 from tests.detection.interop.od_api.original_faster_rcnn import RATIOS, decoded
 
 SIZE = (128, 256)
-SMALL = f"model.overrides={{fpn_filters: {FILTERS}, fpn_cells: {CELLS}, head_layers: {LAYERS}}}"
+SMALL = f"model.overrides={{neck: {{filters: {FILTERS}, cells: {CELLS}}}, head: {{layers: {LAYERS}}}}}"
 
 
 def config_of(*assignments: str, name: str = "efficientdet-d1") -> Config:
@@ -130,7 +130,7 @@ def test_logits_and_boxes_of_each_anchor_are_the_original_s(
 
 def test_the_settings_of_the_original(imported: ImportedModel) -> None:
     model = imported.config.model
-    assert model.overrides["efficientnet_layout"] == "od-api"
+    assert (model.overrides["backbone"], model.overrides["dialect"]) == ({"layout": "od-api"}, "od-api")
     assert model.postprocess == {"score_threshold": 1e-8}
     assert (imported.step, imported.missing, imported.differences) == (25000, (), ())
     assert imported.categories == [{"id": number, "name": str(number)} for number in (1, 2, 3)]
@@ -150,7 +150,7 @@ def test_scopes_sums_and_absent_biases(tmp_path: Path, original: OdApiEfficientD
     prefix = save(tmp_path / "ckpt-5", weights)
     with pytest.raises(DataError, match=r"2 BiFPN cells of 16 filters without input weights, 2 head layers, .* has .*"):
         import_model(OD_API_EFFICIENTDET, prefix, config_of())
-    config = config_of("model.overrides.fpn_fusion=sum", "model.postprocess.score_threshold=0.1")
+    config = config_of("model.overrides.neck.fusion=sum", "model.postprocess.score_threshold=0.1")
     model = import_model(OD_API_EFFICIENTDET, prefix, config)
     assert model.config.model.postprocess == {"score_threshold": 0.1}
     assert set(imported.raw) - set(model.raw) == {path for path in imported.raw if "/WSM" in path}
@@ -270,16 +270,24 @@ def test_networks_that_are_no_efficientdet(tmp_path: Path, names: list[str], mes
 @pytest.mark.parametrize(
     ("assignment", "error", "message"),
     [
-        ("fpn_graph=qufpn", ConfigError, "fpn_graph = qufpn with .*: the Object Detection API only has bifpn"),
-        ("fpn_fusion=channel_attention", ConfigError, "with fpn_fusion = channel_attention: .* one weight per input"),
+        ("neck.graph=qufpn", ConfigError, "graph = qufpn with .*: the Object Detection API only has bifpn"),
+        ("neck.fusion=channel_attention", ConfigError, "with fusion = channel_attention: .* one weight per input"),
         (
-            "fpn_filters=40",
+            "neck.filters=40",
             ConfigError,
-            r"fpn_filters = 40: equal to the filters of a level of efficientnet-b1\. .* 1x1 convolution",
+            r"neck\.filters = 40: equal to the filters of a level of efficientnet-b1\. .* 1x1 convolution",
         ),
-        ("backbone=resnet-50", ConfigError, r"backbone = 'resnet-50': no such backbone\. Choose from efficientnet-b0"),
-        ("num_scales=2", DataError, r"36 box outputs and 27 class outputs do not match 6 anchors per cell\. Pass"),
-        ("separable_conv=false", DataError, r"missing: .*1_dn_lvl_6/post_combine/separable_conv/kernel"),
+        (
+            "backbone.name=resnet-50",
+            ConfigError,
+            r"backbone\.name = 'resnet-50': no such backbone\. Choose from efficientnet-b0",
+        ),
+        (
+            "anchors.num_scales=2",
+            DataError,
+            r"36 box outputs and 27 class outputs do not match 6 anchors per cell\. Pass",
+        ),
+        ("neck.separable_conv=false", DataError, r"missing: .*1_dn_lvl_6/post_combine/separable_conv/kernel"),
         ("min_level=4", DataError, r"starts at level 3, that of the configuration at 4\. Pass --set .*min_level=3"),
     ],
 )

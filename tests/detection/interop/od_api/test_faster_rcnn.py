@@ -17,6 +17,7 @@ from detection.weights.checkpoint_format import require_variant
 from detection.weights.imported_model import ImportedModel, import_model, write_model
 from schemas.config.config import Config
 from schemas.config.config_io import load_config
+from schemas.config.section import value_at
 from schemas.errors import ConfigError, DataError
 from tests.detection.interop.automl.checkpoints import Weights, save, save_objects
 from tests.detection.interop.od_api.original_faster_rcnn import (
@@ -92,7 +93,7 @@ def test_backbone_and_pyramid_are_the_original_s(original: OdApi, detector: Fast
 
 def _assert_same_proposals(original: OdApi, detector: FasterRcnn) -> None:
     outputs, start = detector(inputs_of(detector)).rpn, 0
-    unclipped = detector.config.model_copy(update={"crossing_anchors": "keep"}).anchors_yxyx()
+    unclipped = detector.config.changed({"anchors": {"crossing": "keep"}}).anchors_yxyx()
     theirs = original.rpn(original.pyramid(original.backbone(tf.constant(PIXELS))))
     for level, (logits, deltas, (classes, encoded)) in enumerate(
         zip(outputs.logits, outputs.deltas, theirs, strict=True), 2
@@ -124,8 +125,8 @@ def _assert_same_box_head(original: OdApi, detector: FasterRcnn) -> None:
     np.testing.assert_allclose(ours.class_logits[0], classes, rtol=1e-4, atol=1e-4)
     boxes = tf.constant([[10.0, 20.0, 40.0, 60.0]] * 5)
     for column in range(CLASSES):
-        deltas = ours.box_deltas[:, :, 0 if detector.config.class_agnostic_boxes else column + 1]
-        factors = detector.config.box_code_factors
+        deltas = ours.box_deltas[:, :, 0 if detector.config.box_head.class_agnostic else column + 1]
+        factors = detector.config.box_head.code_factors
         got = decode_yxyx(deltas, boxes[tf.newaxis], scale_factors=factors, max_log_size=4.0)[0]
         wanted = encoded.numpy()[:, min(column, encoded.shape[1] - 1)]
         np.testing.assert_allclose(got, decoded(wanted, boxes.numpy()), rtol=1e-4, atol=1e-3)
@@ -143,20 +144,21 @@ def test_batch_norms_of_the_heads_are_folded(tmp_path: Path) -> None:
     detector = loaded(model, tmp_path / "model")
     _assert_same_proposals(network, detector)
     _assert_same_box_head(network, detector)
-    assert detector.config.class_agnostic_boxes
+    assert detector.config.box_head.class_agnostic
 
 
 def test_the_settings_of_the_original(imported: ImportedModel, original: OdApi) -> None:
     overrides = imported.config.model.overrides
-    assert (overrides["resnet_layout"], overrides["fpn_layout"], overrides["activation"]) == (
-        "od-api",
+    assert (overrides["backbone"], overrides["dialect"], overrides["activation"]) == (
+        {"layout": "od-api"},
         "od-api",
         "relu6",
     )
-    assert (overrides["fpn_filters"], overrides["rpn_filters"], overrides["box_roi_size"]) == (FILTERS, 12, CROP)
+    sizes = [value_at(overrides, key) for key in ("neck.filters", "rpn.filters", "box_head.roi_size")]
+    assert sizes == [FILTERS, 12, CROP]
     assert (imported.step, imported.unused, imported.missing) == (25000, (), ())
     assert imported.differences == ()
-    assert (overrides["roi_pooling"], overrides["roi_canonical_level"]) == ("crop-max-pool", 5)
+    assert overrides["roi"]["canonical_level"] == 5
     assert build_detector("faster-rcnn-r50", num_classes=CLASSES, overrides=overrides).rpn.scores[0].filters == ANCHORS
 
 
@@ -175,13 +177,10 @@ def test_masks_start_from_random_weights(tmp_path: Path, original: OdApi) -> Non
 
 
 def test_settings_of_the_call_win(tmp_path: Path, original: OdApi) -> None:
-    overrides = "model.overrides={activation: relu, num_scales: 1, aspect_ratios: [0.5, 0.6, 0.7, 1, 2, 3]}"
+    overrides = "model.overrides={activation: relu, anchors: {num_scales: 1, aspect_ratios: [0.5, 0.6, 0.7, 1, 2, 3]}}"
     model = import_model(OD_API, original.write(tmp_path / "ckpt-3"), config_of(overrides)).config.model
-    assert (model.overrides["activation"], model.overrides["num_scales"], model.overrides["anchor_scale"]) == (
-        "relu",
-        1,
-        4.0,
-    )
+    anchors = model.overrides["anchors"]
+    assert (model.overrides["activation"], anchors["num_scales"], anchors["scale"]) == ("relu", 1, 4.0)
 
 
 def test_levels_and_layouts_of_the_call(tmp_path: Path, original: OdApi, detector: FasterRcnn) -> None:
@@ -192,13 +191,10 @@ def test_levels_and_layouts_of_the_call(tmp_path: Path, original: OdApi, detecto
     }
     kept = {variable.path: variable.numpy() for variable in detector.variables}
     assert all(np.array_equal(kept[path], value) for path, value in fewer.raw.items())
-    for key in ("fpn_layout", "rpn_layout"):
-        with pytest.raises(
-            ConfigError, match=rf"model\.overrides\.{key} = standard: the original's variables require od-api"
-        ):
-            import_model(OD_API, prefix, config_of(f"model.overrides.{key}=standard"))
+    with pytest.raises(ConfigError, match=r"model\.overrides\.dialect = standard: the original's variables require od"):
+        import_model(OD_API, prefix, config_of("model.overrides.dialect=standard"))
     with pytest.raises(DataError, match="2 missing: dense_2/kernel, dense_2/bias"):
-        import_model(OD_API, prefix, config_of("model.overrides.fc_layers=3"))
+        import_model(OD_API, prefix, config_of("model.overrides.box_head.layers=3"))
 
 
 def _is_trained(name: str) -> bool:
@@ -268,10 +264,10 @@ def test_a_checkpoint_of_tf1_with_slim_s_strides(tmp_path: Path, one_level: OdAp
 def test_the_resnet_of_a_retinanet_has_the_settings_of_an_fpn() -> None:
     fpn = {f"ResNet50V1_FPN/FeatureMaps/top_down/projection_{number}/kernel": (1, 1, 9, 256) for number in (1, 2, 3)}
     found = OD_API.overrides(shapes_of(50) | fpn, config=FASTER_RCNNS["faster-rcnn-r50"], where="it")
-    assert (found["activation"], found["batch_norm_epsilon"], "fpn_layout" in found) == ("relu6", 1e-3, False)
+    assert (found["activation"], found["batch_norm.epsilon"], "dialect" in found) == ("relu6", 1e-3, False)
     assert OD_API.class_count(shapes_of(50) | fpn, FASTER_RCNNS["faster-rcnn-r50"], where="it") is None
     alone = OD_API.overrides(shapes_of(50), config=FASTER_RCNNS["faster-rcnn-r50"], where="it")
-    assert (alone["activation"], alone["batch_norm_epsilon"]) == ("relu", 1e-5)
+    assert (alone["activation"], alone["batch_norm.epsilon"]) == ("relu", 1e-5)
 
 
 def shapes_of(depth: int) -> dict[str, tuple[int, ...]]:
@@ -325,9 +321,9 @@ def test_networks_that_cannot_be_imported_are_refused_with_the_reason(
 
 
 def test_backbones_that_the_original_does_not_have_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"backbone = resnet-18: .*, those with resnet-50, "):
+    with pytest.raises(ConfigError, match=r"backbone\.name = resnet-18: .*, those with resnet-50, "):
         structures(FASTER_RCNNS["mask-rcnn-r18"])
-    assert all(structures(config) == (config.backbone,) for config in OD_API.presets.values())
+    assert all(structures(config) == (config.backbone.name,) for config in OD_API.presets.values())
 
 
 def _changed(weights: Weights, *, without: str = "", **others: np.ndarray) -> Weights:
@@ -351,6 +347,6 @@ def test_variables_that_do_not_match_are_named(tmp_path: Path, original: OdApi) 
     with pytest.raises(DataError, match=r"a Faster R-CNN with an FPN, but dense_0/kernel is missing or has another"):
         import_model(OD_API, save(tmp_path / "without", weights), config_of())
     with pytest.raises(DataError, match=r"the RPN has 6 anchors per cell, but the configuration 3\. Pass anchor_scale"):
-        import_model(OD_API, original.write(tmp_path / "ckpt"), config_of("model.overrides.num_scales=1"))
+        import_model(OD_API, original.write(tmp_path / "ckpt"), config_of("model.overrides.anchors.num_scales=1"))
     with pytest.raises(DataError, match=r"has no EMA weights\. Set --weights=raw or auto"):
         import_model(OD_API, str(tmp_path / "ckpt"), config_of(), weights="ema")

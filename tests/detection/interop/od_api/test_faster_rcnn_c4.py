@@ -50,7 +50,7 @@ class Case(NamedTuple):
 @pytest.fixture(scope="module")
 def case(oracle_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Case:
     oracle = read_oracle("faster_rcnn_resnet50_v1", oracle_dir, tmp_path_factory.mktemp("od_api"))
-    settings = [f"image_size={oracle.image_size}", f"overrides.test_post_nms_top_k={PROPOSALS}"]
+    settings = [f"image_size={oracle.image_size}", f"overrides.rpn.test.post_nms_top_k={PROPOSALS}"]
     config = load_config(None, ["model.name=faster-rcnn-r50-c4", *(f"model.{setting}" for setting in settings)])
     model = import_model(OD_API, oracle.checkpoint, config)
     assert model.unused == ()
@@ -93,12 +93,12 @@ def test_losses(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
             case.proposals.boxes,
             case.proposals.valid,
             labels,
-            positive_threshold=config.roi_positive_iou,
-            scale_factors=config.box_code_factors,
+            positive_threshold=config.roi.positive_iou,
+            scale_factors=config.box_head.code_factors,
         )
 
     monkeypatch.setattr(faster_rcnn, "roi_targets", all_proposals)
-    config = case.detector.config.model_copy(update={"rpn_samples": len(case.detector.anchors)})
+    config = case.detector.config.changed({"rpn": {"sampling": {"count": len(case.detector.anchors)}}})
     monkeypatch.setattr(case.detector, "config", config)
     terms = case.detector.losses(case.outputs, case.oracle.labels(weighted=True))
     expected = case.oracle.notes["losses"]["loss"]

@@ -48,10 +48,10 @@ def test_other_values_of_the_task(text: str) -> None:
     config = detector_config(
         model.name, image_size=model.image_size, overrides=model.overrides, postprocess=model.postprocess
     )
-    assert config.keypoint_spread == {"nose": 0.5}
-    weights = {name: getattr(config, f"keypoint_{name}_loss_weight") for name in ("heatmap", "offset", "regression")}
+    assert config.keypoints.spread == {"nose": 0.5}
+    weights = {name: getattr(config.keypoints, f"{name}_loss_weight") for name in ("heatmap", "offset", "regression")}
     assert weights == pytest.approx({"heatmap": 2.0, "offset": 2.0, "regression": 0.2})
-    assert (config.keypoint_radius, config.per_keypoint_offset) == (1, True)
+    assert (config.keypoints.radius, config.keypoints.per_keypoint_offset) == (1, True)
     changes: dict[str, Any] = {"candidate_ranking_mode": "gaussian_weighted", "std_dev_multiplier": 2.0}
     expected = detector_config("centernet-r50-kpts").postprocess.keypoints.model_copy(
         update=changes | {"rescore_instances": True}
@@ -71,7 +71,7 @@ def test_heads_of_other_channels(text: str) -> None:
         text = text.replace(message, f"{message} {layers}")
     conversion = convert_pipeline_config(text)
     assert conversion.unsupported == ()
-    assert conversion.keys["model.overrides.head_filters"] == 64
+    assert conversion.keys["model.overrides.head.filters"] == 64
     same = "_head_params { num_filters: 64 kernel_sizes: 3 }"
     text = text.replace(f"scale{same}", "").replace(f"regress{same}", "regress_head_params {}")
     text = text.replace(f"center{same}", "center_head_params { num_filters: [32, 64] kernel_sizes: [5, 3] }")
@@ -79,7 +79,7 @@ def test_heads_of_other_channels(text: str) -> None:
     assert conversion.unsupported == ()
     config = conversion.config("a pipeline.config").model
     convs = {"center": ((32, 5), (64, 3)), "size": ((256, 3),), "keypoint_regression": ()}
-    assert detector_config(config.name, overrides=config.overrides).head_convs == convs
+    assert detector_config(config.name, overrides=config.overrides).head.convs == convs
 
 
 def test_each_category_s_sigmas(text: str) -> None:

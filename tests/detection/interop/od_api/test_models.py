@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import tensorflow as tf
-from detection.models.pyramid_config import PyramidConfig
 
 from detection.interop.import_checkpoint import import_checkpoint
 from detection.interop.od_api.checkpoints.efficientdet import OD_API_EFFICIENTDET
@@ -19,6 +18,7 @@ from detection.interop.od_api.checkpoints.retinanet import OD_API_RETINANET
 from detection.interop.od_api.checkpoints.ssd import OD_API_SSD
 from detection.interop.od_api.configuration.pipeline_config import PIPELINE_CONFIG
 from detection.interop.programs import read_config_of
+from detection.models.config import PyramidConfig
 from detection.models.dense.detector import DenseDetector
 from detection.models.efficientdet.config import EfficientDetConfig
 from detection.models.heads.dense_losses import DenseLosses
@@ -61,7 +61,7 @@ class Case(NamedTuple):
         config = self.detector.config
         if not isinstance(config, PyramidConfig):
             return values
-        order = np.arange(config.anchors_per_cell).reshape(config.num_scales, -1).T.ravel()
+        order = np.arange(config.anchors.per_cell).reshape(config.anchors.num_scales, -1).T.ravel()
         return values.reshape(len(values), -1, len(order), *values.shape[2:])[:, :, order].reshape(values.shape)
 
 
@@ -99,10 +99,8 @@ def test_the_pipeline_config_gives_the_same_network(case: Case) -> None:
         ).model_dump()
         for model in (converted.model, case.model.config.model)
     ]
-    # The momentum is not the checkpoint's; the layouts of anchors agree where sides are multiples.
     for network in networks:
-        del network["batch_norm_momentum"]
-        network.pop("anchor_layout", None)
+        del network["batch_norm"]["momentum"]  # not the checkpoint's
     assert networks[0] == networks[1]
     assert converted.model.resize == case.model.config.model.resize
     np.testing.assert_array_equal(
@@ -143,7 +141,7 @@ def test_raw_predictions(case: Case) -> None:
     boxes = case.by_anchor(raw.deltas.numpy()) * BOX_SCALES
     np.testing.assert_allclose(boxes[:, ::step], their_boxes, atol=1e-4)
     logits = case.by_anchor(raw.logits.numpy())
-    first = int(case.detector.config.background_class)
+    first = int(case.detector.config.loss.background_class)
     np.testing.assert_allclose(logits[:, ::step], their_logits[..., first:], atol=1e-4)
     [anchors] = case.by_anchor(case.detector.anchors[np.newaxis])
     np.testing.assert_allclose(anchors / np.tile(case.detector.image_size, 2), case.arrays["anchors"], atol=1e-6)
@@ -160,7 +158,7 @@ def test_targets(*, case: Case, weighted: bool) -> None:
     encoded = encode_yxyx(targets.boxes, tf.constant(case.detector.anchors)).numpy()
     found = case.by_anchor(encoded)[rows] * BOX_SCALES
     np.testing.assert_allclose(found, case.arrays[f"reg_targets{suffix}"], atol=1e-5)
-    classes = case.arrays[f"cls_targets{suffix}"] - case.detector.config.background_class
+    classes = case.arrays[f"cls_targets{suffix}"] - case.detector.config.loss.background_class
     np.testing.assert_array_equal(case.by_anchor(targets.classes.numpy())[rows], classes)
     if weighted:
         assert targets.weights is not None
@@ -177,7 +175,7 @@ def test_losses(*, case: Case, weighted: bool, name: str) -> None:
 
 
 SIGMOID = {"focal_alpha": None, "focal_gamma": 0.0}
-# Variants of the losses in the notes, which replace messages of `loss`, as fields of `model.overrides`.
+# Variants of the losses in the notes, which replace messages of `loss`, as fields of `model.overrides.loss`.
 VARIANTS: dict[str, dict[str, Any]] = {
     "softmax": {"class_loss": "softmax"},
     "sigmoid": SIGMOID,
@@ -215,8 +213,9 @@ def test_other_losses(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, expected in case.oracle.notes["losses"].items():
         if not name.startswith("variant_"):
             continue
-        options = detector.config.model_copy(update=VARIANTS[name.removeprefix("variant_")]).loss_options
-        losses = DenseLosses(options, anchors=detector.anchors, num_classes=detector.num_classes)
+        options = detector.config.loss.model_copy(update=VARIANTS[name.removeprefix("variant_")])
+        matcher, anchors = detector.config.matcher, detector.anchors
+        losses = DenseLosses(options, matcher, anchors=anchors, num_classes=detector.num_classes)
         monkeypatch.setattr(detector, "_dense_losses", losses)
         terms = detector.losses(case.outputs, case.oracle.labels(weighted=True))
         found = {"Loss/localization_loss": terms["box_loss"], "Loss/classification_loss": terms["class_loss"]}
@@ -242,8 +241,8 @@ def test_prediction_from_image_files(case: Case, tmp_path: Path) -> None:
 
 def test_a_pyramid_of_another_layout_is_told_the_layout_not_its_own_name() -> None:
     config = detector_config("retinanet-r50")
-    with pytest.raises(ConfigError, match=r"Pass --set model\.overrides\.fpn_layout=od-api") as told:
+    with pytest.raises(ConfigError, match=r"Pass --set model\.overrides\.dialect=od-api") as told:
         OD_API_RETINANET.structures(config)
     assert "retinanet-r50" not in str(told.value)
-    with pytest.raises(ConfigError, match=r"backbone = resnet-18: .*Pass --model retinanet-r50"):
-        OD_API_RETINANET.structures(config.model_copy(update={"backbone": "resnet-18"}))
+    with pytest.raises(ConfigError, match=r"backbone\.name = resnet-18: .*Pass --model retinanet-r50"):
+        OD_API_RETINANET.structures(config.changed({"backbone": {"name": "resnet-18"}, "dialect": "od-api"}))

@@ -157,11 +157,20 @@ def test_a_configuration_of_the_zoo(oracle_dir: Path) -> None:
         (300, 300),
         "stretch",
     )
-    assert (model.batch_norm_momentum, model.batch_norm_epsilon, model.activation) == (0.97, 0.001, "relu6")
-    assert (model.focal_gamma, model.focal_alpha, model.huber_delta, model.box_loss_weight) == (2.0, 0.75, 1.0, 1.0)
-    assert (model.code_weights, model.normalizer, model.force_match) == ((10, 10, 5, 5), "positives", True)
-    assert (model.background_class, model.background_target) == (True, False)
-    assert model.aspect_ratios == (1.0, 2.0, 0.5, 3.0, 0.3333)
+    assert (model.batch_norm.momentum, model.batch_norm.epsilon, model.activation) == (0.97, 0.001, "relu6")
+    assert (model.loss.focal_gamma, model.loss.focal_alpha, model.loss.huber_delta, model.loss.box_loss_weight) == (
+        2.0,
+        0.75,
+        1.0,
+        1.0,
+    )
+    assert (model.loss.code_weights, model.loss.normalizer, model.matcher.force_match) == (
+        (10, 10, 5, 5),
+        "positives",
+        True,
+    )
+    assert (model.loss.background_class, model.loss.background_target) == (True, False)
+    assert model.anchors.aspect_ratios == (1.0, 2.0, 0.5, 3.0, 0.3333)
     assert (model.postprocess.score_threshold, model.postprocess.iou_threshold) == (1e-8, 0.6)
     assert (train.batch_size, train.steps, train.optimizer.name, train.optimizer.momentum) == (512, 50000, "sgd", 0.9)
     assert (train.schedule.learning_rate, train.schedule.warmup_learning_rate) == (0.8, 0.13333)
@@ -179,13 +188,13 @@ def test_a_configuration_of_the_zoo(oracle_dir: Path) -> None:
 def test_fields_that_are_not_set_have_the_defaults_of_the_protos() -> None:
     config = converted(SSD)
     model, train, analysis = preset(config), config.train, config.evaluate.analysis
-    assert (model.image_size, model.min_scale, model.max_scale) == ((300, 300), 0.2, 0.95)
-    assert (model.focal_gamma, model.focal_alpha, model.huber_delta) == (2.0, None, 1.0)
+    assert (model.image_size, model.anchors.min_scale, model.anchors.max_scale) == ((300, 300), 0.2, 0.95)
+    assert (model.loss.focal_gamma, model.loss.focal_alpha, model.loss.huber_delta) == (2.0, None, 1.0)
     # Without division by the size of the code, the loss is the sum of four deltas, ours their mean.
-    assert (model.box_loss_weight, model.class_loss_weight, model.normalizer) == (4.0, 1.0, "positives")
-    assert (model.force_match, model.match_threshold, model.unmatched_threshold) == (False, 0.5, None)
-    assert (model.background_class, model.background_target) == (True, True)
-    assert (model.batch_norm_momentum, model.batch_norm_epsilon) == (0.999, 0.001)
+    assert (model.loss.box_loss_weight, model.loss.class_loss_weight, model.loss.normalizer) == (4.0, 1.0, "positives")
+    assert (model.matcher.force_match, model.matcher.positive_iou, model.matcher.negative_iou) == (False, 0.5, None)
+    assert (model.loss.background_class, model.loss.background_target) == (True, True)
+    assert (model.batch_norm.momentum, model.batch_norm.epsilon) == (0.999, 0.001)
     assert (model.postprocess.score_threshold, model.postprocess.iou_threshold) == (0.0, 0.6)
     assert (train.batch_size, train.ema.enabled, train.ema.decay) == (32, True, 0.9999)
     assert (train.ema.use_moving_averages, train.ema.include_batch_norm) == (False, False)
@@ -329,7 +338,7 @@ def test_a_step_that_is_not_supported_is_listed_with_its_line(step: str, reason:
 )
 def test_class_losses(loss: str, expected: dict[str, Any]) -> None:
     model = preset(converted(with_lines("weighted_sigmoid_focal {}", loss)))
-    assert {name: getattr(model, name) for name in expected} == expected
+    assert {name: getattr(model.loss, name) for name in expected} == expected
 
 
 def test_a_softmax_needs_its_score_converter() -> None:
@@ -339,15 +348,15 @@ def test_a_softmax_needs_its_score_converter() -> None:
     assert "logit_scale" in remarks
     text = with_lines("score_converter: SIGMOID", "score_converter: SOFTMAX logit_scale: 2.0", text)
     model = preset(converted(text))
-    assert (model.class_loss, model.logit_scale) == ("softmax", 2.0)
+    assert (model.loss.class_loss, model.loss.logit_scale) == ("softmax", 2.0)
 
 
 def test_hard_examples_and_code_size() -> None:
     text = with_lines("loss {", "loss { localization_weight: 3.0 hard_example_miner { num_hard_examples: 0 }")
     model = preset(converted(with_lines("num_classes: 3", "normalize_loc_loss_by_codesize: true", text)))
-    assert model.box_loss_weight == 3.0
-    assert model.hard_example_miner.num_hard_examples is None
-    assert (model.hard_example_miner.iou_threshold, model.hard_example_miner.loss_type) == (0.7, "both")
+    assert model.loss.box_loss_weight == 3.0
+    assert model.loss.hard_example_miner.num_hard_examples is None
+    assert (model.loss.hard_example_miner.iou_threshold, model.loss.hard_example_miner.loss_type) == (0.7, "both")
 
 
 def test_soft_nms_has_twice_the_sigma_of_tensorflows_op_and_no_threshold() -> None:

@@ -8,13 +8,13 @@ import pytest
 import tensorflow as tf
 
 from detection.input_pipeline.training_batches import Batch
-from detection.interop.conversion import nested
 from detection.interop.od_api.configuration.pipeline_config import NETWORKS, convert_pipeline_config
 from detection.training.build_step import state_from_config, train_loop_from_config
 from detection.training.resolve import assumed
 from detection.types import Labels
 from schemas.config.config import Config
 from schemas.config.config_io import parse_config
+from schemas.config.section import nested
 from tests.detection.interop.od_api.test_pipeline_config import zoo_texts
 
 BATCH = 2

@@ -10,7 +10,7 @@ import tensorflow as tf
 from tests.detection.interop.automl.checkpoints import Weights, save
 
 # Test network: a ResNet-18, the smallest, with narrow heads.
-SMALL = {"fpn_filters": 8, "fc_units": 16, "mask_filters": 8}
+SMALL = {"neck": {"filters": 8}, "box_head": {"units": 16}, "mask_head": {"filters": 8}}
 
 
 class Original:
@@ -95,7 +95,7 @@ class Original:
 
     def __call__(self, images: Any) -> tuple[list[Any], list[Any], list[Any]]:
         """Returns the pyramid's features, the RPN's scores and its boxes, of levels 2 to 6."""
-        levels, filters = self.backbone(images), SMALL["fpn_filters"]
+        levels, filters = self.backbone(images), SMALL["neck"]["filters"]
         features = [self._conv(f"fpn/l{level}", x, filters, 1) for level, x in enumerate(levels, 2)]
         for place in (2, 1, 0):
             features[place] += tf.repeat(tf.repeat(features[place + 1], 2, 1), 2, 2)
@@ -109,14 +109,14 @@ class Original:
         """Maps features [R, 7, 7, F] to class outputs [R, C] and boxes [R, C, 4]."""
         x = tf.reshape(rois, [rois.shape[0], 49 * rois.shape[-1]])
         for name in ("fc6", "fc7"):
-            x = tf.nn.relu(self._dense(f"box_head/{name}", x, SMALL["fc_units"]))
+            x = tf.nn.relu(self._dense(f"box_head/{name}", x, SMALL["box_head"]["units"]))
         outputs = self._dense("box_head/class-predict", x, self._classes)
         boxes = self._dense("box_head/box-predict", x, 4 * self._classes)
         return outputs, tf.reshape(boxes, [-1, self._classes, 4])
 
     def mask_head(self, rois: Any) -> Any:
         """Maps features [R, 14, 14, F] to masks [R, 28, 28, C]."""
-        x, filters = rois, SMALL["mask_filters"]
+        x, filters = rois, SMALL["mask_head"]["filters"]
         for number in range(4):
             x = tf.nn.relu(self._conv(f"mask_head/mask-conv-l{number}", x, filters, 3))
         kernel = self._variable("mask_head/conv5-mask/kernel", [2, 2, filters, filters])
@@ -127,9 +127,9 @@ class Original:
     def construct(self) -> Weights:
         """Returns all variables."""
         self(tf.zeros([1, 64, 64, 3]))
-        self.box_head(tf.zeros([1, 7, 7, SMALL["fpn_filters"]]))
+        self.box_head(tf.zeros([1, 7, 7, SMALL["neck"]["filters"]]))
         if self._masks:
-            self.mask_head(tf.zeros([1, 14, 14, SMALL["fpn_filters"]]))
+            self.mask_head(tf.zeros([1, 14, 14, SMALL["neck"]["filters"]]))
         return self.variables
 
 

@@ -73,8 +73,8 @@ def test_the_imported_model_has_all_variables_and_the_settings_of_the_original(
     mean, std = ([channel * 255 for channel in rgb] for rgb in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
     assert model.overrides == {
         **SMALL,
-        "resnet_layout": "tpu",
-        "tpu_coordinates": True,
+        "dialect": "tpu",
+        "backbone": {"layout": "tpu"},
         "pixel_mean": mean,
         "pixel_std": std,
     }
@@ -95,12 +95,12 @@ def test_raw_outputs_are_the_original_s(detector: FasterRcnn, original: Original
 
 def test_the_heads_outputs_are_the_original_s(detector: FasterRcnn, original: Original) -> None:
     random = np.random.default_rng(1)
-    rois = random.normal(size=(5, 7, 7, SMALL["fpn_filters"])).astype(np.float32)
+    rois = random.normal(size=(5, 7, 7, SMALL["neck"]["filters"])).astype(np.float32)
     classes, boxes = original.box_head(tf.constant(rois))
     ours = detector.box_head(rois[np.newaxis])
     np.testing.assert_allclose(ours.class_logits[0], classes, atol=1e-5)
     np.testing.assert_allclose(ours.box_deltas[0], boxes, atol=1e-5)
-    rois = random.normal(size=(3, 14, 14, SMALL["fpn_filters"])).astype(np.float32)
+    rois = random.normal(size=(3, 14, 14, SMALL["neck"]["filters"])).astype(np.float32)
     masks = original.mask_head(tf.constant(rois)).numpy()
     columns = np.array([1, 2, 0], np.int32)
     assert detector.mask_head is not None
@@ -110,7 +110,7 @@ def test_the_heads_outputs_are_the_original_s(detector: FasterRcnn, original: Or
 
 
 def test_detections_are_those_of_a_detector_with_the_original_s_settings(detector: FasterRcnn) -> None:
-    overrides = {**SMALL, "resnet_layout": "tpu", "tpu_coordinates": True}
+    overrides = {**SMALL, "dialect": "tpu", "backbone": {"layout": "tpu"}}
     options = {"score_threshold": 0.05, "pre_nms_top_k": 1000}
     same = build_detector("mask-rcnn-r18", num_classes=2, image_size=64, overrides=overrides, postprocess=options)
     for variable, other in zip(same.variables, detector.variables, strict=True):
@@ -127,9 +127,9 @@ def test_detections_are_those_of_a_detector_with_the_original_s_settings(detecto
 
 
 def test_settings_of_the_call_win(checkpoint: str) -> None:
-    keys = ("model.overrides.tpu_coordinates=false", "model.postprocess.score_threshold=0.2")
+    keys = ("model.overrides.dialect=standard", "model.postprocess.score_threshold=0.2")
     model = import_model(TPU_MASK_RCNN, checkpoint, small_config(*keys)).config.model
-    assert (model.overrides["tpu_coordinates"], model.overrides["resnet_layout"]) == (False, "tpu")
+    assert (model.overrides["dialect"], model.overrides["backbone"]) == ("standard", {"layout": "tpu"})
     assert model.postprocess == {"score_threshold": 0.2, "pre_nms_top_k": 1000}
 
 
@@ -162,7 +162,7 @@ def test_variants_without_a_preset() -> None:
     preset = FASTER_RCNNS["mask-rcnn-r50"]
     with pytest.raises(DataError, match=r"no known variant: it has resnet-200 with boxes and masks; mine has resnet"):
         require_variant(TPU_MASK_RCNN, deep, preset, name="mine", where="it")
-    require_variant(TPU_MASK_RCNN, deep, preset.model_copy(update={"backbone": "resnet-200"}), name="mine", where="it")
+    require_variant(TPU_MASK_RCNN, deep, preset.changed({"backbone": {"name": "resnet-200"}}), name="mine", where="it")
     with pytest.raises(DataError, match="it has a ResNet of 62 convolutions with boxes"):
         require_variant(TPU_MASK_RCNN, shapes_of(59, masks=False), preset, name="mine", where="it")
     wide = shapes_of(34) | {"resnet34/conv2d_1/kernel": (1, 1, 64, 256)}

@@ -4,8 +4,7 @@ import importlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from detection.storage.files import is_file
-from detection.storage.reading import read_bytes
+from detection.storage.files import is_file, read_bytes
 from schemas.errors import ConfigError
 from schemas.limits import MAX_CONFIG
 

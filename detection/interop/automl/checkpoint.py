@@ -57,7 +57,7 @@ def class_count(shapes: Shapes, config: EfficientDetConfig, *, where: str) -> in
         DataError: the class outputs do not divide evenly among the anchors of a cell.
     """
     [outputs] = shapes[_CLASS_BIAS]
-    anchors = config.anchors_per_cell
+    anchors = config.anchors.per_cell
     if outputs % anchors:
         raise DataError(
             f"{where}: {outputs} class outputs do not divide evenly among {anchors} anchors per cell. Pass num_scales "

@@ -12,7 +12,7 @@ import functools
 import operator
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from detection.interop.od_api.checkpoints.heads import (
 )
 from detection.interop.od_api.checkpoints.names import HEAD_ENDS
 from detection.models.backbones.efficientnet_spec import (
+    EfficientNetLayout,
     EfficientNetSpec,
     backbone_spec,
     block_specs,
@@ -71,7 +72,7 @@ def structures(config: EfficientDetConfig) -> tuple[Structure]:
             "Detection API only has bifpn, with one weight per input. Remove them."
         )
     spec = backbone_spec(config.backbone.name)
-    levels = level_blocks(spec, config.backbone.layout)[config.min_level - 1 :]
+    levels = level_blocks(spec, cast(EfficientNetLayout, config.backbone.layout))[config.min_level - 1 :]
     if config.neck.filters in {block_specs(spec)[number].out_filters for number in levels}:
         raise ConfigError(
             f"model.overrides.neck.filters = {config.neck.filters}: equal to the filters of a level of "

@@ -26,10 +26,11 @@ class LocalFiles:
     map = map
 
     def find_file(self, path: str) -> FileState | None:
-        """Finds folders, too."""
         try:
             status = os.stat(path)
         except (OSError, ValueError):
+            return None
+        if stat.S_ISDIR(status.st_mode):
             return None
         return FileState(path, status.st_size, status.st_mtime_ns, status.st_mtime)
 

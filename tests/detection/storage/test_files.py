@@ -92,7 +92,7 @@ def test_a_file_is_written_looked_at_copied_and_removed(kind: str, gcs: Bucket, 
     assert after is not None
     assert after.version != before.version
     assert after.modified >= before.modified
-    assert files.find_file(f"{base}/images") is None or kind == "local"
+    assert files.find_file(f"{base}/images") is None
     for goal in (f"{gcs.path}/copy", str(tmp_path / "deep" / "copy")):
         files.copy_file(path, goal)
         assert read_bytes(goal) == b"two"

@@ -204,13 +204,13 @@ class FileDetector(ExportedDetector):
         if not self._description.masks:  # the crop of a mask covers its complete box, including padding
             boxes = clipped
         if self._as_mediapipe:
-            boxes = _in_whole_pixels(boxes, info.original_size.numpy())
+            boxes = _truncate_to_pixels(boxes, info.original_size.numpy())
         count = np.where(valid, outputs[serving.COUNT], 0)
         changed = {serving.BOXES: boxes, serving.COUNT: count}
         if self._description.keypoints:
             factors = np.append(scale, np.ones((len(scale), 1), np.float32), axis=1)
             changed[serving.KEYPOINTS] = outputs[serving.KEYPOINTS] * factors[:, np.newaxis, np.newaxis]
-        kept = _kept({**outputs, **changed}, (clipped[..., 2:] > clipped[..., :2]).all(axis=-1))
+        kept = _drop_outside({**outputs, **changed}, (clipped[..., 2:] > clipped[..., :2]).all(axis=-1))
         return {name: tf.convert_to_tensor(value) for name, value in {**kept, serving.VALID: valid}.items()}
 
     @tf.function(autograph=False)
@@ -242,21 +242,21 @@ def _stretch(image: tf.Tensor, image_size: tuple[int, int]) -> tuple[tf.Tensor, 
     return tf.round(pixels), ImageInfo(original_size=size, scale=tf.constant(image_size, tf.float32) / size)
 
 
-def _kept(outputs: Mapping[str, Array], in_image: Array) -> dict[str, Array]:
+def _drop_outside(outputs: Mapping[str, Array], in_image: Array) -> dict[str, Array]:
     """Drops rows outside of the image, bool [B, N]: a file, which knows its input only, detects in the padding, too."""
     slots = np.arange(in_image.shape[1])
     kept = in_image & (slots < outputs[serving.COUNT][:, np.newaxis])
     count = kept.sum(axis=1).astype(np.int32)
     order, valid = np.argsort(~kept, axis=1, kind="stable"), slots < count[:, np.newaxis]
 
-    def of_kept(rows: Array) -> Array:
+    def select(rows: Array) -> Array:
         moved = np.take_along_axis(rows, order.reshape(*order.shape, *[1] * (rows.ndim - 2)), axis=1)
         return np.where(valid.reshape(*valid.shape, *[1] * (rows.ndim - 2)), moved, np.zeros((), rows.dtype))
 
-    return {name: count if name == serving.COUNT else of_kept(rows) for name, rows in outputs.items()}
+    return {name: count if name == serving.COUNT else select(rows) for name, rows in outputs.items()}
 
 
-def _in_whole_pixels(boxes: Array, sizes: Array) -> Array:
+def _truncate_to_pixels(boxes: Array, sizes: Array) -> Array:
     """Truncates x, y, width and height of boxes [B, N, 4], fractions of images of sizes [B, 2], to integer pixels."""
     scale = sizes[:, np.newaxis]
     starts, sides = np.floor(boxes[..., :2] * scale), np.floor((boxes[..., 2:] - boxes[..., :2]) * scale)

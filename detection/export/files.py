@@ -86,8 +86,7 @@ def write_file(
     description = ModelDescription(
         format=options.format,
         precision=options.precision,
-        batch_size=options.batch_size,
-        image_size=trained.detector.image_size,
+        shape=(options.batch_size, *trained.detector.image_size, 3),
         resizing=trained.detector.resizing,
         dtype="uint8" if int8 else "float32",
         padding=trained.detector.pixel_mean,

@@ -38,7 +38,7 @@ _LOGGER = logging.getLogger("cocoflow.pusher")
 
 
 class Validation(NamedTuple):
-    """What was compared before a push.
+    """Result of the comparison before a push.
 
     images: number of images.
     detections: number of detections that have a counterpart.
@@ -99,7 +99,7 @@ def validate(
         seconds: dict[str, float] = _answer(result, ended, name)["seconds"]
         comparison = _compare(sample, folder, images=images, tolerance=tolerance, name=name)
     _LOGGER.info(
-        "validated on %d images in a process of its own: %d detections as evaluated", images, comparison.detections
+        "validated on %d images in a separate process: %d detections as evaluated", images, comparison.detections
     )
     return Validation(
         images=comparison.images,

@@ -45,10 +45,10 @@ class Comparison(NamedTuple):
 
     def __str__(self) -> str:
         text = f"compared with the SavedModel on {self.images} images: "
-        least = f" of scores from {self.min_score:g}" if self.min_score else ""
+        limit = f" of scores from {self.min_score:g}" if self.min_score else ""
         if not self.detections:
-            return f"{text}it detects nothing{least} on them. Pass other images with --sample-images."
-        text += f"{len(self.scores)} of {self.detections} detections{least} have a counterpart (category, IoU {_IOU})"
+            return f"{text}it detects nothing{limit} on them. Pass other images with --sample-images."
+        text += f"{len(self.scores)} of {self.detections} detections{limit} have a counterpart (category, IoU {_IOU})"
         if not len(self.scores):
             return text
         in_pixels = {"boxes in pixels": self.boxes, "keypoints in pixels": self.keypoints}
@@ -97,14 +97,14 @@ def compare_with_saved_model(
 
 
 def _pairs(expected: Results, found: Results) -> Iterable[tuple[int, int]]:
-    """Yields the indices of counterparts."""
+    """Yields pairs of indices: a detection and its counterpart."""
     if not len(expected) or not len(found):
         return
-    # A box at the border may have no area, and so no IoU of its own.
+    # A box at the border may have no area, so that its IoU would be 0 even with itself.
     grown, others = (results.rows[:, 1:5] + [0.0, 0.0, _GROWTH, _GROWTH] for results in (expected, found))
     ious = np.asarray(mask.iou(grown, others, [0] * len(found)))
     ious[expected.rows[:, 6, np.newaxis] != found.rows[:, 6]] = 0.0
-    # Soft suppression leaves several boxes at one place, which their scores tell apart.
+    # Soft suppression leaves overlapping boxes, which differ in their scores.
     likeness = ious - np.abs(expected.rows[:, 5, np.newaxis] - found.rows[:, 5])
     for one in range(len(expected)):
         other = int(np.where(ious[one] >= _IOU, likeness[one], -1.0).argmax())
@@ -113,7 +113,7 @@ def _pairs(expected: Results, found: Results) -> Iterable[tuple[int, int]]:
             ious[:, other] = 0.0
 
 
-def drawn_images(image_size: tuple[int, int]) -> list[EncodedImage]:
+def draw_images(image_size: tuple[int, int]) -> list[EncodedImage]:
     """Draws images of smooth random colors: in the size of the input, wide, tall, and larger.
 
     Args:
@@ -131,8 +131,8 @@ def drawn_images(image_size: tuple[int, int]) -> list[EncodedImage]:
     return images
 
 
-def unlike_training(detector: Detector, batches: Iterable[npt.NDArray[Any]]) -> list[str]:
-    """Compares activations on images with the statistics that batch norm kept from the training.
+def compare_with_training(detector: Detector, batches: Iterable[npt.NDArray[Any]]) -> list[str]:
+    """Compares activations on calibration images with the statistics that batch norm kept from the training.
 
     The mean of each channel before a batch norm is compared with its moving mean, in moving standard
     deviations, and averaged over channels and layers.  Source of the idea: Li et al., "Revisiting

@@ -59,7 +59,7 @@ def export_model(model: str, output: str, options: ExportOptions, open_split: Op
             variable_bytes(source.detector.variables),
             advice="Free space, or choose another folder with --output.",
         )
-        trained = _with_changes(source, options)
+        trained = _apply_changes(source, options)
         if options.format == "saved-model":
             _require_od_api_outputs(trained, options)
         else:
@@ -84,12 +84,12 @@ def export_model(model: str, output: str, options: ExportOptions, open_split: Op
                 score_curves=curves,
             )
         else:
-            expected = _with_changes(source, options._replace(assignments=_without_resize(options)))
+            expected = _apply_changes(source, options._replace(assignments=_without_resize(options)))
             notes += write_file(trained, folder, options, expected=expected, curves=curves, open_split=open_split)
-    return "\n".join([_sentence(trained, options), *notes])
+    return "\n".join([_summarize(trained, options), *notes])
 
 
-def _with_changes(trained: TrainedDetector, options: ExportOptions) -> TrainedDetector:
+def _apply_changes(trained: TrainedDetector, options: ExportOptions) -> TrainedDetector:
     """Builds the detector again, with the same weights, if the options change its configuration."""
     files = options.format != "saved-model"
     # The converters do not support bfloat16.
@@ -124,7 +124,7 @@ def _require_od_api_outputs(trained: TrainedDetector, options: ExportOptions) ->
         )
 
 
-def _sentence(trained: TrainedDetector, options: ExportOptions) -> str:
+def _summarize(trained: TrainedDetector, options: ExportOptions) -> str:
     origin = trained.exported_from
     weights = "" if origin is None else f", the {origin}"
     precision = f"{options.precision}, " if options.format in ("litert", "mediapipe") else ""

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from detection.datasets.examples import OpenSplit
-from detection.export.comparison import compare_with_saved_model, drawn_images, unlike_training
+from detection.export.comparison import compare_with_saved_model, compare_with_training, draw_images
 from detection.export.litert import convert_to_litert, evenly_spaced_images, input_batches
 from detection.export.mediapipe_model import convert_to_mediapipe, require_mediapipe
 from detection.export.model_description import write_model_file
@@ -86,8 +86,7 @@ def write_file(
     description = ModelDescription(
         format=options.format,
         precision=options.precision,
-        batch_size=options.batch_size,
-        image_size=trained.detector.image_size,
+        shape=(options.batch_size, *trained.detector.image_size, 3),
         resizing=trained.detector.resizing,
         dtype="uint8" if int8 else "float32",
         padding=trained.detector.pixel_mean,
@@ -112,7 +111,7 @@ def write_file(
             content = _convert(trained, options, curves, batches(options.calibration.images, options.batch_size or 1))
             images = images or list(evenly_spaced_images(shards, _SAMPLE_IMAGES))
             if _trains_statistics(trained.config):
-                notes += unlike_training(trained.detector, batches(_CHECKED_IMAGES, _BATCH))
+                notes += compare_with_training(trained.detector, batches(_CHECKED_IMAGES, _BATCH))
     write_extra_files(
         folder,
         categories=trained.categories,
@@ -121,7 +120,7 @@ def write_file(
         score_curves=curves,
     )
     write_model_file(folder, content, description)
-    return [*_differences(expected, folder, options, curves, images), *notes]
+    return [*_compare(expected, folder, options, curves, images), *notes]
 
 
 def _convert(
@@ -148,7 +147,7 @@ def _convert(
     return convert_to_litert(module, precision=options.precision, calibration=calibration)
 
 
-def _differences(
+def _compare(
     expected: TrainedDetector,
     folder: Path,
     options: ExportOptions,
@@ -165,7 +164,7 @@ def _differences(
         return [f"not compared with the SavedModel: {error}"]
     module = ServingModule(expected.detector, expected.categories, curves=curves)
     saved_model = SignatureDetector(module.serve_encoded, batch_size=1)
-    images = images or drawn_images(expected.detector.image_size)
+    images = images or draw_images(expected.detector.image_size)
     if options.format != "mediapipe":
         return [str(compare_with_saved_model(file, saved_model, images))]
     compared = compare_with_saved_model(file, saved_model, images, min_score=_SHOWN)

@@ -163,7 +163,7 @@ def _chain(models: Sequence[bytes]) -> bytes:
 
 
 def _rename_duplicates(tensors: Sequence[Any]) -> None:
-    """Gives the tensors of a graph names of their own: runtimes such as OpenVINO look them up by name."""
+    """Makes the names of a graph's tensors unique: runtimes such as OpenVINO look them up by name."""
     seen: set[bytes] = set()
     for number, tensor in enumerate(tensors):
         if tensor.name in seen:

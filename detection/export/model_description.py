@@ -1,5 +1,6 @@
 """Writes model files with `model.json`, which says how to run them, and with the client that does so."""
 
+import dataclasses
 import hashlib
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,8 @@ def write_model_file(folder: Path, content: bytes, description: ModelDescription
         content: content of the model file.
         description: description of the model.
     """
-    write_json(folder / MODEL_JSON, description_json(description._replace(sha256=hashlib.sha256(content).hexdigest())))
+    description = dataclasses.replace(description, sha256=hashlib.sha256(content).hexdigest())
+    write_json(folder / MODEL_JSON, description_json(description))
     if description.nms and description.delegate is None:
         write_bytes(folder / CLIENT_PY, Path(client.__file__).read_bytes())
     write_bytes(folder / FILE_NAMES[description.format], content)
@@ -56,7 +58,7 @@ def description_json(description: ModelDescription) -> dict[str, Any]:
         "input": {
             "name": serving.IMAGES,
             "dtype": description.dtype,
-            "shape": [description.batch_size, *description.image_size, 3],
+            "shape": list(description.shape),
             "resize": description.resizing._asdict(),
             "padding": list(description.padding),
         },

@@ -29,7 +29,7 @@ def convert_to_onnx(module: ServingModule) -> bytes:
 
     function = module.fitted_function("loop")  # tf2onnx loses the shapes in branches
     model, _ = tf2onnx.convert.from_function(function, input_signature=(), opset=OPSET)
-    _separate_passed_on(model.graph)
+    _separate_passed_inputs(model.graph)
     try:
         onnx.checker.check_model(model)
     except onnx.checker.ValidationError as error:
@@ -40,16 +40,16 @@ def convert_to_onnx(module: ServingModule) -> bytes:
     return bytes(model.SerializeToString())
 
 
-def _separate_passed_on(graph: Any) -> None:
+def _separate_passed_inputs(graph: Any) -> None:
     """Puts an Identity behind each input that the body of a loop passes on: OpenVINO refuses it as an output."""
     for node in graph.node:
         for attribute in node.attribute:
             if attribute.HasField("g"):
-                _separate_passed_on(attribute.g)
-                _copy_passed_on(attribute.g)
+                _separate_passed_inputs(attribute.g)
+                _copy_passed_inputs(attribute.g)
 
 
-def _copy_passed_on(body: Any) -> None:
+def _copy_passed_inputs(body: Any) -> None:
     import onnx
 
     inputs = {value.name for value in body.input}

@@ -55,7 +55,7 @@ def fuse_boxes(views: Sequence[Boxes], *, windows: Sequence[Floats], iou_thresho
         fused.add(boxes[row], scores[row], classes[row], origins[row], iou_threshold)
     result = fused.boxes[: fused.count]
     seen = sum(_is_inside(result, parts) for parts in windows) if windows else 0
-    members = fused.of_view[: fused.count].sum(axis=1)
+    members = fused.has_view[: fused.count].sum(axis=1)
     values = fused.weights[: fused.count] / np.maximum(np.maximum(seen, members), 1)
     order = np.lexsort((*result.T, fused.classes[: fused.count], -values))
     return Boxes(result[order], values[order], fused.classes[: fused.count][order])
@@ -69,26 +69,26 @@ class _Fused:
         self.boxes = np.zeros((limit, 4))
         self.weights = np.zeros(limit)  # sum of the members' scores
         self.classes = np.zeros(limit, np.int64)
-        self.of_view = np.zeros((limit, views), bool)
+        self.has_view = np.zeros((limit, views), bool)
 
     def add(self, box: Floats, score: float, label: int, view: int, iou_threshold: float) -> None:
         """Adds a detection to the best matching fused box, or as a new one."""
-        free = (self.classes[: self.count] == label) & ~self.of_view[: self.count, view]
-        ious = np.where(free, iou_with_one(self.boxes[: self.count], box), 0.0)
-        place = int(ious.argmax()) if self.count else 0
-        if not self.count or ious[place] <= iou_threshold:
-            place = self.count
+        free = (self.classes[: self.count] == label) & ~self.has_view[: self.count, view]
+        ious = np.where(free, box_ious(self.boxes[: self.count], box), 0.0)
+        index = int(ious.argmax()) if self.count else 0
+        if not self.count or ious[index] <= iou_threshold:
+            index = self.count
             self.count += 1
-            self.boxes[place], self.classes[place] = box, label
+            self.boxes[index], self.classes[index] = box, label
         else:
-            weight = self.weights[place] + score
+            weight = self.weights[index] + score
             if weight > 0.0:
-                self.boxes[place] += (box - self.boxes[place]) * (score / weight)
-        self.weights[place] += score
-        self.of_view[place, view] = True
+                self.boxes[index] += (box - self.boxes[index]) * (score / weight)
+        self.weights[index] += score
+        self.has_view[index, view] = True
 
 
-def iou_with_one(boxes: Floats, box: Floats) -> Floats:
+def box_ious(boxes: Floats, box: Floats) -> Floats:
     """Returns the IoU [n] of boxes [n, 4] with one box [4]; 0 for an empty union."""
     sides = np.minimum(boxes[:, 2:], box[2:]) - np.maximum(boxes[:, :2], box[:2])
     overlap = np.prod(np.maximum(sides, 0.0), axis=1)

@@ -50,7 +50,7 @@ def load_network(
     try:
         if file_format == "mediapipe":
             metadata = read_metadata(content, where)
-            _require_own(metadata, where, categories, curves)
+            _require_matching(metadata, where, categories, curves)
             return _mediapipe(content, metadata, categories, curves)
         return _onnx(content) if file_format == "onnx" else _litert(content)
     except (ConfigError, DataError):
@@ -87,7 +87,7 @@ def _onnx(content: bytes) -> Loaded:
     return (lambda pixels: dict(zip(names, session.run(names, {serving.IMAGES: pixels}), strict=True))), shape
 
 
-def _require_own(
+def _require_matching(
     metadata: DetectorMetadata, where: str, categories: Sequence[Mapping[str, Any]], curves: ScoreCurves | None
 ) -> None:
     """Requires metadata that agrees with the files beside the model."""

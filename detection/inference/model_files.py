@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import tensorflow as tf
-from pydantic import Field, TypeAdapter
+from pydantic import AfterValidator, AliasPath, BeforeValidator, Field, TypeAdapter
 
 from detection.images.decode import decode_rgb_or_blank
 from detection.inference.file_runtimes import Array, Delegate, FileFormat, damaged_file, load_network
@@ -21,7 +21,7 @@ from detection.storage.checksums import changed_file
 from detection.storage.files import is_file, read_bytes
 from detection.storage.json_files import not_of_this_version, parse_file
 from detection.storage.paths import join, name_of, parent
-from detection.types import ImageInfo, ResizeMode, Resizing
+from detection.types import ImageInfo, Resizing
 from schemas import serving
 from schemas.artifacts import LITERT_FILE, MODEL_JSON, ONNX_FILE
 from schemas.errors import DataError
@@ -29,15 +29,40 @@ from schemas.errors import DataError
 FILE_NAMES: dict[FileFormat, str] = {"litert": LITERT_FILE, "onnx": ONNX_FILE, "mediapipe": LITERT_FILE}
 
 
-class ModelDescription(NamedTuple):
-    """The information that a program needs to run a model file.
+_Side = Annotated[int, Field(ge=1)]
+_MAX_SIDE = 1 << 31
+
+
+def _require_limits(resizing: Resizing) -> Resizing:
+    if min(resizing.size) < 1 or not all(0 <= side < _MAX_SIDE for side in (resizing.short_side, resizing.long_side)):
+        raise ValueError("a side is negative or too large")
+    return resizing
+
+
+def _in_input(key: str) -> Any:
+    return Field(validation_alias=AliasPath("input", key))
+
+
+def _has_output(name: str) -> Any:
+    def is_listed(outputs: Any) -> bool:
+        if not isinstance(outputs, dict):
+            raise ValueError("not an object")
+        return name in outputs
+
+    return BeforeValidator(is_listed)
+
+
+@dataclass(frozen=True)
+class ModelDescription:
+    """The information that a program needs to run a model file, parsed from `model.json`.
+
+    `detection.export.model_description` writes it.
 
     format: kind of the file.
     precision: precision of the network: float32, float16 or int8.
-    batch_size: images per call; None: any.
-    image_size: (height, width) of the input, pixels.
+    shape: shape of the input, [B, H, W, 3], RGB, 0 to 255; B, images per call, is None for any number.
     resizing: rule by which an image is resized to the input.
-    dtype: dtype of the input, float32 or uint8; RGB, 0 to 255, [B, H, W, 3].
+    dtype: dtype of the input.
     padding: RGB color right of and below the resized image.
     nms: False: the outputs are boxes and scores of all anchors.
     masks, keypoints: the outputs include them.
@@ -48,55 +73,24 @@ class ModelDescription(NamedTuple):
 
     format: FileFormat
     precision: str
-    batch_size: int | None
-    image_size: tuple[int, int]
-    resizing: Resizing
-    dtype: str
-    padding: tuple[float, float, float]
-    nms: bool
-    masks: bool = False
-    keypoints: bool = False
+    shape: Annotated[tuple[_Side | None, _Side, _Side, Literal[3]], _in_input("shape")]
+    resizing: Annotated[Resizing, _in_input("resize"), AfterValidator(_require_limits)]
+    dtype: Annotated[Literal["float32", "uint8"], _in_input("dtype")]
+    padding: Annotated[tuple[float, float, float], _in_input("padding")]
+    nms: Annotated[bool, Field(validation_alias="non_maximum_suppression")]
+    masks: Annotated[bool, Field(validation_alias="outputs"), _has_output(serving.MASKS)]
+    keypoints: Annotated[bool, Field(validation_alias="outputs"), _has_output(serving.KEYPOINTS)]
     sha256: str | None = None
     delegate: Delegate | None = None
-    calibrated: bool = False
+    calibrated: Annotated[bool, Field(validation_alias="calibrated_scores")] = False
+
+    @property
+    def image_size(self) -> tuple[int, int]:
+        """(height, width) of the input, pixels."""
+        return self.shape[1:3]
 
 
-_Side = Annotated[int, Field(ge=1)]
-_Limit = Annotated[int, Field(ge=0, lt=2**31)]
-
-
-@dataclass(frozen=True)
-class _Resize:
-    size: tuple[_Side, _Side]
-    mode: ResizeMode
-    short_side: _Limit
-    long_side: _Limit
-    half_pixel_centers: bool = True
-
-
-@dataclass(frozen=True)
-class _Input:
-    shape: tuple[_Side | None, _Side, _Side, Literal[3]]
-    dtype: Literal["float32", "uint8"]
-    resize: _Resize
-    padding: tuple[float, float, float]
-
-
-@dataclass(frozen=True)
-class _Content:
-    """The fields that are read from the description; `detection.export.model_description` writes them."""
-
-    format: FileFormat
-    precision: str
-    input: _Input
-    non_maximum_suppression: bool
-    outputs: dict[str, Any]
-    sha256: str | None = None
-    delegate: Delegate | None = None
-    calibrated_scores: bool = False
-
-
-_STRUCTURE = TypeAdapter(_Content)
+_FORMAT = TypeAdapter(ModelDescription)
 _WHAT, _REMEDY = "the description of an exported model", "Export or copy the model again."
 
 
@@ -125,26 +119,10 @@ def read_description(folder: str | Path) -> ModelDescription | None:
     path = join(folder, MODEL_JSON)
     if not is_file(path):
         return None
-    content = parse_file(_STRUCTURE, path, what=_WHAT, remedy=_REMEDY)
-    batch_size, height, width, _ = content.input.shape
-    resizing = content.input.resize
-    if resizing.size[0] > height or resizing.size[1] > width:
+    description = parse_file(_FORMAT, path, what=_WHAT, remedy=_REMEDY)
+    if any(side > limit for side, limit in zip(description.resizing.size, description.image_size, strict=True)):
         raise not_of_this_version(path, _WHAT, "input.resize.size: larger than the input", _REMEDY)
-    return ModelDescription(
-        format=content.format,
-        precision=content.precision,
-        batch_size=batch_size,
-        image_size=(height, width),
-        resizing=Resizing(**vars(resizing)),
-        dtype=content.input.dtype,
-        padding=content.input.padding,
-        nms=content.non_maximum_suppression,
-        masks=serving.MASKS in content.outputs,
-        keypoints=serving.KEYPOINTS in content.outputs,
-        sha256=content.sha256,
-        delegate=content.delegate,
-        calibrated=content.calibrated_scores,
-    )
+    return description
 
 
 class FileDetector(ExportedDetector):
@@ -182,14 +160,11 @@ class FileDetector(ExportedDetector):
             categories=(read_model_categories(folder) or []) if mediapipe else [],
             curves=read_score_curves(folder) if mediapipe else None,
         )
-        if shape != [description.batch_size, *description.image_size, 3]:
+        if shape != list(description.shape):
             reason = f"input.shape: the model has {shape}"
             raise not_of_this_version(join(folder, MODEL_JSON), f"the description of {path}", reason, _REMEDY)
         super().__init__(
-            self._detect,
-            batch_size=description.batch_size or batch_size,
-            where=path,
-            damaged=partial(damaged_file, path),
+            self._detect, batch_size=description.shape[0] or batch_size, where=path, damaged=partial(damaged_file, path)
         )
 
     def _detect(self, images: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -203,13 +178,13 @@ class FileDetector(ExportedDetector):
         if not self._description.masks:  # the crop of a mask covers its complete box, including padding
             boxes = clipped
         if self._as_mediapipe:
-            boxes = _in_whole_pixels(boxes, info.original_size.numpy())
+            boxes = _truncate_to_pixels(boxes, info.original_size.numpy())
         count = np.where(valid, outputs[serving.COUNT], 0)
         changed = {serving.BOXES: boxes, serving.COUNT: count}
         if self._description.keypoints:
             factors = np.append(scale, np.ones((len(scale), 1), np.float32), axis=1)
             changed[serving.KEYPOINTS] = outputs[serving.KEYPOINTS] * factors[:, np.newaxis, np.newaxis]
-        kept = _kept({**outputs, **changed}, (clipped[..., 2:] > clipped[..., :2]).all(axis=-1))
+        kept = _drop_outside({**outputs, **changed}, (clipped[..., 2:] > clipped[..., :2]).all(axis=-1))
         return {name: tf.convert_to_tensor(value) for name, value in {**kept, serving.VALID: valid}.items()}
 
     @tf.function(autograph=False)
@@ -241,21 +216,21 @@ def _stretch(image: tf.Tensor, image_size: tuple[int, int]) -> tuple[tf.Tensor, 
     return tf.round(pixels), ImageInfo(original_size=size, scale=tf.constant(image_size, tf.float32) / size)
 
 
-def _kept(outputs: Mapping[str, Array], in_image: Array) -> dict[str, Array]:
+def _drop_outside(outputs: Mapping[str, Array], in_image: Array) -> dict[str, Array]:
     """Drops rows outside of the image, bool [B, N]: a file, which knows its input only, detects in the padding, too."""
     slots = np.arange(in_image.shape[1])
     kept = in_image & (slots < outputs[serving.COUNT][:, np.newaxis])
     count = kept.sum(axis=1).astype(np.int32)
     order, valid = np.argsort(~kept, axis=1, kind="stable"), slots < count[:, np.newaxis]
 
-    def of_kept(rows: Array) -> Array:
+    def select(rows: Array) -> Array:
         moved = np.take_along_axis(rows, order.reshape(*order.shape, *[1] * (rows.ndim - 2)), axis=1)
         return np.where(valid.reshape(*valid.shape, *[1] * (rows.ndim - 2)), moved, np.zeros((), rows.dtype))
 
-    return {name: count if name == serving.COUNT else of_kept(rows) for name, rows in outputs.items()}
+    return {name: count if name == serving.COUNT else select(rows) for name, rows in outputs.items()}
 
 
-def _in_whole_pixels(boxes: Array, sizes: Array) -> Array:
+def _truncate_to_pixels(boxes: Array, sizes: Array) -> Array:
     """Truncates x, y, width and height of boxes [B, N, 4], fractions of images of sizes [B, 2], to integer pixels."""
     scale = sizes[:, np.newaxis]
     starts, sides = np.floor(boxes[..., :2] * scale), np.floor((boxes[..., 2:] - boxes[..., :2]) * scale)

@@ -50,10 +50,10 @@ class _Named(NamedTuple):
 
 
 class Predicted(NamedTuple):
-    """What `predict` did.
+    """The files of `predict`.
 
     written: paths of the files written.
-    skipped: why images were left out, a sentence each.
+    skipped: reason for each image that was left out.
     """
 
     written: list[str]
@@ -76,7 +76,7 @@ def predict(
 ) -> Predicted:
     """Detects objects in image files: boxes, and masks and keypoints if the model has them.
 
-    Images that cannot be read are left out, and named.
+    Images that cannot be read are left out and reported.
 
     Args:
         model: as for `find_model` and `open_detector`.
@@ -127,17 +127,17 @@ def predict(
         _print(console, f"left out: {reason}")
     if not image_list:
         raise DataError(f"no image can be read: {skipped[0]}" if skipped else "no image. Check --images.")
-    every = joined(results)
+    all_results = joined(results)
     names = {one["id"]: one["name"] for one in read_model_categories(model) or ()}
     if ground_truth is not None:
         _compare_categories(names, ground_truth, console)
-    told = {"images": image_list, "categories": [{"id": number, "name": name} for number, name in names.items()]}
-    written = [] if output is None else _write(output, every, told, lists=ground_truth is None)
+    content = {"images": image_list, "categories": [{"id": number, "name": name} for number, name in names.items()]}
+    written = [] if output is None else _write(output, all_results, content, lists=ground_truth is None)
     if drawn is None:
         return Predicted(written, skipped)
-    if not (every.rows[:, 5] >= limit).any():
+    if not (all_results.rows[:, 5] >= limit).any():
         least = f"score of at least {limit:g}" if limit else "detection at all"
-        highest = f", the highest is {every.rows[:, 5].max():.2g}" if len(every) else ""
+        highest = f", the highest is {all_results.rows[:, 5].max():.2g}" if len(all_results) else ""
         _print(console, f"nothing to draw: there is no {least}{highest}; see --score")
     return Predicted([*written, drawn.finish()], skipped)
 
@@ -149,18 +149,18 @@ def _named_images(
     paths = find_images(images, note=lambda text: _print(console, text))
     if pictures is not None:
         paths = _without_pictures(paths, pictures, console)
-    return _numbered(paths) if ground_truth is None else _as_listed(paths, ground_truth, console)
+    return _numbered(paths) if ground_truth is None else _with_listed_ids(paths, ground_truth, console)
 
 
-def _write(output: str | Path, results: Results, told: Mapping[str, Any], *, lists: bool) -> list[str]:
+def _write(output: str | Path, results: Results, image_list: Mapping[str, Any], *, lists: bool) -> list[str]:
     """Writes the list of images and the detections; returns the files.
 
-    There are at no moment old detections beside a new list, whose ids are those of other images.
+    Old detections are removed before a new list appears, as its ids may belong to other images.
 
     Args:
         output: COCO results file.
         results: detections.
-        told: content of the list: `images`, and the model's `categories`.
+        image_list: content of the list: `images`, and the model's `categories`.
         lists: False: only replace an existing list, which would not match the new detections.
     """
     written = [str(output)]
@@ -168,7 +168,7 @@ def _write(output: str | Path, results: Results, told: Mapping[str, Any], *, lis
         write_list(finishing.enter_context(new_file(output)), result_lines(results.coco_results()))
         if lists or is_file(image_list_path(output)):
             written.append(image_list_path(output))
-            finishing.enter_context(new_file(written[1])).write(json_bytes(told))
+            finishing.enter_context(new_file(written[1])).write(json_bytes(image_list))
             remove_file(output)
     return written
 
@@ -183,10 +183,10 @@ def _without_pictures(paths: Sequence[str], pictures: str | Path, console: Conso
     """Removes images in the destination of the pictures: those of an earlier run, which are never replaced.
 
     Raises:
-        ConfigError: all images are there.
+        ConfigError: all images are in the destination.
     """
-    place = resolve(pictures)
-    kept = [path for path in paths if not f"{resolve(path)}/".startswith(f"{place}/")]
+    destination = resolve(pictures)
+    kept = [path for path in paths if not f"{resolve(path)}/".startswith(f"{destination}/")]
     if not kept:
         raise ConfigError(f"--draw {one_line(pictures)}: this folder has all --images. Pass another path.")
     if len(kept) < len(paths):
@@ -201,7 +201,7 @@ def _numbered(paths: Sequence[str]) -> list[_Named]:
     return [_Named(number, path) for number, path in enumerate(paths, 1)]
 
 
-def _as_listed(paths: Sequence[str], ground_truth: str | Path, console: Console) -> list[_Named]:
+def _with_listed_ids(paths: Sequence[str], ground_truth: str | Path, console: Console) -> list[_Named]:
     listed = named_images(ground_truth)
     ids = ids_by_file_name(paths, listed, where=str(ground_truth))
     if len(ids) < len(paths):
@@ -212,7 +212,7 @@ def _as_listed(paths: Sequence[str], ground_truth: str | Path, console: Console)
 
 
 def _compare_categories(names: Mapping[int, str], ground_truth: str | Path, console: Console) -> None:
-    """Says which of the model's category ids are others in the ground truth: the detections have the model's."""
+    """Warns about category ids of the model, as in the detections, with another name in the ground truth."""
     tree = read_json(ground_truth)
     if others := other_ids(names, tree.get("categories") or ()):
         text = f"category ids are the model's, and other than in {ground_truth}: {in_words(others, names)}"
@@ -230,7 +230,7 @@ def _detections(
     console: Console,
     skipped: list[str],
 ) -> Iterator[tuple[EncodedImage, Results]]:
-    """Yields each image and its detections, and shows progress; `skipped` receives why others have none."""
+    """Yields each image and its detections, and shows progress; `skipped` receives the reasons for images without."""
     columns = (SpinnerColumn(), *Progress.get_default_columns())  # the first call compiles for seconds
     with Progress(*columns, console=console, transient=True) as progress:
         for start in progress.track(range(0, len(named), batch_size), description="detecting"):

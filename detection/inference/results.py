@@ -144,35 +144,35 @@ def results_from_outputs(
     Raises:
         DataError: a pasted mask is smaller than its image, or an RLE has another number of pixels.
     """
-    return [_of_image(outputs, position, image, with_masks) for position, image in enumerate(images)]
+    return [_image_results(outputs, position, image, with_masks) for position, image in enumerate(images)]
 
 
-def _of_image(outputs: Mapping[str, npt.NDArray[Any]], position: int, image: EncodedImage, masks: bool) -> Results:
+def _image_results(outputs: Mapping[str, npt.NDArray[Any]], position: int, image: EncodedImage, masks: bool) -> Results:
     count, size = int(outputs[serving.COUNT][position]), {"height": image.height, "width": image.width}
     clipped = np.clip(outputs[serving.BOXES][position, :count], 0.0, 1.0)
     # Files know the network's input, not the image: their boxes may lie in its padding.
     kept = (clipped[:, 2:] > clipped[:, :2]).all(axis=1)
 
-    def of_kept(name: str) -> npt.NDArray[Any]:
+    def select(name: str) -> npt.NDArray[Any]:
         return outputs[name][position, :count][kept]
 
     rows = np.empty((kept.sum(), 7))
     rows[:, 0] = image.image_id
     rows[:, 1:5] = xywh_pixels_from_normalised_yxyx(clipped[kept], **size)
-    rows[:, 5] = of_kept(serving.SCORES)
-    rows[:, 6] = of_kept(serving.CLASSES)
+    rows[:, 5] = select(serving.SCORES)
+    rows[:, 6] = select(serving.CLASSES)
     keypoints = None
     if serving.KEYPOINTS in outputs:
-        yxs = of_kept(serving.KEYPOINTS).astype(np.float64)
+        yxs = select(serving.KEYPOINTS).astype(np.float64)
         keypoints = yxs[..., [1, 0, 2]] * [image.width, image.height, 1.0]
     rles = None
     if masks and serving.MASKS in outputs:
-        boxes = xywh_pixels_from_normalised_yxyx(of_kept(serving.BOXES), **size)
-        rles = _rles(of_kept(serving.MASKS), boxes, image)
+        boxes = xywh_pixels_from_normalised_yxyx(select(serving.BOXES), **size)
+        rles = _encode_masks(select(serving.MASKS), boxes, image)
     return Results(rows, rles, keypoints)
 
 
-def _rles(masks: npt.NDArray[Any], boxes_xywh: Rows, image: EncodedImage) -> list[Rle]:
+def _encode_masks(masks: npt.NDArray[Any], boxes_xywh: Rows, image: EncodedImage) -> list[Rle]:
     """Encodes the masks of an image, crops or pasted, as compressed RLEs; RLEs are unchanged."""
     size = {"height": image.height, "width": image.width}
     if masks.dtype == object:

@@ -298,9 +298,9 @@ def keep_classes(detections: Detections, kept: Sequence[bool]) -> Detections:
         Detections of the same shapes, padded with zeros.
     """
     slots = tf.range(detections.scores.shape[1])
-    stays = tf.gather(tf.constant(kept), detections.classes) & (slots < detections.num[:, tf.newaxis])
-    order = tf.argsort(tf.cast(~stays, tf.int32), axis=1, stable=True)
-    return _reorder(detections, order, tf.reduce_sum(tf.cast(stays, tf.int32), axis=1))
+    is_kept = tf.gather(tf.constant(kept), detections.classes) & (slots < detections.num[:, tf.newaxis])
+    order = tf.argsort(tf.cast(~is_kept, tf.int32), axis=1, stable=True)
+    return _reorder(detections, order, tf.reduce_sum(tf.cast(is_kept, tf.int32), axis=1))
 
 
 def calibrate(detections: Detections, curves: Sequence[ScoreCurve]) -> Detections:
@@ -334,17 +334,17 @@ def _reorder(detections: Detections, order: tf.Tensor, num: tf.Tensor) -> Detect
     """Returns the detections in an order, int32 [B, N]; the rows beyond `num`, int32 [B], are zeros."""
     filled = tf.range(detections.scores.shape[1]) < num[:, tf.newaxis]
 
-    def moved(values: tf.Tensor) -> tf.Tensor:
+    def reorder(values: tf.Tensor) -> tf.Tensor:
         mask = filled[(..., *[tf.newaxis] * (values.shape.rank - 2))]
         return tf.where(mask, tf.gather(values, order, batch_dims=1), tf.zeros([], values.dtype))
 
     return Detections(
-        boxes=moved(detections.boxes),
-        scores=moved(detections.scores),
-        classes=moved(detections.classes),
+        boxes=reorder(detections.boxes),
+        scores=reorder(detections.scores),
+        classes=reorder(detections.classes),
         num=num,
-        masks=None if detections.masks is None else moved(detections.masks),
-        keypoints=None if detections.keypoints is None else moved(detections.keypoints),
+        masks=None if detections.masks is None else reorder(detections.masks),
+        keypoints=None if detections.keypoints is None else reorder(detections.keypoints),
     )
 
 

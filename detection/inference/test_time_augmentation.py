@@ -16,7 +16,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from detection.images.decode import decode_rgb
-from detection.inference.box_fusion import Boxes, Floats, fuse_boxes, iou_with_one
+from detection.inference.box_fusion import Boxes, Floats, box_ious, fuse_boxes
 from detection.inference.results import Results, results_from_outputs
 from detection.inference.saved_model import SignatureDetector
 from detection.types import EncodedImage
@@ -28,7 +28,7 @@ Array = npt.NDArray[Any]
 
 _MARGIN = (124, 116, 104)  # ImageNet's mean, which most networks normalize to 0
 _CUT = 0.01  # of a crop's side: a box this close to an edge of the crop inside the image is cut off
-_SAME = 0.55  # IoU of boxes of the same object: google/automl's threshold of fusion
+_SAME_OBJECT = 0.55  # IoU of boxes of the same object: google/automl's threshold of fusion
 
 
 class View(NamedTuple):
@@ -42,7 +42,7 @@ class View(NamedTuple):
     flip: bool
 
 
-def views_of(config: ViewsConfig) -> list[View]:
+def list_views(config: ViewsConfig) -> list[View]:
     """Returns the views, the unchanged image first; with `flip`, each scale is also mirrored."""
     scales = [1.0, *(scale for scale in dict.fromkeys(config.scales) if scale != 1.0)]
     return [View(scale, flip) for scale in scales for flip in ((False, True) if config.flip else (False,))]
@@ -59,7 +59,7 @@ def augmented(
     if config.is_empty:
         return detector
     _require_boxes_only(detector)
-    return AugmentedDetector(detector, views_of(config), batch_size=batch_size)
+    return AugmentedDetector(detector, list_views(config), batch_size=batch_size)
 
 
 class _Cutout(NamedTuple):
@@ -80,7 +80,7 @@ class AugmentedDetector:
 
     Args:
         detector: exported model without masks and keypoints.
-        views: views, as from `views_of`.
+        views: views, as from `list_views`.
         batch_size: images per call of the model.
     """
 
@@ -114,8 +114,8 @@ class AugmentedDetector:
         encoded = (part for image, own in zip(images, parts, strict=True) for part in _encode(image, own[1:]))
         while batch := list(islice(encoded, self._batch_size)):
             outputs = self._detector.outputs(batch)
-            for place in range(len(batch)):
-                yield {name: value[place] for name, value in outputs.items()}
+            for index in range(len(batch)):
+                yield {name: value[index] for name, value in outputs.items()}
 
 
 def _parts(number: int, view: View, image: EncodedImage) -> list[_Cutout]:
@@ -143,25 +143,25 @@ def _encode(image: EncodedImage, parts: Sequence[_Cutout]) -> Iterator[EncodedIm
 def _fuse(rows: Sequence[Mapping[str, Array]], parts: Sequence[_Cutout], views: int, image: EncodedImage) -> Results:
     """Maps the boxes of all parts to the image and fuses them."""
     size = np.array([image.height, image.width] * 2, np.float64)
-    found = [_of_part(outputs, part, size) for outputs, part in zip(rows, parts, strict=True)]
-    of_view = [[place for place, part in enumerate(parts) if part.view == view] for view in range(views)]
-    limits = [_seen_whole(part.window, size) / size for part in parts]
+    found = [_boxes_of_part(outputs, part, size) for outputs, part in zip(rows, parts, strict=True)]
+    parts_of_view = [[index for index, part in enumerate(parts) if part.view == view] for view in range(views)]
+    limits = [_uncut_limits(part.window, size) / size for part in parts]
     fused = fuse_boxes(
-        [_join([found[place] for place in places]) for places in of_view],
-        windows=[np.stack([limits[place] for place in places]) for places in of_view],
-        iou_threshold=_SAME,
+        [_join([found[index] for index in indices]) for indices in parts_of_view],
+        windows=[np.stack([limits[index] for index in indices]) for indices in parts_of_view],
+        iou_threshold=_SAME_OBJECT,
     )
-    most = len(rows[0][serving.SCORES])
+    max_detections = len(rows[0][serving.SCORES])
     result = {
-        serving.BOXES: fused.boxes[np.newaxis, :most],
-        serving.SCORES: fused.scores[np.newaxis, :most],
-        serving.CLASSES: fused.classes[np.newaxis, :most],
-        serving.COUNT: np.array([min(most, len(fused.scores))]),
+        serving.BOXES: fused.boxes[np.newaxis, :max_detections],
+        serving.SCORES: fused.scores[np.newaxis, :max_detections],
+        serving.CLASSES: fused.classes[np.newaxis, :max_detections],
+        serving.COUNT: np.array([min(max_detections, len(fused.scores))]),
     }
     return results_from_outputs(result, [image])[0]
 
 
-def _of_part(outputs: Mapping[str, Array], part: _Cutout, size: Floats) -> Boxes:
+def _boxes_of_part(outputs: Mapping[str, Array], part: _Cutout, size: Floats) -> Boxes:
     """Returns the detections of a part, normalized to the image, without boxes cut off by the part."""
     count = int(outputs[serving.COUNT])
     boxes = outputs[serving.BOXES][:count].astype(np.float64)
@@ -169,7 +169,7 @@ def _of_part(outputs: Mapping[str, Array], part: _Cutout, size: Floats) -> Boxes
         boxes = np.stack([boxes[:, 0], 1.0 - boxes[:, 3], boxes[:, 2], 1.0 - boxes[:, 1]], axis=1)
     top, left, bottom, right = part.window
     pixels = boxes * np.array([bottom - top, right - left] * 2, np.float64) + [top, left, top, left]
-    limits = _seen_whole(part.window, size)
+    limits = _uncut_limits(part.window, size)
     clipped = np.clip(pixels / size, 0.0, 1.0)
     kept = ((pixels[:, :2] >= limits[:2]) & (pixels[:, 2:] <= limits[2:])).all(axis=1)
     kept &= (clipped[:, 2:] > clipped[:, :2]).all(axis=1)
@@ -179,7 +179,7 @@ def _of_part(outputs: Mapping[str, Array], part: _Cutout, size: Floats) -> Boxes
     return Boxes(clipped[kept], scores[kept], outputs[serving.CLASSES][:count].astype(np.int64)[kept])
 
 
-def _seen_whole(window: tuple[int, int, int, int], size: Floats) -> Floats:
+def _uncut_limits(window: tuple[int, int, int, int], size: Floats) -> Floats:
     """Returns the limits (ymin, xmin, ymax, xmax) in pixels of boxes that a window does not cut off."""
     low, high = np.array(window[:2], np.float64), np.array(window[2:], np.float64)
     margin = _CUT * (high - low)
@@ -195,7 +195,7 @@ def _join(parts: Sequence[Boxes]) -> Boxes:
     kept: list[int] = []
     for row in np.lexsort((*boxes.T, classes, -scores)):
         others = [other for other in kept if classes[other] == classes[row] and origins[other] != origins[row]]
-        if not (iou_with_one(boxes[others], boxes[row]) > _SAME).any():
+        if not (box_ious(boxes[others], boxes[row]) > _SAME_OBJECT).any():
             kept.append(int(row))
     return Boxes(boxes[kept], scores[kept], classes[kept])
 
@@ -204,7 +204,7 @@ def _require_boxes_only(detector: SignatureDetector) -> None:
     """Detects on a gray image, as only the outputs of a call are the same for every kind of model."""
     file = io.BytesIO()
     Image.new("RGB", (64, 64), _MARGIN).save(file, "BMP")
-    outputs = detector.outputs([EncodedImage(0, "a grey image", file.getvalue(), height=64, width=64)])
+    outputs = detector.outputs([EncodedImage(0, "a gray image", file.getvalue(), height=64, width=64)])
     more = [name for name in (serving.MASKS, serving.KEYPOINTS) if name in outputs]
     if more:
         raise DataError(

@@ -47,7 +47,7 @@ def append_files(model: bytes, files: Mapping[str, bytes]) -> bytes:
     return content.getvalue()
 
 
-def without_files(content: bytes) -> bytes:
+def remove_files(content: bytes) -> bytes:
     """Removes the appended files from a model."""
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
@@ -77,7 +77,7 @@ def read_file(content: bytes, name: str) -> bytes:
         raise AssociatedFileError(f"{name!r} cannot be read from the archive at its end ({error})") from None
 
 
-def labels_text(labels: Sequence[str]) -> bytes:
+def format_labels(labels: Sequence[str]) -> bytes:
     """Returns the content of a label file.
 
     Args:
@@ -100,7 +100,7 @@ def parse_labels(content: bytes) -> tuple[str, ...]:
     return labels
 
 
-def calibration_text(curves: Sequence[ScoreCurve | None]) -> bytes:
+def format_calibration(curves: Sequence[ScoreCurve | None]) -> bytes:
     """Returns the content of a score calibration file; float32 reads the numbers back exactly."""
     lines = (",".join(str(np.float32(number)) for number in curve or () if number is not None) for curve in curves)
     return "".join(f"{line}\n" for line in lines).encode()

@@ -8,7 +8,7 @@ import flatbuffers
 import numpy as np
 from ai_edge_litert import schema_py_generated as litert
 
-from detection.export.mediapipe.associated_files import without_files
+from detection.export.mediapipe.associated_files import remove_files
 from detection.export.mediapipe.metadata_schema import METADATA_NAME
 from schemas.errors import DataError
 from schemas.quoting import one_line
@@ -134,7 +134,7 @@ class _AlignedBuilder(flatbuffers.Builder):
         return int(super().StartVector(width, length, _ALIGNMENT if width == 1 else alignment))
 
 
-def with_metadata(content: bytes, metadata: bytes, *, outputs: Sequence[str] | None = None) -> bytes:
+def set_metadata(content: bytes, metadata: bytes, *, outputs: Sequence[str] | None = None) -> bytes:
     """Adds metadata to a model, or replaces it; removes appended files.
 
     Args:
@@ -147,7 +147,7 @@ def with_metadata(content: bytes, metadata: bytes, *, outputs: Sequence[str] | N
         DataError: `content` is not a LiteRT file with one graph.
         ValueError: `outputs` are not the names of all outputs.
     """
-    content = without_files(content)
+    content = remove_files(content)
     described = read_model(content, "the converted model")
     model = unpack_model(content)
     if outputs is not None:

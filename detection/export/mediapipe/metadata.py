@@ -56,7 +56,7 @@ class ScoreCalibration:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DetectorMetadata:
-    """Metadata of a detector: all that MediaPipe knows about the file besides types and shapes of its tensors.
+    """Metadata of a detector: all that MediaPipe knows about the file except types and shapes of its tensors.
 
     Attributes:
         name: name of the model.

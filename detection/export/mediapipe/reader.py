@@ -135,7 +135,7 @@ def _normalization(described: Sequence[Table], inputs: Sequence[Tensor]) -> tupl
         raise _MetadataError("the input is not described as an RGB image")
     if tensor.dtype == "uint8":
         return None
-    options = _unit(entry, "NormalizationOptions")
+    options = _find_process_unit(entry, "NormalizationOptions")
     if options is None:
         raise _MetadataError("the input is float32, but its normalization is missing")
     means, stds = options["mean"] or [], options["std"] or []
@@ -195,15 +195,15 @@ def _check_boxes(output: _Output) -> None:
 
 
 def _labels(output: _Output, content: bytes, *, raw: bool) -> tuple[str, ...]:
-    name = _file(output, schema.TENSOR_AXIS_LABELS if raw else schema.TENSOR_VALUE_LABELS)
+    name = _find_file(output, schema.TENSOR_AXIS_LABELS if raw else schema.TENSOR_VALUE_LABELS)
     if name is None:
         raise _MetadataError(f"the output {output.described['name']!r} has no label file")
     return parse_labels(read_file(content, name))
 
 
 def _calibration(output: _Output, content: bytes, classes: int) -> ScoreCalibration | None:
-    options = _unit(output.described, "ScoreCalibrationOptions")
-    name = _file(output, schema.TENSOR_AXIS_SCORE_CALIBRATION)
+    options = _find_process_unit(output.described, "ScoreCalibrationOptions")
+    name = _find_file(output, schema.TENSOR_AXIS_SCORE_CALIBRATION)
     if options is None and name is None:
         return None
     if options is None or name is None:
@@ -249,7 +249,7 @@ def _union(table: Table | None, field: str) -> tuple[str, Table] | None:
     return None if table is None else table[field]
 
 
-def _unit(entry: Table, name: str) -> Table | None:
+def _find_process_unit(entry: Table, name: str) -> Table | None:
     """Returns the process unit of a type; None: no such unit."""
     options = [unit["options"] for unit in entry["process_units"] or ()]
     found: list[Table] = [union[1] for union in options if union is not None and union[0] == name]
@@ -258,7 +258,7 @@ def _unit(entry: Table, name: str) -> Table | None:
     return found[0] if found else None
 
 
-def _file(output: _Output, kind: int) -> str | None:
+def _find_file(output: _Output, kind: int) -> str | None:
     """Returns the name of the output's first file of a type, as MediaPipe selects it; None: no such file."""
     files = output.described["associated_files"] or ()
     return next((file["name"] for file in files if file["type"] == kind and file["name"] is not None), None)

@@ -11,11 +11,11 @@ from detection.export.mediapipe.associated_files import (
     CALIBRATION_FILE,
     LABELS_FILE,
     append_files,
-    calibration_text,
-    labels_text,
+    format_calibration,
+    format_labels,
 )
 from detection.export.mediapipe.flatbuffer_tables import encode
-from detection.export.mediapipe.litert_model import with_metadata
+from detection.export.mediapipe.litert_model import set_metadata
 from detection.export.mediapipe.metadata import (
     CATEGORY,
     LOCATION,
@@ -56,10 +56,10 @@ def add_metadata(model: bytes, metadata: DetectorMetadata, *, outputs: Sequence[
         ValueError: `outputs` are not the names of all outputs.
     """
     require_labels(metadata.labels)
-    files = {LABELS_FILE: labels_text(metadata.labels)}
+    files = {LABELS_FILE: format_labels(metadata.labels)}
     if metadata.calibration is not None:
-        files[CALIBRATION_FILE] = calibration_text(metadata.calibration.curves)
-    content = append_files(with_metadata(model, encode(schema.METADATA, _model(metadata)), outputs=outputs), files)
+        files[CALIBRATION_FILE] = format_calibration(metadata.calibration.curves)
+    content = append_files(set_metadata(model, encode(schema.METADATA, _model(metadata)), outputs=outputs), files)
     read_metadata(content, _WHERE)
     return content
 

@@ -1,5 +1,6 @@
 """A trained detector with random weights, small and quick to export, and images for it."""
 
+import dataclasses
 import importlib.util
 import json
 import subprocess
@@ -75,8 +76,7 @@ def write_file(
     description = ModelDescription(
         format=file_format,
         precision=precision,
-        batch_size=batch_size,
-        image_size=detector.image_size,
+        shape=(batch_size, *detector.image_size, 3),
         resizing=detector.resizing,
         dtype="uint8" if precision == "int8" else "float32",
         padding=detector.pixel_mean,
@@ -87,7 +87,7 @@ def write_file(
     write_model_file(folder, content, description)
     written = read_description(folder)
     assert written is not None
-    assert written._replace(sha256=None) == description
+    assert dataclasses.replace(written, sha256=None) == description
     return folder
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from detection.export.comparison import compare_with_saved_model, drawn_images, unlike_training
+from detection.export.comparison import compare_with_saved_model, compare_with_training, draw_images
 from detection.inference.results import Results
 from detection.inference.saved_model import SignatureDetector
 from detection.models.detector import Detector
@@ -79,14 +79,14 @@ def coarse(seed: int, count: int) -> Iterator[np.ndarray]:
 def test_images_unlike_the_trainings_are_told(detector: Detector) -> None:
     noise = np.random.default_rng(1).integers(0, 256, (8, SIDE, SIDE, 3), np.uint8)
     before = [variable.numpy() for variable in detector.variables]
-    assert unlike_training(detector, coarse(seed=2, count=24)) == []
+    assert compare_with_training(detector, coarse(seed=2, count=24)) == []
     for other in (noise, np.zeros_like(noise), noise // 8):
-        (message,) = unlike_training(detector, [other])
+        (message,) = compare_with_training(detector, [other])
         assert "the calibration images look unlike the training's" in message
     for variable, old in zip(detector.variables, before, strict=True):
         np.testing.assert_array_equal(variable.numpy(), old)
 
 
 def test_drawn_images_have_sizes_that_are_resized() -> None:
-    images = drawn_images((64, 96))
+    images = draw_images((64, 96))
     assert [(image.height, image.width) for image in images] == [(64, 96), (32, 96), (64, 38), (109, 192)]

@@ -1,5 +1,6 @@
 """The description beside a model file, and what is refused of one."""
 
+import dataclasses
 import hashlib
 import json
 import re
@@ -22,18 +23,19 @@ from schemas.errors import DataError
 DESCRIPTION = ModelDescription(
     format="litert",
     precision="int8",
-    batch_size=1,
-    image_size=(96, 128),
+    shape=(1, 96, 128, 3),
     resizing=Resizing((90, 120), "short_side", short_side=60, long_side=120),
     dtype="uint8",
     padding=(124.0, 117.5, 104.0),
     nms=True,
+    masks=False,
+    keypoints=False,
 )
 
 
 def test_it_reads_back_and_a_file_means_its_folder(tmp_path: Path) -> None:
     write_model_file(tmp_path, b"model", DESCRIPTION)
-    assert read_description(tmp_path) == DESCRIPTION._replace(sha256=hashlib.sha256(b"model").hexdigest())
+    assert read_description(tmp_path) == dataclasses.replace(DESCRIPTION, sha256=hashlib.sha256(b"model").hexdigest())
     assert model_folder(tmp_path / "model.tflite") == model_folder(tmp_path) == str(tmp_path)
     assert read_description(tmp_path / "other") is None
 
@@ -43,9 +45,9 @@ def test_what_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"model\.tflite: the model cannot be run: .*Export or copy it again"):
         open_detector(tmp_path, batch_size=1)
     assert model_iou_types(tmp_path) == ("bbox",)
-    write_model_file(tmp_path, b"no model", DESCRIPTION._replace(masks=True))
+    write_model_file(tmp_path, b"no model", dataclasses.replace(DESCRIPTION, masks=True))
     assert model_iou_types(tmp_path) == ("bbox", "segm")
-    write_model_file(tmp_path, b"no model", DESCRIPTION._replace(nms=False))
+    write_model_file(tmp_path, b"no model", dataclasses.replace(DESCRIPTION, nms=False))
     for refused in (lambda: model_iou_types(tmp_path), lambda: open_detector(tmp_path, batch_size=1)):
         with pytest.raises(DataError, match="exported without non-maximum suppression"):
             refused()
@@ -96,7 +98,7 @@ def test_whatever_stands_in_a_description_is_refused_or_possible(tmp_path: Path)
                 refused.append(str(error))
                 continue
             assert read is not None
-            assert read.batch_size is None or read.batch_size > 0
+            assert read.shape[0] is None or read.shape[0] > 0
             assert 0 < read.resizing.size[0] <= read.image_size[0]
             assert 0 < read.resizing.size[1] <= read.image_size[1]
             assert np.isfinite(read.padding).all()

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 
-from detection.export.mediapipe.associated_files import calibration_text
+from detection.export.mediapipe.associated_files import format_calibration
 from detection.export.mediapipe_model import score_calibration
 from detection.inference.score_curves import (
     MIN_SAMPLES,
@@ -129,7 +129,7 @@ def mediapipe_score(line: str, score: float) -> float:
 
 
 def test_lines_for_mediapipe_give_the_same_scores() -> None:
-    lines = calibration_text(score_calibration(CURVES.curves).curves).decode().splitlines()
+    lines = format_calibration(score_calibration(CURVES.curves).curves).decode().splitlines()
     assert len(lines) == len(CURVES.curves)
     scores = np.array([0.0, 1e-9, 0.05, 0.5, 0.97, 1 - 2**-24, 1.0], np.float32)
     for number, line in enumerate(lines):

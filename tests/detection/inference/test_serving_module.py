@@ -1,5 +1,6 @@
 """Calibrated scores in the graph: those of the numpy function, best first, in every format."""
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -162,5 +163,5 @@ def test_the_description_says_that_scores_are_calibrated(detector: Detector, tmp
     plain = read_description(tmp_path)
     assert plain is not None
     assert not plain.calibrated
-    outputs = description_json(plain._replace(calibrated=True))["outputs"]
+    outputs = description_json(dataclasses.replace(plain, calibrated=True))["outputs"]
     assert outputs["detection_scores"].endswith("score_curves.json")

@@ -9,7 +9,7 @@ from PIL import Image
 
 from detection.images.decode import decode_rgb
 from detection.inference.saved_model import SignatureDetector
-from detection.inference.test_time_augmentation import AugmentedDetector, View, augmented, views_of
+from detection.inference.test_time_augmentation import AugmentedDetector, View, augmented, list_views
 from detection.types import EncodedImage
 from schemas import serving
 from schemas.config.evaluate import ViewsConfig
@@ -76,7 +76,7 @@ RED, GREEN = (10, 20, 50, 100), (30, 150, 100, 170)
         [PLAIN, View(0.5, flip=True)],
         [PLAIN, View(1.25, flip=False)],
         [PLAIN, View(2.0, flip=True)],
-        views_of(ViewsConfig(flip=True, scales=(0.8, 1.2))),
+        list_views(ViewsConfig(flip=True, scales=(0.8, 1.2))),
     ],
     ids=str,
 )
@@ -103,7 +103,7 @@ def test_parts_that_cut_an_object_do_not_count() -> None:
 
 
 def test_the_order_of_the_views_does_not_matter() -> None:
-    views = views_of(ViewsConfig(flip=True, scales=(0.7, 1.3)))
+    views = list_views(ViewsConfig(flip=True, scales=(0.7, 1.3)))
     image = _image((11, 23, 51, 104), (30, 149, 103, 171))
     first = _detect([image], *views)[0]
     second = _detect([image], PLAIN, *views[:0:-1])[0]
@@ -111,8 +111,8 @@ def test_the_order_of_the_views_does_not_matter() -> None:
 
 
 def test_views_of_a_configuration() -> None:
-    assert views_of(ViewsConfig(scales=(0.8, 1.0, 0.8))) == [PLAIN, View(0.8, flip=False)]
-    assert len(views_of(ViewsConfig(flip=True, scales=(0.8, 1.2)))) == 6
+    assert list_views(ViewsConfig(scales=(0.8, 1.0, 0.8))) == [PLAIN, View(0.8, flip=False)]
+    assert len(list_views(ViewsConfig(flip=True, scales=(0.8, 1.2)))) == 6
 
 
 def test_without_views_the_detector_stays_itself() -> None:

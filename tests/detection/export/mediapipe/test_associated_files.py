@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from detection.export.mediapipe.associated_files import (
     AssociatedFileError,
     append_files,
-    calibration_text,
-    labels_text,
+    format_calibration,
+    format_labels,
     parse_calibration,
     parse_labels,
     read_file,
-    without_files,
+    remove_files,
 )
 from detection.export.mediapipe.metadata import ScoreCurve
 
@@ -40,9 +40,9 @@ def test_a_zip_program_finds_stored_files_behind_the_model() -> None:
 def test_files_are_read_and_removed() -> None:
     content = append_files(MODEL, FILES)
     assert {name: read_file(content, name) for name in FILES} == FILES
-    assert without_files(content) == MODEL
-    assert without_files(MODEL) == MODEL
-    assert without_files(append_files(MODEL, {})) == MODEL
+    assert remove_files(content) == MODEL
+    assert remove_files(MODEL) == MODEL
+    assert remove_files(append_files(MODEL, {})) == MODEL
 
 
 def _archive(*, compression: int = zipfile.ZIP_STORED, names: tuple[str, ...] = ("labels.txt",)) -> bytes:
@@ -80,7 +80,7 @@ def test_a_file_does_not_expand() -> None:
 
 @given(st.lists(_LABELS, min_size=1))
 def test_labels_come_back(labels: list[str]) -> None:
-    assert parse_labels(labels_text(labels)) == tuple(labels)
+    assert parse_labels(format_labels(labels)) == tuple(labels)
 
 
 def test_labels_of_other_programs() -> None:
@@ -93,11 +93,11 @@ def test_labels_of_other_programs() -> None:
 
 @given(st.lists(st.none() | _CURVES, min_size=1))
 def test_curves_come_back_to_the_bit(curves: list[ScoreCurve | None]) -> None:
-    assert parse_calibration(calibration_text(curves), len(curves)) == tuple(curves)
+    assert parse_calibration(format_calibration(curves), len(curves)) == tuple(curves)
 
 
 def test_curves_are_lines_of_numbers() -> None:
-    assert calibration_text([ScoreCurve(1.0, 0.1, -2.5), None, ScoreCurve(0.5, 3.0, 1e-9, 0.25)]) == (
+    assert format_calibration([ScoreCurve(1.0, 0.1, -2.5), None, ScoreCurve(0.5, 3.0, 1e-9, 0.25)]) == (
         b"1.0,0.1,-2.5\n\n0.5,3.0,1e-09,0.25\n"
     )
     assert parse_calibration(b" 1, 2,3.\r\n.5,1e2,0,-1", 2) == (ScoreCurve(1, 2, 3), ScoreCurve(0.5, 100, 0, -1))

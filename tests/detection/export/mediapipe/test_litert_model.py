@@ -8,7 +8,7 @@ import pytest
 from ai_edge_litert import schema_py_generated
 
 from detection.export.mediapipe.associated_files import append_files
-from detection.export.mediapipe.litert_model import read_model, with_metadata
+from detection.export.mediapipe.litert_model import read_model, set_metadata
 from schemas.errors import DataError
 from tests.detection.export.mediapipe.tiny_models import (
     NAMES,
@@ -50,7 +50,7 @@ def _plain(value: Any) -> Any:
 
 def test_only_metadata_is_added() -> None:
     model = model_with_weights()[0]
-    content = with_metadata(model, METADATA)
+    content = set_metadata(model, METADATA)
     assert read_model(content, "m").metadata == METADATA
     found, old = (_plain(schema_py_generated.ModelT.InitFromPackedBuf(each)) for each in (content, model))
     assert found["metadata"].pop() == {"name": b"TFLITE_METADATA", "buffer": len(old["buffers"])}
@@ -62,7 +62,7 @@ def test_only_metadata_is_added() -> None:
 @pytest.mark.parametrize("length", range(40, 57))
 def test_constants_keep_their_alignment(length: int) -> None:
     model, weights = model_with_weights()
-    content = with_metadata(model, METADATA + b"\xaa" * length)
+    content = set_metadata(model, METADATA + b"\xaa" * length)
     assert content.index(weights) % 16 == 0
     assert content.index(METADATA) % 16 == 0
 
@@ -70,26 +70,26 @@ def test_constants_keep_their_alignment(length: int) -> None:
 @pytest.mark.parametrize("names", [NAMES, NAMES[::-1]])
 def test_outputs_in_any_order(names: tuple[str, ...]) -> None:
     model = detections_model()
-    content = with_metadata(model, METADATA, outputs=names)
+    content = set_metadata(model, METADATA, outputs=names)
     described = read_model(content, "m")
     assert tuple(tensor.signature_name for tensor in described.outputs) == names
     image = np.full((SIDE, SIDE, 3), 200, np.float32)
     for one, other in zip(run(content, image, NAMES), run(model, image, NAMES), strict=True):
         np.testing.assert_array_equal(one, other)
     by_tensor = [tensor.name for tensor in described.outputs[::-1]]
-    again = read_model(with_metadata(content, METADATA, outputs=by_tensor), "m")
+    again = read_model(set_metadata(content, METADATA, outputs=by_tensor), "m")
     assert [tensor.name for tensor in again.outputs] == by_tensor
 
 
 def test_other_outputs_are_a_bug() -> None:
     for names in (NAMES[:3], [*NAMES[:3], "other"], [*NAMES, NAMES[0]]):
         with pytest.raises(ValueError, match="the outputs are"):
-            with_metadata(detections_model(), METADATA, outputs=names)
+            set_metadata(detections_model(), METADATA, outputs=names)
 
 
 def test_metadata_is_replaced() -> None:
-    once = append_files(with_metadata(raw_model(), METADATA), {"labels.txt": b"a\n"})
-    twice = with_metadata(once, METADATA[:8] + b"other", outputs=RAW_NAMES)
+    once = append_files(set_metadata(raw_model(), METADATA), {"labels.txt": b"a\n"})
+    twice = set_metadata(once, METADATA[:8] + b"other", outputs=RAW_NAMES)
     assert read_model(twice, "m").metadata == METADATA[:8] + b"other"
     assert b"labels.txt" not in twice
     found = schema_py_generated.ModelT.InitFromPackedBuf(twice)
@@ -102,7 +102,7 @@ def test_external_buffers_are_kept() -> None:
     model.externalBuffers = [schema_py_generated.ExternalBufferT(id=5, length=7)]
     builder = flatbuffers.Builder()
     builder.Finish(model.Pack(builder), b"TFL3")
-    content = with_metadata(bytes(builder.Output()), METADATA)
+    content = set_metadata(bytes(builder.Output()), METADATA)
     (found,) = schema_py_generated.ModelT.InitFromPackedBuf(content).externalBuffers
     assert (found.id, found.length) == (5, 7)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from detection.export.mediapipe import writer
 from detection.export.mediapipe.associated_files import append_files
 from detection.export.mediapipe.flatbuffer_tables import encode
-from detection.export.mediapipe.litert_model import with_metadata
+from detection.export.mediapipe.litert_model import set_metadata
 from detection.export.mediapipe.metadata import DetectorMetadata, ScoreCalibration, ScoreCurve
 from detection.export.mediapipe.metadata_schema import DETECTOR_METADATA, METADATA_NAME
 from detection.export.mediapipe.metadata_schema import METADATA as SCHEMA
@@ -160,7 +160,7 @@ def changed(
     files = {"labels.txt": "".join(f"{label}\n" for label in metadata.labels).encode()}
     if metadata.calibration is not None:
         files["score_calibration.txt"] = b"0.5,2,-1\n\n1,3,0.5\n"
-    return append_files(with_metadata(model, encode(SCHEMA, root), outputs=outputs or names), files)
+    return append_files(set_metadata(model, encode(SCHEMA, root), outputs=outputs or names), files)
 
 
 def _graph(root: dict[str, Any]) -> dict[str, Any]:

@@ -1,13 +1,12 @@
 """What the four numbers of a COCO file's boxes are: some exporters write corners or centers, which COCO does not."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from components.coco_example_gen.shards import SplitResult
 from components.coco_example_gen.sources import CocoSource, ImageSource
-from detection.datasets.annotation_checks import MARGIN
+from detection.datasets.annotation_checks import lies_inside
 from detection.datasets.issues import Issue
 from detection.datasets.splits import BOX_FORMS
 from schemas.config.issues import IssuePolicies
@@ -61,16 +60,7 @@ def _shares(source: CocoSource) -> dict[str, float]:
             entry, annotations = read(image_id)
             for annotation in annotations:
                 for form, convert in BOX_FORMS.items():
-                    fits[form].append(_lies_in(convert(annotation["bbox"]), entry))
+                    box = convert(annotation["bbox"])
+                    inside = lies_inside(box, width=entry["width"], height=entry["height"])
+                    fits[form].append(min(box[2:]) > 0 and inside)
     return {form: sum(ones) / max(len(ones), 1) for form, ones in fits.items()}
-
-
-def _lies_in(box: Sequence[float], image: Mapping[str, Any]) -> bool:
-    x, y, width, height = box
-    return (
-        width > 0
-        and height > 0
-        and min(x, y) >= -MARGIN
-        and x + width <= image["width"] + MARGIN
-        and y + height <= image["height"] + MARGIN
-    )

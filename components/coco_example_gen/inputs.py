@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import apache_beam as beam
 
@@ -17,7 +17,7 @@ from detection.datasets.examples import require_all_images
 from detection.datasets.importers.label_map import dataset_files_beside, read_dataset_head, read_label_map
 from detection.datasets.importers.merging import Survey, merge_surveys, survey_report
 from detection.datasets.importers.survey import ShardSurvey, survey_shard
-from detection.datasets.issues import Issue, applied, limited
+from detection.datasets.issues import Issue, limited, make_issue
 from detection.datasets.readers.converted import as_coco
 from detection.datasets.readers.folder import Fault
 from detection.datasets.splits import SplitFiles
@@ -119,10 +119,10 @@ def open_inputs(
 
 
 def _issue_of(image_id: int, fault: Fault, policies: IssuePolicies) -> Issue:
-    given = policies.of(fault.kind)
-    repaired: Literal["", "annotation"] = "annotation" if given == "repair" else ""
-    policy = applied(given, fault.kind, fixable=False)
-    return Issue(fault.kind, policy, fault.where, image_id, None, f"{fault.message}.", repaired)
+    message = f"{fault.message}."
+    return make_issue(
+        policies, fault.kind, message, fault.where, image_id=image_id, fixable=False, concerns="annotation"
+    )
 
 
 def _coco_source(

@@ -12,8 +12,7 @@ from detection.coco.metric import Matched, Metric, with_values
 from detection.coco.metrics import CocoMetrics, metrics_from_arrays
 from detection.coco.params import Params, make_params
 from detection.coco.partitions import WHOLE, Partition, by_category, partition_params
-from detection.coco.validation.checks import Checked, check_categories, check_whole_images
-from detection.coco.validation.invalid_entries import InvalidEntry
+from detection.coco.validation.checks import Checked, InvalidEntry, check_categories, check_whole_images
 from detection.datasets.entries import Entry, Ids, Rows
 from schemas.errors import ConfigError, DataError
 

@@ -11,6 +11,13 @@ import numpy as np
 
 from detection.coco.accumulator import MetricsAccumulator
 from detection.coco.io.evaluation_files import has_names, image_list_path, read_detections, read_ground_truth
+from detection.coco.io.ids_by_name import (
+    listed_names,
+    names_in,
+    with_category_ids,
+    with_ground_truth_ids,
+    with_named_ids,
+)
 from detection.coco.metrics import CocoMetrics
 from detection.coco.misread import misreadings
 from detection.coco.params import AreaRanges, OksSigmas, Params, make_params
@@ -158,9 +165,6 @@ def read_results(
     listed = is_file(path) and is_file(list_path)
     if not named and not listed:
         return tree
-    from detection.coco.io.category_ids import listed_names, names_in, with_category_ids
-    from detection.coco.io.image_ids import with_ground_truth_ids, with_named_ids
-
     names = names_in(tree, path) if named else {}
     if named:
         tree = with_named_ids(tree, path, images, where=where)

@@ -11,7 +11,7 @@ import numpy as np
 
 from detection.coco.engine import Arrays
 from detection.coco.params import AreaRanges, FloatArray, Params
-from detection.coco.validation.invalid_entries import InvalidEntry
+from detection.coco.validation.checks import InvalidEntry
 from schemas.metrics import MetricDefinition, coco_metrics, lvis_metrics
 
 _OWN: tuple[tuple[str, Literal["precision", "recall"]], ...] = (("AP", "precision"), ("AR", "recall"))

@@ -4,14 +4,13 @@ import math
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter, itemgetter
 from typing import Any
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from detection.datasets.entries import Entry, Ids, Rows
+from detection.datasets.entry_rules import are_among, column
 from schemas.errors import ConfigError, DataError
 from schemas.metrics import IOU_TYPES, KEYPOINT_MAX_DETS, LVIS_MAX_DETS, MAX_DETS, parse_metric
 from schemas.quoting import quoted
@@ -24,7 +23,6 @@ IntArray = npt.NDArray[np.int64]
 
 IOU_THRESHOLDS: tuple[float, ...] = tuple(np.linspace(0.5, 0.95, 10).tolist())
 MOST_DETS = 10**9  # more than in any file; the engine counts in machine integers
-_COLUMNS = {"image_id": 0, "score": 5, "category_id": 6}  # columns of `Rows`
 _NO_AREA = -1.0  # in no area range, so the annotation is ignored in all ranges
 _ROW = struct.Struct("=7d").pack
 RECALLS = 101  # recall thresholds 0, 0.01, ... 1
@@ -259,14 +257,6 @@ def rows_of(detections: Sequence[Any]) -> Rows:
     return np.frombuffer(packed, np.float64).reshape(-1, 7)
 
 
-def column(entries: Sequence[Any] | Rows, key: str) -> npt.NDArray[Any]:
-    """Returns the ids or scores under `key`, [N]: int64 ids and float64 scores of valid entries, float64 of rows."""
-    if isinstance(entries, np.ndarray):
-        return entries[:, _COLUMNS[key]]
-    value = attrgetter(key) if entries and isinstance(entries[0], msgspec.Struct) else itemgetter(key)
-    return np.fromiter(map(value, entries), np.float64 if key == "score" else np.int64, len(entries))
-
-
 def chosen(entries: Sequence[Any] | Rows, positions: npt.NDArray[np.int64]) -> list[Any] | Rows:
     """Returns the entries or rows at some positions."""
     if isinstance(entries, np.ndarray):
@@ -295,25 +285,11 @@ def rows_are_valid(rows: Rows, image_ids: Ids, category_ids: Ids) -> npt.NDArray
             are_among(rows[:, 0], image_ids),
             are_among(rows[:, 6], category_ids),
             # Column by column: NumPy is ten times slower along a short axis.
-            *(np.isfinite(rows[:, column]) for column in range(1, 6)),
+            *(np.isfinite(rows[:, position]) for position in range(1, 6)),
             rows[:, 3] >= 0,
             rows[:, 4] >= 0,
         ]
     )
-
-
-def are_among(values: npt.NDArray[np.generic], ids: npt.NDArray[np.generic]) -> npt.NDArray[np.bool_]:
-    """Returns for each value whether it is one of the ids; faster than `np.isin` for repeated values.
-
-    Args:
-        values: integers or floats [N].
-        ids: integers or floats [K].
-    """
-    if not ids.size:
-        return np.zeros(len(values), bool)
-    ordered = np.sort(ids)
-    nearest = np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)
-    return np.equal(ordered[nearest], values)
 
 
 def _repeated(values: npt.NDArray[np.generic], most: int) -> IntArray:

@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 from rich.table import Table
 
 from detection.coco.metrics import UNDEFINED, CocoMetrics
-from detection.coco.validation.invalid_entries import InvalidEntry
+from detection.coco.validation.checks import InvalidEntry
 from detection.storage.atomic import write_json, write_text
 from detection.storage.json_files import not_of_this_version, parse_file
 from detection.storage.paths import stem, with_name

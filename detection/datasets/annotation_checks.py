@@ -3,11 +3,11 @@
 import json
 import math
 from collections.abc import Callable, Container, Mapping, Sequence
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 from detection.datasets.annotations import is_crowd
-from detection.datasets.entries import Entry
+from detection.datasets.entries import LARGEST_FLOAT32, AnnotationEntry, Entry
+from detection.datasets.entry_rules import entry_issue, unread_fields
 from detection.datasets.issues import ImageIssues
 from detection.datasets.masks import (
     has_degenerate_polygon,
@@ -18,32 +18,15 @@ from detection.datasets.masks import (
     without_degenerate_polygons,
 )
 from detection.storage.json_files import serialize
-from schemas.quoting import quoted
 
-_FIELDS = frozenset(
-    [
-        "id",
-        "image_id",
-        "category_id",
-        "bbox",
-        "area",
-        "iscrowd",
-        "is_crowd",
-        "segmentation",
-        "keypoints",
-        "num_keypoints",
-        "ignore",
-    ]
-)
-MARGIN = 1.0  # pixels that a box may exceed its image, because annotation tools round
+_MARGIN = 1.0  # pixels that a box may exceed its image, because annotation tools round
 _CLIPPED = 5.0  # pixels by which it may, and is clipped
 _CLIPPED_FRACTION = 0.02  # or this fraction of the image's side
-_LARGEST = 3.4e38  # max float32, the type of areas in records
 _SIDE = 4  # pixels of an image's side, below which a box within 0 to 1 may be one in pixels
 _AREA = 1.1  # times a box's area, up to which roundings explain an annotation's
-_KEYPOINT_MARGIN = 2.0  # pixels that a keypoint may lie beyond its box
+_KEYPOINT__MARGIN = 2.0  # pixels that a keypoint may lie beyond its box
 _KEYPOINT_FRACTION = 0.25  # and this fraction of the box's side
-_MASK_MARGIN = 2.0  # pixels that a box may differ from the box of its mask
+_MASK__MARGIN = 2.0  # pixels that a box may differ from the box of its mask
 _MASK_FRACTION = 0.1  # or this fraction of the box's side
 
 
@@ -105,25 +88,6 @@ def valid_annotations(annotations: Sequence[Entry], context: Context, issues: Im
     return kept
 
 
-@lru_cache(maxsize=256)
-def unread_fields(names: frozenset[str], *, known: frozenset[str] = _FIELDS, needed: str | None = None) -> str | None:
-    """Returns what is amiss with the names of an entry's fields; None: nothing.
-
-    Args:
-        names: of the entry.
-        known: names that are read.
-        needed: a field that other entries have.
-    """
-    plain = {name.replace("_", ""): name for name in known}
-    for name in sorted(names - known):
-        meant = plain.get(name.replace("_", "").lower())
-        if meant is not None and meant not in names:
-            return f"field {quoted(name)} is not read: it is {meant} in COCO. Rename it."
-    if needed is not None and needed not in names and f"is_{needed.removeprefix('is')}" not in names:
-        return f"{needed} is missing, which other annotations of the image have: it counts as 0. Write it."
-    return None
-
-
 def without_nan(annotations: Sequence[dict[str, Any]], issues: ImageIssues) -> list[dict[str, Any]]:
     """Drops annotations that cannot be written as JSON because they contain NaN or Infinity."""
     kept = []
@@ -152,17 +116,10 @@ def _check(annotation: dict[str, Any], context: Context, issues: ImageIssues) ->
     return annotation
 
 
-def _values(annotation: dict[str, Any], context: Context) -> FixableIssue | None:
-    for key in ("iscrowd", "is_crowd"):
-        if annotation.get(key, 0) not in (0, 1):
-            return FixableIssue(f"{key} is {str(annotation[key])[:40]!r}. Write 0 or 1.")
-    area = annotation.get("area", 0)
-    if type(area) not in (int, float) or not 0 <= area <= _LARGEST:
-        return FixableIssue(f"area is {str(area)[:40]!r}. Write a number of square pixels, or omit it.")
-    # Comparisons work for integers of any size, isfinite does not.
-    if not all(abs(value) <= _LARGEST for value in annotation["bbox"]):
-        return FixableIssue(f"bbox is {str(annotation['bbox'])[:80]}. Write four finite numbers of at most {_LARGEST}.")
-    return None
+def _entry(annotation: dict[str, Any], context: Context) -> FixableIssue | None:
+    """Checks the type also of annotations that come from no file."""
+    issue = entry_issue(annotation, AnnotationEntry)
+    return None if issue is None else FixableIssue(str(issue))
 
 
 def _ignored(annotation: dict[str, Any], context: Context) -> FixableIssue | None:
@@ -241,6 +198,12 @@ def _box_empty(annotation: dict[str, Any], context: Context) -> FixableIssue | N
     return FixableIssue(f"bbox {annotation['bbox']} has no area. Correct the box or remove the annotation.")
 
 
+def lies_inside(box: Sequence[float], *, width: float, height: float) -> bool:
+    """Returns whether a box (x, y, width, height) lies in an image of this size, up to `_MARGIN`; all in pixels."""
+    x, y, box_width, box_height = box
+    return min(x, y) >= -_MARGIN and x + box_width <= width + _MARGIN and y + box_height <= height + _MARGIN
+
+
 def _box_outside(annotation: dict[str, Any], context: Context) -> FixableIssue | None:
     x, y, width, height = annotation["bbox"]
     beyond = (max(-x, x + width - context.width), max(-y, y + height - context.height))
@@ -248,7 +211,7 @@ def _box_outside(annotation: dict[str, Any], context: Context) -> FixableIssue |
     left, top = max(x, 0), max(y, 0)
     clipped = [left, top, min(x + width, context.width) - left, min(y + height, context.height) - top]
     is_empty = clipped[2] <= 0 or clipped[3] <= 0
-    if max(beyond) <= MARGIN and not is_empty:
+    if max(beyond) <= _MARGIN and not is_empty:
         return None
     return FixableIssue(
         f"bbox {annotation['bbox']} (x, y, width, height) is outside the {context.width}x{context.height} image. "
@@ -292,7 +255,7 @@ def _mask_box(annotation: dict[str, Any], context: Context) -> FixableIssue | No
         return None
     x, y, width, height = annotation["bbox"]
     sides = (around[0] - x, around[1] - y, around[0] + around[2] - x - width, around[1] + around[3] - y - height)
-    allowed = [max(_MASK_MARGIN, _MASK_FRACTION * side) for side in (width, height)] * 2
+    allowed = [max(_MASK__MARGIN, _MASK_FRACTION * side) for side in (width, height)] * 2
     if all(abs(side) <= bound for side, bound in zip(sides, allowed, strict=True)):
         return None
     fixed = annotation | {"bbox": around}
@@ -302,6 +265,10 @@ def _mask_box(annotation: dict[str, Any], context: Context) -> FixableIssue | No
     )
 
 
+def _without_keypoints(annotation: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in annotation.items() if key not in ("keypoints", "num_keypoints")}
+
+
 def _keypoints_broken(annotation: dict[str, Any], context: Context) -> FixableIssue | None:
     points = annotation.get("keypoints")
     if points is None:
@@ -309,7 +276,7 @@ def _keypoints_broken(annotation: dict[str, Any], context: Context) -> FixableIs
     count = context.keypoints.get(annotation["category_id"])
     valid = (
         isinstance(points, list)
-        and all(type(value) in (int, float) and abs(value) <= _LARGEST for value in points)
+        and all(type(value) in (int, float) and abs(value) <= LARGEST_FLOAT32 for value in points)
         and (len(points) % 3 == 0 if count is None else len(points) == 3 * count)
         and all(visibility in (0, 1, 2) for visibility in points[2::3])
     )
@@ -318,7 +285,7 @@ def _keypoints_broken(annotation: dict[str, Any], context: Context) -> FixableIs
     expected = "each keypoint" if count is None else f"each of the category's {count} keypoints"
     return FixableIssue(
         f"keypoints are not x, y and visibility (0, 1 or 2) of {expected}. Correct or remove them.",
-        {key: value for key, value in annotation.items() if key not in ("keypoints", "num_keypoints")},
+        _without_keypoints(annotation),
     )
 
 
@@ -327,14 +294,14 @@ def _keypoints_unnamed(annotation: dict[str, Any], context: Context) -> FixableI
         return None
     return FixableIssue(
         "keypoints of a category that names none, so they are not used. Name them in `categories`, or remove them.",
-        {key: value for key, value in annotation.items() if key not in ("keypoints", "num_keypoints")},
+        _without_keypoints(annotation),
     )
 
 
 def _keypoints_box(annotation: dict[str, Any], context: Context) -> FixableIssue | None:
     points = annotation.get("keypoints") or ()
     x, y, width, height = annotation["bbox"]
-    margins = [_KEYPOINT_MARGIN + _KEYPOINT_FRACTION * side for side in (width, height)]
+    margins = [_KEYPOINT__MARGIN + _KEYPOINT_FRACTION * side for side in (width, height)]
     labelled = [point for point in zip(points[::3], points[1::3], points[2::3], strict=True) if point[2]]
     outside = [
         (left, top)
@@ -346,7 +313,7 @@ def _keypoints_box(annotation: dict[str, Any], context: Context) -> FixableIssue
     return FixableIssue(
         f"{len(outside)} of {len(labelled)} labelled keypoints are far outside of bbox {annotation['bbox']}, such as "
         f"{list(outside[0])}. Correct the keypoints or the box.",
-        {key: value for key, value in annotation.items() if key not in ("keypoints", "num_keypoints")},
+        _without_keypoints(annotation),
     )
 
 
@@ -373,7 +340,7 @@ def _keypoints_outside(annotation: dict[str, Any], context: Context) -> FixableI
 
 # In this order: a check may rely on the previous ones.
 _CHECKS: Mapping[str, Callable[[dict[str, Any], Context], FixableIssue | None]] = {
-    "entry": _values,
+    "entry": _entry,
     "ignored": _ignored,
     "box_fractions": _box_fractions,
     "box_rotated": _box_rotated,

@@ -3,23 +3,35 @@
 from array import array
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from detection.datasets import packed_entries as packing
 from detection.datasets.entries import (
-    annotation_issue,
-    category_issue,
-    head_issue,
-    id_issue,
+    AnnotationEntry,
+    IdentifiedEntry,
+    KeypointCategoryEntry,
     id_of,
-    image_issue,
-    keypoint_category_issue,
+    is_id,
     too_many_categories,
 )
+from detection.datasets.entry_rules import (
+    UNIQUE_ID,
+    Rule,
+    are_among,
+    are_first,
+    category_issues,
+    entry_issue,
+    head_issue,
+    image_issue,
+    known_category,
+    known_image,
+    named_id,
+    require_categories,
+)
 from detection.datasets.groups import group_of
-from detection.datasets.issues import Issue, applied
+from detection.datasets.issues import Issue, make_issue
 from detection.datasets.json_stream import ByteRange, Member, read_entry, stream_members
 from detection.datasets.sampling import key_hash
 from detection.storage.files import local_copy
@@ -30,7 +42,6 @@ from schemas.quoting import quoted_json
 _NEEDED = ("images", "annotations", "categories")
 _KNOWN = {*_NEEDED, "info", "licenses"}
 _LISTED = 400  # max characters of keys in a message
-_LISTED_IDS = 100  # max ids in a message
 
 
 class AnnotationScan:
@@ -49,8 +60,8 @@ class AnnotationScan:
         self.renumbered = False
         self._policies = policies
         self._invalid_images: set[int] = set()
-        # id, image id, offset, length and category id of each annotation.
-        self._rows: tuple[array[int], ...] = tuple(array("q") for _ in range(5))
+        # Columns of the valid annotations.
+        self._rows = {key: array("q") for key in ("id", "image_id", "category_id", "offset", "length")}
 
     def read(self) -> None:
         """Reads the complete file.
@@ -86,63 +97,47 @@ class AnnotationScan:
         Raises:
             DataError: a category is invalid.
         """
-        seen = set()
-        for position, category in enumerate(self.lists["categories"]):
-            reason = category_issue(category)
-            if reason is None and category["id"] in seen:
-                reason = f"duplicate id {category['id']}. Give each category a unique id"
-            if reason is not None:
-                raise DataError(f"{self.path}: categories[{position}]{_identity(category)}: {reason}.")
-            seen.add(category["id"])
+        require_categories(self.lists["categories"], lambda position: f"{self.path}: categories[{position}]")
         return self.lists["categories"]
 
     def annotations(self, category_ids: set[int]) -> list[np.ndarray]:
         """Returns the columns id, image id, offset, length of valid annotations, sorted by image and position."""
-        columns = [np.frombuffer(row, np.int64) if row else np.zeros(0, np.int64) for row in self._rows]
-        ids, image_ids, _, _, categories = columns
+        columns = {
+            key: np.frombuffer(row, np.int64) if row else np.zeros(0, np.int64) for key, row in self._rows.items()
+        }
+        image_ids = columns["image_id"]
         images = np.fromiter(self.images, np.int64, len(self.images))
-        keep = self._sieve(
-            columns, np.isin(image_ids, images), lambda row: ("entry", self._no_image(int(image_ids[row])))
-        )
-        known = sorted(category_ids)
-        known_ids = quoted_json(known[:_LISTED_IDS])  # once: there may be as many such issues as categories
-        keep &= self._sieve(
-            columns,
-            np.isin(categories, np.array(known, np.int64)) | ~keep,
-            lambda row: (
-                "entry",
-                f"category_id {categories[row]} does not exist; known ids: {known_ids}. "
-                "Correct it or add the category to `categories`",
-            ),
-        )
-        first = np.zeros(len(ids), bool)
-        first[np.unique(ids, return_index=True)[1]] = True
+        keep = np.ones(len(image_ids), bool)
+        self._sieve(self._valid_image(images), columns, keep)
+        self._sieve(known_image(images), columns, keep)
+        self._sieve(known_category(np.array([*category_ids], np.int64)), columns, keep)
+        first = are_first(columns["id"])
         if not first.all() and self._policies.duplicate_id in ("repair", "fix"):
-            columns[0] = self._renumbered(columns, first, keep)
-        keep &= self._sieve(
-            columns, first | ~keep, lambda row: ("duplicate_id", "duplicate id. Give each annotation a unique id")
-        )
+            columns["id"] = self._renumbered(columns, first, keep)
+        self._sieve(UNIQUE_ID, columns, keep, kind="duplicate_id")
         rows = np.flatnonzero(keep)
         rows = rows[np.argsort(image_ids[rows], kind="stable")]
-        rows = rows[self._fit_into_records(image_ids[rows], columns[3][rows])]
-        self.used_categories = set(np.unique(categories[rows]).tolist())
-        return [column[rows] for column in columns[:4]]
+        rows = rows[self._fit_into_records(image_ids[rows], columns["length"][rows])]
+        self.used_categories = set(np.unique(columns["category_id"][rows]).tolist())
+        return [columns[key][rows] for key in ("id", "image_id", "offset", "length")]
 
-    def _renumbered(self, columns: Sequence[np.ndarray], first: np.ndarray, keep: np.ndarray) -> np.ndarray:
+    def _renumbered(self, columns: Mapping[str, np.ndarray], first: np.ndarray, keep: np.ndarray) -> np.ndarray:
         """Returns ids, new ones for annotations that differ from the first one of their id; adds them to `first`."""
-        ids = columns[0].copy()
+        ids = columns["id"].copy()
         original = {int(ids[row]): row for row in np.flatnonzero(first).tolist()}
         free = int(ids.max()) + 1
         with open(local_copy(self._file), "rb") as file:
 
             def entry(row: int) -> Any:
-                return read_entry(file, ByteRange(int(columns[2][row]), int(columns[3][row])))
+                return read_entry(file, ByteRange(int(columns["offset"][row]), int(columns["length"][row])))
 
             for row in np.flatnonzero(~first & keep).tolist():
                 identity = int(ids[row])
                 if entry(row) != entry(original[identity]):
                     message = f"duplicate id, so this annotation gets the id {free}. Give each annotation a unique id."
-                    self.issues.append(Issue("duplicate_id", "fix", self.path, int(columns[1][row]), identity, message))
+                    self.issues.append(
+                        Issue("duplicate_id", "fix", self.path, int(columns["image_id"][row]), identity, message)
+                    )
                     ids[row], first[row], free = free, True, free + 1
                     self.renumbered = True
         return ids
@@ -153,7 +148,7 @@ class AnnotationScan:
         sizes = np.add.reduceat(lengths, starts) if len(starts) else np.zeros(0, np.int64)
         for image_id, size in zip(images.tolist(), sizes.tolist(), strict=True):
             if size > packing.MAX_IMAGE_ENTRIES:
-                self._add_issue("entry", packing.too_large(size), image_id=image_id)
+                self._add_issue(packing.too_large(size), image_id=image_id)
                 del self.images[image_id]
         return np.isin(image_ids, images[sizes <= packing.MAX_IMAGE_ENTRIES])
 
@@ -178,13 +173,13 @@ class AnnotationScan:
             entry = member.value
             if member.position is None or member.key not in ("annotations", "categories"):
                 continue
-            reason = id_issue(entry)
-            if reason is not None:
-                self._add_issue("entry", f"{member.key}[{member.position}]: {reason}", path=path)
+            issue = entry_issue(entry, IdentifiedEntry)
+            if issue is not None:
+                self._add_issue(f"{member.key}[{member.position}]: {issue}", path=path)
             elif member.key == "categories":
-                reason = keypoint_category_issue(entry)
-                if reason is not None:
-                    raise DataError(f"{path}: categories[{member.position}]{_identity(entry)}: {reason}.")
+                invalid = category_issues([entry], KeypointCategoryEntry)
+                if invalid:
+                    raise DataError(f"{path}: categories[{member.position}]{named_id(entry)}: {invalid[0]}")
                 by_category.get(entry["id"], {}).update(keypoint_fields(entry, "keypoints", "skeleton"))
             else:
                 at = np.searchsorted(ids, entry["id"], sorter=order)
@@ -192,27 +187,30 @@ class AnnotationScan:
                     columns[0][order[at]], columns[1][order[at]] = member.place
                 else:
                     message = (
-                        f"not in {self.path}. Keypoints are merged by annotation id; add it there or remove it here"
+                        f"not in {self.path}. Keypoints are merged by annotation id; add it there, or remove it here."
                     )
-                    self._add_issue("entry", message, annotation_id=entry["id"], path=path)
+                    self._add_issue(message, annotation_id=entry["id"], path=path)
         return columns
 
     def _add_issue(
-        self, kind: str, message: str, *, image_id: int | None = None, annotation_id: int | None = None, path: str = ""
+        self,
+        message: str,
+        *,
+        kind: str = "entry",
+        image_id: int | None = None,
+        annotation_id: int | None = None,
+        path: str = "",
     ) -> None:
-        policy = self._policies.of(kind)
-        concerned: Literal["image", "annotation"] = (
-            "annotation" if annotation_id is not None or message.startswith("annotations[") else "image"
-        )
         self.issues.append(
-            Issue(
+            make_issue(
+                self._policies,
                 kind,
-                applied(policy, kind, fixable=False),
+                message,
                 path or self.path,
-                image_id,
-                annotation_id,
-                f"{message}.",
-                concerned if policy == "repair" else "",
+                image_id=image_id,
+                annotation_id=annotation_id,
+                fixable=False,
+                concerns="annotation" if message.startswith("annotations[") else "",
             )
         )
 
@@ -226,59 +224,60 @@ class AnnotationScan:
             if issue is None:
                 self.members[key] = value
             else:
-                self._add_issue("entry", f"{key}: {quoted_json(value)}: {issue}, or remove it")
+                self._add_issue(f"{key}: {issue}")
 
-    def _sieve(
-        self, columns: Sequence[np.ndarray], valid: np.ndarray, explain: Callable[[int], tuple[str, str]]
-    ) -> np.ndarray:
-        for row in np.flatnonzero(~valid).tolist():
-            kind, message = explain(row)
-            self._add_issue(kind, message, image_id=int(columns[1][row]), annotation_id=int(columns[0][row]))
-        return valid
+    def _sieve(self, rule: Rule, columns: Mapping[str, np.ndarray], keep: np.ndarray, *, kind: str = "entry") -> None:
+        """Adds an issue for each row of `keep` that breaks the rule, and removes it from `keep`."""
+        values = columns[rule.key]
+        holds = np.asarray(rule.holds(values), bool)
+        for row in np.flatnonzero(keep & ~holds).tolist():
+            message, image_id = str(rule.issue(int(values[row]))), int(columns["image_id"][row])
+            self._add_issue(message, kind=kind, image_id=image_id, annotation_id=int(columns["id"][row]))
+        keep &= holds
+
+    def _valid_image(self, images: np.ndarray) -> Rule:
+        """Returns the rule that the image's entry was not invalid; `images`: ids of valid ones."""
+        invalid = np.array([*self._invalid_images], np.int64)
+        return Rule(
+            "its image's entry is invalid",
+            "Correct the image's entry.",
+            lambda ids: are_among(ids, images) | ~are_among(ids, invalid),
+            "image_id",
+        )
 
     def _image(self, member: Member) -> None:
         entry = member.value
-        reason = image_issue(entry)
-        if reason is not None:
+        issue = image_issue(entry)
+        if issue is not None:
             identity = id_of(entry)
-            self._add_issue("entry", f"images[{member.position}]: {reason}", image_id=identity)
-            if identity is not None:
+            self._add_issue(f"images[{member.position}]: {issue}", image_id=identity)
+            if identity is not None and is_id(identity):
                 self._invalid_images.add(identity)
         elif entry["id"] in self.images:
-            message = f"images[{member.position}]: duplicate id. Give each image a unique id"
-            self._add_issue("duplicate_id", message, image_id=entry["id"])
+            message = f"images[{member.position}]: {UNIQUE_ID.issue(entry)}"
+            self._add_issue(message, kind="duplicate_id", image_id=entry["id"])
         else:
             self.images[entry["id"]] = member.place
             self.groups[entry["id"]] = key_hash(group_of(entry, self._group))
 
     def _annotation(self, member: Member) -> None:
         entry = member.value
-        reason = annotation_issue(entry)
-        if reason is not None:
-            self._add_issue("entry", f"annotations[{member.position}]: {reason}", annotation_id=id_of(entry))
+        issue = entry_issue(entry, AnnotationEntry)
+        if issue is not None:
+            self._add_issue(f"annotations[{member.position}]: {issue}", annotation_id=id_of(entry))
             return
-        values = (entry["id"], entry["image_id"], *member.place, entry["category_id"])
-        for row, value in zip(self._rows, values, strict=True):
+        values = (entry["id"], entry["image_id"], entry["category_id"], *member.place)
+        for row, value in zip(self._rows.values(), values, strict=True):
             row.append(value)
-
-    def _no_image(self, image_id: int) -> str:
-        if image_id in self._invalid_images:
-            return "its image's entry is invalid. Correct the image's entry"
-        return f"no image with id {image_id}. Correct image_id, add the image to `images`, or remove the annotation"
 
     def _listed(self, member: Member) -> None:
         self.lists[member.key].append(member.value)
         if member.key == "categories":
             issue = too_many_categories(len(self.lists["categories"]))
             if issue is not None:
-                raise DataError(f"{self.path}: {issue}.")
+                raise DataError(f"{self.path}: {issue}")
 
 
 def keypoint_fields(entry: dict[str, Any], *keys: str) -> dict[str, Any]:
     """Returns the given keys of a keypoints file's entry."""
     return {key: entry[key] for key in keys if key in entry}
-
-
-def _identity(entry: Any) -> str:
-    identity = id_of(entry)
-    return "" if identity is None else f" (id {identity})"

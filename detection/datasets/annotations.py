@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from detection.datasets.annotation_scan import AnnotationScan, keypoint_fields
-from detection.datasets.entries import category_issue
+from detection.datasets.entry_rules import category_issues
 from detection.datasets.issues import Issue
 from detection.datasets.json_stream import ByteRange, read_entry
 from detection.storage.files import is_file, local_copy
@@ -285,7 +285,7 @@ def scan_categories(path: str | Path) -> list[dict[str, Any]] | None:
             )
     except (OSError, ValueError, RecursionError):
         return None
-    if not all(category_issue(entry) is None for entry in entries):
+    if category_issues(entries):
         return None
     roots = root_categories(entries, _Used(local))
     return [entry for entry in entries if entry not in roots]

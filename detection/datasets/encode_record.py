@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from detection.datasets.annotation_checks import MARGIN, Context, valid_annotations, without_nan
+from detection.datasets.annotation_checks import Context, lies_inside, valid_annotations, without_nan
 from detection.datasets.annotations import is_crowd
 from detection.datasets.issues import ImageIssues, Issue
 from detection.datasets.packed_entries import EntriesTooLargeError, pack_entries
@@ -91,7 +91,7 @@ def make_record(
             valid = without_nan(valid, issues)
             example = encode_example(file, image, valid, category_names=rules.category_names)
     except EntriesTooLargeError as error:
-        issues.add("entry", f"{error}.")
+        issues.add("entry", str(error))
         return Record(None, None, [], issues.issues)
     return Record(example, file, valid, issues.issues)
 
@@ -218,7 +218,7 @@ def _fit(
             "--set data.on_fault.image_turned=fix."
         )
         return (image, turned(file)) if issues.add("image_turned", message) == "fix" else None
-    inside = all(_lies_inside(annotation["bbox"], file) for annotation in annotations)
+    inside = all(lies_inside(one["bbox"], width=file.width, height=file.height) for one in annotations)
     message = (
         f"declared as {declared[0]}x{declared[1]} pixels, the file has {file.width}x{file.height}. "
         "Correct the entry or the file."
@@ -226,11 +226,6 @@ def _fit(
     if issues.add("image_size", message, fixable=inside) != "fix":
         return None
     return {**image, "width": file.width, "height": file.height}, file
-
-
-def _lies_inside(bbox: Sequence[float], file: ImageFile) -> bool:
-    x, y, width, height = bbox
-    return min(x, y) >= -MARGIN and x + width <= file.width + MARGIN and y + height <= file.height + MARGIN
 
 
 def _fraction(position: float, length: int) -> float:

@@ -1,55 +1,44 @@
-"""Types of valid COCO entries, and messages for invalid ones.
+"""Types of COCO entries, and small questions about their values.
 
-msgspec converts entries to these types and refuses wrong types, values out of range and
-missing keys, naming the key. The same types are used for the entries of an annotation file,
-entries packed into a record, and the categories of a label map; the stricter types of
-entries for evaluation extend them (`detection.coco.validation.entry_types`).
+A type is the definition of a valid entry: msgspec converts entries to it and refuses missing keys, wrong types and
+values out of range.  The `description` of a field is the remedy, for messages. `detection.datasets.entry_rules` checks
+entries by these types; the entries of an evaluation extend them (`detection.coco.validation.entry_types`).
 """
 
 import json
-import re
 import sys
 import unicodedata
 from collections.abc import Mapping
-from typing import Annotated, Any, NamedTuple, NotRequired, TypedDict
+from typing import Annotated, Any, NotRequired, TypedDict
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec import Meta
 
 from schemas.limits import MAX_CATEGORIES
-from schemas.quoting import quoted_json
 
 Entry = Mapping[str, Any]  # an object in a list of a COCO file, as parsed from JSON
 Ids = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.float64]  # detections [N, 7]: image_id, x, y, width, height (pixels), score, category_id
 
 LARGEST_ID = 2**53  # float64 represents all integers up to here
-_JSON: Mapping[type, str] = {dict: "object", list: "list"}
+LARGEST_FLOAT32 = 3.4e38  # the type of boxes and areas in records
+_LARGEST = sys.float_info.max
+AREA_REMEDY = "Write a number of square pixels, at least 0, or omit it."
+BOX_REMEDY = "Write four finite numbers: x, y, width, height in pixels."
 
-Id = Annotated[int, msgspec.Meta(ge=0, le=LARGEST_ID)]
-Number = Annotated[float, msgspec.Meta(ge=-sys.float_info.max, le=sys.float_info.max)]  # finite
-Side = Annotated[float, msgspec.Meta(ge=0, le=sys.float_info.max)]
-Flag = Annotated[float, msgspec.Meta(ge=0, le=1, multiple_of=1)] | bool
-Size = Annotated[float, msgspec.Meta(gt=0, lt=2**63, multiple_of=1)]  # pixels; `data.max_pixels` decides later
-
-
-class ImageEntry(TypedDict):
-    """An entry of `images`."""
-
-    id: Id
-    file_name: str
-    width: NotRequired[Size]
-    height: NotRequired[Size]
-
-
-class AnnotationEntry(TypedDict):
-    """An entry of `annotations`; policies decide on the valid values of a box."""
-
-    id: Id
-    image_id: Id
-    category_id: Id
-    bbox: tuple[float, float, float, float]
+Id = Annotated[int, Meta(ge=0, le=LARGEST_ID, description="Write an integer from 0 to 2^53.")]
+Text = Annotated[str, Meta(description="Write a text.")]
+Number = Annotated[float, Meta(ge=-_LARGEST, le=_LARGEST, description="Write a finite number.")]
+Side = Annotated[float, Meta(ge=0, le=_LARGEST)]
+Float32 = Annotated[float, Meta(ge=-LARGEST_FLOAT32, le=LARGEST_FLOAT32)]
+Flag = Annotated[
+    Annotated[float, Meta(ge=0, le=1, multiple_of=1)] | bool,
+    Meta(description="Write 1 for a crowd, 0 for a single object."),
+]
+# `data.max_pixels` decides later on the largest image.
+Size = Annotated[float, Meta(gt=0, lt=2**63, multiple_of=1, description="Write the size in whole pixels.")]
 
 
 class IdentifiedEntry(TypedDict):
@@ -58,90 +47,43 @@ class IdentifiedEntry(TypedDict):
     id: Id
 
 
+class ImageEntry(IdentifiedEntry):
+    """An entry of `images`."""
+
+    file_name: Text
+    width: NotRequired[Size]
+    height: NotRequired[Size]
+
+
+class ObjectEntry(IdentifiedEntry):
+    """An entry of `annotations` without its numbers; some tools write `is_crowd` for `iscrowd`."""
+
+    image_id: Id
+    category_id: Id
+    iscrowd: NotRequired[Flag]
+    is_crowd: NotRequired[Flag]
+
+
+class AnnotationEntry(ObjectEntry):
+    """An entry of `annotations`; policies decide on boxes without area."""
+
+    bbox: Annotated[tuple[Float32, Float32, Float32, Float32], Meta(description=BOX_REMEDY)]
+    area: NotRequired[Annotated[float, Meta(ge=0, le=LARGEST_FLOAT32, description=AREA_REMEDY)]]
+
+
 class KeypointCategoryEntry(IdentifiedEntry):
     """An entry of `categories` in a keypoints file, with an optional name."""
 
-    keypoints: NotRequired[list[str] | None]
-    skeleton: NotRequired[list[list[int]] | None]
+    keypoints: NotRequired[Annotated[list[str] | None, Meta(description="Write a list of names.")]]
+    skeleton: NotRequired[
+        Annotated[list[list[int]] | None, Meta(description="Write a list of pairs of numbers of keypoints.")]
+    ]
 
 
 class CategoryEntry(KeypointCategoryEntry):
     """An entry of `categories`."""
 
-    name: str
-
-
-_REMEDIES = {
-    "id": "Write an integer from 0 to 2^53",
-    "image_id": "Write an integer from 0 to 2^53",
-    "category_id": "Write an integer from 0 to 2^53",
-    "file_name": "Write a text",
-    "name": "Write a text",
-    "width": "Write the size in whole pixels",
-    "height": "Write the size in whole pixels",
-    "bbox": "Write four numbers: x, y, width, height",
-    "keypoints": "Write a list of names",
-    "skeleton": "Write a list of pairs of numbers of keypoints",
-}
-_MISSING = re.compile(r"missing required field `(\w+)`")
-_PLACE = re.compile(r"at `\$\.(\w+)")
-
-
-class InvalidField(NamedTuple):
-    """The first key of an entry with an invalid type.
-
-    name: the key; None: the entry is not an object.
-    missing: the key is missing.
-    """
-
-    name: str | None
-    missing: bool
-
-
-def invalid_field(error: msgspec.ValidationError) -> InvalidField:
-    """Returns the key that msgspec found invalid in an entry."""
-    missing = _MISSING.search(str(error))
-    place = missing or _PLACE.search(str(error))
-    return InvalidField(place[1] if place else None, missing is not None)
-
-
-def image_issue(entry: Any) -> str | None:
-    """Explains why an entry of `images` is invalid; None if it is valid."""
-    return _issue(entry, ImageEntry) or unwritable(entry["file_name"])
-
-
-def annotation_issue(entry: Any) -> str | None:
-    """Explains why an entry of `annotations` is invalid; None if it is valid."""
-    return _issue(entry, AnnotationEntry)
-
-
-def category_issue(entry: Any) -> str | None:
-    """Explains why an entry of `categories` is invalid; None if it is valid."""
-    return _issue(entry, CategoryEntry) or unwritable(entry)
-
-
-def keypoint_category_issue(entry: Any) -> str | None:
-    """Explains why a category of a keypoints file, with an optional name, is invalid; None if it is valid."""
-    return _issue(entry, KeypointCategoryEntry) or unwritable(entry)
-
-
-def id_issue(entry: Any) -> str | None:
-    """Explains why an entry has no valid `id`; None if it has a valid one."""
-    return _issue(entry, IdentifiedEntry)
-
-
-def _issue(entry: Any, kind: Any) -> str | None:
-    try:
-        msgspec.convert(entry, kind)
-    except msgspec.ValidationError as error:
-        name, missing = invalid_field(error)
-        if name is None:
-            keys = [key for key in kind.__annotations__ if key in kind.__required_keys__]
-            return f"{quoted_json(entry)} is not an object. Write one with {', '.join(keys)}"
-        return f"{name} is {'missing' if missing else quoted_json(entry[name])}. {_REMEDIES[name]}"
-    except UnicodeEncodeError:  # raised by msgspec while it formats its message
-        return unwritable(entry)
-    return None
+    name: Text
 
 
 def plain(value: Any) -> Any:
@@ -157,7 +99,7 @@ def too_many_categories(count: int) -> str | None:
     """Returns a message if there are too many categories for a data set; else None."""
     if count <= MAX_CATEGORIES:
         return None
-    return f"more than {MAX_CATEGORIES} categories. Merge some, or remove those without annotations"
+    return f"more than {MAX_CATEGORIES} categories. Merge some, or remove those without annotations."
 
 
 def is_id(value: Any) -> bool:
@@ -165,9 +107,10 @@ def is_id(value: Any) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(0 <= value <= LARGEST_ID)
 
 
-def head_issue(value: Any, kind: type) -> str | None:
-    """Explains why `info` (an object) or `licenses` (a list) of a file is invalid; None if it is valid."""
-    return f"not an {_JSON[kind]}. Write one" if type(value) is not kind else unwritable(value)
+def id_of(entry: Any) -> int | None:
+    """Returns the `id` of an entry, valid or not, if it is an integer."""
+    identity = entry.get("id") if type(entry) is dict else None
+    return identity if type(identity) is int else None
 
 
 def comparable_name(name: str) -> str:
@@ -180,13 +123,13 @@ def comparable_name(name: str) -> str:
 
 
 def unwritable(value: Any) -> str | None:
-    """Explains why a value parsed by Python cannot be written as JSON in UTF-8; None if it can."""
+    """Returns what prevents a value parsed by Python from being JSON in UTF-8; None if nothing does."""
     try:
         json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
     except UnicodeEncodeError:
-        return "contains half a character (one surrogate of a pair). Write UTF-8"
+        return "half a character (one surrogate of a pair)"
     except ValueError:
-        return "contains NaN or Infinity, which JSON does not support. Write a number"
+        return "NaN or Infinity"
     return None
 
 
@@ -196,9 +139,3 @@ def skeleton_of(category: Entry) -> list[tuple[int, int]]:
         return msgspec.convert(category.get("skeleton") or [], list[tuple[int, int]])
     except (msgspec.ValidationError, UnicodeEncodeError):
         return []
-
-
-def id_of(entry: Any) -> int | None:
-    """Returns the `id` of an entry, valid or not, if it is an integer."""
-    identity = entry.get("id") if type(entry) is dict else None
-    return identity if type(identity) is int else None

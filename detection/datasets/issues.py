@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 from schemas.config.issues import MOST_REPAIRED, IssuePolicies, Policy
@@ -49,6 +50,38 @@ def applied(policy: Policy, kind: str, *, fixable: bool = True) -> Policy:
     return "drop" if policy == "fix" and not fixable else policy
 
 
+def make_issue(
+    policies: IssuePolicies,
+    kind: str,
+    message: str,
+    where: str,
+    *,
+    image_id: int | None = None,
+    annotation_id: int | None = None,
+    fixable: bool = True,
+    certain: bool = False,
+    concerns: Literal["", "image", "annotation"] = "",
+) -> Issue:
+    """Returns an issue, with what is done about it.
+
+    Args:
+        policies: policies by kind.
+        kind: a field of `IssuePolicies`.
+        message: what is wrong, and what to do.
+        where: the file to correct, or the split and the image's file_name.
+        image_id: None: unknown or not relevant.
+        annotation_id: None: unknown, or the issue concerns the image.
+        fixable: whether the issue can be fixed; if not, `fix` becomes `drop`.
+        certain: the fix is in no doubt, so it does not count towards the limit of repairs.
+        concerns: what a repair counts as; "": an annotation if there is an `annotation_id`, else an image.
+    """
+    given = policies.of(kind)
+    policy = applied(given, kind, fixable=fixable)
+    counts = given == "repair" and not (certain and policy == "fix")
+    concerns = concerns or ("image" if annotation_id is None else "annotation")
+    return Issue(kind, policy, where, image_id, annotation_id, message, concerns if counts else "")
+
+
 def limited(issues: Sequence[Issue], split: str, *, images: int, annotations: int) -> tuple[list[Issue], list[str]]:
     """Turns repairs into failures where they concern too much of a split.
 
@@ -81,9 +114,7 @@ class ImageIssues:
 
     def __init__(self, policies: IssuePolicies, *, where: str, image_id: int) -> None:
         self.issues: list[Issue] = []
-        self._policies = policies
-        self._where = where
-        self._image_id = image_id
+        self._make = partial(make_issue, policies, where=where, image_id=image_id)
 
     def add(
         self, kind: str, message: str, *, annotation_id: int | None = None, fixable: bool = True, certain: bool = False
@@ -100,11 +131,6 @@ class ImageIssues:
         Returns:
             The applied policy.
         """
-        given = self._policies.of(kind)
-        policy = applied(given, kind, fixable=fixable)
-        counts = given == "repair" and not (certain and policy == "fix")
-        repaired: Literal["", "image", "annotation"] = (
-            "" if not counts else "image" if annotation_id is None else "annotation"
-        )
-        self.issues.append(Issue(kind, policy, self._where, self._image_id, annotation_id, message, repaired))
-        return policy
+        issue = self._make(kind, message, annotation_id=annotation_id, fixable=fixable, certain=certain)
+        self.issues.append(issue)
+        return issue.policy

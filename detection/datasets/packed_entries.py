@@ -4,7 +4,10 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from detection.datasets.entries import annotation_issue, image_issue
+import numpy as np
+
+from detection.datasets.entries import AnnotationEntry
+from detection.datasets.entry_rules import UNIQUE_ID, check_entries, image_issue, known_image
 from detection.storage.json_files import is_too_deep, parse, serialize
 from schemas.errors import DataError
 from schemas.limits import MAX_DEPTH, MAX_IMAGE_ENTRIES
@@ -56,8 +59,8 @@ def unpack_entries(data: bytes) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         _validate(image, annotations)
     except (zlib.error, ValueError, KeyError, TypeError) as error:
         raise DataError(
-            f"coco/annotations: {len(data)} bytes that are not an image's COCO entries ({error}). "
-            "Write the records again with this version."
+            f"coco/annotations: {len(data)} bytes that are not an image's COCO entries "
+            f"({str(error).removesuffix('.')}). Write the records again with this version."
         ) from None
     return image, annotations
 
@@ -66,7 +69,7 @@ def too_large(size: int) -> str:
     """Returns a message for entries with too many bytes of JSON."""
     return (
         f"the image's annotations have {size} bytes of JSON, more than {MAX_IMAGE_ENTRIES}. "
-        "Simplify their polygons, or cut the image into tiles"
+        "Simplify their polygons, or cut the image into tiles."
     )
 
 
@@ -89,13 +92,6 @@ def _validate(image: Any, annotations: Any) -> None:
         raise ValueError(f"image: {issue}")
     if type(annotations) is not list:
         raise ValueError("annotations is not a list")
-    seen: set[int] = set()
-    for position, annotation in enumerate(annotations):
-        issue = annotation_issue(annotation)
-        if issue is None and annotation["image_id"] != image["id"]:
-            issue = f"image_id is {annotation['image_id']}, but the image's id is {image['id']}"
-        if issue is None and annotation["id"] in seen:
-            issue = f"duplicate id {annotation['id']}"
-        if issue is not None:
-            raise ValueError(f"annotations[{position}]: {issue}")
-        seen.add(annotation["id"])
+    own_image = known_image(np.array([image["id"]], np.int64), f"The image's id is {image['id']}.")
+    for position, issue in check_entries(annotations, AnnotationEntry, [own_image, UNIQUE_ID])[1].items():
+        raise ValueError(f"annotations[{position}]: {issue}")

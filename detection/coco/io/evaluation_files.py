@@ -15,7 +15,7 @@ import numpy as np
 
 from detection.coco.params import rows_of
 from detection.coco.validation import entry_types
-from detection.coco.validation.checks import Typed
+from detection.datasets.entry_rules import Typed
 from detection.storage.files import cannot_read, is_file, open_stream, read_bytes, read_range
 from detection.storage.json_files import read_json
 from detection.storage.paths import stem, with_name

@@ -1,219 +1,68 @@
-"""Checks of the inputs of an evaluation; each issue has source, ids and remedy.
+"""Checks of the inputs of an evaluation; each issue has source, ids and remedy."""
 
-`detection.coco.validation.entry_types` defines the types.
-"""
-
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import msgspec
 import numpy as np
-import numpy.typing as npt
 
-from detection.coco.params import (
-    Params,
-    are_among,
-    best_of_images,
-    column,
-    lvis_annotations,
-    require_rows,
-    rows_are_valid,
-    rows_of,
-)
+from detection.coco.params import Params, best_of_images, lvis_annotations, require_rows, rows_are_valid, rows_of
 from detection.coco.validation import entry_types
-from detection.coco.validation.invalid_entries import (
-    InvalidEntry,
-    Naming,
-    Reason,
-    Skipped,
-    by_id,
-    by_image,
-    convert_each,
-    entry_of,
-    refuse,
-)
-from detection.datasets.entries import Entry, Ids, Rows, plain, unwritable
-from schemas.quoting import quoted
-
-IMAGE, CATEGORY, ANNOTATION = (partial(by_id, what) for what in ("image", "category", "annotation"))
-DETECTION = partial(by_image, "detection")
+from detection.coco.validation.rules import References, annotation_rules, detection_rules, references_of
+from detection.datasets.entries import Ids, Rows, plain
+from detection.datasets.entry_rules import UNIQUE_ID, WRITABLE, Rule, check_entries, column
+from schemas.errors import DataError
+from schemas.quoting import first_of, quoted
 
 # Key of an annotation without a mask among masks: whether it is a crowd.
 CROWD_WITHOUT_MASK = "crowd_without_mask"
+_SHOWN = 5  # max entries in an error
 
-Flags = Sequence[bool] | npt.NDArray[np.bool_]
 
+class InvalidEntry(NamedTuple):
+    """An entry of a COCO file, and why it is invalid.
 
-class Rule(NamedTuple):
-    """A condition on entries that have the right type and meet the previous rules.
-
-    what: kind of issue if the condition is not met.
+    source: the file, or the name of the argument.
+    position: index in its list, from 0.
+    record: name of the entry in errors: "annotation 7", "detection 3 (image 42)".
+    what: kind of issue.
+    detail: the value in question; may be empty.
     remedy: what to do.
-    holds: entries -> whether each entry meets the condition.
-    detail: invalid entry -> the value in question; may be "".
     """
 
+    source: str
+    position: int
+    record: str
     what: str
+    detail: str
     remedy: str
-    holds: Callable[[Sequence[Any]], Flags]
-    detail: Callable[[Any], str] = lambda entry: ""
+
+    @property
+    def named(self) -> str:
+        """Name of the entry, with the value in question."""
+        return f"{self.record}: {self.detail}" if self.detail else self.record
 
 
-@dataclass(frozen=True, eq=False)
-class References:
-    """Values that entries are checked against.
-
-    image_ids: int64 [N].
-    category_ids: int64 [K].
-    iou_type: `bbox`, `segm` or `keypoints`.
-    sizes: height and width in pixels by image id; only needed for masks.
-    keypoints: number of keypoints by category id; only needed for keypoints.
-    partial_masks: annotations may lack a mask, as metrics besides COCO's have a rule for them.
-    """
-
-    image_ids: Ids
-    category_ids: Ids
-    iou_type: str
-    sizes: Mapping[int, tuple[int, int]] = field(default_factory=dict)
-    keypoints: Mapping[int, int] = field(default_factory=dict)
-    partial_masks: bool = False
-
-
-def category_rules() -> list[Rule]:
-    """Returns the rules for categories."""
-
-    def holds(categories: Sequence[Any]) -> Flags:
-        names = [category.get("name", "") for category in categories]
-        try:
-            "".join(names).encode()
-        except (TypeError, UnicodeEncodeError):  # a name that is not text, or not UTF-8
-            return [unwritable(plain(name)) is None for name in names]
-        return [True] * len(names)
-
-    return [Rule("invalid name", "Write it in UTF-8.", holds)]
-
-
-def annotation_rules(references: References) -> list[Rule]:
-    """Returns the rules for annotations."""
-    rules = [_reference("image_id", references.image_ids), _reference("category_id", references.category_ids)]
-    if references.iou_type == "segm":
-        remedy = "The area of a mask does not follow from its box. Add it in square pixels."
-        rules += _mask_rules(references, needed=not references.partial_masks)
-
-        def has_area(entry: Any) -> bool:
-            return "area" in entry or (references.partial_masks and not entry.get("segmentation"))
-
-        rules.append(Rule("missing area", remedy, lambda entries: list(map(has_area, entries))))
-    if references.iou_type == "keypoints":
-        rules.append(_keypoints_rule(references, needed=False))
-    return rules
-
-
-def detection_rules(references: References, *, boxed: bool) -> list[Rule]:
-    """Returns the rules for detections; `boxed`: some detection has an (optional) box."""
-    hint = " `predict` numbers images from 1: pass --ground-truth to it, or keep its NAME_images.json beside."
-    rules = [_reference("image_id", references.image_ids, hint), _reference("category_id", references.category_ids)]
-    if references.iou_type == "bbox":
-        return rules
-    if boxed:
-        remedy = "Other detections have one, and its area determines the area range. Add one to all, or to none."
-        rules.append(Rule("missing bbox", remedy, lambda entries: ["bbox" in entry for entry in entries]))
-    if references.iou_type == "segm":
-        return [*rules, *_mask_rules(references)]
-    if not boxed:
-        remedy = "The area is ambiguous. Add the bbox, or remove the segmentation."
-        what = "keypoints with segmentation, without bbox"
-        rules.append(Rule(what, remedy, lambda entries: ["segmentation" not in entry for entry in entries]))
-    return [*rules, _keypoints_rule(references, needed=True)]
-
-
-def _reference(key: str, ids: Ids, hint: str = "") -> Rule:
-    remedy = f"The ground truth has no such {key.removesuffix('_id')}; are both from the same data set?{hint}"
-    return Rule(
-        f"unknown {key}",
-        remedy,
-        lambda entries: are_among(column(entries, key), ids),
-        lambda entry: quoted(column([entry], key).item()),
-    )
-
-
-def _mask_rules(references: References, *, needed: bool = True) -> list[Rule]:
-    from detection.coco.engine.masks import is_valid_mask, segmentation_issue
-
-    remedy = "Masks are compared, so every entry needs one; or evaluate with iou_type bbox."
-
-    def placed(entry: Any) -> tuple[Any, int, int]:
-        return entry["segmentation"], *references.sizes[entry["image_id"]]
-
-    def is_there(entry: Any) -> bool:
-        return bool(entry.get("segmentation"))
-
-    return [
-        Rule("missing segmentation", remedy, lambda entries: [not needed or is_there(entry) for entry in entries]),
-        Rule(
-            "invalid segmentation",
-            "Correct it, or remove the entry.",
-            lambda entries: [not is_there(entry) or is_valid_mask(*placed(entry)) for entry in entries],
-            lambda entry: segmentation_issue(*placed(entry)) or "",
-        ),
-    ]
-
-
-def _keypoints_rule(references: References, *, needed: bool) -> Rule:
-    remedy = "Every entry needs x, y, visibility for each keypoint: name them in `categories`, or set oks_sigmas."
-
-    def size(entry: Any) -> int:
-        return 3 * references.keypoints[entry["category_id"]]
-
-    def holds(entry: Any) -> bool:
-        points, count = entry.get("keypoints"), size(entry)
-        if points is None or len(points) == count:
-            return points is not None or not needed
-        # A model pads with zeros, to the largest number of keypoints of a category.
-        return needed and len(points) > count and not any(points[count:])
-
-    def detail(entry: Any) -> str:
-        return f"{len(entry.get('keypoints', ()))} numbers instead of {size(entry)}"
-
-    return Rule("invalid keypoints", remedy, lambda entries: [holds(entry) for entry in entries], detail)
-
-
-class Typed(list[Any]):
-    """Entries that were decoded as this type, so they need no conversion.
-
-    kind: the type.
-    """
-
-    def __init__(self, entries: Iterable[Any], kind: Any) -> None:
-        super().__init__(entries)
-        self.kind = kind
+Skipped = list[InvalidEntry] | None  # receives invalid entries, which are skipped; None: they are refused
 
 
 def valid_entries(
     entries: Sequence[Any],
     kind: Any,
     rules: Sequence[Rule],
-    name: Naming,
+    what: str,
     *,
     where: str,
-    unique: bool = False,
     positions: Ids | None = None,
     skipped: Skipped = None,
 ) -> list[Any]:
     """Returns the valid entries, converted to their type.
 
-    All are converted together, and each rule is checked for all at once.  They are converted one by one only if a
-    type does not fit or an id is a duplicate.
-
     Args:
         entries: parsed JSON.
         kind: type of an entry, which it is converted to.
         rules: further conditions.
-        name: returns the name of an entry, for errors.
+        what: what an entry is, for errors: "image", "annotation", "category" or "detection".
         where: source of the entries, for errors.
-        unique: whether ids must be unique.
         positions: positions of the entries in the source, int64 [N]; default 0, 1, 2, ...
         skipped: receives invalid entries; None: invalid entries are refused.
 
@@ -221,42 +70,30 @@ def valid_entries(
         DataError: there are invalid entries and none may be skipped; the message names those
             with the same kind of issue as the first one.
     """
-    issues: dict[int, Reason] = {}
-    typed = convert_all(entries, kind) or []
-    if len(typed) < len(entries) or (unique and len(np.unique(column(typed, "id"))) < len(typed)):
-        typed, issues = convert_each(entries, kind, unique=unique)
-    kept = np.delete(np.arange(len(entries)), list(issues))
-    for rule in rules:
-        holds = np.asarray(rule.holds(typed), bool)
-        if not holds.all():
-            typed = plain(typed)  # NumPy values may be the reason, for a type that allows anything
-            holds = np.asarray(rule.holds(typed), bool)
-            for index in np.flatnonzero(~holds).tolist():
-                issues[int(kept[index])] = Reason(rule.what, rule.detail(typed[index]), rule.remedy)
-            typed, kept = [typed[index] for index in np.flatnonzero(holds)], kept[holds]
+    valid, issues = check_entries(entries, kind, rules)
     invalid = []
-    for index in sorted(issues):
+    for index, issue in issues.items():
         position = index if positions is None else int(positions[index])
-        invalid.append(InvalidEntry(where, position, name(position, plain(entries[index])), *issues[index]))
+        record = _record(what, position, plain(entries[index]))
+        invalid.append(InvalidEntry(where, position, record, issue.what, issue.detail, issue.remedy))
     if skipped is not None:
         skipped.extend(invalid)
     elif invalid:
-        refuse(invalid)
-    return typed
+        first = invalid[0]
+        alike = [entry.named for entry in invalid if entry.what == first.what]
+        others = len(invalid) - len(alike)
+        more = f" Other issues there: {others}." if others else ""
+        raise DataError(f"{where}: {first.what}: {first_of(alike, _SHOWN)}. {first.remedy}{more}")
+    return valid
 
 
-def convert_all(entries: Sequence[Any], kind: Any) -> list[Any] | None:
-    """Converts entries to their type; None if any is invalid."""
-    if isinstance(entries, Typed) and entries.kind is kind:
-        return entries
-    try:
-        return msgspec.convert(list(entries), list[kind])
-    except (msgspec.ValidationError, UnicodeEncodeError):  # UnicodeEncodeError: a lone surrogate
-        pass
-    try:
-        return msgspec.convert(plain(list(entries)), list[kind])  # NumPy numbers, or mappings other than dict
-    except (msgspec.ValidationError, UnicodeEncodeError):  # UnicodeEncodeError: a lone surrogate
-        return None
+def _record(what: str, position: int, entry: Any) -> str:
+    """Returns the name of an entry: by id, or for detections, which have none, by position and image."""
+    key = "image_id" if what == "detection" else "id"
+    value = quoted(entry[key]) if isinstance(entry, Mapping) and key in entry else ""
+    if what == "detection":
+        return f"{what} {position}" + (f" (image {value})" if value else "")
+    return f"{what} {value or f'at position {position}'}"
 
 
 class Checked(NamedTuple):
@@ -324,27 +161,18 @@ def valid_images(
     sized = iou_type == "segm"
     kinds = (entry_types.Image, entry_types.LvisImage, entry_types.SizedImage, entry_types.SizedLvisImage)
     kind = kinds[2 * sized + lvis]
-    return valid_entries(images, kind, (), IMAGE, where=where, unique=True, skipped=skipped)
-
-
-def references_of(images: Sequence[Entry], category_ids: Ids, params: Params) -> References:
-    """Returns the values that annotations and detections of valid images may refer to."""
-    sizes = {image["id"]: (image["height"], image["width"]) for image in images} if params.iou_type == "segm" else {}
-    keypoints = {category_id: len(sigmas) for category_id, sigmas in params.sigmas_of.items()}
-    return References(
-        column(images, "id"), category_ids, params.iou_type, sizes, keypoints, partial_masks=bool(params.metrics)
-    )
+    return valid_entries(images, kind, [UNIQUE_ID], "image", where=where, skipped=skipped)
 
 
 def check_categories(categories: Sequence[Any], *, where: str, lvis: bool = False) -> Ids:
     """Returns the ids of `categories` entries, int64 [K].
 
     Raises:
-        DataError: an id is missing, invalid or a duplicate; a name is not UTF-8; a category has no
+        DataError: an id is missing, invalid or a duplicate; a text is not UTF-8; a category has no
             frequency for LVIS.
     """
     kind = entry_types.LvisCategory if lvis else entry_types.Category
-    return column(valid_entries(categories, kind, category_rules(), CATEGORY, where=where, unique=True), "id")
+    return column(valid_entries(categories, kind, [UNIQUE_ID, WRITABLE], "category", where=where), "id")
 
 
 def check_annotations(
@@ -367,7 +195,7 @@ def check_annotations(
             category, a box that is not finite or has a negative side, or a duplicate id.
     """
     kind, rules = entry_types.ANNOTATIONS[references.iou_type], annotation_rules(references)
-    typed = valid_entries(annotations, kind, rules, ANNOTATION, where=where, unique=True, skipped=skipped)
+    typed = valid_entries(annotations, kind, rules, "annotation", where=where, skipped=skipped)
     _fill(typed, references)
     return typed
 
@@ -395,13 +223,13 @@ def check_detections(
         require_rows(detections, references.iou_type, where)
         rows = detections.astype(np.float64, copy=False)
         invalid = np.flatnonzero(~rows_are_valid(rows, references.image_ids, references.category_ids))
-        entries, rules = [entry_of(row) for row in rows[invalid].tolist()], detection_rules(references, boxed=True)
+        entries, rules = [_entry_of(row) for row in rows[invalid].tolist()], detection_rules(references, boxed=True)
         kind = entry_types.BoxDetection
-        valid_entries(entries, kind, rules, DETECTION, where=where, positions=invalid, skipped=skipped)
+        valid_entries(entries, kind, rules, "detection", where=where, positions=invalid, skipped=skipped)
         return rows if not len(invalid) else np.delete(rows, invalid, axis=0)
     boxed = any(isinstance(entry, Mapping) and "bbox" in entry for entry in detections)
     kind, rules = entry_types.DETECTIONS[references.iou_type], detection_rules(references, boxed=boxed)
-    typed = valid_entries(detections, kind, rules, DETECTION, where=where, skipped=skipped)
+    typed = valid_entries(detections, kind, rules, "detection", where=where, skipped=skipped)
     if references.iou_type == "bbox":
         return rows_of(typed)
     for entry in typed if references.keypoints else ():
@@ -428,3 +256,14 @@ def _fill(annotations: list[dict[str, Any]], references: References) -> None:
             points = annotation.setdefault("keypoints", [0] * (3 * count))
             if "num_keypoints" not in annotation:
                 annotation["num_keypoints"] = sum(flag > 0 for flag in points[2::3])
+
+
+def _entry_of(row: Sequence[float]) -> dict[str, Any]:
+    """Returns a row as a COCO result."""
+    image_id, *box, score, category_id = row
+    ids = {"image_id": image_id, "category_id": category_id}
+    return {
+        **{key: int(value) if value.is_integer() else value for key, value in ids.items()},
+        "bbox": box,
+        "score": score,
+    }

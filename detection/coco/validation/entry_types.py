@@ -1,29 +1,40 @@
 """Types of the entries of an evaluation: define valid images, categories, annotations and detections.
 
 msgspec decodes JSON files with these types, and converts parsed JSON to them. Both drop all other
-keys. `detection.coco.validation.checks` has the rules that depend on other entries.
+keys. `detection.coco.validation.rules` has the conditions that depend on other entries.
 """
 
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 import msgspec
+from msgspec import Meta
 
-from detection.datasets.entries import LARGEST_ID, Flag, Id, Number, Side
+from detection.datasets.entries import (
+    AREA_REMEDY,
+    BOX_REMEDY,
+    LARGEST_ID,
+    Id,
+    IdentifiedEntry,
+    Number,
+    ObjectEntry,
+    Side,
+)
 
-Box = tuple[Number, Number, Side, Side]  # x, y, width, height in pixels
-Pixels = Annotated[int, msgspec.Meta(gt=0, le=LARGEST_ID)]
-Segmentation = Any
+Box = Annotated[tuple[Number, Number, Side, Side], Meta(description=BOX_REMEDY)]
+Pixels = Annotated[int, Meta(gt=0, le=LARGEST_ID, description="Masks need the image's size: add it in pixels.")]
+Points = Annotated[list[Number], Meta(description="Write x, y, visibility of each keypoint.")]
+_LvisIds = Annotated[
+    list[Id],
+    Meta(description="LVIS' images have such a list of category ids. Pass LVIS' file, or evaluate as COCO does."),
+]
+_OptionalIds = Annotated[list[Id], Meta(description="Write a list of category ids, or omit it.")]
 
 
-class _IdentifiedImage(TypedDict):
-    id: Id
-
-
-class Image(_IdentifiedImage):
+class Image(IdentifiedEntry):
     """An entry of `images`; Open Images lists the categories that were verified to be present or absent."""
 
-    pos_category_ids: NotRequired[list[Id]]
-    neg_category_ids: NotRequired[list[Id]]
+    pos_category_ids: NotRequired[_OptionalIds]
+    neg_category_ids: NotRequired[_OptionalIds]
 
 
 class SizedImage(Image):
@@ -33,11 +44,11 @@ class SizedImage(Image):
     width: Pixels
 
 
-class LvisImage(_IdentifiedImage):
+class LvisImage(IdentifiedEntry):
     """An image of LVIS."""
 
-    neg_category_ids: list[Id]
-    not_exhaustive_category_ids: list[Id]
+    neg_category_ids: _LvisIds
+    not_exhaustive_category_ids: _LvisIds
 
 
 class SizedLvisImage(LvisImage):
@@ -47,33 +58,36 @@ class SizedLvisImage(LvisImage):
     width: Pixels
 
 
-class Category(TypedDict):
+class NamedImage(IdentifiedEntry):
+    """An image that is found by its file name."""
+
+    file_name: Annotated[str, Meta(description="Images are found by file name: add it.")]
+
+
+class Category(IdentifiedEntry):
     """An entry of `categories`."""
 
-    id: Id
     name: NotRequired[Any]
 
 
 class LvisCategory(Category):
     """A category of LVIS: rare, common or frequent."""
 
-    frequency: Literal["r", "c", "f"]
+    frequency: Annotated[
+        Literal["r", "c", "f"],
+        Meta(description="LVIS' categories have one: r, c or f. Add it, or evaluate as COCO does."),
+    ]
 
 
-class BoxAnnotation(TypedDict):
-    """An entry of `annotations`; some tools write `is_crowd` for `iscrowd`.
+class BoxAnnotation(ObjectEntry):
+    """An entry of `annotations`.
 
     `difficult` is PASCAL VOC's, `is_group_of` Open Images', `group_of` that of the TF Object Detection API's
     records.
     """
 
-    id: Id
-    image_id: Id
-    category_id: Id
     bbox: Box
-    area: NotRequired[Side]
-    iscrowd: NotRequired[Flag]
-    is_crowd: NotRequired[Flag]
+    area: NotRequired[Annotated[Side, Meta(description=AREA_REMEDY)]]
     ignore: NotRequired[Any]
     difficult: NotRequired[Any]
     is_group_of: NotRequired[Any]
@@ -83,14 +97,16 @@ class BoxAnnotation(TypedDict):
 class MaskAnnotation(BoxAnnotation):
     """An annotation for comparing masks."""
 
-    segmentation: NotRequired[Segmentation]
+    segmentation: NotRequired[Any]
 
 
 class KeypointAnnotation(BoxAnnotation):
     """An annotation for comparing keypoints."""
 
-    keypoints: NotRequired[list[Number]]
-    num_keypoints: NotRequired[Id]
+    keypoints: NotRequired[Points]
+    num_keypoints: NotRequired[
+        Annotated[int, Meta(ge=0, le=LARGEST_ID, description="Write the number of labelled keypoints, or omit it.")]
+    ]
 
 
 class BoxDetection(msgspec.Struct, gc=False):
@@ -109,31 +125,9 @@ class Detection(TypedDict):
     category_id: Id
     score: Number
     bbox: NotRequired[Box]
-    segmentation: NotRequired[Segmentation]
-    keypoints: NotRequired[list[Number]]
+    segmentation: NotRequired[Any]
+    keypoints: NotRequired[Points]
 
 
 ANNOTATIONS: dict[str, Any] = {"bbox": BoxAnnotation, "segm": MaskAnnotation, "keypoints": KeypointAnnotation}
 DETECTIONS: dict[str, Any] = {"bbox": BoxDetection, "segm": Detection, "keypoints": Detection}
-
-_ID = "Every entry needs one: an integer from 0 to 2^53."
-# Remedies for a missing or invalid key.
-REMEDIES = {
-    "id": _ID,
-    "image_id": _ID,
-    "category_id": _ID,
-    "file_name": "Images are found by file name: add it.",
-    "score": "Every detection needs one: a finite number.",
-    "bbox": "Every entry needs one: four finite numbers, x, y, width, height in pixels.",
-    "area": "Write a finite number of square pixels, at least 0.",
-    "iscrowd": "Write 1 for a crowd, 0 for a single object.",
-    "is_crowd": "Write 1 for a crowd, 0 for a single object.",
-    "num_keypoints": "Write the number of labelled keypoints, or omit it.",
-    "keypoints": "Write x, y, visibility of each keypoint.",
-    "height": "Masks need the image's size: add it in pixels.",
-    "width": "Masks need the image's size: add it in pixels.",
-    "neg_category_ids": "LVIS' images have such a list of category ids. Pass LVIS' file, or evaluate as COCO does.",
-    "not_exhaustive_category_ids": "LVIS' images have such a list of category ids. "
-    "Pass LVIS' file, or evaluate as COCO does.",
-    "frequency": "LVIS' categories have one: r, c or f. Add it, or evaluate as COCO does.",
-}

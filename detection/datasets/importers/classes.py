@@ -46,7 +46,7 @@ def resolve_classes(pairs: Mapping[Named, str], label_map: LabelMap | None) -> C
     _refuse_invalid_labels(pairs)
     too_many = too_many_categories(len({text if label is None else label for label, text in pairs}))
     if too_many is not None:
-        raise DataError(f"{next(iter(pairs.values()))}: {too_many}.")
+        raise DataError(f"{next(iter(pairs.values()))}: {too_many}")
     if label_map is not None:
         ids = {named: _id_by_map(named, label_map, path) for named, path in pairs.items()}
         return Classes(label_map.source, label_map.categories, ids)

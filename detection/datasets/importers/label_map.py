@@ -9,7 +9,8 @@ from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 
-from detection.datasets.entries import category_issue, head_issue, too_many_categories
+from detection.datasets.entries import too_many_categories
+from detection.datasets.entry_rules import head_issue, require_categories
 from detection.storage import files, paths
 from detection.storage.files import read_bytes
 from detection.storage.json_files import read_json
@@ -159,7 +160,7 @@ def read_dataset_head(path: str | Path) -> dict[str, Any]:
     for key, value in head.items():
         issue = head_issue(value, dict if key == "info" else list)
         if issue is not None:
-            raise DataError(f"{path}: {key}: {issue}, or remove it.")
+            raise DataError(f"{path}: {key}: {issue}")
     return head
 
 
@@ -173,16 +174,8 @@ def dataset_files_beside(shard: str | Path) -> list[str]:
 def _require_valid(categories: list[Any], source: str) -> None:
     too_many = too_many_categories(len(categories))
     if too_many is not None:
-        raise DataError(f"{source}: {too_many}.")
-    ids: set[int] = set()
-    for place, category in enumerate(categories, 1):
-        issue = category_issue(category)
-        if issue is not None:
-            raise DataError(f"{source}: item {place}: {issue}.")
-        identity = category["id"]
-        if identity in ids:
-            raise DataError(f"{source}: item {place}: duplicate id {identity}. Give each item a unique id.")
-        ids.add(identity)
+        raise DataError(f"{source}: {too_many}")
+    require_categories(categories, lambda position: f"{source}: item {position + 1}")
 
 
 def _items(source: str) -> list[dict[str, Any]]:

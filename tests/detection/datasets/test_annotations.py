@@ -68,18 +68,11 @@ def test_a_byte_order_mark_is_read_over(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ('{\n "images": [}', r"not JSON: images\[0\], line 2, column 13: Expecting value"),
-        ("", "not a COCO file: expected an object with `images`"),
-        ("[1]", "not a COCO file: expected an object with `images`"),
-        ("{}", "expected a list `images`; no keys"),
-        ('{"images": {}}', "expected a list `images`; images is not a list"),
         ('{"images": [], "type": 1}', "expected a list `annotations`; keys are images, type"),
         ('{"images": [], "categories": []}', "expected a list `annotations`"),
-        ('{"images": ' + "[" * 100_000, r"not JSON: images\[0\], line 1, column 13: .*recursion"),
-        ('{"images": [], "annotations": [], "categories": []} x', "more data after the end of the object"),
         ('{"images": [1 2]}', r"images\[0\], line 1, column 15: expected ',' or '\]'"),
         ('{"images": [{"id": 3, "a": }]}', r"images\[0\] \(id 3\), line 1, column 28: Expecting value"),
         ("{images: []}", "the file, line 1, column 2: expected a key in double quotes"),
-        ('{"images": [{"file_name": "cut', r"images\[0\], line 1, column 27: Unterminated string"),
     ],
 )
 def test_what_is_no_coco_file_is_refused(tmp_path: Path, text: str, message: str) -> None:
@@ -117,44 +110,47 @@ def test_annotations_of_one_id_are_numbered_anew_unless_they_are_the_same(tmp_pa
     )
 
 
-def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "image.json"
-    path.write_bytes(b"\x89PNG\r\n\xff\xfe")
-    with pytest.raises(DataError, match="expected an object"):
-        index_annotations(path)
-
-
 @pytest.mark.parametrize(
     ("where", "change", "kind", "message"),
     [
-        ("images[1]", {"id": "x"}, "entry", 'images[1]: id is "x". Write an integer from 0 to 2^53.'),
-        ("images[1]", {"id": True}, "entry", "images[1]: id is true. Write an integer from 0 to 2^53."),
-        ("images[1]", {"id": 2**63}, "entry", f"images[1]: id is {2**63}. Write an integer from 0 to 2^53."),
-        ("images[1]", {"id": 7}, "duplicate_id", "images[1]: duplicate id. Give each image a unique id."),
-        ("images[1]", {"file_name": None}, "entry", "images[1]: file_name is null. Write a text."),
-        ("images[1]", {"width": -4}, "entry", "images[1]: width is -4. Write the size in whole pixels."),
-        ("images[1]", {"height": 2.5}, "entry", "images[1]: height is 2.5. Write the size in whole pixels."),
-        ("annotations[1]", {"image_id": 70}, "entry", "no image with id 70. Correct image_id, add the image"),
+        ("images[1]", {"id": "x"}, "entry", 'images[1]: invalid id: "x". Write an integer from 0 to 2^53.'),
+        ("images[1]", {"id": True}, "entry", "images[1]: invalid id: true. Write an integer from 0 to 2^53."),
+        ("images[1]", {"id": 2**63}, "entry", f"images[1]: invalid id: {2**63}. Write an integer from 0 to 2^53."),
+        ("images[1]", {"id": 7}, "duplicate_id", "images[1]: duplicate id. Give each entry a unique id."),
+        ("images[1]", {"file_name": None}, "entry", "images[1]: invalid file_name: null. Write a text."),
+        ("images[1]", {"width": -4}, "entry", "images[1]: invalid width: -4. Write the size in whole pixels."),
+        ("images[1]", {"height": 2.5}, "entry", "images[1]: invalid height: 2.5. Write the size in whole pixels."),
+        ("annotations[1]", {"image_id": 70}, "entry", "unknown image_id: 70. Correct it, add the image"),
         (
             "annotations[1]",
             {"image_id": "7"},
             "entry",
-            'annotations[1]: image_id is "7". Write an integer from 0 to 2^53.',
+            'annotations[1]: invalid image_id: "7". Write an integer from 0 to 2^53.',
         ),
-        ("annotations[0]", {"image_id": "\ud800"}, "entry", "annotations[0]: contains half a character (one surrogate"),
+        (
+            "annotations[0]",
+            {"image_id": "\ud800"},
+            "entry",
+            'annotations[0]: invalid image_id: "\\\\ud800". Write an integer',
+        ),
         (
             "annotations[0]",
             {"category_id": 90},
             "entry",
-            "category_id 90 does not exist; known ids: [0, 9]. Correct it",
+            "unknown category_id: 90. The known ids are [0, 9]. Correct it",
         ),
-        ("annotations[0]", {"bbox": [1, 2, 3]}, "entry", "annotations[0]: bbox is [1, 2, 3]. Write four numbers"),
-        ("annotations[0]", {"bbox": [1, 2, 3, None]}, "entry", "annotations[0]: bbox is [1, 2, 3, null]. Write four"),
+        ("annotations[0]", {"bbox": [1, 2, 3]}, "entry", "annotations[0]: invalid bbox: [1, 2, 3]. Write four finite"),
+        (
+            "annotations[0]",
+            {"bbox": [1, 2, 3, None]},
+            "entry",
+            "annotations[0]: invalid bbox: [1, 2, 3, null]. Write four",
+        ),
         (
             "annotations[0]",
             {"bbox": "1,2,3,4"},
             "entry",
-            'annotations[0]: bbox is "1,2,3,4". Write four numbers: x, y, width, height.',
+            'annotations[0]: invalid bbox: "1,2,3,4". Write four finite numbers: x, y, width, height in pixels.',
         ),
     ],
 )
@@ -186,21 +182,6 @@ def test_annotations_of_an_invalid_image_point_to_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"id": 9}, r"categories\[1\] \(id 9\): duplicate id 9"),
-        ({"name": 5}, r"categories\[1\] \(id 0\): name is 5. Write a text"),
-        ({"id": None}, r"categories\[1\]: id is null. Write an integer"),
-    ],
-)
-def test_an_invalid_category_is_refused(tmp_path: Path, change: dict[str, Any], message: str) -> None:
-    tree = _tree()
-    tree["categories"][1].update(change)
-    with pytest.raises(DataError, match=message):
-        index_annotations(_write(tmp_path, tree))
-
-
-@pytest.mark.parametrize(
     ("key", "field"),
     [
         ("images", "id"),
@@ -215,7 +196,7 @@ def test_a_missing_field_is_named(tmp_path: Path, key: str, field: str) -> None:
     tree = _tree()
     del tree[key][1][field]
     [issue] = index_annotations(_write(tmp_path, tree)).issues
-    assert issue.message.startswith(f"{key}[1]: {field} is missing. Write ")
+    assert issue.message.startswith(f"{key}[1]: missing {field}. Write ")
 
 
 _MOVED = {
@@ -227,7 +208,25 @@ _MOVED = {
 
 @pytest.mark.parametrize("key", _MOVED)
 @pytest.mark.parametrize(
-    "identity", [-(2**63), -1, 0, 1, 2**31, 2**53 - 1, 2**53, 2**53 + 1, 2**63 - 1, 2**63, 10**30, 1.0, True, "1", None]
+    "identity",
+    [
+        -(2**63),
+        -1,
+        0,
+        1,
+        2**31,
+        2**53 - 1,
+        2**53,
+        2**53 + 1,
+        2**63 - 1,
+        2**63,
+        10**30,
+        1.0,
+        True,
+        "1",
+        None,
+        float("nan"),
+    ],
 )
 def test_ids_are_valid_where_the_evaluator_takes_them(tmp_path: Path, key: str, identity: Any) -> None:
     """Else a data set passes all checks, and its evaluation fails after the whole training."""

@@ -57,20 +57,13 @@ def _packed(image: Any, annotations: Any) -> bytes:
 @pytest.mark.parametrize(
     ("image", "annotations", "reason"),
     [
-        ([1], [], r"image: \[1\] is not an object"),
-        (_IMAGE | {"id": "7"}, [], 'image: id is "7"'),
-        (_IMAGE | {"id": -1}, [], "image: id is -1. Write an integer from 0 to 2.53"),
-        (_IMAGE | {"file_name": 5}, [], "image: file_name is 5. Write a text"),
-        (_IMAGE | {"file_name": "\ud800"}, [], "image: contains half a character"),
-        (_IMAGE | {"width": "80"}, [], 'image: width is "80"'),
-        (_IMAGE | {"height": [40]}, [], r"image: height is \[40\]"),
-        (_IMAGE | {"height": math.nan}, [], "image: height is NaN"),
+        ([1], [], r"image: not an object: \[1\]"),
+        (_IMAGE | {"id": "7"}, [], 'image: invalid id: "7"'),
+        (_IMAGE | {"file_name": "\ud800"}, [], "image: cannot be written as JSON in UTF-8: half a character"),
         (_IMAGE, {}, "annotations is not a list"),
-        (_IMAGE, [None], r"annotations\[0\]: null is not an object"),
-        (_IMAGE, [_BOX, _BOX | {"id": 2, "bbox": [1, 2, 3]}], r"annotations\[1\]: bbox is \[1, 2, 3\]"),
-        (_IMAGE, [_BOX | {"category_id": 2**53 + 1}], r"annotations\[0\]: category_id is 9007199254740993"),
-        (_IMAGE, [_BOX | {"image_id": 8}], r"annotations\[0\]: image_id is 8, but the image's id is 7"),
-        (_IMAGE, [_BOX, _BOX], r"annotations\[1\]: duplicate id 1"),
+        (_IMAGE, [None], r"annotations\[0\]: not an object: null"),
+        (_IMAGE, [_BOX | {"image_id": 8}], r"annotations\[0\]: unknown image_id: 8\. The image's id is 7"),
+        (_IMAGE, [_BOX, _BOX], r"annotations\[1\]: duplicate id\. Give"),
     ],
 )
 def test_crafted_entries_are_validated_as_those_of_a_coco_file(image: Any, annotations: Any, reason: str) -> None:

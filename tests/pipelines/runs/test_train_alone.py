@@ -112,7 +112,7 @@ def test_a_pipeline_is_not_run_by_each_of_several_machines(config: Config, monke
     [
         ("[]", "no list `categories`"),
         ('{"categories": [[1, "cat"]]}', r"item 1: .* Write one with id, name"),
-        ('{"categories": [{"id": 1, "name": "a"}, {"id": 1, "name": "b"}]}', "item 2: duplicate id 1"),
+        ('{"categories": [{"id": 1, "name": "a"}, {"id": 1, "name": "b"}]}', r"item 2 \(id 1\): duplicate id"),
         ("{", "dataset.json"),
     ],
 )

@@ -529,7 +529,7 @@ def test_a_key_of_too_many_numbers_is_refused(tmp_path: Path, monkeypatch: pytes
 def test_crafted_entries_of_our_own_records_are_told_with_their_place(tmp_path: Path) -> None:
     packed = zlib.compress(json.dumps({"image": {"id": 1, "file_name": "a", "width": "9"}, "annotations": []}).encode())
     shard = write_shard(tmp_path / "own.record", [automl_record(coco__annotations=packed)])
-    with pytest.raises(DataError, match=r'own\.record, record 0: coco/annotations: .*image: width is "9"'):
+    with pytest.raises(DataError, match=r'own\.record, record 0: coco/annotations: .*image: invalid width: "9"'):
         list(read_own_images(shard, {17, 3}))
 
 

@@ -1,7 +1,7 @@
 """Validates a SavedModel before its push: a fresh process with TensorFlow alone loads and runs it.
 
-As TFX's InfraValidator does, without Docker and a model server: what fails there fails here, and
-the outputs are compared with those of the evaluator besides.
+Like TFX's InfraValidator, but without Docker and a model server, and the outputs are also compared
+with those of the evaluator.
 """
 
 import json
@@ -34,7 +34,7 @@ _LOGGER = logging.getLogger("cocoflow.pusher")
 
 
 class Validation(NamedTuple):
-    """What was compared before a push.
+    """The comparison of a model with its evaluation before a push.
 
     images: number of images.
     detections: number of detections that have a counterpart.

@@ -232,7 +232,7 @@ def _beam(ground_truth: str, detections: str, iou_type: str, *, workers: int) ->
 
 def _write_batches(ground_truth: str, detections: str, iou_type: str, folder: Path) -> tuple[Any, list[str]]:
     """The categories, and files of a `DetectedBatch` each; reads both COCO files whole."""
-    from components.coco_evaluator.beam.batches import ALL_IMAGES, DetectedBatch, of_images
+    from components.coco_evaluator.beam.batches import ALL_IMAGES, DetectedBatch, select_images
     from detection.coco.io.evaluation_files import read_detections
     from detection.storage.json_files import read_json
 
@@ -240,7 +240,7 @@ def _write_batches(ground_truth: str, detections: str, iou_type: str, folder: Pa
     whole = DetectedBatch(tree["images"], tree["annotations"], read_detections(detections, iou_type), [])
     paths = []
     for start in range(0, len(whole.images), _BLOCK):
-        batch = of_images(whole, {image["id"] for image in whole.images[start : start + _BLOCK]})
+        batch = select_images(whole, {image["id"] for image in whole.images[start : start + _BLOCK]})
         paths.append(str(folder / f"{start}.pickle"))
         Path(paths[-1]).write_bytes(pickle.dumps(batch._replace(slices=[ALL_IMAGES] * len(batch.images))))
     return tree["categories"], paths

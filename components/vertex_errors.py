@@ -32,7 +32,7 @@ _BY_STATUS = {
     "for more at https://console.cloud.google.com/iam-admin/quotas?project={project}, or choose another region with "
     "--set run.vertex.region=REGION.",
 }
-# Of connections that were not made, so that no request was sent.
+# Errors of connections that were not made, so that no request was sent.
 _UNCONNECTED = ("NewConnectionError", "NameResolutionError", "ConnectTimeoutError", "CERTIFICATE_VERIFY_FAILED")
 
 
@@ -114,7 +114,7 @@ def _refusal(error: Any, location: VertexLocation, lost: str) -> str:
     status, details = int(error.code or 0), _details(error)
     message = _message(error, details)
     if status >= 500:
-        remedy = lost or "Rerun the command later; https://status.cloud.google.com tells of outages."
+        remedy = lost or "Rerun the command later; https://status.cloud.google.com lists outages."
         return f"the service failed: {message} (status {status}). {remedy}"
     template = _BY_STATUS.get(status, "the service refuses the request: {message} (status {status}).")
     words = message.lower()

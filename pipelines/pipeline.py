@@ -52,7 +52,7 @@ def create_pipeline(
     submission.
 
     Args:
-        config: whole configuration; the paths of a compiled pipeline are those of the containers.
+        config: complete configuration; the paths of a compiled pipeline are those of the containers.
         compiled: whether the pipeline will run in containers, not in this process.
         custom_jobs: whether the trainer may be a job of its own on Vertex AI.
         connection: to the metadata database that TFX fills during a run; None: the caller has one, as a notebook.
@@ -110,17 +110,14 @@ def _nodes(config: Config, root: str, parameters: Mapping[str, Any], *, trainer_
     )
     examples = example_gen.outputs["examples"]
     schema_gen = RecordSchemaGen(run_root=root)
-    statistics_gen = StatisticsGen(examples=examples, schema=schema_gen.outputs["schema"], run_root=root)
-    example_validator = ExampleValidator(
-        statistics=statistics_gen.outputs["statistics"], schema=schema_gen.outputs["schema"], run_root=root
-    )
+    schema = schema_gen.outputs["schema"]
+    statistics_gen = StatisticsGen(examples=examples, schema=schema, run_root=root)
+    example_validator = ExampleValidator(statistics=statistics_gen.outputs["statistics"], schema=schema, run_root=root)
     window = [training_window(examples, run_root=root, spans=spans)] if spans > 1 else []
     training_examples = window[0].outputs["examples"] if window else examples
-    base = (
-        [model_to_start_from(training_examples, config=config, run_root=root, parameters=training)]
-        if config.train.init.from_previous_model
-        else []
-    )
+    base = []
+    if config.train.init.from_previous_model:
+        base = [model_to_start_from(training_examples, config=config, run_root=root, parameters=training)]
     trainer = DetectionTrainer(
         examples=training_examples,
         config=config,

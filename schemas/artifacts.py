@@ -21,14 +21,14 @@ INIT_REPORT_JSON = "init_report.json"  # loaded and skipped variables of a warm 
 
 IMPORT_JSON = "import.json"  # source, weights and unused variables of an imported model: `ImportedModel.report`
 
-# Of published weights: {"name", "weights", "origin", "licence", ...}; in a fetched model's folder, and in
+# Describes published weights: {"name", "weights", "origin", "licence", ...}; in a fetched model's folder, and in
 # EXTRA_FILES of a model that was trained from them.
 ORIGIN_JSON = "origin.json"
 
 CHECKPOINTS = "checkpoints"  # TensorFlow checkpoints ckpt-<step>
 BEFORE_DECAY = "before_decay"  # beside it: the checkpoint before the decay of the learning rate
 LOGS = "logs"  # TensorBoard summaries
-# Of a finished training, in the ModelRun: its name, the name of its `series`, and the SHA-256 of its `files`.
+# Describes a finished training, in the ModelRun: its name, the name of its `series`, and the SHA-256 of its `files`.
 TRAINING_JSON = "training.json"
 RECORDS_JSON = "records.json"  # {"records": digest} of the training records, beside CHECKPOINTS
 NONFINITE = "nonfinite"  # step-<number>/: batches with NaN or infinity

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import AfterValidator, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PositiveFloat, WithJsonSchema
 
 IouType = Literal["bbox", "segm", "keypoints"]
 IOU_TYPES: tuple[IouType, ...] = ("bbox", "segm", "keypoints")
@@ -177,6 +177,43 @@ def _other(name: str) -> str:
 # Types of configuration keys: a metric such as `AP` or `segm/AP`, and one besides COCO's such as `pascal_voc_AP50`.
 MetricName = Annotated[str, AfterValidator(_known), WithJsonSchema({"type": "string"})]
 OtherMetricName = Annotated[str, AfterValidator(_other), WithJsonSchema({"type": "string"})]
+
+# One per keypoint, or by category name, in order or by keypoint name.
+_Sigmas = tuple[PositiveFloat, ...] | dict[str, tuple[PositiveFloat, ...] | dict[str, PositiveFloat]]
+OtherMetricNames = Annotated[
+    tuple[OtherMetricName, ...],
+    Field(
+        description="metrics of boxes and masks besides COCO's, with the IoU threshold in percent, such as "
+        f"pascal_voc_AP50; the kinds are {', '.join(OTHER_METRICS)}"
+    ),
+]
+OksSigmas = Annotated[
+    _Sigmas | None,
+    Field(
+        description="spread of each keypoint, as a fraction of the square root of the annotation's area: a list for "
+        "all categories with as many keypoints, or lists by category name, or numbers by category and keypoint name; "
+        "other categories have those of COCO's 17 keypoints, or 0.05 for each of another number"
+    ),
+]
+
+
+class MetricParams(BaseModel):
+    """Parameters of COCOeval: the flags of `evaluate` for results files, and the options of `CocoMetrics`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    iou_type: IouType = Field("bbox", description="compare boxes, masks or keypoints; default: bbox")
+    max_dets: tuple[int, ...] | None = Field(
+        None, description="max detections per image; default: 1,10,100, for keypoints 20, for LVIS 300"
+    )
+    use_cats: bool = Field(True, description="false: ignore categories (COCOeval's useCats=0)")
+    iou_thresholds: tuple[float, ...] | None = Field(None, description="default: 0.5,0.55,0.6,... 0.95")
+    area_ranges: dict[str, tuple[float, float]] | None = Field(
+        None, description="metrics for area ranges in square pixels; small, medium and large replace COCO's ranges"
+    )
+    oks_sigmas: OksSigmas = None
+    lvis: bool = Field(False, description="evaluate as LVIS does; the files need LVIS's lists of categories")
+    metrics: OtherMetricNames = ()
 
 
 def metrics_by_iou_type(metrics: Mapping[str, float]) -> dict[str, Any]:

@@ -23,5 +23,5 @@ class WorkProgress(NamedTuple):
 
 
 def log_phase(logger: logging.Logger, phase: str) -> None:
-    """Logs what begins now and cannot tell its progress, such as compiling; terminals show it in a moving line."""
+    """Logs the start of a phase without progress, such as compiling; terminals show it in a moving line."""
     logger.info("%s", phase, extra={PHASE_ATTRIBUTE: phase})

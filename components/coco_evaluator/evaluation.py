@@ -16,7 +16,7 @@ from components.coco_evaluator.tfma.eval_config import complete, params_of
 from components.coco_evaluator.tfma.slice_metrics import BASELINE, CANDIDATE, OVERALL, describe, write_slices
 from components.coco_evaluator.tfma.slicing import empty_slicings
 from components.coco_evaluator.tfma.verdict import judge_by_config, without_thresholds
-from components.coco_evaluator.thresholds import NO_THRESHOLD, Verdict, both, judge
+from components.coco_evaluator.thresholds import NO_THRESHOLD, Verdict, combine_verdicts, judge
 from detection.analysis.analyse import analyse
 from detection.analysis.analysis_file import Analysis, write_analysis
 from detection.coco import CocoMetrics
@@ -48,7 +48,7 @@ from schemas.metrics import IouType, main_metrics, metrics_by_iou_type
 _COUNTS = "counts.json"
 _WORK = ".work"  # inside the output, while it is written: storage that all workers see
 
-# What the report calls the entries of `EvaluationRequest.locations`.
+# Row titles of `EvaluationRequest.locations` in the report.
 _FACTS = {CANDIDATE: "model", BASELINE: "compared with", "data": "examples"}
 
 _ANY = {"id": 1, "name": "any category"}  # the only category of an analysis with use_cats false
@@ -58,7 +58,7 @@ Value = TypeVar("Value")
 log = logging.getLogger("cocoflow.evaluator")
 
 
-def losses_of(model: str, sample: SampleRecords, *, category_ids: list[int], batch_size: int) -> dict[str, float]:
+def compute_losses(model: str, sample: SampleRecords, category_ids: list[int], *, batch_size: int) -> dict[str, float]:
     """Computes mean loss terms on the sample; empty for a model of another tool or of other categories."""
     if not is_described(model) or read_description(model) is not None:  # from another tool, or without variables
         return {}
@@ -254,7 +254,11 @@ def _analyse(
         before = read_detections(detections_folder(work, BASELINE), sample.image_ids)
     ground_truth = sample.ground_truth(list(request.categories))
     if not params[0].use_cats:
-        ground_truth, detections, before = _pooled(ground_truth), _of_one_category(detections), _of_one_category(before)
+        ground_truth, detections, before = (
+            _pool_categories(ground_truth),
+            _of_one_category(detections),
+            _of_one_category(before),
+        )
         # Without `use_cats`, all categories have the same sigmas, which are those of the only one here.
         params = [
             replace(one, use_cats=True, oks_sigmas=next(iter(one.sigmas_of.values()), None), sigmas_of={})
@@ -277,7 +281,9 @@ def _analyse(
     losses = {}
     if request.config.losses:
         ids = [category["id"] for category in request.categories]
-        losses = losses_of(request.models[CANDIDATE], sample, category_ids=ids, batch_size=request.config.batch_size)
+        losses = compute_losses(
+            request.models[CANDIDATE], sample, category_ids=ids, batch_size=request.config.batch_size
+        )
     return replace(analyses[0], losses=losses, others=analyses[1:])
 
 
@@ -296,7 +302,7 @@ def analysis_options(options: AnalysisConfig, params: Params) -> AnalysisConfig:
     return options.model_copy(update=changes)
 
 
-def _pooled(ground_truth: dict[str, Any]) -> dict[str, Any]:
+def _pool_categories(ground_truth: dict[str, Any]) -> dict[str, Any]:
     """Returns a COCO tree with one category in place of all, as COCOeval's useCats=0 compares them."""
     annotations = _of_one_category(ground_truth["annotations"])
     return {**ground_truth, "categories": [_ANY], "annotations": annotations}
@@ -312,14 +318,14 @@ def _judge(
     """Judges by all thresholds, and writes TFMA's files, which hold those of the `EvalConfig`."""
     overall = {part: metrics.metrics for part, metrics in measured.slices[OVERALL].items()}
     verdict = judge(
-        _with_prefix(overall[CANDIDATE], analysis.iou_type),
-        _with_prefix(overall[BASELINE], analysis.iou_type) if BASELINE in overall else None,
-        _with_prefix(analysis.all_differences, analysis.iou_type),
+        _add_prefix(overall[CANDIDATE], analysis.iou_type),
+        _add_prefix(overall[BASELINE], analysis.iou_type) if BASELINE in overall else None,
+        _add_prefix(analysis.all_differences, analysis.iou_type),
         request.config.thresholds,
     )
     judged = judge_by_config(measured.slices, config)
     if judged.validation is not None:
-        verdict = judged.verdict if verdict == NO_THRESHOLD else both(verdict, judged.verdict)
+        verdict = judged.verdict if verdict == NO_THRESHOLD else combine_verdicts(verdict, judged.verdict)
     models: Mapping[str, str] = {part: request.locations[part] for part in request.models}
     write_slices(
         folder,
@@ -332,6 +338,6 @@ def _judge(
     return verdict
 
 
-def _with_prefix(values: Mapping[str, Value], iou_type: str) -> dict[str, Value]:
+def _add_prefix(values: Mapping[str, Value], iou_type: str) -> dict[str, Value]:
     """Adds names such as `bbox/AP` for the metrics of the first IoU type, `AP`: thresholds take both."""
     return {**values, **{f"{iou_type}/{name}": value for name, value in values.items() if "/" not in name}}

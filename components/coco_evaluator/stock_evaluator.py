@@ -41,8 +41,8 @@ def stock_eval_config(
         categories: of the data set: ids, or COCO's `categories` entries.
         slicing: features to slice by, each entry those of one slicing, such as
             `[("brightness",), ("image/object/class/text",)]`.
-        absolute: metric -> least value, over all images.
-        improvement: metric -> least difference to the baseline, over all images.
+        absolute: metric -> min value, over all images.
+        improvement: metric -> min change from the baseline, over all images.
         batch_size: images a call of the model.
         **options: further ones of `MetricOptions`.
 
@@ -52,10 +52,10 @@ def stock_eval_config(
     config = json.dumps({"categories": [_short(category) for category in categories], **options})
     metrics = tfma.MetricConfig(class_name=METRICS_CLASS, module=METRICS_MODULE, config=config)
     spec = tfma.MetricsSpec(metrics=[metrics, tfma.MetricConfig(class_name="ExampleCount")])
-    for name, least in (absolute or {}).items():
-        _add_threshold(spec, name, value_threshold=tfma.GenericValueThreshold(lower_bound={"value": least}))
-    for name, least in (improvement or {}).items():
-        change = tfma.GenericChangeThreshold(absolute={"value": least}, direction=tfma.MetricDirection.HIGHER_IS_BETTER)
+    for name, value in (absolute or {}).items():
+        _add_threshold(spec, name, value_threshold=tfma.GenericValueThreshold(lower_bound={"value": value}))
+    for name, value in (improvement or {}).items():
+        change = tfma.GenericChangeThreshold(absolute={"value": value}, direction=tfma.MetricDirection.HIGHER_IS_BETTER)
         _add_threshold(spec, name, change_threshold=change)
     made = tfma.EvalConfig(
         model_specs=[tfma.ModelSpec(signature_name=ENCODED_SIGNATURE, inference_batch_size=batch_size)],
@@ -123,7 +123,7 @@ def _extractor(name: str, step: beam.PTransform) -> tfma.extractors.Extractor:
 
 
 def _short(category: int | Mapping[str, Any]) -> int | dict[str, Any]:
-    """What the metric needs of a category: the id, and LVIS' frequency."""
+    """Keeps the fields of a category that the metric needs: the id, and LVIS' frequency."""
     if not isinstance(category, Mapping):
         return category
     kept = {key: category[key] for key in ("id", "frequency") if key in category}

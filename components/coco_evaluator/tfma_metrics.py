@@ -12,7 +12,7 @@ import numpy as np
 from tensorflow_model_analysis import constants
 from tensorflow_model_analysis.metrics import metric_types
 
-from components.coco_evaluator.beam.batches import ALL_IMAGES, DetectedBatch, joined, of_categories
+from components.coco_evaluator.beam.batches import ALL_IMAGES, DetectedBatch, joined, map_categories
 from components.coco_evaluator.tfma.eval_config import check_our_metrics
 from components.coco_evaluator.tfma.metric_options import METRICS_CLASS, MetricOptions, read_options
 from components.coco_evaluator.tfma.slice_metrics import metric_keys
@@ -133,7 +133,7 @@ class _Match(beam.CombineFn):
         if state.pending:
             batch = joined(state.pending)
             if self._known_only:
-                batch = of_categories(batch, {entry["id"]: entry["id"] for entry in self._options.category_entries()})
+                batch = map_categories(batch, {entry["id"]: entry["id"] for entry in self._options.category_entries()})
             state.accumulator.add(
                 batch.images,
                 batch.annotations,

@@ -54,7 +54,7 @@ def judge(
     return verdict_of(results)
 
 
-def both(*verdicts: Verdict) -> Verdict:
+def combine_verdicts(*verdicts: Verdict) -> Verdict:
     """Combines verdicts: blessed if all are; the reasons of refusals come first."""
     return verdict_of([(verdict.blessed, reason) for verdict in verdicts for reason in verdict.reasons])
 

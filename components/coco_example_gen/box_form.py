@@ -1,4 +1,4 @@
-"""What the four numbers of a COCO file's boxes are: some exporters write corners or centers, which COCO does not."""
+"""Detects the form of a COCO file's boxes: some exporters write corners or centers instead of COCO's x, y, w, h."""
 
 import itertools
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ _FITS = 0.99  # of the boxes, that lie in their images in the right form
 _WORDS = {"corners": "corners (x1, y1, x2, y2)", "centers": "center and size (center x, center y, width, height)"}
 
 
-def box_forms(
+def find_box_forms(
     sources: Mapping[str, ImageSource], results: Mapping[str, SplitResult], policies: IssuePolicies
 ) -> tuple[list[Issue], dict[str, ImageSource]]:
     """Finds the splits whose boxes fit their images in another form only.

@@ -12,14 +12,7 @@ from tfx.types.component_spec import ChannelParameter, ComponentSpec, ExecutionP
 
 from components.coco_example_gen.executor import Executor
 from components.coco_example_gen.spans.locate import require_one_data_set
-from components.coco_example_gen.spans.resolution import (
-    DATA_KEY,
-    LABEL_MAP_KEY,
-    MAX_PIXELS_KEY,
-    ON_FAULT_KEY,
-    REUSE_RULE,
-    resolve,
-)
+from components.coco_example_gen.spans.resolution import DATA_KEY, REUSE_RULE, resolve
 from components.history import driver
 from components.history.records import RUN_ROOT_KEY
 from detection.storage.paths import require_supported
@@ -52,9 +45,6 @@ class CocoExampleGenSpec(ComponentSpec):
         DATA_KEY: ExecutionParameter(type=str),
         "data_root": ExecutionParameter(type=str, optional=True),
         "data_span": ExecutionParameter(type=str, optional=True),
-        ON_FAULT_KEY: ExecutionParameter(type=str),
-        MAX_PIXELS_KEY: ExecutionParameter(type=int),
-        LABEL_MAP_KEY: ExecutionParameter(type=str, optional=True),
         RUN_ROOT_KEY: ExecutionParameter(type=str, optional=True),
     }
     INPUTS: dict[str, ChannelParameter] = {}  # noqa: RUF012
@@ -96,14 +86,10 @@ class CocoExampleGen(FileBasedExampleGen):
             data = DataConfig(root=data)
         require_one_data_set(data)
         require_supported(data.label_map or "", "data.label_map")
-        elsewhere = {"window", ON_FAULT_KEY, MAX_PIXELS_KEY, LABEL_MAP_KEY}
         spec = CocoExampleGenSpec(
-            data=data.model_dump_json(exclude=elsewhere),
+            data=data.model_dump_json(exclude={"window"}),
             data_root=data_root,
             data_span=data_span,
-            on_fault=data.on_fault.model_dump_json(),
-            max_pixels=data.max_pixels,
-            label_map=data.label_map,
             run_root=run_root,
             examples=types.Channel(type=standard_artifacts.Examples),
         )

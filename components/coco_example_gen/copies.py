@@ -1,4 +1,4 @@
-"""Copies of one picture: finds them in a data set, tells of them, and brings them to one side of its splits."""
+"""Copies of one picture: finds them in a data set, reports them, and moves them to one split."""
 
 import uuid
 from collections import Counter, defaultdict

@@ -12,7 +12,7 @@ import apache_beam as beam
 
 from components.beam.pipelines import make_pipeline
 from components.beam.progress import report_progress
-from components.coco_example_gen.box_form import box_forms
+from components.coco_example_gen.box_form import find_box_forms
 from components.coco_example_gen.copies import Groups, find_groups, judge_copies, moved, moves_between
 from components.coco_example_gen.inputs import Inputs, open_inputs
 from components.coco_example_gen.shards import IMAGES_PER_SHARD, SplitResult, read_results, write_plans, write_shard
@@ -44,7 +44,7 @@ class Examination:
     results: what became of each split; duplicate images included.
     issues: of the annotation files and the data set; those of images are in `results`.
     rules: how images became records.
-    notes: what the user is told about the data set.
+    notes: remarks on the data set for the user.
     reasons: why repairs stop a run.
     groups: of the images that were read.
     """
@@ -94,7 +94,7 @@ def examine(
     rules = _rules(inputs.dataset["categories"], policies, data.max_pixels)
     sources, notes = inputs.sources, list(inputs.notes)
     results = _read(sources, rules, records=records, work=work, beam_args=beam_args)
-    forms, converted = box_forms(sources, results, policies)
+    forms, converted = find_box_forms(sources, results, policies)
     if converted:
         sources = {**sources, **converted}
         results = _read(sources, rules, records=records, work=work, beam_args=beam_args)

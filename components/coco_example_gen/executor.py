@@ -9,19 +9,8 @@ from tfx.types import artifact_utils
 from tfx.types import standard_component_specs as keys
 
 from components.coco_example_gen.conversion import convert
-from components.coco_example_gen.spans.resolution import (
-    FINGERPRINT_PROPERTY,
-    LABEL_MAP_KEY,
-    MAX_PIXELS_KEY,
-    ON_FAULT_KEY,
-    REUSE_RULE,
-    files_of,
-    mark,
-    resolve,
-)
+from components.coco_example_gen.spans.resolution import FINGERPRINT_PROPERTY, REUSE_RULE, mark, reading_of, resolve
 from components.history.execution import Artifacts, recorded
-from schemas.config.config import DataConfig
-from schemas.config.issues import IssuePolicies
 
 
 class Executor(base_beam_executor.BaseBeamExecutor):
@@ -39,12 +28,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):
         examples = artifact_utils.get_single_instance(output_dict[keys.EXAMPLES_KEY])
         if FINGERPRINT_PROPERTY not in exec_properties:  # open-source Kubeflow Pipelines runs no driver
             exec_properties.update(resolve(exec_properties))
-        splits = files_of(exec_properties)
-        data = DataConfig(
-            on_fault=IssuePolicies.model_validate_json(exec_properties[ON_FAULT_KEY]),
-            max_pixels=exec_properties[MAX_PIXELS_KEY],
-            label_map=exec_properties.get(LABEL_MAP_KEY),
-        )
+        splits, data = reading_of(exec_properties)
         convert(splits, examples.uri, data, beam_args=self._beam_pipeline_args)
         examples.split_names = artifact_utils.encode_split_names(list(splits))
         # No file format: TFX knows only "tfrecords_gzip", its readers go by the file's ending.

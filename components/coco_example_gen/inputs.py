@@ -1,4 +1,4 @@
-"""Opens what a data set is read from, and describes it."""
+"""Opens the sources of a data set, and describes it."""
 
 import logging
 import pickle
@@ -41,7 +41,7 @@ class Inputs:
     dataset: content of dataset.json: the first file's info, all licences, all
         categories.
     issues: of the annotation files.
-    notes: what the user is told about the data set.
+    notes: remarks on the data set for the user.
     reasons: why repairs stop a run.
     """
 
@@ -170,7 +170,7 @@ def _describe(heads: Sequence[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
         for entry in head["licenses"]:
             licenses.setdefault(serialize(entry), entry)
     categories = merge_categories((path, head["categories"]) for path, head in heads)
-    # What is the root of a tree in one file may be a class in another.
+    # The root of a tree in one file may be a class in another.
     classes = {category["id"] for category in categories}
     roots = merge_categories((path, head.get("roots", [])) for path, head in heads)
     unused = [root for root in roots if root["id"] not in classes]

@@ -36,7 +36,7 @@ CANDIDATES = 64  # images of a split, from which the data report chooses
 
 
 class ShardPlan(NamedTuple):
-    """What a worker makes one shard of.
+    """The content of one shard, for the worker that writes it.
 
     split: name of the split.
     images: the images.

@@ -72,7 +72,6 @@ class DetectionTrainer(base_component.BaseComponent):
         examples: types.BaseChannel,
         config: Config,
         run_root: str,
-        split: str = TRAIN_SPLIT,
         base_model: types.BaseChannel | None = None,
         parameters: Mapping[str, Any] | None = None,
         job: str | None = None,
@@ -85,7 +84,6 @@ class DetectionTrainer(base_component.BaseComponent):
                 reused; the other sections, and the keys `WITHOUT_EFFECT` of `train`, may
                 change without training again.
             run_root: folder of the run, with the history.
-            split: name of the split to train on.
             base_model: channel of the `Model` to start from, if `train.init` says so; may be empty.
             parameters: parameters of a submission, by the names of `REMOTE_PARAMETERS`; they replace keys of `config`.
             job: `custom_job.JOB_KEY` of a Vertex custom job that trains; None: the component's process does.
@@ -95,7 +93,7 @@ class DetectionTrainer(base_component.BaseComponent):
                 examples=examples,
                 base_model=base_model,
                 run_root=run_root,
-                **trainer_properties(config, split),
+                **trainer_properties(config, TRAIN_SPLIT),
                 **(parameters or {}),
                 **({} if job is None else {custom_job.JOB_KEY: job}),
                 model=types.Channel(type=standard_artifacts.Model),

@@ -104,7 +104,7 @@ def working_name(
         records: fingerprints of the records that it reads.
         categories: COCO categories of the data set.
         base_model: model that it starts from; None: no model.
-        shorter: name of the training that it goes on from; "": of none.
+        shorter: name of the training that it continues; "": no such training.
     """
     start = [] if base_model is None else [base_model.get_string_custom_property(IDENTITY_PROPERTY) or base_model.uri]
     start += [shorter] if shorter else []

@@ -42,7 +42,7 @@ _OWN = re.compile(r"[0-9a-f]{16}")  # what `working_name` gives; a user's folder
 _ABANDONED_SECONDS = 14 * 24 * 3600.0
 # The checkpoints come last: a copy that has them is complete.
 _RESTORED = (BEFORE_DECAY, VALIDATION, INIT_REPORT_JSON, CONFIG_YAML, CHECKPOINTS)
-_TRIED = 5  # newest models whose trainings a longer one may go on from
+_TRIED = 5  # newest models whose trainings a longer one may continue
 
 _LOGGER = logging.getLogger("cocoflow.trainer")
 
@@ -113,7 +113,7 @@ def _has_served(folder: str) -> bool:
 
 
 def _remove(folder: str) -> None:
-    """Removes what makes a checkpoint one first, and the mark and the lock of this process last."""
+    """Removes checkpoint indexes first, so a half-removed folder never looks restorable; marker and lock last."""
     names = [name for name in files.walk_files(folder) if name not in (_PUBLISHED, LOCK_FILE)]
     first = [*sorted(names, key=lambda name: not name.endswith(".index")), _PUBLISHED]
     files.remove_folder(folder, first=first, at_once=True)
@@ -132,7 +132,7 @@ def describe_training(model_run: Path, name: str, series: str) -> None:
 
 
 def find_shorter(model_runs: Iterable[str], series: str, steps: int) -> tuple[str, str] | None:
-    """Finds a finished training that a longer one can go on from: the path of its ModelRun, and its name.
+    """Finds a finished training that a longer one can continue: the path of its ModelRun, and its name.
 
     Args:
         model_runs: local or remote ModelRuns, the newest first; a few are tried.

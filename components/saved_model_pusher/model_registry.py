@@ -113,7 +113,7 @@ class _Vertex:
         return str(model.versioned_resource_name)
 
     def _find(self) -> str | None:
-        """Returns the resource name of the model with the display name; None: there is none.
+        """Returns the resource name of the model with the display name; None: no such model.
 
         Raises:
             CocoflowError: there are several.

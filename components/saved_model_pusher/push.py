@@ -33,7 +33,7 @@ class PushRequest:
         it is, without validation.
     options: options of the push; `directory` has no effect.
     score_thresholds: the pushed model gets the score thresholds of the evaluation.
-    origin: content of `ORIGIN_FILE` in the version; None: there is none.
+    origin: content of `ORIGIN_FILE` in the version; None: no such file.
     """
 
     saved_model: str
@@ -48,7 +48,7 @@ class Pushed(NamedTuple):
     """A push.
 
     version: path of the version.
-    validation: what was compared; None: nothing, as validation is off, or the version was there already.
+    validation: result of the comparison; None: validation is off, or the version existed.
     removed: names of the old versions that were removed.
     """
 

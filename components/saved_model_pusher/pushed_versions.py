@@ -105,7 +105,7 @@ def remove_old_versions(push_directory: str | Path, *, keep: int) -> list[str]:
         keep: number of versions that stay, at least 1.
 
     Returns:
-        The names of the removed versions; a warning tells why the others stay, as the push itself is done.
+        The names of the removed versions; a warning says why others stay, as the push itself is done.
     """
     removed = []
     try:

@@ -61,7 +61,7 @@ def roll_back(push_directory: str | Path, *, to: int | None = None) -> RolledBac
     versions = whole_versions(push_directory)
     if not versions:
         raise DataError(f"{push_directory}: no version there. Name the folder that holds the numbered versions.")
-    # Where a killed call has rolled back already, nothing is published.
+    # If a killed call has rolled back already, nothing is published.
     sweep_versions(push_directory, SAVED_MODEL_FILE)
     served = max(versions)
     target = _earlier(versions, push_directory) if to is None else to

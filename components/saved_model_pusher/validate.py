@@ -38,7 +38,7 @@ _LOGGER = logging.getLogger("cocoflow.pusher")
 
 
 class Validation(NamedTuple):
-    """Result of the comparison before a push.
+    """The comparison of a model with its evaluation before a push.
 
     images: number of images.
     detections: number of detections that have a counterpart.

@@ -149,12 +149,12 @@ class Header(NamedTuple):
 
     @property
     def turned(self) -> bool:
-        """Whether an EXIF tag tells viewers to swap height and width."""
+        """True if an EXIF tag makes viewers swap height and width."""
         return swaps_sides(self.orientation)
 
 
 _HEIC = (b"heic", b"heix", b"hevc", b"hevx", b"mif1", b"msf1")
-# Of files that are named as images in practice.
+# Suffixes of image files in practice.
 _OTHERS = {
     b"PK\x03\x04": "a ZIP archive",
     b"%PDF": "a PDF document",

@@ -54,7 +54,7 @@ class ImageFile(NamedTuple):
 
     @property
     def turned(self) -> bool:
-        """Whether an EXIF tag tells viewers to swap height and width."""
+        """True if an EXIF tag makes viewers swap height and width."""
         return swaps_sides(self.orientation)
 
 

@@ -1,4 +1,4 @@
-"""Whether a training may go on from the checkpoints in its folder: with their records, categories and settings."""
+"""Checks that a training may resume from the checkpoints in its folder: same records, categories and settings."""
 
 import logging
 from collections.abc import Mapping, Sequence

@@ -21,7 +21,7 @@ from pipelines.commands.common import (
     with_keys,
 )
 from schemas.errors import ConfigError
-from schemas.metrics import IOU_TYPES
+from schemas.metrics import IOU_TYPES, MetricParams
 from schemas.quoting import one_line, printable
 
 if TYPE_CHECKING:
@@ -66,8 +66,6 @@ def _add_file_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_params_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of the COCOeval params; `_params_of` reads them."""
-    from schemas.config.evaluate import ParamsConfig
-
     group = parser.add_argument_group("COCOeval params for a file (default: COCO's)")
     forms: dict[str, tuple[str, dict[str, Any]]] = {
         "iou_type": ("--iou-type", {"choices": IOU_TYPES}),
@@ -79,7 +77,7 @@ def _add_params_arguments(parser: argparse.ArgumentParser) -> None:
         "lvis": ("--lvis", {"action": "store_true"}),
         "metrics": ("--metrics", {"metavar": "NAME,...", "type": _list_of(str)}),
     }
-    for name, field in ParamsConfig.model_fields.items():
+    for name, field in MetricParams.model_fields.items():
         flag, form = forms[name]
         repeatable = "; repeatable" if form.get("action") == "append" else ""
         group.add_argument(flag, dest=name, default=field.default, help=f"{field.description}{repeatable}", **form)
@@ -92,9 +90,8 @@ def _params_of(args: argparse.Namespace) -> dict[str, Any]:
         ConfigError: a value that COCOeval has no meaning for.
     """
     from detection.coco.params import make_params
-    from schemas.config.evaluate import ParamsConfig
 
-    params = {name: getattr(args, name) for name in ParamsConfig.model_fields}
+    params = {name: getattr(args, name) for name in MetricParams.model_fields}
     if args.oks_sigmas:
         sigmas = dict(args.oks_sigmas)
         if "" in sigmas and len(args.oks_sigmas) > 1:
@@ -145,7 +142,9 @@ def _check_report_flags(args: argparse.Namespace) -> None:
 
     for flag, given in (("--no-cats", not args.use_cats), ("--lvis", args.lvis), ("--skip-invalid", args.skip_invalid)):
         if given:
-            raise ConfigError(f"--report does not go with {flag}: it reports COCO's evaluation of whole, valid files.")
+            raise ConfigError(
+                f"--report does not go with {flag}: it reports COCO's evaluation of complete, valid files."
+            )
     for path in (args.ground_truth, args.detections):
         if exists(path) and not is_file(path):
             raise ConfigError(f"--report reads {path} a second time, which a pipe does not allow. Write it to a file.")

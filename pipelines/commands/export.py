@@ -3,7 +3,7 @@
 --model names the output of `train` or of a pipeline's trainer, a checkpoint (.../ckpt-500),
 an imported model, a SavedModel, or a push directory (its newest version). Of a training,
 the checkpoint that it exported is read, such as the best one of train.validation;
---checkpoint chooses another. --output is a new or empty folder, and appears whole.
+--checkpoint chooses another. --output is a new or empty folder, which appears complete or not at all.
 
 saved-model  Runs with TensorFlow or TF Serving alone. Signatures: serving_default takes
              encoded images, serving_images a uint8 batch, serving_examples serialized
@@ -110,6 +110,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="Examples or a data set with annotations, which the scores are calibrated on; default: scores as they are",
     )
     parser.add_argument("--calibrate-split", metavar="NAME", help=f"--calibrate: split of it; default: {EVAL_SPLIT}")
+    _add_litert_arguments(parser)
+    add_assignments_argument(parser, "override one key of the model's configuration")
+    parser.add_argument("--verbose", action="store_true", help="show the libraries' logs")
+
+
+def _add_litert_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("litert, mediapipe")
     group.add_argument(
         "--precision", choices=("float32", "float16", "int8"), default="float32", help="default: float32"
@@ -127,8 +133,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="cpu",
         help="mediapipe: hardware that the file is for; default: cpu",
     )
-    add_assignments_argument(parser, "override one key of the model's configuration")
-    parser.add_argument("--verbose", action="store_true", help="show the libraries' logs")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -164,31 +168,14 @@ def run(args: argparse.Namespace) -> int:
         from detection.export.options import Calibration, ExportOptions
         from detection.export.score_calibration import ScoreCalibration
 
-        calibration = None
+        options = ExportOptions(**{name: flag for name, flag in vars(args).items() if name in ExportOptions._fields})
         if args.calibration_data is not None:
             calibration = Calibration(args.calibration_data, args.calibration_split, args.calibration_images)
-        score_calibration = None
+            options = options._replace(calibration=calibration)
         if args.calibrate is not None:
             score_calibration = ScoreCalibration(args.calibrate, args.calibrate_split or EVAL_SPLIT)
-        sentence = export_model(
-            args.model,
-            args.output,
-            ExportOptions(
-                format=args.format,
-                weights=args.weights,
-                batch_size=args.batch_size,
-                nms=args.nms,
-                od_api_outputs=args.od_api_outputs,
-                precision=args.precision,
-                delegate=args.delegate,
-                calibration=calibration,
-                assignments=args.assignments,
-                checkpoint=args.checkpoint,
-                sample_images=args.sample_images,
-                score_calibration=score_calibration,
-            ),
-            folder_as_examples,
-        )
+            options = options._replace(score_calibration=score_calibration)
+        sentence = export_model(args.model, args.output, options, folder_as_examples)
     print(f"{one_line(args.output)}: {sentence}")
     return 0
 

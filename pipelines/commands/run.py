@@ -1,4 +1,4 @@
-"""Runs the whole pipeline, from a COCO data set to a blessed, pushed detector."""
+"""Runs the pipeline, from a COCO data set to a blessed, pushed detector."""
 
 import argparse
 
@@ -8,7 +8,7 @@ from pipelines.runners.compiled import TARGETS
 from pipelines.runners.local import RUNNERS
 from schemas.errors import ConfigError
 
-SUMMARY = "run the whole pipeline: COCO data set to blessed, pushed detector"
+SUMMARY = "run the pipeline: COCO data set to blessed, pushed detector"
 EXAMPLE = "cocoflow run --data my_coco --set run.root=runs/mine --set model.name=efficientdet-d0"
 
 
@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--if-changed",
         action="store_true",
         help="for schedulers: do nothing, with exit code 0, if neither data nor configuration changed since the last "
-        "finished run, if data is still being written, or while another run goes on; take up a run that failed",
+        "finished run, if data is still being written, or while another run is in progress; resume a failed run",
     )
     parser.add_argument(
         "--settle",

@@ -24,7 +24,7 @@ EXAMPLE = (
 )
 # Action -> its past tense, and its help.
 _ACTIONS = {
-    "pause": ("paused", "start no more runs; those that began go on"),
+    "pause": ("paused", "start no more runs; running ones continue"),
     "resume": ("resumed", "continue a paused schedule"),
     "delete": ("deleted", "remove a schedule; its runs stay"),
 }

@@ -1,6 +1,6 @@
 """Shows the runs of a run.root: state, data span, metrics and pushed version, the newest first.
 
-It reads the records below run.root/history, also while a run goes on, and asks no cluster. A run
+It reads the records below run.root/history, also while a run is in progress, and asks no cluster. A run
 whose process ended without a word, as after a kill, is shown as dead; the next run closes it.
 """
 

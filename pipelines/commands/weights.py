@@ -1,6 +1,6 @@
 """Lists published weights that trainings start from, or fetches them.
 
-`list` tells name, detectors, origin, licence, size of the download and what is on this machine
+`list` shows name, detectors, origin, licence, size of the download and what is on this machine
 already; --json also has the places and the complete addresses. `fetch` puts detectors (coco)
 into the cache of weights, local or gs://, and backbones (imagenet) into Keras' cache. A fetched
 detector is a model folder, which train.init.checkpoint, export, evaluate and predict read, too.

@@ -24,7 +24,7 @@ def compile_pipeline(config: Config, target: str) -> str:
     """Compiles the pipeline; nothing but the configuration and the files of `evaluate.eval_config` is read.
 
     Args:
-        config: whole configuration; its paths are those of the containers.
+        config: complete configuration; its paths are those of the containers.
         target: key of `TARGETS`.
 
     Returns:
@@ -44,7 +44,7 @@ def compile_pipeline(config: Config, target: str) -> str:
 
 
 def require_compilable(config: Config, target: str) -> None:
-    """Requires what is known before TFX is imported, which takes 20 seconds.
+    """Checks all that can be checked before the 20-second import of TFX.
 
     Raises:
         ConfigError: no image, or a name or resource that the target does not take.
@@ -63,7 +63,7 @@ def require_compilable(config: Config, target: str) -> None:
 
 
 def require_ending(path: str, target: str) -> None:
-    """Requires the ending by which the clients of the target tell the format.
+    """Requires the file ending by which clients of the target recognize the format.
 
     Raises:
         ConfigError: another ending.

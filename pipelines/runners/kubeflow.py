@@ -33,7 +33,7 @@ class Kubeflow(Target):
     """An installation of Kubeflow Pipelines.
 
     Args:
-        config: whole configuration.
+        config: complete configuration.
 
     Raises:
         ConfigError: no token.
@@ -126,7 +126,7 @@ class Kubeflow(Target):
                 name,
                 start_time=_time_text(schedule.start_time),
                 end_time=_time_text(schedule.end_time),
-                cron_expression=six_fields(str(schedule.cron)),
+                cron_expression=to_six_fields(str(schedule.cron)),
                 max_concurrency=schedule.max_concurrent_runs,
                 no_catchup=True,
                 params=dict(parameters),
@@ -180,10 +180,10 @@ class Kubeflow(Target):
             yield str(path)
 
 
-def six_fields(expression: str) -> str:
+def to_six_fields(expression: str) -> str:
     """Returns a cron expression as Kubeflow reads it: seconds first, and Sunday as 0 only.
 
-    >>> six_fields("30 3 * * 5-7")
+    >>> to_six_fields("30 3 * * 5-7")
     '0 30 3 * * 0,5,6'
 
     Args:

@@ -1,4 +1,4 @@
-"""Recurring runs: what `schedule` shows of them, alike for all platforms."""
+"""Schedules as `schedule` shows them, in one form for all platforms."""
 
 import json
 from collections.abc import Sequence
@@ -16,8 +16,8 @@ class Recurring(NamedTuple):
     id: unique name, as the platform chose it.
     cron: as the platform has it, its time zone included.
     state: ACTIVE, PAUSED or COMPLETED.
-    next_run: None: there is none, or the platform does not tell.
-    last_run: None: there was none, or the platform does not tell.
+    next_run: None: no further run, or the platform does not report it.
+    last_run: None: no run yet, or the platform does not report it.
     """
 
     name: str

@@ -34,7 +34,7 @@ def submit(
     """Compiles the pipeline and submits it.
 
     Args:
-        config: whole configuration; its paths are those of the containers.
+        config: complete configuration; its paths are those of the containers.
         target: key of `TARGETS`.
         assignments: values of parameters, `NAME=VALUE`.
         record: called with the run's name when it is submitted.
@@ -71,7 +71,7 @@ def create_schedule(
     """Compiles the pipeline and creates a schedule of its runs.
 
     Args:
-        config: whole configuration, with `run.schedule.cron`.
+        config: complete configuration, with `run.schedule.cron`.
         target: key of `TARGETS`.
         assignments: values of parameters, `NAME=VALUE`.
         name: of the schedule; None: `run.name`.
@@ -108,7 +108,7 @@ def change_schedule(config: Config, target: str, action: str, name: str) -> None
     """Pauses, resumes or deletes a schedule.
 
     Args:
-        config: whole configuration.
+        config: complete configuration.
         target: key of `TARGETS`.
         action: "pause", "resume" or "delete".
         name: name of the schedule, its id, or the last part of its id.
@@ -125,7 +125,7 @@ def parameters_of(config: Config, assignments: Sequence[str]) -> dict[str, str |
     """Reads values of parameters, and validates them as the components will.
 
     Args:
-        config: whole configuration.
+        config: complete configuration.
         assignments: `NAME=VALUE` of `RUNTIME_PARAMETERS`.
 
     Raises:

@@ -1,4 +1,4 @@
-"""A platform that runs compiled pipelines: what is peculiar to it, and what its client does."""
+"""A platform that runs compiled pipelines: its properties and its client."""
 
 import re
 from collections.abc import Mapping
@@ -15,10 +15,10 @@ class Target(Protocol):
     Every method of an instance raises CocoflowError if the platform refuses it or cannot be reached.
 
     Args:
-        config: whole configuration.
+        config: complete configuration.
 
     Attributes:
-        suffix: ending of the compiled file, by which the platform's clients tell its format.
+        suffix: ending of the compiled file, by which the platform's clients recognize its format.
         schema_2_1: True for pipelines of schema 2.1, False for 2.0.
         accelerators: form of the names of accelerators.
         accelerator_examples: examples of these names, for a message.
@@ -47,7 +47,7 @@ class Target(Protocol):
         Args:
             job: the compiled job.
             defaults: defaults of the pipeline's parameters.
-            platform: document of `resources.add_resources`; None: there is none.
+            platform: document of `resources.add_resources`; None: no document.
         """
 
     @staticmethod
@@ -90,7 +90,7 @@ class Target(Protocol):
             compiled: text of the compiled pipeline.
             parameters: values of its runs.
             schedule: when it runs.
-            replaced: schedule of this name that it replaces; None: there is none.
+            replaced: schedule of this name that it replaces; None: a new name.
         """
 
     def change_schedule(self, action: str, schedule: Recurring) -> None:

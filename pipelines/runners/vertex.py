@@ -34,7 +34,7 @@ class Vertex(Target):
     """Vertex AI Pipelines of one project and region.
 
     Args:
-        config: whole configuration.
+        config: complete configuration.
 
     Raises:
         CocoflowError: no credentials, or no project.

@@ -2,46 +2,10 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, field_validator
+from pydantic import Field, NonNegativeInt, PositiveInt, field_validator
 
 from schemas.config.section import Section
-from schemas.metrics import OTHER_METRICS, IouType, MetricName, OtherMetricName, is_other
-
-# One per keypoint, or by category name, in order or by keypoint name.
-KeypointSigmas = tuple[PositiveFloat, ...] | dict[str, tuple[PositiveFloat, ...] | dict[str, PositiveFloat]]
-
-OtherMetricNames = Annotated[
-    tuple[OtherMetricName, ...],
-    Field(
-        description="metrics of boxes and masks besides COCO's, with the IoU threshold in percent, such as "
-        f"pascal_voc_AP50; the kinds are {', '.join(OTHER_METRICS)}"
-    ),
-]
-OksSigmas = Annotated[
-    KeypointSigmas | None,
-    Field(
-        description="spread of each keypoint, as a fraction of the square root of the annotation's area: a list for "
-        "all categories with as many keypoints, or lists by category name, or numbers by category and keypoint name; "
-        "other categories have those of COCO's 17 keypoints, or 0.05 for each of another number"
-    ),
-]
-
-
-class ParamsConfig(Section):
-    """Parameters of COCOeval: the flags of `evaluate` for results files, and the options of `CocoMetrics`."""
-
-    iou_type: IouType = Field("bbox", description="compare boxes, masks or keypoints; default: bbox")
-    max_dets: tuple[int, ...] | None = Field(
-        None, description="max detections per image; default: 1,10,100, for keypoints 20, for LVIS 300"
-    )
-    use_cats: bool = Field(True, description="false: ignore categories (COCOeval's useCats=0)")
-    iou_thresholds: tuple[float, ...] | None = Field(None, description="default: 0.5,0.55,0.6,... 0.95")
-    area_ranges: dict[str, tuple[float, float]] | None = Field(
-        None, description="metrics for area ranges in square pixels; small, medium and large replace COCO's ranges"
-    )
-    oks_sigmas: OksSigmas = None
-    lvis: bool = Field(False, description="evaluate as LVIS does; the files need LVIS's lists of categories")
-    metrics: OtherMetricNames = ()
+from schemas.metrics import IouType, MetricName, OksSigmas, OtherMetricNames, is_other
 
 
 class ThresholdsConfig(Section):

@@ -58,7 +58,7 @@ class IssuePolicies(Section):
     )
     image_tagged: FailDropFixKeep = Field(
         "keep",
-        description="an EXIF tag tells viewers to turn or mirror the image, and width and height are the stored ones, "
+        description="an EXIF tag makes viewers turn or mirror the image, and width and height are the stored ones, "
         "so the boxes refer to the stored pixels; fix: turn the pixels as viewers do",
     )
     image_contrast: FailDropKeep = Field(

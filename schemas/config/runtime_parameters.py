@@ -21,7 +21,7 @@ class RuntimeParameter(NamedTuple):
     """A configuration key that a submission may set.
 
     key: path in the configuration, such as "train.steps".
-    kind: type of the values; an empty string is none.
+    kind: type of the values; an empty string stands for none.
     is_yaml: the string is YAML for a section or a mapping.
     replaces: keys that a number replaces, if the configuration has them.
     """

@@ -113,5 +113,5 @@ def _compiles(expression: str) -> str:
 
 RegularExpression = Annotated[str, AfterValidator(_compiles)]
 
-# Whether an expression has to match from the start of a variable's path, or anywhere.
+# Where an expression has to match a variable's path.
 PatternMatch = Literal["start", "anywhere"]

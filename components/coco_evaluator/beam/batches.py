@@ -40,17 +40,17 @@ def joined(batches: Sequence[DetectedBatch]) -> DetectedBatch:
     )
 
 
-def by_slice(batch: DetectedBatch) -> Iterator[tuple[SliceKey, DetectedBatch]]:
+def split_by_slice(batch: DetectedBatch) -> Iterator[tuple[SliceKey, DetectedBatch]]:
     """Yields every slice of the batch with its images."""
     members: dict[SliceKey, set[int]] = {}
     for image, keys in zip(batch.images, batch.slices, strict=True):
         for key in keys:
             members.setdefault(key, set()).add(image["id"])
     for key, ids in members.items():
-        yield key, batch if key == OVERALL else of_images(batch, ids)
+        yield key, batch if key == OVERALL else select_images(batch, ids)
 
 
-def of_images(batch: DetectedBatch, ids: set[int]) -> DetectedBatch:
+def select_images(batch: DetectedBatch, ids: set[int]) -> DetectedBatch:
     """Returns the part of a batch for some of its images, without slices."""
 
     def of_these(entries: Sequence[Entry]) -> list[Entry]:
@@ -65,7 +65,7 @@ def of_images(batch: DetectedBatch, ids: set[int]) -> DetectedBatch:
     )
 
 
-def of_categories(batch: DetectedBatch, ids: Mapping[int, int]) -> DetectedBatch:
+def map_categories(batch: DetectedBatch, ids: Mapping[int, int]) -> DetectedBatch:
     """Replaces category ids, and drops detections of other categories."""
     detections = batch.detections
     if isinstance(detections, np.ndarray):

@@ -11,7 +11,7 @@ from apache_beam.utils import shared
 
 from components.beam.pipelines import make_pipeline
 from components.beam.progress import report_progress
-from components.coco_evaluator.beam.batches import ALL_IMAGES, DetectedBatch, of_categories, of_images
+from components.coco_evaluator.beam.batches import ALL_IMAGES, DetectedBatch, map_categories, select_images
 from components.coco_evaluator.beam.detection_files import detections_to_files
 from components.coco_evaluator.beam.evaluate import Measure, SliceResult, evaluate_batches, read_slices
 from components.coco_evaluator.beam.sample import KeepServed, SampleChoice, SampleRecords, keep_sample, read_served
@@ -107,7 +107,7 @@ class _Detect(beam.DoFn):
             detections=results.compared_by(self._iou_types, where=self._model),
             slices=[slicer.slice_keys(record) if slicer else ALL_IMAGES for record in records],
         )
-        yield batch if self._ids is None else of_categories(batch, self._ids)
+        yield batch if self._ids is None else map_categories(batch, self._ids)
 
 
 @dataclass(frozen=True)
@@ -200,7 +200,7 @@ def detections_folder(work: str | Path, part: str) -> str:
 
 
 def _of_sample(batch: DetectedBatch, choice: SampleChoice) -> DetectedBatch:
-    return of_images(batch, {image["id"] for image in batch.images if choice.holds(image["id"])})
+    return select_images(batch, {image["id"] for image in batch.images if choice.holds(image["id"])})
 
 
 @beam.ptransform_fn

@@ -87,7 +87,7 @@ def _object_size(record: EvaluationRecord) -> list[Value]:
     """COCO's sizes of the objects: each that there is."""
     ranges = {name: limits for name, limits in make_params().area_ranges.items() if name != "all"}
     areas = list(map(_area, record.annotations))
-    return [name for name, (least, greatest) in ranges.items() if any(least <= area <= greatest for area in areas)]
+    return [name for name, (low, high) in ranges.items() if any(low <= area <= high for area in areas)]
 
 
 def _area(annotation: Mapping[str, Any]) -> float:

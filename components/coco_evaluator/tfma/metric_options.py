@@ -6,15 +6,14 @@ from pydantic import ValidationError
 from pydantic_core import from_json
 
 from detection.coco.params import Params, make_params
-from schemas.config.evaluate import ParamsConfig
 from schemas.errors import ConfigError
-from schemas.metrics import IouType
+from schemas.metrics import IouType, MetricParams
 
 METRICS_CLASS = "CocoMetrics"
 METRICS_MODULE = "components.coco_evaluator.tfma_metrics"
 
 
-class MetricOptions(ParamsConfig):
+class MetricOptions(MetricParams):
     """Options of `CocoMetrics`.
 
     categories: ids of the data set's categories, or COCO's `categories` entries, as

@@ -11,7 +11,7 @@ from components.coco_evaluator.tfma.slice_metrics import OVERALL, SliceKey
 from detection.input_pipeline.evaluation_records import EvaluationRecord
 from schemas.errors import DataError
 
-_MOST = 1_000  # slices; each has arrays of its own, some megabytes with many categories
+_MAX_SLICES = 1_000  # slices; each has arrays of its own, some megabytes with many categories
 
 
 class Slicer:
@@ -46,9 +46,9 @@ class Slicer:
         values = {key: found for key in self._keys if (found := feature_values(record, key)) is not None}
         keys = set(slicer_lib.get_slices_for_features_dicts([], values, self._specs))
         self._seen |= keys
-        if len(self._seen) > _MOST:
+        if len(self._seen) > _MAX_SLICES:
             raise DataError(
-                f"EvalConfig: slicing by {', '.join(self._keys)} makes more than {_MOST} slices. "
+                f"EvalConfig: slicing by {', '.join(self._keys)} makes more than {_MAX_SLICES} slices. "
                 "Slice by features of few values, or name the values in feature_values."
             )
         return [OVERALL, *sorted(keys - {OVERALL}, key=repr)]

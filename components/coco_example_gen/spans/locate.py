@@ -31,7 +31,7 @@ def locate(data: DataConfig, *needed: str) -> SpanSplits:
     if has_spans(data):
         source = source_of(data)
         ahead = located.newest.span - (date.today() - date(1970, 1, 1)).days if "{YYYY}" in source else 0
-        _tell(located.newest.name_in(source), source, in_future=ahead > 1)
+        _log_span(located.newest.name_in(source), source, in_future=ahead > 1)
     if data.window > 1 and not has_spans(data):
         raise ConfigError(
             f"data.window = {data.window}, but the data's paths have no {{SPAN}} and no date. "
@@ -49,8 +49,8 @@ def locate(data: DataConfig, *needed: str) -> SpanSplits:
 
 
 @functools.cache  # a command locates its data several times
-def _tell(span: str, source: str, *, in_future: bool) -> None:
-    """Says which span is read, and warns of one in the future, which would stay the newest."""
+def _log_span(span: str, source: str, *, in_future: bool) -> None:
+    """Logs which span is read; warns of one in the future, which would stay the newest."""
     _LOGGER.info("reading %s of %s", span, source)
     if in_future:
         _LOGGER.warning(

@@ -27,14 +27,12 @@ from schemas.config.runtime_parameters import with_parameters
 SPLITS_KEY = "splits"  # resolved: JSON, split name -> fields of SplitFiles
 DATA_SOURCE_KEY = SOURCE_PROPERTY  # of the execution and of its `Examples`
 DATA_KEY = "data"  # JSON of a DataConfig
-ON_FAULT_KEY = "on_fault"  # JSON: IssuePolicies
-MAX_PIXELS_KEY = "max_pixels"
-LABEL_MAP_KEY = "label_map"  # file, or absent
+OPTIONS_KEY = "options"  # resolved: JSON of its keys that decide about the records, beside the files
 
 FINGERPRINT_PROPERTY = utils.FINGERPRINT_PROPERTY_NAME
 SPAN_PROPERTY = utils.SPAN_PROPERTY_NAME
 VERSION_PROPERTY = utils.VERSION_PROPERTY_NAME
-_CONTENT = (FINGERPRINT_PROPERTY, SPLITS_KEY, ON_FAULT_KEY, MAX_PIXELS_KEY, LABEL_MAP_KEY)  # decide about the records
+_CONTENT = (FINGERPRINT_PROPERTY, SPLITS_KEY, OPTIONS_KEY)  # decide about the records
 
 _SPLITS = TypeAdapter(dict[str, SplitFiles])
 
@@ -52,11 +50,11 @@ def resolve(properties: Mapping[str, Any]) -> dict[str, Any]:
     data = _data_config(properties)
     located = locate(data)
     ordered = sorted(located.files, key=lambda name: name != TRAIN_SPLIT)  # train first
-    newest, label_map = located.newest, properties.get(LABEL_MAP_KEY)
-    label_map = label_map and absolute(label_map)
+    newest, label_map = located.newest, data.label_map and absolute(data.label_map)
+    options = data.model_copy(update={"label_map": label_map})
     return dict(properties) | {
         SPLITS_KEY: json.dumps({name: asdict(located.files[name]) for name in ordered}),
-        LABEL_MAP_KEY: label_map,
+        OPTIONS_KEY: options.model_dump_json(include={"on_fault", "max_pixels", "label_map"}),
         DATA_SOURCE_KEY: source_of(data),
         SPAN_PROPERTY: newest.span,
         VERSION_PROPERTY: data.version if newest.version is None else newest.version,
@@ -82,9 +80,9 @@ def mark(examples: types.Artifact, resolved: Mapping[str, Any]) -> None:
         examples.set_int_custom_property(VERSION_PROPERTY, int(resolved[VERSION_PROPERTY]))
 
 
-def files_of(properties: Mapping[str, Any]) -> dict[str, SplitFiles]:
-    """Returns the files that an execution reads."""
-    return _SPLITS.validate_json(properties[SPLITS_KEY])
+def reading_of(properties: Mapping[str, Any]) -> tuple[dict[str, SplitFiles], DataConfig]:
+    """Returns the files that an execution reads, and the options of reading them."""
+    return _SPLITS.validate_json(properties[SPLITS_KEY]), DataConfig.model_validate_json(properties[OPTIONS_KEY])
 
 
 def _data_config(properties: Mapping[str, Any]) -> DataConfig:

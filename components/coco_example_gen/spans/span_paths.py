@@ -173,7 +173,7 @@ def _choose(pattern: str, span: int | None, version: int | None, below: Sequence
 
 
 def _search(pattern: str, below: Sequence[str], *, strict: bool) -> list[SpanVersion]:
-    """Lists existing spans and versions, if the pattern has any; `strict` refuses paths that match but are none."""
+    """Lists existing spans and versions, if the pattern has any; `strict` refuses paths without a valid span."""
     if not placeholders(pattern):
         return []
     parts = _PLACEHOLDER.split(pattern)  # literal, name, width, literal, ..., literal

@@ -46,7 +46,7 @@ class Judged(Protocol):
 
     @property
     def blessed(self) -> bool:
-        """Whether the model is blessed."""
+        """True if the model is blessed."""
 
     @property
     def reasons(self) -> Sequence[str]:

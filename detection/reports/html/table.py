@@ -74,7 +74,7 @@ class Table(NamedTuple):
 
     @property
     def numeric(self) -> list[bool]:
-        """Whether each column has numbers only."""
+        """True for each column that has numbers only."""
         columns = range(len(self.header))
         return [all(not isinstance(row[column], str | Link) for row in self.rows) for column in columns]
 

@@ -44,7 +44,7 @@ class Cluster(NamedTuple):
 
     @property
     def is_chief(self) -> bool:
-        """Whether this process writes: the chief, or the first worker if there is no chief."""
+        """True if this process writes: the chief, or the first worker if there is no chief."""
         return self.task_type == "chief" or (self.task_index == 0 and "chief" not in self.addresses)
 
     @property

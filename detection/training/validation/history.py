@@ -66,7 +66,7 @@ def has_stalled(values: Sequence[float], *, patience: int, min_delta: float) -> 
 
 
 class Outlook(NamedTuple):
-    """What the evaluations of a training run say about a longer one.
+    """The forecast for a longer training from the evaluations of a run.
 
     before: the evaluation to compare with.
     later: that of more steps.

@@ -14,7 +14,7 @@ from schemas.config.train.schedule import UNITS, ScheduleConfig
 # Length of a run with `steps: auto`: measured, see docs/recipes.md.
 AUTO_EPOCHS = 15
 AUTO_MIN_STEPS = 300
-# Of the inputs of all steps, and STEP_PIXELS more of each: some 10 minutes of a core for a small detector.
+# Pixels of the inputs of all steps, plus STEP_PIXELS per step: some 10 minutes of a core for a small detector.
 AUTO_MIN_PIXELS = 700_000_000
 STEP_PIXELS = 90_000  # the update of the weights takes as long as so many pixels of the input
 

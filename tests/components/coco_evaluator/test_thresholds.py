@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from components.coco_evaluator.thresholds import Verdict, both, judge
+from components.coco_evaluator.thresholds import Verdict, combine_verdicts, judge
 from detection.analysis.analysis_file import Interval
 from schemas.config.config_io import load_config
 from schemas.config.evaluate import ThresholdsConfig
@@ -163,5 +163,5 @@ def test_another_metric_keeps_the_min_ap_and_an_empty_mapping_removes_it() -> No
 
 def test_all_have_to_agree() -> None:
     yes, no = Verdict(True, ["a", "b"]), Verdict(False, ["b", "c"])
-    assert both(yes, yes) == yes
-    assert both(yes, no) == (False, ["b", "c", "a"])
+    assert combine_verdicts(yes, yes) == yes
+    assert combine_verdicts(yes, no) == (False, ["b", "c", "a"])

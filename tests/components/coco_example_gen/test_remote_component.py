@@ -88,12 +88,12 @@ def test_its_driver_answers_as_a_backend_and_the_executor_read_it(tmp_path: Path
     properties = _properties(_component(root="gs://nowhere"), data_root=f"{tmp_path}/data/{{SPAN}}", data_span="")
     arguments = ["--json_serialized_invocation_args", json.dumps(_executor_input(tmp_path, properties, schema=schema))]
     if schema == "2.1":
-        arguments += ["--json_serialized_inputs_spec_args", '{"parameters": {"max_pixels": {"parameterType": 2}}}']
+        arguments += ["--json_serialized_inputs_spec_args", '{"parameters": {}}']
     main([*arguments, "--runner=DirectRunner"])
     answer = json.loads((tmp_path / "output.json").read_text())
     resolved = resolve(properties)
     assert answer["parameterValues"] == {
-        key: resolved[key] for key in ("splits", "span", "input_fingerprint", "data_source")
+        key: resolved[key] for key in ("splits", "options", "span", "input_fingerprint", "data_source")
     }
     assert set(answer["parameters"]) == set(answer["parameterValues"])
     assert answer["parameters"]["span"] == {"intValue": "4"}

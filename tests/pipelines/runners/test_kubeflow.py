@@ -315,4 +315,4 @@ def test_a_missing_bucket(kubeflow: KubeflowService, gcs: Bucket, capsys: pytest
     ],
 )
 def test_six_fields(five: str, six: str) -> None:
-    assert runner.six_fields(five) == six
+    assert runner.to_six_fields(five) == six

@@ -396,7 +396,7 @@ def test_what_may_be_repeated_is_not_looked_for(vertex: LoopbackVertex, capsys: 
     assert _run(vertex, "schedule", "list") == 1
     assert capsys.readouterr().err == (
         "error: Vertex AI: cannot list the schedules: the service failed: The service is unavailable (status 503). "
-        "Rerun the command later; https://status.cloud.google.com tells of outages.\n"
+        "Rerun the command later; https://status.cloud.google.com lists outages.\n"
     )
 
 

@@ -81,7 +81,7 @@ def test_what_is_no_text_makes_no_slices(example: tf.train.Example) -> None:
 
 
 def test_too_many_slices_are_refused(example: tf.train.Example, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slicing, "_MOST", 2)
+    monkeypatch.setattr(slicing, "_MAX_SLICES", 2)
     assert len(slices(example, {"feature_keys": ["image/object/class/text"]})) == 3
     with pytest.raises(DataError, match=r"slicing by image/height, image/object/class/text makes more than 2 slices"):
         slices(example, {"feature_keys": ["image/object/class/text"]}, {"feature_keys": ["image/height"]})

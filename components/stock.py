@@ -9,8 +9,8 @@ from tfx.types.component_spec import ExecutionParameter
 from tfx.version import __version__
 
 from components.history import driver
-from components.history.execution import recorded
-from components.history.records import RUN_ROOT_KEY, ReuseRule
+from components.history.execution import ReuseRule, recorded
+from components.history.records import RUN_ROOT_KEY
 
 _RULE = ReuseRule(code=__version__)
 

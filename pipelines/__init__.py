@@ -1,4 +1,4 @@
-"""The pipeline, its runners and commands, and configurations: those that Cocoflow brings along, and files."""
+"""The pipeline, its runs, runners and commands; reads configurations, shipped ones by name and others by path."""
 
 from collections.abc import Sequence
 from pathlib import Path

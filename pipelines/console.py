@@ -23,7 +23,7 @@ from schemas.progress import PHASE_ATTRIBUTE, PROGRESS_ATTRIBUTE, WorkProgress
 from schemas.quoting import printable
 
 _NODE_EVENT = re.compile(r"(?:Component|node) (\S+) is (running|finished)\.")
-# Of `components.history`.
+# Messages of `components.history`.
 _REUSED_EVENT = re.compile(r"(\S+) reuses the execution of run ")
 _EXECUTED_EVENT = re.compile(r"(\S+) is executed$")
 _PLAIN_INTERVAL_SECONDS = 15.0

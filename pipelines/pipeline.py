@@ -17,12 +17,10 @@ from components.coco_example_gen.component import CocoExampleGen
 from components.detection_trainer.component import DetectionTrainer
 from components.detection_trainer.identity import REMOTE_PARAMETERS
 from components.record_schema_gen.component import RecordSchemaGen
-from components.run_report.component import RunReport
+from components.run_report import RunReport
 from components.saved_model_pusher.component import SavedModelPusher
 from components.saved_model_pusher.model_registry import Registration
-from components.selection.base_model import model_to_start_from
-from components.selection.baseline import previous_blessed_model
-from components.selection.span_window import training_window
+from components.selection import model_to_start_from, previous_blessed_model, training_window
 from components.stock import ExampleValidator, StatisticsGen
 from pipelines.folders import RunLayout
 from schemas.config.config import Config

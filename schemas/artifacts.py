@@ -77,7 +77,7 @@ VALIDATION_JSON = "validation.json"  # what was compared before the push: `valid
 RESOLVED_JSON = "resolved.json"  # {"artifacts": [{"uri", ...}]}, see `components.history`
 
 # The folder of one run.
-HISTORY = "history"  # records of runs and of their artifacts: see `pipelines.runs.history`, `components.history`
+HISTORY = "history"  # records of executions and runs: see `components.history.store`
 TRAINING = "training"  # working folders of trainings, from which a killed one resumes
 SUMMARY_JSON = "summary.json"
 ARTIFACTS = "artifacts"  # outputs of the components

@@ -86,11 +86,11 @@ ALLOWED_IMPORTS = {
         "components.coco_example_gen detection.devices",
         "components.saved_model_pusher": "schemas schemas.config detection.storage detection.datasets "
         "detection.inference detection.export detection.analysis components.history components.vertex_errors",
-        "components.selection": "schemas schemas.config detection.storage components.history "
-        "components.coco_example_gen.spans components.detection_trainer components.saved_model_pusher",
+        "components.selection": "schemas schemas.config components.history components.coco_example_gen.spans "
+        "components.detection_trainer",
         "components": "components.coco_example_gen components.detection_trainer components.coco_evaluator "
         "components.saved_model_pusher",
-        "components.run_report": "schemas detection.storage detection.coco components.history components.selection",
+        "components.run_report": "schemas detection.storage detection.coco components.history",
         "pipelines": "schemas schemas.config detection.config_files detection.storage detection.datasets "
         "detection.analysis components.coco_example_gen components.coco_example_gen.spans "
         "components.detection_trainer components.coco_evaluator components.saved_model_pusher "
@@ -99,20 +99,15 @@ ALLOWED_IMPORTS = {
         "components.vertex_errors components.beam pipelines",
         "pipelines.runs": "schemas schemas.config detection.storage detection.datasets detection.models "
         "detection.pretrained detection.coco detection.inference detection.export detection.training.distributed "
-        "detection.training components.history components.run_report components.beam components.coco_example_gen "
-        "components.coco_example_gen.spans components.detection_trainer components.selection detection.devices "
-        "pipelines.runners pipelines "
+        "detection.training components.history components.beam components.coco_example_gen "
+        "components.coco_example_gen.spans components.detection_trainer detection.devices pipelines.runners pipelines "
         "detection.analysis detection.reports detection.training.validation",
-        "pipelines.history": "schemas schemas.config detection.storage detection.coco components.history "
-        "components.run_report components.saved_model_pusher components.selection "
-        "components.coco_example_gen.spans pipelines pipelines.runs",
         "pipelines.commands": "schemas schemas.config detection.storage detection.web detection.config_files "
         "detection.datasets detection.interop "
         "detection.weights detection.pretrained detection.coco detection.inference detection.export "
         "detection.export.mediapipe detection.reports detection.training.validation components.beam "
         "components.coco_example_gen components.coco_example_gen.spans components.detection_trainer "
-        "components.coco_evaluator components.saved_model_pusher pipelines pipelines.runners pipelines.runs "
-        "pipelines.history",
+        "components.coco_evaluator components.saved_model_pusher pipelines pipelines.runners pipelines.runs",
         "pipeline_runner": "schemas pipelines pipelines.runs",
     }.items()
 }

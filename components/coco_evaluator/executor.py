@@ -15,8 +15,7 @@ from components.coco_evaluator.beam.models_pass import EvaluationRequest
 from components.coco_evaluator.evaluation import evaluate_models
 from components.coco_evaluator.tfma.eval_config import parse_eval_config
 from components.coco_evaluator.tfma.slice_metrics import BASELINE, CANDIDATE
-from components.history.execution import Artifacts, recorded
-from components.history.stand_ins import resolved
+from components.history.execution import Artifacts, recorded, resolved
 from detection.datasets.examples import read_dataset, require_same_ids
 from detection.devices import require_given_accelerator
 from detection.inference.restore import read_model_categories

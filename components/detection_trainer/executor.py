@@ -30,10 +30,10 @@ from components.detection_trainer.working_folder import (
     restore_training,
     working_folder,
 )
-from components.history.execution import Artifacts, recorded
-from components.history.read import CONFIG_PROPERTY, IDENTITY_PROPERTY, TRAINING_PROPERTY, read_models
-from components.history.records import RUN_ROOT_KEY, store_config
-from components.history.stand_ins import resolved
+from components.history.execution import Artifacts, recorded, resolved
+from components.history.queries import History
+from components.history.records import CONFIG_PROPERTY, IDENTITY_PROPERTY, RUN_ROOT_KEY, TRAINING_PROPERTY
+from components.history.store import store_config
 from detection.datasets.annotations import differing_categories
 from detection.datasets.importers.label_map import read_dataset_file
 from detection.input_pipeline.record_index import fingerprint_records
@@ -49,7 +49,6 @@ from schemas.artifacts import (
     CHECKPOINTS,
     CONFIG_YAML,
     DATASET_JSON,
-    HISTORY,
     INIT_REPORT_JSON,
     LABELS_JSON,
     LOGS,
@@ -103,7 +102,7 @@ def train_component(input_dict: Artifacts, output_dict: Artifacts, exec_properti
         "base_model": base_model,
     }
     cluster = cluster_from_environment(os.environ)
-    trained, series, shorter = read_models(run_root)[::-1], series_name(properties, **parts), None
+    trained, series, shorter = list(History(run_root).models.values())[::-1], series_name(properties, **parts), None
     # The machines of a training share no folder before it starts; with epochs or `auto`, more data make more steps.
     if cluster is None and isinstance(config.train.steps, int):
         shorter = find_shorter((one.model_run for one in trained), series, config.train.steps)
@@ -185,5 +184,5 @@ def _describe(model: types.Artifact, run_root: str, identity: str, training: str
     """Sets the model's properties: identities and digest of the configuration, of which the history keeps a copy."""
     model.set_string_custom_property(IDENTITY_PROPERTY, identity)
     model.set_string_custom_property(TRAINING_PROPERTY, training)
-    config = store_config(join(run_root, HISTORY), read_text(join(model.uri, CONFIG_YAML)))
+    config = store_config(run_root, read_text(join(model.uri, CONFIG_YAML)))
     model.set_string_custom_property(CONFIG_PROPERTY, config)

@@ -8,8 +8,8 @@ from typing import Any
 import yaml
 from tfx import types
 
-from components.history.read import IDENTITY_PROPERTY
-from components.history.records import ReuseRule
+from components.history.execution import ReuseRule
+from components.history.records import IDENTITY_PROPERTY
 from detection.pretrained.choice import configured_weights
 from detection.weights.locate import weights_fingerprint
 from schemas.config.config import MODEL_WITHOUT_EFFECT, Config

@@ -1,1 +1,1 @@
-"""The history of a `run.root`: what each component read and made, in files that need no ML Metadata."""
+"""The memory of a `run.root`: records of executions and of runs, and the module that answers questions from them."""

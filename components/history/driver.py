@@ -6,21 +6,20 @@ at once.  ML Metadata is not asked.
 """
 
 import logging
+from collections.abc import Callable
+from typing import Any
 
+from tfx.dsl.component.experimental.decorators import component
 from tfx.dsl.components.base import base_driver
 from tfx.orchestration import data_types_utils, metadata
 from tfx.orchestration.portable import base_driver as portable_driver
 from tfx.orchestration.portable.data_types import ExecutionInfo
 from tfx.proto.orchestration.driver_output_pb2 import DriverOutput
 
-from components.history.execution import read_uris
-from components.history.files import damage_of
-from components.history.read import removed_versions
-from components.history.records import DEFAULT_RULE, DESTINATION_PROPERTY, RUN_ROOT_KEY, Record, ReuseRule, read_records
-from components.history.stand_ins import fill
+from components.history.execution import DEFAULT_RULE, ReuseRule, fill, read_uris, recorded
+from components.history.queries import History
+from components.history.records import RUN_ROOT_KEY
 from detection.storage.paths import join
-
-_LOGGER = logging.getLogger("cocoflow.run")
 
 
 class Driver(base_driver.BaseDriver, portable_driver.BaseDriver):
@@ -51,46 +50,42 @@ class Driver(base_driver.BaseDriver, portable_driver.BaseDriver):
         root = parameters.get(RUN_ROOT_KEY)
         if not root:
             return result
-        component = execution_info.pipeline_node.node_info.id
-        record = None
+        node = execution_info.pipeline_node.node_info.id
+        reused = None
         if self.RULE is not None:
             inputs = read_uris(execution_info.input_dict)
-            key = self.RULE.key(component, parameters=parameters, inputs=inputs, root=root)
-            record = _reusable(root, component, key)
+            key = self.RULE.key(node, parameters=parameters, inputs=inputs, root=root)
+            reused = History(root).reusable(node, key)
         for name, [artifact] in execution_info.output_dict.items():
-            if record is None:
-                artifact.uri = join(root, "artifacts", component, name, execution_info.pipeline_run_id)
+            if reused is None:
+                artifact.uri = join(root, "artifacts", node, name, execution_info.pipeline_run_id)
             else:
-                fill(artifact, record.output(name))
+                fill(artifact, reused.output(name))
                 artifact.is_external = True
             result.output_artifacts[name].artifacts.append(artifact.mlmd_artifact)
-        if record is not None:
-            logging.getLogger(__name__).info("%s reuses the execution of run %s", component, record.run)
+        if reused is not None:
+            logging.getLogger(__name__).info("%s reuses the execution of run %s", node, reused.run)
         return result
-
-
-def _reusable(root: str, component: str, key: str) -> Record | None:
-    """Returns the record of the newest equal execution whose files are as they were."""
-    done = [record for record in read_records(root, component, key=key) if record.state == "done"]
-    for record in reversed(done):
-        damage = damage_of(record)
-        if damage is None:
-            return record
-        _log_damage(root, record, damage)
-    return None
-
-
-def _log_damage(root: str, record: Record, damage: str) -> None:
-    """Logs why an execution is not reused; a version that a later push removed is no damage."""
-    pushed = {str(output.properties.get(DESTINATION_PROPERTY)) for output in record.outputs.get("pushed_model", [])}
-    later = read_records(root, record.component) if pushed else []
-    for version in pushed & {removed for one in later for removed in removed_versions(one)}:
-        _LOGGER.info("%s: %s was removed by push.keep_versions, so its push is not reused", record.component, version)
-        return
-    _LOGGER.warning("%s: %s, so this result is not reused", record.component, damage)
 
 
 class SelectingDriver(Driver):
     """Driver of a component that selects from the history, which changes with each run."""
 
     RULE = None
+
+
+def selecting(node: str) -> Callable[[Callable[..., None]], Any]:
+    """Makes a component of a function, as TFX's decorator does; it is recorded, and never reused.
+
+    Args:
+        node: id of the node.
+    """
+
+    def decorate(function: Callable[..., None]) -> Any:
+        made: Any = component(function)
+        executor = made.EXECUTOR_SPEC.executor_class
+        executor.Do = recorded(node)(executor.Do)
+        made.DRIVER_CLASS = SelectingDriver
+        return made
+
+    return decorate

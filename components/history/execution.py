@@ -1,34 +1,70 @@
-"""Records each execution of a component, as its last act, on every runner."""
+"""Executions of components: what decides about their reuse, and the record that each writes as its last act.
+
+Components that select from the history hand on artifacts of earlier components: see `resolve_to`.
+"""
 
 import contextlib
 import functools
+import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
+from pydantic import TypeAdapter
 from tfx import types
 
 from components.history.files import entries_of
-from components.history.records import (
-    DEFAULT_RULE,
-    RUN_ROOT_KEY,
-    Failure,
-    Record,
-    ReuseRule,
-    recorded_parameters,
-    write_record,
-)
-from components.history.stand_ins import describe, resolved
+from components.history.records import RESOLVED_PROPERTY, RUN_ROOT_KEY, Execution, Failure, Output, Value
+from components.history.store import digest_of_text, relative_paths, write_execution
+from detection.storage.atomic import write_json
+from detection.storage.json_files import parse_file
 from detection.storage.paths import join, relative
+from schemas.artifacts import RESOLVED_JSON
 from schemas.errors import CocoflowError, find_user_error
 from schemas.quoting import one_line
 
 _NOTEBOOK = "notebook"  # run of components in a notebook, which have no other
 _MAX_ERROR = 500  # characters
+_MAX_PARAMETER = 1000  # characters; of a longer one its digest is recorded
+_STRUCT_KEY = "__value__"  # under which TFX holds the value of a property that Kubeflow hands over
+_ARTIFACTS = TypeAdapter(dict[str, list[Output]])
 
 Artifacts = dict[str, list[types.Artifact]]
 Do = Callable[[Any, Artifacts, Artifacts, dict[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class ReuseRule:
+    """What an execution of a component is a function of; an executor's `recorded` and its driver share it.
+
+    Attributes:
+        code: changes when equal parameters and inputs give other outputs.
+        deciding: returns the execution parameters that decide about the outputs; None and `run.root` never count.
+    """
+
+    code: str = "1"
+    deciding: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict
+
+    def key(
+        self, component: str, *, parameters: Mapping[str, Any], inputs: Mapping[str, Sequence[str]], root: str
+    ) -> str:
+        """Returns the key of an execution: executions of equal keys make the same.
+
+        Args:
+            component: id of the node.
+            parameters: execution parameters.
+            inputs: URIs by name.
+            root: `run.root`.
+        """
+        chosen = self.deciding(parameters).items()
+        deciding = {name: value for name, value in chosen if name != RUN_ROOT_KEY and value is not None}
+        parts = [component, self.code, relative_paths(deciding, root), relative_paths(dict(inputs), root)]
+        return digest_of_text(json.dumps(parts, sort_keys=True))
+
+
+DEFAULT_RULE = ReuseRule()
 
 
 def recorded(component: str, rule: ReuseRule = DEFAULT_RULE) -> Callable[[Do], Do]:
@@ -56,7 +92,7 @@ def recorded(component: str, rule: ReuseRule = DEFAULT_RULE) -> Callable[[Do], D
 
             def record(state: Literal["done", "failed"], **result: Any) -> None:
                 read = read_uris(inputs)
-                made = Record(
+                execution = Execution(
                     component=component,
                     state=state,
                     run=run,
@@ -67,7 +103,7 @@ def recorded(component: str, rule: ReuseRule = DEFAULT_RULE) -> Callable[[Do], D
                     inputs=read,
                     **result,
                 )
-                write_record(root, made, started=started)
+                write_execution(root, execution, started=started)
 
             try:
                 work(executor, inputs, outputs, parameters)
@@ -113,3 +149,84 @@ def run_of(output: str, root: str) -> tuple[str, int]:
         if run and attempt.isdecimal():
             return run, int(attempt)
     return _NOTEBOOK, 1
+
+
+def resolve_to(output: types.Artifact, artifacts: Sequence[Output]) -> None:
+    """Makes an output artifact stand for artifacts of earlier components.
+
+    Args:
+        output: artifact of a component that selects.
+        artifacts: those that it selected; may be empty.
+
+    Raises:
+        DataError: the list cannot be written.
+    """
+    write_json(join(output.uri, RESOLVED_JSON), {"artifacts": [asdict(one) for one in artifacts]})
+    output.set_int_custom_property(RESOLVED_PROPERTY, 1)
+
+
+def resolved(artifacts: Iterable[types.Artifact]) -> list[types.Artifact]:
+    """Replaces artifacts that stand for others by these.
+
+    Raises:
+        DataError: the list cannot be read.
+    """
+    actual: list[types.Artifact] = []
+    for artifact in artifacts:
+        if not artifact.get_int_custom_property(RESOLVED_PROPERTY):
+            actual.append(artifact)
+            continue
+        listed = parse_file(
+            _ARTIFACTS, join(artifact.uri, RESOLVED_JSON), what="a list of artifacts", remedy="Run again."
+        )
+        actual += [fill(type(artifact)(), one) for one in listed["artifacts"]]
+    return actual
+
+
+def describe(artifact: types.Artifact) -> Output:
+    """Returns what a record holds of an artifact."""
+    return Output(artifact.uri, artifact.type_name, properties_of(artifact.mlmd_artifact))
+
+
+def fill(artifact: types.Artifact, output: Output) -> types.Artifact:
+    """Gives an artifact the URI and the properties that a record has, the inverse of `describe`; returns it."""
+    artifact.uri = output.uri
+    for name, value in output.properties.items():
+        if name == "split_names":
+            artifact.split_names = value
+        elif isinstance(value, str):
+            artifact.set_string_custom_property(name, value)
+        elif isinstance(value, int):
+            artifact.set_int_custom_property(name, value)
+        else:
+            artifact.set_float_custom_property(name, value)
+    return artifact
+
+
+def properties_of(artifact: Any) -> dict[str, Value]:
+    """Returns the properties of an artifact of ML Metadata, with the custom ones.
+
+    Kubeflow's numbers are JSON's in a structure; ours are integers.
+    """
+    named = (*artifact.properties.items(), *artifact.custom_properties.items())
+    values = {name: _value_of(value) for name, value in named if name != "is_external"}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _value_of(value: Any) -> Value | None:
+    kind = value.WhichOneof("value")
+    if kind in ("string_value", "int_value", "double_value"):
+        return cast(Value, getattr(value, kind))
+    held = value.struct_value.fields.get(_STRUCT_KEY)
+    if held is None:
+        return None
+    return int(held.number_value) if held.WhichOneof("kind") == "number_value" else str(held.string_value)
+
+
+def recorded_parameters(parameters: Mapping[str, Any]) -> dict[str, Value]:
+    """Returns execution parameters as a record has them."""
+    return {
+        name: f"sha256:{digest_of_text(value)}" if isinstance(value, str) and len(value) > _MAX_PARAMETER else value
+        for name, value in sorted(parameters.items())
+        if isinstance(value, str | int | float) and name != RUN_ROOT_KEY
+    }

@@ -5,15 +5,15 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from components.history.records import DESTINATION_PROPERTY, Entry, Output, Record
+from components.history.records import DESTINATION_PROPERTY, Entry, Execution, Output
 from detection.storage.file_system import FileState
 from detection.storage.files import walk_states
 from detection.storage.gcs.objects import crc32c
 from detection.storage.paths import join, name_of
 from schemas.artifacts import CHECKPOINTS, LABELS_JSON, SAVED_MODEL_FILE, TRAINING_JSON, VALIDATION
 
-# Of more files in an output, or more bytes in a record, the output's number of files and of bytes, and a digest of
-# their names and sizes are recorded: a record has at most 256 KB.
+# Beyond these limits only the file count, the total bytes and a digest of names and sizes are recorded, so that a
+# record stays below 256 KB.
 _MANY = 2000
 _MAX_BYTES = 192 << 10
 _ENTRY_BYTES = 128  # of a file in a record, besides its path
@@ -43,7 +43,7 @@ def entries_of(outputs: Iterable[Output]) -> dict[str, Entry]:
     return entries
 
 
-def damage_of(record: Record) -> str | None:
+def damage_of(execution: Execution) -> str | None:
     """Returns what is wrong with the files of an execution, as part of a sentence; None: they are as recorded.
 
     A file of the recorded size and time, or generation, counts as unchanged; for any other the checksum decides.
@@ -51,10 +51,10 @@ def damage_of(record: Record) -> str | None:
     Raises:
         DataError: a file or folder cannot be read.
     """
-    states = {output.uri: _states(output) for listed in record.outputs.values() for output in listed}
+    states = {output.uri: _states(output) for listed in execution.outputs.values() for output in listed}
     present = {path: state for listed in states.values() for path, state in listed.items()}
-    for path in sorted(record.files, key=lambda one: (name_of(one) != SAVED_MODEL_FILE, one)):
-        recorded = record.files[path]
+    for path in sorted(execution.files, key=lambda one: (name_of(one) != SAVED_MODEL_FILE, one)):
+        recorded = execution.files[path]
         if path in states:
             if _summary(states[path]) != recorded:
                 return f"{path}: its {recorded[0]} files are not those that were written"

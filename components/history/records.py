@@ -1,41 +1,51 @@
-"""Records of components: one JSON file per execution below `run.root`, written last and never changed.
+"""The forms of records: an execution of a component, and a run."""
 
-`<run.root>/history/<component>/<ended>-<key>-<run>.json`: the names are in the order of time.  Paths below
-`run.root` are relative to it, so that a copied root is a root of its own.
-"""
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
 
-import hashlib
-import json
-import socket
-from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field, replace
-from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, Literal, cast
+from pydantic import Field
 
-from pydantic import Field, TypeAdapter
-
-from detection.storage.atomic import create_json, write_text
-from detection.storage.files import is_file, list_files
-from detection.storage.json_files import parse_file
-from detection.storage.paths import join
-from schemas.artifacts import HISTORY
+from detection.storage.processes import has_ended
+from schemas.errors import DataError
 
 RUN_ROOT_KEY = "run_root"  # execution parameter: `run.root`; absent: nothing is recorded
-READERS = 16  # records read at a time: Cloud Storage answers each after some time
+
+# Custom properties of artifacts.
+IDENTITY_PROPERTY = "identity"  # of `Examples` and `Model`: equal if made of the same data in the same way
+SOURCE_PROPERTY = "data_source"  # of `Examples`: the paths as the user wrote them
+TRAINING_PROPERTY = "training"  # of a `Model`: identity of the training, without the base model
+CONFIG_PROPERTY = "config"  # of a `Model`: digest of its configuration, see `store_config`
+DIGEST_PROPERTY = "model_digest"  # of a `PushedModel`: digest of the model's files
+REMOVED_PROPERTY = "removed_versions"  # of a `PushedModel`: JSON list of names of versions that its push removed
+RESOLVED_PROPERTY = "resolved"  # 1: the artifact stands for others, see `components.history.execution.resolve_to`
+# Of every file-based ExampleGen: `tfx.components.example_gen.utils` defines them.
+SPAN_PROPERTY, VERSION_PROPERTY, FINGERPRINT_PROPERTY = "span", "version", "input_fingerprint"
+# Of TFX's Evaluator and Pusher.
+BLESSED_PROPERTY = "blessed"
+PUSHED_PROPERTY = "pushed"  # int: 1 or 0
+PUSHED_VERSION_PROPERTY = "pushed_version"  # string: its name
+DESTINATION_PROPERTY = "pushed_destination"  # folder of the version
+
+DONE, FAILED = "done", "failed"  # of executions and runs
+RUNNING, INTERRUPTED, SUBMITTED = "running", "interrupted", "submitted"
+SKIPPED = "skipped"  # by `run --if-changed`
+REUSED = "reused"  # of a component in a run
+UNFINISHED = frozenset({SKIPPED, FAILED, INTERRUPTED})  # a run of this id may begin or resume
 
 _VERSION = 1  # raised if an earlier reader would misread a record
-_ROOT = "./"  # begins a path below `run.root`
-_TIME = "%Y%m%dT%H%M%S.%fZ"
-_LONGEST = 1000  # characters of a parameter; of a longer one its digest is recorded
-_CONFIGS = "configs"  # folder of configurations, each named after its content
-_DIGEST_LENGTH = 16
-_STRUCT_KEY = "__value__"  # under which TFX holds the value of a property that Kubeflow hands over
 
 Value = str | int | float
 Entry = tuple[int, int, str | None]  # size, time in ns or generation, CRC32C in base64 (None: only the size counts)
-RESOLVED_PROPERTY = "resolved"  # 1: the artifact stands for others, see `components.history.stand_ins`
-DESTINATION_PROPERTY = "pushed_destination"  # of a `PushedModel`, named by TFX: folder of the version
+
+
+def time_of(text: str) -> datetime:
+    """Returns a time of a record; the beginning of 1970 if it is invalid."""
+    try:
+        return datetime.fromisoformat(text).astimezone(UTC)
+    except (ValueError, OverflowError):  # the latter of the first and the last year
+        return datetime.fromtimestamp(0, UTC)
 
 
 @dataclass(frozen=True)
@@ -67,13 +77,13 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Record:
+class Execution:
     """An execution of a component.
 
     Attributes:
         component: id of the node.
         state: whether it made its outputs.
-        run: id of the run; "": not known.
+        run: id of the run.
         attempt: of the run, from 1.
         started: time, see `time_of`.
         ended: time, likewise.
@@ -108,211 +118,199 @@ class Record:
         """Returns the only artifact of an output.
 
         Raises:
-            KeyError: there is none.
+            DataError: there is none.
         """
         for output in self.outputs.get(name, []):
             return output
-        raise KeyError(name)
+        raise DataError(f"the record of {self.component} in the run {self.run} has no output {name!r}. Remove it.")
 
-
-_RECORD = TypeAdapter(Record)
+    def input(self, name: str) -> str:
+        """Returns the URI of the first artifact of an input; "": there is none."""
+        return next(iter(self.inputs.get(name, [])), "")
 
 
 @dataclass(frozen=True)
-class ReuseRule:
-    """What an execution of a component is a function of; an executor's `recorded` and its driver share it.
+class DataRead:
+    """Data of a run, or `Examples` made of it.
 
     Attributes:
-        code: changes when equal parameters and inputs give other outputs.
-        deciding: returns the execution parameters that decide about the outputs; None and `run.root` never count.
+        source: data set that the span belongs to, as the user named it.
+        span: 0 for data without spans.
+        version: version of the span; None: the data has no versions.
+        identity: of the `Examples`, equal if made of the same data in the same way; None: not made.
+        examples: URI of the `Examples`; None: not made.
+        input_fingerprint: changes with every annotation and image file; None: not known.
     """
 
-    code: str = "1"
-    deciding: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict
+    source: str
+    span: int = 0
+    version: int | None = None
+    identity: str | None = None
+    examples: str | None = None
+    input_fingerprint: str | None = None
 
-    def key(
-        self, component: str, *, parameters: Mapping[str, Any], inputs: Mapping[str, Sequence[str]], root: str
-    ) -> str:
-        """Returns the key of an execution: executions of equal keys make the same.
-
-        Args:
-            component: id of the node.
-            parameters: execution parameters.
-            inputs: URIs by name.
-            root: `run.root`.
-        """
-        chosen = self.deciding(parameters).items()
-        deciding = {name: value for name, value in chosen if name != RUN_ROOT_KEY and value is not None}
-        parts = [component, self.code, relative_paths(deciding, root), relative_paths(dict(inputs), root)]
-        return _digest(json.dumps(parts, sort_keys=True))
+    @classmethod
+    def of(cls, examples: Output) -> "DataRead":
+        """Describes `Examples` of CocoExampleGen."""
+        properties = examples.properties
+        version, fingerprint = properties.get(VERSION_PROPERTY), properties.get(FINGERPRINT_PROPERTY)
+        return cls(
+            source=str(properties.get(SOURCE_PROPERTY, "")),
+            span=int(properties.get(SPAN_PROPERTY, 0)),
+            version=None if version is None else int(version),
+            identity=str(properties.get(IDENTITY_PROPERTY, "")),
+            examples=examples.uri,
+            input_fingerprint=None if fingerprint is None else str(fingerprint),
+        )
 
 
-DEFAULT_RULE = ReuseRule()
+@dataclass(frozen=True)
+class Model:
+    """A trained `Model`.
 
-
-def properties_of(artifact: Any) -> dict[str, Value]:
-    """Returns the properties of an artifact of ML Metadata, with the custom ones.
-
-    Kubeflow's numbers are JSON's in a structure; ours are integers.
+    Attributes:
+        execution: record of its training.
+        uri: URI.
+        training: identity of its training, without the base model.
+        identity: identity of its training, with the base model; "": not known.
+        base_model: URI of the model that its weights started from; None: no model.
+        examples: URIs of the `Examples` that it was trained on, the newest span first.
+        config: digest of its configuration, see `store.store_config`; None: not known.
     """
-    named = (*artifact.properties.items(), *artifact.custom_properties.items())
-    values = {name: _value_of(value) for name, value in named if name != "is_external"}
-    return {name: value for name, value in values.items() if value is not None}
+
+    execution: Execution
+    uri: str
+    training: str
+    identity: str
+    base_model: str | None
+    examples: Sequence[str]
+    config: str | None
+
+    @classmethod
+    def of(cls, execution: Execution, model: Output) -> "Model":
+        """Describes an output of DetectionTrainer."""
+        return cls(
+            execution=execution,
+            uri=model.uri,
+            training=str(model.properties.get(TRAINING_PROPERTY, "")),
+            identity=str(model.properties.get(IDENTITY_PROPERTY, "")),
+            base_model=execution.input("base_model") or None,
+            examples=execution.inputs.get("examples", []),
+            config=str(model.properties.get(CONFIG_PROPERTY, "")) or None,
+        )
+
+    @property
+    def model_run(self) -> str:
+        """URI of the ModelRun beside it."""
+        return self.execution.output("model_run").uri
 
 
-def _value_of(value: Any) -> Value | None:
-    kind = value.WhichOneof("value")
-    if kind in ("string_value", "int_value", "double_value"):
-        return cast(Value, getattr(value, kind))
-    held = value.struct_value.fields.get(_STRUCT_KEY)
-    if held is None:
-        return None
-    return int(held.number_value) if held.WhichOneof("kind") == "number_value" else str(held.string_value)
+@dataclass(frozen=True)
+class Push:
+    """A pushed `Model`.
 
-
-def recorded_parameters(parameters: Mapping[str, Any]) -> dict[str, Value]:
-    """Returns execution parameters as a record has them."""
-    return {
-        name: f"sha256:{_sha256(value)}" if isinstance(value, str) and len(value) > _LONGEST else value
-        for name, value in sorted(parameters.items())
-        if isinstance(value, str | int | float) and name != RUN_ROOT_KEY
-    }
-
-
-def write_record(root: str, record: Record, *, started: datetime) -> None:
-    """Writes the record of an execution that ends now, as a new file.
-
-    Args:
-        root: `run.root`, local or remote.
-        record: record without times.
-        started: start of the execution.
-
-    Raises:
-        DataError: it cannot be written, or there is another record of this name.
+    Attributes:
+        destination: folder of the version.
+        version: name of this folder.
+        model: URI of the model.
+        time: of the push, in ISO format with the time zone.
+        digest: digest of the model's files; "": not known.
+        run: id of the run.
     """
-    folder = join(root, HISTORY, record.component)
-    names = _names(folder)
-    newest = [time_of(told[0]) + timedelta(microseconds=1) for _, told in names[-1:]]
-    ended = max([datetime.now(UTC), *newest])
-    record = replace(
-        record,
-        started=started.astimezone(UTC).strftime(_TIME),
-        ended=ended.strftime(_TIME),
-        seconds=round(max((ended - started).total_seconds(), 0.0), 3),
-        host=socket.gethostname(),
-    )
-    name = f"{record.ended}-{record.key}-{record.run}.json"
-    create_json(join(folder, name), relative_paths(asdict(record), root))
+
+    destination: str
+    version: str
+    model: str
+    time: str
+    digest: str
+    run: str
+
+    @classmethod
+    def of(cls, execution: Execution, pushed: Output) -> "Push":
+        """Describes an output of SavedModelPusher that is pushed."""
+        return cls(
+            destination=str(pushed.properties[DESTINATION_PROPERTY]),
+            version=str(pushed.properties[PUSHED_VERSION_PROPERTY]),
+            model=execution.input("model"),
+            time=time_of(execution.ended).isoformat(timespec="seconds"),
+            digest=str(pushed.properties.get(DIGEST_PROPERTY, "")),
+            run=execution.run,
+        )
 
 
-def read_records(
-    root: str, component: str, *, key: str | None = None, runs: Collection[str] | None = None
-) -> list[Record]:
-    """Reads the records of a component, oldest first.
+@dataclass(frozen=True)
+class ComponentState:
+    """State of a component in a run, "done", "reused" or "failed", and its wall-clock seconds."""
 
-    Args:
-        root: `run.root`.
-        component: id of the node.
-        key: key of the executions to read; None: all.
-        runs: ids of the runs whose executions to read; None: all.
+    state: str
+    seconds: float
 
-    Raises:
-        DataError: a file cannot be read, or is no such record.
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """A run.
+
+    The fields from `data` on are results: a report has them, see `components.history.queries.History.with_results`.
+
+    Attributes:
+        id: name of the record.
+        trigger: why it ran, such as "command" or "cron 0 3 * * *".
+        state: "running", "done", "failed" or "interrupted"; "submitted": on another platform, which knows more;
+            "skipped", see `skipped`.
+        attempt: 1, or more if a run was resumed; 0: not started.
+        started: time of this attempt's start, in ISO format with the time zone.
+        ended: time of its end, likewise; None: not ended.
+        process: `detection.storage.processes.this_process` of the run.
+        runner: "local", "beam", or where it was submitted to.
+        pipeline: name of the pipeline.
+        config: digest of its configuration, see `store_config`.
+        deciding: digest of the keys that decide about the result; None: not known.
+        now: component that is executed; None: no component, or not known.
+        error: reason of a failure, on one line.
+        skipped: why nothing was to do, as part of a sentence; None: it was not skipped.
+        data: what it reads; None: not known.
+        components: states by node, in the order of execution.
+        model: URI of the model; None: not trained.
+        model_run: URI of the ModelRun beside it.
+        evaluation: URI of the evaluation; None: not evaluated.
+        metrics: metrics by name.
+        blessed: True if the model is blessed; None: not evaluated.
+        reasons: one sentence per threshold.
+        pushed_path: folder of the pushed version; None: not pushed.
     """
-    folder = join(root, HISTORY, component)
-    paths = [
-        join(folder, name)
-        for name, (_, its_key, run) in _names(folder)
-        if (key is None or its_key == key) and (runs is None or run in runs)
-    ]
-    return read_all(_RECORD, paths, lambda one: _restored(one, root))
 
+    id: str
+    trigger: str = "command"
+    state: str
+    attempt: int = 1
+    started: str
+    ended: str | None = None
+    process: dict[str, Any] = field(default_factory=dict)
+    runner: str = "local"
+    pipeline: str = ""
+    config: str | None = None
+    deciding: str | None = None
+    now: str | None = None
+    error: str | None = None
+    skipped: str | None = None
+    data: DataRead | None = None
+    components: dict[str, ComponentState] = field(default_factory=dict)
+    model: str | None = None
+    model_run: str | None = None
+    evaluation: str | None = None
+    metrics: dict[str, float] = field(default_factory=dict)
+    blessed: bool | None = None
+    reasons: tuple[str, ...] = ()
+    pushed_path: str | None = None
 
-def recorded_runs(root: str, component: str) -> set[str]:
-    """Returns the ids of the runs with a record of a component; reads the names of the files alone."""
-    return {run for _, (_, _, run) in _names(join(root, HISTORY, component))}
+    @property
+    def is_dead(self) -> bool:
+        """True if the record says that the run is running, but its process has ended."""
+        return self.state == RUNNING and has_ended(self.process)
 
-
-def _names(folder: str) -> list[tuple[str, list[str]]]:
-    """Returns the names of the records in a folder, oldest first, with the time, key and run that they tell."""
-    names = sorted(name for name in list_files(folder) if name.endswith(".json") and not name.startswith("."))
-    return [(name, [*name.removesuffix(".json").split("-", maxsplit=2), "", ""][:3]) for name in names]
-
-
-def read_all(adapter: TypeAdapter[Any], paths: list[str], convert: Callable[[Any], Any]) -> list[Any]:
-    """Reads records of any version: keys that this one does not know are left out.
-
-    Raises:
-        DataError: a file cannot be read, or is no such record.
-    """
-    remedy = "Restore the file, or remove it: then the runs do not know of what it records."
-
-    def read(path: str) -> Any:
-        return convert(parse_file(adapter, path, what="a record of a run", remedy=remedy))
-
-    with ThreadPoolExecutor(READERS) as pool:
-        return list(pool.map(read, paths))
-
-
-def time_of(text: str) -> datetime:
-    """Returns a time of a record; the beginning of the calendar if it is none."""
-    try:
-        return datetime.strptime(text, _TIME).replace(tzinfo=UTC)
-    except ValueError:
-        return datetime.min.replace(tzinfo=UTC)
-
-
-def _restored(record: Record, root: str) -> Record:
-    restored: Record = _RECORD.validate_python(absolute_paths(asdict(record), root))
-    return restored
-
-
-def relative_paths(value: Any, root: str) -> Any:
-    """Returns plain values, those of JSON, with the paths below `root` relative to it."""
-    start = f"{root.rstrip('/')}/"
-    return _with_paths(value, lambda text: f"{_ROOT}{text.removeprefix(start)}" if text.startswith(start) else text)
-
-
-def absolute_paths(value: Any, root: str) -> Any:
-    """Inverse of `relative_paths`."""
-    return _with_paths(value, lambda text: join(root, text.removeprefix(_ROOT)) if text.startswith(_ROOT) else text)
-
-
-def _with_paths(value: Any, convert: Callable[[str], str]) -> Any:
-    """Returns plain values with each text converted."""
-    if isinstance(value, str):
-        return convert(value)
-    if isinstance(value, dict):
-        return {convert(key): _with_paths(one, convert) for key, one in value.items()}
-    return [_with_paths(one, convert) for one in value] if isinstance(value, list | tuple) else value
-
-
-def config_digest(config_yaml: str) -> str:
-    """Returns the name of a configuration by its content."""
-    return _digest(config_yaml)
-
-
-def config_path(history: str, digest: str) -> str:
-    """Returns the path of the copy of a configuration below the folder `history`."""
-    return join(history, _CONFIGS, f"{digest}.yaml")
-
-
-def store_config(history: str, config_yaml: str) -> str:
-    """Keeps a copy of a configuration, once; returns its digest.
-
-    Raises:
-        DataError: the copy cannot be written.
-    """
-    digest = config_digest(config_yaml)
-    path = config_path(history, digest)
-    if not is_file(path):
-        write_text(path, config_yaml)
-    return digest
-
-
-def _digest(text: str) -> str:
-    return _sha256(text)[:_DIGEST_LENGTH]
-
-
-def _sha256(text: str) -> str:
-    return hashlib.sha256(text.encode(errors="backslashreplace")).hexdigest()
+    @property
+    def seconds(self) -> float | None:
+        """Seconds from start to end; None: not ended."""
+        if self.ended is None:
+            return None
+        return max(round((time_of(self.ended) - time_of(self.started)).total_seconds(), 3), 0.0)

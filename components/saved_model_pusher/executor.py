@@ -11,11 +11,18 @@ from tfx.types import standard_component_specs as keys
 from tfx.utils import path_utils
 
 from components.history.execution import Artifacts, recorded, run_of
-from components.history.read import DIGEST_PROPERTY, PUSHED_PROPERTY, PUSHED_VERSION_PROPERTY, REMOVED_PROPERTY
-from components.history.records import DESTINATION_PROPERTY, RUN_ROOT_KEY, relative_paths
+from components.history.pushed_versions import ADDED_FILES, digest_of
+from components.history.records import (
+    DESTINATION_PROPERTY,
+    DIGEST_PROPERTY,
+    PUSHED_PROPERTY,
+    PUSHED_VERSION_PROPERTY,
+    REMOVED_PROPERTY,
+    RUN_ROOT_KEY,
+)
+from components.history.store import relative_paths
 from components.saved_model_pusher.model_registry import Registration, register
 from components.saved_model_pusher.push import Pushed, PushRequest, push
-from components.saved_model_pusher.pushed_versions import ADDED_FILES, digest_of
 from detection.storage.atomic import write_json
 from detection.storage.paths import join, name_of
 from schemas.artifacts import POINTER_JSON, VALIDATION_JSON

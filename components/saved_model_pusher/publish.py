@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from components.saved_model_pusher.pushed_versions import ADDED_FILES, NO_EFFECT, digest_of, read_rollback
+from components.history.pushed_versions import ADDED_FILES, NO_EFFECT, digest_of, read_rollback
 from detection.storage.files import is_file
 from detection.storage.paths import join, require_supported
 from detection.storage.versions import MAX_VERSION, foreign_entries, newest_version, publish_version

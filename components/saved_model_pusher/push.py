@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from components.history.pushed_versions import ORIGIN_FILE, PHONE_FILE, WARMUP_FILE, remove_old_versions
 from components.saved_model_pusher.added_files import phone_file, score_thresholds, warmup_records
 from components.saved_model_pusher.publish import publish
-from components.saved_model_pusher.pushed_versions import ORIGIN_FILE, PHONE_FILE, WARMUP_FILE, remove_old_versions
 from components.saved_model_pusher.validate import Validation, validate
 from detection.analysis.analysis_file import read_analysis
 from detection.inference.score_thresholds import SCORE_THRESHOLDS_FILE

@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from components.saved_model_pusher.publish import publish
-from components.saved_model_pusher.pushed_versions import (
+from components.history.pushed_versions import (
     ADDED_FILES,
     NO_EFFECT,
     ROLLBACK_RECORD,
@@ -20,6 +19,7 @@ from components.saved_model_pusher.pushed_versions import (
     read_rollback,
     whole_versions,
 )
+from components.saved_model_pusher.publish import publish
 from detection.storage.files import is_file
 from detection.storage.paths import join, name_of
 from detection.storage.versions import numbered_versions, sweep_versions

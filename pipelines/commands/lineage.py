@@ -31,14 +31,14 @@ def run(args: argparse.Namespace) -> int:
         DataError: no pushed model there, or no records in --root.
     """
     import json
+    from dataclasses import asdict
 
-    from pipelines.history.lineage import find_lineage
-    from pipelines.history.lineage_tree import print_lineage
+    from pipelines.runs.lineage import find_lineage, print_lineage
 
     require_paths(args, "MODEL", "--root")
     lineage = find_lineage(args.model, root=args.root)
     if args.json:
-        print(json.dumps(lineage.as_json(), indent=2))
+        print(json.dumps(asdict(lineage), indent=2))
     else:
         print_lineage(lineage)
     return 0

@@ -1,7 +1,7 @@
 """Shows the runs of a run.root: state, data span, metrics and pushed version, the newest first.
 
-It reads the records below run.root/history, also while a run is in progress, and asks no cluster. A run
-whose process ended without a word, as after a kill, is shown as dead; the next run closes it.
+It reads the records below run.root/history, also during a run, and asks no cluster. A run
+whose process died without recording an end is shown as dead; the next run closes it.
 """
 
 import argparse
@@ -29,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
     """
     import json
 
-    from pipelines.history.status import print_status, read_status
+    from pipelines.runs.status import print_status, read_status
     from schemas.errors import ConfigError
 
     require_paths(args, "--root")

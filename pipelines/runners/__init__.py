@@ -1,1 +1,1 @@
-"""Runners: LocalDagRunner and BeamDagRunner."""
+"""Runners of the pipeline: in this process (local, beam), or on Kubeflow and Vertex AI, for which it is compiled."""

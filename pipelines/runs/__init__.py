@@ -1,1 +1,1 @@
-"""One run: its folders, execution, repair, results and summary."""
+"""Runs in this process: checks, decision, execution, results; status and lineage of those that were recorded."""

@@ -2,17 +2,19 @@
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from components.coco_example_gen.spans.fingerprint import data_state
 from components.coco_example_gen.spans.locate import has_spans, locate, source_of
 from components.coco_example_gen.spans.span_paths import NO_SPAN, SpanSplits, SpanVersion
+from components.history.queries import History
+from components.history.records import DONE, SKIPPED, SUBMITTED, UNFINISHED, DataRead, Run
+from components.history.store import write_run
 from detection.storage.file_system import FolderLock
 from detection.storage.files import is_dir, is_file, walk_states
 from detection.storage.paths import absolute, join, parent
-from pipelines.runs.history import RunHistory, deciding_digest, new_id, now, unfinished_run
-from pipelines.runs.run_record import DONE, SKIPPED, UNFINISHED, DataRead, RunRecord
+from pipelines.runs.open_run import deciding_digest, new_id, now, unfinished_run
 from schemas.artifacts import REPORT_HTML, TRAIN_SPLIT
 from schemas.config.config import Config
 
@@ -24,7 +26,7 @@ class RunInputs(NamedTuple):
 
     Attributes:
         data: with its fingerprint.
-        deciding: `ConfigCopy.deciding`.
+        deciding: see `Run.deciding`.
     """
 
     data: DataRead
@@ -62,33 +64,22 @@ def observe(config: Config, located: SpanSplits) -> tuple[RunInputs, float]:
     ), state.changed
 
 
-def pinned(config: Config, data: DataRead) -> Config:
-    """Returns the configuration of a run on this data, whatever newer spans appear in the meantime.
-
-    Raises:
-        ConfigError: placeholders that name no span.
-    """
-    if not has_spans(config.data):
-        return config
-    return config.model_copy(
-        update={"data": config.data.model_copy(update={"span": data.span, "version": data.version})}
-    )
-
-
-def newest_done(runs: Sequence[RunRecord]) -> RunRecord | None:
-    """Returns the newest finished run whose inputs are known; None: there is none.
+def newest_done(history: History, runs: Iterable[Run]) -> Run | None:
+    """Returns the newest finished run whose inputs are known, with its results; None: there is none.
 
     Args:
-        runs: the newest first.
+        history: records of the runs.
+        runs: runs without their results, the newest first.
     """
-    return next((run for run in runs if run.state == DONE and inputs_of(run) is not None), None)
+    ended = (history.with_results(run) for run in runs if run.state in (DONE, SUBMITTED))
+    return next((run for run in ended if run.state == DONE and inputs_of(run) is not None), None)
 
 
-def inputs_of(run: RunRecord) -> RunInputs | None:
-    """Returns what a run read; None: not known."""
-    if run.data is None or run.data.input_fingerprint is None or run.config is None or run.config.deciding is None:
+def inputs_of(run: Run) -> RunInputs | None:
+    """Returns what a run, with its results, read; None: not known."""
+    if run.data is None or run.data.input_fingerprint is None or run.deciding is None:
         return None
-    return RunInputs(run.data, run.config.deciding)
+    return RunInputs(run.data, run.deciding)
 
 
 def order_of(data: DataRead) -> tuple[int, int]:
@@ -96,10 +87,8 @@ def order_of(data: DataRead) -> tuple[int, int]:
     return data.span, -1 if data.version is None else data.version
 
 
-def is_same_data(one: DataRead | None, other: DataRead | None) -> bool:
+def is_same_data(one: DataRead, other: DataRead) -> bool:
     """Returns whether both are the same files of the same span; the way in which their paths are written may differ."""
-    if one is None or other is None:
-        return one is other
     return (order_of(one), one.input_fingerprint) == (order_of(other), other.input_fingerprint)
 
 
@@ -109,7 +98,7 @@ def data_name(data: DataRead) -> str:
     return "the data" if at == NO_SPAN and not _SPAN_IN_PATHS.search(data.source) else at.name_in(data.source)
 
 
-def compare(inputs: RunInputs, newest: RunRecord | None) -> tuple[bool, str]:
+def compare(inputs: RunInputs, newest: Run | None) -> tuple[bool, str]:
     """Returns whether a run would change anything, and why or why not, as part of a sentence.
 
     Args:
@@ -136,46 +125,57 @@ def compare(inputs: RunInputs, newest: RunRecord | None) -> tuple[bool, str]:
     return False, f"neither {data_name(inputs.data)} nor the configuration changed since run {newest.id}"
 
 
-class Decision(NamedTuple):
-    """Whether `run --if-changed` runs.
+class PlannedRun(NamedTuple):
+    """A run that would change something: its configuration, pinned to the data, and its id."""
 
-    inputs: what it would read.
-    skipped: why nothing is to do, as part of a sentence; None: it runs.
-    run_id: id of the run, or of the record of a skipped one.
-    """
-
-    inputs: RunInputs
-    skipped: str | None
+    config: Config
+    data: DataRead
     run_id: str
 
 
-def decide(
-    config: Config, located: SpanSplits, history: RunHistory, use: FolderLock, *, run_id: str | None, settle: float
-) -> Decision:
-    """Decides whether a run would change anything; takes up the last one if it failed on the same data.
+def plan_run(
+    config: Config, located: SpanSplits, root: str, use: FolderLock, *, run_id: str | None, settle: float, trigger: str
+) -> PlannedRun | str:
+    """Returns the run that `run --if-changed` executes; or why nothing is to do, as part of a sentence.
+
+    Resumes the last run if it failed on the same data.  Records a run that would change nothing.
 
     Args:
         config: whole configuration.
         located: data that the run would read.
-        history: records below `run.root`.
-        use: of this folder.
+        root: `run.root`.
+        use: lock of this folder.
         run_id: id of the run; None: a new one, or that of a failed run.
         settle: seconds without a change after which the files of the data are complete.
+        trigger: why it runs, for the record.
 
     Raises:
-        CocoflowError: the run of this id is done, or goes on.
-        DataError: a file cannot be read.
+        CocoflowError: a run with this id has finished or is still running.
+        DataError: a file cannot be read, or the record cannot be written.
     """
-    unfinished_run(history, use, run_id)
-    runs = history.read_all()
+    unfinished_run(root, use, run_id)
+    history = History(root)
+    runs = history.runs()
     inputs, changed = observe(config, located)
-    would_change, reason = compare(inputs, newest_done(runs))
+    would_change, reason = compare(inputs, newest_done(history, runs))
     age = time.time() - changed
     if would_change and 0 <= age < settle:
         would_change, reason = False, _unsettled(data_name(inputs.data), age, settle)
-    if not would_change:
-        return Decision(inputs, reason, run_id or _equal_skip(runs, inputs.data) or new_id())
-    return Decision(inputs, None, run_id or _failed_before(runs, inputs) or new_id())
+    if would_change:
+        run_id = run_id or _failed_before(history, runs, inputs) or new_id()
+        return PlannedRun(_pinned(config, inputs.data), inputs.data, run_id)
+    skipped = Run(
+        id=run_id or _equal_skip(runs, inputs.data) or new_id(),
+        trigger=trigger,
+        state=SKIPPED,
+        attempt=0,
+        started=now(),
+        pipeline=config.run.name,
+        data=inputs.data,
+        skipped=reason,
+    )
+    write_run(root, skipped)
+    return reason
 
 
 def unsettled_data(config: Config, settle: float) -> str | None:
@@ -195,38 +195,25 @@ def _unsettled(name: str, age: float, settle: float) -> str:
     return f"{name} may still be written: a file changed {age:.0f} s ago, less than --settle {settle:g}"
 
 
-def record_skip(config: Config, history: RunHistory, decision: Decision, *, trigger: str) -> None:
-    """Records that nothing was to do.
-
-    Raises:
-        DataError: the record cannot be written.
-    """
-    history.write(
-        RunRecord(
-            id=decision.run_id,
-            trigger=trigger,
-            state=SKIPPED,
-            attempt=0,
-            started=now(),
-            pipeline=config.run.name,
-            data=decision.inputs.data,
-            skipped=decision.skipped,
-        )
-    )
+def _pinned(config: Config, data: DataRead) -> Config:
+    """Returns the configuration of a run on this data, whatever newer spans appear in the meantime."""
+    if not has_spans(config.data):
+        return config
+    pinned = config.data.model_copy(update={"span": data.span, "version": data.version})
+    return config.model_copy(update={"data": pinned})
 
 
-def _failed_before(runs: Sequence[RunRecord], inputs: RunInputs) -> str | None:
+def _failed_before(history: History, runs: Sequence[Run], inputs: RunInputs) -> str | None:
     """Returns the id of the last run if it did not finish on what a run would read now."""
     last = next((run for run in runs if run.state != SKIPPED), None)
-    before = None if last is None or last.state not in UNFINISHED else inputs_of(last)
-    return (
-        last.id
-        if last and before and is_same_data(before.data, inputs.data) and before.deciding == inputs.deciding
-        else None
-    )
+    if last is None or last.state not in UNFINISHED:
+        return None
+    before = inputs_of(history.with_results(last))
+    is_same = before and is_same_data(before.data, inputs.data) and before.deciding == inputs.deciding
+    return last.id if is_same else None
 
 
-def _equal_skip(runs: Sequence[RunRecord], data: DataRead) -> str | None:
+def _equal_skip(runs: Sequence[Run], data: DataRead) -> str | None:
     """Returns the id of the newest record if it is of a skipped run on the same span, which the next one replaces."""
     for newest in runs[:1]:
         is_same = newest.data is not None and order_of(newest.data) == order_of(data)

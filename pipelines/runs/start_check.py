@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from components.coco_example_gen.spans.dataset_files import categories_of
+from components.history.queries import History
 from detection.coco.engine.streaming import require_analysis, require_arrays
 from detection.coco.params import make_params
 from detection.datasets.examples import require_same_ids
@@ -63,11 +64,9 @@ def check_run(config: Config, splits: Mapping[str, SplitFiles], *, is_first: boo
 
 def _require_ids_of_blessed(root: str, categories: Sequence[Mapping[str, Any]], *, data: str) -> None:
     """Requires what the evaluator does after the training; see `require_same_ids`."""
-    from components.history.read import read_models
-    from components.selection.usable import newest_usable
     from detection.inference.model_files import read_model_categories
 
-    blessed = newest_usable(root, read_models(root))
+    blessed = History(root).newest_blessed()
     if blessed is not None:
         require_same_ids(read_model_categories(join(blessed.uri, SERVING_DIR)) or (), categories, data=data)
 

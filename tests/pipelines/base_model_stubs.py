@@ -8,9 +8,7 @@ from typing import Any
 from components.coco_example_gen.component import CocoExampleGen
 from components.detection_trainer.component import DetectionTrainer
 from components.detection_trainer.identity import REMOTE_PARAMETERS
-from components.selection.base_model import model_to_start_from
-from components.selection.baseline import previous_blessed_model
-from components.selection.span_window import training_window
+from components.selection import model_to_start_from, previous_blessed_model, training_window
 from detection.storage.atomic import write_text
 from schemas.artifacts import CHECKPOINTS, CONFIG_YAML, LABELS_JSON, LOGS, SAVED_MODEL
 from schemas.config.config import Config

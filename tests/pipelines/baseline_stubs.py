@@ -8,10 +8,9 @@ from tfx.types import standard_artifacts
 from tfx.types.component_spec import ChannelParameter, ComponentSpec, ExecutionParameter
 
 from components.history.driver import Driver
-from components.history.execution import recorded
-from components.history.stand_ins import resolved
+from components.history.execution import recorded, resolved
 from components.saved_model_pusher.component import SavedModelPusher
-from components.selection.baseline import previous_blessed_model
+from components.selection import previous_blessed_model
 from detection.storage.atomic import write_text
 from detection.storage.paths import join
 from schemas.config.config import PushConfig

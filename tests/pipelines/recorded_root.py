@@ -1,18 +1,18 @@
 """A `run.root` with the records of two days, written by hand: nothing was run."""
 
-import json
 import shutil
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from components.history.records import Output, Record, config_digest, relative_paths, store_config
-from components.saved_model_pusher.pushed_versions import ADDED_FILES, digest_of
+from pydantic import TypeAdapter
+
+from components.history.pushed_versions import ADDED_FILES, digest_of
+from components.history.records import Execution, Output, Run
+from components.history.store import REPORTS, digest_of_text, relative_paths, store_config, write_run
 from detection.storage.atomic import write_json, write_text
 from detection.storage.paths import join
 from detection.storage.processes import this_process
-from pipelines.runs.history import RunHistory
-from pipelines.runs.run_record import RunRecord
 
 SOURCE = "gs://data/{SPAN}"
 
@@ -37,7 +37,7 @@ def record_day(root: str, span: int, *, base: Day | None = None, with_run: bool 
         pushed=join(root, f"serving/{1000 + span}"),
         config=config,
     )
-    store_config(folder, config)
+    store_config(root, config)
     for saved in (join(day.model, "Format-Serving"), day.pushed):
         write_saved_model(saved, config, fingerprint=f"of {span}", step=10 * span)
     for record in _records(day, span, base):
@@ -51,11 +51,11 @@ def record_day(root: str, span: int, *, base: Day | None = None, with_run: bool 
     )
     write_json(join(day.evaluation, "blessing.json"), {"blessed": True, "reasons": [f"AP is {span}"], "baseline": None})
     if with_run:
-        RunHistory(root).write(run_of(day, span))
+        write_run(root, run_of(day, span))
     return day
 
 
-def _records(day: Day, span: int, base: Day | None) -> list[Record]:
+def _records(day: Day, span: int, base: Day | None) -> list[Execution]:
     used = [day.examples, *([] if base is None else [base.examples])]
     data: dict[str, Any] = {
         "data_source": SOURCE,
@@ -64,7 +64,7 @@ def _records(day: Day, span: int, base: Day | None) -> list[Record]:
         "identity": f"data of {span}",
         "split_names": '["train", "eval"]',
     }
-    model: dict[str, Any] = {"training": f"training {span}", "config": config_digest(day.config)}
+    model: dict[str, Any] = {"training": f"training {span}", "config": digest_of_text(day.config)}
     pushed: dict[str, Any] = {
         "pushed": 1,
         "pushed_destination": day.pushed,
@@ -73,15 +73,15 @@ def _records(day: Day, span: int, base: Day | None) -> list[Record]:
     }
     run: dict[str, Any] = {"run": f"run-{span}", "ended": f"2026010{span}T030000.000000Z"}
     return [
-        Record("CocoExampleGen", "done", outputs={"examples": [Output(day.examples, "Examples", data)]}, **run),
-        Record(
+        Execution("CocoExampleGen", "done", outputs={"examples": [Output(day.examples, "Examples", data)]}, **run),
+        Execution(
             "DetectionTrainer",
             "done",
             inputs={"examples": used, "base_model": [] if base is None else [base.model]},
             outputs={"model": [Output(day.model, "Model", model)]},
             **run,
         ),
-        Record(
+        Execution(
             "CocoEvaluator",
             "done",
             inputs={"model": [day.model]},
@@ -91,7 +91,7 @@ def _records(day: Day, span: int, base: Day | None) -> list[Record]:
             },
             **run,
         ),
-        Record(
+        Execution(
             "SavedModelPusher",
             "done",
             inputs={"model": [day.model]},
@@ -101,7 +101,7 @@ def _records(day: Day, span: int, base: Day | None) -> list[Record]:
     ]
 
 
-def run_of(day: Day, span: int, **fields: Any) -> RunRecord:
+def run_of(day: Day, span: int, **fields: Any) -> Run:
     """The record of the run of a span."""
     nodes = ("CocoExampleGen", "DetectionTrainer", "CocoEvaluator", "SavedModelPusher")
     values = {
@@ -109,7 +109,7 @@ def run_of(day: Day, span: int, **fields: Any) -> RunRecord:
         "trigger": f"span {span}",
         "state": "done",
         "started": f"2026-01-0{span}T02:00:00+00:00",
-        "seconds": 3600.0,
+        "ended": f"2026-01-0{span}T03:00:00+00:00",
         "process": this_process(),
         "data": {"source": SOURCE, "span": span, "version": 2, "identity": f"data of {span}", "examples": day.examples},
         "components": {node: {"state": "done", "seconds": 1.0} for node in nodes},
@@ -119,7 +119,7 @@ def run_of(day: Day, span: int, **fields: Any) -> RunRecord:
         "blessed": True,
         "pushed_path": day.pushed,
     }
-    return RunRecord.model_validate(values | fields)
+    return TypeAdapter(Run).validate_python(values | fields)
 
 
 def write_saved_model(folder: str, config: str | None, *, fingerprint: str | None, step: int | None) -> None:
@@ -134,19 +134,10 @@ def write_saved_model(folder: str, config: str | None, *, fingerprint: str | Non
 
 
 def record_report(day: Day, root: str, span: int, *, run: str, ended: str) -> None:
-    """Records the report of a compiled run, which ends at a time of the records."""
-    summary = {
-        "started": f"2026010{span}T020000.000000Z",
-        "data": {"source": SOURCE, "span": span, "version": 2, "identity": f"data of {span}"},
-        "metrics": {"AP": span / 10},
-        "blessed": True,
-        "reasons": [f"AP is {span}"],
-        "components": {"CocoExampleGen": {"state": "reused", "seconds": 0.0}},
-    }
-    report = Output(join(root, "report"), "Metrics", {"summary": json.dumps(summary), "pushed_path": day.pushed})
-    inputs = {"examples": [day.examples], "model": [day.model], "model_run": [], "evaluation": [day.evaluation]}
-    record = Record("RunReport", "done", run=run, ended=ended, inputs=inputs, outputs={"report": [report]})
-    write_json(join(root, f"history/RunReport/{ended}--{run}.json"), relative_paths(asdict(record), root))
+    """Records the report of a compiled run, which ends at a time in ISO format."""
+    components = {"CocoExampleGen": {"state": "reused", "seconds": 0.0}}
+    report = run_of(day, span, id=run, trigger="not recorded", runner="", ended=ended, components=components)
+    write_run(root, report, folder=REPORTS)
 
 
 def publish_rollback(root: str, *, to: int, refused: int) -> int:

@@ -9,9 +9,8 @@ from tfx.types.component_spec import ChannelParameter, ComponentSpec, ExecutionP
 
 from components.coco_example_gen.component import CocoExampleGen
 from components.history.driver import Driver
-from components.history.execution import recorded
-from components.history.stand_ins import resolved
-from components.selection.span_window import training_window
+from components.history.execution import recorded, resolved
+from components.selection import training_window
 from schemas.config.config import DataConfig
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from tfx.orchestration.metadata import sqlite_metadata_connection_config
 from tfx.orchestration.pipeline import Pipeline
 
-from components.run_report.report import component_states, executions
+from components.history.queries import executions_of
 from pipelines.runners.local import run_pipeline
 
 
@@ -26,5 +26,5 @@ def run_nodes(nodes: Sequence[Any], root: str | Path, *, runner: str = "local") 
             metadata_connection_config=connection,
         )
         run_pipeline(runner, pipeline, f"{run}.1")
-    states = component_states(executions(str(root), run, 1), [node.id for node in nodes])
-    return {node: state["state"] for node, state in states.items()}
+    executed = {one.component: one.state for one in executions_of(str(root), run, 1)}
+    return {node.id: "reused" for node in nodes} | executed

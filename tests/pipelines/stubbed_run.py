@@ -95,7 +95,7 @@ def _executors() -> dict[str, Any]:
 
 
 def _report() -> dict[str, Any]:
-    from components.run_report.component import RunReport
+    from components.run_report import RunReport
 
     return {"RunReport": RunReport.EXECUTOR_SPEC.executor_class}
 
@@ -104,8 +104,7 @@ def _replace(executor: Any, node: str, stub: Do | None, log: str, kill: list[str
     from components import stock
     from components.coco_example_gen.spans import resolution
     from components.detection_trainer import identity
-    from components.history.execution import recorded
-    from components.history.records import DEFAULT_RULE
+    from components.history.execution import DEFAULT_RULE, recorded
 
     work = stub or executor.Do.__wrapped__
     # As the executors themselves have it.

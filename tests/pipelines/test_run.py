@@ -11,9 +11,8 @@ from apache_beam.options.pipeline_options import StandardOptions
 from apache_beam.runners.direct.direct_runner import SwitchingDirectRunner
 
 import pipeline_runner
-from components.history import read as history
-from components.history.facts import BlessingRecord
-from components.history.records import config_path
+from components.history.queries import History
+from components.history.store import config_path
 from detection.inference.score_thresholds import read_score_thresholds
 from detection.storage import files, paths
 from detection.storage.files import local_copy
@@ -21,7 +20,7 @@ from detection.storage.json_files import read_json
 from detection.storage.paths import join
 from pipelines.runners.compiled import TARGETS
 from pipelines.runs.comparison import find_data, inputs_of, is_same_data, observe
-from pipelines.runs.history import RunHistory, deciding_digest
+from pipelines.runs.open_run import deciding_digest
 from schemas.artifacts import (
     ANALYSIS_JSON,
     CONFIG_YAML,
@@ -90,29 +89,24 @@ def test_a_run_leaves_what_the_contract_says(first_run: Path) -> None:
 
 def _require_records(root: Path, summary: dict[str, Any]) -> None:
     """The records of a local run are those that a compiled pipeline writes."""
-    [run] = RunHistory(str(root)).read_all()
+    history = History(str(root))
+    [run] = map(history.with_results, history.runs())
     assert (run.id, run.state, run.trigger, run.runner) == (summary["run_id"], "done", "command", "local")
     assert (run.metrics, run.blessed, run.pushed_path) == (summary["metrics"], True, summary["pushed_path"])
     assert run.config is not None
-    assert load_config(root / run.config.path) == load_config(root / CONFIG_YAML)
-    [examples], [model], [verdict], [push] = (
-        history.read_examples(str(root)),
-        history.read_models(str(root)),
-        history.read_verdicts(str(root)),
-        history.read_pushes(str(root)),
-    )
-    assert run.data is not None
-    assert (examples.uri, examples.identity) == (run.data.examples, run.data.identity)
+    assert load_config(config_path(str(root), run.config)) == load_config(root / CONFIG_YAML)
+    [examples], [model], [push] = history.examples.values(), history.models.values(), history.pushes.values()
+    assert examples == run.data
     config = load_config(root / CONFIG_YAML)
     inputs = inputs_of(run)
     assert inputs is not None
     assert is_same_data(inputs.data, observe(config, find_data(config))[0].data)
     assert inputs.deciding == deciding_digest(config)
-    assert (examples.span, examples.version, examples.splits) == (0, None, ["train", "eval"])
-    assert (model.uri, model.base_model, model.examples) == (run.model, None, [examples.uri])
-    trained = Path(config_path(str(root / "history"), str(model.config))).read_text()
+    assert (examples.span, examples.version) == (0, None)
+    assert (model.uri, model.base_model, model.examples) == (run.model, None, [examples.examples])
+    trained = Path(config_path(str(root), str(model.config))).read_text()
     assert trained == Path(model.uri, CONFIG_YAML).read_text()
-    assert verdict == BlessingRecord(model.uri, True, str(run.evaluation), run.id)
+    assert history.blessed == {model.uri}
     assert (push.destination, push.model) == (run.pushed_path, model.uri)
     assert push.version == Path(str(run.pushed_path)).name
 
@@ -126,13 +120,14 @@ def test_the_same_run_again_reuses_everything(first_run: Path, digits: Path, cap
     shown = capfd.readouterr().err
     for node in ("CocoExampleGen", "StatisticsGen", "DetectionTrainer", "CocoEvaluator", "SavedModelPusher"):
         assert f"{node} reused" in shown
-    last, first = RunHistory(str(first_run)).read_all()
+    history = History(str(first_run))
+    last, first = map(history.with_results, history.runs())
     assert inputs_of(last) == inputs_of(first)
     assert run_pipeline(first_run, digits, "--if-changed") == 0
     told = f"nothing to do: neither the data nor the configuration changed since run {last.id}\n"
     assert capfd.readouterr().out == told
     assert read_summary(first_run)["run_id"] == last.id
-    assert [run.state for run in RunHistory(str(first_run)).read_all()] == ["skipped", "done", "done"]
+    assert [run.state for run in history.runs()] == ["skipped", "done", "done"]
 
 
 def test_a_pushed_model_that_was_removed_is_pushed_again(

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from components.coco_example_gen.spans.dataset_files import files_of
-from components.history.facts import ExamplesRecord
-from components.history.read import read_models, read_outputs, read_records
-from components.history.records import Output
+from components.history.queries import History, window_of
+from components.history.records import DataRead, Output
+from components.history.store import read_executions
 from schemas.config.config import DataConfig
 from schemas.config.config_io import from_yaml, load_config, to_yaml
 from schemas.errors import ConfigError, DataError
@@ -79,14 +79,17 @@ class Runs:
 
     def _spans(self) -> str:
         """The spans of the newest window, by what its record says."""
-        window = read_records(str(self.root), "training_window")[-1].output("examples")
+        window = read_executions(str(self.root), "training_window")[-1].output("examples")
         listed = json.loads(Path(window.uri, "resolved.json").read_text())["artifacts"]
-        trained = [[one["uri"] for one in listed] == list(model.examples) for model in read_models(str(self.root))]
+        trained = [
+            [one["uri"] for one in listed] == list(model.examples) for model in History(str(self.root)).models.values()
+        ]
         assert any(trained)
         return ",".join(str(one["properties"]["span"]) for one in listed)
 
     def examples(self) -> list[Output]:
-        return read_outputs(str(self.root), "CocoExampleGen", "examples")
+        made = {one.output("examples").uri: one for one in read_executions(str(self.root), "CocoExampleGen")}
+        return [one.output("examples") for one in made.values()]
 
 
 def _train_ids(examples: Any) -> list[int]:
@@ -196,19 +199,16 @@ def test_the_pipeline_takes_window_and_beam_options(tmp_path: Path) -> None:
     assert passed == options
 
 
-@pytest.mark.slow
 def test_the_window_is_counted_in_span_numbers() -> None:
-    from components.selection.span_window import window_of
-
-    def examples(number: int, span: int, version: int | None = None, source: str = "a") -> ExamplesRecord:
-        return ExamplesRecord(str(number), source, span, version, [], "")
+    def examples(number: int, span: int, version: int | None = None, source: str = "a") -> DataRead:
+        return DataRead(source, span, version, examples=str(number))
 
     known = [examples(1, 3, 2), examples(2, 3, 1), examples(3, 7), examples(4, 5), examples(5, 5), examples(6, 9)]
     others = [examples(7, 8, source="b")]
 
     def resolved(spans: int, newest: int) -> list[int]:
-        own = next(one for one in known if one.uri == str(newest))
-        return [int(one.uri) for one in window_of([*known, *others], own, spans=spans)]
+        own = next(one for one in known if one.examples == str(newest))
+        return [int(str(one.examples)) for one in window_of([*known, *others], own, spans=spans)]
 
     assert resolved(1, newest=3) == [3]
     assert resolved(2, newest=3) == [3], "span 6 was never there"
@@ -221,7 +221,7 @@ def test_the_window_is_counted_in_span_numbers() -> None:
 
 @pytest.mark.slow
 def test_spans_of_the_window_that_no_run_has_read_are_told(tmp_path: Path) -> None:
-    from components.selection.span_window import passed_over
+    from components.selection import passed_over
 
     for day in ("2026-11-18", "2026-11-20", "2026-11-22", "2026-11-24", "2026-11-25"):
         write_data_set(tmp_path / day, images=1)
@@ -231,7 +231,7 @@ def test_spans_of_the_window_that_no_run_has_read_are_told(tmp_path: Path) -> No
     last = (date(2026, 11, 24) - date(1970, 1, 1)).days
 
     def said(read: list[int], source: str = root, spans: int = 6) -> str:
-        return passed_over(read, ExamplesRecord("1", source, last, None, [], ""), spans=spans)
+        return passed_over(read, DataRead(source, last), spans=spans)
 
     assert said([last]).startswith("2026-11-22, 2026-11-20 of the window: there, but no run has read it")
     assert said([last]).endswith("the first with --set data.span=2026-11-20")

@@ -15,8 +15,8 @@ from tfx.components.example_gen import utils
 
 from components.coco_example_gen.spans.fingerprint import fingerprint
 from components.coco_example_gen.spans.locate import locate, source_of
-from components.history.read import IDENTITY_PROPERTY, SOURCE_PROPERTY
-from components.history.records import ReuseRule
+from components.history.execution import ReuseRule
+from components.history.records import IDENTITY_PROPERTY, SOURCE_PROPERTY
 from detection.datasets.splits import SplitFiles
 from detection.storage.paths import absolute
 from schemas.artifacts import TRAIN_SPLIT

@@ -110,8 +110,8 @@ def test_the_executor_resolves_where_no_driver_did_and_writes_a_record_last(
     from tfx.types import standard_artifacts
 
     from components.coco_example_gen import executor
-    from components.history.facts import ExamplesRecord
-    from components.history.read import read_examples
+    from components.history.queries import History
+    from components.history.records import DataRead
 
     write_data_set(tmp_path / "data")
     properties = _properties(_component(root=str(tmp_path / "data")), data_root=str(tmp_path / "data"))
@@ -119,9 +119,10 @@ def test_the_executor_resolves_where_no_driver_did_and_writes_a_record_last(
     examples = standard_artifacts.Examples()
     examples.uri = str(tmp_path / "examples")
     executor.Executor().Do({}, {"examples": [examples]}, properties)
-    [record] = read_examples(str(tmp_path))
+    [record] = History(str(tmp_path)).examples.values()
     identity = examples.get_string_custom_property("identity")
-    assert record == ExamplesRecord(examples.uri, str(tmp_path / "data"), 0, None, ["train", "eval"], identity)
+    fingerprint = examples.get_string_custom_property("input_fingerprint")
+    assert record == DataRead(str(tmp_path / "data"), 0, None, identity, examples.uri, fingerprint)
     assert (tmp_path / "examples/Split-train").is_dir()
 
     def refused(*arguments: Any, **options: Any) -> None:
@@ -130,4 +131,4 @@ def test_the_executor_resolves_where_no_driver_did_and_writes_a_record_last(
     monkeypatch.setattr(executor, "convert", refused)
     with pytest.raises(DataError, match="refused"):
         executor.Executor().Do({}, {"examples": [examples]}, properties)
-    assert len(read_examples(str(tmp_path))) == 1
+    assert len(History(str(tmp_path)).examples) == 1

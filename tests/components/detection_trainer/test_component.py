@@ -102,7 +102,7 @@ def test_a_longer_training_goes_on_from_before_the_decay(
 
     tiny_detector.register()
     finished: list[SimpleNamespace] = []
-    monkeypatch.setattr(executor, "read_models", lambda root: finished)
+    monkeypatch.setattr(executor, "History", lambda root: SimpleNamespace(models=dict(enumerate(finished))))
 
     def trained(steps: int, *others: str) -> str:
         config = tiny_config(*SMALL, "train.schedule.hold_steps=auto", f"train.steps={steps}", *others)

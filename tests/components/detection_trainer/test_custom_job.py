@@ -113,7 +113,7 @@ def test_the_component_takes_over_what_the_job_made(tmp_path: Path, monkeypatch:
     from google.cloud import aiplatform
 
     from components.detection_trainer import custom_job, executor
-    from components.history.read import read_models
+    from components.history.queries import History
 
     monkeypatch.setattr(executor, "train", lambda config, **arguments: None)
     monkeypatch.setattr(
@@ -129,14 +129,14 @@ def test_the_component_takes_over_what_the_job_made(tmp_path: Path, monkeypatch:
     assert [pool["replica_count"] for pool in job["worker_pool_specs"]] == [1, 3]
     assert (job["labels"], job["network"], job["encryption_spec_key_name"]) == ({"team": "vision"}, NETWORK, KEY)
     [model] = outputs["model"]
-    [record] = read_models(str(tmp_path / "run"))
+    [record] = History(str(tmp_path / "run")).models.values()
     assert model.uri == record.uri == str(tmp_path / "model")
     assert model.get_string_custom_property("training") == record.training
 
 
 def test_a_worker_neither_publishes_nor_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from components.detection_trainer import custom_job, executor
-    from components.history.read import read_models
+    from components.history.queries import History
 
     seen: list[Path] = []
     monkeypatch.setattr(executor, "train", lambda config, **arguments: seen.append(arguments["output"]))
@@ -159,7 +159,7 @@ def test_a_worker_neither_publishes_nor_answers(tmp_path: Path, monkeypatch: pyt
     custom_job.main([str(request.parent)])
     assert seen[0].parent == tmp_path / "run/training"
     assert [path.name for path in request.parent.iterdir()] == ["request.json"]
-    assert read_models(str(tmp_path / "run")) == []
+    assert History(str(tmp_path / "run")).models == {}
 
 
 @pytest.mark.parametrize(

@@ -73,9 +73,10 @@ def test_it_starts_from_what_was_resolved_and_records_its_model(
     from tfx.types import artifact_utils, standard_artifacts
 
     from components.detection_trainer import executor
-    from components.history.read import IDENTITY_PROPERTY, read_models
-    from components.history.records import Output, config_path
-    from components.history.stand_ins import describe, resolve_to
+    from components.history.execution import describe, resolve_to
+    from components.history.queries import History
+    from components.history.records import IDENTITY_PROPERTY, Output
+    from components.history.store import config_path
 
     seen: list[dict[str, Any]] = []
     monkeypatch.setattr(executor, "train", lambda config, **arguments: seen.append(arguments))
@@ -119,16 +120,16 @@ def test_it_starts_from_what_was_resolved_and_records_its_model(
     folders = [Path(shard).parts[-3] for shard in seen[-1]["shards"]]
     assert folders == sorted(folders, reverse=True)
     assert set(folders) == {"examples-4", "examples-3"}
-    [first] = read_models(root)
+    [first] = History(root).models.values()
     base = str(tmp_path / "first" / "model")
     assert (
         trained(entries[::-1], [Output(base, "Model", {"identity": first.identity})], "second")["base_model"]
         == f"{base}/Format-Serving"
     )
     trained(entries[:1], [], "third")
-    first, second, third = read_models(root)
+    first, second, third = History(root).models.values()
     assert (first.uri, first.base_model) == (base, None)
     assert [Path(uri).name for uri in first.examples] == ["examples-4", "examples-3"]
-    assert Path(config_path(f"{root}/history", str(first.config))).read_text() == "train: {}"
+    assert Path(config_path(root, str(first.config))).read_text() == "train: {}"
     assert (second.training, second.base_model) == (first.training, base)
     assert third.training != first.training, "another window"

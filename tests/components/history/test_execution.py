@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ml_metadata.proto import metadata_store_pb2
 
 from schemas.errors import DataError
 
@@ -51,11 +52,11 @@ def _train(executor: Any, inputs: Any, outputs: Any, parameters: dict[str, Any])
     ],
 )
 def test_an_execution_is_recorded_with_its_run(folder: str, expected: tuple[str, int], tmp_path: Path) -> None:
-    from components.history.records import read_records
+    from components.history.store import read_executions
 
     examples = _artifact("Examples", tmp_path / "e")
     model = _execute(tmp_path, _train, outputs=tmp_path / folder, inputs={"examples": [examples]})
-    [record] = read_records(str(tmp_path), "DetectionTrainer")
+    [record] = read_executions(str(tmp_path), "DetectionTrainer")
     assert (record.run, record.attempt, record.state, record.error) == (*expected, "done", None)
     assert record.inputs == {"examples": [examples.uri]}
     assert record.parameters == {"steps": 3, "resolved": "by itself"}
@@ -64,14 +65,14 @@ def test_an_execution_is_recorded_with_its_run(folder: str, expected: tuple[str,
 
 
 def test_a_failed_execution_is_recorded_with_its_reason(tmp_path: Path) -> None:
-    from components.history.records import read_records
+    from components.history.store import read_executions
 
     def fail(*_: Any) -> None:
         raise DataError("no records.\n" + "x" * 1000)
 
     with pytest.raises(DataError, match="no records"):
         _execute(tmp_path, fail, outputs=tmp_path / "m")
-    [record] = read_records(str(tmp_path), "DetectionTrainer")
+    [record] = read_executions(str(tmp_path), "DetectionTrainer")
     assert (record.state, record.outputs) == ("failed", {})
     assert record.error is not None
     assert record.error.kind == "DataError"
@@ -88,8 +89,8 @@ def test_a_record_that_cannot_be_written_fails_the_component(tmp_path: Path) -> 
 def test_an_artifact_stands_for_others(tmp_path: Path) -> None:
     from tfx.types import artifact_utils
 
+    from components.history.execution import describe, resolve_to, resolved
     from components.history.records import Output
-    from components.history.stand_ins import describe, resolve_to, resolved
 
     first, second = (_artifact("Examples", tmp_path / name, span=1, identity=name) for name in ("a", "b"))
     second.split_names = artifact_utils.encode_split_names(["train"])
@@ -103,3 +104,38 @@ def test_an_artifact_stands_for_others(tmp_path: Path) -> None:
     resolve_to(base, [Output("gs://models/3", "Model", {"ratio": 0.5})])
     [model] = resolved([base])
     assert (model.type_name, model.uri, model.get_float_custom_property("ratio")) == ("Model", "gs://models/3", 0.5)
+
+
+def test_the_key_is_of_everything_but_the_place_of_the_root() -> None:
+    from components.history.execution import ReuseRule
+
+    def key(root: str, component: str = "c", code: str = "1", **given: Any) -> str:
+        parameters = {"run_root": root, "a": 1, "directory": f"{root}/serving", "none": None} | given
+        rule, inputs = ReuseRule(code), {"i": [f"{root}/x", "gs://y"]}
+        return rule.key(component, parameters=parameters, inputs=inputs, root=root)
+
+    assert key("/one") == key("/two") == key("gs://b/three", absent=None)
+    changed = [key("/one", "d"), key("/one", code="2"), key("/one", a=2), key("/one", a="1"), key("/one", b=1)]
+    assert len({key("/one"), *changed}) == 6
+
+
+def test_properties_are_read_as_ml_metadata_and_as_kubeflow_hold_them() -> None:
+    from components.history.execution import properties_of
+
+    artifact = metadata_store_pb2.Artifact()
+    artifact.properties["split_names"].string_value = '["train"]'
+    artifact.custom_properties["version"].int_value = 3
+    artifact.custom_properties["is_external"].int_value = 1
+    for name, value in (("span", 2), ("data_source", "/data")):
+        artifact.custom_properties[name].struct_value.update({"__value__": value})
+    found = properties_of(artifact)
+    assert found == {"split_names": '["train"]', "version": 3, "span": 2, "data_source": "/data"}
+    assert isinstance(found["span"], int)
+
+
+def test_long_parameters_are_recorded_by_their_digest() -> None:
+    from components.history.execution import recorded_parameters
+
+    recorded = recorded_parameters({"run_root": "/r", "long": "x" * 5000, "none": None, "steps": 3})
+    assert set(recorded) == {"long", "steps"}
+    assert str(recorded["long"]).startswith("sha256:")

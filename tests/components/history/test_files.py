@@ -10,7 +10,8 @@ import pytest
 
 from components.history import files
 from components.history.files import damage_of, entries_of
-from components.history.records import Output, Record, write_record
+from components.history.records import Execution, Output
+from components.history.store import write_execution
 from detection.storage.atomic import write_text
 from detection.storage.files import remove_file
 from tests.storage_emulator.fixture import Bucket
@@ -31,14 +32,14 @@ FILES = {
 RECORDED = [(kind, name) for kind, names in FILES.items() for name in names]
 
 
-def _record(kind: str, folder: Path) -> Record:
+def _record(kind: str, folder: Path) -> Execution:
     """A record of an output with all its files."""
     uri = folder / "5"
     for name in FILES[kind]:
         write_text(os.path.normpath(uri / name), f"content of {name}")
     properties = {"pushed_destination": str(folder / "serving/7")} if kind == "PushedModel" else {}
     output = Output(str(uri), kind, dict(properties))
-    return Record("Node", "done", key="0123456789abcdef", outputs={"output": [output]}, files=entries_of([output]))
+    return Execution("Node", "done", key="0123456789abcdef", outputs={"output": [output]}, files=entries_of([output]))
 
 
 def _remove(path: Path) -> str:
@@ -81,8 +82,10 @@ def test_a_record_of_many_files_is_small_and_notices_a_missing_one(tmp_path: Pat
     output = Output(str(folder), "Logs", {})
     small = Output(str(tmp_path / "model"), "Model", {})
     write_text(tmp_path / "model/x", "content")
-    record = Record("Node", "done", key="0", outputs={"a": [output], "b": [small]}, files=entries_of([output, small]))
-    write_record(str(tmp_path), record, started=datetime.now(UTC))
+    record = Execution(
+        "Node", "done", key="0", outputs={"a": [output], "b": [small]}, files=entries_of([output, small])
+    )
+    write_execution(str(tmp_path), record, started=datetime.now(UTC))
     [written] = (tmp_path / "history/Node").iterdir()
     assert written.stat().st_size < 256 << 10
     assert set(record.files) == {str(folder), str(tmp_path / "model/x")}
@@ -122,7 +125,7 @@ def test_on_cloud_storage_the_service_tells_the_checksums(gcs: Bucket) -> None:
     output = Output(f"{gcs.path}/model", "Model")
     for name in ("a", "b"):
         write_text(f"{output.uri}/{name}", name)
-    record = Record("Node", "done", key="0123456789abcdef", outputs={"output": [output]}, files=entries_of([output]))
+    record = Execution("Node", "done", key="0123456789abcdef", outputs={"output": [output]}, files=entries_of([output]))
     gcs.emulator.requests()
     assert damage_of(record) is None
     assert not [one for one in gcs.emulator.requests() if "alt=media" in one["target"]], "nothing is downloaded"

@@ -8,22 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ml_metadata.proto import metadata_store_pb2
 
-from components.history.read import removed_versions
-from components.history.records import (
-    Failure,
-    Output,
-    Record,
-    ReuseRule,
-    config_path,
-    properties_of,
-    read_records,
-    recorded_parameters,
-    store_config,
-    time_of,
-    write_record,
-)
+from components.history.queries import History
+from components.history.records import Execution, Failure, Output, time_of
+from components.history.store import config_path, read_executions, store_config, write_execution
 from detection.storage.atomic import create_json, write_json
 from detection.storage.files import list_folder
 from detection.storage.json_files import read_json
@@ -33,8 +21,8 @@ from tests.storage_emulator.fixture import Bucket
 STARTED = datetime(2026, 11, 23, tzinfo=UTC)
 
 
-def _record(root: str, **fields: Any) -> Record:
-    return Record(
+def _record(root: str, **fields: Any) -> Execution:
+    return Execution(
         "DetectionTrainer",
         "done",
         run="mine",
@@ -51,17 +39,17 @@ def test_records_are_read_as_they_were_written_in_the_order_of_their_ends(
     place: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     root = str(tmp_path / "run") if place == "local" else f"{request.getfixturevalue('gcs').path}/run"
-    failed = Record("DetectionTrainer", "failed", run="mine", attempt=2, error=Failure("DataError", "no records"))
+    failed = Execution("DetectionTrainer", "failed", run="mine", attempt=2, error=Failure("DataError", "no records"))
     for record in (_record(root), failed, _record(root)):
-        write_record(root, record, started=STARTED)
-    read = read_records(root, "DetectionTrainer")
+        write_execution(root, record, started=STARTED)
+    read = read_executions(root, "DetectionTrainer")
     plain = [replace(one, started="", ended="", seconds=0.0, host="") for one in read]
     assert plain == [_record(root), failed, _record(root)]
     assert len({one.ended for one in read}) == 3
     assert read[0].seconds == pytest.approx((time_of(read[0].ended) - STARTED).total_seconds(), abs=1e-3)
     names = list_folder(f"{root}/history/DetectionTrainer")
     assert sorted(names) == names == [f"{one.ended}-{one.key}-mine.json" for one in read]
-    assert read_records(root, "CocoEvaluator") == []
+    assert read_executions(root, "CocoEvaluator") == []
 
 
 @pytest.mark.parametrize("answer_lost", [False, True])
@@ -70,12 +58,12 @@ def test_a_record_is_a_new_object_and_a_lost_response_is_no_failure(answer_lost:
     gcs.emulator.requests()
     if answer_lost:
         gcs.emulator.fail("reset", method="write", path="/upload/", after=True)
-    write_record(root, _record(root), started=STARTED)
+    write_execution(root, _record(root), started=STARTED)
     assert gcs.emulator.clear() == answer_lost
     uploads = [one["target"] for one in gcs.emulator.requests() if one["target"].startswith("/upload/")]
     assert len(uploads) == 1 + answer_lost
     assert all("ifGenerationMatch=0" in target for target in uploads)
-    [record] = read_records(root, "DetectionTrainer")
+    [record] = read_executions(root, "DetectionTrainer")
     path = f"{root}/history/DetectionTrainer/{record.ended}-{record.key}-mine.json"
     create_json(path, read_json(path))
     with pytest.raises(DataError, match="another process wrote"):
@@ -86,82 +74,52 @@ def test_a_record_comes_after_those_of_a_clock_that_runs_ahead(tmp_path: Path) -
     root = str(tmp_path)
     ahead = (datetime.now(UTC) + timedelta(days=3)).strftime("%Y%m%dT%H%M%S.%fZ")
     write_json(tmp_path / "history/DetectionTrainer" / f"{ahead}--.json", {"component": "c", "state": "done"})
-    write_record(root, _record(root), started=STARTED)
-    first, second = read_records(root, "DetectionTrainer")
+    write_execution(root, _record(root), started=STARTED)
+    first, second = read_executions(root, "DetectionTrainer")
     assert (first.component, second.run) == ("c", "mine")
     assert time_of(second.ended) - time_of(ahead) == timedelta(microseconds=1)
 
 
 def test_a_copied_root_is_a_root_of_its_own(tmp_path: Path) -> None:
     first, copy = str(tmp_path / "first"), str(tmp_path / "copy")
-    write_record(first, _record(first), started=STARTED)
+    write_execution(first, _record(first), started=STARTED)
     assert first not in next(Path(first, "history/DetectionTrainer").iterdir()).read_text()
     shutil.copytree(first, copy)
-    [record] = read_records(copy, "DetectionTrainer")
+    [record] = read_executions(copy, "DetectionTrainer")
     assert (record.inputs, record.outputs) == (_record(copy).inputs, _record(copy).outputs)
 
 
 @pytest.mark.parametrize("change", [{"later": 1}, {"version": 2}])
 def test_unknown_keys_are_left_out_and_a_later_version_is_refused(change: dict[str, int], tmp_path: Path) -> None:
     root = str(tmp_path)
-    write_record(root, _record(root), started=STARTED)
+    write_execution(root, _record(root), started=STARTED)
     [path] = (tmp_path / "history/DetectionTrainer").iterdir()
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     if "later" in change:
-        assert len(read_records(root, "DetectionTrainer")) == 1
+        assert len(read_executions(root, "DetectionTrainer")) == 1
     else:
         with pytest.raises(DataError, match=f"{path.name}: not a record of a run of this version: version"):
-            read_records(root, "DetectionTrainer")
+            read_executions(root, "DetectionTrainer")
 
 
 def test_a_record_on_cloud_storage_is_written_once(gcs: Bucket) -> None:
     root = f"{gcs.path}/run"
-    write_record(root, _record(root), started=STARTED)
-    [record] = read_records(root, "DetectionTrainer")
+    write_execution(root, _record(root), started=STARTED)
+    [record] = read_executions(root, "DetectionTrainer")
     assert record.outputs == _record(root).outputs
 
 
-def test_the_key_is_of_everything_but_the_place_of_the_root() -> None:
-    def key(root: str, component: str = "c", code: str = "1", **given: Any) -> str:
-        parameters = {"run_root": root, "a": 1, "directory": f"{root}/serving", "none": None} | given
-        rule, inputs = ReuseRule(code), {"i": [f"{root}/x", "gs://y"]}
-        return rule.key(component, parameters=parameters, inputs=inputs, root=root)
-
-    assert key("/one") == key("/two") == key("gs://b/three", absent=None)
-    changed = [key("/one", "d"), key("/one", code="2"), key("/one", a=2), key("/one", a="1"), key("/one", b=1)]
-    assert len({key("/one"), *changed}) == 6
-
-
-@pytest.mark.parametrize("given", ['["3", "4"]', '["/original/run/serving/3", "/original/run/serving/4"]'])
-def test_the_versions_that_a_push_removed_are_beside_its_own(given: str, tmp_path: Path) -> None:
-    """Whether it recorded their names or, as earlier versions, the paths in the root that this one was copied from."""
-    properties: dict[str, Any] = {"pushed_destination": f"{tmp_path}/serving/7", "removed_versions": given}
-    push = Record("SavedModelPusher", "done", outputs={"pushed_model": [Output("", "PushedModel", properties)]})
-    assert removed_versions(push) == {f"{tmp_path}/serving/{name}" for name in "34"}
-    assert removed_versions(_record("/r")) == set()
-
-
-def test_properties_are_read_as_ml_metadata_and_as_kubeflow_hold_them() -> None:
-    artifact = metadata_store_pb2.Artifact()
-    artifact.properties["split_names"].string_value = '["train"]'
-    artifact.custom_properties["version"].int_value = 3
-    artifact.custom_properties["is_external"].int_value = 1
-    for name, value in (("span", 2), ("data_source", "/data")):
-        artifact.custom_properties[name].struct_value.update({"__value__": value})
-    found = properties_of(artifact)
-    assert found == {"split_names": '["train"]', "version": 3, "span": 2, "data_source": "/data"}
-    assert isinstance(found["span"], int)
-
-
-def test_long_parameters_are_recorded_by_their_digest() -> None:
-    recorded = recorded_parameters({"run_root": "/r", "long": "x" * 5000, "none": None, "steps": 3})
-    assert set(recorded) == {"long", "steps"}
-    assert str(recorded["long"]).startswith("sha256:")
+def test_the_versions_that_a_push_removed_are_beside_its_own(tmp_path: Path) -> None:
+    properties: dict[str, Any] = {"pushed_destination": f"{tmp_path}/serving/7", "removed_versions": '["3", "4"]'}
+    push = Execution("SavedModelPusher", "done", outputs={"pushed_model": [Output("", "PushedModel", properties)]})
+    assert History(str(tmp_path)).removed_versions == set()
+    write_execution(str(tmp_path), push, started=STARTED)
+    assert History(str(tmp_path)).removed_versions == {f"{tmp_path}/serving/{name}" for name in "34"}
 
 
 def test_a_configuration_is_kept_once(tmp_path: Path) -> None:
     folder = str(tmp_path)
     digests = [store_config(folder, text) for text in ("a: 1\n", "a: 2\n", "a: 1\n")]
     assert digests[0] == digests[2] != digests[1]
-    assert sorted(path.read_text() for path in (tmp_path / "configs").iterdir()) == ["a: 1\n", "a: 2\n"]
+    assert sorted(path.read_text() for path in (tmp_path / "history/configs").iterdir()) == ["a: 1\n", "a: 2\n"]
     assert Path(config_path(folder, digests[1])).read_text() == "a: 2\n"

@@ -92,12 +92,12 @@ def test_a_blessed_model_is_pushed_and_recorded_as_tfx_does(tmp_path: Path, mode
 
 @pytest.mark.parametrize("blessed", [1, 0])
 def test_pushes_are_recorded_in_the_history(tmp_path: Path, model: Any, blessed: int) -> None:
-    from components.history.read import read_pushes
+    from components.history.queries import History
 
     push(tmp_path, {"model": [model], "model_blessing": [blessing(blessed)]}, run_root=str(tmp_path))
     versions = list((tmp_path / "serving").glob("*"))
     assert len(versions) == blessed
-    pushes = [(one.destination, one.version, one.model) for one in read_pushes(str(tmp_path))]
+    pushes = [(one.destination, one.version, one.model) for one in History(str(tmp_path)).pushes.values()]
     assert pushes == [(str(one), one.name, model.uri) for one in versions]
 
 
@@ -161,7 +161,7 @@ def failing(error: Exception) -> Any:
 def test_a_refusal_is_recorded_until_the_model_is_pushed(
     tmp_path: Path, model: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from components.history.read import read_refused
+    from components.history.queries import History
     from components.saved_model_pusher import executor
 
     inputs, root = {"model": [model], "model_blessing": [blessing(1)]}, str(tmp_path / "run")
@@ -169,25 +169,25 @@ def test_a_refusal_is_recorded_until_the_model_is_pushed(
         patch.setattr(executor, "push", failing(RefusedModelError("its scores are NaN")))
         with pytest.raises(RefusedModelError, match="its scores are NaN"):
             push(tmp_path, inputs, run_root=root)
-    assert read_refused(root) == {model.uri}
+    assert History(root).refused == {model.uri}
     (tmp_path / "pushed").rmdir()
     assert push(tmp_path, inputs, run_root=root).get_int_custom_property("pushed") == 1
-    assert read_refused(root) == set()
+    assert History(root).refused == set()
 
 
 @pytest.mark.parametrize("error", [DataError("no space"), CocoflowError("no connection"), KeyError("bug")])
 def test_another_failure_is_no_refusal(
     tmp_path: Path, model: Any, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from components.history.read import read_refused
-    from components.history.records import read_records
+    from components.history.queries import History
+    from components.history.store import read_executions
     from components.saved_model_pusher import executor
 
     monkeypatch.setattr(executor, "push", failing(error))
     with pytest.raises(type(error)):
         push(tmp_path, {"model": [model]}, run_root=str(tmp_path))
-    assert read_refused(str(tmp_path)) == set()
-    assert [one.state for one in read_records(str(tmp_path), "SavedModelPusher")] == ["failed"]
+    assert History(str(tmp_path)).refused == set()
+    assert [one.state for one in read_executions(str(tmp_path), "SavedModelPusher")] == ["failed"]
 
 
 @pytest.mark.parametrize("blessings", [[0], [], [1, 0]])

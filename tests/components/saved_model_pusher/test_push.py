@@ -9,8 +9,8 @@ import pytest
 import tensorflow as tf
 from tensorflow_serving.apis import prediction_log_pb2
 
+from components.history import pushed_versions
 from components.saved_model_pusher import push as pushing
-from components.saved_model_pusher import pushed_versions
 from components.saved_model_pusher.added_files import score_thresholds, warmup_records
 from components.saved_model_pusher.push import Pushed, PushRequest, push
 from components.saved_model_pusher.validate import Validation

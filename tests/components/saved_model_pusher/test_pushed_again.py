@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from components.history.pushed_versions import WARMUP_FILE
 from components.saved_model_pusher import publish as publishing
-from components.saved_model_pusher.pushed_versions import WARMUP_FILE
 from detection.storage import versions
 from detection.storage.versions import numbered_versions
 from tests.components.saved_model_pusher.version_folders import PARTS, another, hidden, parts, write_parts

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import pipeline_runner
-from components.history.records import config_digest
+from components.history.store import digest_of_text, write_run
 from schemas.artifacts import EXPORTED_FROM_JSON, EXTRA_FILES, INIT_REPORT_JSON, ORIGIN_JSON, POINTER_JSON
 from tests.pipelines.recorded_root import SOURCE, local_root, publish_rollback, record_day, run_of, write_saved_model
 from tests.storage_emulator.fixture import Bucket
@@ -59,7 +59,7 @@ def test_a_pushed_model_leads_to_its_data_and_base_model(
     assert (model["run"], base["run"]) == ("run-2", "run-1")
     text = Path(model["config_path"]).read_text()
     assert "seed: 2" in text
-    assert model["config"] == config_digest(text)
+    assert model["config"] == digest_of_text(text)
     assert lineage["evaluated"] == {
         "evaluation": f"{root}/artifacts/evaluation/2",
         "blessed": True,
@@ -74,7 +74,7 @@ def test_the_tree_says_the_same_in_whole_lines(tmp_path: Path, capsys: pytest.Ca
     root = local_root(tmp_path)
     assert pipeline_runner.main(["lineage", f"{root}/serving/1001"]) == 0
     lines = [line.lstrip("│├└─ ") for line in capsys.readouterr().out.splitlines()]
-    digest = config_digest(f"run:\n  root: {root}\ntrain:\n  seed: 1\n")
+    digest = digest_of_text(f"run:\n  root: {root}\ntrain:\n  seed: 1\n")
     assert lines == [
         f"{root}/serving/1001",
         "exported: step 10, ema weights",
@@ -125,7 +125,7 @@ def test_what_is_unknown_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[s
     write_saved_model(str(tmp_path / "alone"), config, fingerprint=None, step=7)
     lineage = _lineage(capsys, str(tmp_path / "alone"))
     assert lineage["exported"]["step"] == 7
-    assert lineage["chain"][0]["config"] == config_digest(config)
+    assert lineage["chain"][0]["config"] == digest_of_text(config)
     assert lineage["chain"][0]["config_path"] == f"{tmp_path}/alone/assets.extra/config.yaml"
     assert lineage["unknown"] == [
         "runs, data and evaluation: no records were found; name the run.root of the training with --root"
@@ -188,12 +188,10 @@ def test_a_rolled_back_version_is_named_with_what_is_served(tmp_path: Path, caps
 
 
 def test_a_run_that_reused_a_model_did_not_train_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from pipelines.runs.history import RunHistory
-
     root = str(tmp_path)
     day = record_day(root, 1)
     reused = {node: {"state": "reused", "seconds": 0.0} for node in ("DetectionTrainer", "SavedModelPusher")}
-    RunHistory(root).write(run_of(day, 1, id="earlier", started="2025-01-01T00:00:00+00:00", components=reused))
+    write_run(root, run_of(day, 1, id="earlier", started="2025-01-01T00:00:00+00:00", components=reused))
     lineage = _lineage(capsys, root)
     assert (lineage["chain"][0]["run"], lineage["pushed_by"]) == ("run-1", "run-1")
 

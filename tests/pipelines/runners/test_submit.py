@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 import pipeline_runner
-from pipelines.runs.history import RunHistory
+from components.history.queries import History
 from tests.kubeflow_service import running_kubeflow
 from tests.vertex_service.fixture import PROJECT, LoopbackVertex
 
@@ -40,7 +40,7 @@ def test_vertex_takes_what_is_compiled(vertex: LoopbackVertex, tmp_path: Path) -
     assert (registration["project"], registration["display_name"]) == (PROJECT, "digits")
     compiled["runtimeConfig"]["parameters"]["train_steps"] = {"intValue": "7"}
     assert submitted == compiled
-    records = RunHistory(settings["run.root"]).read_all()
+    records = History(settings["run.root"]).runs()
     assert [(record.state, record.runner, record.trigger) for record in records] == [
         ("submitted", "vertex", "submit")
     ] * 2

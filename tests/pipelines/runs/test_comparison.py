@@ -3,26 +3,27 @@
 import os
 import re
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import pipeline_runner
+from components.history.queries import History
+from components.history.records import DataRead, Run
+from components.history.store import read_run, write_run
 from detection.storage.file_system import FolderLock
 from pipelines.runs.comparison import (
     RunInputs,
     compare,
     data_name,
-    decide,
     find_data,
     newest_done,
     observe,
-    record_skip,
+    plan_run,
     unsettled_data,
 )
-from pipelines.runs.history import RunHistory
-from pipelines.runs.run_record import ConfigCopy, DataRead, RunRecord
 from schemas.config.config import Config
 from schemas.config.config_io import load_config
 from schemas.errors import CocoflowError
@@ -32,26 +33,22 @@ DATA = DataRead(source="/data/{SPAN}", span=3, version=1, input_fingerprint="f")
 INPUTS = RunInputs(DATA, "d")
 
 
-def _run(folder: Path, inputs: RunInputs = INPUTS, **fields: Any) -> RunRecord:
+def _run(folder: Path, inputs: RunInputs = INPUTS, **fields: Any) -> Run:
     (folder / "evaluation").mkdir(exist_ok=True)
     (folder / "evaluation/report.html").touch()
-    config = ConfigCopy(digest="c", path="c.yaml", deciding=inputs.deciding)
-    record = RunRecord(id="last", state="done", started="2026-11-23T03:00:00+00:00", data=inputs.data, config=config)
-    return record.model_copy(update={"evaluation": str(folder / "evaluation")} | fields)
+    record = Run(id="last", state="done", started="2026-11-23T03:00:00+00:00", data=inputs.data)
+    return replace(record, **{"evaluation": str(folder / "evaluation"), "deciding": inputs.deciding} | fields)
 
 
 @pytest.mark.parametrize(
     ("last", "reason"),
     [
         (RunInputs(DATA, "other"), "the configuration changed since run last"),
-        (RunInputs(DATA.model_copy(update={"input_fingerprint": "g"}), "d"), "the files of the data changed since run"),
-        (RunInputs(DATA.model_copy(update={"input_fingerprint": "g"}), "e"), "the files of the data and the conf"),
-        (
-            RunInputs(DATA.model_copy(update={"version": None}), "d"),
-            "span 3, version 1 is there, and run last trained on span 3",
-        ),
-        (RunInputs(DATA.model_copy(update={"span": 4}), "d"), "span 3, version 1 is there, and run last trained on"),
-        (RunInputs(DATA.model_copy(update={"input_fingerprint": None}), "d"), "no run is done yet"),
+        (RunInputs(replace(DATA, input_fingerprint="g"), "d"), "the files of the data changed since run"),
+        (RunInputs(replace(DATA, input_fingerprint="g"), "e"), "the files of the data and the conf"),
+        (RunInputs(replace(DATA, version=None), "d"), "span 3, version 1 is there, and run last trained on span 3"),
+        (RunInputs(replace(DATA, span=4), "d"), "span 3, version 1 is there, and run last trained on"),
+        (RunInputs(replace(DATA, input_fingerprint=None), "d"), "no run is done yet"),
     ],
 )
 def test_a_run_that_would_read_something_else_has_a_reason(tmp_path: Path, last: RunInputs, reason: str) -> None:
@@ -64,7 +61,7 @@ def test_a_run_that_would_read_something_else_has_a_reason(tmp_path: Path, last:
 def test_a_run_that_would_read_the_same_has_none(tmp_path: Path) -> None:
     assert compare(INPUTS, None) == (True, "no run is done yet")
     # The record of a run names its Examples, too.
-    made = DATA.model_copy(update={"identity": "i", "examples": "e", "source": "/data/{SPAN}/"})
+    made = replace(DATA, identity="i", examples="e", source="/data/{SPAN}/")
     record = _run(tmp_path, RunInputs(made, "d"))
     told = "neither span 3, version 1 nor the configuration changed since run last"
     assert compare(INPUTS, record) == (False, told)
@@ -87,12 +84,12 @@ def test_data_is_named_as_its_paths_have_it(source: str, span: int, version: int
 
 
 def test_the_newest_run_counts_whose_inputs_are_known(tmp_path: Path) -> None:
-    history = RunHistory(str(tmp_path))
-    assert newest_done(history.read_all()) is None
-    others: list[dict[str, Any]] = [{}, {"state": "failed"}, {"data": None}, {"config": None}, {"state": "skipped"}]
+    history = History(str(tmp_path))
+    assert newest_done(history, history.runs()) is None
+    others: list[dict[str, Any]] = [{}, {"state": "failed"}, {"data": None}, {"deciding": None}, {"state": "skipped"}]
     for number, fields in enumerate(others):
-        history.write(_run(tmp_path, id=f"r{number}", started=f"2026-11-23T0{number}:00:00+00:00", **fields))
-    found = newest_done(history.read_all())
+        write_run(str(tmp_path), _run(tmp_path, id=f"r{number}", started=f"2026-11-23T0{number}:00:00+00:00", **fields))
+    found = newest_done(history, history.runs())
     assert found is not None
     assert found.id == "r0"
 
@@ -103,22 +100,20 @@ class Skips:
     def __init__(self, folder: Path) -> None:
         write_data_set(folder / "data", images=1)
         self.root = str(folder / "run")
-        self.history = RunHistory(self.root)
-        self.history.write(_run(folder, observe(self.config(), find_data(self.config()))[0]))
+        write_run(self.root, _run(folder, observe(self.config(), find_data(self.config()))[0]))
 
     def config(self, *assignments: str) -> Config:
         return load_config(None, [f"data.root={Path(self.root).parent}/data", f"run.root={self.root}", *assignments])
 
     def __call__(self, run_id: str | None = None, *assignments: str, settle: float = 0.0) -> str | None:
         config = self.config(*assignments)
-        made = decide(config, find_data(config), self.history, FolderLock(True), run_id=run_id, settle=settle)
-        if made.skipped is not None:
-            record_skip(config, self.history, made, trigger="cron")
-        return made.skipped
+        use = FolderLock(True)
+        planned = plan_run(config, find_data(config), self.root, use, run_id=run_id, settle=settle, trigger="cron")
+        return planned if isinstance(planned, str) else None
 
-    def skipped(self) -> list[RunRecord]:
+    def skipped(self) -> list[Run]:
         """The records of skipped runs, the newest first."""
-        return [record for record in self.history.read_all() if record.state == "skipped"]
+        return [record for record in History(self.root).runs() if record.state == "skipped"]
 
 
 @pytest.fixture
@@ -140,7 +135,7 @@ def test_skipped_runs_on_the_same_data_leave_one_record(skips: Skips) -> None:
 def test_a_finished_run_is_not_skipped_afterwards(skips: Skips) -> None:
     with pytest.raises(CocoflowError, match=r"--run-id last: this run is done, since .*another id"):
         skips("last")
-    done = skips.history.read("last")
+    done = read_run(skips.root, "last")
     assert done is not None
     assert done.state == "done"
 
@@ -180,10 +175,9 @@ def test_the_program_tells_it_before_tfx_is_loaded(
     monkeypatch.setattr("pipelines.runs.execute._run_pipeline", None)
     arguments = ["run", "--if-changed", "--data", f"{Path(skips.root).parent}/data", "--set", f"run.root={skips.root}"]
     monkeypatch.setattr("pipelines.runs.comparison.deciding_digest", lambda config: "d")
-    last = skips.history.read("last")
+    last = read_run(skips.root, "last")
     assert last is not None
-    assert last.config is not None
-    skips.history.write(last.model_copy(update={"config": last.config.model_copy(update={"deciding": "d"})}))
+    write_run(skips.root, replace(last, deciding="d"))
     assert pipeline_runner.main(arguments) == 0
     captured = capsys.readouterr()
     assert captured.out == "nothing to do: neither the data nor the configuration changed since run last\n"

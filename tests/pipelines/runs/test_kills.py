@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from components.history.records import read_records
-from pipelines.runs.history import RunHistory
+from components.history.queries import History
+from components.history.records import Run
+from components.history.store import read_executions
 from tests.folder_holder import folder_holder
 from tests.forked_calls import ForkedCalls, forked_calls
 from tests.pipelines import stubbed_run
@@ -35,18 +36,18 @@ def test_a_run_killed_in_each_component_finishes_and_repeats_nothing(
 ) -> None:
     """At the start: with half an output. At the end: the record is written, but TFX does not know of it."""
     root, log = tmp_path / "run", tmp_path / "log"
-    history = RunHistory(str(root))
+    history = History(str(root))
     options = {"stubs": stubs, "log": str(log), "flags": ["--run-id", "mine", "--trigger", "test"]}
     for number, node in enumerate(NODES, start=1):
         assert call(RUN, str(root), str(digits), options | {"kill": [node, when]}) == -signal.SIGKILL
-        [record] = history.read_all()
+        [record] = history.runs()
         assert (record.id, record.state, record.is_dead, record.attempt) == ("mine", "running", True, number)
         assert not (root / "summary.json").exists()
     assert call(RUN, str(root), str(digits), options) == 0
 
     counts = {"start": 2, "end": 1} if when == "start" else {"start": 1}
     assert Counter(lines(log)) == {f"{node} {word}": count for node in NODES for word, count in counts.items()}
-    [record] = history.read_all()
+    record = _run(root)
     assert (record.state, record.attempt, record.trigger, record.error) == ("done", len(NODES) + 1, "test", None)
     assert {name: state.state for name, state in record.components.items()} == {
         **dict.fromkeys(NODES, "reused"),
@@ -55,7 +56,7 @@ def test_a_run_killed_in_each_component_finishes_and_repeats_nothing(
     }
     [version] = (root / "serving").iterdir()
     assert record.pushed_path == read_summary(root)["pushed_path"] == str(version)
-    recorded = {node: [one.state for one in read_records(str(root), node)] for node in NODES}
+    recorded = {node: [one.state for one in read_executions(str(root), node)] for node in NODES}
     assert recorded == {node: ["done"] for node in NODES}
     _require_no_trace(root)
 
@@ -65,21 +66,28 @@ def test_a_run_killed_in_its_report_is_reported_once_more(
     when: str, tmp_path: Path, digits: Path, call: ForkedCalls
 ) -> None:
     root, log = tmp_path / "run", tmp_path / "log"
-    history = RunHistory(str(root))
+    history = History(str(root))
     options = {"stubs": True, "log": str(log), "flags": ["--run-id", "mine"]}
     assert call(RUN, str(root), str(digits), options | {"kill": ["RunReport", when]}) == -signal.SIGKILL
-    [record] = history.read_all()
+    [record] = history.runs()
     assert (record.state, record.is_dead, record.pushed_path) == ("running", True, None)
     assert call(RUN, str(root), str(digits), options) == 0
 
     assert set(Counter(lines(log)).values()) == {1}  # every component was executed once
-    [record] = history.read_all()
+    record = _run(root)
     assert (record.state, record.attempt, record.error) == ("done", 2, None)
     assert {name: record.components[name].state for name in NODES} == dict.fromkeys(NODES, "reused")
     [version] = (root / "serving").iterdir()
     assert record.pushed_path == read_summary(root)["pushed_path"] == str(version)
-    assert len(read_records(str(root), "RunReport")) == (1 if when == "start" else 2)
+    assert len(read_executions(str(root), "RunReport")) == (1 if when == "start" else 2)
     _require_no_trace(root)
+
+
+def _run(root: Path) -> Run:
+    """The only run, with its results."""
+    history = History(str(root))
+    [run] = history.runs()
+    return history.with_results(run)
 
 
 def _require_no_trace(root: Path) -> None:
@@ -87,7 +95,7 @@ def _require_no_trace(root: Path) -> None:
     recorded = {
         output.uri
         for node in (*NODES, "previous_blessed_model", "RunReport")
-        for record in read_records(str(root), node)
+        for record in read_executions(str(root), node)
         for listed in record.outputs.values()
         for output in listed
     }
@@ -113,8 +121,7 @@ def test_a_run_that_fails_records_how_far_it_came(tmp_path: Path, digits: Path, 
     root = tmp_path / "run"
     options = {"stubs": True, "log": str(tmp_path / "log"), "flags": ["--run-id", "mine"]}
     assert call(RUN, str(root), str(digits), options | {"kill": ["CocoEvaluator", "error"]}) == 1
-    record = RunHistory(str(root)).read("mine")
-    assert record is not None
+    record = _run(root)
     assert (record.state, record.error) == ("failed", "CocoEvaluator is broken")
     assert record.data is not None
     assert record.data.identity
@@ -123,6 +130,5 @@ def test_a_run_that_fails_records_how_far_it_came(tmp_path: Path, digits: Path, 
     assert (states["DetectionTrainer"], states["CocoEvaluator"]) == ("done", "failed")
     assert (record.evaluation, record.blessed, record.pushed_path) == (None, None, None)
     assert call(RUN, str(root), str(digits), options) == 0
-    again = RunHistory(str(root)).read("mine")
-    assert again is not None
+    again = _run(root)
     assert (again.state, again.attempt, again.error, again.model) == ("done", 2, None, record.model)

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from components.history.records import Run
 from detection.analysis.analysis_file import write_analysis
 from detection.training.validation.history import HistoryEntry, write_history
 from pipelines.runs.outlook import label_errors, longer_command, predict_command, training_outlook
 from pipelines.runs.results import RunResults, print_results
-from pipelines.runs.run_record import RunRecord
 from schemas.artifacts import ANALYSIS_JSON, CONFIG_YAML, HISTORY_JSON, VALIDATION
 from schemas.config.config import Config
 from schemas.config.config_io import load_config, to_yaml
@@ -33,7 +33,7 @@ def _training(folder: Path, values: list[float]) -> Path:
 def _printed(folder: Path, values: list[float]) -> list[str]:
     evaluation = folder / "evaluation"
     evaluation.mkdir()
-    record = RunRecord(
+    record = Run(
         id="run",
         state="done",
         started="2026-11-23T03:00:00+00:00",
@@ -41,9 +41,9 @@ def _printed(folder: Path, values: list[float]) -> list[str]:
         blessed=True,
         pushed_path=str(folder / "serving/1"),
         evaluation=str(evaluation),
+        model_run=str(_training(folder / "model_run", values)),
     )
-    model_run = str(_training(folder / "model_run", values))
-    results = RunResults(record, model_run, "bbox", images="photos")
+    results = RunResults(record, "bbox", images="photos")
     stream = io.StringIO()
     print_results(results, Console(file=stream), typed=["run", "--data", "photos"], train_config=Config().train)
     return stream.getvalue().splitlines()

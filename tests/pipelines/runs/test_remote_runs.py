@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from components.history.records import Output, read_records
+from components.history.records import Output
+from components.history.store import read_executions
 from detection.storage import files
 from detection.storage.atomic import write_text
 from detection.storage.file_system import UNFINISHED_MARKER
@@ -39,7 +40,7 @@ class RemoteRuns:
         return {name: state for name, state in states.items() if name in NODES}
 
     def newest(self, component: str, name: str) -> Output:
-        return read_records(self.layout.root, component)[-1].output(name)
+        return read_executions(self.layout.root, component)[-1].output(name)
 
     def versions(self) -> list[str]:
         return [name for name in files.list_folders(self.layout.push_directory) if name.isdecimal()]

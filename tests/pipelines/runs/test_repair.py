@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from components.history.read import read_models, read_records
+from components.history.queries import History
 from components.history.records import Output
+from components.history.store import read_executions
 from pipelines.folders import RunLayout
 from pipelines.runs.execute import sweep
 from schemas.config.config import Config, PushConfig
@@ -35,7 +36,7 @@ class Runs:
         return run_nodes(make_nodes(str(self.root), seed=seed, blessed=blessed, push=push), self.root)
 
     def newest(self, component: str, name: str) -> Output:
-        return read_records(str(self.root), component)[-1].output(name)
+        return read_executions(str(self.root), component)[-1].output(name)
 
     def versions(self) -> list[str]:
         return sorted(path.name for path in self.push_directory.iterdir())
@@ -122,7 +123,7 @@ def test_a_damaged_output_is_made_again_with_what_depends_on_it(
     before = _newest_version(runs)
     damaged = damage(runs)
     assert runs() == REUSED | dict.fromkeys(again, "done")
-    told = [record.getMessage() for record in caplog.records if record.name == "cocoflow.run"]
+    told = [record.getMessage() for record in caplog.records if record.name == "cocoflow.history"]
     assert [message for message in told if str(damaged) in message and "is not reused" in message]
     assert told[0].startswith(f"{again[0]}: ")
     assert (_newest_version(runs) != before) == pushed_again
@@ -134,7 +135,7 @@ def test_a_damaged_output_is_made_again_with_what_depends_on_it(
 def test_a_version_that_retention_removed_is_not_told_as_damage(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "cocoflow.run")
+    caplog.set_level(logging.INFO, "cocoflow.history")
     runs, two = Runs(tmp_path / "run"), PushConfig(keep_versions=2)
     runs(seed=1, push=two)
     first = _pushed(runs)
@@ -159,11 +160,11 @@ def test_a_model_whose_files_are_gone_is_no_baseline(tmp_path: Path) -> None:
     runs = Runs(tmp_path)
     runs(seed=1)
     runs(seed=2)
-    first, second = read_models(str(tmp_path))
-    assert read_records(str(tmp_path), "CocoEvaluator")[-1].inputs["baseline_model"] == [first.uri]
+    first, second = History(str(tmp_path)).models.values()
+    assert read_executions(str(tmp_path), "CocoEvaluator")[-1].inputs["baseline_model"] == [first.uri]
     shutil.rmtree(first.uri)
     assert runs(seed=2) == REUSED | {"CocoEvaluator": "done", "SavedModelPusher": "done"}
-    assert read_records(str(tmp_path), "CocoEvaluator")[-1].inputs == {"baseline_model": [], "model": [second.uri]}
+    assert read_executions(str(tmp_path), "CocoEvaluator")[-1].inputs == {"baseline_model": [], "model": [second.uri]}
     assert len(runs.versions()) == 2, "the newest version holds this model already"
 
 
@@ -174,7 +175,7 @@ def test_a_copy_reuses_its_own_outputs_and_never_the_originals(runs: Runs, finis
     assert runs()["DetectionTrainer"] == "done"
     assert {path: path.stat().st_mtime_ns for path in finished.rglob("*")} == before
     for component in NODES:
-        for record in read_records(str(runs.root), component):
+        for record in read_executions(str(runs.root), component):
             uris = [uri for listed in record.inputs.values() for uri in listed]
             assert all(uri.startswith(f"{runs.root}/") for uri in uris)
 

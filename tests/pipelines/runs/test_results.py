@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from components.history.queries import History
+from components.history.records import Run
 from pipelines.runs.execute import _require_not_rolled_back
 from pipelines.runs.results import RunResults, print_results
-from pipelines.runs.run_record import RunRecord
 from schemas.config.config import Config
 from schemas.errors import DataError
 from schemas.metrics import METRIC_DEFINITIONS
@@ -22,7 +23,7 @@ METRICS = {metric.name: 0.25 for metric in METRIC_DEFINITIONS["bbox"]}
 def printed(*, blessed: bool, reasons: list[str], pushed: str | None = None, images: str | None = None) -> list[str]:
     stream = io.StringIO()
     results = RunResults(
-        RunRecord(
+        Run(
             id="run",
             state="done",
             started="2026-11-23T03:00:00+00:00",
@@ -31,8 +32,8 @@ def printed(*, blessed: bool, reasons: list[str], pushed: str | None = None, ima
             reasons=tuple(reasons),
             pushed_path=pushed,
             evaluation="evaluation",
+            model_run="model_run",
         ),
-        "model_run",
         "bbox",
         images,
     )
@@ -71,10 +72,10 @@ def test_a_version_that_was_rolled_back_is_no_result_of_a_run(tmp_path: Path) ->
     """The pusher, which refuses such a model, does not run again for a model that an earlier run has pushed."""
     root = local_root(tmp_path)
     pushed = f"{root}/serving/1002"
-    _require_not_rolled_back(root, pushed)
-    _require_not_rolled_back(root, None)
+    _require_not_rolled_back(History(root), pushed)
+    _require_not_rolled_back(History(root), None)
     publish_rollback(root, to=1001, refused=1002)
     with pytest.raises(
         DataError, match=r"1002: not pushed again: .* cocoflow rollback --directory \S+/serving --to 1002"
     ):
-        _require_not_rolled_back(root, pushed)
+        _require_not_rolled_back(History(root), pushed)

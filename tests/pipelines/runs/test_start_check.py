@@ -13,7 +13,8 @@ import components.coco_example_gen.conversion
 import pipeline_runner
 import pipelines.runs.execute
 from components.coco_example_gen.spans.dataset_files import categories_of, files_of
-from components.history.records import Record, write_record
+from components.history.records import Execution
+from components.history.store import write_execution
 from detection.datasets.demo_data import make_demo_data
 from detection.training.build_step import state_from_config
 from detection.training.resolve import assumed
@@ -197,7 +198,7 @@ def test_weights_that_a_later_run_may_not_need_are_not_asked_for(
     """A blessed model goes before the checkpoint, once there may be one."""
     assignments = f"train.init={{checkpoint: {saved['WIDER']}, from_previous_model: true}}"
     assert _call("run", data, tmp_path, assignments) == 1
-    write_record(str(tmp_path), Record("DetectionTrainer", "done"), started=datetime.now(UTC))
+    write_execution(str(tmp_path), Execution("DetectionTrainer", "done"), started=datetime.now(UTC))
     with pytest.raises(DataWasReadError):
         _call("run", data, tmp_path, assignments)
 

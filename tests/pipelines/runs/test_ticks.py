@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.runs.history import RunHistory
-from pipelines.runs.run_record import DONE, FAILED, SKIPPED
+from components.history.queries import History
+from components.history.records import DONE, FAILED, SKIPPED
 from tests.components.coco_example_gen.data_set import write_data_set
 from tests.forked_calls import ForkedCalls, forked_calls
 from tests.pipelines.runs import ticks
@@ -32,14 +32,14 @@ def call() -> Iterator[ForkedCalls]:
 def test_20_ticks_with_kills_between_them(call: ForkedCalls, tmp_path: Path) -> None:
     chance = random.Random(7)
     root, data = tmp_path / "run", tmp_path / "data"
-    history, spans = RunHistory(str(root)), 1
+    history, spans = History(str(root)), 1
     write_data_set(data / "1", images=1)
 
     def kill_soon(pid: int) -> None:
         threading.Timer(chance.uniform(0.0, 0.5), _kill, [pid]).start()
 
     def is_trained() -> bool:
-        return any(one.state == DONE and one.data and one.data.span == spans for one in history.read_all())
+        return any(one.state == DONE and one.data and one.data.span == spans for one in history.runs())
 
     codes = Counter[int]()
     for _ in range(20):
@@ -49,7 +49,7 @@ def test_20_ticks_with_kills_between_them(call: ForkedCalls, tmp_path: Path) -> 
             write_data_set(data / str(spans), images=1)
     assert codes.keys() == {0, -signal.SIGKILL}
     assert call(TICK, str(root), str(data / "{SPAN}"), 0.0) == 0
-    runs = [one for one in history.read_all() if one.state != SKIPPED]
+    runs = [one for one in history.runs() if one.state != SKIPPED]
     assert {one.state for one in runs} == {DONE}
     assert sorted(one.data.span for one in runs if one.data) == list(range(1, spans + 1))
     assert spans > 3
@@ -65,11 +65,11 @@ def _kill(pid: int) -> None:
 
 def test_a_failed_run_is_taken_up_and_a_running_one_left_alone(call: ForkedCalls, tmp_path: Path) -> None:
     root, data = tmp_path / "run", tmp_path / "data"
-    history = RunHistory(str(root))
+    history = History(str(root))
     write_data_set(data, images=1)
     for _ in range(2):
         assert call(TICK, str(root), str(data), -0.01) == 1
-    [failed] = history.read_all()
+    [failed] = history.runs()
     assert (failed.state, failed.attempt) == (FAILED, 2)
 
     codes: list[int] = []
@@ -86,5 +86,5 @@ def test_a_failed_run_is_taken_up_and_a_running_one_left_alone(call: ForkedCalls
     assert call(TICK, str(root), str(data), 12.0) == 0
     thread.join()
     assert codes == [0], "nothing to do"
-    [done] = history.read_all()
+    [done] = history.runs()
     assert (done.id, done.state, done.attempt) == (failed.id, DONE, 3)

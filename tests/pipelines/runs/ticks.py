@@ -1,9 +1,12 @@
 """`run --if-changed` with a nap for the pipeline, for `tests.forked_calls`."""
 
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+from components.history.records import Run
+from components.history.store import REPORTS, write_run
 from detection.storage.atomic import write_text
 from detection.storage.paths import join
 from schemas.artifacts import REPORT_HTML
@@ -24,15 +27,14 @@ def tick(root: str, data: str, work: float) -> None:
     import pipelines.runs.results
     from pipelines.runs import execute
 
-    def nap(config: Any, layout: Any, open_run: Any, ended: Any) -> str:
-        write_text(join(root, STARTS, f"{config.data.span}-{open_run.record.id}-{time.time_ns()}"), "")
+    def nap(config: Any, layout: Any, run: Run) -> None:
+        write_text(join(root, STARTS, f"{config.data.span}-{run.id}-{time.time_ns()}"), "")
         time.sleep(abs(work))
         if work < 0:
             raise RuntimeError("the stub fails")
-        report = join(root, "evaluation", open_run.record.id)
-        write_text(join(report, REPORT_HTML), "")
-        open_run.update(evaluation=report)
-        return report
+        evaluation = join(root, "evaluation", run.id)
+        write_text(join(evaluation, REPORT_HTML), "")
+        write_run(root, replace(run, evaluation=evaluation), folder=REPORTS)
 
     replaced: Any = execute
     replaced._run_pipeline, replaced.check_run = nap, lambda *_, **__: None

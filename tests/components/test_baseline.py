@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from components.history.read import read_models, read_records
+from components.history.queries import History
+from components.history.store import read_executions
 from schemas.errors import RefusedModelError
 
 pytestmark = pytest.mark.slow
@@ -26,8 +27,8 @@ class Runs:
 
     def baselines(self) -> list[tuple[int, int]]:
         """(candidate, baseline) of each evaluation that ran, as positions among the models, from 1; 0: none."""
-        models = ["", *(model.uri for model in read_models(str(self.root)))]
-        evaluated = read_records(str(self.root), "CocoEvaluator")
+        models = ["", *(model.uri for model in History(str(self.root)).models.values())]
+        evaluated = read_executions(str(self.root), "CocoEvaluator")
         told = [Path(one.output("evaluation").uri, "baseline").read_text() for one in evaluated]
         candidates = [one.inputs["model"][0] for one in evaluated]
         assert [one.inputs["baseline_model"] for one in evaluated] == [[uri] if uri else [] for uri in told]
@@ -86,7 +87,7 @@ def test_a_refused_model_is_no_baseline_until_it_is_pushed(
     assert runs(seed=1) == FRESH
     with pytest.raises(Exception, match="its detections differ"):
         runs(seed=2)
-    with caplog.at_level("INFO", "cocoflow.baseline"):
+    with caplog.at_level("INFO", "cocoflow.history"):
         assert runs(seed=3)["SavedModelPusher"] == "done"
     assert runs.baselines() == [(1, 0), (2, 1), (3, 1)]
     assert caplog.text.count("blessed, but its push was refused") == 1
@@ -109,7 +110,7 @@ def test_a_model_that_was_rolled_back_is_no_baseline_until_it_is_published_again
     runs(seed=2)
     rolled_back = roll_back(tmp_path / "serving")
     assert rolled_back.files_of < rolled_back.replaced
-    with caplog.at_level("INFO", "cocoflow.baseline"):
+    with caplog.at_level("INFO", "cocoflow.history"):
         runs(seed=3)
     assert "blessed, but it was rolled back, so an earlier model takes its place" in caplog.text
     assert runs.baselines() == [(1, 0), (2, 1), (3, 1)]

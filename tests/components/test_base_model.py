@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from components.history.read import read_models
+from components.history.queries import History
 from schemas.config.config_io import load_config
 from tests.components.coco_example_gen.data_set import write_data_set
 
@@ -32,7 +32,7 @@ class Runs:
 
     def bases(self) -> list[int]:
         """Of each model the one that its training started from, as positions among the models, from 1; 0: none."""
-        models = read_models(str(self.root))
+        models = History(str(self.root)).models.values()
         folders = ["None", *(str(Path(model.uri, "Format-Serving")) for model in models)]
         told = [folders.index(Path(folder, "saved_model.pb").read_text()) for folder in folders[1:]]
         uris = [None, *(model.uri for model in models)]

@@ -2,16 +2,16 @@
 
 import contextlib
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from components.coco_example_gen.spans.span_paths import SpanVersion
 from components.history.files import damage_of
-from components.history.records import DESTINATION_PROPERTY, Record, read_records
+from components.history.queries import LIVE, History
+from components.history.records import DESTINATION_PROPERTY, RUNNING, DataRead, Execution, Run
 from detection.storage.files import is_dir
 from detection.storage.paths import absolute, name_of
-from pipelines.history.runs import LIVE, push_states, read_runs
-from pipelines.runs.run_record import DataRead, RunRecord
 from pipelines.tables import print_table
 from schemas.errors import DataError
 
@@ -56,7 +56,7 @@ class Status(NamedTuple):
     """
 
     root: str
-    runs: list[RunRecord]
+    runs: list[Run]
     now: dict[str, list[str]]
     pushes: dict[str, str]
     artifacts: list[ArtifactState] | None
@@ -66,8 +66,8 @@ class Status(NamedTuple):
         return {
             "root": self.root,
             "runs": [
-                run.model_dump(mode="json")
-                | {"dead": run.is_dead, "push_state": self.pushes.get(run.pushed_path or "")}
+                asdict(run)
+                | {"seconds": run.seconds, "dead": run.is_dead, "push_state": self.pushes.get(run.pushed_path or "")}
                 for run in self.runs
             ],
             "now": self.now,
@@ -89,27 +89,29 @@ def read_status(root: str, *, limit: int | None, with_artifacts: bool) -> Status
     root = absolute(root)
     if not is_dir(root):
         raise DataError(f"--root {root}: no such folder. Name the run.root of a pipeline.")
-    runs = read_runs(root)
-    artifacts = _recorded_artifacts(root) if with_artifacts or not runs else None
+    history = History(root)
+    runs = history.runs()
+    artifacts = _recorded_artifacts(history) if with_artifacts or not runs else None
     if not runs and not artifacts:
         raise DataError(f"--root {root}: no run was recorded here. Name the run.root of a pipeline, see `run --help`.")
-    running = [run for run in runs if run.is_open and not run.is_dead]
+    running = [run for run in runs if run.state == RUNNING and not run.is_dead]
     now = {run.id: [] if run.now is None else [run.now] for run in running}
-    pushes = push_states(root, [run.pushed_path for run in runs[:limit] if run.pushed_path])
-    return Status(root, runs[:limit], now, pushes, artifacts)
+    runs = [*map(history.with_results, runs[:limit])]
+    pushes = history.push_states(run.pushed_path for run in runs if run.pushed_path)
+    return Status(root, runs, now, pushes, artifacts)
 
 
-def _recorded_artifacts(root: str) -> list[ArtifactState]:
-    records = [record for component in _COMPONENTS for record in read_records(root, component)]
-    return [one for record in records for one in _artifacts_of(record)]
+def _recorded_artifacts(history: History) -> list[ArtifactState]:
+    executions = [execution for component in _COMPONENTS for execution in history.executions(component)]
+    return [one for execution in executions for one in _artifacts_of(execution)]
 
 
-def _artifacts_of(record: Record) -> Iterator[ArtifactState]:
-    damage = damage_of(record) or ""
-    for output in (output for listed in record.outputs.values() for output in listed):
+def _artifacts_of(execution: Execution) -> Iterator[ArtifactState]:
+    damage = damage_of(execution) or ""
+    for output in (output for listed in execution.outputs.values() for output in listed):
         folder = str(output.properties.get(DESTINATION_PROPERTY) or output.uri)
         state = "damaged" if damage.startswith(f"{folder}/") else "live"
-        yield ArtifactState(record.component, output.type, state if is_dir(folder) else "missing", folder)
+        yield ArtifactState(execution.component, output.type, state if is_dir(folder) else "missing", folder)
 
 
 def print_status(status: Status) -> None:
@@ -125,7 +127,7 @@ def print_status(status: Status) -> None:
 _RUN_COLUMNS = ("run", "trigger", "state", "started", "duration", "span", "AP", "blessed", "pushed")
 
 
-def _run_row(run: RunRecord, pushes: Mapping[str, str]) -> list[str]:
+def _run_row(run: Run, pushes: Mapping[str, str]) -> list[str]:
     return [
         run.id,
         run.trigger,

@@ -1,21 +1,23 @@
 """Finds what a pushed model came from: training, data, evaluation and runs, by the records and its own files."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
-from components.history.facts import ExamplesRecord, ModelRecord, PushRecord
-from components.history.read import read_examples, read_models, read_pushes, read_verdict, read_verdicts
-from components.history.records import absolute_paths, config_digest, config_path
+from rich.console import Console
+from rich.text import Text
+from rich.tree import Tree
+
+from components.coco_example_gen.spans.span_paths import SpanVersion
+from components.history.queries import LIVE, History, read_blessing
+from components.history.records import BLESSED_PROPERTY, DataRead, Model, Push
+from components.history.store import absolute_paths, config_path, digest_of_text, read_run
 from detection.coco.summary import read_metrics
 from detection.storage.files import is_dir, is_file, read_bytes, read_text
 from detection.storage.json_files import read_json
 from detection.storage.paths import absolute, join, name_of, parent
 from detection.storage.versions import newest_version
-from pipelines.history.runs import LIVE, push_states, read_runs
-from pipelines.runs.history import RunHistory
-from pipelines.runs.run_record import DONE
 from schemas.artifacts import (
     BLESSING_JSON,
     CONFIG_YAML,
@@ -31,9 +33,13 @@ from schemas.artifacts import (
 )
 from schemas.config.config_io import from_yaml
 from schemas.errors import CocoflowError, DataError
+from schemas.metrics import main_metrics
+from schemas.quoting import printable
 
 _FINGERPRINT = "fingerprint.pb"  # TensorFlow's, another one with each export
-T = TypeVar("T")
+_UNKNOWN = "unknown"
+_PUBLISHED = ("name", "weights", "origin", "licence")
+_NO_WRAP = 10_000  # columns: paths stay whole
 
 
 @dataclass(frozen=True)
@@ -54,7 +60,7 @@ class Trained:
     training: str | None = None
     config: str | None = None
     config_path: str | None = None
-    data: Sequence[ExamplesRecord] = ()
+    data: Sequence[DataRead] = ()
     run: str | None = None
     published: dict[str, Any] | None = None
 
@@ -79,7 +85,7 @@ class Lineage:
         saved_model: its folder.
         root: `run.root` with the records; None: not found.
         push: record of its push, perhaps to another folder, from which it was moved; None: not recorded.
-        push_state: state of the version there, see `push_states`, and what is served instead; None: not recorded.
+        push_state: its state, see `History.push_states`, and what is served instead; None: not recorded.
         pushed_by: id of the run that pushed it.
         exported: checkpoint that it was exported from, as the SavedModel itself says.
         chain: its training, then those of its base models.
@@ -89,43 +95,13 @@ class Lineage:
 
     saved_model: str
     root: str | None = None
-    push: PushRecord | None = None
+    push: Push | None = None
     push_state: str | None = None
     pushed_by: str | None = None
     exported: dict[str, Any] = field(default_factory=dict)
     chain: Sequence[Trained]
     evaluated: Evaluated | None = None
     unknown: Sequence[str] = ()
-
-    def as_json(self) -> dict[str, Any]:
-        """Returns the lineage as JSON."""
-        return asdict(self)
-
-
-class _Records:
-    """All records of components below a `run.root`."""
-
-    def __init__(self, root: str) -> None:
-        self.root = root
-        self.history = join(root, HISTORY)
-        self.models = {record.uri: record for record in read_models(root)}
-        self.examples = {record.uri: record for record in read_examples(root)}
-        self.verdicts = read_verdicts(root)
-        self.pushes = read_pushes(root)
-
-    def run_of(self, recorded: str, node: str, **made: str | None) -> str | None:
-        """Returns the run of a record; if it is an old one, without a run, the first run in which the node made this.
-
-        Args:
-            recorded: run of the record; "": not recorded.
-            node: component of the record.
-            made: what it made, as fields of `RunRecord`.
-        """
-        for run in [] if recorded else reversed(RunHistory(self.root).read_all()):
-            state = run.components.get(node)
-            if state and state.state == DONE and all(getattr(run, key) == value for key, value in made.items()):
-                return run.id
-        return recorded or None
 
 
 def find_lineage(path: str, *, root: str | None = None) -> Lineage:
@@ -141,34 +117,34 @@ def find_lineage(path: str, *, root: str | None = None) -> Lineage:
     """
     saved_model = _saved_model(absolute(path))
     origin = _json_or_empty(join(saved_model, EXTRA_FILES, POINTER_JSON))
-    records = _find_records(saved_model, root, origin)
+    history = _find_records(saved_model, root, origin)
     lineage = Lineage(
         saved_model=saved_model,
         pushed_by=str(origin["run"]) if "run" in origin else None,
         exported=_exported(saved_model),
         chain=[_own_description(saved_model)],
     )
-    if records is not None:
-        lineage = _with_records(lineage, records, origin)
+    if history is not None:
+        lineage = _with_records(lineage, history, origin)
     return replace(lineage, unknown=list(_unknown(lineage)))
 
 
-def _with_records(lineage: Lineage, records: _Records, origin: Mapping[str, Any]) -> Lineage:
+def _with_records(lineage: Lineage, history: History, origin: Mapping[str, Any]) -> Lineage:
     """Returns the lineage of a model, known by its own files, with what the records tell."""
-    model, push = _model_and_push(records, lineage.saved_model, origin)
+    model, push = _model_and_push(history, lineage.saved_model, origin)
     if model is not None:
-        first, *bases = _chain(records, model)
+        first, *bases = _chain(history, model)
         if first.published is None:  # its folder may be gone
             first = replace(first, published=lineage.chain[0].published)
-        lineage = replace(lineage, chain=[first, *bases], evaluated=_evaluated(records, model.uri))
+        lineage = replace(lineage, chain=[first, *bases], evaluated=_evaluated(history, model.uri))
     if push is not None:
-        run = records.run_of(push.run, "SavedModelPusher", pushed_path=push.destination)
-        lineage = replace(lineage, push=push, push_state=_push_state(records.root, push.destination), pushed_by=run)
-    return replace(lineage, root=records.root)
+        state = _push_state(history, push.destination)
+        lineage = replace(lineage, push=push, push_state=state, pushed_by=push.run)
+    return replace(lineage, root=history.root)
 
 
-def _push_state(root: str, version: str) -> str:
-    [state] = push_states(root, [version]).values()
+def _push_state(history: History, version: str) -> str:
+    [state] = history.push_states([version]).values()
     served = newest_version(parent(version), SAVED_MODEL_FILE)
     return f"{state}; {name_of(served)} is served" if served and state != LIVE else state
 
@@ -187,10 +163,9 @@ def _saved_model(path: str) -> str:
     if not is_dir(path):
         raise DataError(f"{path}: no such folder. Name a pushed version, a push directory or a run.root.")
     if is_dir(join(path, HISTORY)):
-        pushes = read_pushes(path)
-        if not pushes:
+        destination = next(reversed(History(path).pushes), None)
+        if destination is None:
             raise DataError(f"{path}: no push was recorded here. See the runs with `status --root {path}`.")
-        destination = pushes[-1].destination
         if not is_file(join(destination, SAVED_MODEL_FILE)):
             raise DataError(f"{destination}: the last pushed model is not there. Name the folder that it was moved to.")
         return destination
@@ -200,41 +175,39 @@ def _saved_model(path: str) -> str:
     return newest
 
 
-def _find_records(saved_model: str, root: str | None, origin: Mapping[str, Any]) -> _Records | None:
+def _find_records(saved_model: str, root: str | None, origin: Mapping[str, Any]) -> History | None:
     """Returns the records that belong to a model: the first of several places that has any."""
     if root is not None:
         if not is_dir(join(absolute(root), HISTORY)):
             raise DataError(f"--root {root}: no records here. Name the run.root that the model was trained in.")
-        return _Records(absolute(root))
+        return History(absolute(root))
     places = [parent(parent(saved_model)), parent(saved_model), *([str(origin["root"])] if "root" in origin else [])]
     config = join(saved_model, EXTRA_FILES, CONFIG_YAML)
     if is_file(config):
         with contextlib.suppress(CocoflowError):  # a configuration of another version
             places.append(absolute(from_yaml(read_text(config), config).run.root))
     found = next((place for place in places if is_dir(join(place, HISTORY))), None)
-    return None if found is None else _Records(found)
+    return None if found is None else History(found)
 
 
-def _model_and_push(
-    records: _Records, saved_model: str, origin: Mapping[str, Any]
-) -> tuple[ModelRecord | None, PushRecord | None]:
+def _model_and_push(history: History, saved_model: str, origin: Mapping[str, Any]) -> tuple[Model | None, Push | None]:
     """Returns the records of the model that was exported and of its push, also of a version that was moved."""
-    push = next((one for one in reversed(records.pushes) if one.destination == saved_model), None)
+    push = history.pushes.get(saved_model)
     if push is not None:
-        return records.models.get(push.model), push
+        return history.models.get(push.model), push
     if "model" in origin:
-        model = records.models.get(absolute_paths(str(origin["model"]), records.root))
+        model = history.models.get(absolute_paths(str(origin["model"]), history.root))
     else:
-        model = _equal_model(records, saved_model)
-    pushes = [one for one in records.pushes if model is not None and one.model == model.uri]
+        model = _equal_model(history, saved_model)
+    pushes = [one for one in history.pushes.values() if model is not None and one.model == model.uri]
     return model, pushes[-1] if pushes else None
 
 
-def _equal_model(records: _Records, saved_model: str) -> ModelRecord | None:
-    """Returns the model with the fingerprint of a version that an earlier Cocoflow pushed."""
+def _equal_model(history: History, saved_model: str) -> Model | None:
+    """Returns the model with the fingerprint of a SavedModel that was not pushed."""
     fingerprint = join(saved_model, _FINGERPRINT)
     content = read_bytes(fingerprint) if is_file(fingerprint) else None
-    for model in records.models.values():
+    for model in history.models.values():
         path = join(model.uri, SERVING_DIR, _FINGERPRINT)
         if content is not None and is_file(path) and read_bytes(path) == content:
             return model
@@ -247,55 +220,50 @@ def _own_description(saved_model: str) -> Trained:
     if not is_file(path):
         return Trained()
     published = _json_or_empty(join(saved_model, EXTRA_FILES, ORIGIN_JSON)) or None
-    return Trained(config=config_digest(read_text(path)), config_path=path, published=published)
+    return Trained(config=digest_of_text(read_text(path)), config_path=path, published=published)
 
 
-def _chain(records: _Records, model: ModelRecord) -> Iterator[Trained]:
+def _chain(history: History, model: Model) -> Iterator[Trained]:
     seen: set[str] = set()
     uri: str | None = model.uri
     while uri is not None and uri not in seen:
         seen.add(uri)
-        recorded = records.models.get(uri)
-        yield Trained(uri) if recorded is None else _trained(records, recorded)
+        recorded = history.models.get(uri)
+        yield Trained(uri) if recorded is None else _trained(history, recorded)
         uri = None if recorded is None else recorded.base_model
 
 
-def _trained(records: _Records, model: ModelRecord) -> Trained:
-    kept = [] if model.config is None else [config_path(records.history, model.config)]
-    path = next((path for path in [*kept, join(model.uri, CONFIG_YAML)] if is_file(path)), None)
-    digest = model.config or (None if path is None else config_digest(read_text(path)))
+def _trained(history: History, model: Model) -> Trained:
+    path = config_path(history.root, model.config or "")
     return Trained(
         model=model.uri,
         training=model.training,
-        config=digest,
-        config_path=path,
-        data=[records.examples[uri] for uri in model.examples if uri in records.examples],
-        run=records.run_of(model.record.run, "DetectionTrainer", model=model.uri),
+        config=model.config,
+        config_path=path if is_file(path) else None,
+        data=[history.examples[uri] for uri in model.examples if uri in history.examples],
+        run=model.execution.run,
         published=_json_or_empty(join(model.uri, INIT_REPORT_JSON), "published") or None,
     )
 
 
-def _evaluated(records: _Records, model: str) -> Evaluated | None:
-    verdict = next((one for one in reversed(records.verdicts) if one.model == model), None)
-    if verdict is None:
-        return None
-    run = records.run_of(verdict.run, "CocoEvaluator", model=model, evaluation=verdict.evaluation)
-    folder = verdict.evaluation
-    report = None if folder is None else _read_if_there(read_metrics, join(folder, METRICS_JSON))
-    judged = None if folder is None else _read_if_there(read_verdict, join(folder, BLESSING_JSON))
-    known = next((one for one in read_runs(records.root) if one.id == run), None) if report is None else None
-    return Evaluated(
-        evaluation=folder,
-        blessed=verdict.blessed,
-        metrics=report.by_name if report is not None else {} if known is None else known.metrics,
-        reasons=judged.reasons if judged is not None else [] if known is None else known.reasons,
-        baseline=None if judged is None else judged.baseline,
-        run=run,
-    )
-
-
-def _read_if_there(read: Callable[[str], T], path: str) -> T | None:
-    return read(path) if is_file(path) else None
+def _evaluated(history: History, model: str) -> Evaluated | None:
+    """Returns the last verdict on a model; if the evaluation was removed, as its run recorded it."""
+    evaluations = [one for one in history.executions("CocoEvaluator") if one.outputs and one.input("model") == model]
+    for last in evaluations[-1:]:
+        folder = last.output("evaluation").uri
+        has_metrics, has_blessing = (is_file(join(folder, name)) for name in (METRICS_JSON, BLESSING_JSON))
+        run = None if has_metrics and has_blessing else read_run(history.root, last.run)
+        known = None if run is None else history.with_results(run)
+        blessing = read_blessing(folder) if has_blessing else None
+        return Evaluated(
+            evaluation=folder,
+            blessed=last.output("blessing").properties.get(BLESSED_PROPERTY) == 1,
+            metrics=read_metrics(join(folder, METRICS_JSON)).by_name if has_metrics else known.metrics if known else {},
+            reasons=blessing.reasons if blessing else known.reasons if known else (),
+            baseline=blessing.baseline if blessing else None,
+            run=last.run,
+        )
+    return None
 
 
 def _json_or_empty(path: str, *keys: str) -> dict[str, Any]:
@@ -331,3 +299,60 @@ def _unknown_in_records(lineage: Lineage) -> Iterator[str]:
         yield "evaluation: not recorded"
     elif not lineage.evaluated.metrics:
         yield "metrics: the evaluation's folder is not recorded, or gone"
+
+
+def print_lineage(lineage: Lineage) -> None:
+    """Prints the lineage as a tree on stdout."""
+    tree = Tree(_text(lineage.saved_model))
+    exported = lineage.exported
+    if exported:
+        _add(tree, "exported", f"step {exported.get('step', _UNKNOWN)}, {exported.get('weights', _UNKNOWN)} weights")
+    if lineage.push is not None:
+        by = f" by the run {lineage.pushed_by}" if lineage.pushed_by is not None else ""
+        moved = "" if lineage.push.destination == lineage.saved_model else f", to {lineage.push.destination}"
+        state = "" if lineage.push_state in (None, LIVE) else f": {lineage.push_state}"
+        _add(tree, "pushed", f"{lineage.push.time}{by}{moved}{state}")
+    branch = tree
+    for number, trained in enumerate(lineage.chain):
+        branch = _add(branch, "base model" if number else "model", trained.model or _UNKNOWN)
+        _add_training(branch, trained)
+        if number == 0 and lineage.evaluated is not None:
+            _add_evaluation(branch, lineage.evaluated)
+    if lineage.unknown:
+        missing = _add(tree, "unknown", "")
+        for sentence in lineage.unknown:
+            missing.add(_text(sentence))
+    Console(width=_NO_WRAP).print(tree)
+
+
+def _add_training(branch: Tree, trained: Trained) -> None:
+    if trained.run is not None:
+        _add(branch, "trained", f"by the run {trained.run}")
+    if trained.config is not None:
+        _add(branch, "config", f"{trained.config}, {trained.config_path or 'its file is gone'}")
+    if trained.published:
+        name, weights, origin, licence = (trained.published.get(key, _UNKNOWN) for key in _PUBLISHED)
+        _add(branch, "initial weights", f"{name} ({weights}), {origin}, licence {licence}")
+    for examples in trained.data:
+        span = SpanVersion(examples.span, examples.version)
+        data = _add(branch, "data", f"{examples.source}, {span.name_in(examples.source)}")
+        _add(data, "examples", f"{examples.examples}, identity {examples.identity}")
+
+
+def _add_evaluation(branch: Tree, evaluated: Evaluated) -> None:
+    by = f", by the run {evaluated.run}" if evaluated.run is not None else ""
+    node = _add(branch, "evaluation", f"{evaluated.evaluation or _UNKNOWN}{by}")
+    if evaluated.metrics:
+        listed = (f"{name} {evaluated.metrics[name]:.4f}" for name in main_metrics(evaluated.metrics))
+        _add(node, "metrics", ", ".join(listed))
+    _add(node, "blessed", "yes" if evaluated.blessed else "no")
+    for reason in evaluated.reasons:
+        node.add(_text(reason))
+
+
+def _add(branch: Tree, label: str, text: str) -> Tree:
+    return branch.add(_text(f"{label}: {text}" if text else label))
+
+
+def _text(text: str) -> Text:
+    return Text(printable(text), no_wrap=True)

@@ -1,1 +1,0 @@
-"""The component that ends a pipeline with a report on the run."""

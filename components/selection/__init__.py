@@ -1,1 +1,0 @@
-"""Components that select from the history: baseline, base model, span window."""

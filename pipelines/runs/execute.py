@@ -14,7 +14,7 @@ from components.history.queries import History
 from components.history.records import SUBMITTED, Run
 from components.history.store import read_executions
 from detection.storage.atomic import require_writable, write_json, write_text
-from detection.storage.file_system import FolderInUseError
+from detection.storage.file_system import FolderInUseError, FolderLock
 from detection.storage.files import list_folders, remove_file, remove_folder
 from detection.storage.lock import lock_folder
 from detection.storage.paths import join, name_of, parent

@@ -46,8 +46,8 @@ def find_box_forms(
             f"x, y, width, height; as {_WORDS[best]} {'all' if shares[best] == 1.0 else f'{shares[best]:.1%}'} fit. "
             f"Convert them with --set data.coco_boxes={best}, or keep them with data.coco_boxes=xywh."
         )
-        issues.append(Issue("box_form", policies.box_form, source.path, None, None, message))
-        if policies.box_form == "fix":
+        issues.append(Issue("box_form", policies.of("box_form"), source.path, None, None, message))
+        if policies.of("box_form") == "fix":
             converted[name] = replace(source, files=replace(source.files, boxes=best))
     return issues, converted
 

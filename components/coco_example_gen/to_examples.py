@@ -16,7 +16,7 @@ from detection.storage.temporary import scratch_tempdir
 from schemas.artifacts import DATASET_JSON
 from schemas.config.config import Config
 from schemas.config.config_io import load_config
-from schemas.config.issues import IssuePolicies
+from schemas.config.issues import DEFAULT, IssuePolicies
 
 _CONVERTED = ".examples"
 
@@ -32,10 +32,7 @@ def write_examples(config: Config, output: str) -> None:
         ConfigError: no data set is named.
         DataError: the data cannot be used, or the folder cannot be written.
     """
-    given = config.data.on_fault
-    policies = IssuePolicies.model_validate("drop").model_copy(
-        update={kind: given.of(kind) for kind in given.model_fields_set}
-    )
+    policies = IssuePolicies({DEFAULT: "drop"} | config.data.on_fault.root)
     with output_folder(output, last=DATASET_JSON) as folder, scratch_tempdir():
         data = config.data.model_copy(update={"on_fault": policies})
         convert(files_of(data), folder, data, beam_args=config.run.beam_args)

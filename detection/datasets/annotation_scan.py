@@ -112,7 +112,7 @@ class AnnotationScan:
         self._sieve(known_image(images), columns, keep)
         self._sieve(known_category(np.array([*category_ids], np.int64)), columns, keep)
         first = are_first(columns["id"])
-        if not first.all() and self._policies.duplicate_id in ("repair", "fix"):
+        if not first.all() and self._policies.of("duplicate_id") in ("repair", "fix"):
             columns["id"] = self._renumbered(columns, first, keep)
         self._sieve(UNIQUE_ID, columns, keep, kind="duplicate_id")
         rows = np.flatnonzero(keep)

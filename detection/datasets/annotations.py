@@ -165,7 +165,7 @@ def index_annotations(
     Raises:
         DataError: the file is missing or not a COCO file; a category is invalid.
     """
-    scan = AnnotationScan(shown or str(path), policies or IssuePolicies(), file=str(path), group=group)
+    scan = AnnotationScan(shown or str(path), policies or IssuePolicies({}), file=str(path), group=group)
     scan.read()
     categories = scan.categories()
     columns = scan.annotations({category["id"] for category in categories})

@@ -14,7 +14,7 @@ _FIXED = {"box_outside", "mask_broken", "keypoints_broken"}  # `repair` drops th
 class Issue:
     """One issue of an image, an annotation or the data set, and the policy applied to it.
 
-    kind: a field of `schemas.config.issues.IssuePolicies`.
+    kind: a key of `schemas.config.issues.ISSUE_KINDS`.
     policy: the applied policy.
     where: the file to correct, or the split and the image's file_name.
     image_id: None: unknown or not relevant.
@@ -66,7 +66,7 @@ def make_issue(
 
     Args:
         policies: policies by kind.
-        kind: a field of `IssuePolicies`.
+        kind: a key of `ISSUE_KINDS`.
         message: what is wrong, and what to do.
         where: the file to correct, or the split and the image's file_name.
         image_id: None: unknown or not relevant.
@@ -122,7 +122,7 @@ class ImageIssues:
         """Adds an issue.
 
         Args:
-            kind: a field of `IssuePolicies`.
+            kind: a key of `ISSUE_KINDS`.
             message: what is wrong, and what to do.
             annotation_id: None: the issue concerns the image.
             fixable: whether the issue can be fixed; if not, `fix` becomes `drop`.

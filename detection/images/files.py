@@ -25,7 +25,7 @@ _SUFFIXES = {"jpeg": ".jpg", "tiff": ".tif"}
 class ImageFileError(Exception):
     """An image that cannot be used.
 
-    kind: kind of issue, a field of `schemas.config.issues.IssuePolicies`.
+    kind: kind of issue, a key of `schemas.config.issues.ISSUE_KINDS`.
     message: the reason, and what to do about the file.
     option: alternative in the configuration; commands without configuration omit it.
     """

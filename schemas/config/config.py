@@ -76,7 +76,11 @@ class DataConfig(Section):
         description="length of the training window, in spans: the current span and the previous ones, as read by "
         "earlier runs",
     )
-    on_fault: IssuePolicies = IssuePolicies()
+    on_fault: IssuePolicies = Field(
+        IssuePolicies({}),
+        description="policy by kind of issue, such as {default: drop, box_outside: fix}; default: that of all others, "
+        "fail, drop or fix; a single word is the default; see data.md for kinds, policies and their defaults",
+    )
     max_pixels: PositiveInt = Field(
         MAX_PIXELS, description="max pixels of an image; larger images are refused before they are decoded"
     )

@@ -82,7 +82,7 @@ def read_images(path: str | Path, survey: Survey, policies: IssuePolicies | None
         record = parse_record(data, where)
         identity = numeric_source_id(record) if survey.image_ids == "source" else None
         image_id = number + place if identity is None else identity
-        issues = ImageIssues(policies or IssuePolicies(), where=where, image_id=image_id)
+        issues = ImageIssues(policies or IssuePolicies({}), where=where, image_id=image_id)
         reading = _Reading(record, where, survey, image_id, annotation, issues)
         yield reading.image()
         annotation += reading.count

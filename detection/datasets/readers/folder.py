@@ -49,7 +49,7 @@ class Fault(NamedTuple):
 
     where: file and line.
     message: what is wrong, and what to do.
-    kind: a field of `schemas.config.issues.IssuePolicies`.
+    kind: a key of `schemas.config.issues.ISSUE_KINDS`.
     """
 
     where: str

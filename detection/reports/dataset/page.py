@@ -13,7 +13,7 @@ from detection.reports.dataset.tables import IssueCounts, Splits, issue_counts, 
 from detection.reports.html.render import render_page
 from detection.storage.atomic import write_text
 from schemas.artifacts import QUARANTINE_JSONL
-from schemas.config.issues import IssuePolicies
+from schemas.config.issues import ISSUE_KINDS
 
 LISTED_ISSUES = 200
 PICTURES_OF_A_KIND = 4
@@ -94,9 +94,9 @@ def _anchor(kind: str, number: int) -> str:
 
 
 def _gallery(examples: Sequence[IssuePicture]) -> list[tuple[str, list[IssuePicture]]]:
-    """Returns the first pictures per kind, in the order of `IssuePolicies`."""
+    """Returns the first pictures per kind, in the order of `ISSUE_KINDS`."""
     by_kind: dict[str, list[IssuePicture]] = defaultdict(list)
     for example in examples:
         if len(by_kind[example.issue.kind]) < PICTURES_OF_A_KIND:
             by_kind[example.issue.kind].append(example)
-    return [(kind, by_kind[kind]) for kind in IssuePolicies.model_fields if kind in by_kind]
+    return [(kind, by_kind[kind]) for kind in ISSUE_KINDS if kind in by_kind]

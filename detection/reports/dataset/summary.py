@@ -9,43 +9,7 @@ from detection.datasets.trainable import doubts, obstacles
 from detection.reports.dataset.tables import HANDLING, IssueCounts, Splits
 from detection.reports.html.table import Cell, Link, Table, shown_name
 from schemas.artifacts import EVAL_SPLIT
-from schemas.config.issues import IssuePolicies, Policy
-
-# Remedies in the data set's files, by kind.
-IN_THE_FILES: Mapping[str, str] = {
-    "entry": "Complete or correct the entry, or remove it.",
-    "duplicate_id": "Change one of the two ids, or remove one entry.",
-    "image_missing": "Copy the file into the image folder, or correct file_name.",
-    "image_unsafe": "Copy the file into the image folder, and make file_name relative to it.",
-    "image_broken": "Copy or export the file again, or remove the image.",
-    "image_unsupported": "Convert the file to JPEG or PNG, and correct file_name.",
-    "image_huge": "Resize the image together with its annotations, or raise data.max_pixels.",
-    "image_size": "Set width and height to those of the file, and check that the annotations belong to it.",
-    "image_turned": "Store the rotated pixels without the EXIF tag, or set width and height to the stored pixels.",
-    "image_tagged": "Where boxes fit the image as viewers show it, store the turned pixels without the EXIF tag.",
-    "image_contrast": "Scale the values that are used to 8 bits.",
-    "image_duplicate": "Remove one of the two images.",
-    "image_leak": "Remove the image from one split: metrics on images seen in training are too high.",
-    "annotation_duplicate": "Remove one of the two annotations.",
-    "ignored": "Write iscrowd 1 for regions to ignore, and remove `ignore` from those to learn.",
-    "box_form": "Write x, y, width, height, or set data.coco_boxes.",
-    "box_fractions": "Multiply x and width by the image's width, y and height by its height.",
-    "box_rotated": "Draw upright boxes.",
-    "box_empty": "Draw the box again, or remove the annotation.",
-    "box_outside": "Clip the box to the image, or remove the annotation.",
-    "area_wrong": "Write the area of the mask, or that of the box, in square pixels.",
-    "mask_broken": "Draw the mask again, or remove `segmentation`.",
-    "mask_degenerate": "Draw the polygon with three or more points, or remove it.",
-    "mask_box": "Set the box to that of the mask, or draw the mask again.",
-    "keypoints_broken": "Write x, y and visibility for each keypoint of the category, or remove `keypoints`.",
-    "keypoints_outside": "Move the keypoint into the image, or set x, y and visibility to 0.",
-    "keypoints_count": "Write the number of keypoints with a visibility above 0.",
-    "keypoints_unnamed": "Name the keypoints in the category, or remove them.",
-    "keypoints_box": "Correct the keypoints or the box.",
-    "field_name": "Name the field as COCO does.",
-    "category_alike": "Give the category one name, or two that differ more.",
-    "category_empty": "Add annotations of the category, or remove it.",
-}
+from schemas.config.issues import ISSUE_KINDS, Policy
 
 _DROP, _KEEP = "drop the {subject}", "use it unchanged"
 LISTED = 5  # max listed images, categories, and issues per kind
@@ -152,7 +116,7 @@ def kinds_of(issues: Sequence[Issue], counts: IssueCounts) -> list[Kind]:
             policy,
             _handling(count, policy),
             meaning(kind),
-            IN_THE_FILES[kind],
+            ISSUE_KINDS[kind].remedy,
             choices(kind, policy),
             first[kind, policy],
         )
@@ -219,11 +183,11 @@ def choices(kind: str, policy: Policy) -> list[Choice]:
     """Lists the other policies with which a run continues.
 
     Args:
-        kind: a field of `IssuePolicies`.
+        kind: a key of `ISSUE_KINDS`.
         policy: the current policy.
     """
     others = [
-        other for other in ("fix", "drop", "keep", "move") if other in IssuePolicies.allowed(kind) and other != policy
+        other for other in ("fix", "drop", "keep", "move") if other in ISSUE_KINDS[kind].allowed and other != policy
     ]
     return [Choice(f"--set data.on_fault.{kind}={other}", _effect(kind, other)) for other in others]
 
@@ -241,5 +205,5 @@ def _effect(kind: str, policy: str) -> str:
 
 def _description(kind: str) -> tuple[str, str]:
     """Splits the kind's description: the issue, and the effect of `fix` or `drop` if described."""
-    what, _, details = (IssuePolicies.model_fields[kind].description or "").partition("; ")
+    what, _, details = ISSUE_KINDS[kind].description.partition("; ")
     return what, details

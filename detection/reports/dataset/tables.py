@@ -9,7 +9,7 @@ from typing import Any
 from detection.datasets.issues import Issue
 from detection.datasets.statistics import COCO_SIZES, SplitSummary, total
 from detection.reports.html.table import Cell, Number, Table
-from schemas.config.issues import IssuePolicies, Policy
+from schemas.config.issues import ISSUE_KINDS, Policy
 
 # Handling of an issue, by its policy, the most severe first.
 HANDLING: Mapping[Policy, str] = {"fail": "stops a run", "drop": "dropped", "fix": "fixed", "keep": "kept"}
@@ -30,9 +30,9 @@ def split_table(splits: Splits, categories: Sequence[Mapping[str, Any]]) -> Tabl
 
 
 def issue_counts(issues: Iterable[Issue]) -> dict[tuple[str, Policy], int]:
-    """Counts issues by (kind, policy), in the order of `IssuePolicies`, most severe policy first."""
+    """Counts issues by (kind, policy), in the order of `ISSUE_KINDS`, most severe policy first."""
     counts = Counter((issue.kind, issue.policy) for issue in issues)
-    kinds, policies = list(IssuePolicies.model_fields), list(HANDLING)
+    kinds, policies = list(ISSUE_KINDS), list(HANDLING)
     return dict(sorted(counts.items(), key=lambda item: (kinds.index(item[0][0]), policies.index(item[0][1]))))
 
 

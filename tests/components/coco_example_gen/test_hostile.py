@@ -609,7 +609,7 @@ def test_two_entries_for_one_file(root: Path) -> None:
     tree["images"][3]["file_name"] = "1.png"
     _write(root, tree)
     assert _ids(_convert(root))[0] == [1, 2, 3, 4]
-    out = _convert(root, DROP.model_copy(update={"image_duplicate": "drop"}))
+    out = _convert(root, IssuePolicies(DROP.root | {"image_duplicate": "drop"}))
     assert (_ids(out)[0], _issues(out)) == ([1, 2, 3], [("image_duplicate", 4, None)])
 
 

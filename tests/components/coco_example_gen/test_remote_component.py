@@ -34,7 +34,7 @@ def _properties(component: Any, **submitted: str) -> dict[str, Any]:
 
 
 def test_it_reads_nothing_when_it_is_constructed() -> None:
-    component = _component(root="gs://nowhere/{SPAN}", label_map="gs://nowhere/map", on_fault=IssuePolicies())
+    component = _component(root="gs://nowhere/{SPAN}", label_map="gs://nowhere/map", on_fault=IssuePolicies({}))
     assert component.id == "CocoExampleGen"
     with pytest.raises(ConfigError, match="no data set: give --data DIR"):
         _component()

@@ -37,7 +37,7 @@ def _value(example: tf.train.Example, key: str) -> bytes:
 
 def _convert(splits: Mapping[str, SplitFiles], out: Path) -> dict[str, shards.SplitResult]:
     names = {4: "cat", 2: "dog", 9: "none of these"}
-    rules = Rules(policies=IssuePolicies(), max_pixels=MAX_PIXELS, category_names=names, keypoints={})
+    rules = Rules(policies=IssuePolicies({}), max_pixels=MAX_PIXELS, category_names=names, keypoints={})
     work = out / "work"
     work.mkdir(parents=True)
     sources = {name: CocoSource(files, index_annotations(files.annotations)) for name, files in splits.items()}

@@ -19,7 +19,7 @@ FAIL = IssuePolicies.model_validate("fail")
 
 
 def _check(*annotations: dict[str, Any], **policies: str) -> tuple[list[dict[str, Any]], ImageIssues]:
-    issues = ImageIssues(FAIL.model_copy(update=policies), where="train: a.png", image_id=7)
+    issues = ImageIssues(IssuePolicies(FAIL.root | policies), where="train: a.png", image_id=7)
     return valid_annotations(annotations, CONTEXT, issues), issues
 
 

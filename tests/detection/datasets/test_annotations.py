@@ -172,7 +172,7 @@ def test_an_invalid_entry_is_left_out_and_told(
 def test_annotations_of_an_invalid_image_point_to_it(tmp_path: Path) -> None:
     tree = _tree()
     tree["images"][0]["width"] = 0
-    read = index_annotations(_write(tmp_path, tree), policies=IssuePolicies(entry="drop"))
+    read = index_annotations(_write(tmp_path, tree), policies=IssuePolicies({"entry": "drop"}))
     assert [(issue.image_id, issue.annotation_id, issue.policy) for issue in read.issues] == [
         (7, None, "drop"),
         (7, 3, "drop"),

@@ -98,7 +98,7 @@ def test_boxes_a_little_outside_are_clipped_in_the_features_only() -> None:
 
 def _make(folder: Path, image: dict[str, Any], annotations: list[dict[str, Any]], **policies: str) -> Record:
     rules = Rules(
-        policies=IssuePolicies.model_validate("fail").model_copy(update=policies),
+        policies=IssuePolicies({"default": "fail", **policies}),
         max_pixels=MAX_PIXELS,
         category_names=NAMES,
         keypoints={9: 2},
@@ -230,7 +230,7 @@ def test_real_records_decode_to_the_entries(shared_data: Path) -> None:
     folder = shared_data / "coco2017_ccby"
     file = index_annotations(folder / "instances_train.json")
     names = {category["id"]: category["name"] for category in file.categories}
-    rules = Rules(policies=IssuePolicies(), max_pixels=MAX_PIXELS, category_names=names, keypoints={})
+    rules = Rules(policies=IssuePolicies({}), max_pixels=MAX_PIXELS, category_names=names, keypoints={})
     for image, annotations in islice(file.entries(), 4):
         path = folder / "images" / image["file_name"]
         record = make_record(image, annotations, read=path.read_bytes, split="train", rules=rules)

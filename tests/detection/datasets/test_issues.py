@@ -1,5 +1,5 @@
 from detection.datasets.issues import ImageIssues, Issue, applied, limited
-from schemas.config.issues import IssuePolicies
+from schemas.config.issues import ISSUE_KINDS, IssuePolicies
 
 
 def _issue(number: int, repaired: str) -> Issue:
@@ -19,7 +19,7 @@ def test_repairs_become_failures_beyond_two_percent() -> None:
 
 
 def test_a_certain_correction_does_not_count() -> None:
-    issues = ImageIssues(IssuePolicies(), where="train: 1.jpg", image_id=1)
+    issues = ImageIssues(IssuePolicies({}), where="train: 1.jpg", image_id=1)
     assert issues.add("box_outside", "over the border.", annotation_id=4, certain=True) == "fix"
     assert issues.add("box_outside", "far over it.", annotation_id=5) == "fix"
     assert issues.add("box_outside", "outside.", annotation_id=6, fixable=False, certain=True) == "drop"
@@ -30,7 +30,7 @@ def test_a_certain_correction_does_not_count() -> None:
 
 
 def test_what_repairing_does() -> None:
-    fixed = {kind for kind in IssuePolicies.model_fields if applied("repair", kind) == "fix"}
+    fixed = {kind for kind in ISSUE_KINDS if applied("repair", kind) == "fix"}
     assert fixed == {"box_outside", "mask_broken", "keypoints_broken"}
     assert applied("fix", "box_outside", fixable=False) == "drop"
     assert applied("keep", "mask_box") == "keep"

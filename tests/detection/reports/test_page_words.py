@@ -9,7 +9,7 @@ from detection.datasets.issues import Issue
 from detection.reports.dataset.page import write_report
 from detection.reports.evaluation.comparison_page import write_comparison_page
 from detection.reports.evaluation.page import write_evaluation_report
-from schemas.config.issues import IssuePolicies
+from schemas.config.issues import ISSUE_KINDS
 from tests.detection.reports.dataset.test_data_report import CATEGORIES, two_splits
 from tests.detection.reports.evaluation.builders import analysis, boundaries, category, smooth_pictures
 from tests.detection.reports.evaluation.test_comparison_page import comparison
@@ -64,8 +64,8 @@ def compared(path: Path) -> None:
 def data(path: Path) -> None:
     issues = [
         Issue(kind, policy, f"train: {kind}.jpg", number, number, "A message.")
-        for number, kind in enumerate(IssuePolicies.model_fields)
-        for policy in IssuePolicies.allowed(kind)
+        for number, kind in enumerate(ISSUE_KINDS)
+        for policy in ISSUE_KINDS[kind].allowed
         if policy not in ("repair", "move")  # become others before an issue is told
     ]
     splits = two_splits()

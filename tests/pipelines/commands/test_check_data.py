@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 import pipeline_runner
-from schemas.config.issues import IssuePolicies
+from schemas.config.issues import ISSUE_KINDS
 from tests.components.coco_example_gen import layouts
 from tests.components.coco_example_gen.data_set import write_data_set
 
@@ -154,7 +154,7 @@ def test_any_issue_is_reported_and_the_exit_code_says_whether_a_run_stops(
     assert call("--data", data) == (1 if policy == "fail" else 3)
     lines = capfd.readouterr().out.splitlines()
     [number] = [number for number, line in enumerate(lines) if line.startswith(kind)]
-    meaning = str(IssuePolicies.model_fields[kind].description).partition(";")[0]
+    meaning = ISSUE_KINDS[kind].description.partition(";")[0]
     assert lines[number] == f"{kind} (1 issue, data.on_fault: {policy}): {meaning}"
     assert lines[number + 1].startswith(f"  {told.format(data=data)}")
     assert lines[number + 2].startswith("  In the files: ")
@@ -301,7 +301,7 @@ def test_awkward_images_are_issues_as_their_manifest_says(
     expected = Counter(entry["expect"] for entry in entries)
     assert counts.pop("image_unsupported") >= expected["accept_if_reencoded_else_skip"]
     assert counts.keys() == {"image_broken", "image_huge"}
-    kinds = IssuePolicies.model_fields.keys() - {"image_duplicate", "image_contrast"}
+    kinds = ISSUE_KINDS.keys() - {"image_duplicate", "image_contrast"}
     rows = [row for row in Page(tmp_path / "page.html").rows if row[0] in kinds]
     told = [cell.split(": ")[1] for row in rows for cell in row if cell.startswith(("train: ", "eval: "))]
     assert sorted(told) == sorted(entry["file"] for entry in entries if entry["expect"] != "accept")

@@ -25,13 +25,13 @@ from detection.reports.dataset.pictures import (
     spread_over_categories,
 )
 from detection.reports.dataset.sections import summary_sections
-from detection.reports.dataset.summary import IN_THE_FILES, Choice, choices, meaning, verdict
+from detection.reports.dataset.summary import Choice, choices, meaning, verdict
 from detection.reports.dataset.tables import bin_labels
 from detection.reports.html.plot import HEIGHT, WIDTH
 from detection.reports.html.table import Number
 from pipelines import DEFAULT_CONFIG
 from schemas.config.config_io import load_config
-from schemas.config.issues import IssuePolicies, Policy
+from schemas.config.issues import ISSUE_KINDS, Policy
 from schemas.errors import DataError
 from tests.html_page import HtmlPage
 
@@ -270,11 +270,11 @@ def test_what_to_act_on_comes_before_statistics_pictures_and_the_list(tmp_path: 
     assert links[:3] == ["picture-box_outside-0", "picture-mask_box-0", "picture-box_empty-0"]
 
 
-@pytest.mark.parametrize("kind", IssuePolicies.model_fields)
+@pytest.mark.parametrize("kind", ISSUE_KINDS)
 def test_every_kind_has_a_correction_and_flags_that_work(kind: str) -> None:
-    assert IN_THE_FILES[kind].endswith(".")
+    assert ISSUE_KINDS[kind].remedy.endswith(".")
     assert not re.search("fix|drop", meaning(kind))
-    for policy in IssuePolicies.allowed(kind):
+    for policy in ISSUE_KINDS[kind].allowed:
         offered = []
         for choice in choices(kind, policy):
             flag, _, assignment = choice.flag.partition(" ")
@@ -282,14 +282,14 @@ def test_every_kind_has_a_correction_and_flags_that_work(kind: str) -> None:
             offered.append(config.data.on_fault.of(kind))
             assert flag == "--set"
             assert choice.effect
-        assert {*offered, policy, "fail", "repair"} == {*IssuePolicies.allowed(kind), "fail", "repair"}
+        assert {*offered, policy, "fail", "repair"} == {*ISSUE_KINDS[kind].allowed, "fail", "repair"}
         assert policy not in offered
 
 
 @pytest.mark.parametrize("choice", verdict({}, {("entry", "fail"): 1}, CATEGORIES).choices)
 def test_flags_for_all_kinds_let_a_run_go_on(choice: Choice) -> None:
     config = load_config(DEFAULT_CONFIG, [choice.flag.removeprefix("--set ")])
-    policies = {config.data.on_fault.of(kind) for kind in IssuePolicies.model_fields}
+    policies = {config.data.on_fault.of(kind) for kind in ISSUE_KINDS}
     assert "fail" not in policies
 
 

@@ -177,7 +177,7 @@ def _empty_categories(inputs: Inputs, results: Mapping[str, SplitResult], polici
     return [
         Issue(
             "category_empty",
-            policies.category_empty,
+            policies.of("category_empty"),
             first.path,
             None,
             None,
@@ -198,12 +198,12 @@ def _alike_categories(inputs: Inputs, policies: IssuePolicies) -> list[Issue]:
         amiss = unread if category["name"].strip() else "its name is empty. Write a text"
         if amiss is not None:
             message = f"category {category['id']}: {amiss}"
-            issues.append(Issue("category_alike", policies.category_alike, first.path, None, None, message))
+            issues.append(Issue("category_alike", policies.of("category_alike"), first.path, None, None, message))
         other = names.setdefault(comparable_name(category["name"]), category)
         if other is not category:
             message = (
                 f"categories {other['id']} ({other['name']!r}) and {category['id']} ({category['name']!r}) differ only "
                 "in capitals, spaces or accents. If they are one, give their annotations one of the ids."
             )
-            issues.append(Issue("category_alike", policies.category_alike, first.path, None, None, message))
+            issues.append(Issue("category_alike", policies.of("category_alike"), first.path, None, None, message))
     return issues

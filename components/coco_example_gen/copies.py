@@ -56,7 +56,7 @@ def moves_between(splits: Mapping[str, SplitFiles], groups: Groups, policies: Is
     """Returns the images that go to another split, so that no group has images in two.
 
     Groups of a set that is divided by hash go where the hash of the group's name says; those of splits with files of
-    their own go to train, if `data.on_fault.of("image_leak")` is `move`.
+    their own go to train, if `data.on_fault.image_leak` is `move`.
 
     Args:
         splits: the files of each split.
@@ -161,7 +161,9 @@ def judge_copies(
         The issues of each split, in the order of image ids; and what is said about copies, a sentence each.
     """
     order = sorted(seen, key=lambda name: (name == TRAIN_SPLIT, name != EVAL_SPLIT, name))
-    leak: Policy = "keep" if policies.of("image_leak") == "move" else policies.image_leak  # what could not be moved
+    leak: Policy = (
+        "keep" if policies.of("image_leak") == "move" else policies.of("image_leak")
+    )  # what could not be moved
     equal: dict[str, tuple[str, SeenImage]] = {}  # by digest, the first one
     alike: dict[str, tuple[str, SeenImage]] = {}  # by group
     issues: dict[str, list[Issue]] = {name: [] for name in seen}
@@ -197,7 +199,7 @@ def _notes(seen: Mapping[str, Sequence[SeenImage]], groups: Groups) -> list[str]
         if copied:
             notes.append(
                 f"{copied:,} of {len(seen[split]):,} images of {split} have copies in {TRAIN_SPLIT}, so its metrics "
-                f"are too high: --set data.on_fault.of("image_leak")=move brings them to {TRAIN_SPLIT}, =drop leaves the "
+                f"are too high: --set data.on_fault.image_leak=move brings them to {TRAIN_SPLIT}, =drop leaves the "
                 "copies out"
             )
     return notes

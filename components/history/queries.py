@@ -267,7 +267,7 @@ class History:
         return self._rollbacks[directory]
 
     def window(self, newest: Output, *, spans: int) -> list[Output]:
-        """Returns the `Examples` to train on, one per span, the newest span first; damaged ones are left out.
+        """Returns the `Examples` to train on, one per span, the newest span first; without damaged ones.
 
         Args:
             newest: the run's own `Examples`, with which the window ends.

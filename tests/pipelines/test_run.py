@@ -303,3 +303,6 @@ def test_a_compiled_pipeline_gives_the_same_metrics(
     for component in ("CocoExampleGen", "DetectionTrainer", "CocoEvaluator", "SavedModelPusher"):
         (name,) = files.list_folder(join(root, "history", component))
         assert read_json(join(root, "history", component, name))["state"] == "done"
+    history = History(root)
+    [run] = map(history.with_results, history.runs())
+    assert (run.state, run.metrics, run.pushed_path) == ("done", read_summary(first_run)["metrics"], pushed)

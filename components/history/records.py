@@ -149,6 +149,11 @@ class DataRead:
     examples: str | None = None
     input_fingerprint: str | None = None
 
+    @property
+    def order(self) -> tuple[int, int]:
+        """Orders data by age: its span, then its version."""
+        return self.span, -1 if self.version is None else self.version
+
     @classmethod
     def of(cls, examples: Output) -> "DataRead":
         """Describes `Examples` of CocoExampleGen."""

@@ -138,7 +138,7 @@ def _run_row(run: Run, pushes: Mapping[str, str]) -> list[str]:
         _NONE if run.data is None else _span(run.data),
         f"{run.metrics[_AP]:.4f}" if _AP in run.metrics else _NONE,
         {True: "yes", False: "no", None: _NONE}[run.blessed],
-        _NONE if run.pushed_path is None else _version(run.pushed_path, pushes[run.pushed_path]),
+        _NONE if not run.pushed_path else _version(run.pushed_path, pushes[run.pushed_path]),
     ]
 
 

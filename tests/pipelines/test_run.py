@@ -20,7 +20,7 @@ from detection.storage.paths import join
 from detection.storage.staging import local_copy
 from pipelines.runners.compiled import TARGETS
 from pipelines.runs.comparison import find_data, inputs_of, is_same_data, observe
-from pipelines.runs.open_run import deciding_digest
+from pipelines.runs.recorded_run import deciding_digest
 from schemas.artifacts import (
     ANALYSIS_JSON,
     CONFIG_YAML,

@@ -20,6 +20,7 @@ from components.history.execution import DEFAULT_RULE, ReuseRule, fill, read_uri
 from components.history.queries import History
 from components.history.records import RUN_ROOT_KEY
 from detection.storage.paths import join
+from schemas.artifacts import ARTIFACTS
 
 
 class Driver(base_driver.BaseDriver, portable_driver.BaseDriver):
@@ -58,7 +59,7 @@ class Driver(base_driver.BaseDriver, portable_driver.BaseDriver):
             reused = History(root).reusable(node, key)
         for name, [artifact] in execution_info.output_dict.items():
             if reused is None:
-                artifact.uri = join(root, "artifacts", node, name, execution_info.pipeline_run_id)
+                artifact.uri = join(root, ARTIFACTS, node, name, execution_info.pipeline_run_id)
             else:
                 fill(artifact, reused.output(name))
                 artifact.is_external = True

@@ -21,7 +21,7 @@ from components.history.store import digest_of_text, relative_paths, write_execu
 from detection.storage.atomic import write_json
 from detection.storage.json_files import parse_file
 from detection.storage.paths import join, relative
-from schemas.artifacts import RESOLVED_JSON
+from schemas.artifacts import ARTIFACTS, RESOLVED_JSON
 from schemas.errors import CocoflowError, find_user_error
 from schemas.quoting import one_line
 
@@ -142,7 +142,7 @@ def run_of(output: str, root: str) -> tuple[str, int]:
         root: `run.root`.
     """
     with contextlib.suppress(ValueError):  # an output elsewhere
-        names = relative(output, join(root, "artifacts")).split("/")
+        names = relative(output, join(root, ARTIFACTS)).split("/")
         if len(names) > 3:
             return names[1], 1
         run, _, attempt = names[-1].rpartition(".")

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import takewhile
+from operator import attrgetter
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -267,7 +268,7 @@ class History:
         return self._rollbacks[directory]
 
     def window(self, newest: Output, *, spans: int) -> list[Output]:
-        """Returns the `Examples` to train on, one per span, the newest span first; damaged ones are left out.
+        """Returns the `Examples` to train on, one per span, the newest span first; without damaged ones.
 
         Args:
             newest: the run's own `Examples`, with which the window ends.
@@ -353,7 +354,6 @@ def window_of(examples: Sequence[DataRead], newest: DataRead, *, spans: int) -> 
         newest: the run's own examples, with which the window ends.
         spans: length of the window in span numbers, those without data included.
     """
-    same = [one for one in examples if one.source == newest.source]
-    ordered = sorted(same, key=lambda one: -1 if one.version is None else one.version)
-    by_span = {one.span: one for one in ordered} | {newest.span: newest}
+    same = sorted((one for one in examples if one.source == newest.source), key=attrgetter("order"))
+    by_span = {one.span: one for one in same} | {newest.span: newest}
     return [by_span[span] for span in sorted(by_span, reverse=True) if newest.span - spans < span <= newest.span]

@@ -20,9 +20,9 @@ CONFIG_PROPERTY = "config"  # of a `Model`: digest of its configuration, see `st
 DIGEST_PROPERTY = "model_digest"  # of a `PushedModel`: digest of the model's files
 REMOVED_PROPERTY = "removed_versions"  # of a `PushedModel`: JSON list of names of versions that its push removed
 RESOLVED_PROPERTY = "resolved"  # 1: the artifact stands for others, see `components.history.execution.resolve_to`
-# Of every file-based ExampleGen: `tfx.components.example_gen.utils` defines them.
+# `tfx.components.example_gen.utils` defines them for every file-based ExampleGen.
 SPAN_PROPERTY, VERSION_PROPERTY, FINGERPRINT_PROPERTY = "span", "version", "input_fingerprint"
-# Of TFX's Evaluator and Pusher.
+# TFX's Evaluator and Pusher define these.
 BLESSED_PROPERTY = "blessed"
 PUSHED_PROPERTY = "pushed"  # int: 1 or 0
 PUSHED_VERSION_PROPERTY = "pushed_version"  # string: its name
@@ -86,7 +86,7 @@ class Execution:
         run: id of the run.
         attempt: of the run, from 1.
         started: time, see `time_of`.
-        ended: time, likewise.
+        ended: time of its end.
         seconds: from start to end.
         host: name of the machine.
         key: executions of equal keys make the same; "": not known.
@@ -148,6 +148,11 @@ class DataRead:
     identity: str | None = None
     examples: str | None = None
     input_fingerprint: str | None = None
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Orders data by age: its span, then its version."""
+        return self.span, -1 if self.version is None else self.version
 
     @classmethod
     def of(cls, examples: Output) -> "DataRead":
@@ -259,7 +264,7 @@ class Run:
             "skipped", see `skipped`.
         attempt: 1, or more if a run was resumed; 0: not started.
         started: time of this attempt's start, in ISO format with the time zone.
-        ended: time of its end, likewise; None: not ended.
+        ended: time of its end; None: not ended.
         process: `detection.storage.processes.this_process` of the run.
         runner: "local", "beam", or where it was submitted to.
         pipeline: name of the pipeline.

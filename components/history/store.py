@@ -41,6 +41,7 @@ _DIGEST_LENGTH = 16
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _REMEDY = "Restore the file, or remove it: then the runs do not know of what it records."
 
+S = TypeVar("S")
 T = TypeVar("T")
 _EXECUTION, _RUN = TypeAdapter(Execution), TypeAdapter(Run)
 
@@ -139,10 +140,10 @@ def require_id(run_id: str) -> str:
     return run_id
 
 
-def in_parallel(read: Callable[[str], T], paths: Iterable[str]) -> list[T]:
-    """Returns what `read` returns for each path; Cloud Storage answers each after some time."""
+def in_parallel(read: Callable[[S], T], sources: Iterable[S]) -> list[T]:
+    """Returns what `read` returns for each source; Cloud Storage answers each after some time."""
     with ThreadPoolExecutor(_READERS) as pool:
-        return list(pool.map(read, paths))
+        return list(pool.map(read, sources))
 
 
 def _names(folder: str) -> list[str]:

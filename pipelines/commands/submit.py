@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
         CocoflowError: the pipeline could not be submitted, or the run failed.
     """
     from pipelines.runners.submit import submit
-    from pipelines.runs.open_run import record_submission
+    from pipelines.runs.recorded_run import record_submission
 
     config = config_of(args, here=False)
     record = partial(record_submission, config, args.runner)

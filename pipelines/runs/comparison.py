@@ -14,7 +14,7 @@ from components.history.store import write_run
 from detection.storage.file_system import FolderLock
 from detection.storage.files import is_dir, is_file, walk_states
 from detection.storage.paths import absolute, join, parent
-from pipelines.runs.open_run import deciding_digest, new_id, now, unfinished_run
+from pipelines.runs.recorded_run import deciding_digest, new_id, now, unfinished_run
 from schemas.artifacts import REPORT_HTML, TRAIN_SPLIT
 from schemas.config.config import Config
 
@@ -82,14 +82,9 @@ def inputs_of(run: Run) -> RunInputs | None:
     return RunInputs(run.data, run.deciding)
 
 
-def order_of(data: DataRead) -> tuple[int, int]:
-    """Returns a key that orders data by age."""
-    return data.span, -1 if data.version is None else data.version
-
-
 def is_same_data(one: DataRead, other: DataRead) -> bool:
     """Returns whether both are the same files of the same span; the way in which their paths are written may differ."""
-    return (order_of(one), one.input_fingerprint) == (order_of(other), other.input_fingerprint)
+    return (one.order, one.input_fingerprint) == (other.order, other.input_fingerprint)
 
 
 def data_name(data: DataRead) -> str:
@@ -111,7 +106,7 @@ def compare(inputs: RunInputs, newest: Run | None) -> tuple[bool, str]:
     last = None if newest is None else inputs_of(newest)
     if newest is None or last is None:
         return True, "no run is done yet"
-    if order_of(inputs.data) != order_of(last.data):
+    if inputs.data.order != last.data.order:
         return True, f"{data_name(inputs.data)} is there, and run {newest.id} trained on {data_name(last.data)}"
     differs = {
         "the files of the data": not is_same_data(inputs.data, last.data),
@@ -216,6 +211,6 @@ def _failed_before(history: History, runs: Sequence[Run], inputs: RunInputs) -> 
 def _equal_skip(runs: Sequence[Run], data: DataRead) -> str | None:
     """Returns the id of the newest record if it is of a skipped run on the same span, which the next one replaces."""
     for newest in runs[:1]:
-        is_same = newest.data is not None and order_of(newest.data) == order_of(data)
+        is_same = newest.data is not None and newest.data.order == data.order
         return newest.id if newest.state == SKIPPED and is_same else None
     return None

@@ -216,8 +216,8 @@ def _check_devices(config: Config) -> Iterator[Check]:
     install = f"only for GPUs: {install_command('gpu')}, see docs/gpu.md"
     for name, error in libraries.items():
         remedy = "only for GPUs: install NVIDIA's driver" if name in DRIVER_LIBRARIES else install
-        told = "loads" if error is None else error.removeprefix(f"{name}: ")
-        yield _check(name, told, remedy, fails=error is not None, state="missing" if sees_gpu else broken)
+        message = "loads" if error is None else error.removeprefix(f"{name}: ")
+        yield _check(name, message, remedy, fails=error is not None, state="missing" if sees_gpu else broken)
 
 
 def _check_memory() -> Iterator[Check]:
@@ -253,10 +253,10 @@ def _check_google_credentials(config: Config) -> Iterator[Check]:
     remedy = f"{why}: gcloud auth application-default login, or set {FILE_VARIABLE} to a key file"
     try:
         found = find_credentials()
-        told = "none" if found is None else found.source
+        message = "none" if found is None else found.source
     except DataError as error:
-        found, told = None, str(error)
-    yield _check(_GOOGLE, told, remedy, fails=found is None, state=absent)
+        found, message = None, str(error)
+    yield _check(_GOOGLE, message, remedy, fails=found is None, state=absent)
     project = config.run.vertex.project or os.environ.get("GOOGLE_CLOUD_PROJECT") or (found and found.project)
     only = "only for Vertex AI: set run.vertex.project"
     yield _check(_VERTEX, project or "none", only, fails=not project, state="missing")

@@ -1,6 +1,7 @@
 """Runs a pipeline in this process and returns its results."""
 
 import contextlib
+import functools
 import logging
 import os
 from collections.abc import Collection, Mapping, Sequence
@@ -23,7 +24,7 @@ from detection.training.distributed.cluster import CLUSTER_VARIABLES, cluster_fr
 from pipelines.console import quiet_run
 from pipelines.folders import RunLayout
 from pipelines.runs.comparison import data_of, find_data, plan_run, unsettled_data
-from pipelines.runs.open_run import recorded_run
+from pipelines.runs.recorded_run import record_component, recorded_run
 from pipelines.runs.run_log import local_log
 from pipelines.runs.start_check import check_run
 from schemas.config.config import Config
@@ -108,19 +109,20 @@ def _execute(
 ) -> "RunResults":
     """Runs the pipeline in a folder that this process holds, from its record to its summary; see `execute_run`."""
     recorded = recorded_run(layout.root, use, run_id=run_id, config=config, **fields)
-    with recorded as open_run, local_log(layout, use) as log:
+    with recorded as run, local_log(layout, use) as log:
         require_writable(layout.push_directory)
         write_text(layout.config, to_yaml(config))
         # The summary of an earlier run must not pass for this one's.
         remove_file(layout.summary)
-        with quiet_run(log, verbose=verbose, on_execution=open_run.record_component, phase="preparing the run"):
+        on_execution = functools.partial(record_component, layout.root, run)
+        with quiet_run(log, verbose=verbose, on_execution=on_execution, phase="preparing the run"):
             is_first = not read_executions(layout.root, "DetectionTrainer")
             check_run(config, located.files, is_first=is_first)
-            _run_pipeline(config, layout, open_run.record)
+            _run_pipeline(config, layout, run)
             from pipelines.runs.results import read_results
 
             history = History(layout.root)
-            finished = history.with_results(open_run.record)
+            finished = history.with_results(run)
             results = read_results(finished, images=located.files[config.evaluate.split].images)
             _require_not_rolled_back(history, finished.pushed_path)
         use.require_held()

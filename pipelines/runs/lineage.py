@@ -50,10 +50,10 @@ class Trained:
         model: URI; None: not recorded.
         training: identity of the training.
         config: digest of the configuration.
-        config_path: file with the configuration; None: there is none any more.
+        config_path: file with the configuration; None: it was removed.
         data: records of the `Examples`, the newest span first.
         run: id of the run that trained it.
-        published: origin and licence of the published weights that it started from; None: none, or not known.
+        published: origin and licence of the published weights that it started from; None: none known.
     """
 
     model: str | None = None
@@ -130,7 +130,7 @@ def find_lineage(path: str, *, root: str | None = None) -> Lineage:
 
 
 def _with_records(lineage: Lineage, history: History, origin: Mapping[str, Any]) -> Lineage:
-    """Returns the lineage of a model, known by its own files, with what the records tell."""
+    """Returns the lineage of a model, known by its own files, with what the records add."""
     model, push = _model_and_push(history, lineage.saved_model, origin)
     if model is not None:
         first, *bases = _chain(history, model)

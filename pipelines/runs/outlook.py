@@ -41,7 +41,7 @@ def training_outlook(folder: str | Path) -> TrainingOutlook | None:
         folder: output folder of the training.
 
     Returns:
-        None: too few evaluations to tell, or none.
+        None: no evaluations, or too few.
 
     Raises:
         DataError: a file of the folder cannot be read.
@@ -58,10 +58,10 @@ def training_outlook(folder: str | Path) -> TrainingOutlook | None:
         return None
     best = max(values, key=lambda one: one[1])
     if found.is_rising:
-        told, what = dict([found.before, found.later, values[-1]]), "was still rising"
+        points, what = dict([found.before, found.later, values[-1]]), "was still rising"
     else:
-        told, what = dict([best, values[-1]]), "has stopped rising" if best[1] >= _LEARNED else "has hardly risen"
-    text = f"{metric} {what}: " + ", ".join(f"{value:.4f} after {step:,} steps" for step, value in told.items())
+        points, what = dict([best, values[-1]]), "has stopped rising" if best[1] >= _LEARNED else "has hardly risen"
+    text = f"{metric} {what}: " + ", ".join(f"{value:.4f} after {step:,} steps" for step, value in points.items())
     if found.is_rising and found.expected is not None and values[-1][1] < _MOST_OF_IT * found.expected:
         text += f", perhaps {found.expected:.2f} after {10 * last.step:,}"
     return TrainingOutlook(found.is_rising, text, last.step)

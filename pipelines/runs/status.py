@@ -10,6 +10,7 @@ from components.coco_example_gen.spans.span_paths import SpanVersion
 from components.history.files import damage_of
 from components.history.queries import LIVE, History
 from components.history.records import DESTINATION_PROPERTY, RUNNING, DataRead, Execution, Run
+from components.history.store import in_parallel
 from detection.storage.files import is_dir
 from detection.storage.paths import absolute, name_of
 from pipelines.tables import print_table
@@ -96,7 +97,7 @@ def read_status(root: str, *, limit: int | None, with_artifacts: bool) -> Status
         raise DataError(f"--root {root}: no run was recorded here. Name the run.root of a pipeline, see `run --help`.")
     running = [run for run in runs if run.state == RUNNING and not run.is_dead]
     now = {run.id: [] if run.now is None else [run.now] for run in running}
-    runs = [*map(history.with_results, runs[:limit])]
+    runs = in_parallel(history.with_results, runs[:limit])
     pushes = history.push_states(run.pushed_path for run in runs if run.pushed_path)
     return Status(root, runs, now, pushes, artifacts)
 
@@ -137,7 +138,7 @@ def _run_row(run: Run, pushes: Mapping[str, str]) -> list[str]:
         _NONE if run.data is None else _span(run.data),
         f"{run.metrics[_AP]:.4f}" if _AP in run.metrics else _NONE,
         {True: "yes", False: "no", None: _NONE}[run.blessed],
-        _NONE if run.pushed_path is None else _version(run.pushed_path, pushes[run.pushed_path]),
+        _NONE if not run.pushed_path else _version(run.pushed_path, pushes[run.pushed_path]),
     ]
 
 

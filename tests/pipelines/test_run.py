@@ -20,7 +20,7 @@ from detection.storage.json_files import read_json
 from detection.storage.paths import join
 from pipelines.runners.compiled import TARGETS
 from pipelines.runs.comparison import find_data, inputs_of, is_same_data, observe
-from pipelines.runs.open_run import deciding_digest
+from pipelines.runs.recorded_run import deciding_digest
 from schemas.artifacts import (
     ANALYSIS_JSON,
     CONFIG_YAML,
@@ -303,3 +303,6 @@ def test_a_compiled_pipeline_gives_the_same_metrics(
     for component in ("CocoExampleGen", "DetectionTrainer", "CocoEvaluator", "SavedModelPusher"):
         (name,) = files.list_folder(join(root, "history", component))
         assert read_json(join(root, "history", component, name))["state"] == "done"
+    history = History(root)
+    [run] = map(history.with_results, history.runs())
+    assert (run.state, run.metrics, run.pushed_path) == ("done", read_summary(first_run)["metrics"], pushed)

@@ -16,7 +16,7 @@ from detection.storage.file_system import FolderLock
 from detection.storage.files import is_file
 from detection.storage.lock import lock_folder
 from detection.storage.processes import this_process
-from pipelines.runs.open_run import deciding_digest, new_id, recorded_run
+from pipelines.runs.recorded_run import deciding_digest, new_id, recorded_run
 from schemas.config.config import Config
 from schemas.errors import CocoflowError, ConfigError, DataError
 from tests.storage_emulator.fixture import Bucket
@@ -81,7 +81,7 @@ def test_a_run_that_fails_says_why_and_is_taken_up_again(
     assert (record.state, record.error) == (state, reason)
     assert record.ended is not None
     with _record(str(tmp_path), "a") as again:
-        assert (again.record.attempt, again.record.error) == (2, None)
+        assert (again.attempt, again.error) == (2, None)
     with (
         pytest.raises(CocoflowError, match=r"--run-id a: this run is done, since .*another id"),
         _record(str(tmp_path), "a"),
@@ -104,7 +104,7 @@ def test_the_next_run_closes_killed_ones(root: str) -> None:
         states = {record.id: record.state for record in history.runs()}
         assert states | {"killed": "interrupted", "other-machine": "running", "submitted": "submitted"} == states
     with _record(root, "killed") as again:
-        assert again.record.attempt == 2
+        assert again.attempt == 2
     states = {record.id: record.state for record in history.runs()}
     assert states | {"killed": "done", "other-machine": "interrupted", "submitted": "submitted"} == states
 
@@ -128,7 +128,7 @@ def test_a_run_that_was_skipped_may_begin(root: str) -> None:
     with _record(root, "other"):
         assert read_run(root, "a") == record, "not a killed run"
     with _record(root, "a") as run:
-        assert (run.record.attempt, run.record.skipped) == (1, None)
+        assert (run.attempt, run.skipped) == (1, None)
 
 
 def _lost() -> None:

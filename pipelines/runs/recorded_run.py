@@ -5,7 +5,7 @@ import logging
 import time
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -29,43 +29,8 @@ _KILLED = "its process died without recording an end (killed?)"
 _LOGGER = logging.getLogger("cocoflow.run")
 
 
-@dataclass
-class OpenRun:
-    """The record of the run of this process, while it runs.
-
-    Attributes:
-        root: `run.root`.
-        record: its present state.
-    """
-
-    root: str
-    record: Run
-
-    def write(self, **fields: Any) -> None:
-        """Changes fields of the record, and stores it.
-
-        Raises:
-            DataError: it cannot be written.
-        """
-        self.record = replace(self.record, **fields)
-        write_run(self.root, self.record)
-
-    def record_component(self, node: str) -> None:
-        """Stores the component that is executed now, for `status`; a failure must not end the run."""
-        with contextlib.suppress(CocoflowError):
-            self.write(now=node)
-
-    def end(self, state: str, error: str | None = None) -> None:
-        """Stores the record with its last state.
-
-        Raises:
-            DataError: it cannot be written.
-        """
-        self.write(state=state, now=None, ended=now(), error=error)
-
-
 @contextlib.contextmanager
-def recorded_run(root: str, use: FolderLock, *, run_id: str | None, config: Config, **fields: Any) -> Iterator[OpenRun]:
+def recorded_run(root: str, use: FolderLock, *, run_id: str | None, config: Config, **fields: Any) -> Iterator[Run]:
     """Records a run from its start to its end, however it ends; first closes the records of killed runs.
 
     Args:
@@ -84,19 +49,28 @@ def recorded_run(root: str, use: FolderLock, *, run_id: str | None, config: Conf
     attempt = 1 if earlier is None else earlier.attempt + 1
     fields |= recorded_config(root, config)
     record = Run(id=run_id or new_id(), state=RUNNING, attempt=attempt, started=now(), process=this_process(), **fields)
-    open_run = OpenRun(root, record)
-    open_run.write()
+    write_run(root, record)
     try:
-        yield open_run
+        yield record
     except BaseException as error:
         # A folder that another process has taken over is no longer ours to write.
         with contextlib.suppress(CocoflowError):
             use.require_held()
             state = INTERRUPTED if was_interrupted(error) else FAILED
-            open_run.end(state, None if state == INTERRUPTED else _reason(error))
+            _end(root, record, state, None if state == INTERRUPTED else _reason(error))
         raise
     use.require_held()
-    open_run.end(DONE)
+    _end(root, record, DONE)
+
+
+def _end(root: str, run: Run, state: str, error: str | None = None) -> None:
+    write_run(root, replace(run, state=state, ended=now(), error=error))
+
+
+def record_component(root: str, run: Run, node: str) -> None:
+    """Records the component that a run executes now, for `status`; a failure must not end the run."""
+    with contextlib.suppress(CocoflowError):
+        write_run(root, replace(run, now=node))
 
 
 def recorded_config(root: str, config: Config) -> dict[str, Any]:

@@ -70,7 +70,7 @@ class Cluster:
     def __init__(self, address: str | None, driver_host: str | None) -> None:
         for name in ("distributed", "distributed.client"):
             logging.getLogger(name).setLevel(logging.CRITICAL)  # we report the loss of a worker or of the scheduler
-        host, port = _host_and_port(address or "")
+        host, port = _parse_address(address or "")
         if driver_host:
             _require_own(driver_host)
         self._driver_host = driver_host
@@ -124,9 +124,9 @@ class Cluster:
             )
         silent = [worker for worker in found if worker not in answering]
         if not answering:
-            raise CocoflowError(f"No Dask worker answers: {_listed(silent)}. Restart them.")
+            raise CocoflowError(f"No Dask worker answers: {_list_workers(silent)}. Restart them.")
         if silent:
-            log.warning("Ignoring Dask workers that do not respond: %s.", _listed(silent))
+            log.warning("Ignoring Dask workers that do not respond: %s.", _list_workers(silent))
         _require_versions(answering)
         return list(answering)
 
@@ -199,7 +199,7 @@ def run_harness(control_address: str, worker_id: str) -> None:
         raise ChildProcessError(f"its harness {how}")
 
 
-def _host_and_port(address: str) -> tuple[str, int]:
+def _parse_address(address: str) -> tuple[str, int]:
     with contextlib.suppress(ValueError):
         host, port = get_address_host_port(address, strict=True)
         if host and address.startswith(("tcp://", "tls://")) and 0 < port < 2**16:
@@ -235,7 +235,7 @@ def _require_versions(of_workers: Mapping[Worker, dict[str, str | None]]) -> Non
             )
 
 
-def _listed(workers: Iterable[Worker]) -> str:
+def _list_workers(workers: Iterable[Worker]) -> str:
     return ", ".join(map(str, workers))
 
 

@@ -86,7 +86,7 @@ class CocoEvaluator(base_beam_component.BaseBeamComponent):
                 model=model,
                 baseline_model=baseline_model,
                 config=config.model_dump_json(exclude={"eval_config"}),
-                eval_config=None if eval_config is None else _checked(eval_config),
+                eval_config=None if eval_config is None else _checked_json(eval_config),
                 evaluate_thresholds=thresholds,
                 run_root=run_root,
                 served_images=served_images or None,
@@ -96,7 +96,7 @@ class CocoEvaluator(base_beam_component.BaseBeamComponent):
         )
 
 
-def _checked(config: Any) -> str:
+def _checked_json(config: Any) -> str:
     from components.coco_evaluator.tfma.eval_config import eval_config_to_json, parse_eval_config
 
     text = eval_config_to_json(config)

@@ -68,7 +68,7 @@ def require_iou_types(
         DataError: no model, or a model without masks or keypoints that are requested.
     """
     given = {part: model_iou_types(model) for part, model in models.items()}
-    requested = [*_options(eval_config).named_iou_types, *(config.iou_types or ())]
+    requested = [*_read_options(eval_config).named_iou_types, *(config.iou_types or ())]
     for part, iou_types in given.items():
         for iou_type in requested:
             if iou_type not in iou_types:
@@ -88,7 +88,7 @@ def choose_params(
         given: IoU types by which the candidate's detections can be evaluated.
         counts: returns what `count_records` counts; called if the configuration leaves the types open.
     """
-    options = _options(request.eval_config)
+    options = _read_options(request.eval_config)
     chosen = choose_iou_types(request.config.iou_types, given=given, count=counts)
     if request.config.iou_types is None and len(given) > 1:
         for sentence in missing_types(counts(), chosen, given=given):
@@ -101,5 +101,5 @@ def choose_params(
     return [fit_keypoints(options.params(iou_type), request.categories) for iou_type in types]
 
 
-def _options(eval_config: Any | None) -> MetricOptions:
+def _read_options(eval_config: Any | None) -> MetricOptions:
     return MetricOptions() if eval_config is None else check_our_metrics(eval_config, "EvalConfig")

@@ -49,7 +49,7 @@ def stock_eval_config(
     Raises:
         ConfigError: an unknown option, or a value of the wrong kind.
     """
-    config = json.dumps({"categories": [_short(category) for category in categories], **options})
+    config = json.dumps({"categories": [_shorten(category) for category in categories], **options})
     metrics = tfma.MetricConfig(class_name=METRICS_CLASS, module=METRICS_MODULE, config=config)
     spec = tfma.MetricsSpec(metrics=[metrics, tfma.MetricConfig(class_name="ExampleCount")])
     for name, value in (absolute or {}).items():
@@ -122,7 +122,7 @@ def _extractor(name: str, step: beam.PTransform) -> tfma.extractors.Extractor:
     return tfma.extractors.Extractor(stage_name=name, ptransform=step)
 
 
-def _short(category: int | Mapping[str, Any]) -> int | dict[str, Any]:
+def _shorten(category: int | Mapping[str, Any]) -> int | dict[str, Any]:
     """Keeps the fields of a category that the metric needs: the id, and LVIS' frequency."""
     if not isinstance(category, Mapping):
         return category

@@ -12,7 +12,7 @@ import numpy as np
 from tensorflow_model_analysis import constants
 from tensorflow_model_analysis.metrics import metric_types
 
-from components.coco_evaluator.beam.batches import ALL_IMAGES, DetectedBatch, joined, map_categories
+from components.coco_evaluator.beam.batches import ALL_IMAGES, DetectedBatch, join_batches, map_categories
 from components.coco_evaluator.tfma.eval_config import check_our_metrics
 from components.coco_evaluator.tfma.metric_options import METRICS_CLASS, MetricOptions, read_options
 from components.coco_evaluator.tfma.slice_metrics import metric_keys
@@ -113,25 +113,25 @@ class _Match(beam.CombineFn):
         return _State(MetricsAccumulator(categories, self._options.params(), where=_WHERE), [])
 
     def add_input(self, state: _State, element: metric_types.StandardMetricInputs) -> _State:
-        state.pending.append(_detected(element, self._model, self._options.iou_type))
-        return self._matched(state) if len(state.pending) >= _PENDING else state
+        state.pending.append(_read_detected(element, self._model, self._options.iou_type))
+        return self._match_pending(state) if len(state.pending) >= _PENDING else state
 
     def merge_accumulators(self, states: Iterable[_State]) -> _State:
         merged = self.create_accumulator()
         for state in states:
-            merged.accumulator.merge(self._matched(state).accumulator)
+            merged.accumulator.merge(self._match_pending(state).accumulator)
         return merged
 
     def compact(self, state: _State) -> _State:
-        return self._matched(state)
+        return self._match_pending(state)
 
     def extract_output(self, state: _State) -> dict[metric_types.MetricKey, float]:
-        metrics = self._matched(state).accumulator.result()
+        metrics = self._match_pending(state).accumulator.result()
         return metric_keys(metrics.by_name, metrics.per_category, self._model)
 
-    def _matched(self, state: _State) -> _State:
+    def _match_pending(self, state: _State) -> _State:
         if state.pending:
-            batch = joined(state.pending)
+            batch = join_batches(state.pending)
             if self._known_only:
                 batch = map_categories(batch, {entry["id"]: entry["id"] for entry in self._options.category_entries()})
             state.accumulator.add(
@@ -145,7 +145,7 @@ class _Match(beam.CombineFn):
         return state
 
 
-def _detected(element: metric_types.StandardMetricInputs, model: str, iou_type: IouType) -> DetectedBatch:
+def _read_detected(element: metric_types.StandardMetricInputs, model: str, iou_type: IouType) -> DetectedBatch:
     """One image with its objects, and the model's detections in its pixels."""
     entry, annotations = unpack_entries(_feature(element, features.COCO))
     image = EncodedImage(

@@ -54,7 +54,7 @@ def convert(
         examination = examine(splits, data, work=work, records=root, beam_args=beam_args, judge=_stop_at)
         _stop_at(examination.all_issues, examination.reasons)
         _drop_duplicates(examination.results, root)
-        _tell(examination.results, examination.all_issues, examination.notes)
+        _log_results(examination.results, examination.all_issues, examination.notes)
         _write_side_files(examination, root)
     except BaseException:
         with contextlib.suppress(DataError):
@@ -140,13 +140,13 @@ def _stop_at(issues: Sequence[Issue], reasons: Sequence[str]) -> None:
     if fatal:
         because = f" ({'; '.join(reasons)})" if reasons else ""
         raise DataError(
-            f"{len(fatal)} {'issue' if len(fatal) == 1 else 'issues'} in the data set{because}:\n{_listed(fatal)}\n"
+            f"{len(fatal)} {'issue' if len(fatal) == 1 else 'issues'} in the data set{because}:\n{_list(fatal)}\n"
             f"Correct the data, or leave out what has issues with --set data.on_fault=drop (or "
             f"data.on_fault.{fatal[0].kind}=drop); it is then listed in {QUARANTINE_JSONL}."
         )
 
 
-def _tell(results: Mapping[str, SplitResult], issues: Sequence[Issue], notes: Sequence[str]) -> None:
+def _log_results(results: Mapping[str, SplitResult], issues: Sequence[Issue], notes: Sequence[str]) -> None:
     for note in notes:
         log.info("%s", note)
     for name, result in results.items():
@@ -159,12 +159,11 @@ def _tell(results: Mapping[str, SplitResult], issues: Sequence[Issue], notes: Se
     for name, result in results.items():
         if not result.images:
             raise DataError(
-                f"split {name}: no valid image, {len(result.issues)} issues:\n{_listed(result.issues)}\n"
-                "Correct the data."
+                f"split {name}: no valid image, {len(result.issues)} issues:\n{_list(result.issues)}\nCorrect the data."
             )
 
 
-def _listed(issues: Sequence[Issue]) -> str:
+def _list(issues: Sequence[Issue]) -> str:
     lines = [f"  {issue}" for issue in issues[:_LISTED]]
     if len(issues) > _LISTED:
         lines.append(f"  ... and {len(issues) - _LISTED} more")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from components.coco_example_gen.shards import SeenImage
-from components.coco_example_gen.sources import CocoSource, ImageSource, for_workers
+from components.coco_example_gen.sources import CocoSource, ImageSource, copy_for_workers
 from detection.datasets.annotations import index_annotations
 from detection.datasets.coco_writer import CocoWriter
 from detection.datasets.issues import Issue
@@ -52,7 +52,7 @@ def find_groups(seen: Mapping[str, Sequence[SeenImage]]) -> dict[Place, str]:
     return {(split, image.image_id): images[top(number)][1].group for number, (split, image) in enumerate(images)}
 
 
-def moves_between(splits: Mapping[str, SplitFiles], groups: Groups, policies: IssuePolicies) -> dict[Place, str]:
+def find_moves(splits: Mapping[str, SplitFiles], groups: Groups, policies: IssuePolicies) -> dict[Place, str]:
     """Returns the images that go to another split, so that no group has images in two.
 
     Groups of a set that is divided by hash go where the hash of the group's name says; those of splits with files of
@@ -84,7 +84,7 @@ def moved(sources: Mapping[str, ImageSource], moves: Mapping[Place, str], work: 
 
     Args:
         sources: of each split; COCO files.
-        moves: from `moves_between`.
+        moves: from `find_moves`.
         work: folder, seen by all workers.
     """
     result = dict(sources)
@@ -98,12 +98,12 @@ def moved(sources: Mapping[str, ImageSource], moves: Mapping[Place, str], work: 
         places += [place for place, target in moves.items() if target == name]
         file = str(process_folder() / f"moved-{uuid.uuid4().hex}.json")
         with CocoWriter(file) as writer:
-            for entry, annotations in _renumbered(sources, places, root):
+            for entry, annotations in _renumber(sources, places, root):
                 writer.add(entry, annotations, where=name)
             heads = own.annotations
             writer.finish({"info": heads.info, "licenses": heads.licenses, "categories": list(categories.values())})
         files = replace(
-            own.files, annotations=for_workers(file, work), images=root, keypoints=None, hash_range=None, every=1
+            own.files, annotations=copy_for_workers(file, work), images=root, keypoints=None, hash_range=None, every=1
         )
         result[name] = CocoSource(files, index_annotations(file, shown=own.path, group=files.group))
     return result
@@ -113,7 +113,7 @@ def _categories(source: ImageSource) -> Sequence[Mapping[str, Any]]:
     return source.annotations.categories if isinstance(source, CocoSource) else ()
 
 
-def _renumbered(
+def _renumber(
     sources: Mapping[str, ImageSource], places: Sequence[Place], root: str
 ) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
     taken: tuple[set[int], set[int]] = (set(), set())

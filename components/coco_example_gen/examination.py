@@ -13,7 +13,7 @@ import apache_beam as beam
 from components.beam.pipelines import make_pipeline
 from components.beam.progress import report_progress
 from components.coco_example_gen.box_form import find_box_forms
-from components.coco_example_gen.copies import Groups, find_groups, judge_copies, moved, moves_between
+from components.coco_example_gen.copies import Groups, find_groups, find_moves, judge_copies, moved
 from components.coco_example_gen.inputs import Inputs, open_inputs
 from components.coco_example_gen.shards import IMAGES_PER_SHARD, SplitResult, read_results, write_plans, write_shard
 from components.coco_example_gen.sources import ImageSource
@@ -99,7 +99,7 @@ def examine(
         sources = {**sources, **converted}
         results = _read(sources, rules, records=records, work=work, beam_args=beam_args)
     groups = find_groups({name: result.seen for name, result in results.items()})
-    moves = moves_between(splits, groups, policies)
+    moves = find_moves(splits, groups, policies)
     if moves:
         notes.append(f"{len(moves):,} images were moved to the split that has copies of them")
         sources = moved(sources, moves, work)

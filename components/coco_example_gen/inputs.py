@@ -11,7 +11,7 @@ from typing import Any
 import apache_beam as beam
 
 from components.beam.pipelines import make_pipeline
-from components.coco_example_gen.sources import CocoSource, ImageSource, RecordSource, for_workers
+from components.coco_example_gen.sources import CocoSource, ImageSource, RecordSource, copy_for_workers
 from detection.datasets.annotations import AnnotationFile, index_annotations, merge_categories
 from detection.datasets.examples import require_all_images
 from detection.datasets.importers.label_map import dataset_files_beside, read_dataset_head, read_label_map
@@ -131,7 +131,7 @@ def _coco_source(
     """Makes the source of a split; a COCO file that this process has made is copied to where workers read it."""
     source = indexed[files.annotations, files.keypoints]
     if files.annotations != given.annotations:
-        files = replace(files, annotations=for_workers(files.annotations, work))
+        files = replace(files, annotations=copy_for_workers(files.annotations, work))
     return CocoSource(files, source)
 
 

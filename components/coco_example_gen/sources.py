@@ -84,7 +84,7 @@ class RecordPlan:
         survey = pickle.loads(read_bytes(self.survey))
         images = read_images(self.shard, survey, rules.policies)
         of_split = (image for image in images if self.files.holds(image.entry))
-        return map(_planned, islice(of_split, 0, None, self.files.every))
+        return map(_plan_image, islice(of_split, 0, None, self.files.every))
 
 
 @dataclass(frozen=True)
@@ -191,7 +191,7 @@ def _with_boxes(annotations: list[dict[str, Any]], files: SplitFiles) -> list[di
     return [one | {"bbox": BOX_FORMS[files.boxes](one["bbox"])} for one in annotations]
 
 
-def for_workers(file: str, work: str | Path) -> str:
+def copy_for_workers(file: str, work: str | Path) -> str:
     """Copies a COCO file that this process has made to where workers read it; returns the copy."""
     copy = paths.join(work, f"{key_hash(file):016x}.json")
     if not files.is_file(copy):
@@ -203,7 +203,7 @@ def for_workers(file: str, work: str | Path) -> str:
 ImageSource: TypeAlias = CocoSource | RecordSource
 
 
-def _planned(image: ImportedImage) -> PlannedImage:
+def _plan_image(image: ImportedImage) -> PlannedImage:
     """Plans an image of a record, without the objects that policies refuse."""
     # The size is that of the image already, whatever the record says.
     issues = [issue for issue in image.issues if issue.kind != "image_size"]

@@ -64,7 +64,7 @@ def roll_back(push_directory: str | Path, *, to: int | None = None) -> RolledBac
     # If a killed call has rolled back already, nothing is published.
     sweep_versions(push_directory, SAVED_MODEL_FILE)
     served = max(versions)
-    target = _earlier(versions, push_directory) if to is None else to
+    target = _find_earlier(versions, push_directory) if to is None else to
     _require_whole(versions, target, push_directory)
     if _answers_alike(versions[target], versions[served]):
         return RolledBack(versions[served], target, served)
@@ -88,7 +88,7 @@ def _answers_alike(one: str, other: str) -> bool:
     return digest_of(one, ignored=NO_EFFECT) == digest_of(other, ignored=NO_EFFECT)
 
 
-def _earlier(versions: Mapping[int, str], push_directory: str | Path) -> int:
+def _find_earlier(versions: Mapping[int, str], push_directory: str | Path) -> int:
     """Returns the newest version that was there before the served model, and is another model.
 
     Raises:

@@ -56,12 +56,12 @@ def add_checkpoint_argument(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--checkpoint",
         metavar="newest|best|STEP",
-        type=_checkpoint_choice,
+        type=_parse_checkpoint,
         help="checkpoint to read if --model is the output of a training; default: the one that the training exported",
     )
 
 
-def _checkpoint_choice(text: str) -> str | int:
+def _parse_checkpoint(text: str) -> str | int:
     if text in ("newest", "best"):
         return text
     if not text.isdecimal():
@@ -74,13 +74,13 @@ def add_tta_argument(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--tta",
         metavar="flip,SCALE,...",
-        type=_views,
+        type=_parse_views,
         help="test-time augmentation: also detect on mirrored images and on other scales (0.5 to 2), and fuse the "
         "boxes; slower, more accurate; for models of boxes only",
     )
 
 
-def _views(text: str) -> "ViewsConfig":
+def _parse_views(text: str) -> "ViewsConfig":
     from schemas.config.evaluate import ViewsConfig
 
     items = [item.strip() for item in text.split(",")]

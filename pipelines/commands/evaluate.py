@@ -69,13 +69,13 @@ def _add_params_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("COCOeval params for a file (default: COCO's)")
     forms: dict[str, tuple[str, dict[str, Any]]] = {
         "iou_type": ("--iou-type", {"choices": IOU_TYPES}),
-        "max_dets": ("--max-dets", {"metavar": "N,N,N", "type": _list_of(int)}),
+        "max_dets": ("--max-dets", {"metavar": "N,N,N", "type": _parse_list(int)}),
         "use_cats": ("--no-cats", {"action": "store_false"}),
-        "iou_thresholds": ("--iou-thresholds", {"metavar": "IOU,...", "type": _list_of(float)}),
-        "area_ranges": ("--area-range", {"metavar": "NAME=LOW,HIGH", "type": _area_range, "action": "append"}),
-        "oks_sigmas": ("--oks-sigmas", {"metavar": "[CATEGORY=]SIGMA,...", "type": _sigmas, "action": "append"}),
+        "iou_thresholds": ("--iou-thresholds", {"metavar": "IOU,...", "type": _parse_list(float)}),
+        "area_ranges": ("--area-range", {"metavar": "NAME=LOW,HIGH", "type": _parse_area_range, "action": "append"}),
+        "oks_sigmas": ("--oks-sigmas", {"metavar": "[CATEGORY=]SIGMA,...", "type": _parse_sigmas, "action": "append"}),
         "lvis": ("--lvis", {"action": "store_true"}),
-        "metrics": ("--metrics", {"metavar": "NAME,...", "type": _list_of(str)}),
+        "metrics": ("--metrics", {"metavar": "NAME,...", "type": _parse_list(str)}),
     }
     for name, field in MetricParams.model_fields.items():
         flag, form = forms[name]
@@ -244,7 +244,7 @@ def _print_evaluation(evaluation: "Evaluation", folder: str) -> None:
     print(one_line(join(folder, REPORT_HTML)))
 
 
-def _list_of(kind: Callable[[str], Any]) -> Callable[[str], tuple[Any, ...]]:
+def _parse_list(kind: Callable[[str], Any]) -> Callable[[str], tuple[Any, ...]]:
     def parse(text: str) -> tuple[Any, ...]:
         try:
             return tuple(kind(part) for part in text.split(","))
@@ -254,12 +254,12 @@ def _list_of(kind: Callable[[str], Any]) -> Callable[[str], tuple[Any, ...]]:
     return parse
 
 
-def _sigmas(text: str) -> tuple[str, tuple[float, ...]]:
+def _parse_sigmas(text: str) -> tuple[str, tuple[float, ...]]:
     name, _, numbers = text.rpartition("=")
-    return name, _list_of(float)(numbers)
+    return name, _parse_list(float)(numbers)
 
 
-def _area_range(text: str) -> tuple[str, tuple[float, float]]:
+def _parse_area_range(text: str) -> tuple[str, tuple[float, float]]:
     name, _, limits = text.partition("=")
     try:
         low, high = map(float, limits.split(","))

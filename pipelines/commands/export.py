@@ -147,7 +147,7 @@ def run(args: argparse.Namespace) -> int:
         # Any other flag: argparse takes `--d` for `--describe`.
         if others := [word for word in args.typed if word.startswith("-") and not word.startswith("--d")]:
             raise ConfigError(f"--describe exports nothing: call it without {' '.join(others)}.")
-        print(_description(args))
+        print(_describe(args))
         return 0
     if args.model is None or args.output is None:
         raise ConfigError("export needs --model and --output, or --describe FILE.")
@@ -180,7 +180,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _description(args: argparse.Namespace) -> str:
+def _describe(args: argparse.Namespace) -> str:
     """Describes a LiteRT file, or the one in a folder; without TensorFlow, in half a second."""
     from detection.export.mediapipe.describe import describe
     from detection.storage.files import find_file, is_dir, read_bytes

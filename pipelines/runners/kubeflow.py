@@ -92,7 +92,7 @@ class Kubeflow(Target):
     def submit(self, compiled: str, parameters: Mapping[str, str | int]) -> str:
         """Starts a run and returns its id."""
         name = f"{self._name} {time.strftime('%Y-%m-%d %H-%M-%S')} {secrets.token_hex(3)}"
-        experiment = self._experiment_id()
+        experiment = self._find_experiment()
         look_for = f"the run {name!r} at {self.address('').removesuffix('/details/')}"
         with self._package(compiled) as package, self._errors(f"submit the pipeline {self._name}", look_for):
             run = self._client.run_pipeline(experiment, name, package, params=dict(parameters), **self._options)
@@ -118,14 +118,14 @@ class Kubeflow(Target):
         replaced: Recurring | None,
     ) -> Recurring:
         """Creates a recurring run, and deletes the one that it replaces when the new one exists."""
-        experiment = self._experiment_id()
+        experiment = self._find_experiment()
         look_for = f"a schedule named {name} with `schedule list`"
         with self._package(compiled) as package, self._errors(f"create the schedule {name}", look_for):
             created = self._client.create_recurring_run(
                 experiment,
                 name,
-                start_time=_time_text(schedule.start_time),
-                end_time=_time_text(schedule.end_time),
+                start_time=_format_time(schedule.start_time),
+                end_time=_format_time(schedule.end_time),
                 cron_expression=to_six_fields(str(schedule.cron)),
                 max_concurrency=schedule.max_concurrent_runs,
                 no_catchup=True,
@@ -160,7 +160,7 @@ class Kubeflow(Target):
     def _errors(self, what: str, look_for: str | None = None) -> contextlib.AbstractContextManager[None]:
         return translate_errors(what, self._config, look_for=look_for)
 
-    def _experiment_id(self) -> str:
+    def _find_experiment(self) -> str:
         name = self._config.experiment or self._name
         with self._errors(f"create the experiment {name}"):  # or finds it
             return str(self._client.create_experiment(name, namespace=self._namespace).experiment_id)
@@ -195,7 +195,7 @@ def to_six_fields(expression: str) -> str:
     return " ".join(["0", *others, days])
 
 
-def _time_text(moment: Any) -> Any:
+def _format_time(moment: Any) -> Any:
     """Returns a time in RFC 3339, in UTC."""
     return None if moment is None else moment.astimezone(datetime.UTC).isoformat().replace("+00:00", "Z")
 

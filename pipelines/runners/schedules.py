@@ -28,7 +28,7 @@ class Recurring(NamedTuple):
     last_run: datetime | None = None
 
 
-def only(found: Sequence[Recurring], name: str) -> Recurring:
+def require_one(found: Sequence[Recurring], name: str) -> Recurring:
     """Returns the one schedule of a name.
 
     Args:
@@ -57,11 +57,11 @@ def print_schedules(schedules: Sequence[Recurring]) -> None:
         print("no schedules")
         return
     rows = [
-        (one.name, one.cron, one.state, _local(one.next_run), _local(one.last_run), one.id.rpartition("/")[2])
+        (one.name, one.cron, one.state, _format(one.next_run), _format(one.last_run), one.id.rpartition("/")[2])
         for one in schedules
     ]
     print_table(("name", "cron", "state", "next run", "last run", "id"), rows)
 
 
-def _local(moment: datetime | None) -> str:
+def _format(moment: datetime | None) -> str:
     return "-" if moment is None else f"{moment.astimezone():%Y-%m-%d %H:%M %Z}"

@@ -9,7 +9,7 @@ from detection.storage.files import is_bucket_missing
 from detection.storage.paths import split
 from pipelines.console import quiet_run
 from pipelines.runners.compiled import TARGETS, compile_pipeline, require_compilable
-from pipelines.runners.schedules import Recurring, only
+from pipelines.runners.schedules import Recurring, require_one
 from pipelines.runners.target import Target
 from schemas.config.config import Config
 from schemas.config.runtime_parameters import RUNTIME_PARAMETERS, with_parameters
@@ -50,7 +50,7 @@ def submit(
     """
     parameters = parameters_of(config, assignments)
     with quiet_run(None, verbose=verbose) as terminal:
-        client = _ready(config, target)
+        client = _connect(config, target)
         run = client.submit(compile_pipeline(config, target), parameters)
         record(run)
         if wait:
@@ -93,14 +93,14 @@ def create_schedule(
     TARGETS[target].check_schedule(schedule)
     parameters = parameters_of(config, assignments)
     with quiet_run(None, verbose=verbose):
-        client = _ready(config, target)
+        client = _connect(config, target)
         existing = client.schedules(name)
         if existing and not replace:
             raise CocoflowError(
                 f"a schedule is named {name} already ({existing[0].id}). Give another --name, or change it with "
                 "--replace."
             )
-        replaced = only(existing, name) if existing else None
+        replaced = require_one(existing, name) if existing else None
         return client.create_schedule(name, compile_pipeline(config, target), parameters, schedule, replaced)
 
 
@@ -118,7 +118,7 @@ def change_schedule(config: Config, target: str, action: str, name: str) -> None
     """
     client = TARGETS[target](config)
     found = client.schedules(name) or [one for one in client.schedules() if name in (one.id, one.id.rpartition("/")[2])]
-    client.change_schedule(action, only(found, name))
+    client.change_schedule(action, require_one(found, name))
 
 
 def parameters_of(config: Config, assignments: Sequence[str]) -> dict[str, str | int]:
@@ -148,7 +148,7 @@ def parameters_of(config: Config, assignments: Sequence[str]) -> dict[str, str |
     return values
 
 
-def _ready(config: Config, target: str) -> Target:
+def _connect(config: Config, target: str) -> Target:
     """Checks what the run needs, and connects, before the pipeline is compiled for 20 seconds."""
     require_compilable(config, target)
     client = TARGETS[target](config)

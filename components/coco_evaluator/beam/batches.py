@@ -27,7 +27,7 @@ class DetectedBatch(NamedTuple):
     slices: list[Sequence[SliceKey]]
 
 
-def joined(batches: Sequence[DetectedBatch]) -> DetectedBatch:
+def join_batches(batches: Sequence[DetectedBatch]) -> DetectedBatch:
     """Joins batches, at least one, in their order."""
     detections = [batch.detections for batch in batches]
     return DetectedBatch(

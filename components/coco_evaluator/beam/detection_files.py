@@ -63,7 +63,7 @@ def write_detections(folder: str | Path, destination: str | Path, image_ids: Col
     def texts() -> Iterator[bytes]:
         for block in _read_blocks(folder):
             if block.image_id in image_ids:
-                kept.extend(_parsed(block))
+                kept.extend(_parse(block))
             yield block.content
 
     with new_file(destination) as file:
@@ -73,7 +73,7 @@ def write_detections(folder: str | Path, destination: str | Path, image_ids: Col
 
 def read_detections(folder: str | Path, image_ids: Collection[int]) -> list[dict[str, Any]]:
     """Returns the COCO results of a few images from the files of `detections_to_files`, by ascending image id."""
-    return [result for block in _read_blocks(folder) if block.image_id in image_ids for result in _parsed(block)]
+    return [result for block in _read_blocks(folder) if block.image_id in image_ids for result in _parse(block)]
 
 
 def _read_blocks(folder: str | Path) -> Iterator[Block]:
@@ -81,6 +81,6 @@ def _read_blocks(folder: str | Path) -> Iterator[Block]:
     return merge_blocks([join(local, name) for name in read_json(join(local, _MANIFEST))], folder)
 
 
-def _parsed(block: Block) -> list[dict[str, Any]]:
+def _parse(block: Block) -> list[dict[str, Any]]:
     results: list[dict[str, Any]] = json.loads(b"[%b]" % block.content)
     return results

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, TypeAlias
 import apache_beam as beam
 import numpy as np
 
-from components.coco_evaluator.beam.batches import DetectedBatch, joined, split_by_slice
+from components.coco_evaluator.beam.batches import DetectedBatch, join_batches, split_by_slice
 from components.coco_evaluator.tfma.slice_metrics import SliceKey
 from detection.coco import MetricsAccumulator
 from detection.coco.accumulator import require_once
@@ -177,7 +177,7 @@ def _match(batches: Sequence[DetectedBatch], measure: Measure, folder: str) -> I
     path = join(folder, f"{uuid.uuid4().hex}.states")
     states = []
     with new_file(path, durable=False) as file:
-        for slice_key, batch in split_by_slice(joined(batches)):
+        for slice_key, batch in split_by_slice(join_batches(batches)):
             for partition, content in _states(batch, measure):
                 place = BlockPlace(path, file.tell(), len(content))
                 states.append(_State((slice_key, partition), place, len(batch.detections)))

@@ -179,7 +179,7 @@ def run_models(
             )
             detected = batches | f"{part}Detect" >> beam.ParDo(detect)
             detected | f"{part}Evaluate" >> evaluate_batches(measures[part], join(work, part, _ARRAYS))
-            kept = detected if part == CANDIDATE else detected | "Keep" >> beam.Map(_of_sample, choice)
+            kept = detected if part == CANDIDATE else detected | "Keep" >> beam.Map(_select_sample, choice)
             kept | f"{part}Detections" >> detections_to_files(detections_folder(work, part))
             if part == CANDIDATE:  # the baseline gets each record at the same time
                 detected | "Count" >> beam.Map(lambda batch: counter.add(len(batch.images)))
@@ -199,7 +199,7 @@ def detections_folder(work: str | Path, part: str) -> str:
     return join(work, part, "detections")
 
 
-def _of_sample(batch: DetectedBatch, choice: SampleChoice) -> DetectedBatch:
+def _select_sample(batch: DetectedBatch, choice: SampleChoice) -> DetectedBatch:
     return select_images(batch, {image["id"] for image in batch.images if choice.holds(image["id"])})
 
 

@@ -121,18 +121,18 @@ class _Comparison:
         slices = list(filter(applies, self.metrics))
         if not slices:
             place = describe_spec(spec)
-            return [(False, f"{metric}: no image is in a slice by {place}, where it should be {_asked(threshold)}")]
+            return [(False, f"{metric}: no image is in a slice by {place}, where it should be {_describe(threshold)}")]
         results = [self._result(slice_key, key, threshold, metric) for slice_key in slices]
         unmet = [result for result in results if not result[0]]
         if len(results) - len(unmet) < 2:
             return results
         passed = len(results) - len(unmet)
-        return [*unmet, (True, f"{metric} is {_asked(threshold)} on {passed} of {len(slices)} slices")]
+        return [*unmet, (True, f"{metric} is {_describe(threshold)} on {passed} of {len(slices)} slices")]
 
     def _result(self, slice_key: SliceKey, key: Any, threshold: Any, metric: str) -> tuple[bool, str]:
         met = (key, threshold.SerializeToString()) not in self.failures[slice_key]
         values = self.metrics[slice_key]
-        value, wanted = values[key._replace(is_diff=False)], ("" if met else "not ") + _asked(threshold)
+        value, wanted = values[key._replace(is_diff=False)], ("" if met else "not ") + _describe(threshold)
         before = values[key.make_baseline_key(self.baseline)] if key.is_diff else None
         if math.isnan(value) or (before is not None and math.isnan(before)):
             sentence = f"{metric} is undefined: there is no ground truth to measure it on"
@@ -144,7 +144,7 @@ class _Comparison:
         return met, f"{describe(slice_key)}: {sentence}" if slice_key else sentence
 
 
-def _asked(threshold: Any) -> str:
+def _describe(threshold: Any) -> str:
     """Describes a `GenericValueThreshold` or `GenericChangeThreshold`, such as "at least 0.4"."""
     from tensorflow_model_analysis.proto import config_pb2
 

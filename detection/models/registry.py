@@ -150,7 +150,7 @@ def detector_config(
     except ValueError as error:
         raise ConfigError(f"model.{error}.") from None
     options = _override(config.postprocess, postprocess or {}, section="model.postprocess")
-    config = config.model_copy(update={_POSTPROCESS: options})
+    config = _override(config, {_POSTPROCESS: options}, section="model")
     return _padded(config, resize) if padded else config
 
 

@@ -178,6 +178,7 @@ class FasterRcnnConfig(PyramidConfig):
     @model_validator(mode="after")
     def _options_act(self) -> Self:
         self.roi.refuse(["align_samples"], f"with dialect = {self.dialect}", when=self.rules.pooling != "align")
+        self.postprocess.refuse(["mask_output"], "without masks: set include_mask", when=not self.include_mask)
         if self.box_head.cascade_ious:
             self.roi.refuse(["positive_iou"], "with box_head.cascade_ious, whose first threshold replaces it")
         if not self.backbone.name.startswith("resnet-") and self.rules.layers != "od-api":

@@ -44,7 +44,6 @@ from detection.ops.replicas import sum_over_replicas
 from detection.ops.roi_align import crop_max_pool, roi_align
 from detection.ops.sampling import max_positives
 from detection.types import Detections, ImageInfo, Labels
-from schemas.errors import ConfigError
 
 
 class RawOutputs(NamedTuple):
@@ -70,13 +69,11 @@ class FasterRcnn(Detector):
         dtype: Keras dtype policy; None: the global one.
 
     Raises:
-        ConfigError: unknown backbone, pyramid levels or frozen stages that do not fit it, or a mask
-            option without masks.
+        ConfigError: unknown backbone, or pyramid levels or frozen stages that do not fit it.
     """
 
     def __init__(self, *, config: FasterRcnnConfig, num_classes: int, name: str, dtype: Any = None):
         super().__init__(config=config, num_classes=num_classes, name=name, dtype=dtype)
-        _require_masks(config)
         self.capabilities = Capabilities(
             mask_size=config.mask_head.object_size if config.include_mask else 0,
             mask_output=config.postprocess.mask_output,
@@ -394,11 +391,3 @@ class FasterRcnn(Detector):
         if self.mask_head is not None:
             classes |= {variable.path: columns for variable in self.mask_head.masks.variables}
         return classes
-
-
-def _require_masks(config: FasterRcnnConfig) -> None:
-    if not config.include_mask and config.postprocess.mask_output != "crops":
-        raise ConfigError(
-            f"model.postprocess.mask_output = {config.postprocess.mask_output} does nothing without masks. Remove it, "
-            "or set model.overrides.include_mask to true."
-        )

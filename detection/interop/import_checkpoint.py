@@ -124,7 +124,7 @@ def _original_keys(program: str, original: str, model: str | None) -> Keys:
     return {key: value for key, value in conversion.keys.items() if key.startswith(_OF_NETWORK)}
 
 
-def _format(program: str, model: str) -> CheckpointFormat:
+def _format(program: str, model: str) -> type[CheckpointFormat]:
     """Returns the program's format for the family of the model; the first one if there is none."""
     formats = program_of(program).formats
     config = detector_config(model)

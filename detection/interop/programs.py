@@ -31,7 +31,7 @@ class Program(NamedTuple):
     """
 
     convert: "Callable[..., Conversion]"
-    formats: "tuple[CheckpointFormat, ...]"
+    formats: "tuple[type[CheckpointFormat], ...]"
     config_file: str | None = None
 
 

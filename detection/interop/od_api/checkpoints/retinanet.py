@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection
 from typing import Any
 
-from detection.interop.od_api.checkpoints.backbones import backbone_layer, backbone_of_variables, ssd_program
+from detection.interop.od_api.checkpoints.backbones import SsdBackboneFormat, backbone_layer
 from detection.interop.od_api.checkpoints.heads import (
     BOXES,
     CLASSES,
@@ -18,92 +18,16 @@ from detection.interop.od_api.checkpoints.heads import (
     head_conversion,
     head_names,
 )
-from detection.interop.od_api.checkpoints.names import BACKBONE_LEVEL, FPN_EPSILON, fpn_levels, names_here
+from detection.interop.od_api.checkpoints.names import BACKBONE_LEVEL, FPN_EPSILON, fpn_levels
 from detection.interop.od_api.configuration.parts import RESNET
 from detection.models.retinanet.config import RETINANETS, RetinaNetConfig
-from detection.weights.checkpoint_format import Shapes, VariableSource, count_of, require_backbone, require_variables
+from detection.weights.checkpoint_format import Shapes, VariableSource, count_of
 from schemas.errors import ConfigError
 
 _BACKBONES = ("resnet-50", "resnet-101", "resnet-152", "mobilenet-v1", "mobilenet-v2")
 _PRESETS = {name: preset for name, preset in RETINANETS.items() if preset.backbone in _BACKBONES}
 # Variables whose shapes determine sizes of the network, and their numbers of axes.
 _SIZED = {"projection_1/kernel": 4, CLASSES: 1, BOXES: 1}
-
-
-def overrides(shapes: Shapes, *, config: Any, where: str) -> dict[str, Any]:
-    """Returns the fields of `model.overrides` for a network equivalent to the checkpoint's.
-
-    Args:
-        shapes: shapes by the names in the checkpoint.
-        config: ignored.
-        where: the checkpoint, for errors.
-
-    Raises:
-        DataError: no known backbone, or a part of the network is missing.
-    """
-    backbone = backbone_of_variables(shapes, where=where)
-    names = names_here(shapes)
-    require_variables(_SIZED, names, shapes, start="not a checkpoint of a RetinaNet:", where=where)
-    finest, coarsest = fpn_levels(names)
-    return ({} if backbone.startswith("mobilenet") else RESNET) | {
-        "activation": "relu6",
-        "batch_norm_epsilon": FPN_EPSILON,
-        "min_level": finest,
-        "max_level": coarsest,
-        "fpn_filters": shapes[names["projection_1/kernel"]][-1],
-        "fpn_layout": "od-api",
-        "head_layers": count_of(r"(?:Class)?PredictionTower/conv2d_(\d+)/.*", names),
-        "share_tower": any(name.startswith("PredictionTower/") for name in names),
-        "separable_conv": "BoxPredictor/depthwise_kernel" in names,
-        "anchor_scale": 4.0,
-        "anchor_layout": "od-api",
-        "num_scales": 2,
-        "background_class": True,
-        "focal_gamma": 2.0,
-        **LOSSES,
-    }
-
-
-def structures(config: RetinaNetConfig) -> tuple[str]:
-    """Returns the structure of a configured network: its backbone.
-
-    Raises:
-        ConfigError: the original has no such network.
-    """
-    require_backbone(config, _PRESETS, of="the Object Detection API's SSDs with an FPN")
-    if config.fpn_layout != "od-api":
-        raise ConfigError(
-            f"model.overrides.fpn_layout = {config.fpn_layout}: the Object Detection API's SSDs with an FPN have "
-            "od-api. Pass --set model.overrides.fpn_layout=od-api, or the section `model` that import-checkpoint "
-            "writes for the checkpoint."
-        )
-    return (config.backbone,)
-
-
-def class_count(shapes: Shapes, config: RetinaNetConfig, *, where: str) -> int:
-    """Returns the number of classes of a network, without background.
-
-    Raises:
-        DataError: the network and the configuration have different numbers of anchors per cell.
-    """
-    return class_outputs(names_here(shapes), shapes, config, where=where) - config.background_class
-
-
-def sources_of(ours: Shapes, *, config: RetinaNetConfig, theirs: Shapes) -> dict[str, VariableSource]:
-    """Implements `detection.weights.checkpoint_format.SourcesOf`."""
-    names = names_here(theirs)
-    heads = head_names(config.levels, config.head_layers, shared=config.share_tower)
-    sources = {}
-    for path, shape in ours.items():
-        layer, _, variable = path.rpartition("/")
-        part, _, rest = layer.partition("/")
-        if part == config.backbone:
-            name = backbone_layer(config.backbone, rest)
-        else:
-            name = _fpn_layer(rest, config, names) if part == "fpn" else heads[layer]
-        name = f"{name}/{'depthwise_kernel' if layer.endswith('/depthwise_conv2d') else variable}"
-        sources[path] = VariableSource((names.get(name, name),), (shape,), head_conversion(layer, variable, config))
-    return sources
 
 
 def _fpn_layer(layer: str, config: RetinaNetConfig, names: Collection[str]) -> str:
@@ -120,12 +44,64 @@ def _fpn_layer(layer: str, config: RetinaNetConfig, names: Collection[str]) -> s
     return f"{block}_batchnorm" if norm else f"{block}_conv"
 
 
-OD_API_RETINANET = ssd_program(
-    family="a RetinaNet",
-    config_class=RetinaNetConfig,
-    presets=_PRESETS,
-    overrides=overrides,
-    structures=structures,
-    class_count=class_count,
-    sources_of=sources_of,
-)
+class RetinaNetFormat(SsdBackboneFormat):
+    """A checkpoint of an SSD with an FPN."""
+
+    family = "a RetinaNet"
+    config_class = RetinaNetConfig
+    presets = _PRESETS
+    networks = "the Object Detection API's SSDs with an FPN"
+
+    def overrides(self, config: RetinaNetConfig) -> dict[str, Any]:
+        """Implements `CheckpointFormat.overrides`; sizes of the network are those of its variables."""
+        backbone = self.structure()
+        self.require_variables(_SIZED, "not a checkpoint of a RetinaNet:")
+        finest, coarsest = fpn_levels(self.names)
+        return ({} if backbone.startswith("mobilenet") else RESNET) | {
+            "activation": "relu6",
+            "batch_norm_epsilon": FPN_EPSILON,
+            "min_level": finest,
+            "max_level": coarsest,
+            "fpn_filters": self.shape("projection_1/kernel")[-1],
+            "fpn_layout": "od-api",
+            "head_layers": count_of(r"(?:Class)?PredictionTower/conv2d_(\d+)/.*", self.names),
+            "share_tower": any(name.startswith("PredictionTower/") for name in self.names),
+            "separable_conv": "BoxPredictor/depthwise_kernel" in self.names,
+            "anchor_scale": 4.0,
+            "anchor_layout": "od-api",
+            "num_scales": 2,
+            "background_class": True,
+            "focal_gamma": 2.0,
+            **LOSSES,
+        }
+
+    @classmethod
+    def structures(cls, config: RetinaNetConfig) -> tuple[str]:
+        """Implements `CheckpointFormat.structures`."""
+        structures = super().structures(config)
+        if config.fpn_layout != "od-api":
+            raise ConfigError(
+                f"model.overrides.fpn_layout = {config.fpn_layout}: the Object Detection API's SSDs with an FPN have "
+                "od-api. Pass --set model.overrides.fpn_layout=od-api, or the section `model` that import-checkpoint "
+                "writes for the checkpoint."
+            )
+        return structures
+
+    def class_count(self, config: RetinaNetConfig) -> int:
+        """Implements `CheckpointFormat.class_count`."""
+        return class_outputs(self, config) - config.background_class
+
+    def sources(self, ours: Shapes, config: RetinaNetConfig) -> dict[str, VariableSource]:
+        """Implements `CheckpointFormat.sources`."""
+        heads = head_names(config.levels, config.head_layers, shared=config.share_tower)
+        sources = {}
+        for path, shape in ours.items():
+            layer, _, variable = path.rpartition("/")
+            part, _, rest = layer.partition("/")
+            if part == config.backbone:
+                name = backbone_layer(config.backbone, rest)
+            else:
+                name = _fpn_layer(rest, config, self.names) if part == "fpn" else heads[layer]
+            name = f"{name}/{'depthwise_kernel' if layer.endswith('/depthwise_conv2d') else variable}"
+            sources[path] = self.source(name, shape, head_conversion(layer, variable, config))
+        return sources

@@ -1,7 +1,7 @@
 """Messages in protocol buffer text, read without a schema: the reader of a field says its type and its default."""
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 from google.protobuf import text_format
@@ -39,12 +39,13 @@ _SCALAR = re.compile(r"[\w.+-]+")
 _ENDS = {"{": "}", "<": ">"}
 
 
-def parse_text(text: str, where: str) -> "Message":
+def parse_text(text: str, where: str, oneofs: Mapping[str, Collection[str]]) -> "Message":
     """Parses a message.
 
     Args:
         text: protocol buffer text.
         where: name of the file in error messages.
+        oneofs: names of the fields of each oneof.
 
     Raises:
         ConfigError: another text; the message has the line.
@@ -55,7 +56,7 @@ def parse_text(text: str, where: str) -> "Message":
     except (text_format.ParseError, RecursionError) as error:
         reason = one_line(error)[:_REASON]
         raise ConfigError(f"{where}:{'' if reason[:1].isdigit() else ' '}{reason}") from None
-    return Message(fields, where=where, line=1)
+    return Message(fields, where=where, oneofs=oneofs, line=1)
 
 
 def _fields(tokens: Any, end: str) -> Iterator[_Field]:
@@ -113,7 +114,7 @@ class Message:
 
     Args:
         fields: its fields in the text.
-        where: name of the file in error messages.
+        where, oneofs: as for `parse_text`.
         line: its line.
         path: its dotted name.
 
@@ -124,9 +125,12 @@ class Message:
         notes: other remarks.
     """
 
-    def __init__(self, fields: Sequence[_Field], *, where: str, line: int, path: str = "") -> None:
+    def __init__(
+        self, fields: Sequence[_Field], *, where: str, oneofs: Mapping[str, Collection[str]], line: int, path: str = ""
+    ) -> None:
         self._fields = fields
         self._where = where
+        self._oneofs = oneofs
         self._inner: dict[str, list[Message]] = {}
         self._read: set[str] = set()
         self._refused: set[str] = set()
@@ -153,18 +157,17 @@ class Message:
         return default if field is None else self._value(field, type(default), enum)
 
     def values(self, name: str, kind: type) -> list[Any]:
-        """Returns the values of a repeated field, of the type `kind`.
+        """Returns the values of a repeated field, of the type `kind`; `object`: of any.
 
         Raises:
             ConfigError: a value of another type.
         """
         self._read.add(name)
-        return [self._value(field, kind) for field in self._fields if field.name == name]
-
-    def literals(self, name: str) -> list[Any]:
-        """Returns the values of a field of any type: numbers, booleans, and strings or names."""
-        self._read.add(name)
-        return [_literal(field) for field in self._fields if field.name == name]
+        return [
+            _literal(field) if kind is object else self._value(field, kind)
+            for field in self._fields
+            if field.name == name
+        ]
 
     def messages(self, name: str) -> list[Self]:
         """Returns the messages of a field.
@@ -193,14 +196,13 @@ class Message:
             messages.append(self._child(name, (), self.line))
         return messages[0]
 
-    def kind(self, oneof: str, *supported: str, reason: str, others: Iterable[str] = ()) -> str:
+    def kind(self, oneof: str, *supported: str, reason: str) -> str:
         """Returns the name of the field that is set of a oneof.
 
         Args:
             oneof: name of the oneof.
             supported: names of its supported fields.
             reason: reason why the other fields, and none, are listed as not supported.
-            others: names of its other fields.
 
         Returns:
             The name; "": no field, or a field that is not supported, which is listed.
@@ -208,7 +210,7 @@ class Message:
         Raises:
             ConfigError: two fields are set.
         """
-        found = [field for field in self._fields if field.name in {*supported, *others}]
+        found = [field for field in self._fields if field.name in self._oneofs[oneof]]
         for field in found[1:]:
             raise self._error(field, f"is set, and so is {found[0].name}: remove one of them")
         name = found[0].name if found else ""
@@ -216,6 +218,11 @@ class Message:
             return name
         self.refuse(name or oneof, reason if name else f"missing; the original needs it. {reason}")
         return ""
+
+    def member(self, oneof: str, name: str, reason: str) -> Self:
+        """Returns the message of the only supported field of a oneof; see `kind` and `message`."""
+        self.kind(oneof, name, reason=reason)
+        return self.message(name)
 
     def refuse(self, name: str, reason: str) -> None:
         """Lists a field, which need not be set, as not supported."""
@@ -310,7 +317,7 @@ class Message:
         return ConfigError(one_line(f"{place} : {self._path(field.name)} {text}.")[: _REASON + len(self._where)])
 
     def _child(self, name: str, fields: Sequence[_Field], line: int) -> Self:
-        return type(self)(fields, where=self._where, line=line, path=self._path(name))
+        return type(self)(fields, where=self._where, oneofs=self._oneofs, line=line, path=self._path(name))
 
     def _remark(self, name: str, text: str) -> Remark:
         line = next((field.line for field in self._fields if field.name == name), self.line)

@@ -3,13 +3,7 @@
 from typing import Any
 
 from detection.interop.conversion import Keys
-from detection.interop.od_api.configuration.parts import (
-    BOX_LOSSES,
-    CLASS_LOSSES,
-    overrides,
-    resizer_keys,
-    values_by_key,
-)
+from detection.interop.od_api.configuration.parts import overrides, resizer_keys, values_by_key
 from detection.interop.text_proto import Message
 from detection.models.backbones.hourglass import HOURGLASSES
 from detection.models.centernet.config import head_fields
@@ -136,15 +130,14 @@ def _centers(centers: Message) -> dict[str, Any]:
 
 def _focal(loss: Message) -> tuple[float, float]:
     """Returns alpha and beta of a heat-map's loss."""
-    kind = "penalty_reduced_logistic_focal_loss"
-    loss.kind("loss", kind, others=CLASS_LOSSES, reason="heat-maps have a penalty-reduced focal loss here")
-    focal = loss.message(kind)
+    reason = "heat-maps have a penalty-reduced focal loss here"
+    focal = loss.member("loss", "penalty_reduced_logistic_focal_loss", reason)
     return focal.get("alpha", 0.0), focal.get("beta", 0.0)
 
 
 def _require_l1(loss: Message) -> None:
     kind = "l1_localization_loss"
-    if loss.kind("loss", kind, others=BOX_LOSSES, reason="sizes, offsets and keypoints have an L1 loss here"):
+    if loss.kind("loss", kind, reason="sizes, offsets and keypoints have an L1 loss here"):
         loss.accept(kind)
 
 

@@ -1,12 +1,48 @@
-"""Fields of a pipeline.config that have no equivalent here, by name."""
+"""What is known of a pipeline.config beyond the fields that are read: oneofs, and fields without an equivalent here."""
 
 from typing import Any
+
+from schemas.config.train.augmentation_steps import REFUSED_STEPS, STEPS
 
 
 def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
+# Fields of oneofs; a `loss` is one of classes or of boxes.
+ONEOFS = {
+    "box_coder": _names("faster_rcnn_box_coder mean_stddev_box_coder square_box_coder keypoint_box_coder"),
+    "generator": _names(
+        "grid_anchor_generator ssd_anchor_generator multiscale_anchor_generator flexible_grid_anchor_generator"
+    ),
+    "loss": _names(
+        """weighted_sigmoid weighted_softmax weighted_logits_softmax bootstrapped_sigmoid weighted_sigmoid_focal
+        penalty_reduced_logistic_focal_loss weighted_dice_classification_loss
+        weighted_l2 weighted_smooth_l1 weighted_iou l1_localization_loss weighted_giou"""
+    ),
+    "matcher": _names("argmax_matcher bipartite_matcher hungarian_matcher"),
+    "model": _names("faster_rcnn ssd experimental_model center_net"),
+    "normalizer": _names("batch_norm group_norm sync_batch_norm"),
+    "optimizer": _names("rms_prop_optimizer momentum_optimizer adam_optimizer"),
+    "predictor": _names(
+        """convolutional_box_predictor mask_rcnn_box_predictor rfcn_box_predictor
+        weight_shared_convolutional_box_predictor"""
+    ),
+    "rate": _names(
+        """constant_learning_rate exponential_decay_learning_rate manual_step_learning_rate
+        cosine_decay_learning_rate"""
+    ),
+    "reader": _names("tf_record_input_reader external_input_reader"),
+    "regularizer": _names("l1_regularizer l2_regularizer"),
+    "resizer": _names(
+        """keep_aspect_ratio_resizer fixed_shape_resizer identity_resizer conditional_shape_resizer
+        pad_to_multiple_resizer"""
+    ),
+    "similarity": _names(
+        "neg_sq_dist_similarity iou_similarity ioa_similarity thresholded_iou_similarity detr_similarity"
+    ),
+    "step": {*STEPS, *REFUSED_STEPS},
+}
 # The original's TF2 trainer ignores them.
 IGNORED = _names(
     """batch_queue_capacity bias_grad_multiplier equalization_loss eval_instance_masks eval_interval_secs eval_master

@@ -1,7 +1,8 @@
 """Messages in protocol buffer text, read without a schema: the reader of a field says its type and its default."""
 
+import contextlib
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 from google.protobuf import text_format
@@ -102,13 +103,6 @@ def _field(name: str, tokens: Any) -> _Field:
     return field
 
 
-_PARSE: Mapping[type, Any] = {
-    bool: text_format.ParseBool,
-    int: lambda text: text_format.ParseInteger(text, is_signed=True),
-    float: text_format.ParseFloat,
-}
-
-
 class Message:
     """A message; reading a field marks it, and `unread` lists the others.
 
@@ -163,11 +157,7 @@ class Message:
             ConfigError: a value of another type.
         """
         self._read.add(name)
-        return [
-            _literal(field) if kind is object else self._value(field, kind)
-            for field in self._fields
-            if field.name == name
-        ]
+        return [self._value(field, kind) for field in self._fields if field.name == name]
 
     def messages(self, name: str) -> list[Self]:
         """Returns the messages of a field.
@@ -177,11 +167,7 @@ class Message:
         """
         self._read.add(name)
         if name not in self._inner:
-            self._inner[name] = []
-            for field in (field for field in self._fields if field.name == name):
-                if field.inner is None:
-                    raise self._error(field, "is a message, { ... }")
-                self._inner[name].append(self._child(name, field.inner, field.line))
+            self._inner[name] = [self._child(field) for field in self._fields if field.name == name]
         return self._inner[name]  # type: ignore[return-value]
 
     def message(self, name: str) -> Self:
@@ -193,7 +179,7 @@ class Message:
         self._single(name)
         messages = self.messages(name)
         if not messages:
-            messages.append(self._child(name, (), self.line))
+            messages.append(self._child(_Field(name, self.line, 1, inner=())))
         return messages[0]
 
     def kind(self, oneof: str, *supported: str, reason: str) -> str:
@@ -281,7 +267,7 @@ class Message:
                 yield from _unknown(field, known, self._path(field.name))
             elif field.name not in unsupported:
                 yield Remark(self._path(field.name), field.line, _UNKNOWN)
-            elif field.inner is not None or _literal(field) != unsupported[field.name]:
+            elif field.inner is not None or _parse(field, object) != unsupported[field.name]:
                 yield Remark(self._path(field.name), field.line, _NO_OPTION)
 
     def remarks_on(self, names: Collection[str], text: str) -> Iterator[Remark]:
@@ -298,26 +284,21 @@ class Message:
         return found[0] if found else None
 
     def _value(self, field: _Field, kind: type, enum: Sequence[str] = ()) -> Any:
-        if enum:
-            names = dict(enumerate(enum))
-            if not field.is_text and (field.value in enum or field.value in map(str, names)):
-                return field.value if field.value in enum else names[int(field.value)]
-            raise self._error(field, f"is {quoted(field.value)}, not one of {', '.join(enum)}")
-        if kind is str and field.is_text:
-            return field.value
         try:
-            if kind is not str and not field.is_text and field.inner is None:
-                return _PARSE[kind](field.value)
-        except ValueError:
-            pass
-        raise self._error(field, f"is {quoted(field.value)}, not of type {kind.__name__}")
+            return _parse(field, kind, enum)
+        except (IndexError, ValueError):
+            expected = ", ".join(enum) or f"of type {kind.__name__}"
+            raise self._error(field, f"is {quoted(field.value)}, not {expected}") from None
 
     def _error(self, field: _Field, text: str) -> ConfigError:
         place = f"{self._where}:{field.line}:{field.column}"
         return ConfigError(one_line(f"{place} : {self._path(field.name)} {text}.")[: _REASON + len(self._where)])
 
-    def _child(self, name: str, fields: Sequence[_Field], line: int) -> Self:
-        return type(self)(fields, where=self._where, oneofs=self._oneofs, line=line, path=self._path(name))
+    def _child(self, field: _Field) -> Self:
+        if field.inner is None:
+            raise self._error(field, "is a message, { ... }")
+        path = self._path(field.name)
+        return type(self)(field.inner, where=self._where, oneofs=self._oneofs, line=field.line, path=path)
 
     def _remark(self, name: str, text: str) -> Remark:
         line = next((field.line for field in self._fields if field.name == name), self.line)
@@ -327,18 +308,30 @@ class Message:
         return f"{self.path}.{name}" if self.path else name
 
 
-def _literal(field: _Field) -> Any:
-    """Returns a scalar as the text writes it: a string, a boolean, an integer, a float, or the name of an enum."""
-    if field.is_text or field.inner is not None:
-        return field.value
-    if field.value in ("true", "false"):
-        return field.value == "true"
-    for parse in (_PARSE[int], _PARSE[float]):
-        try:
-            return parse(field.value)
-        except ValueError:
-            pass
-    return field.value
+def _parse(field: _Field, kind: type, enum: Sequence[str] = ()) -> Any:
+    """Returns the value of a scalar; `kind` `object`: as the text writes it, names of enums as strings.
+
+    Raises:
+        IndexError, ValueError: a value of another type.
+    """
+    if kind is object:
+        for known in (str, int, float):
+            with contextlib.suppress(ValueError):
+                return _parse(field, known)
+        return {"true": True, "false": False}.get(field.value, field.value)
+    if field.inner is not None or field.is_text != (kind is str and not enum):
+        raise ValueError(field.name)
+    if enum:
+        return field.value if field.value in enum else enum[text_format.ParseInteger(field.value)]
+    return _PARSE[kind](field.value)
+
+
+_PARSE: Mapping[type, Callable[[str], Any]] = {
+    str: str,
+    bool: text_format.ParseBool,
+    int: lambda text: text_format.ParseInteger(text, is_signed=True),
+    float: text_format.ParseFloat,
+}
 
 
 def _unknown(field: _Field, known: Collection[str], path: str) -> Iterator[Remark]:

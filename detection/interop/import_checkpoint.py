@@ -99,7 +99,7 @@ def _config(program: str, checkpoint: str, model: str | None, assignments: Seque
 
 
 def _original_config(name: str, checkpoint: str) -> str | None:
-    """Returns the configuration beside a checkpoint, in its folder or the folder around it; None: there is none."""
+    """Returns the configuration beside a checkpoint, in its folder or the folder around it; None: no such file."""
     folders = (checkpoint, parent(checkpoint), parent(parent(checkpoint)))
     return next((path for path in (join(folder, name) for folder in folders) if is_file(path)), None)
 
@@ -125,7 +125,7 @@ def _original_keys(program: str, original: str, model: str | None) -> Keys:
 
 
 def _format(program: str, model: str) -> type[CheckpointFormat]:
-    """Returns the program's format for the family of the model; the first one if there is none."""
+    """Returns the program's format for the family of the model, or its first one."""
     formats = program_of(program).formats
     config = detector_config(model)
     return next((one for one in formats if isinstance(config, one.config_class)), formats[0])

@@ -174,7 +174,7 @@ class Message:
         """Returns the message of a field; one without fields if it is not set.
 
         Raises:
-            ConfigError: two messages, or a value that is none.
+            ConfigError: two messages, or a value that is not a message.
         """
         self._single(name)
         messages = self.messages(name)

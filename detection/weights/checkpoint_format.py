@@ -205,12 +205,12 @@ def unused_variables(sources: Mapping[str, VariableSource], theirs: Shapes, *, w
         DataError: a variable is missing in the checkpoint, or has another shape; the message names
             variables of both sides.
     """
-    wanted = {name: shape for one in sources.values() for name, shape in zip(one.names, one.shapes, strict=True)}
-    unused = tuple(name for name in theirs if name not in wanted)
-    missing = [name for name in wanted if name not in theirs]
+    required = {name: shape for one in sources.values() for name, shape in zip(one.names, one.shapes, strict=True)}
+    unused = tuple(name for name in theirs if name not in required)
+    missing = [name for name in required if name not in theirs]
     other = [
         f"{name} {list(theirs[name])} instead of {list(shape)}"
-        for name, shape in wanted.items()
+        for name, shape in required.items()
         if name in theirs and theirs[name] != shape
     ]
     if missing or other:
@@ -248,7 +248,7 @@ def class_categories(count: int, label_map: LabelMap | None) -> list[dict[str, A
 
 
 def count_of(expression: str, names: Collection[str]) -> int:
-    """Returns 1 + the largest number at a place in the names; 0 if no name matches."""
+    """Returns 1 + the largest number that the expression's group matches; 0 if no name matches."""
     matches = (re.fullmatch(expression, name) for name in names)
     return max((int(match[1]) + 1 for match in matches if match), default=0)
 

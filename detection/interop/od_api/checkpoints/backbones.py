@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any, ClassVar
 
-from detection.interop.od_api.checkpoints.names import names_here, resnet_of_variables
+from detection.interop.od_api.checkpoints.names import resnet_of_variables, unscoped_names
 from detection.models.backbones.resnet import RESNETS, application_layer
 from detection.weights.checkpoint_format import CheckpointFormat
 
@@ -21,7 +21,7 @@ class OdApiFormat(CheckpointFormat):
     @staticmethod
     def names_of(theirs: Collection[str]) -> Mapping[str, str]:
         """Implements `CheckpointFormat.names_of`."""
-        return names_here(theirs)
+        return unscoped_names(theirs)
 
     @classmethod
     def resize(cls, config: Any) -> Mapping[str, Any]:

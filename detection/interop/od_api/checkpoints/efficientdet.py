@@ -94,17 +94,17 @@ def _backbone_layers(spec: EfficientNetSpec) -> Iterator[tuple[str, str]]:
     ]
     for number, (scope, block) in enumerate(zip(scopes, block_specs(spec), strict=True)):
         expansion = ["expand"] if block.expand != 1 else []
-        for place, role in enumerate([*expansion, "project"]):
-            yield _numbered(f"blocks_{number}/conv2d", place), f"{scope}/{role}_conv2d"
-        for place, role in enumerate([*expansion, "depthwise", "project"]):
-            yield _numbered(f"blocks_{number}/batch_normalization", place), f"{scope}/{role}_bn"
+        for index, role in enumerate([*expansion, "project"]):
+            yield _numbered(f"blocks_{number}/conv2d", index), f"{scope}/{role}_conv2d"
+        for index, role in enumerate([*expansion, "depthwise", "project"]):
+            yield _numbered(f"blocks_{number}/batch_normalization", index), f"{scope}/{role}_bn"
         yield f"blocks_{number}/depthwise_conv2d", f"{scope}/depthwise_conv2d"
         yield f"blocks_{number}/se/conv2d", f"{scope}/se_reduce_conv2d"
         yield f"blocks_{number}/se/conv2d_1", f"{scope}/se_expand_conv2d"
 
 
-def _numbered(name: str, place: int) -> str:
-    return f"{name}_{place}" if place else name
+def _numbered(name: str, index: int) -> str:
+    return f"{name}_{index}" if index else name
 
 
 def _fpn_layers(config: EfficientDetConfig) -> Iterator[tuple[str, str]]:
@@ -124,9 +124,9 @@ def _fpn_layers(config: EfficientDetConfig) -> Iterator[tuple[str, str]]:
             yield ours, f"{name}/combine"
             yield f"{ours}/op_after_combine{own_id}/conv", f"{name}/post_combine/separable_conv"
             yield f"{ours}/op_after_combine{own_id}/bn", f"{name}/post_combine/batchnorm"
-            for place, given in enumerate(node.inputs):
+            for index, given in enumerate(node.inputs):
                 for layer, theirs in _RESAMPLE.items():
-                    resample = f"{ours}/resample_{place}_{given}_{own_id}/{layer}"
+                    resample = f"{ours}/resample_{index}_{given}_{own_id}/{layer}"
                     yield resample, f"{name}/input_{ids[given]}/1x1_pre_sample/{theirs}"
             ids.append(name)
         ids = [ids[number] for number in output_ids(nodes, config.min_level, config.max_level)]

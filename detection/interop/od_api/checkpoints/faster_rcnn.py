@@ -98,7 +98,7 @@ class FasterRcnnFormat(OdApiFormat):
         """Returns the name of the ResNet.
 
         Raises:
-            DataError: there is none.
+            DataError: the checkpoint has no ResNet.
         """
         return resnet_of_variables(self.shapes, where=self.where)
 

@@ -15,7 +15,7 @@ from detection.models.backbones.resnet import application_layer
 from detection.models.faster_rcnn.config import FasterRcnnConfig
 from detection.weights.checkpoint_format import CheckpointFormat, Shape, Shapes, Values, VariableSource
 
-_BOX_SCALES = np.array([10.0, 10.0, 5.0, 5.0], np.float32)  # of the box coder, (ty, tx, th, tw), also for the RPN
+_BOX_SCALES = np.array([10.0, 10.0, 5.0, 5.0], np.float32)  # factors of (ty, tx, th, tw) in the box coder and the RPN
 
 
 def by_scale(values: Values, *, scales: int, ratios: int) -> Values:
@@ -89,15 +89,15 @@ def _folded(checkpoint: CheckpointFormat, layer: str, norm: str, kernel: Shape, 
         return checkpoint.source(f"{layer}/{variable}", kernel if variable == "kernel" else (width,))
     shapes = _norm(checkpoint, norm, width)
     if variable == "kernel":
-        wanted = {f"{layer}/kernel": kernel} | shapes
-        return _source(checkpoint, wanted, lambda values: values[f"{layer}/kernel"] * _affine(norm, values)[0])
-    wanted = ({bias: (width,)} if bias in checkpoint.names else {}) | shapes
+        required = {f"{layer}/kernel": kernel} | shapes
+        return _source(checkpoint, required, lambda values: values[f"{layer}/kernel"] * _affine(norm, values)[0])
+    required = ({bias: (width,)} if bias in checkpoint.names else {}) | shapes
 
     def offset(values: Mapping[str, Values]) -> Values:
         scale, shift = _affine(norm, values)
         return shift + scale * values.get(bias, np.float32(0.0))
 
-    return _source(checkpoint, wanted, offset)
+    return _source(checkpoint, required, offset)
 
 
 def _affine(norm: str, values: Mapping[str, Values]) -> tuple[Values, Values]:
@@ -171,11 +171,11 @@ def _second_layer(checkpoint: CheckpointFormat, variable: str, shape: Shape) -> 
     if f"{norm}/moving_variance" not in checkpoint.names:
         return checkpoint.source(f"dense_1/{variable}", shape)
     side = shape[-1]
-    wanted = {kernel: (side, side)} | _norm(checkpoint, norm, side)
+    required = {kernel: (side, side)} | _norm(checkpoint, norm, side)
     if variable == "kernel":
-        return _source(checkpoint, wanted, lambda values: _affine(norm, values)[0][:, np.newaxis] * values[kernel])
+        return _source(checkpoint, required, lambda values: _affine(norm, values)[0][:, np.newaxis] * values[kernel])
     return _source(
-        checkpoint, {bias: shape} | wanted, lambda values: values[bias] + _affine(norm, values)[1] @ values[kernel]
+        checkpoint, {bias: shape} | required, lambda values: values[bias] + _affine(norm, values)[1] @ values[kernel]
     )
 
 

@@ -29,8 +29,8 @@ def head_names(levels: Sequence[int], head_layers: int, *, shared: bool = False)
         for number in range(head_layers):
             conv = f"{'' if shared else theirs}PredictionTower/conv2d_{number}"
             heads[f"{ours}_net/{ours}-{number}"] = conv
-            for place, level in enumerate(levels):
-                heads[f"{ours}_net/{ours}-{number}-bn-{level}"] = f"{conv}/BatchNorm/feature_{place}"
+            for index, level in enumerate(levels):
+                heads[f"{ours}_net/{ours}-{number}-bn-{level}"] = f"{conv}/BatchNorm/feature_{index}"
     return heads
 
 

@@ -31,7 +31,7 @@ _SIZED = {"projection_1/kernel": 4, CLASSES: 1, BOXES: 1}
 
 
 def _fpn_layer(layer: str, config: RetinaNetConfig, names: Collection[str]) -> str:
-    """Returns the original's layer; the numbers of extra levels go on from those of the backbone's blocks."""
+    """Returns the original's layer; extra levels are numbered on from the backbone's blocks."""
     layer, norm, _ = layer.partition("_bn")
     kind, _, level = layer.rpartition("p")
     number = int(level) - config.min_level + 1

@@ -35,8 +35,8 @@ def _extra_levels(names: Collection[str]) -> list[tuple[int, str]]:
 
 def _extra_layer(part: str, layer: str, variable: str, extras: list[int], *, separable: bool) -> tuple[str, str]:
     level, _, reduce = part.removeprefix("extra_p").partition("_")
-    place = int(level) - BACKBONE_LEVEL - 1
-    number = extras[place] if place < len(extras) else level
+    index = int(level) - BACKBONE_LEVEL - 1
+    number = extras[index] if index < len(extras) else level
     if reduce:
         return f"extra_{number}_1x1_{_PARTS[layer]}", variable
     kinds: Mapping[str, str] = _SEPARABLE if separable else _PARTS

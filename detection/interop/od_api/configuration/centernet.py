@@ -75,7 +75,7 @@ def _neck(features: Message, kind: str) -> dict[str, Any]:
     if not kind.startswith("mobilenet"):
         return {}
     interpolation = features.only("upsampling_interpolation", "nearest", "bilinear", reason="unknown interpolation")
-    # Of a `..._sep_conv` without the field, the checkpoint tells whether the neck is separable.
+    # For a `..._sep_conv` without the field, the checkpoint's variables decide: versions of the original differ.
     of_version = "use_separable_conv" in features or not kind.endswith("_sep_conv")
     separable = features.get("use_separable_conv", False)
     return {"neck_interpolation": interpolation} | ({"separable_neck": separable} if of_version else {})
@@ -94,7 +94,7 @@ def _keypoints(task: Message, focal: tuple[float, float]) -> dict[str, Any]:
     task.only("argmax_postprocessing", False, reason="candidates are refined peaks here")
     if not task.get("predict_depth", False):
         task.accept("per_keypoint_depth", "keypoint_depth_loss_weight")
-    task.accept("gaussian_denom_ratio")  # of argmax_postprocessing
+    task.accept("gaussian_denom_ratio")  # only argmax_postprocessing reads it
     return {name: task.get("task_loss_weight", 1.0) * task.get(name, 1.0) for name in _KEYPOINT_WEIGHTS} | {
         "keypoint_spread": values_by_key(task, "keypoint_label_to_std"),
         "keypoint_radius": task.get("offset_peak_radius", 0),

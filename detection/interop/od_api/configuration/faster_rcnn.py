@@ -37,9 +37,9 @@ FUNCTION: dict[str, Any] = {
     "rpn_huber_delta": 1.0,
     "rpn_code_factors": [10.0, 10.0, 5.0, 5.0],
 }
-# Of a ResNet without an FPN, whose layers have no hyperparameters, and of its anchors.
+# Fields for a ResNet without an FPN, whose layers have no hyperparameters, and for its anchors.
 RESNET_FUNCTION = {"activation": "relu", "batch_norm_epsilon": 1e-5, "anchor_layout": "corners"}
-_STRIDE = 16  # of a network without an FPN
+_STRIDE = 16  # stride of the features without an FPN
 # Defaults of fields with the same meaning, and fields of `model.overrides`.
 _SAME: dict[str, tuple[Any, ...]] = {
     "first_stage_box_predictor_depth": (512, "rpn_filters"),

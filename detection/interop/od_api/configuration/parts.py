@@ -157,8 +157,8 @@ def penalty_keys(base: Penalty, parts: Mapping[str, Penalty]) -> Keys:
     """Returns the keys of regularisation.
 
     Args:
-        base: of all kernels without an entry in `parts`.
-        parts: by regular expressions of kernels' paths.
+        base: regularisation of all kernels without an entry in `parts`.
+        parts: regularisation by regular expressions of kernels' paths.
     """
     entries = {match: part for match, part in parts.items() if part != base} | ({"": base} if base.l1 else {})
     listed = [{"match": match, **_nonzero(part)} for match, part in entries.items()]

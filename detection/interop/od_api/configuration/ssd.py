@@ -22,7 +22,7 @@ from detection.interop.od_api.configuration.parts import (
 from detection.interop.text_proto import Message
 
 _BACKBONE_LEVEL = 5
-_EXTRA_FILTERS = (512, 256, 256, 128)  # of the levels above the backbone's, without an FPN
+_EXTRA_FILTERS = (512, 256, 256, 128)  # filters of the levels above the backbone's, without an FPN
 _BIAS, _BIAS_TOLERANCE = -4.6, 0.01  # ours is -log(99)
 _ALIKE = "the convolutions of heads and feature extractor are alike here"
 _NO_DROPOUT = "heads have no dropout here"

@@ -20,7 +20,7 @@ class Run(NamedTuple):
 
     hparams: specified values by key.
     table: all hparams of the program.
-    trainer: of google/automl, `tf2`: `tf2/train.py`; `tf1`: `main.py`, on TensorFlow 1's estimators.
+    trainer: google/automl's `tf2/train.py` (`tf2`) or `main.py` (`tf1`), on TensorFlow 1's estimators.
     """
 
     hparams: Mapping[str, Any]

@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from detection.interop.conversion import Keys, nested
+from detection.interop.conversion import Keys
 from detection.interop.programs import program_of, read_config_of
 from detection.models.registry import detector_config
 from detection.storage.atomic import new_directory
@@ -16,6 +16,7 @@ from detection.weights.checkpoint_format import CheckpointFormat, some
 from detection.weights.imported_model import MODEL_INDEX, ImportedModel, import_model, write_model
 from schemas.config.config import Config
 from schemas.config.config_io import load_config
+from schemas.config.section import nested
 from schemas.config.train.optimization import WeightsChoice
 from schemas.errors import ConfigError
 from schemas.quoting import one_line
@@ -99,7 +100,7 @@ def _config(program: str, checkpoint: str, model: str | None, assignments: Seque
 
 
 def _original_config(name: str, checkpoint: str) -> str | None:
-    """Returns the configuration beside a checkpoint, in its folder or the folder around it; None: there is none."""
+    """Returns the configuration beside a checkpoint, in its folder or the folder around it; None: no such file."""
     folders = (checkpoint, parent(checkpoint), parent(parent(checkpoint)))
     return next((path for path in (join(folder, name) for folder in folders) if is_file(path)), None)
 
@@ -124,8 +125,8 @@ def _original_keys(program: str, original: str, model: str | None) -> Keys:
     return {key: value for key, value in conversion.keys.items() if key.startswith(_OF_NETWORK)}
 
 
-def _format(program: str, model: str) -> CheckpointFormat:
-    """Returns the program's format for the family of the model; the first one if there is none."""
+def _format(program: str, model: str) -> type[CheckpointFormat]:
+    """Returns the program's format for the family of the model, or its first one."""
     formats = program_of(program).formats
     config = detector_config(model)
     return next((one for one in formats if isinstance(config, one.config_class)), formats[0])

@@ -30,7 +30,7 @@ class Program(NamedTuple):
     """
 
     convert: "Callable[..., Conversion]"
-    formats: "tuple[CheckpointFormat, ...]"
+    formats: "tuple[type[CheckpointFormat], ...]"
     config_file: str | None = None
 
 

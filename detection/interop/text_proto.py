@@ -1,7 +1,8 @@
 """Messages in protocol buffer text, read without a schema: the reader of a field says its type and its default."""
 
+import contextlib
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 from google.protobuf import text_format
@@ -39,12 +40,13 @@ _SCALAR = re.compile(r"[\w.+-]+")
 _ENDS = {"{": "}", "<": ">"}
 
 
-def parse_text(text: str, where: str) -> "Message":
+def parse_text(text: str, where: str, oneofs: Mapping[str, Collection[str]]) -> "Message":
     """Parses a message.
 
     Args:
         text: protocol buffer text.
         where: name of the file in error messages.
+        oneofs: names of the fields of each oneof.
 
     Raises:
         ConfigError: another text; the message has the line.
@@ -55,7 +57,7 @@ def parse_text(text: str, where: str) -> "Message":
     except (text_format.ParseError, RecursionError) as error:
         reason = one_line(error)[:_REASON]
         raise ConfigError(f"{where}:{'' if reason[:1].isdigit() else ' '}{reason}") from None
-    return Message(fields, where=where, line=1)
+    return Message(fields, where=where, oneofs=oneofs, line=1)
 
 
 def _fields(tokens: Any, end: str) -> Iterator[_Field]:
@@ -101,19 +103,12 @@ def _field(name: str, tokens: Any) -> _Field:
     return field
 
 
-_PARSE: Mapping[type, Any] = {
-    bool: text_format.ParseBool,
-    int: lambda text: text_format.ParseInteger(text, is_signed=True),
-    float: text_format.ParseFloat,
-}
-
-
 class Message:
     """A message; reading a field marks it, and `unread` lists the others.
 
     Args:
         fields: its fields in the text.
-        where: name of the file in error messages.
+        where, oneofs: as for `parse_text`.
         line: its line.
         path: its dotted name.
 
@@ -124,9 +119,12 @@ class Message:
         notes: other remarks.
     """
 
-    def __init__(self, fields: Sequence[_Field], *, where: str, line: int, path: str = "") -> None:
+    def __init__(
+        self, fields: Sequence[_Field], *, where: str, oneofs: Mapping[str, Collection[str]], line: int, path: str = ""
+    ) -> None:
         self._fields = fields
         self._where = where
+        self._oneofs = oneofs
         self._inner: dict[str, list[Message]] = {}
         self._read: set[str] = set()
         self._refused: set[str] = set()
@@ -153,18 +151,13 @@ class Message:
         return default if field is None else self._value(field, type(default), enum)
 
     def values(self, name: str, kind: type) -> list[Any]:
-        """Returns the values of a repeated field, of the type `kind`.
+        """Returns the values of a repeated field, of the type `kind`; `object`: of any.
 
         Raises:
             ConfigError: a value of another type.
         """
         self._read.add(name)
         return [self._value(field, kind) for field in self._fields if field.name == name]
-
-    def literals(self, name: str) -> list[Any]:
-        """Returns the values of a field of any type: numbers, booleans, and strings or names."""
-        self._read.add(name)
-        return [_literal(field) for field in self._fields if field.name == name]
 
     def messages(self, name: str) -> list[Self]:
         """Returns the messages of a field.
@@ -174,33 +167,28 @@ class Message:
         """
         self._read.add(name)
         if name not in self._inner:
-            self._inner[name] = []
-            for field in (field for field in self._fields if field.name == name):
-                if field.inner is None:
-                    raise self._error(field, "is a message, { ... }")
-                self._inner[name].append(self._child(name, field.inner, field.line))
+            self._inner[name] = [self._child(field) for field in self._fields if field.name == name]
         return self._inner[name]  # type: ignore[return-value]
 
     def message(self, name: str) -> Self:
         """Returns the message of a field; one without fields if it is not set.
 
         Raises:
-            ConfigError: two messages, or a value that is none.
+            ConfigError: two messages, or a value that is not a message.
         """
         self._single(name)
         messages = self.messages(name)
         if not messages:
-            messages.append(self._child(name, (), self.line))
+            messages.append(self._child(_Field(name, self.line, 1, inner=())))
         return messages[0]
 
-    def kind(self, oneof: str, *supported: str, reason: str, others: Iterable[str] = ()) -> str:
+    def kind(self, oneof: str, *supported: str, reason: str) -> str:
         """Returns the name of the field that is set of a oneof.
 
         Args:
             oneof: name of the oneof.
             supported: names of its supported fields.
             reason: reason why the other fields, and none, are listed as not supported.
-            others: names of its other fields.
 
         Returns:
             The name; "": no field, or a field that is not supported, which is listed.
@@ -208,7 +196,7 @@ class Message:
         Raises:
             ConfigError: two fields are set.
         """
-        found = [field for field in self._fields if field.name in {*supported, *others}]
+        found = [field for field in self._fields if field.name in self._oneofs[oneof]]
         for field in found[1:]:
             raise self._error(field, f"is set, and so is {found[0].name}: remove one of them")
         name = found[0].name if found else ""
@@ -216,6 +204,11 @@ class Message:
             return name
         self.refuse(name or oneof, reason if name else f"missing; the original needs it. {reason}")
         return ""
+
+    def member(self, oneof: str, name: str, reason: str) -> Self:
+        """Returns the message of the only supported field of a oneof; see `kind` and `message`."""
+        self.kind(oneof, name, reason=reason)
+        return self.message(name)
 
     def refuse(self, name: str, reason: str) -> None:
         """Lists a field, which need not be set, as not supported."""
@@ -274,7 +267,7 @@ class Message:
                 yield from _unknown(field, known, self._path(field.name))
             elif field.name not in unsupported:
                 yield Remark(self._path(field.name), field.line, _UNKNOWN)
-            elif field.inner is not None or _literal(field) != unsupported[field.name]:
+            elif field.inner is not None or _parse(field, object) != unsupported[field.name]:
                 yield Remark(self._path(field.name), field.line, _NO_OPTION)
 
     def remarks_on(self, names: Collection[str], text: str) -> Iterator[Remark]:
@@ -291,26 +284,21 @@ class Message:
         return found[0] if found else None
 
     def _value(self, field: _Field, kind: type, enum: Sequence[str] = ()) -> Any:
-        if enum:
-            names = dict(enumerate(enum))
-            if not field.is_text and (field.value in enum or field.value in map(str, names)):
-                return field.value if field.value in enum else names[int(field.value)]
-            raise self._error(field, f"is {quoted(field.value)}, not one of {', '.join(enum)}")
-        if kind is str and field.is_text:
-            return field.value
         try:
-            if kind is not str and not field.is_text and field.inner is None:
-                return _PARSE[kind](field.value)
-        except ValueError:
-            pass
-        raise self._error(field, f"is {quoted(field.value)}, not of type {kind.__name__}")
+            return _parse(field, kind, enum)
+        except (IndexError, ValueError):
+            expected = ", ".join(enum) or f"of type {kind.__name__}"
+            raise self._error(field, f"is {quoted(field.value)}, not {expected}") from None
 
     def _error(self, field: _Field, text: str) -> ConfigError:
         place = f"{self._where}:{field.line}:{field.column}"
         return ConfigError(one_line(f"{place} : {self._path(field.name)} {text}.")[: _REASON + len(self._where)])
 
-    def _child(self, name: str, fields: Sequence[_Field], line: int) -> Self:
-        return type(self)(fields, where=self._where, line=line, path=self._path(name))
+    def _child(self, field: _Field) -> Self:
+        if field.inner is None:
+            raise self._error(field, "is a message, { ... }")
+        path = self._path(field.name)
+        return type(self)(field.inner, where=self._where, oneofs=self._oneofs, line=field.line, path=path)
 
     def _remark(self, name: str, text: str) -> Remark:
         line = next((field.line for field in self._fields if field.name == name), self.line)
@@ -320,18 +308,30 @@ class Message:
         return f"{self.path}.{name}" if self.path else name
 
 
-def _literal(field: _Field) -> Any:
-    """Returns a scalar as the text writes it: a string, a boolean, an integer, a float, or the name of an enum."""
-    if field.is_text or field.inner is not None:
-        return field.value
-    if field.value in ("true", "false"):
-        return field.value == "true"
-    for parse in (_PARSE[int], _PARSE[float]):
-        try:
-            return parse(field.value)
-        except ValueError:
-            pass
-    return field.value
+def _parse(field: _Field, kind: type, enum: Sequence[str] = ()) -> Any:
+    """Returns the value of a scalar; `kind` `object`: as the text writes it, names of enums as strings.
+
+    Raises:
+        IndexError, ValueError: a value of another type.
+    """
+    if kind is object:
+        for known in (str, int, float):
+            with contextlib.suppress(ValueError):
+                return _parse(field, known)
+        return {"true": True, "false": False}.get(field.value, field.value)
+    if field.inner is not None or field.is_text != (kind is str and not enum):
+        raise ValueError(field.name)
+    if enum:
+        return field.value if field.value in enum else enum[text_format.ParseInteger(field.value)]
+    return _PARSE[kind](field.value)
+
+
+_PARSE: Mapping[type, Callable[[str], Any]] = {
+    str: str,
+    bool: text_format.ParseBool,
+    int: lambda text: text_format.ParseInteger(text, is_signed=True),
+    float: text_format.ParseFloat,
+}
 
 
 def _unknown(field: _Field, known: Collection[str], path: str) -> Iterator[Remark]:

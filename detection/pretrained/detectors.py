@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from detection.interop.automl.checkpoint import AUTOML
+from detection.interop.automl.checkpoint import AutomlFormat
 from detection.pretrained.publications import COCO_DETECTORS, Publication
 from detection.storage.atomic import new_directory, write_json
 from detection.storage.files import exists, is_file, remove_folder
@@ -125,7 +125,7 @@ def _import(unpacked: Path, publication: Publication) -> ImportedModel:
         raise DataError(f"{publication.origin}: has {len(folders)} folders with a checkpoint; expected one.")
     config = load_config(None, [f"model.name={publication.name}"])
     try:
-        return import_model(AUTOML, folders[0], config)
+        return import_model(AutomlFormat, folders[0], config)
     except DataError as error:
         raise DataError(f"{publication.origin}: {str(error).replace(f'{unpacked}/', '')}") from None
 

@@ -1,8 +1,9 @@
-"""Other programs whose checkpoints can be imported: their descriptions, and the common parts."""
+"""Formats of other programs' checkpoints: the class to implement, and the common parts."""
 
+import abc
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -32,135 +33,164 @@ class VariableSource(NamedTuple):
     convert: Callable[..., Values]
 
 
-def copied(name: str, shape: Shape) -> VariableSource:
-    """Returns the source of a variable with the same values in the checkpoint."""
-    return VariableSource((name,), (shape,), unchanged)
-
-
 def unchanged(values: Values) -> Values:
     """Returns the values: the conversion of a variable with the same values in the checkpoint."""
     return values
 
 
-class SourcesOf(Protocol):
-    """Maps variables of a network to those of a checkpoint."""
+class CheckpointFormat(abc.ABC):
+    """A checkpoint of another program; a subclass for each family of its detectors.
 
-    def __call__(self, ours: Shapes, *, config: Any, theirs: Shapes) -> dict[str, VariableSource]:
+    Args:
+        shapes: shapes of the variables by their names in the checkpoint.
+        where: the checkpoint, for errors.
+
+    Attributes:
+        title: the program in sentences.
+        family: its family of detectors in sentences, with an article.
+        config_class: configuration class of the family.
+        presets: configurations that can be imported, by name.
+        postprocess: fields of `model.postprocess` with which detections are the program's.
+        class_bias: name of the variable of class outputs, possibly after a scope in a checkpoint; None: names have no
+            common scope.
+        object_paths: names in a checkpoint are the paths of objects, not the names of layers.
+        names: names in the checkpoint by names of the format.
+    """
+
+    title: ClassVar[str]
+    family: ClassVar[str]
+    config_class: ClassVar[type]
+    presets: ClassVar[Mapping[str, Any]]
+    postprocess: ClassVar[Mapping[str, Any]]
+    class_bias: ClassVar[str | None] = None
+    object_paths: ClassVar[bool] = False
+
+    def __init__(self, shapes: Shapes, where: str) -> None:
+        self.shapes = shapes
+        self.where = where
+        self.names = self.names_of(shapes)
+
+    @staticmethod
+    def names_of(theirs: Collection[str]) -> Mapping[str, str]:
+        """Returns the names in a checkpoint by names of the format, which are the same by default."""
+        return {name: name for name in theirs}
+
+    @classmethod
+    @abc.abstractmethod
+    def structures(cls, config: Any) -> Sequence[object]:
+        """Returns the possible structures of a configured network's checkpoints.
+
+        Raises:
+            ConfigError: the program has no such network, or it cannot be imported.
+        """
+
+    @abc.abstractmethod
+    def structure(self) -> object:
+        """Returns the structure of the checkpoint's network, which describes the network as a string.
+
+        Raises:
+            DataError: not a checkpoint of the family.
+        """
+
+    @abc.abstractmethod
+    def class_count(self, config: Any) -> int | None:
+        """Returns the number of classes, without background; None: the checkpoint is only a backbone.
+
+        Raises:
+            DataError: the checkpoint and the configuration have different numbers of anchors.
+        """
+
+    @abc.abstractmethod
+    def sources(self, ours: Shapes, config: Any) -> dict[str, VariableSource]:
         """Returns the sources by path, even if missing in the checkpoint, without variables that it never has.
 
         Args:
             ours: shapes of the network's variables by path.
             config: configuration of the network.
-            theirs: shapes by the names in the checkpoint, accepted by `structure_of_variables`.
         """
 
+    def overrides(self, config: Any) -> Mapping[str, Any]:
+        """Returns the fields of `model.overrides` with which a detector's network is the program's.
 
-class CheckpointFormat(NamedTuple):
-    """A program that writes checkpoints, with one family of detectors.
+        Raises:
+            DataError: not a checkpoint of the family.
+        """
+        return {}
 
-    title: the program in sentences.
-    family: its family of detectors in sentences, with an article.
-    config_class: configuration class of the family.
-    presets: configurations by name.
-    overrides: maps the shapes in a checkpoint, the `config` of the detector, and `where`, to the fields of
-        `model.overrides` for a network equivalent to the program's.
-    postprocess: fields of `model.postprocess`, for the same purpose.
-    class_bias: name of the variable of class outputs, possibly after a scope in a checkpoint;
-        None: names have no common scope.
-    structures: maps a configuration to the possible structures of its checkpoints.
-    structure_of_variables: maps the shapes in a checkpoint to its structure, which describes the
-        network as a string; `where` is the checkpoint.  DataError: not a checkpoint of the family.
-    class_count: maps the shapes, a configuration and `where` to the number of classes, without
-        background; None: the checkpoint is only a backbone.  DataError: not an integer.
-    sources_of: function with the signature of `SourcesOf`.
-    differences: maps the shapes in a checkpoint and a configuration to sentences on differences
-        between the networks.
-    resize: maps a configuration to the fields of `model.resize` with which images are resized as by the program.
-    categories: completes the categories of the class outputs, given the shapes in a checkpoint and `where`.  DataError:
-        they do not fit.
-    object_paths: names in a checkpoint are the paths of objects, not the names of layers.
-    """
+    @classmethod
+    def resize(cls, config: Any) -> Mapping[str, Any]:
+        """Returns the fields of `model.resize` with which images are resized as by the program."""
+        return {}
 
-    title: str
-    family: str
-    config_class: type
-    presets: Mapping[str, Any]
-    overrides: Callable[..., Mapping[str, Any]]
-    postprocess: Mapping[str, Any]
-    class_bias: str | None
-    structures: Callable[[Any], Collection[object]]
-    structure_of_variables: Callable[..., object]
-    class_count: Callable[..., int | None]
-    sources_of: SourcesOf
-    differences: Callable[[Shapes, Any], tuple[str, ...]] = lambda shapes, config: ()
-    resize: Callable[[Any], Mapping[str, Any]] = lambda config: {}
-    categories: Callable[..., list[dict[str, Any]]] = lambda shapes, categories, where: categories
-    object_paths: bool = False
+    def differences(self, config: Any) -> tuple[str, ...]:
+        """Returns sentences on differences between the networks."""
+        return ()
 
+    def categories(self, categories: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Completes the categories of the class outputs.
 
-def require_variant(program: CheckpointFormat, shapes: Shapes, config: Any, *, name: str, where: str) -> None:
-    """Requires that a checkpoint's network is like the configured one.
+        Raises:
+            DataError: they do not fit.
+        """
+        return categories
 
-    Args:
-        program: the program that wrote the checkpoint.
-        shapes: shapes by the names in the checkpoint.
-        config: configuration of the network.
-        name: name of the detector.
-        where: the checkpoint.
+    def shape(self, name: str) -> Shape:
+        """Returns the shape of a variable, by its name of the format; (): it is missing."""
+        return self.shapes.get(self.names.get(name, ""), ())
 
-    Raises:
-        DataError: it is not; the message names the variant of the checkpoint.
-    """
-    found = program.structure_of_variables(shapes, where=where)
-    wanted = program.structures(config)
-    if found in wanted:
-        return
-    alike = [other for other, preset in program.presets.items() if found in program.structures(preset)]
-    if alike:
-        names = " or ".join(alike)
-        raise DataError(f"{where}: the checkpoint is of {names}, not of {name}. Pass --model {names}.")
-    raise DataError(
-        f"{where}: the checkpoint is of no known variant: it has {found}; {name} has {next(iter(wanted))}. "
-        "Pass the fields of its configuration with --set model.overrides.FIELD=VALUE."
-    )
+    def source(self, name: str, shape: Shape, convert: Callable[..., Values] = unchanged) -> VariableSource:
+        """Returns the source with one variable, by its name of the format."""
+        return VariableSource((self.names.get(name, name),), (shape,), convert)
 
+    def require_variant(self, config: Any, name: str) -> None:
+        """Requires that the checkpoint's network is like the configured one; `name`: its detector.
 
-def require_backbone(config: Any, presets: Mapping[str, Any], *, of: str) -> None:
-    """Requires the backbone of one of the presets; `of`: the networks that these are, for the error.
-
-    Raises:
-        ConfigError: it has another one.
-    """
-    known = dict.fromkeys(preset.backbone for preset in presets.values())
-    if config.backbone not in known:
-        raise ConfigError(
-            f"model.overrides.backbone = {config.backbone}: of {of}, those with {', '.join(known)} can be imported. "
-            f"Pass --model {' or '.join(presets)}."
-        )
-
-
-def require_variables(
-    sized: Mapping[str, int], names: Mapping[str, str], shapes: Shapes, *, start: str, where: str, advice: str = ""
-) -> None:
-    """Requires the variables that identify a network.
-
-    Args:
-        sized: their numbers of axes, by names without scope.
-        names: names in the checkpoint by names without scope.
-        shapes: shapes by the names in the checkpoint.
-        start: start of the message, such as `not a checkpoint of a RetinaNet:`.
-        where: the checkpoint.
-        advice: further sentence of the message, after a space.
-
-    Raises:
-        DataError: a variable is missing, or has another number of axes.
-    """
-    missing = [name for name, axes in sized.items() if len(shapes.get(names.get(name, ""), ())) != axes]
-    if missing:
+        Raises:
+            DataError: it is not; the message names the variant of the checkpoint.
+        """
+        found, expected = self.structure(), self.structures(config)
+        if found in expected:
+            return
+        alike = [other for other, preset in self.presets.items() if found in self.structures(preset)]
+        if alike:
+            names = " or ".join(alike)
+            raise DataError(f"{self.where}: the checkpoint is of {names}, not of {name}. Pass --model {names}.")
         raise DataError(
-            f"{where}: {start} {some(missing)} is missing or has another number of axes. Examples of its "
-            f"variables: {some(sorted(shapes))}.{advice}"
+            f"{self.where}: the checkpoint is of no known variant: it has {found}; {name} has {expected[0]}. "
+            "Pass the fields of its configuration with --set model.overrides.FIELD=VALUE."
         )
+
+    @classmethod
+    def require_backbone(cls, config: Any, networks: str) -> None:
+        """Requires the backbone of one of the presets; `networks`: the title of these, for the error.
+
+        Raises:
+            ConfigError: it has another one.
+        """
+        known = dict.fromkeys(preset.backbone for preset in cls.presets.values())
+        if config.backbone not in known:
+            raise ConfigError(
+                f"model.overrides.backbone = {config.backbone}: of {networks}, those with {', '.join(known)} can be "
+                f"imported. Pass --model {' or '.join(cls.presets)}."
+            )
+
+    def require_variables(self, axes: Mapping[str, int], start: str, advice: str = "") -> None:
+        """Requires the variables that identify a network.
+
+        Args:
+            axes: their numbers of axes, by names of the format.
+            start: start of the message, such as `not a checkpoint of a RetinaNet:`.
+            advice: further sentence of the message, after a space.
+
+        Raises:
+            DataError: a variable is missing, or has another number of axes.
+        """
+        missing = [name for name, count in axes.items() if len(self.shape(name)) != count]
+        if missing:
+            raise DataError(
+                f"{self.where}: {start} {some(missing)} is missing or has another number of axes. Examples of its "
+                f"variables: {some(sorted(self.shapes))}.{advice}"
+            )
 
 
 def unused_variables(sources: Mapping[str, VariableSource], theirs: Shapes, *, where: str) -> tuple[str, ...]:
@@ -175,12 +205,12 @@ def unused_variables(sources: Mapping[str, VariableSource], theirs: Shapes, *, w
         DataError: a variable is missing in the checkpoint, or has another shape; the message names
             variables of both sides.
     """
-    wanted = {name: shape for one in sources.values() for name, shape in zip(one.names, one.shapes, strict=True)}
-    unused = tuple(name for name in theirs if name not in wanted)
-    missing = [name for name in wanted if name not in theirs]
+    required = {name: shape for one in sources.values() for name, shape in zip(one.names, one.shapes, strict=True)}
+    unused = tuple(name for name in theirs if name not in required)
+    missing = [name for name in required if name not in theirs]
     other = [
         f"{name} {list(theirs[name])} instead of {list(shape)}"
-        for name, shape in wanted.items()
+        for name, shape in required.items()
         if name in theirs and theirs[name] != shape
     ]
     if missing or other:
@@ -218,7 +248,7 @@ def class_categories(count: int, label_map: LabelMap | None) -> list[dict[str, A
 
 
 def count_of(expression: str, names: Collection[str]) -> int:
-    """Returns 1 + the largest number at a place in the names; 0 if no name matches."""
+    """Returns 1 + the largest number that the expression's group matches; 0 if no name matches."""
     matches = (re.fullmatch(expression, name) for name in names)
     return max((int(match[1]) + 1 for match in matches if match), default=0)
 

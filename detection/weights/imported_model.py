@@ -13,13 +13,7 @@ from detection.models.registry import detector_config, detector_from_config
 from detection.storage.atomic import write_json, write_text
 from detection.storage.files import make_folder
 from detection.storage.paths import join, literal_path
-from detection.weights.checkpoint_format import (
-    CheckpointFormat,
-    VariableSource,
-    class_categories,
-    require_variant,
-    unused_variables,
-)
+from detection.weights.checkpoint_format import CheckpointFormat, VariableSource, class_categories, unused_variables
 from detection.weights.weight_source import WeightSource
 from schemas.artifacts import CHECKPOINTS, CONFIG_YAML, EMA_PART, IMPORT_JSON, LABELS_JSON, MODEL_PART, STEP_PART
 from schemas.config.config import Config
@@ -77,7 +71,7 @@ class ImportedModel(NamedTuple):
 
 
 def import_model(
-    program: CheckpointFormat,
+    kind: type[CheckpointFormat],
     checkpoint: str | Path,
     config: Config,
     *,
@@ -87,7 +81,7 @@ def import_model(
     """Reads a checkpoint of another program.
 
     Args:
-        program: the program that wrote it.
+        kind: its format.
         checkpoint: prefix, with or without `.index`, or a folder (its newest checkpoint); TF1, with variable
             names, or TF2, with a graph of objects; local or remote.
         config: configuration with the section `model` of the model; values that it does not set are
@@ -103,22 +97,22 @@ def import_model(
             variables; or the label map does not fit.
     """
     name = config.model.name
-    _require_family(config, program)
-    raw = _source(program, checkpoint, "raw")
-    config = _complete(config, program, raw)
+    _require_family(config, kind)
+    raw = _source(kind, checkpoint, "raw")
+    original = kind(raw.shapes, raw.prefix)
+    config = _complete(config, original)
     preset = detector_config(name, image_size=config.model.image_size, overrides=config.model.overrides)
-    require_variant(program, raw.shapes, preset, name=name, where=raw.prefix)
-    count = program.class_count(raw.shapes, preset, where=raw.prefix)
+    original.require_variant(preset, name)
+    count = original.class_count(preset)
     categories = None
     if count is not None:
         categories = class_categories(count, None if label_map is None else read_label_map(label_map))
-        categories = program.categories(raw.shapes, categories, where=raw.prefix)
+        categories = original.categories(categories)
     detector = detector_from_config(config.model, categories or [{}])
     held = detector.variables if count is not None else detector.backbone_variables
-    ours = {variable.path: tuple(variable.shape) for variable in held}
-    sources = program.sources_of(ours, config=preset, theirs=raw.shapes)
+    sources = original.sources({variable.path: tuple(variable.shape) for variable in held}, preset)
     unused = unused_variables(sources, raw.shapes, where=raw.prefix)
-    ema = None if weights == "raw" else _source(program, raw.prefix, weights)
+    ema = None if weights == "raw" else _source(kind, raw.prefix, weights)
     return ImportedModel(
         prefix=raw.prefix,
         step=raw.step,
@@ -128,23 +122,23 @@ def import_model(
         ema={} if ema is None else _values(ema, sources, only=ema.ema_names),
         unused=unused,
         missing=tuple(variable.path for variable in detector.variables if variable.path not in sources),
-        differences=program.differences(raw.shapes, preset),
+        differences=original.differences(preset),
     )
 
 
-def _require_family(config: Config, program: CheckpointFormat) -> None:
-    """Requires a detector of the program's family, with supported overrides.
+def _require_family(config: Config, kind: type[CheckpointFormat]) -> None:
+    """Requires a detector of the format's family, with supported overrides.
 
     Raises:
         ConfigError: another family, an unknown name, or an unsupported override.
     """
     model = config.model
-    if not isinstance(detector_config(model.name), program.config_class):
-        raise ConfigError(f"--model {model.name}: not {program.family}, so {program.title} has no checkpoint of it.")
+    if not isinstance(detector_config(model.name), kind.config_class):
+        raise ConfigError(f"--model {model.name}: not {kind.family}, so {kind.title} has no checkpoint of it.")
     detector_config(model.name, image_size=model.image_size, overrides=model.overrides)
 
 
-def _complete(config: Config, program: CheckpointFormat, source: WeightSource) -> Config:
+def _complete(config: Config, original: CheckpointFormat) -> Config:
     """Sets the configuration with which our network equals the program's, where it is not set.
 
     Raises:
@@ -153,28 +147,26 @@ def _complete(config: Config, program: CheckpointFormat, source: WeightSource) -
     model = config.model
     preset = detector_config(model.name, image_size=model.image_size, overrides=model.overrides)
     changes = {
-        "overrides": merged(
-            nested(program.overrides(source.shapes, config=preset, where=source.prefix)), model.overrides
-        ),
-        "postprocess": {**program.postprocess, **model.postprocess},
-        "resize": ResizeConfig(**{**program.resize(preset), **model.resize.model_dump(exclude_unset=True)}),
+        "overrides": merged(nested(original.overrides(preset)), model.overrides),
+        "postprocess": {**original.postprocess, **model.postprocess},
+        "resize": ResizeConfig(**{**original.resize(preset), **model.resize.model_dump(exclude_unset=True)}),
     }
     return config.model_copy(update={"model": model.model_copy(update=changes)})
 
 
-def _source(program: CheckpointFormat, checkpoint: str | Path, weights: WeightsChoice) -> WeightSource:
+def _source(kind: type[CheckpointFormat], checkpoint: str | Path, weights: WeightsChoice) -> WeightSource:
     """Opens a checkpoint of another program, with names below the network."""
-    kind: SourceWeights = "averaged" if weights == "ema" else weights
-    source = WeightSource(checkpoint, weights=kind, option="--weights", object_paths=program.object_paths)
+    chosen: SourceWeights = "averaged" if weights == "ema" else weights
+    source = WeightSource(checkpoint, weights=chosen, option="--weights", object_paths=kind.object_paths)
     if source.is_ours:
         raise DataError(
             f"{source.prefix}: a model of Cocoflow, not of another program. Use it directly, or specify another."
         )
-    bias = program.class_bias
+    bias = kind.class_bias
     scope = next((name.removesuffix(bias) for name in source.shapes if bias and name.endswith(bias)), "")
     if not scope:
         return source
-    return WeightSource(checkpoint, weights=kind, rename=[(f"^{re.escape(scope)}", "")], option="--weights")
+    return WeightSource(checkpoint, weights=chosen, rename=[(f"^{re.escape(scope)}", "")], option="--weights")
 
 
 def _values(

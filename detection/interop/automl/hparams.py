@@ -18,7 +18,7 @@ from detection.interop.hparams import (
     unless_zero,
 )
 
-_OLD_NAMES = {  # of the original's earlier versions
+_OLD_NAMES = {  # names in the original's earlier versions
     "train_scale_min": "jitter_min",
     "train_scale_max": "jitter_max",
     "conv_bn_relu_pattern": "conv_bn_act_pattern",

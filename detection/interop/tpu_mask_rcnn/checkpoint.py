@@ -5,13 +5,13 @@ construction: `resnet50/conv2d`, `resnet50/conv2d_1`, ...; the others have names
 """
 
 import re
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, NamedTuple
 
+from detection.interop.tpu_mask_rcnn.params import NETWORK
 from detection.models.backbones.resnet import RESNETS, ResNetSpec
-from detection.models.detector import IMAGENET_MEAN, IMAGENET_STD
 from detection.models.faster_rcnn.config import FASTER_RCNNS, FasterRcnnConfig
-from detection.weights.checkpoint_format import CheckpointFormat, Shapes, VariableSource, copied, some
+from detection.weights.checkpoint_format import CheckpointFormat, Shapes, VariableSource, some
 from schemas.errors import ConfigError, DataError
 
 _CLASS_BIAS = "box_head/class-predict/bias"
@@ -66,20 +66,6 @@ def _convolutions(spec: ResNetSpec) -> Iterator[str]:
                 yield f"conv{level}_{block}/conv2d_{number}"
 
 
-def sources_of(ours: Shapes, *, config: FasterRcnnConfig, theirs: Shapes) -> dict[str, VariableSource]:
-    """Implements `detection.weights.checkpoint_format.SourcesOf`."""
-    scope = _backbone_scope(theirs)
-    backbone = backbone_names(RESNETS[config.backbone.name])
-    layers = layer_names(config) | {
-        f"{config.backbone.name}/{layer}": f"{scope}{name}" for layer, name in backbone.items()
-    }
-    sources = {}
-    for path, shape in ours.items():
-        layer, _, variable = path.rpartition("/")
-        sources[path] = copied(f"{layers.get(layer, layer)}/{variable}", shape)
-    return sources
-
-
 class Structure(NamedTuple):
     """Properties that distinguish the variants.
 
@@ -92,61 +78,6 @@ class Structure(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.backbone} with {self.heads}"
-
-
-def structures(config: FasterRcnnConfig) -> tuple[Structure, ...]:
-    """Returns the structures of a configured network, and of only its backbone.
-
-    Raises:
-        ConfigError: the original has no such network.
-    """
-    if config.backbone.name not in RESNETS:
-        raise ConfigError(
-            f"model.overrides.backbone.name = {config.backbone.name}: of TPU Mask R-CNN's backbones, only ResNets "
-            f"can be imported. Choose from {', '.join(RESNETS)}."
-        )
-    if config.max_level > _BACKBONE_LEVEL + 1:
-        raise ConfigError(
-            f"model.overrides.max_level = {config.max_level}: TPU Mask R-CNN computes levels above "
-            f"{_BACKBONE_LEVEL + 1} without the activation between them, so its weights do not fit ours. "
-            f"Keep it at {_BACKBONE_LEVEL + 1}."
-        )
-    heads = "boxes and masks" if config.include_mask else "boxes"
-    complete = (Structure(config.backbone.name, heads),) if config.architecture == "fpn" else ()
-    return *complete, Structure(config.backbone.name, "no heads")
-
-
-def structure_of_variables(shapes: Shapes, *, where: str) -> Structure:
-    """Determines the structure of a network from its variables.
-
-    Args:
-        shapes: shapes by the original's names.
-        where: the checkpoint, for errors.
-
-    Raises:
-        DataError: the variables are not those of TPU Mask R-CNN, or of an unsupported variant.
-    """
-    mnasnet = next((name for name in shapes if name.startswith("mnasnet-")), None)
-    if mnasnet is not None:
-        raise DataError(
-            f"{where}: the backbone is {mnasnet.partition('/')[0]}; of TPU Mask R-CNN's backbones, only ResNets can "
-            "be imported. Specify a checkpoint with a ResNet."
-        )
-    scope = _backbone_scope(shapes)
-    if scope is None:
-        raise DataError(
-            f"{where}: not a checkpoint of TPU Mask R-CNN: the first convolution of its ResNet, {_STEM} below the "
-            f"name of the backbone, is missing. Examples of its variables: {some(sorted(shapes))}."
-        )
-    extra = sorted(name for name in shapes if re.fullmatch(r"fpn/p\d+/kernel", name))
-    if extra:
-        raise DataError(
-            f"{where}: {some(extra)}: it has levels above {_BACKBONE_LEVEL + 1}, which TPU Mask R-CNN computes "
-            "without the activation between them, unlike ours. It cannot be imported; specify another checkpoint."
-        )
-    masks = any(name.startswith("mask_head/") for name in shapes)
-    heads = ("boxes and masks" if masks else "boxes") if _CLASS_BIAS in shapes else "no heads"
-    return Structure(_resnet(shapes, scope), heads)
 
 
 def _backbone_scope(shapes: Shapes) -> str | None:
@@ -165,28 +96,80 @@ def _resnet(shapes: Shapes, scope: str) -> str:
     return f"a ResNet of {count} convolutions"
 
 
-def class_count(shapes: Shapes, config: FasterRcnnConfig, *, where: str) -> int | None:
-    """Returns the number of classes of a network, without background; None: only a backbone."""
-    outputs = shapes.get(_CLASS_BIAS)
-    return None if outputs is None else outputs[0] - 1
+class TpuMaskRcnnFormat(CheckpointFormat):
+    """A checkpoint of TPU Mask R-CNN, or of a ResNet alone."""
 
-
-TPU_MASK_RCNN = CheckpointFormat(
-    title="TPU Mask R-CNN",
-    family="a Faster R-CNN or Mask R-CNN",
-    config_class=FasterRcnnConfig,
-    presets={name: preset for name, preset in FASTER_RCNNS.items() if preset.backbone.name in RESNETS},
-    overrides=lambda shapes, *, config, where: {
-        "dialect": "tpu",
-        "backbone.layout": "tpu",
-        "pixel_mean": list(IMAGENET_MEAN),
-        "pixel_std": list(IMAGENET_STD),
-    },
+    title = "TPU Mask R-CNN"
+    family = "a Faster R-CNN or Mask R-CNN"
+    config_class = FasterRcnnConfig
+    presets: ClassVar = {name: preset for name, preset in FASTER_RCNNS.items() if preset.backbone.name in RESNETS}
     # As on TPUs; on GPUs, the original's score threshold is 0, and all pairs of a RoI and a class enter NMS.
-    postprocess={"score_threshold": 0.05, "pre_nms_top_k": 1000},
-    class_bias=_CLASS_BIAS,
-    structures=structures,
-    structure_of_variables=structure_of_variables,
-    class_count=class_count,
-    sources_of=sources_of,
-)
+    postprocess: ClassVar = {"score_threshold": 0.05, "pre_nms_top_k": 1000}
+    class_bias = _CLASS_BIAS
+
+    @classmethod
+    def structures(cls, config: FasterRcnnConfig) -> tuple[Structure, ...]:
+        """Returns the structures of a configured network, and of only its backbone.
+
+        Raises:
+            ConfigError: the original has no such network.
+        """
+        if config.backbone.name not in RESNETS:
+            raise ConfigError(
+                f"model.overrides.backbone.name = {config.backbone.name}: of TPU Mask R-CNN's backbones, only ResNets "
+                f"can be imported. Choose from {', '.join(RESNETS)}."
+            )
+        if config.max_level > _BACKBONE_LEVEL + 1:
+            raise ConfigError(
+                f"model.overrides.max_level = {config.max_level}: TPU Mask R-CNN computes levels above "
+                f"{_BACKBONE_LEVEL + 1} without the activation between them, so its weights do not fit ours. "
+                f"Keep it at {_BACKBONE_LEVEL + 1}."
+            )
+        heads = "boxes and masks" if config.include_mask else "boxes"
+        complete = (Structure(config.backbone.name, heads),) if config.architecture == "fpn" else ()
+        return *complete, Structure(config.backbone.name, "no heads")
+
+    def structure(self) -> Structure:
+        """Implements `CheckpointFormat.structure`; unsupported variants are refused, too."""
+        mnasnet = next((name for name in self.shapes if name.startswith("mnasnet-")), None)
+        if mnasnet is not None:
+            raise DataError(
+                f"{self.where}: the backbone is {mnasnet.partition('/')[0]}; of TPU Mask R-CNN's backbones, only "
+                "ResNets can be imported. Specify a checkpoint with a ResNet."
+            )
+        scope = _backbone_scope(self.shapes)
+        if scope is None:
+            raise DataError(
+                f"{self.where}: not a checkpoint of TPU Mask R-CNN: the first convolution of its ResNet, {_STEM} below "
+                f"the name of the backbone, is missing. Examples of its variables: {some(sorted(self.shapes))}."
+            )
+        extra = sorted(name for name in self.shapes if re.fullmatch(r"fpn/p\d+/kernel", name))
+        if extra:
+            raise DataError(
+                f"{self.where}: {some(extra)}: it has levels above {_BACKBONE_LEVEL + 1}, which TPU Mask R-CNN "
+                "computes without the activation between them, unlike ours. It cannot be imported; specify another "
+                "checkpoint."
+            )
+        masks = any(name.startswith("mask_head/") for name in self.shapes)
+        heads = ("boxes and masks" if masks else "boxes") if _CLASS_BIAS in self.shapes else "no heads"
+        return Structure(_resnet(self.shapes, scope), heads)
+
+    def class_count(self, config: FasterRcnnConfig) -> int | None:
+        """Implements `CheckpointFormat.class_count`."""
+        outputs = self.shapes.get(_CLASS_BIAS)
+        return None if outputs is None else outputs[0] - 1
+
+    def overrides(self, config: FasterRcnnConfig) -> Mapping[str, Any]:
+        """Implements `CheckpointFormat.overrides`."""
+        return NETWORK
+
+    def sources(self, ours: Shapes, config: FasterRcnnConfig) -> dict[str, VariableSource]:
+        """Implements `CheckpointFormat.sources`."""
+        scope, backbone = _backbone_scope(self.shapes), config.backbone.name
+        layers = layer_names(config)
+        layers |= {f"{backbone}/{ours}": f"{scope}{name}" for ours, name in backbone_names(RESNETS[backbone]).items()}
+        sources = {}
+        for path, shape in ours.items():
+            layer, _, variable = path.rpartition("/")
+            sources[path] = self.source(f"{layers.get(layer, layer)}/{variable}", shape)
+        return sources

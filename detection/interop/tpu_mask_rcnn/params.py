@@ -21,12 +21,16 @@ from detection.models.faster_rcnn.config import FASTER_RCNNS
 _OVERRIDE, _NMS, _SCHEDULE = "model.overrides", "model.postprocess", "train.schedule"
 _BACKBONES = {name.replace("-", ""): name for name in RESNETS}
 _BACKBONES |= {name: name for name in ("mnasnet-a1", "mnasnet-b1", "mnasnet-small")}
+# Fields of `model.overrides` of all its networks.
+NETWORK: dict[str, Any] = {
+    "dialect": "tpu",
+    "backbone.layout": "tpu",
+    "pixel_mean": list(IMAGENET_MEAN),
+    "pixel_std": list(IMAGENET_STD),
+}
 # What no key of the original changes.
 _CONSTANT: Keys = {
-    f"{_OVERRIDE}.dialect": "tpu",
-    f"{_OVERRIDE}.backbone.layout": "tpu",
-    f"{_OVERRIDE}.pixel_mean": list(IMAGENET_MEAN),
-    f"{_OVERRIDE}.pixel_std": list(IMAGENET_STD),
+    **{f"{_OVERRIDE}.{name}": value for name, value in NETWORK.items()},
     f"{_NMS}.score_threshold": 0.05,
     f"{_NMS}.pre_nms_top_k": 1000,
     "train.clip.per_variable_norm": None,

@@ -108,9 +108,7 @@ def test_an_input_too_small_for_the_sides_is_refused() -> None:
 
 
 def test_an_unknown_or_invalid_option_of_the_post_processing_is_refused() -> None:
-    with pytest.raises(
-        ConfigError, match=r"model\.postprocess\.score: no such field\. The nearest is score_threshold"
-    ):
+    with pytest.raises(ConfigError, match=r"model\.postprocess\.score: no such field\. The nearest is score_threshold"):
         build_detector("efficientdet-nano", num_classes=3, postprocess={"score": 0.1})
     with pytest.raises(ConfigError, match=r"model\.postprocess\.score_threshold = 2: Input should be less than"):
         build_detector("efficientdet-nano", num_classes=3, postprocess={"score_threshold": 2})

@@ -1,40 +1,65 @@
-"""Names of the backbones' layers in the TF Object Detection API's checkpoints of TF2, which are those of Keras."""
+"""The common parts of the TF Object Detection API's formats, and Keras' names of their backbones' layers."""
 
 import re
-from typing import Any
+from collections.abc import Collection, Mapping
+from typing import Any, ClassVar
 
-from detection.interop.od_api.checkpoints.names import names_here, resnet_of_variables
+from detection.interop.od_api.checkpoints.names import resnet_of_variables, unscoped_names
 from detection.models.backbones.resnet import RESNETS, application_layer
-from detection.weights.checkpoint_format import CheckpointFormat, Shapes
+from detection.weights.checkpoint_format import CheckpointFormat
 
 _ROLES = ("expand", "depthwise", "project")
 # A variable that only one MobileNet has.
 _MOBILENETS = {"mobilenet-v1": "conv_pw_13/kernel", "mobilenet-v2": "block_16_project/kernel"}
 
 
-def ssd_program(**family: Any) -> CheckpointFormat:
-    """Returns the description of a family of SSDs; `family`: the other arguments of `CheckpointFormat`."""
-    return CheckpointFormat(
-        title="the Object Detection API",
-        postprocess={"score_threshold": 1e-8, "iou_threshold": 0.6},
-        class_bias=None,
-        structure_of_variables=backbone_of_variables,
-        resize=lambda config: {"mode": "stretch", "half_pixel_centers": False},  # fixed_shape_resizer
-        **family,
-    )
+class OdApiFormat(CheckpointFormat):
+    """A checkpoint of the Object Detection API."""
+
+    title = "the Object Detection API"
+
+    @staticmethod
+    def names_of(theirs: Collection[str]) -> Mapping[str, str]:
+        """Implements `CheckpointFormat.names_of`."""
+        return unscoped_names(theirs)
+
+    @classmethod
+    def resize(cls, config: Any) -> Mapping[str, Any]:
+        """Implements `CheckpointFormat.resize`."""
+        return {"half_pixel_centers": False}
 
 
-def backbone_of_variables(shapes: Shapes, *, where: str) -> str:
-    """Returns the name of a checkpoint's backbone, or a description of an unknown ResNet.
+class SsdBackboneFormat(OdApiFormat):
+    """A checkpoint of an SSD with a MobileNet or a ResNet, with or without an FPN."""
 
-    Raises:
-        DataError: no MobileNet and no ResNet.
-    """
-    names = names_here(shapes)
-    for backbone, variable in _MOBILENETS.items():
-        if variable in names:
-            return backbone
-    return resnet_of_variables(shapes, where=where)
+    postprocess: ClassVar = {"score_threshold": 1e-8, "iou_threshold": 0.6}
+    networks: ClassVar[str]  # title of the networks that can be imported
+
+    @classmethod
+    def resize(cls, config: Any) -> Mapping[str, Any]:
+        """Implements `CheckpointFormat.resize`, for a fixed_shape_resizer."""
+        return {"mode": "stretch", "half_pixel_centers": False}
+
+    @classmethod
+    def structures(cls, config: Any) -> tuple[str]:
+        """Returns the structure of a configured network: its backbone.
+
+        Raises:
+            ConfigError: the original has no such network.
+        """
+        cls.require_backbone(config, cls.networks)
+        return (config.backbone.name,)
+
+    def structure(self) -> str:
+        """Returns the name of the backbone, or a description of an unknown ResNet.
+
+        Raises:
+            DataError: no MobileNet and no ResNet.
+        """
+        for backbone, variable in _MOBILENETS.items():
+            if variable in self.names:
+                return backbone
+        return resnet_of_variables(self.shapes, where=self.where)
 
 
 def backbone_layer(backbone: str, layer: str) -> str:

@@ -11,12 +11,13 @@ backbone may have no bias and a batch norm no scale; ours then get neutral value
 import functools
 import operator
 import re
-from collections.abc import Iterator
-from typing import Any, cast
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
 from detection.interop.efficientdet import Structure, structure_of_config
+from detection.interop.od_api.checkpoints.backbones import OdApiFormat
 from detection.interop.od_api.checkpoints.heads import (
     BOXES,
     CLASSES,
@@ -36,7 +37,7 @@ from detection.models.backbones.efficientnet_spec import (
 )
 from detection.models.efficientdet.config import EFFICIENTDETS, EfficientDetConfig
 from detection.models.necks.fpn_graphs import fpn_nodes, output_ids
-from detection.weights.checkpoint_format import CheckpointFormat, Shapes, VariableSource, count_of, require_variables
+from detection.weights.checkpoint_format import Shapes, VariableSource, count_of
 from schemas.errors import ConfigError, DataError
 
 _STEM = "stem_conv2d/kernel"
@@ -50,69 +51,6 @@ _WEIGHT = "WSM"  # prefix of our names of the weights of a node's inputs
 _RESAMPLE = {"conv2d": "conv", "bn": "batchnorm"}  # our layers of a resampled input, and the original's
 
 
-def _names(theirs: Shapes) -> dict[str, str]:
-    """Returns the names in a checkpoint by names without scope.
-
-    >>> _names({"Box/WeightSharedConvolutionalBoxHead/BoxPredictor/bias": (36,), "top_bn/beta": (1280,)})
-    {'BoxPredictor/bias': 'Box/WeightSharedConvolutionalBoxHead/BoxPredictor/bias'}
-    """
-    matches = ((re.fullmatch(f"(?:.*/)?{end}", name), name) for name in theirs for end in _ENDS)
-    return {match[1]: name for match, name in matches if match}
-
-
-def structures(config: EfficientDetConfig) -> tuple[Structure]:
-    """Returns the structure of a configured network.
-
-    Raises:
-        ConfigError: the original has no such network.
-    """
-    if config.neck.graph != "bifpn" or config.neck.fusion.startswith("channel_"):
-        raise ConfigError(
-            f"model.overrides.neck: graph = {config.neck.graph} with fusion = {config.neck.fusion}: the Object "
-            "Detection API only has bifpn, with one weight per input. Remove them."
-        )
-    spec = backbone_spec(config.backbone.name)
-    levels = level_blocks(spec, cast(EfficientNetLayout, config.backbone.layout))[config.min_level - 1 :]
-    if config.neck.filters in {block_specs(spec)[number].out_filters for number in levels}:
-        raise ConfigError(
-            f"model.overrides.neck.filters = {config.neck.filters}: equal to the filters of a level of "
-            f"{config.backbone.name}. The Object Detection API then "
-            "applies a 1x1 convolution that ours does not have. It cannot be imported."
-        )
-    return (structure_of_config(config),)
-
-
-def structure_of_variables(shapes: Shapes, *, where: str) -> Structure:
-    """Determines the structure of a network from its variables.
-
-    Args:
-        shapes: shapes by the names in the checkpoint.
-        where: the checkpoint, for errors.
-
-    Raises:
-        DataError: the variables are not those of an EfficientDet of the Object Detection API.
-    """
-    names = _names(shapes)
-    require_variables(
-        _SIZED,
-        names,
-        shapes,
-        start="not a checkpoint of the Object Detection API's EfficientDet:",
-        where=where,
-        advice=_advice(shapes),
-    )
-    return Structure(
-        stem_filters=shapes[names[_STEM]][-1],
-        blocks=len({match[0] for name in names if (match := re.match(r"stack_\d+/block_\d+/", name))}),
-        squeeze_excite=any("/se_reduce_conv2d/" in name for name in names),
-        fpn_filters=shapes[names[_BOX_KERNEL]][-2],
-        fpn_cells=count_of(r"(\d+)_dn_lvl_.*", names) - 1,
-        fpn_weights=any(name.endswith("/bifpn_combine_weights") for name in names),
-        head_layers=count_of(r"ClassPredictionTower/conv2d_(\d+)/.*", names),
-        max_level=count_of(r"1_up_lvl_(\d+)/.*", names) - 1,
-    )
-
-
 def _advice(shapes: Shapes) -> str:
     """Returns advice for a checkpoint with paths of objects instead of names."""
     if not any("_feature_extractor/" in name for name in shapes):
@@ -121,60 +59,6 @@ def _advice(shapes: Shapes) -> str:
         " These are paths of objects: the checkpoint has no variable names. Export the model with the original's "
         "exporter_main_v2.py, and import the exported checkpoint."
     )
-
-
-def class_count(shapes: Shapes, config: EfficientDetConfig, *, where: str) -> int:
-    """Returns the number of classes of a network, from the length of its class outputs.
-
-    Raises:
-        DataError: the network and the configuration have different finest levels, or different numbers of
-            anchors per cell.
-    """
-    names = _names(shapes)
-    finest = min(int(match[1]) for name in names if (match := re.match(r"\d+_dn_lvl_(\d+)/", name)))
-    if finest != config.min_level:
-        raise DataError(
-            f"{where}: the pyramid starts at level {finest}, that of the configuration at {config.min_level}. Pass "
-            f"--set model.overrides.min_level={finest}."
-        )
-    return class_outputs(names, shapes, config, where=where)
-
-
-def differences(shapes: Shapes, config: EfficientDetConfig) -> tuple[str, ...]:
-    """Returns sentences on differences between the networks."""
-    multiple = 2**config.max_level
-    if all(side % multiple == 0 for side in config.image_size):
-        return ()
-    height, width = config.image_size
-    return (
-        f"images of {height} x {width}: the original has other anchors for, or refuses, sides that are not multiples "
-        f"of {multiple}. Pass --set model.image_size=VALUE with the size of its image_resizer",
-    )
-
-
-def resize(config: EfficientDetConfig) -> dict[str, Any]:
-    """Returns the fields of `model.resize` for the original's keep_aspect_ratio_resizer, which pads to a square."""
-    side = min(config.image_size)
-    return {"mode": "short_side", "short_side": side, "long_side": side, "half_pixel_centers": False}
-
-
-def sources_of(ours: Shapes, *, config: EfficientDetConfig, theirs: Shapes) -> dict[str, VariableSource]:
-    """Implements `detection.weights.checkpoint_format.SourcesOf`."""
-    names = _names(theirs)
-    layers = layer_names(config)
-    sources = {}
-    for path, shape in ours.items():
-        layer, _, variable = path.rpartition("/")
-        name = f"{layers[layer]}/{_variable_name(layer, variable)}"
-        if name not in names and variable in _NEUTRAL and not path.startswith(f"{config.backbone.name}/"):
-            sources[path] = VariableSource((), (), functools.partial(np.full, shape, _NEUTRAL[variable], np.float32))
-        elif variable.startswith(_WEIGHT):
-            inputs = sum(one.startswith(f"{layer}/{_WEIGHT}") for one in ours)
-            place = int(variable.partition("_")[2] or 0)
-            sources[path] = VariableSource((names.get(name, name),), ((inputs, 1),), operator.itemgetter((place, 0)))
-        else:
-            sources[path] = VariableSource((names.get(name, name),), (shape,), head_conversion(layer, variable, config))
-    return sources
 
 
 def _variable_name(layer: str, variable: str) -> str:
@@ -190,10 +74,8 @@ def layer_names(config: EfficientDetConfig) -> dict[str, str]:
     >>> names["efficientnet-b1/blocks_2/batch_normalization_1"]
     'stack_1/block_0/depthwise_bn'
     """
-    backbone = {
-        f"{config.backbone.name}/{ours}": theirs
-        for ours, theirs in _backbone_layers(backbone_spec(config.backbone.name))
-    }
+    name = config.backbone.name
+    backbone = {f"{name}/{ours}": theirs for ours, theirs in _backbone_layers(backbone_spec(name))}
     levels = config.levels
     extra = {
         f"resample_p{level}/{ours}": f"0_up_lvl_{level}/input_0_up_lvl_{level - 1}/1x1_pre_sample/{theirs}"
@@ -212,17 +94,17 @@ def _backbone_layers(spec: EfficientNetSpec) -> Iterator[tuple[str, str]]:
     ]
     for number, (scope, block) in enumerate(zip(scopes, block_specs(spec), strict=True)):
         expansion = ["expand"] if block.expand != 1 else []
-        for place, role in enumerate([*expansion, "project"]):
-            yield _numbered(f"blocks_{number}/conv2d", place), f"{scope}/{role}_conv2d"
-        for place, role in enumerate([*expansion, "depthwise", "project"]):
-            yield _numbered(f"blocks_{number}/batch_normalization", place), f"{scope}/{role}_bn"
+        for index, role in enumerate([*expansion, "project"]):
+            yield _numbered(f"blocks_{number}/conv2d", index), f"{scope}/{role}_conv2d"
+        for index, role in enumerate([*expansion, "depthwise", "project"]):
+            yield _numbered(f"blocks_{number}/batch_normalization", index), f"{scope}/{role}_bn"
         yield f"blocks_{number}/depthwise_conv2d", f"{scope}/depthwise_conv2d"
         yield f"blocks_{number}/se/conv2d", f"{scope}/se_reduce_conv2d"
         yield f"blocks_{number}/se/conv2d_1", f"{scope}/se_expand_conv2d"
 
 
-def _numbered(name: str, place: int) -> str:
-    return f"{name}_{place}" if place else name
+def _numbered(name: str, index: int) -> str:
+    return f"{name}_{index}" if index else name
 
 
 def _fpn_layers(config: EfficientDetConfig) -> Iterator[tuple[str, str]]:
@@ -242,28 +124,117 @@ def _fpn_layers(config: EfficientDetConfig) -> Iterator[tuple[str, str]]:
             yield ours, f"{name}/combine"
             yield f"{ours}/op_after_combine{own_id}/conv", f"{name}/post_combine/separable_conv"
             yield f"{ours}/op_after_combine{own_id}/bn", f"{name}/post_combine/batchnorm"
-            for place, given in enumerate(node.inputs):
+            for index, given in enumerate(node.inputs):
                 for layer, theirs in _RESAMPLE.items():
-                    resample = f"{ours}/resample_{place}_{given}_{own_id}/{layer}"
+                    resample = f"{ours}/resample_{index}_{given}_{own_id}/{layer}"
                     yield resample, f"{name}/input_{ids[given]}/1x1_pre_sample/{theirs}"
             ids.append(name)
         ids = [ids[number] for number in output_ids(nodes, config.min_level, config.max_level)]
 
 
-OD_API_EFFICIENTDET = CheckpointFormat(
-    title="the Object Detection API",
-    family="an EfficientDet",
-    config_class=EfficientDetConfig,
-    presets={f"efficientdet-d{number}": EFFICIENTDETS[f"efficientdet-d{number}"] for number in range(8)},
-    overrides=lambda shapes, *, config, where: (
-        {"dialect": "od-api", "backbone.layout": "od-api", "anchors.scale": 4.0} | LOSSES
-    ),
-    postprocess={"score_threshold": 1e-8},
-    class_bias=None,
-    structures=structures,
-    structure_of_variables=structure_of_variables,
-    class_count=class_count,
-    sources_of=sources_of,
-    differences=differences,
-    resize=resize,
-)
+class EfficientDetFormat(OdApiFormat):
+    """A checkpoint of the Object Detection API's EfficientDet."""
+
+    family = "an EfficientDet"
+    config_class = EfficientDetConfig
+    presets: ClassVar = {f"efficientdet-d{number}": EFFICIENTDETS[f"efficientdet-d{number}"] for number in range(8)}
+    postprocess: ClassVar = {"score_threshold": 1e-8}
+
+    @staticmethod
+    def names_of(theirs: Collection[str]) -> Mapping[str, str]:
+        """Implements `CheckpointFormat.names_of`, by names without scope.
+
+        >>> EfficientDetFormat.names_of(["Box/WeightSharedConvolutionalBoxHead/BoxPredictor/bias", "top_bn/beta"])
+        {'BoxPredictor/bias': 'Box/WeightSharedConvolutionalBoxHead/BoxPredictor/bias'}
+        """
+        matches = ((re.fullmatch(f"(?:.*/)?{end}", name), name) for name in theirs for end in _ENDS)
+        return {match[1]: name for match, name in matches if match}
+
+    @classmethod
+    def structures(cls, config: EfficientDetConfig) -> tuple[Structure]:
+        """Implements `CheckpointFormat.structures`."""
+        if config.neck.graph != "bifpn" or config.neck.fusion.startswith("channel_"):
+            raise ConfigError(
+                f"model.overrides.neck: graph = {config.neck.graph} with fusion = {config.neck.fusion}: the Object "
+                "Detection API only has bifpn, with one weight per input. Remove them."
+            )
+        spec = backbone_spec(config.backbone.name)
+        levels = level_blocks(spec, cast(EfficientNetLayout, config.backbone.layout))[config.min_level - 1 :]
+        if config.neck.filters in {block_specs(spec)[number].out_filters for number in levels}:
+            raise ConfigError(
+                f"model.overrides.neck.filters = {config.neck.filters}: equal to the filters of a level of "
+                f"{config.backbone.name}. The Object Detection API then "
+                "applies a 1x1 convolution that ours does not have. It cannot be imported."
+            )
+        return (structure_of_config(config),)
+
+    def structure(self) -> Structure:
+        """Implements `CheckpointFormat.structure`."""
+        start = "not a checkpoint of the Object Detection API's EfficientDet:"
+        self.require_variables(_SIZED, start, _advice(self.shapes))
+        names = self.names
+        return Structure(
+            stem_filters=self.shape(_STEM)[-1],
+            blocks=len({match[0] for name in names if (match := re.match(r"stack_\d+/block_\d+/", name))}),
+            squeeze_excite=any("/se_reduce_conv2d/" in name for name in names),
+            fpn_filters=self.shape(_BOX_KERNEL)[-2],
+            fpn_cells=count_of(r"(\d+)_dn_lvl_.*", names) - 1,
+            fpn_weights=any(name.endswith("/bifpn_combine_weights") for name in names),
+            head_layers=count_of(r"ClassPredictionTower/conv2d_(\d+)/.*", names),
+            max_level=count_of(r"1_up_lvl_(\d+)/.*", names) - 1,
+        )
+
+    def class_count(self, config: EfficientDetConfig) -> int:
+        """Returns the number of classes, from the length of the class outputs.
+
+        Raises:
+            DataError: the network and the configuration have different finest levels, or different numbers of
+                anchors per cell.
+        """
+        finest = min(int(match[1]) for name in self.names if (match := re.match(r"\d+_dn_lvl_(\d+)/", name)))
+        if finest != config.min_level:
+            raise DataError(
+                f"{self.where}: the pyramid starts at level {finest}, that of the configuration at {config.min_level}. "
+                f"Pass --set model.overrides.min_level={finest}."
+            )
+        return class_outputs(self, config)
+
+    def overrides(self, config: EfficientDetConfig) -> dict[str, Any]:
+        """Implements `CheckpointFormat.overrides`."""
+        return {"dialect": "od-api", "backbone.layout": "od-api", "anchors.scale": 4.0} | LOSSES
+
+    @classmethod
+    def resize(cls, config: EfficientDetConfig) -> dict[str, Any]:
+        """Implements `CheckpointFormat.resize`, for a keep_aspect_ratio_resizer, which pads to a square."""
+        side = min(config.image_size)
+        return {"mode": "short_side", "short_side": side, "long_side": side, "half_pixel_centers": False}
+
+    def differences(self, config: EfficientDetConfig) -> tuple[str, ...]:
+        """Implements `CheckpointFormat.differences`."""
+        multiple = 2**config.max_level
+        if all(side % multiple == 0 for side in config.image_size):
+            return ()
+        height, width = config.image_size
+        return (
+            f"images of {height} x {width}: the original has other anchors for, or refuses, sides that are not "
+            f"multiples of {multiple}. Pass --set model.image_size=VALUE with the size of its image_resizer",
+        )
+
+    def sources(self, ours: Shapes, config: EfficientDetConfig) -> dict[str, VariableSource]:
+        """Implements `CheckpointFormat.sources`."""
+        layers = layer_names(config)
+        sources = {}
+        for path, shape in ours.items():
+            layer, _, variable = path.rpartition("/")
+            name = f"{layers[layer]}/{_variable_name(layer, variable)}"
+            is_after_backbone = not path.startswith(f"{config.backbone.name}/")
+            if name not in self.names and variable in _NEUTRAL and is_after_backbone:
+                neutral = functools.partial(np.full, shape, _NEUTRAL[variable], np.float32)
+                sources[path] = VariableSource((), (), neutral)
+            elif variable.startswith(_WEIGHT):
+                inputs = sum(one.startswith(f"{layer}/{_WEIGHT}") for one in ours)
+                number = int(variable.partition("_")[2] or 0)
+                sources[path] = self.source(name, (inputs, 1), operator.itemgetter((number, 0)))
+            else:
+                sources[path] = self.source(name, shape, head_conversion(layer, variable, config))
+        return sources

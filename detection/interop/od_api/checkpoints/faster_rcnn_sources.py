@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from detection.interop.od_api.checkpoints.names import FPN_EPSILON, fpn_levels, is_fpn, names_here
+from detection.interop.od_api.checkpoints.names import FPN_EPSILON, fpn_levels, is_fpn
 from detection.models.backbones.resnet import application_layer
 from detection.models.faster_rcnn.config import FasterRcnnConfig
-from detection.weights.checkpoint_format import Shape, Shapes, Values, VariableSource, copied
+from detection.weights.checkpoint_format import CheckpointFormat, Shape, Shapes, Values, VariableSource
 
-_BOX_SCALES = np.array([10.0, 10.0, 5.0, 5.0], np.float32)  # of the box coder, (ty, tx, th, tw), also for the RPN
+_BOX_SCALES = np.array([10.0, 10.0, 5.0, 5.0], np.float32)  # factors of (ty, tx, th, tw) in the box coder and the RPN
 
 
 def by_scale(values: Values, *, scales: int, ratios: int) -> Values:
@@ -35,10 +35,11 @@ def without_box_scales(values: Values) -> Values:
     return (values.reshape(*values.shape[:-1], -1, 4) / _BOX_SCALES).reshape(values.shape)
 
 
-def sources_of(ours: Shapes, *, config: FasterRcnnConfig, theirs: Shapes) -> dict[str, VariableSource]:
-    """Implements `detection.weights.checkpoint_format.SourcesOf`."""
-    checkpoint = _Checkpoint(theirs)
-    parts: dict[str, Callable[[_Checkpoint, str, Shape], VariableSource]] = {
+def faster_rcnn_sources(
+    checkpoint: CheckpointFormat, ours: Shapes, config: FasterRcnnConfig
+) -> dict[str, VariableSource]:
+    """Implements `CheckpointFormat.sources`."""
+    parts: dict[str, Callable[[CheckpointFormat, str, Shape], VariableSource]] = {
         config.backbone.name: _backbone_source,
         "fpn": _fpn_source,
         "rpn": functools.partial(_rpn_source, config=config),
@@ -52,61 +53,51 @@ def sources_of(ours: Shapes, *, config: FasterRcnnConfig, theirs: Shapes) -> dic
     return sources
 
 
-class _Checkpoint:
-    """The variables of a checkpoint, by their names here."""
+def _source(
+    checkpoint: CheckpointFormat, shapes: Mapping[str, Shape], convert: Callable[..., Values]
+) -> VariableSource:
+    """Returns the source with these variables; `convert` maps their values by name."""
+    return VariableSource(
+        tuple(checkpoint.names.get(name, name) for name in shapes),
+        tuple(shapes.values()),
+        lambda *values: convert(dict(zip(shapes, values, strict=True))),
+    )
 
-    def __init__(self, shapes: Shapes):
-        self.shapes = shapes
-        self.names = names_here(shapes)
 
-    def has(self, name: str) -> bool:
-        return name in self.names
+def _norm(checkpoint: CheckpointFormat, layer: str, width: int) -> dict[str, Shape]:
+    """Returns the shapes of a batch norm's variables, without scale and offset if it has none."""
+    parts = ("gamma", "beta", "moving_mean", "moving_variance")
+    return {
+        f"{layer}/{part}": (width,)
+        for part in parts
+        if part.startswith("moving") or f"{layer}/{part}" in checkpoint.names
+    }
 
-    def shape(self, name: str) -> Shape | None:
-        return self.shapes[self.names[name]] if name in self.names else None
 
-    def source(self, wanted: Mapping[str, Shape], convert: Callable[..., Values]) -> VariableSource:
-        """Returns the source with these variables; `convert` maps their values by name."""
-        return VariableSource(
-            tuple(self.names.get(name, name) for name in wanted),
-            tuple(wanted.values()),
-            lambda *values: convert(dict(zip(wanted, values, strict=True))),
-        )
+def _folded(checkpoint: CheckpointFormat, layer: str, norm: str, kernel: Shape, variable: str) -> VariableSource:
+    """Returns the source of a layer's kernel or bias, with a batch norm after it folded in, if there is one.
 
-    def copied(self, name: str, shape: Shape) -> VariableSource:
-        """Returns the source of a variable with the same values."""
-        return copied(self.names.get(name, name), shape)
+    Args:
+        checkpoint: the checkpoint.
+        layer: name of the layer.
+        norm: name of the batch norm.
+        kernel: shape of the kernel in the checkpoint.
+        variable: `kernel` or `bias`.
+    """
+    width, bias = kernel[-1], f"{layer}/bias"
+    if f"{norm}/moving_variance" not in checkpoint.names:
+        return checkpoint.source(f"{layer}/{variable}", kernel if variable == "kernel" else (width,))
+    shapes = _norm(checkpoint, norm, width)
+    if variable == "kernel":
+        required = {f"{layer}/kernel": kernel} | shapes
+        return _source(checkpoint, required, lambda values: values[f"{layer}/kernel"] * _affine(norm, values)[0])
+    required = ({bias: (width,)} if bias in checkpoint.names else {}) | shapes
 
-    def norm(self, layer: str, width: int) -> dict[str, Shape]:
-        """Returns the shapes of a batch norm's variables, without scale and offset if it has none."""
-        parts = ("gamma", "beta", "moving_mean", "moving_variance")
-        return {
-            f"{layer}/{part}": (width,) for part in parts if part.startswith("moving") or self.has(f"{layer}/{part}")
-        }
+    def offset(values: Mapping[str, Values]) -> Values:
+        scale, shift = _affine(norm, values)
+        return shift + scale * values.get(bias, np.float32(0.0))
 
-    def folded(self, layer: str, norm: str, kernel: Shape, variable: str) -> VariableSource:
-        """Returns the source of a layer's kernel or bias, with a batch norm after it folded in, if there is one.
-
-        Args:
-            layer: name of the layer.
-            norm: name of the batch norm.
-            kernel: shape of the kernel in the checkpoint.
-            variable: `kernel` or `bias`.
-        """
-        width, bias = kernel[-1], f"{layer}/bias"
-        if not self.has(f"{norm}/moving_variance"):
-            return self.copied(f"{layer}/{variable}", kernel if variable == "kernel" else (width,))
-        shapes = self.norm(norm, width)
-        if variable == "kernel":
-            wanted = {f"{layer}/kernel": kernel} | shapes
-            return self.source(wanted, lambda values: values[f"{layer}/kernel"] * _affine(norm, values)[0])
-        wanted = ({bias: (width,)} if self.has(bias) else {}) | shapes
-
-        def offset(values: Mapping[str, Values]) -> Values:
-            scale, shift = _affine(norm, values)
-            return shift + scale * values.get(bias, np.float32(0.0))
-
-        return self.source(wanted, offset)
+    return _source(checkpoint, required, offset)
 
 
 def _affine(norm: str, values: Mapping[str, Values]) -> tuple[Values, Values]:
@@ -117,28 +108,28 @@ def _affine(norm: str, values: Mapping[str, Values]) -> tuple[Values, Values]:
     return scale, values.get(f"{norm}/beta", zero) - mean * scale
 
 
-def _backbone_source(checkpoint: _Checkpoint, path: str, shape: Shape) -> VariableSource:
+def _backbone_source(checkpoint: CheckpointFormat, path: str, shape: Shape) -> VariableSource:
     layer, _, variable = path.rpartition("/")
-    return checkpoint.copied(f"{application_layer(layer)}/{variable}", shape)
+    return checkpoint.source(f"{application_layer(layer)}/{variable}", shape)
 
 
-def _fpn_source(checkpoint: _Checkpoint, path: str, shape: Shape) -> VariableSource:
+def _fpn_source(checkpoint: CheckpointFormat, path: str, shape: Shape) -> VariableSource:
     """Returns a source in the FPN; the original counts projections from the finest level, extra levels by stage."""
     layer, variable = path.split("/")
     kind, _, level = layer.rpartition("p")
     number = int(level) - fpn_levels(checkpoint.names)[0] + 1
     if kind == "lateral_":
-        return checkpoint.copied(f"projection_{number}/{variable}", shape)
+        return checkpoint.source(f"projection_{number}/{variable}", shape)
     block = f"smoothing_{number}" if kind == "output_" else f"bottom_up_block{int(level) - 1}"
     width = shape[-1]
-    return checkpoint.folded(f"{block}_conv", f"{block}_batchnorm", (3, 3, width, width), variable)
+    return _folded(checkpoint, f"{block}_conv", f"{block}_batchnorm", (3, 3, width, width), variable)
 
 
-def _rpn_source(checkpoint: _Checkpoint, path: str, shape: Shape, *, config: FasterRcnnConfig) -> VariableSource:
+def _rpn_source(checkpoint: CheckpointFormat, path: str, shape: Shape, *, config: FasterRcnnConfig) -> VariableSource:
     """Returns a source in the RPN; the original orders anchors by aspect ratio and has outputs for both classes."""
     layer, variable = path.split("/")
     if layer == "conv2d":
-        return checkpoint.folded("RPNConv", "RPNBatchNorm", shape, variable)
+        return _folded(checkpoint, "RPNConv", "RPNBatchNorm", shape, variable)
     kind, _, level = layer.partition("_p")
     number = int(level) - (fpn_levels(checkpoint.names)[0] if is_fpn(checkpoint.names) else config.min_level)
     reordered = functools.partial(by_scale, scales=config.anchors.num_scales, ratios=len(config.anchors.aspect_ratios))
@@ -156,35 +147,35 @@ def _rpn_source(checkpoint: _Checkpoint, path: str, shape: Shape, *, config: Fas
         def convert(values: Values) -> Values:
             return without_box_scales(reordered(values))
 
-    return checkpoint.source({name: shape}, lambda values: convert(values[name]))
+    return checkpoint.source(name, shape, convert)
 
 
-def _box_head_source(checkpoint: _Checkpoint, path: str, shape: Shape) -> VariableSource:
+def _box_head_source(checkpoint: CheckpointFormat, path: str, shape: Shape) -> VariableSource:
     layer, variable = path.split("/")
     if layer == "fc7":
         return _second_layer(checkpoint, variable, shape)
     if layer.startswith("fc"):
-        return checkpoint.copied(f"dense_{int(layer[2:]) - 6}/{variable}", shape)
+        return checkpoint.source(f"dense_{int(layer[2:]) - 6}/{variable}", shape)
     if layer == "class":
-        return checkpoint.folded("ClassPredictor_dense", "ClassPredictor_batchnorm", shape, variable)
+        return _folded(checkpoint, "ClassPredictor_dense", "ClassPredictor_batchnorm", shape, variable)
     kernel = shape if shape[-1] == 4 else (*shape[:-1], shape[-1] - 4)
-    boxes = checkpoint.folded("BoxEncodingPredictor_dense", "BoxEncodingPredictor_batchnorm", kernel, variable)
+    boxes = _folded(checkpoint, "BoxEncodingPredictor_dense", "BoxEncodingPredictor_batchnorm", kernel, variable)
     if shape[-1] == 4:  # one for all classes
         return boxes
     return boxes._replace(convert=lambda *values: _with_background(boxes.convert(*values)))
 
 
-def _second_layer(checkpoint: _Checkpoint, variable: str, shape: Shape) -> VariableSource:
+def _second_layer(checkpoint: CheckpointFormat, variable: str, shape: Shape) -> VariableSource:
     """Returns the source of the box head's second layer, with the batch norm before it folded in, if there is one."""
     norm, kernel, bias = "freezable_batch_norm_0", "dense_1/kernel", "dense_1/bias"
-    if not checkpoint.has(f"{norm}/moving_variance"):
-        return checkpoint.copied(f"dense_1/{variable}", shape)
+    if f"{norm}/moving_variance" not in checkpoint.names:
+        return checkpoint.source(f"dense_1/{variable}", shape)
     side = shape[-1]
-    wanted = {kernel: (side, side)} | checkpoint.norm(norm, side)
+    required = {kernel: (side, side)} | _norm(checkpoint, norm, side)
     if variable == "kernel":
-        return checkpoint.source(wanted, lambda values: _affine(norm, values)[0][:, np.newaxis] * values[kernel])
-    return checkpoint.source(
-        {bias: shape} | wanted, lambda values: values[bias] + _affine(norm, values)[1] @ values[kernel]
+        return _source(checkpoint, required, lambda values: _affine(norm, values)[0][:, np.newaxis] * values[kernel])
+    return _source(
+        checkpoint, {bias: shape} | required, lambda values: values[bias] + _affine(norm, values)[1] @ values[kernel]
     )
 
 

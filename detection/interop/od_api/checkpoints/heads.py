@@ -4,11 +4,11 @@ The values differ in two ways: the anchors of a cell have another order, and enc
 """
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from detection.interop.od_api.checkpoints.faster_rcnn_sources import by_scale, without_box_scales
-from detection.weights.checkpoint_format import Shapes, Values, unchanged
+from detection.weights.checkpoint_format import CheckpointFormat, Values, unchanged
 from schemas.errors import DataError
 
 CLASSES, BOXES = "ClassPredictor/bias", "BoxPredictor/bias"
@@ -34,8 +34,8 @@ def head_names(levels: Sequence[int], head_layers: int, *, shared: bool = False)
         for number in range(head_layers):
             conv = f"{'' if shared else theirs}PredictionTower/conv2d_{number}"
             heads[f"{ours}_net/{ours}-{number}"] = conv
-            for place, level in enumerate(levels):
-                heads[f"{ours}_net/{ours}-{number}-bn-{level}"] = f"{conv}/BatchNorm/feature_{place}"
+            for index, level in enumerate(levels):
+                heads[f"{ours}_net/{ours}-{number}-bn-{level}"] = f"{conv}/BatchNorm/feature_{index}"
     return heads
 
 
@@ -49,24 +49,18 @@ def head_conversion(layer: str, variable: str, config: Any) -> Callable[[Values]
     return lambda values: without_box_scales(reordered(values))
 
 
-def class_outputs(names: Mapping[str, str], shapes: Shapes, config: Any, *, where: str) -> int:
+def class_outputs(checkpoint: CheckpointFormat, config: Any) -> int:
     """Returns the number of class outputs of each anchor.
-
-    Args:
-        names: names in the checkpoint by names without scope.
-        shapes: shapes by the names in the checkpoint.
-        config: configuration of the network.
-        where: the checkpoint, for errors.
 
     Raises:
         DataError: the network and the configuration have different numbers of anchors per cell.
     """
-    [classes], [boxes] = (shapes[names[name]] for name in (CLASSES, BOXES))
-    anchors: int = config.anchors_per_cell
+    [classes], [boxes] = (checkpoint.shape(name) for name in (CLASSES, BOXES))
+    anchors: int = config.anchors.per_cell
     if boxes != 4 * anchors or classes % anchors:
         raise DataError(
-            f"{where}: {boxes} box outputs and {classes} class outputs do not match {anchors} anchors per cell. "
-            "Pass scales_per_octave and aspect_ratios of its pipeline.config with --set "
+            f"{checkpoint.where}: {boxes} box outputs and {classes} class outputs do not match {anchors} anchors per "
+            "cell. Pass scales_per_octave and aspect_ratios of its pipeline.config with --set "
             "model.overrides.anchors.num_scales=VALUE and aspect_ratios."
         )
     return classes // anchors

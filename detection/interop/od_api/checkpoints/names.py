@@ -1,9 +1,9 @@
-"""Names of variables in the TF Object Detection API's checkpoints of Faster R-CNNs and SSDs, but for EfficientDet's.
+"""Names of variables in the TF Object Detection API's checkpoints of Faster R-CNNs and SSDs, except EfficientDet's.
 
 Checkpoints of TF2 have the names of Keras layers, such as `conv2_block1_1_conv/kernel`, with or
 without a scope; those of TF1 have TF-Slim's, such as
-`FirstStageFeatureExtractor/resnet_v1_50/block1/unit_1/bottleneck_v1/conv1/weights`.  Here, both
-have the same name, in most cases that of TF2 without scope.
+`FirstStageFeatureExtractor/resnet_v1_50/block1/unit_1/bottleneck_v1/conv1/weights`.  Both get the
+same unscoped name, in most cases that of TF2 without scope.
 """
 
 import re
@@ -13,7 +13,7 @@ from detection.models.backbones.resnet import RESNETS
 from detection.weights.checkpoint_format import Shapes, some
 from schemas.errors import DataError
 
-FPN_EPSILON = 1e-3  # of all batch norms of a network with an FPN, from the original's configurations
+FPN_EPSILON = 1e-3  # epsilon of all batch norms in the original's configurations with an FPN
 BACKBONE_LEVEL = 5
 
 # Suffixes of the names of variables of weight-shared heads, EfficientDet's too.
@@ -21,11 +21,11 @@ HEAD_ENDS = (
     r"((?:Box|Class|)PredictionTower/.+)",
     r"WeightSharedConvolutional(?:Box|Class)Head/((?:Box|Class)Predictor/\w+)",
 )
-# Suffixes of TF2 names, and the names here.
+# Suffixes of TF2 names, and unscoped names.
 _KERAS = (
     (r"(conv1_(?:conv|bn)/\w+)", r"\1"),
     (r"(conv[2-5]_block\d+_[0-3]_(?:conv|bn)/\w+)", r"\1"),
-    (r"(conv1/kernel|(?:bn_)?Conv1/\w+|Conv_1(?:_bn)?/\w+)", r"\1"),  # of MobileNets; TF-Slim has a conv1/weights
+    (r"(conv1/kernel|(?:bn_)?Conv1/\w+|Conv_1(?:_bn)?/\w+)", r"\1"),  # MobileNets; TF-Slim has a conv1/weights
     (r"((?:conv_[dp]w_\d+(?:_bn)?|(?:block_\d+|expanded_conv)_\w+)/\w+)", r"\1"),
     (r"(projection_\d+/\w+)", r"\1"),
     (r"(smoothing_\d+_)(?:depthwise_)?((?:conv|batchnorm)/\w+)", r"\1\2"),
@@ -60,13 +60,13 @@ _OTHERS = {
 }
 
 
-def names_here(theirs: Collection[str]) -> dict[str, str]:
-    """Returns the names in a checkpoint by the names here, for variables of the networks.
+def unscoped_names(theirs: Collection[str]) -> dict[str, str]:
+    """Returns the names in a checkpoint by unscoped names, for variables of the networks.
 
-    >>> names_here(["SecondStageFeatureExtractor/resnet_v1_50/block4/unit_2/bottleneck_v1/conv3/BatchNorm/beta"])
+    >>> unscoped_names(["SecondStageFeatureExtractor/resnet_v1_50/block4/unit_2/bottleneck_v1/conv3/BatchNorm/beta"])
     ... # doctest: +ELLIPSIS
     {'conv5_block2_3_bn/beta': 'SecondStageFeatureExtractor/resnet_v1_50/...'}
-    >>> names_here(["dense_7/bias", "dense_6/bias"])
+    >>> unscoped_names(["dense_7/bias", "dense_6/bias"])
     {'dense_0/bias': 'dense_6/bias', 'dense_1/bias': 'dense_7/bias'}
     """
     found = {here: name for name in theirs if (here := _keras_name(name) or _slim_name(name))}
@@ -84,8 +84,8 @@ def _keras_name(name: str) -> str | None:
 def _slim_name(name: str) -> str | None:
     block, stem = _SLIM_BLOCK.fullmatch(name), _SLIM_STEM.fullmatch(name)
     if block:
-        stage, unit, place, _, norm, variable = block.groups()
-        layer = f"conv{int(stage) + 1}_block{unit}_{place or 0}"
+        stage, unit, conv, _, norm, variable = block.groups()
+        layer = f"conv{int(stage) + 1}_block{unit}_{conv or 0}"
     elif stem:
         (norm, variable), layer = stem.groups(), "conv1"
     else:
@@ -107,11 +107,11 @@ def resnet_of_variables(shapes: Shapes, *, where: str) -> str:
     """Returns the name of a checkpoint's ResNet, from the blocks of its stages; `where` is for errors.
 
     Raises:
-        DataError: there is none; the message describes the checkpoint.
+        DataError: the checkpoint has no ResNet; the message describes it.
     """
     blocks = {
         (int(match[1]), int(match[2]))
-        for name in names_here(shapes)
+        for name in unscoped_names(shapes)
         if (match := re.fullmatch(r"conv(\d)_block(\d+)_1_conv/kernel", name))
     }
     if not blocks:
@@ -135,19 +135,19 @@ def _no_resnet(shapes: Shapes, where: str) -> DataError:
 
 
 def is_fpn(names: Collection[str]) -> bool:
-    """Returns whether the network has an FPN, by names here: a Faster R-CNN, or an SSD (RetinaNet)."""
+    """Returns whether the network has an FPN, by unscoped names: a Faster R-CNN, or an SSD (RetinaNet)."""
     return "projection_1/kernel" in names
 
 
 def architecture(names: Collection[str]) -> str | None:
-    """Returns the architecture of a Faster R-CNN, `fpn` or `c4`, by names here; None: no RPN of TF2."""
+    """Returns the architecture of a Faster R-CNN, `fpn` or `c4`, by unscoped names; None: no RPN of TF2."""
     if is_fpn(names):
         return "fpn" if "RPNConv/kernel" in names else None
     return "c4" if set(names) >= _C4 else None
 
 
 def fpn_levels(names: Mapping[str, str]) -> tuple[int, int]:
-    """Returns the finest and the coarsest level of an FPN, by names here."""
+    """Returns the finest and the coarsest level of an FPN, by unscoped names."""
     projections, above = (
         sum(bool(re.fullmatch(rf"{layer}\d+(_conv)?/(pointwise_)?kernel", name)) for name in names)
         for layer in ("projection_", "bottom_up_block")

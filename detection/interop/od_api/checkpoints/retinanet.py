@@ -10,7 +10,7 @@ from collections.abc import Collection
 from typing import Any
 
 from detection.interop.conversion import SEPARABLE
-from detection.interop.od_api.checkpoints.backbones import backbone_layer, backbone_of_variables, ssd_program
+from detection.interop.od_api.checkpoints.backbones import SsdBackboneFormat, backbone_layer
 from detection.interop.od_api.checkpoints.heads import (
     BOXES,
     CLASSES,
@@ -19,10 +19,10 @@ from detection.interop.od_api.checkpoints.heads import (
     head_conversion,
     head_names,
 )
-from detection.interop.od_api.checkpoints.names import BACKBONE_LEVEL, FPN_EPSILON, fpn_levels, names_here
+from detection.interop.od_api.checkpoints.names import BACKBONE_LEVEL, FPN_EPSILON, fpn_levels
 from detection.interop.od_api.configuration.parts import RESNET
 from detection.models.retinanet.config import RETINANETS, RetinaNetConfig
-from detection.weights.checkpoint_format import Shapes, VariableSource, count_of, require_backbone, require_variables
+from detection.weights.checkpoint_format import Shapes, VariableSource, count_of
 from schemas.errors import ConfigError
 
 _BACKBONES = ("resnet-50", "resnet-101", "resnet-152", "mobilenet-v1", "mobilenet-v2")
@@ -31,83 +31,8 @@ _PRESETS = {name: preset for name, preset in RETINANETS.items() if preset.backbo
 _SIZED = {"projection_1/kernel": 4, CLASSES: 1, BOXES: 1}
 
 
-def overrides(shapes: Shapes, *, config: Any, where: str) -> dict[str, Any]:
-    """Returns the fields of `model.overrides` for a network equivalent to the checkpoint's.
-
-    Args:
-        shapes: shapes by the names in the checkpoint.
-        config: ignored.
-        where: the checkpoint, for errors.
-
-    Raises:
-        DataError: no known backbone, or a part of the network is missing.
-    """
-    backbone = backbone_of_variables(shapes, where=where)
-    names = names_here(shapes)
-    require_variables(_SIZED, names, shapes, start="not a checkpoint of a RetinaNet:", where=where)
-    finest, coarsest = fpn_levels(names)
-    return ({} if backbone.startswith("mobilenet") else RESNET) | {
-        "activation": "relu6",
-        "batch_norm.epsilon": FPN_EPSILON,
-        "min_level": finest,
-        "max_level": coarsest,
-        "neck.filters": shapes[names["projection_1/kernel"]][-1],
-        "dialect": "od-api",
-        "head.layers": count_of(r"(?:Class)?PredictionTower/conv2d_(\d+)/.*", names),
-        "head.share_tower": any(name.startswith("PredictionTower/") for name in names),
-        **dict.fromkeys(SEPARABLE, "BoxPredictor/depthwise_kernel" in names),
-        "anchors.scale": 4.0,
-        "anchors.num_scales": 2,
-        "loss.background_class": True,
-        "loss.focal_gamma": 2.0,
-        **LOSSES,
-    }
-
-
-def structures(config: RetinaNetConfig) -> tuple[str]:
-    """Returns the structure of a configured network: its backbone.
-
-    Raises:
-        ConfigError: the original has no such network.
-    """
-    require_backbone(config, _PRESETS, of="the Object Detection API's SSDs with an FPN")
-    if config.dialect != "od-api":
-        raise ConfigError(
-            f"model.overrides.dialect = {config.dialect}: the Object Detection API's SSDs with an FPN have "
-            "od-api. Pass --set model.overrides.dialect=od-api, or the section `model` that import-checkpoint "
-            "writes for the checkpoint."
-        )
-    return (config.backbone.name,)
-
-
-def class_count(shapes: Shapes, config: RetinaNetConfig, *, where: str) -> int:
-    """Returns the number of classes of a network, without background.
-
-    Raises:
-        DataError: the network and the configuration have different numbers of anchors per cell.
-    """
-    return class_outputs(names_here(shapes), shapes, config, where=where) - config.loss.background_class
-
-
-def sources_of(ours: Shapes, *, config: RetinaNetConfig, theirs: Shapes) -> dict[str, VariableSource]:
-    """Implements `detection.weights.checkpoint_format.SourcesOf`."""
-    names = names_here(theirs)
-    heads = head_names(config.levels, config.head.layers, shared=config.head.share_tower)
-    sources = {}
-    for path, shape in ours.items():
-        layer, _, variable = path.rpartition("/")
-        part, _, rest = layer.partition("/")
-        if part == config.backbone.name:
-            name = backbone_layer(config.backbone.name, rest)
-        else:
-            name = _fpn_layer(rest, config, names) if part == "fpn" else heads[layer]
-        name = f"{name}/{'depthwise_kernel' if layer.endswith('/depthwise_conv2d') else variable}"
-        sources[path] = VariableSource((names.get(name, name),), (shape,), head_conversion(layer, variable, config))
-    return sources
-
-
 def _fpn_layer(layer: str, config: RetinaNetConfig, names: Collection[str]) -> str:
-    """Returns the original's layer; the numbers of extra levels go on from those of the backbone's blocks."""
+    """Returns the original's layer; extra levels are numbered on from the backbone's blocks."""
     layer, norm, _ = layer.partition("_bn")
     kind, _, level = layer.rpartition("p")
     number = int(level) - config.min_level + 1
@@ -120,12 +45,63 @@ def _fpn_layer(layer: str, config: RetinaNetConfig, names: Collection[str]) -> s
     return f"{block}_batchnorm" if norm else f"{block}_conv"
 
 
-OD_API_RETINANET = ssd_program(
-    family="a RetinaNet",
-    config_class=RetinaNetConfig,
-    presets=_PRESETS,
-    overrides=overrides,
-    structures=structures,
-    class_count=class_count,
-    sources_of=sources_of,
-)
+class RetinaNetFormat(SsdBackboneFormat):
+    """A checkpoint of an SSD with an FPN."""
+
+    family = "a RetinaNet"
+    config_class = RetinaNetConfig
+    presets = _PRESETS
+    networks = "the Object Detection API's SSDs with an FPN"
+
+    def overrides(self, config: RetinaNetConfig) -> dict[str, Any]:
+        """Implements `CheckpointFormat.overrides`; sizes of the network are those of its variables."""
+        backbone = self.structure()
+        self.require_variables(_SIZED, "not a checkpoint of a RetinaNet:")
+        finest, coarsest = fpn_levels(self.names)
+        return ({} if backbone.startswith("mobilenet") else RESNET) | {
+            "activation": "relu6",
+            "batch_norm.epsilon": FPN_EPSILON,
+            "min_level": finest,
+            "max_level": coarsest,
+            "neck.filters": self.shape("projection_1/kernel")[-1],
+            "dialect": "od-api",
+            "head.layers": count_of(r"(?:Class)?PredictionTower/conv2d_(\d+)/.*", self.names),
+            "head.share_tower": any(name.startswith("PredictionTower/") for name in self.names),
+            **dict.fromkeys(SEPARABLE, "BoxPredictor/depthwise_kernel" in self.names),
+            "anchors.scale": 4.0,
+            "anchors.num_scales": 2,
+            "loss.background_class": True,
+            "loss.focal_gamma": 2.0,
+            **LOSSES,
+        }
+
+    @classmethod
+    def structures(cls, config: RetinaNetConfig) -> tuple[str]:
+        """Implements `CheckpointFormat.structures`."""
+        structures = super().structures(config)
+        if config.dialect != "od-api":
+            raise ConfigError(
+                f"model.overrides.dialect = {config.dialect}: the Object Detection API's SSDs with an FPN have "
+                "od-api. Pass --set model.overrides.dialect=od-api, or the section `model` that import-checkpoint "
+                "writes for the checkpoint."
+            )
+        return structures
+
+    def class_count(self, config: RetinaNetConfig) -> int:
+        """Implements `CheckpointFormat.class_count`."""
+        return class_outputs(self, config) - config.loss.background_class
+
+    def sources(self, ours: Shapes, config: RetinaNetConfig) -> dict[str, VariableSource]:
+        """Implements `CheckpointFormat.sources`."""
+        heads = head_names(config.levels, config.head.layers, shared=config.head.share_tower)
+        sources = {}
+        for path, shape in ours.items():
+            layer, _, variable = path.rpartition("/")
+            part, _, rest = layer.partition("/")
+            if part == config.backbone.name:
+                name = backbone_layer(config.backbone.name, rest)
+            else:
+                name = _fpn_layer(rest, config, self.names) if part == "fpn" else heads[layer]
+            name = f"{name}/{'depthwise_kernel' if layer.endswith('/depthwise_conv2d') else variable}"
+            sources[path] = self.source(name, shape, head_conversion(layer, variable, config))
+        return sources

@@ -9,12 +9,12 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from detection.interop.conversion import SEPARABLE
-from detection.interop.od_api.checkpoints.backbones import backbone_layer, backbone_of_variables, ssd_program
+from detection.interop.od_api.checkpoints.backbones import SsdBackboneFormat, backbone_layer
 from detection.interop.od_api.checkpoints.faster_rcnn_sources import without_box_scales
 from detection.interop.od_api.checkpoints.heads import LOSSES
-from detection.interop.od_api.checkpoints.names import BACKBONE_LEVEL, FPN_EPSILON, names_here
+from detection.interop.od_api.checkpoints.names import BACKBONE_LEVEL, FPN_EPSILON
 from detection.models.ssd.config import SSDS, SsdConfig
-from detection.weights.checkpoint_format import Shapes, VariableSource, require_backbone, require_variables, unchanged
+from detection.weights.checkpoint_format import Shapes, VariableSource, unchanged
 from schemas.errors import DataError
 
 _PRESETS = {name: preset for name, preset in SSDS.items() if preset.backbone.name in ("mobilenet-v1", "mobilenet-v2")}
@@ -29,87 +29,6 @@ _SEPARABLE = {"depthwise_conv2d": "depthwise_conv", "batch_normalization": "dept
 _SEPARABLE |= {"conv2d": "conv", "batch_normalization_1": "batchnorm"}
 
 
-def overrides(shapes: Shapes, *, config: Any, where: str) -> dict[str, Any]:
-    """Returns the fields of `model.overrides` for a network equivalent to the checkpoint's.
-
-    Args:
-        shapes: shapes by the names in the checkpoint.
-        config: ignored.
-        where: the checkpoint, for errors.
-
-    Raises:
-        DataError: no known backbone, or a part of the network is missing.
-    """
-    backbone_of_variables(shapes, where=where)
-    names = names_here(shapes)
-    require_variables(_SIZED, names, shapes, start="not a checkpoint of an SSD without an FPN:", where=where)
-    extras = [shapes[names[name]][-1] for _, name in _extra_levels(names)]
-    return {
-        "activation": "relu6",
-        "batch_norm.epsilon": FPN_EPSILON,
-        "max_level": BACKBONE_LEVEL + len(extras),
-        "neck.filters": extras,
-        **dict.fromkeys(SEPARABLE, "BoxEncodingPredictor_0_depthwise/depthwise_kernel" in names),
-        "head.kernel": shapes[names["BoxEncodingPredictor_0/kernel"]][0],
-        "loss.background_class": True,
-        "loss.focal_alpha": 0.75,
-        "loss.focal_gamma": 2.0,
-        **LOSSES,
-    }
-
-
-def structures(config: SsdConfig) -> tuple[str]:
-    """Returns the structure of a configured network: its backbone.
-
-    Raises:
-        ConfigError: the original has no such network.
-    """
-    require_backbone(config, _PRESETS, of="the Object Detection API's SSDs without an FPN")
-    return (config.backbone.name,)
-
-
-def class_count(shapes: Shapes, config: SsdConfig, *, where: str) -> int:
-    """Returns the number of classes of a network, without background.
-
-    Raises:
-        DataError: the network and the configuration have different numbers of anchors per cell.
-    """
-    names = names_here(shapes)
-    classes = 0
-    for number, anchors in enumerate(map(len, config.anchor_shapes)):
-        found = [shapes.get(names.get(name.format(number), ""), (0,))[0] for name in (_CLASSES, _BOXES)]
-        if found[1] != 4 * anchors or found[0] % anchors:
-            raise DataError(
-                f"{where}: {found[1]} box outputs and {found[0]} class outputs of level {config.min_level + number} do "
-                f"not match {anchors} anchors per cell. Pass those of its pipeline.config with "
-                "--set model.overrides.anchors.aspect_ratios=VALUE, interpolated_aspect_ratio and reduce_finest_level."
-            )
-        classes = found[0] // anchors
-    return classes - config.loss.background_class
-
-
-def sources_of(ours: Shapes, *, config: SsdConfig, theirs: Shapes) -> dict[str, VariableSource]:
-    """Implements `detection.weights.checkpoint_format.SourcesOf`."""
-    names = names_here(theirs)
-    extras = [number for number, _ in _extra_levels(names)]
-    sources = {}
-    for path, shape in ours.items():
-        layer, _, variable = path.rpartition("/")
-        part, _, rest = layer.partition("/")
-        if part == config.backbone.name:
-            name = backbone_layer(config.backbone.name, rest)
-            variable = "depthwise_kernel" if rest.endswith("depthwise_conv2d") else variable
-        elif part.startswith("extra_p"):
-            name, variable = _extra_layer(part, rest, variable, extras, separable=config.neck.separable_conv)
-        else:
-            name, variable = _head_layer(rest, variable, config)
-        name = f"{name}/{variable}"
-        is_boxes = part == "box_net" and layer.endswith(tuple(f"-p{level}" for level in config.levels))
-        convert = without_box_scales if is_boxes else unchanged
-        sources[path] = VariableSource((names.get(name, name),), (shape,), convert)
-    return sources
-
-
 def _extra_levels(names: Collection[str]) -> list[tuple[int, str]]:
     """Returns the original's number of each extra level, and the name of the kernel that has its channels."""
     return sorted((int(match[1]), name) for name in names if (match := _EXTRA.fullmatch(name)))
@@ -117,8 +36,8 @@ def _extra_levels(names: Collection[str]) -> list[tuple[int, str]]:
 
 def _extra_layer(part: str, layer: str, variable: str, extras: list[int], *, separable: bool) -> tuple[str, str]:
     level, _, reduce = part.removeprefix("extra_p").partition("_")
-    place = int(level) - BACKBONE_LEVEL - 1
-    number = extras[place] if place < len(extras) else level
+    index = int(level) - BACKBONE_LEVEL - 1
+    number = extras[index] if index < len(extras) else level
     if reduce:
         return f"extra_{number}_1x1_{_PARTS[layer]}", variable
     kinds: Mapping[str, str] = _SEPARABLE if separable else _PARTS
@@ -135,12 +54,61 @@ def _head_layer(layer: str, variable: str, config: SsdConfig) -> tuple[str, str]
     return f"{name}_depthwise", "depthwise_kernel"
 
 
-OD_API_SSD = ssd_program(
-    family="an SSD",
-    config_class=SsdConfig,
-    presets=_PRESETS,
-    overrides=overrides,
-    structures=structures,
-    class_count=class_count,
-    sources_of=sources_of,
-)
+class SsdFormat(SsdBackboneFormat):
+    """A checkpoint of an SSD without an FPN."""
+
+    family = "an SSD"
+    config_class = SsdConfig
+    presets = _PRESETS
+    networks = "the Object Detection API's SSDs without an FPN"
+
+    def overrides(self, config: SsdConfig) -> dict[str, Any]:
+        """Implements `CheckpointFormat.overrides`; sizes of the network are those of its variables."""
+        self.structure()
+        self.require_variables(_SIZED, "not a checkpoint of an SSD without an FPN:")
+        extras = [self.shape(name)[-1] for _, name in _extra_levels(self.names)]
+        return {
+            "activation": "relu6",
+            "batch_norm.epsilon": FPN_EPSILON,
+            "max_level": BACKBONE_LEVEL + len(extras),
+            "neck.filters": extras,
+            **dict.fromkeys(SEPARABLE, "BoxEncodingPredictor_0_depthwise/depthwise_kernel" in self.names),
+            "head.kernel": self.shape("BoxEncodingPredictor_0/kernel")[0],
+            "loss.background_class": True,
+            "loss.focal_alpha": 0.75,
+            "loss.focal_gamma": 2.0,
+            **LOSSES,
+        }
+
+    def class_count(self, config: SsdConfig) -> int:
+        """Implements `CheckpointFormat.class_count`."""
+        classes = 0
+        for number, anchors in enumerate(map(len, config.anchor_shapes)):
+            found = [next(iter(self.shape(name.format(number))), 0) for name in (_CLASSES, _BOXES)]
+            if found[1] != 4 * anchors or found[0] % anchors:
+                raise DataError(
+                    f"{self.where}: {found[1]} box outputs and {found[0]} class outputs of level "
+                    f"{config.min_level + number} do not match {anchors} anchors per cell. Pass those of its "
+                    "pipeline.config with --set model.overrides.anchors.aspect_ratios=VALUE, "
+                    "interpolated_aspect_ratio and reduce_finest_level."
+                )
+            classes = found[0] // anchors
+        return classes - config.loss.background_class
+
+    def sources(self, ours: Shapes, config: SsdConfig) -> dict[str, VariableSource]:
+        """Implements `CheckpointFormat.sources`."""
+        extras = [number for number, _ in _extra_levels(self.names)]
+        sources = {}
+        for path, shape in ours.items():
+            layer, _, variable = path.rpartition("/")
+            part, _, rest = layer.partition("/")
+            if part == config.backbone.name:
+                name = backbone_layer(config.backbone.name, rest)
+                variable = "depthwise_kernel" if rest.endswith("depthwise_conv2d") else variable
+            elif part.startswith("extra_p"):
+                name, variable = _extra_layer(part, rest, variable, extras, separable=config.neck.separable_conv)
+            else:
+                name, variable = _head_layer(rest, variable, config)
+            is_boxes = part == "box_net" and layer.endswith(tuple(f"-p{level}" for level in config.levels))
+            sources[path] = self.source(f"{name}/{variable}", shape, without_box_scales if is_boxes else unchanged)
+        return sources

@@ -3,13 +3,7 @@
 from typing import Any
 
 from detection.interop.conversion import Keys
-from detection.interop.od_api.configuration.parts import (
-    BOX_LOSSES,
-    CLASS_LOSSES,
-    overrides,
-    resizer_keys,
-    values_by_key,
-)
+from detection.interop.od_api.configuration.parts import overrides, resizer_keys, values_by_key
 from detection.interop.text_proto import Message
 from detection.models.backbones.hourglass import HOURGLASSES
 from detection.models.centernet.config import head_keys
@@ -83,7 +77,7 @@ def _neck(features: Message, kind: str) -> dict[str, Any]:
     if not kind.startswith("mobilenet"):
         return {}
     interpolation = features.only("upsampling_interpolation", "nearest", "bilinear", reason="unknown interpolation")
-    # Of a `..._sep_conv` without the field, the checkpoint tells whether the neck is separable.
+    # For a `..._sep_conv` without the field, the checkpoint's variables decide: versions of the original differ.
     of_version = "use_separable_conv" in features or not kind.endswith("_sep_conv")
     separable = features.get("use_separable_conv", False)
     return {"neck.interpolation": interpolation} | ({"neck.separable_conv": separable} if of_version else {})
@@ -102,7 +96,7 @@ def _keypoints(task: Message, focal: tuple[float, float]) -> dict[str, Any]:
     task.only("argmax_postprocessing", False, reason="candidates are refined peaks here")
     if not task.get("predict_depth", False):
         task.accept("per_keypoint_depth", "keypoint_depth_loss_weight")
-    task.accept("gaussian_denom_ratio")  # of argmax_postprocessing
+    task.accept("gaussian_denom_ratio")  # only argmax_postprocessing reads it
     weight = task.get("task_loss_weight", 1.0)
     return {key: weight * task.get(name, 1.0) for name, key in _KEYPOINT_WEIGHTS.items()} | {
         "keypoints.spread": values_by_key(task, "keypoint_label_to_std"),
@@ -139,15 +133,14 @@ def _centers(centers: Message) -> dict[str, Any]:
 
 def _focal(loss: Message) -> tuple[float, float]:
     """Returns alpha and beta of a heat-map's loss."""
-    kind = "penalty_reduced_logistic_focal_loss"
-    loss.kind("loss", kind, others=CLASS_LOSSES, reason="heat-maps have a penalty-reduced focal loss here")
-    focal = loss.message(kind)
+    reason = "heat-maps have a penalty-reduced focal loss here"
+    focal = loss.member("loss", "penalty_reduced_logistic_focal_loss", reason)
     return focal.get("alpha", 0.0), focal.get("beta", 0.0)
 
 
 def _require_l1(loss: Message) -> None:
     kind = "l1_localization_loss"
-    if loss.kind("loss", kind, others=BOX_LOSSES, reason="sizes, offsets and keypoints have an L1 loss here"):
+    if loss.kind("loss", kind, reason="sizes, offsets and keypoints have an L1 loss here"):
         loss.accept(kind)
 
 

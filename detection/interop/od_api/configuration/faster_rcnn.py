@@ -4,10 +4,8 @@ from typing import Any
 
 from detection.interop.conversion import Keys
 from detection.interop.od_api.configuration.parts import (
-    PREDICTORS,
     RESNET,
     Penalty,
-    anchor_message,
     layer_values,
     multiscale_anchors,
     overrides,
@@ -32,9 +30,9 @@ FUNCTION: dict[str, Any] = {
     "rpn.test.pre_nms_top_k": 100_000,
     "rpn.min_size": 0.0,
 }
-# Of a ResNet without an FPN, whose layers have no hyperparameters.
+# Fields for a ResNet without an FPN, whose layers have no hyperparameters.
 RESNET_FUNCTION = {"activation": "relu", "batch_norm.epsilon": 1e-5}
-_STRIDE = 16  # of a network without an FPN
+_STRIDE = 16  # stride of the features without an FPN
 # Defaults of fields with the same meaning, and fields of `model.overrides`.
 _SAME: dict[str, tuple[Any, ...]] = {
     "first_stage_box_predictor_depth": (512, "rpn.filters"),
@@ -97,7 +95,7 @@ def _one_level(model: Message, features: Message) -> dict[str, Any]:
     """Returns the fields of a network without an FPN."""
     features.only("first_stage_features_stride", _STRIDE, reason=f"the first stage has a stride of {_STRIDE} here")
     reason = "a single level has a grid of anchors here"
-    grid = anchor_message(model.message("first_stage_anchor_generator"), "grid_anchor_generator", reason)
+    grid = model.message("first_stage_anchor_generator").member("generator", "grid_anchor_generator", reason)
     height = grid.get("height", 256)
     for name in ("height_stride", "width_stride"):
         grid.only(name, _STRIDE, reason="as the features")
@@ -130,9 +128,8 @@ def _head_penalties(model: Message) -> dict[str, Penalty]:
     penalties = {}
     rpn = model.message("first_stage_box_predictor_conv_hyperparams")
     predictor = model.message("second_stage_box_predictor")
-    kind, reason = "mask_rcnn_box_predictor", "RoIs have a mask_rcnn_box_predictor here"
-    predictor.kind("predictor", kind, others=PREDICTORS, reason=reason)
-    boxes = predictor.message(kind)
+    kind = "mask_rcnn_box_predictor"
+    boxes = predictor.member("predictor", kind, f"RoIs have a {kind} here")
     boxes.only("use_dropout", False, reason="heads have no dropout here")
     if boxes.get("predict_instance_masks", False):
         boxes.refuse("predict_instance_masks", "the mask head is another one here: train mask-rcnn-r50")

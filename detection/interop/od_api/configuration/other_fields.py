@@ -1,12 +1,41 @@
-"""Fields of a pipeline.config that have no equivalent here, by name."""
+"""What is known of a pipeline.config beyond the fields that are read: oneofs, and fields without an equivalent here."""
 
 from typing import Any
+
+from schemas.config.train.augmentation_steps import REFUSED_STEPS, STEPS
 
 
 def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
+# Fields of oneofs; a `loss` is one of classes or of boxes.
+ONEOFS = {
+    oneof: _names(fields)
+    for oneof, fields in {
+        "box_coder": "faster_rcnn_box_coder mean_stddev_box_coder square_box_coder keypoint_box_coder",
+        "generator": """grid_anchor_generator ssd_anchor_generator multiscale_anchor_generator
+            flexible_grid_anchor_generator""",
+        "loss": """weighted_sigmoid weighted_softmax weighted_logits_softmax bootstrapped_sigmoid
+            weighted_sigmoid_focal penalty_reduced_logistic_focal_loss weighted_dice_classification_loss
+            weighted_l2 weighted_smooth_l1 weighted_iou l1_localization_loss weighted_giou""",
+        "matcher": "argmax_matcher bipartite_matcher hungarian_matcher",
+        "model": "faster_rcnn ssd experimental_model center_net",
+        "loss.normalizer": "batch_norm group_norm sync_batch_norm",
+        "optimizer": "rms_prop_optimizer momentum_optimizer adam_optimizer",
+        "predictor": """convolutional_box_predictor mask_rcnn_box_predictor rfcn_box_predictor
+            weight_shared_convolutional_box_predictor""",
+        "rate": """constant_learning_rate exponential_decay_learning_rate manual_step_learning_rate
+            cosine_decay_learning_rate""",
+        "reader": "tf_record_input_reader external_input_reader",
+        "regularizer": "l1_regularizer l2_regularizer",
+        "resizer": """keep_aspect_ratio_resizer fixed_shape_resizer identity_resizer conditional_shape_resizer
+            pad_to_multiple_resizer""",
+        "similarity": """neg_sq_dist_similarity iou_similarity ioa_similarity thresholded_iou_similarity
+            detr_similarity""",
+        "step": " ".join((*STEPS, *REFUSED_STEPS)),
+    }.items()
+}
 # The original's TF2 trainer ignores them.
 IGNORED = _names(
     """batch_queue_capacity bias_grad_multiplier equalization_loss eval_instance_masks eval_interval_secs eval_master
@@ -36,63 +65,54 @@ INSIDE = _names(
 )
 # Only their defaults are supported; None: a message or a list, without a default.
 UNSUPPORTED: dict[str, Any] = {
-    **dict.fromkeys(
-        _names(
+    name: default
+    for default, names in (
+        (
+            None,
+            """batch_norm bifpn box_encodings_clip_range calibration_config context_config conv_hyperparams
+            deepmac_mask_estimation densepose_estimation_task external_input_reader fpn group_norm
+            hard_example_miner height_offset height_stride keypoint_type_weight keypoint_weights_for_center
+            mask_head mask_head_config per_channel_pad_value post_processing random_example_sampler scales
+            second_stage_classification_loss super_categories sync_batch_norm temporal_offset_task
+            tf_record_input_reader track_estimation_task width_offset width_stride""",
+        ),
+        (
+            False,
             """apply_sigmoid_to_scores convert_to_grayscale convolve_then_upsample_masks expand_labels_hierarchy
             explicit_background_class force_no_resize ignore_thresholds load_all_detection_checkpoint_vars
             load_context_features load_context_image_ids load_dense_pose load_keypoint_depth_features
             load_multiclass_scores load_track_id masks_are_class_agnostic merge_multiple_label_boxes
             override_base_feature_extractor_hyperparams predict_keypoints replace_preprocessor_with_placeholder
             skip_predictions_for_unlabeled_class use_combined_nms use_combined_nms_in_first_stage
-            use_confidences_as_targets use_depthwise use_explicit_padding use_multiclass_scores use_native_resize_op
-            use_separable_conv weight_regression_loss_by_score"""
+            use_confidences_as_targets use_depthwise use_explicit_padding use_multiclass_scores
+            use_native_resize_op use_separable_conv weight_regression_loss_by_score""",
         ),
-        False,
-    ),
-    **dict.fromkeys(
-        _names(
-            """center change_coordinate_frame image_classes_field_map_empty_to_ones negatives_lower_than_unmatched
-            normalize_coordinates resize_masks train"""
-        ),
-        True,
-    ),
-    **dict.fromkeys(
-        _names(
+        (
+            1,
             """base_anchor_height base_anchor_width classification_weight depth_multiplier first_stage_atrous_rate
             implicit_example_weight localization_weight negative_class_weight recall_upper_bound
-            sample_1_of_n_examples second_stage_mask_prediction_loss_weight"""
+            sample_1_of_n_examples second_stage_mask_prediction_loss_weight""",
         ),
-        1,
-    ),
-    **dict.fromkeys(
-        _names(
-            """batch_norm bifpn box_encodings_clip_range calibration_config context_config conv_hyperparams
-            deepmac_mask_estimation densepose_estimation_task external_input_reader fpn group_norm hard_example_miner
-            height_offset height_stride keypoint_type_weight keypoint_weights_for_center mask_head mask_head_config
-            per_channel_pad_value post_processing random_example_sampler scales second_stage_classification_loss
-            super_categories sync_batch_norm temporal_offset_task tf_record_input_reader track_estimation_task
-            width_offset width_stride"""
-        )
-    ),
-    "box_code_size": 4,
-    "expected_loss_weights": "NONE",
-    "export_path": "",
-    "first_stage_box_predictor_kernel_size": 3,
-    "first_stage_features_stride": 16,
-    "frame_index": -1,
-    "input_type": "TF_EXAMPLE",
-    "keypoint_label_map_path": "",
-    "label_map_path": "",
-    "mask_height": 15,
-    "mask_prediction_conv_depth": 256,
-    "mask_prediction_num_conv_layers": 2,
-    "mask_width": 15,
-    "min_depth": 16,
-    "moving_average_decay": 0.9999,
-    "num_additional_channels": 0,
-    "num_layers": 6,
-    "recall_lower_bound": 0,
-    "resize_method": "BILINEAR",
-    "spaghettinet_arch_name": "",
-    "upsampling_interpolation": "nearest",
+        (
+            True,
+            """center change_coordinate_frame image_classes_field_map_empty_to_ones negatives_lower_than_unmatched
+            normalize_coordinates resize_masks train""",
+        ),
+        ("", "export_path keypoint_label_map_path label_map_path spaghettinet_arch_name"),
+        (16, "first_stage_features_stride min_depth"),
+        (15, "mask_height mask_width"),
+        (0, "num_additional_channels recall_lower_bound"),
+        (4, "box_code_size"),
+        ("NONE", "expected_loss_weights"),
+        (3, "first_stage_box_predictor_kernel_size"),
+        (-1, "frame_index"),
+        ("TF_EXAMPLE", "input_type"),
+        (256, "mask_prediction_conv_depth"),
+        (2, "mask_prediction_num_conv_layers"),
+        (0.9999, "moving_average_decay"),
+        (6, "num_layers"),
+        ("BILINEAR", "resize_method"),
+        ("nearest", "upsampling_interpolation"),
+    )
+    for name in names.split()
 }

@@ -11,15 +11,6 @@ from detection.models.backbones.resnet import RESNET_PIXEL_MEAN
 SCORE_CONVERTERS = ("IDENTITY", "SIGMOID", "SOFTMAX")
 ACTIVATIONS = {"NONE": "identity", "RELU": "relu", "RELU_6": "relu6", "SWISH": "swish"}
 
-# Fields of oneofs.
-PREDICTORS = tuple(
-    f"{kind}_box_predictor" for kind in ("convolutional", "weight_shared_convolutional", "mask_rcnn", "rfcn")
-)
-CLASS_LOSSES = (
-    *("weighted_sigmoid", "weighted_softmax", "weighted_logits_softmax", "bootstrapped_sigmoid"),
-    *("weighted_sigmoid_focal", "penalty_reduced_logistic_focal_loss", "weighted_dice_classification_loss"),
-)
-BOX_LOSSES = ("weighted_l2", "weighted_smooth_l1", "weighted_iou", "l1_localization_loss", "weighted_giou")
 _LEVELS = {"min_level": 3, "max_level": 7}  # defaults
 _CODE_WEIGHTS = {"y_scale": 10.0, "x_scale": 10.0, "height_scale": 5.0, "width_scale": 5.0}
 # Fields of `model.overrides` of all its ResNets v1.
@@ -37,7 +28,6 @@ def resizer_keys(resizer: Message) -> Keys:
         "resizer",
         "fixed_shape_resizer",
         "keep_aspect_ratio_resizer",
-        others=("identity_resizer", "conditional_shape_resizer", "pad_to_multiple_resizer"),
         reason="inputs of a detector have one size, and pixels of images scale alike",
     )
     keys: Keys = {"model.resize.half_pixel_centers": False}
@@ -59,21 +49,8 @@ def resizer_keys(resizer: Message) -> Keys:
 
 def code_weights(coder: Message) -> list[float]:
     """Returns the factors of (ty, tx, th, tw) of a `box_coder`."""
-    kind = coder.kind(
-        "box_coder",
-        "faster_rcnn_box_coder",
-        others=("mean_stddev_box_coder", "square_box_coder", "keypoint_box_coder"),
-        reason="boxes are encoded as in Faster R-CNN here",
-    )
-    boxes = coder.message(kind or "faster_rcnn_box_coder")
+    boxes = coder.member("box_coder", "faster_rcnn_box_coder", "boxes are encoded as in Faster R-CNN here")
     return [boxes.get(name, default) for name, default in _CODE_WEIGHTS.items()]
-
-
-def anchor_message(generator: Message, kind: str, reason: str) -> Message:
-    """Returns the message of an `anchor_generator` of a kind; `reason`: why others are not supported."""
-    kinds = ("grid", "ssd", "multiscale", "flexible_grid")
-    generator.kind("generator", kind, others=(f"{name}_anchor_generator" for name in kinds), reason=reason)
-    return generator.message(kind)
 
 
 def pyramid_levels(pyramid: Message) -> tuple[int, int]:
@@ -84,7 +61,8 @@ def pyramid_levels(pyramid: Message) -> tuple[int, int]:
 
 def multiscale_anchors(generator: Message, levels: tuple[int, int]) -> dict[str, Any]:
     """Returns the fields of `model.overrides` of an `anchor_generator`; `levels`: a pyramid's first and last."""
-    anchors = anchor_message(generator, "multiscale_anchor_generator", "anchors of a pyramid are multiscale here")
+    reason = "anchors of a pyramid are multiscale here"
+    anchors = generator.member("generator", "multiscale_anchor_generator", reason)
     for (name, default), level in zip(_LEVELS.items(), levels, strict=True):
         anchors.only(name, level, default=default, reason=f"the pyramid has {level}")
     ratios = anchors.values("aspect_ratios", float)
@@ -145,9 +123,7 @@ def values_by_key(message: Message, name: str) -> dict[str, float]:
 
 def layer_values(hyperparams: Message) -> dict[str, Any]:
     """Returns the fields of `model.overrides` of activation and batch norm of a `conv_hyperparams`."""
-    kind = hyperparams.kind(
-        "normalizer", "batch_norm", "sync_batch_norm", others=("group_norm",), reason="layers have batch norm here"
-    )
+    kind = hyperparams.kind("normalizer", "batch_norm", "sync_batch_norm", reason="layers have batch norm here")
     if "initializer" in hyperparams:
         hyperparams.note("initializer", "initial weights are the detector's own here")
     norm = hyperparams.message(kind or "batch_norm")
@@ -181,8 +157,8 @@ def penalty_keys(base: Penalty, parts: Mapping[str, Penalty]) -> Keys:
     """Returns the keys of regularisation.
 
     Args:
-        base: of all kernels without an entry in `parts`.
-        parts: by regular expressions of kernels' paths.
+        base: regularisation of all kernels without an entry in `parts`.
+        parts: regularisation by regular expressions of kernels' paths.
     """
     entries = {match: part for match, part in parts.items() if part != base} | ({"": base} if base.l1 else {})
     listed = [{"match": match, **_nonzero(part)} for match, part in entries.items()]

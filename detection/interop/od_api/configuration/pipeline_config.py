@@ -9,7 +9,7 @@ from collections.abc import Callable
 from detection.interop.conversion import Conversion, Keys, Remark
 from detection.interop.od_api.configuration.centernet import CENTERNET_NETWORKS, centernet_keys
 from detection.interop.od_api.configuration.faster_rcnn import FASTER_RCNN_NETWORKS, faster_rcnn_keys
-from detection.interop.od_api.configuration.other_fields import IGNORED, INSIDE, NO_EFFECT, UNSUPPORTED
+from detection.interop.od_api.configuration.other_fields import IGNORED, INSIDE, NO_EFFECT, ONEOFS, UNSUPPORTED
 from detection.interop.od_api.configuration.parts import values_by_key
 from detection.interop.od_api.configuration.ssd import SSD_NETWORKS, ssd_keys
 from detection.interop.od_api.configuration.training import training_keys
@@ -57,13 +57,11 @@ def convert_pipeline_config(text: str, where: str = PIPELINE_CONFIG) -> Conversi
     Raises:
         ConfigError: not such a text, or a model that is not supported.
     """
-    pipeline = parse_text(text, where)
+    pipeline = parse_text(text, where, ONEOFS)
     if "model" not in pipeline:
         raise ConfigError(f"{where}: no `model {{ ... }}`. Pass a {PIPELINE_CONFIG} of the TF Object Detection API.")
     model = pipeline.message("model")
-    family = model.kind(
-        "model", *FAMILIES, others=("experimental_model",), reason=f"no such model here; known: {', '.join(FAMILIES)}"
-    )
+    family = model.kind("model", *FAMILIES, reason=f"no such model here; known: {', '.join(FAMILIES)}")
     keys = FAMILIES[family](model.message(family)) if family else {}
     if "model.name" not in keys:  # a configuration without it would be one of another model
         refused = [remark for message in model.walk() for remark in message.unsupported]
@@ -118,7 +116,7 @@ def _split_keys(reader: Message, split: str) -> Keys:
     reason = "records are tf.train.Examples here"
     reader.only("input_type", "TF_EXAMPLE", "INPUT_DEFAULT", enum=_INPUT_TYPES, reason=reason)
     kind, reason = "tf_record_input_reader", "read TFRecords, or COCO files as data.root"
-    kind = reader.kind("reader", kind, others=("external_input_reader",), reason=reason)
+    kind = reader.kind("reader", kind, reason=reason)
     paths = reader.message(kind).values("input_path", str) if kind else []
     if len(paths) == 1:
         keys[f"data.splits.{split}.records"] = paths[0]

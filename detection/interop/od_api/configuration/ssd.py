@@ -6,13 +6,9 @@ from typing import Any, NamedTuple
 
 from detection.interop.conversion import SEPARABLE, Keys
 from detection.interop.od_api.configuration.parts import (
-    BOX_LOSSES,
-    CLASS_LOSSES,
-    PREDICTORS,
     RESNET,
     SCORE_CONVERTERS,
     Penalty,
-    anchor_message,
     code_weights,
     layer_values,
     multiscale_anchors,
@@ -26,7 +22,7 @@ from detection.interop.od_api.configuration.parts import (
 from detection.interop.text_proto import Message
 
 _BACKBONE_LEVEL = 5
-_EXTRA_FILTERS = (512, 256, 256, 128)  # of the levels above the backbone's, without an FPN
+_EXTRA_FILTERS = (512, 256, 256, 128)  # filters of the levels above the backbone's, without an FPN
 _BIAS, _BIAS_TOLERANCE = -4.6, 0.01  # ours is -log(99)
 _ALIKE = "the convolutions of heads and feature extractor are alike here"
 _NO_DROPOUT = "heads have no dropout here"
@@ -100,9 +96,7 @@ def ssd_keys(ssd: Message) -> Keys:
 
 
 def _predictor(ssd: Message, kind: str) -> Message:
-    predictor = ssd.message("box_predictor")
-    predictor.kind("predictor", kind, others=PREDICTORS, reason=f"this feature extractor has a {kind} here")
-    return predictor.message(kind)
+    return ssd.message("box_predictor").member("predictor", kind, f"this feature extractor has a {kind} here")
 
 
 def _shared_predictor(ssd: Message, filters: int, *, separable: bool, because: str) -> dict[str, Any]:
@@ -169,7 +163,7 @@ def _levels(ssd: Message) -> dict[str, Any]:
         if name in heads:
             heads.note(name, "acts on inner layers of the heads only")
     reason = "an SSD without an FPN has a grid per level here"
-    anchors = anchor_message(ssd.message("anchor_generator"), "ssd_anchor_generator", reason)
+    anchors = ssd.message("anchor_generator").member("generator", "ssd_anchor_generator", reason)
     count = features.get("num_layers", 6)
     anchors.only("num_layers", count, default=6, reason=f"the feature extractor has {count} levels")
     ratios = anchors.values("aspect_ratios", float)
@@ -196,7 +190,6 @@ def _head_penalty(ssd: Message, layers: Mapping[str, Any]) -> Penalty:
         "predictor",
         "weight_shared_convolutional_box_predictor",
         "convolutional_box_predictor",
-        others=PREDICTORS,
         reason="heads of a dense detector are convolutional",
     )
     if not kind:
@@ -218,18 +211,9 @@ def _head_penalty(ssd: Message, layers: Mapping[str, Any]) -> Penalty:
 
 
 def _matching(ssd: Message) -> dict[str, Any]:
-    matcher = ssd.message("matcher")
-    matcher.kind(
-        "matcher",
-        "argmax_matcher",
-        others=("bipartite_matcher", "hungarian_matcher"),
-        reason="anchors get the object that they overlap most here",
-    )
-    argmax = matcher.message("argmax_matcher")
-    similarity = ssd.message("similarity_calculator")
-    others = tuple(f"{name}_similarity" for name in ("neg_sq_dist", "ioa", "thresholded_iou", "detr"))
-    if similarity.kind("similarity", "iou_similarity", others=others, reason="anchors are matched by IoU here"):
-        similarity.message("iou_similarity")
+    reason = "anchors get the object that they overlap most here"
+    argmax = ssd.message("matcher").member("matcher", "argmax_matcher", reason)
+    ssd.message("similarity_calculator").member("similarity", "iou_similarity", "anchors are matched by IoU here")
     matched, unmatched = argmax.get("matched_threshold", 0.5), argmax.get("unmatched_threshold", 0.5)
     background, zeros = ssd.get("add_background_class", True), ssd.get("encode_background_as_zeros", False)
     return {
@@ -244,7 +228,7 @@ def _matching(ssd: Message) -> dict[str, Any]:
 def _class_loss(ssd: Message) -> dict[str, Any]:
     loss = ssd.message("loss")
     classes = loss.message("classification_loss")
-    kind = classes.kind("loss", *_CLASS_LOSSES, others=CLASS_LOSSES, reason=f"known are {', '.join(_CLASS_LOSSES)}")
+    kind = classes.kind("loss", *_CLASS_LOSSES, reason=f"known are {', '.join(_CLASS_LOSSES)}")
     values: dict[str, Any] = {"loss.class_loss": "focal"}
     if kind:
         values = _CLASS_LOSSES[kind](classes.message(kind))
@@ -265,7 +249,7 @@ def _class_loss(ssd: Message) -> dict[str, Any]:
 def _box_loss(ssd: Message) -> dict[str, Any]:
     loss = ssd.message("loss")
     boxes = loss.message("localization_loss")
-    kind = boxes.kind("loss", *_BOX_LOSSES, others=BOX_LOSSES, reason=f"known are {', '.join(_BOX_LOSSES)}")
+    kind = boxes.kind("loss", *_BOX_LOSSES, reason=f"known are {', '.join(_BOX_LOSSES)}")
     box_loss = _BOX_LOSSES.get(kind, "huber")
     chosen = boxes.message(kind or "weighted_smooth_l1")
     delta = {"loss.huber_delta": chosen.get("delta", 1.0)} if box_loss == "huber" else {}

@@ -186,7 +186,7 @@ def _values(step: Message, section: Any) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for name, field in section.model_fields.items():
         if name != "operations" and name in step:
-            found = step.literals(name)
+            found = step.values(name, object)
             is_list = isinstance(field.default, tuple) or get_origin(field.annotation) is tuple
             values[name] = found if is_list or len(found) > 1 else found[0]
     if "operations" in step:

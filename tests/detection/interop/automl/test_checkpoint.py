@@ -7,16 +7,11 @@ import pytest
 
 from detection.datasets.coco_categories import COCO_CATEGORIES
 from detection.datasets.importers.label_map import LabelMap
-from detection.interop.automl.checkpoint import (
-    AUTOML,
-    automl_name,
-    class_count,
-    structure_of_config,
-    structure_of_variables,
-)
+from detection.interop.automl.checkpoint import AutomlFormat, automl_name
+from detection.interop.efficientdet import structure_of_config
 from detection.models.efficientdet.config import EFFICIENTDETS
 from detection.models.registry import build_detector
-from detection.weights.checkpoint_format import class_categories, require_variant
+from detection.weights.checkpoint_format import class_categories
 from schemas.errors import DataError
 
 
@@ -27,12 +22,12 @@ def _oracle_shapes(oracle_dir: Path) -> dict[str, tuple[int, ...]]:
 
 def test_the_original_s_variables_tell_its_variant_and_its_classes(oracle_dir: Path) -> None:
     shapes, d0 = _oracle_shapes(oracle_dir), EFFICIENTDETS["efficientdet-d0"]
-    assert structure_of_variables(shapes, where="it") == structure_of_config(d0)
-    require_variant(AUTOML, shapes, d0, name="efficientdet-d0", where="it")
-    assert class_count(shapes, d0, where="it") == 90
+    assert AutomlFormat(shapes, "it").structure() == structure_of_config(d0)
+    AutomlFormat(shapes, "it").require_variant(d0, "efficientdet-d0")
+    assert AutomlFormat(shapes, "it").class_count(d0) == 90
     wider = d0.changed({"anchors": {"num_scales": 7}})
     with pytest.raises(DataError, match="810 class outputs do not divide evenly among 21 anchors per cell"):
-        class_count(shapes, wider, where="it")
+        AutomlFormat(shapes, "it").class_count(wider)
 
 
 @pytest.mark.slow
@@ -40,7 +35,7 @@ def test_the_original_s_variables_tell_its_variant_and_its_classes(oracle_dir: P
 def test_variables_tell_the_structure_of_their_configuration(name: str) -> None:
     detector = build_detector(name, num_classes=2)
     shapes = {automl_name(variable.path): tuple(variable.shape) for variable in detector.variables}
-    assert structure_of_variables(shapes, where="it") == structure_of_config(EFFICIENTDETS[name])
+    assert AutomlFormat(shapes, "it").structure() == structure_of_config(EFFICIENTDETS[name])
 
 
 def test_only_d6_and_d7_have_the_same_structure() -> None:
@@ -53,21 +48,21 @@ def test_only_d6_and_d7_have_the_same_structure() -> None:
 @pytest.mark.parametrize("name", [name for name in EFFICIENTDETS if name != "efficientdet-d0"])
 def test_another_variant_is_refused_by_the_name_of_the_right_one(oracle_dir: Path, name: str) -> None:
     with pytest.raises(DataError, match=f"is of efficientdet-d0, not of {name}. Pass --model efficientdet-d0"):
-        require_variant(AUTOML, _oracle_shapes(oracle_dir), EFFICIENTDETS[name], name=name, where="it")
+        AutomlFormat(_oracle_shapes(oracle_dir), "it").require_variant(EFFICIENTDETS[name], name)
 
 
 def test_an_unknown_structure_is_described(oracle_dir: Path) -> None:
     shapes = _oracle_shapes(oracle_dir)
     shapes["box_net/box-predict/pointwise_kernel"] = (1, 1, 72, 36)
     with pytest.raises(DataError, match=r"no known variant: it has 16 .* 3 BiFPN cells of 72 filters .* of 64 filters"):
-        require_variant(AUTOML, shapes, EFFICIENTDETS["efficientdet-d0"], name="efficientdet-d0", where="it")
+        AutomlFormat(shapes, "it").require_variant(EFFICIENTDETS["efficientdet-d0"], "efficientdet-d0")
 
 
 def test_other_networks_are_refused() -> None:
     with pytest.raises(
         DataError, match=r"not a checkpoint of google/automl's .* Examples of its variables: fpn/a, rpn/b"
     ):
-        structure_of_variables({"rpn/b": (3,), "fpn/a": (2,)}, where="it")
+        AutomlFormat({"rpn/b": (3,), "fpn/a": (2,)}, "it").structure()
 
 
 def test_90_class_outputs_are_coco_s_ids() -> None:

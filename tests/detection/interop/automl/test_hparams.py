@@ -18,7 +18,7 @@ from schemas.config.config_io import load_config, parse_config
 from schemas.config.section import nested
 from schemas.errors import ConfigError
 
-CONFIGS = Path(__file__).parents[3] / "pipelines" / "configs"
+CONFIGS = Path(__file__).parents[4] / "pipelines" / "configs"
 # The keys of `default_detection_configs` in the original's last version.
 KEYS = (
     "name act_type image_size target_size input_rand_hflip jitter_min jitter_max autoaugment_policy grid_mask "

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from detection.interop.od_api.checkpoints.centernet import OD_API_CENTERNET
+from detection.interop.od_api.checkpoints.centernet import CenterNetFormat
 from detection.interop.od_api.configuration.pipeline_config import PIPELINE_CONFIG
 from detection.interop.programs import read_config_of
 from detection.models.centernet.model import CenterNet, RawOutputs
@@ -75,7 +75,7 @@ def case(request: pytest.FixtureRequest, oracle_dir: Path, tmp_path_factory: pyt
     config = load_config(None, [f"model.name={MODELS[request.param]}", f"model.image_size={oracle.image_size}"])
     label_map = oracle_dir / "od_api" / request.param / "label_map.pbtxt"
     model = import_model(
-        OD_API_CENTERNET, oracle.checkpoint, config, label_map=label_map if label_map.exists() else None
+        CenterNetFormat, oracle.checkpoint, config, label_map=label_map if label_map.exists() else None
     )
     assert model.unused == ()
     detector = built(model)
@@ -197,15 +197,15 @@ def test_other_networks_are_refused(case: Case) -> None:
         load_config(None, [f"model.name=centernet-{name}", "model.image_size=64"]) for name in ("r101", "nano")
     )
     with pytest.raises(DataError, match="is of centernet-r50, not of centernet-r101"):
-        import_model(OD_API_CENTERNET, case.oracle.checkpoint, deep)
+        import_model(CenterNetFormat, case.oracle.checkpoint, deep)
     with pytest.raises(ConfigError, match=r"with resnet-18, resnet-34, resnet-50, resnet-101, .*hourglass-104 can be"):
-        import_model(OD_API_CENTERNET, case.oracle.checkpoint, small)
+        import_model(CenterNetFormat, case.oracle.checkpoint, small)
 
 
 def test_a_resnet_18_and_heads_of_several_layers(tmp_path: Path) -> None:
     original = OdApiCenterNet()
     config = load_config(None, ["model.name=centernet-r18", "model.image_size=[96, 64]"])
-    model = import_model(OD_API_CENTERNET, original.write(tmp_path / "ckpt-1"), config)
+    model = import_model(CenterNetFormat, original.write(tmp_path / "ckpt-1"), config)
     assert {name.rpartition("/")[0] for name in model.unused} == {
         "model/_feature_extractor/_base_model/layer_with_weights-45"  # of the classifier
     }
@@ -217,7 +217,7 @@ def test_a_resnet_18_and_heads_of_several_layers(tmp_path: Path) -> None:
 def test_a_smaller_hourglass(tmp_path: Path) -> None:
     original = OdApiHourglass()
     config = load_config(None, ["model.name=centernet-hourglass-20", "model.image_size=[96, 64]"])
-    model = import_model(OD_API_CENTERNET, original.write(tmp_path / "ckpt-1"), config)
+    model = import_model(CenterNetFormat, original.write(tmp_path / "ckpt-1"), config)
     assert model.unused == ()
     _require_same_outputs(model, original)
 
@@ -235,9 +235,9 @@ def _require_same_outputs(model: ImportedModel, original: OdApiCenterNet | OdApi
 def test_hourglasses_are_told_by_the_numbers_of_their_layers(depth: int) -> None:
     network = build_detector(f"centernet-hourglass-{depth}", num_classes=2, image_size=64)
     ours = {variable.path: tuple(variable.shape) for variable in network.variables}
-    sources = OD_API_CENTERNET.sources_of(ours, config=network.config, theirs={})
+    sources = CenterNetFormat({}, "").sources(ours, network.config)
     shapes = {one.names[0]: one.shapes[0] for one in sources.values()}
-    assert OD_API_CENTERNET.structure_of_variables(shapes, where="") == f"hourglass-{depth}"
+    assert CenterNetFormat(shapes, "").structure() == f"hourglass-{depth}"
 
 
 def test_a_resnet_v2_is_refused_with_what_can_be_imported() -> None:
@@ -245,4 +245,4 @@ def test_a_resnet_v2_is_refused_with_what_can_be_imported() -> None:
     scope = "model/_feature_extractor/_base_model/layer_with_weights"
     shapes = {f"{scope}-{number}/kernel": (1, 1, 1, 1) for number in range(102)}
     with pytest.raises(DataError, match=r"ckpt: not .* a CenterNet with resnet-18, .*: 102 layers are named"):
-        OD_API_CENTERNET.overrides(shapes, config=detector_config("centernet-r50"), where="ckpt")
+        CenterNetFormat(shapes, "ckpt").overrides(detector_config("centernet-r50"))

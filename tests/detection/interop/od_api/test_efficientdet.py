@@ -9,10 +9,9 @@ import pytest
 import tensorflow as tf
 
 from detection.inference.restore import load_trained
-from detection.interop.od_api.checkpoints.efficientdet import OD_API_EFFICIENTDET, layer_names
+from detection.interop.od_api.checkpoints.efficientdet import EfficientDetFormat, layer_names
 from detection.models.efficientdet.model import EfficientDet
 from detection.ops.boxes import decode_yxyx
-from detection.weights.checkpoint_format import require_variant
 from detection.weights.imported_model import ImportedModel, import_model, write_model
 from schemas.config.config import Config
 from schemas.config.config_io import load_config
@@ -71,7 +70,7 @@ def prefix(original: OdApiEfficientDet, tmp_path_factory: pytest.TempPathFactory
 
 @pytest.fixture(scope="module")
 def imported(prefix: str) -> ImportedModel:
-    return import_model(OD_API_EFFICIENTDET, prefix, config_of())
+    return import_model(EfficientDetFormat, prefix, config_of())
 
 
 @pytest.fixture(scope="module")
@@ -149,9 +148,9 @@ def test_scopes_sums_and_absent_biases(tmp_path: Path, original: OdApiEfficientD
     }
     prefix = save(tmp_path / "ckpt-5", weights)
     with pytest.raises(DataError, match=r"2 BiFPN cells of 16 filters without input weights, 2 head layers, .* has .*"):
-        import_model(OD_API_EFFICIENTDET, prefix, config_of())
+        import_model(EfficientDetFormat, prefix, config_of())
     config = config_of("model.overrides.neck.fusion=sum", "model.postprocess.score_threshold=0.1")
-    model = import_model(OD_API_EFFICIENTDET, prefix, config)
+    model = import_model(EfficientDetFormat, prefix, config)
     assert model.config.model.postprocess == {"score_threshold": 0.1}
     assert set(imported.raw) - set(model.raw) == {path for path in imported.raw if "/WSM" in path}
     for path, values in model.raw.items():
@@ -167,16 +166,16 @@ def test_ema_weights(tmp_path: Path, original: OdApiEfficientDet, imported: Impo
     """The original averages trained variables alone, in slots of its optimizer."""
     averages = {name: value * 2 for name, value in original.variables.items() if "moving_" not in name}
     prefix = save_objects(tmp_path / "ckpt", original.variables, averages, ["momentum"])
-    model = import_model(OD_API_EFFICIENTDET, prefix, config_of())
+    model = import_model(EfficientDetFormat, prefix, config_of())
     assert set(model.ema) == {path for path in model.raw if "moving_" not in path}
     for path, values in model.ema.items():
         np.testing.assert_array_equal(model.raw[path], imported.raw[path])
         np.testing.assert_allclose(values, 2 * imported.raw[path], rtol=1e-6)
 
 
-@pytest.mark.parametrize("name", OD_API_EFFICIENTDET.presets)
+@pytest.mark.parametrize("name", EfficientDetFormat.presets)
 def test_each_layer_has_a_counterpart_of_its_own(name: str) -> None:
-    names = layer_names(OD_API_EFFICIENTDET.presets[name])
+    names = layer_names(EfficientDetFormat.presets[name])
     assert len(set(names.values())) == len(names)
     blocks = {ours.split("/")[1]: theirs.rpartition("/")[0] for ours, theirs in names.items() if "/blocks_" in ours}
     stacks = VARIANTS[int(name[-1])][-1]
@@ -186,7 +185,7 @@ def test_each_layer_has_a_counterpart_of_its_own(name: str) -> None:
 
 
 def test_other_sides_are_told(prefix: str) -> None:
-    model = import_model(OD_API_EFFICIENTDET, prefix, config_of("model.image_size=[250, 128]"))
+    model = import_model(EfficientDetFormat, prefix, config_of("model.image_size=[250, 128]"))
     assert model.differences == (
         "images of 250 x 128: the original has other anchors for, or refuses, sides that are not multiples of 128. "
         "Pass --set model.image_size=VALUE with the size of its image_resizer",
@@ -233,14 +232,14 @@ def shapes_of(variant: int) -> dict[str, tuple[int, ...]]:
 def test_another_variant_is_refused_by_the_name_of_the_right_one(variant: int) -> None:
     shapes = shapes_of(variant)
     alike = [f"efficientdet-d{number}" for number in range(8) if VARIANTS[number] == VARIANTS[variant]]
-    for name, config in OD_API_EFFICIENTDET.presets.items():
+    for name, config in EfficientDetFormat.presets.items():
         if name in alike:
-            require_variant(OD_API_EFFICIENTDET, shapes, config, name=name, where="it")
-            assert OD_API_EFFICIENTDET.class_count(shapes, config, where="it") == 90
+            EfficientDetFormat(shapes, "it").require_variant(config, name)
+            assert EfficientDetFormat(shapes, "it").class_count(config) == 90
         else:
             message = f"it: the checkpoint is of {' or '.join(alike)}, not of {name}. Pass --model"
             with pytest.raises(DataError, match=message):
-                require_variant(OD_API_EFFICIENTDET, shapes, config, name=name, where="it")
+                EfficientDetFormat(shapes, "it").require_variant(config, name)
 
 
 @pytest.mark.parametrize(
@@ -264,7 +263,7 @@ def test_another_variant_is_refused_by_the_name_of_the_right_one(variant: int) -
 def test_networks_that_are_no_efficientdet(tmp_path: Path, names: list[str], message: str) -> None:
     prefix = save(tmp_path / "ckpt", dict.fromkeys(names, np.zeros(3, np.float32)))
     with pytest.raises(DataError, match=f"ckpt: .*{message}"):
-        import_model(OD_API_EFFICIENTDET, prefix, config_of())
+        import_model(EfficientDetFormat, prefix, config_of())
 
 
 @pytest.mark.parametrize(
@@ -293,7 +292,7 @@ def test_networks_that_are_no_efficientdet(tmp_path: Path, names: list[str], mes
 )
 def test_overrides_that_do_not_fit(prefix: str, assignment: str, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
-        import_model(OD_API_EFFICIENTDET, prefix, config_of(f"model.overrides.{assignment}"))
+        import_model(EfficientDetFormat, prefix, config_of(f"model.overrides.{assignment}"))
 
 
 def test_variables_that_do_not_match_are_named(tmp_path: Path, original: OdApiEfficientDet) -> None:
@@ -306,4 +305,4 @@ def test_variables_that_do_not_match_are_named(tmp_path: Path, original: OdApiEf
     )
     prefix = save(tmp_path / "ckpt", weights | {other: np.zeros(5, np.float32)})
     with pytest.raises(DataError, match=message):
-        import_model(OD_API_EFFICIENTDET, prefix, config_of())
+        import_model(EfficientDetFormat, prefix, config_of())

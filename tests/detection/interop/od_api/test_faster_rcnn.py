@@ -8,12 +8,11 @@ import pytest
 import tensorflow as tf
 
 from detection.inference.restore import load_trained
-from detection.interop.od_api.checkpoints.faster_rcnn import OD_API, structures
+from detection.interop.od_api.checkpoints.faster_rcnn import FasterRcnnFormat
 from detection.models.faster_rcnn.config import FASTER_RCNNS
 from detection.models.faster_rcnn.model import FasterRcnn
 from detection.models.registry import build_detector
 from detection.ops.boxes import decode_yxyx
-from detection.weights.checkpoint_format import require_variant
 from detection.weights.imported_model import ImportedModel, import_model, write_model
 from schemas.config.config import Config
 from schemas.config.config_io import load_config
@@ -71,7 +70,7 @@ def original() -> OdApi:
 def imported(original: OdApi, tmp_path_factory: pytest.TempPathFactory) -> ImportedModel:
     folder = tmp_path_factory.mktemp("training")
     original.write(folder / "ckpt-26")
-    return import_model(OD_API, folder, config_of())
+    return import_model(FasterRcnnFormat, folder, config_of())
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +138,7 @@ def test_box_head_is_the_original_s(original: OdApi, detector: FasterRcnn) -> No
 def test_batch_norms_of_the_heads_are_folded(tmp_path: Path) -> None:
     network = OdApi(classes=CLASSES, feature_norm=True, head_norms=True, one_box=True)
     network.construct()
-    model = import_model(OD_API, network.write(tmp_path / "ckpt-1"), config_of())
+    model = import_model(FasterRcnnFormat, network.write(tmp_path / "ckpt-1"), config_of())
     assert model.unused == ()
     detector = loaded(model, tmp_path / "model")
     _assert_same_proposals(network, detector)
@@ -165,7 +164,7 @@ def test_the_settings_of_the_original(imported: ImportedModel, original: OdApi) 
 def test_masks_start_from_random_weights(tmp_path: Path, original: OdApi) -> None:
     masks = {"SecondStageBoxPredictor/MaskPredictor_conv2d_0/kernel": np.zeros((3, 3, UNITS, 4), np.float32)}
     prefix = save(tmp_path / "ckpt", original.variables | masks)
-    model = import_model(OD_API, prefix, config_of(name="mask-rcnn-r50"))
+    model = import_model(FasterRcnnFormat, prefix, config_of(name="mask-rcnn-r50"))
     assert model.unused == tuple(masks)
     assert {path.partition("/")[0] for path in model.missing} == {"mask_head"}
     assert model.differences[0].startswith("the mask head starts from random weights")
@@ -178,23 +177,26 @@ def test_masks_start_from_random_weights(tmp_path: Path, original: OdApi) -> Non
 
 def test_settings_of_the_call_win(tmp_path: Path, original: OdApi) -> None:
     overrides = "model.overrides={activation: relu, anchors: {num_scales: 1, aspect_ratios: [0.5, 0.6, 0.7, 1, 2, 3]}}"
-    model = import_model(OD_API, original.write(tmp_path / "ckpt-3"), config_of(overrides)).config.model
+    model = import_model(FasterRcnnFormat, original.write(tmp_path / "ckpt-3"), config_of(overrides)).config.model
     anchors = model.overrides["anchors"]
     assert (model.overrides["activation"], anchors["num_scales"], anchors["scale"]) == ("relu", 1, 4.0)
 
 
 def test_levels_and_layouts_of_the_call(tmp_path: Path, original: OdApi, detector: FasterRcnn) -> None:
     prefix = original.write(tmp_path / "ckpt-3")
-    fewer = import_model(OD_API, prefix, config_of("model.overrides.min_level=3"))
+    fewer = import_model(FasterRcnnFormat, prefix, config_of("model.overrides.min_level=3"))
     assert {"FeatureMaps/top_down/projection_1/kernel", "RPNConv/kernel"} & set(fewer.unused) == {
         "FeatureMaps/top_down/projection_1/kernel"
     }
     kept = {variable.path: variable.numpy() for variable in detector.variables}
     assert all(np.array_equal(kept[path], value) for path, value in fewer.raw.items())
-    with pytest.raises(ConfigError, match=r"model\.overrides\.dialect = standard: the original's variables require od"):
-        import_model(OD_API, prefix, config_of("model.overrides.dialect=standard"))
+    for key in ("fpn_layout", "rpn_layout"):
+        with pytest.raises(
+            ConfigError, match=rf"model\.overrides\.{key} = standard: the original's variables require od-api"
+        ):
+            import_model(FasterRcnnFormat, prefix, config_of(f"model.overrides.{key}=standard"))
     with pytest.raises(DataError, match="2 missing: dense_2/kernel, dense_2/bias"):
-        import_model(OD_API, prefix, config_of("model.overrides.box_head.layers=3"))
+        import_model(FasterRcnnFormat, prefix, config_of("model.overrides.box_head.layers=3"))
 
 
 def _is_trained(name: str) -> bool:
@@ -206,9 +208,11 @@ def test_ema_weights_are_folded_with_the_statistics(tmp_path: Path) -> None:
     raw, others = OdApi(classes=CLASSES), OdApi(classes=CLASSES, seed=8)
     raw.construct()
     ema = {name: value for name, value in others.construct().items() if _is_trained(name)}
-    model = import_model(OD_API, save_objects(tmp_path / "ckpt", raw.variables, ema, ["momentum"]), config_of())
-    both = import_model(OD_API, save(tmp_path / "both", raw.variables | ema), config_of())
-    alone = import_model(OD_API, save(tmp_path / "alone", raw.variables), config_of())
+    model = import_model(
+        FasterRcnnFormat, save_objects(tmp_path / "ckpt", raw.variables, ema, ["momentum"]), config_of()
+    )
+    both = import_model(FasterRcnnFormat, save(tmp_path / "both", raw.variables | ema), config_of())
+    alone = import_model(FasterRcnnFormat, save(tmp_path / "alone", raw.variables), config_of())
     assert {path for path in model.raw if "moving_" not in path} == set(model.ema)
     for path, value in model.raw.items():
         np.testing.assert_array_equal(value, alone.raw[path])
@@ -237,7 +241,7 @@ def _with_backbone(model: ImportedModel) -> FasterRcnn:
 
 
 def test_one_feature_level_gives_its_backbone_alone(tmp_path: Path, one_level: OdApi) -> None:
-    model = import_model(OD_API, one_level.write(tmp_path / "ckpt-0"), config_of())
+    model = import_model(FasterRcnnFormat, one_level.write(tmp_path / "ckpt-0"), config_of())
     assert len(model.unused) == 5
     assert all(name.startswith(("FirstStageBoxPredictor/", "RPNConv/", "SecondStage")) for name in model.unused)
     detector = _with_backbone(model)
@@ -249,7 +253,7 @@ def test_one_feature_level_gives_its_backbone_alone(tmp_path: Path, one_level: O
 def test_a_checkpoint_of_tf1_with_slim_s_strides(tmp_path: Path, one_level: OdApi) -> None:
     backbone = {name: value for name, value in one_level.variables.items() if name.startswith("conv")}
     ema = {name: value + np.float32(0.01) for name, value in backbone.items() if _is_trained(name)}
-    model = import_model(OD_API, save_slim(tmp_path / "model.ckpt-200000", backbone, ema), config_of())
+    model = import_model(FasterRcnnFormat, save_slim(tmp_path / "model.ckpt-200000", backbone, ema), config_of())
     assert (model.step, len(model.raw), len(model.ema)) == (200000, 53 * 5, 53 * 3)
     assert sorted(model.unused) == ["Conv/biases", "Conv/weights", "SecondStageBoxPredictor/ClassPredictor/biases"]
     np.testing.assert_array_equal(model.ema["resnet-50/stem/conv2d/kernel"], ema["conv1_conv/kernel"])
@@ -263,10 +267,10 @@ def test_a_checkpoint_of_tf1_with_slim_s_strides(tmp_path: Path, one_level: OdAp
 
 def test_the_resnet_of_a_retinanet_has_the_settings_of_an_fpn() -> None:
     fpn = {f"ResNet50V1_FPN/FeatureMaps/top_down/projection_{number}/kernel": (1, 1, 9, 256) for number in (1, 2, 3)}
-    found = OD_API.overrides(shapes_of(50) | fpn, config=FASTER_RCNNS["faster-rcnn-r50"], where="it")
+    found = FasterRcnnFormat(shapes_of(50) | fpn, "it").overrides(FASTER_RCNNS["faster-rcnn-r50"])
     assert (found["activation"], found["batch_norm.epsilon"], "dialect" in found) == ("relu6", 1e-3, False)
-    assert OD_API.class_count(shapes_of(50) | fpn, FASTER_RCNNS["faster-rcnn-r50"], where="it") is None
-    alone = OD_API.overrides(shapes_of(50), config=FASTER_RCNNS["faster-rcnn-r50"], where="it")
+    assert FasterRcnnFormat(shapes_of(50) | fpn, "it").class_count(FASTER_RCNNS["faster-rcnn-r50"]) is None
+    alone = FasterRcnnFormat(shapes_of(50), "it").overrides(FASTER_RCNNS["faster-rcnn-r50"])
     assert (alone["activation"], alone["batch_norm.epsilon"]) == ("relu", 1e-5)
 
 
@@ -284,16 +288,16 @@ def shapes_of(depth: int) -> dict[str, tuple[int, ...]]:
 @pytest.mark.parametrize("depth", [50, 101, 152])
 def test_another_variant_is_refused_by_the_name_of_the_right_one(depth: int, *, slim: bool) -> None:
     shapes = {slim_name(name) if slim else name: shape for name, shape in shapes_of(depth).items()}
-    for name, config in OD_API.presets.items():
+    for name, config in FasterRcnnFormat.presets.items():
         if f"r{depth}" in name.split("-"):
-            require_variant(OD_API, shapes, config, name=name, where="it")
+            FasterRcnnFormat(shapes, "it").require_variant(config, name)
         else:
             right = f"faster-rcnn-r{depth} or mask-rcnn-r{depth} or faster-rcnn-r{depth}-c4"
             with pytest.raises(DataError, match=f"it: the checkpoint is of {right}, not of {name}. Pass --model"):
-                require_variant(OD_API, shapes, config, name=name, where="it")
+                FasterRcnnFormat(shapes, "it").require_variant(config, name)
     shapes.pop(next(reversed(shapes)))
     with pytest.raises(DataError, match=r"no known variant: it has a ResNet of 3, \d+, \d+, 2 blocks; .* resnet-50"):
-        require_variant(OD_API, shapes, OD_API.presets["mask-rcnn-r50"], name="mask-rcnn-r50", where="it")
+        FasterRcnnFormat(shapes, "it").require_variant(FasterRcnnFormat.presets["mask-rcnn-r50"], "mask-rcnn-r50")
 
 
 @pytest.mark.parametrize(
@@ -317,13 +321,15 @@ def test_networks_that_cannot_be_imported_are_refused_with_the_reason(
 ) -> None:
     prefix = save(tmp_path / "ckpt", dict.fromkeys(names, np.zeros(3, np.float32)))
     with pytest.raises(DataError, match=f"ckpt: {message}"):
-        import_model(OD_API, prefix, config_of())
+        import_model(FasterRcnnFormat, prefix, config_of())
 
 
 def test_backbones_that_the_original_does_not_have_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"backbone\.name = resnet-18: .*, those with resnet-50, "):
-        structures(FASTER_RCNNS["mask-rcnn-r18"])
-    assert all(structures(config) == (config.backbone.name,) for config in OD_API.presets.values())
+        FasterRcnnFormat.structures(FASTER_RCNNS["mask-rcnn-r18"])
+    assert all(
+        FasterRcnnFormat.structures(config) == (config.backbone.name,) for config in FasterRcnnFormat.presets.values()
+    )
 
 
 def _changed(weights: Weights, *, without: str = "", **others: np.ndarray) -> Weights:
@@ -341,12 +347,14 @@ def test_variables_that_do_not_match_are_named(tmp_path: Path, original: OdApi) 
         match=rf"1 missing: smoothing_2_batchnorm/moving_mean; 1 with another shape: {other} \[5\] instead of \[16\]; "
         "1 without a counterpart: x/y",
     ):
-        import_model(OD_API, save(tmp_path / "changed", weights), config_of())
+        import_model(FasterRcnnFormat, save(tmp_path / "changed", weights), config_of())
     weights = _changed(original.variables, without="dense_3/kernel")
     weights = _changed(weights, without="dense_4/kernel")
     with pytest.raises(DataError, match=r"a Faster R-CNN with an FPN, but dense_0/kernel is missing or has another"):
-        import_model(OD_API, save(tmp_path / "without", weights), config_of())
+        import_model(FasterRcnnFormat, save(tmp_path / "without", weights), config_of())
     with pytest.raises(DataError, match=r"the RPN has 6 anchors per cell, but the configuration 3\. Pass anchor_scale"):
-        import_model(OD_API, original.write(tmp_path / "ckpt"), config_of("model.overrides.anchors.num_scales=1"))
+        import_model(
+            FasterRcnnFormat, original.write(tmp_path / "ckpt"), config_of("model.overrides.anchors.num_scales=1")
+        )
     with pytest.raises(DataError, match=r"has no EMA weights\. Set --weights=raw or auto"):
-        import_model(OD_API, str(tmp_path / "ckpt"), config_of(), weights="ema")
+        import_model(FasterRcnnFormat, str(tmp_path / "ckpt"), config_of(), weights="ema")

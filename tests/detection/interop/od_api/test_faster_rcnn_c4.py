@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from detection.interop.od_api.checkpoints.faster_rcnn import OD_API
+from detection.interop.od_api.checkpoints.faster_rcnn import FasterRcnnFormat
 from detection.models.faster_rcnn import model as faster_rcnn
 from detection.models.faster_rcnn.config import FasterRcnnConfig
 from detection.models.faster_rcnn.model import FasterRcnn, RawOutputs
@@ -52,7 +52,7 @@ def case(oracle_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Case:
     oracle = read_oracle("faster_rcnn_resnet50_v1", oracle_dir, tmp_path_factory.mktemp("od_api"))
     settings = [f"image_size={oracle.image_size}", f"overrides.rpn.test.post_nms_top_k={PROPOSALS}"]
     config = load_config(None, ["model.name=faster-rcnn-r50-c4", *(f"model.{setting}" for setting in settings)])
-    model = import_model(OD_API, oracle.checkpoint, config)
+    model = import_model(FasterRcnnFormat, oracle.checkpoint, config)
     assert model.unused == ()
     detector = built(model)
     assert isinstance(detector, FasterRcnn)
@@ -123,7 +123,7 @@ def test_prediction_from_image_files(case: Case, tmp_path: Path) -> None:
 
 def test_a_detector_with_an_fpn_gets_the_resnet_alone(case: Case) -> None:
     config = load_config(None, ["model.name=faster-rcnn-r50", "model.image_size=64"])
-    model = import_model(OD_API, case.oracle.checkpoint, config)
+    model = import_model(FasterRcnnFormat, case.oracle.checkpoint, config)
     assert model.categories is None
     assert "Pass --model faster-rcnn-r50-c4" in model.differences[0]
     assert "architecture" not in model.config.model.overrides

@@ -13,9 +13,9 @@ import pytest
 import tensorflow as tf
 
 from detection.interop.import_checkpoint import import_checkpoint
-from detection.interop.od_api.checkpoints.efficientdet import OD_API_EFFICIENTDET
-from detection.interop.od_api.checkpoints.retinanet import OD_API_RETINANET
-from detection.interop.od_api.checkpoints.ssd import OD_API_SSD
+from detection.interop.od_api.checkpoints.efficientdet import EfficientDetFormat
+from detection.interop.od_api.checkpoints.retinanet import RetinaNetFormat
+from detection.interop.od_api.checkpoints.ssd import SsdFormat
 from detection.interop.od_api.configuration.pipeline_config import PIPELINE_CONFIG
 from detection.interop.programs import read_config_of
 from detection.models.config import PyramidConfig
@@ -26,6 +26,7 @@ from detection.models.heads.hard_examples import HardExampleMiner
 from detection.models.registry import detector_config, detector_from_config
 from detection.ops.boxes import encode_yxyx
 from detection.training.engine.variable_selection import decayed_variables
+from detection.weights.checkpoint_format import CheckpointFormat
 from detection.weights.imported_model import ImportedModel, import_model
 from schemas.artifacts import CONFIG_YAML, LABELS_JSON
 from schemas.config.config_io import load_config
@@ -35,12 +36,12 @@ from tests.detection.interop.od_api.oracle import BOX_SCALES, Oracle, built, rea
 pytestmark = pytest.mark.slow
 
 # Folders of the oracle: our name and the reader of the checkpoint.
-MODELS = {
-    "ssd_resnet50_v1_fpn": ("retinanet-r50", OD_API_RETINANET),
-    "ssd_mobilenet_v1_fpn": ("ssd-mobilenet-v1-fpn", OD_API_RETINANET),
-    "ssd_mobilenet_v2_fpnlite": ("ssd-mobilenet-v2-fpnlite", OD_API_RETINANET),
-    "ssd_mobilenet_v2": ("ssd-mobilenet-v2", OD_API_SSD),
-    "ssd_efficientdet_d0": ("efficientdet-d0", OD_API_EFFICIENTDET),
+MODELS: dict[str, tuple[str, type[CheckpointFormat]]] = {
+    "ssd_resnet50_v1_fpn": ("retinanet-r50", RetinaNetFormat),
+    "ssd_mobilenet_v1_fpn": ("ssd-mobilenet-v1-fpn", RetinaNetFormat),
+    "ssd_mobilenet_v2_fpnlite": ("ssd-mobilenet-v2-fpnlite", RetinaNetFormat),
+    "ssd_mobilenet_v2": ("ssd-mobilenet-v2", SsdFormat),
+    "ssd_efficientdet_d0": ("efficientdet-d0", EfficientDetFormat),
 }
 
 
@@ -242,7 +243,7 @@ def test_prediction_from_image_files(case: Case, tmp_path: Path) -> None:
 def test_a_pyramid_of_another_layout_is_told_the_layout_not_its_own_name() -> None:
     config = detector_config("retinanet-r50")
     with pytest.raises(ConfigError, match=r"Pass --set model\.overrides\.dialect=od-api") as told:
-        OD_API_RETINANET.structures(config)
+        RetinaNetFormat.structures(config)
     assert "retinanet-r50" not in str(told.value)
     with pytest.raises(ConfigError, match=r"backbone\.name = resnet-18: .*Pass --model retinanet-r50"):
-        OD_API_RETINANET.structures(config.changed({"backbone": {"name": "resnet-18"}, "dialect": "od-api"}))
+        RetinaNetFormat.structures(config.changed({"backbone": {"name": "resnet-18"}, "dialect": "od-api"}))

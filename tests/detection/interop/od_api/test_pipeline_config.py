@@ -351,6 +351,11 @@ def test_a_softmax_needs_its_score_converter() -> None:
     assert (model.loss.class_loss, model.loss.logit_scale) == ("softmax", 2.0)
 
 
+def test_a_grid_of_anchors_has_scales_above_0(oracle_dir: Path) -> None:
+    text = zoo_texts(oracle_dir)["faster_rcnn_resnet50_v1_640x640_coco17_tpu-8"]
+    assert "scales: [0.0, 0.5, 1.0, 2.0], with aspect_ratios" in listed(with_lines("[0.25, 0.5", "[0.0, 0.5", text))
+
+
 def test_hard_examples_and_code_size() -> None:
     text = with_lines("loss {", "loss { localization_weight: 3.0 hard_example_miner { num_hard_examples: 0 }")
     model = preset(converted(with_lines("num_classes: 3", "normalize_loc_loss_by_codesize: true", text)))

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from detection.inference.restore import load_trained
-from detection.interop.tpu_mask_rcnn.checkpoint import TPU_MASK_RCNN, structure_of_variables, structures
+from detection.interop.tpu_mask_rcnn.checkpoint import TpuMaskRcnnFormat
 from detection.models.detector import Detector
 from detection.models.faster_rcnn.config import FASTER_RCNNS
 from detection.models.faster_rcnn.model import FasterRcnn
@@ -16,7 +16,6 @@ from detection.models.heads.postprocess import MaskPostprocess
 from detection.models.registry import build_detector
 from detection.training.initialization.warm_start import warm_start
 from detection.types import ImageInfo
-from detection.weights.checkpoint_format import require_variant
 from detection.weights.imported_model import ImportedModel, import_model, write_model
 from detection.weights.weight_source import WeightSource
 from schemas.config.config import Config
@@ -48,7 +47,7 @@ def checkpoint(original: Original, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture(scope="module")
 def imported(checkpoint: str) -> ImportedModel:
-    return import_model(TPU_MASK_RCNN, Path(checkpoint).parent, small_config())
+    return import_model(TpuMaskRcnnFormat, Path(checkpoint).parent, small_config())
 
 
 @pytest.fixture(scope="module")
@@ -128,7 +127,7 @@ def test_detections_are_those_of_a_detector_with_the_original_s_settings(detecto
 
 def test_settings_of_the_call_win(checkpoint: str) -> None:
     keys = ("model.overrides.dialect=standard", "model.postprocess.score_threshold=0.2")
-    model = import_model(TPU_MASK_RCNN, checkpoint, small_config(*keys)).config.model
+    model = import_model(TpuMaskRcnnFormat, checkpoint, small_config(*keys)).config.model
     assert (model.overrides["dialect"], model.overrides["backbone"]) == ("standard", {"layout": "tpu"})
     assert model.postprocess == {"score_threshold": 0.2, "pre_nms_top_k": 1000}
 
@@ -148,50 +147,50 @@ def shapes_of(depth: int, *, masks: bool = True, outputs: int = 91) -> dict[str,
 def test_another_variant_is_refused_by_the_name_of_the_right_one(depth: int, *, masks: bool) -> None:
     shapes = shapes_of(depth, masks=masks)
     right = f"{'mask' if masks else 'faster'}-rcnn-r{depth}"
-    for name, config in TPU_MASK_RCNN.presets.items():
+    for name, config in TpuMaskRcnnFormat.presets.items():
         if name == right:
-            require_variant(TPU_MASK_RCNN, shapes, config, name=name, where="it")
+            TpuMaskRcnnFormat(shapes, "it").require_variant(config, name)
         else:
             with pytest.raises(DataError, match=f"it: the checkpoint is of {right}, not of {name}. Pass --model"):
-                require_variant(TPU_MASK_RCNN, shapes, config, name=name, where="it")
+                TpuMaskRcnnFormat(shapes, "it").require_variant(config, name)
 
 
 def test_variants_without_a_preset() -> None:
     deep = shapes_of(200)
-    assert structure_of_variables(deep, where="it").backbone == "resnet-200"
+    assert TpuMaskRcnnFormat(deep, "it").structure().backbone == "resnet-200"
     preset = FASTER_RCNNS["mask-rcnn-r50"]
     with pytest.raises(DataError, match=r"no known variant: it has resnet-200 with boxes and masks; mine has resnet"):
-        require_variant(TPU_MASK_RCNN, deep, preset, name="mine", where="it")
-    require_variant(TPU_MASK_RCNN, deep, preset.changed({"backbone": {"name": "resnet-200"}}), name="mine", where="it")
+        TpuMaskRcnnFormat(deep, "it").require_variant(preset, "mine")
+    TpuMaskRcnnFormat(deep, "it").require_variant(preset.changed({"backbone": {"name": "resnet-200"}}), "mine")
     with pytest.raises(DataError, match="it has a ResNet of 62 convolutions with boxes"):
-        require_variant(TPU_MASK_RCNN, shapes_of(59, masks=False), preset, name="mine", where="it")
+        TpuMaskRcnnFormat(shapes_of(59, masks=False), "it").require_variant(preset, "mine")
     wide = shapes_of(34) | {"resnet34/conv2d_1/kernel": (1, 1, 64, 256)}
-    assert structure_of_variables(wide, where="it").backbone == "a ResNet of 37 convolutions"
+    assert TpuMaskRcnnFormat(wide, "it").structure().backbone == "a ResNet of 37 convolutions"
 
 
 def test_networks_that_cannot_be_imported_are_refused_with_the_reason() -> None:
     preset = FASTER_RCNNS["mask-rcnn-r50"]
     with pytest.raises(ConfigError, match=r"max_level = 7: TPU Mask R-CNN computes levels above 6 without the act"):
-        structures(preset.model_copy(update={"max_level": 7}))
+        TpuMaskRcnnFormat.structures(preset.model_copy(update={"max_level": 7}))
     with pytest.raises(ConfigError, match=r"backbone = efficientnet-nano: of TPU Mask R-CNN's backbones, only ResNets"):
-        structures(FASTER_RCNNS["mask-rcnn-nano"])
+        TpuMaskRcnnFormat.structures(FASTER_RCNNS["mask-rcnn-nano"])
     more = shapes_of(50) | {"fpn/p6/kernel": (3, 3, 256, 256), "fpn/p7/kernel": (3, 3, 256, 256)}
     with pytest.raises(DataError, match="it: fpn/p6/kernel, fpn/p7/kernel: it has levels above 6"):
-        structure_of_variables(more, where="it")
+        TpuMaskRcnnFormat(more, "it").structure()
     with pytest.raises(DataError, match="it: the backbone is mnasnet-a1; of TPU Mask R-CNN's backbones, only ResNets"):
-        structure_of_variables({"mnasnet-a1/mnas_stem/conv2d/kernel": (3, 3, 3, 32)}, where="it")
+        TpuMaskRcnnFormat({"mnasnet-a1/mnas_stem/conv2d/kernel": (3, 3, 3, 32)}, "it").structure()
     with pytest.raises(DataError, match=r"not a checkpoint of TPU Mask R-CNN: .* variables: class_net/a"):
-        structure_of_variables({"class_net/a": (3,)}, where="it")
+        TpuMaskRcnnFormat({"class_net/a": (3,)}, "it").structure()
 
 
 def test_classes_have_the_names_of_a_label_map(tmp_path: Path, checkpoint: str) -> None:
     labels = tmp_path / "labels.pbtxt"
     labels.write_text("item { id: 2 name: 'cat' }")
-    categories = import_model(TPU_MASK_RCNN, checkpoint, small_config(), label_map=labels).categories
+    categories = import_model(TpuMaskRcnnFormat, checkpoint, small_config(), label_map=labels).categories
     assert categories == [{"id": 1, "name": None}, {"id": 2, "name": "cat"}]
     labels.write_text("item { id: 3 name: 'cat' }")
     with pytest.raises(DataError, match="id 3 is outside of 1 to 2"):
-        import_model(TPU_MASK_RCNN, checkpoint, small_config(), label_map=labels)
+        import_model(TpuMaskRcnnFormat, checkpoint, small_config(), label_map=labels)
 
 
 def test_variables_that_do_not_match_are_named(tmp_path: Path, original: Original) -> None:
@@ -203,9 +202,9 @@ def test_variables_that_do_not_match_are_named(tmp_path: Path, original: Origina
         match=rf"do not match: 1 missing: {lost}; 1 with another shape: {other} \[5\] instead of \[512\]; "
         rf"1 without a counterpart: {more}",
     ):
-        import_model(TPU_MASK_RCNN, save(tmp_path / "changed", changed), small_config())
+        import_model(TpuMaskRcnnFormat, save(tmp_path / "changed", changed), small_config())
     with pytest.raises(DataError, match=r"has no EMA weights\. Set --weights=raw or auto"):
-        import_model(TPU_MASK_RCNN, save(tmp_path / "whole", original.variables), small_config(), weights="ema")
+        import_model(TpuMaskRcnnFormat, save(tmp_path / "whole", original.variables), small_config(), weights="ema")
 
 
 def test_a_resnet_for_classification_starts_a_backbone(tmp_path: Path) -> None:
@@ -215,7 +214,7 @@ def test_a_resnet_for_classification_starts_a_backbone(tmp_path: Path) -> None:
     expected = network.backbone(images)
     classifier = {"dense/kernel": np.zeros([2048, 5], np.float32)}
     prefix = save(tmp_path / "model.ckpt-112603", network.variables | classifier)
-    model = import_model(TPU_MASK_RCNN, prefix, small_config("model.name=faster-rcnn-r50"))
+    model = import_model(TpuMaskRcnnFormat, prefix, small_config("model.name=faster-rcnn-r50"))
     assert model.categories is None
     assert model.unused == ("dense/kernel",)
     assert len(model.raw) == len(network.variables) == 53 * 5

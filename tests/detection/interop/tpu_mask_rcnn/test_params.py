@@ -12,7 +12,7 @@ from schemas.config.config import Config
 from schemas.config.config_io import load_config
 from schemas.errors import ConfigError
 
-CONFIGS = Path(__file__).parents[3] / "pipelines" / "configs"
+CONFIGS = Path(__file__).parents[4] / "pipelines" / "configs"
 # The keys of `MASK_RCNN_CFG`, and those of later versions.
 KEYS = """transpose_input iterations_per_loop num_cores use_tpu image_size input_rand_hflip gt_mask_size num_classes
     skip_crowd_during_training use_category rpn_positive_overlap rpn_negative_overlap rpn_batch_size_per_im

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from detection.datasets.coco_categories import COCO_CATEGORIES
-from detection.interop.automl.checkpoint import AUTOML
+from detection.interop.automl.checkpoint import AutomlFormat
 from detection.models.detector import Detector
 from detection.models.registry import build_detector
 from detection.training.initialization.warm_start import warm_start
@@ -38,7 +38,7 @@ def imported(oracle_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     """The model folder that the page recommends, of the TF1 checkpoint."""
     folder = tmp_path_factory.mktemp("imported")
     config = load_config(None, ["model.name=efficientdet-d0", "model.image_size=128"])
-    write_model(import_model(AUTOML, oracle_dir / "efficientdet_d0" / "name_based", config), folder)
+    write_model(import_model(AutomlFormat, oracle_dir / "efficientdet_d0" / "name_based", config), folder)
     return folder
 
 

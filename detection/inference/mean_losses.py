@@ -10,7 +10,8 @@ import tensorflow as tf
 
 from detection.inference.device_copies import map_in_turn, on_device_of
 from detection.inference.restore import load_trained
-from detection.input_pipeline.network_input import fit_to_input, in_window, pad_labels
+from detection.inference.serving_module import fit_image
+from detection.input_pipeline.network_input import in_window, pad_labels
 from detection.input_pipeline.parallel_map import parallel_map
 from detection.input_pipeline.record_decoder import decode_record, num_keypoints
 from detection.models.detector import Detector
@@ -108,13 +109,7 @@ class MeanLosses:
             num_keypoints=self._num_keypoints,
             with_crowds=self._with_crowds,
         )
-        image, info = fit_to_input(
-            sample.image,
-            image_size=detector.image_size,
-            resizing=detector.resizing,
-            mean=detector.pixel_mean,
-            std=detector.pixel_std,
-        )
+        image, info = fit_image(sample.image, detector)
         size = info.original_size * info.scale
         fitted = in_window(
             sample, image, size=size, offset=tf.zeros([2]), window=size, mask_size=detector.capabilities.mask_size

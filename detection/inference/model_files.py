@@ -28,9 +28,14 @@ from schemas.errors import DataError
 
 FILE_NAMES: dict[FileFormat, str] = {"litert": LITERT_FILE, "onnx": ONNX_FILE, "mediapipe": LITERT_FILE}
 
-
 _Side = Annotated[int, Field(ge=1)]
 _MAX_SIDE = 1 << 31
+
+
+def _require_all_keys(resize: Any) -> Any:
+    if not isinstance(resize, dict) or not resize.keys() >= {"size", "mode", "short_side", "long_side"}:
+        raise ValueError("a rule needs size, mode, short_side and long_side")
+    return resize
 
 
 def _require_limits(resizing: Resizing) -> Resizing:
@@ -74,7 +79,9 @@ class ModelDescription:
     format: FileFormat
     precision: str
     shape: Annotated[tuple[_Side | None, _Side, _Side, Literal[3]], _in_input("shape")]
-    resizing: Annotated[Resizing, _in_input("resize"), AfterValidator(_require_limits)]
+    resizing: Annotated[
+        Resizing, _in_input("resize"), BeforeValidator(_require_all_keys), AfterValidator(_require_limits)
+    ]
     dtype: Annotated[Literal["float32", "uint8"], _in_input("dtype")]
     padding: Annotated[tuple[float, float, float], _in_input("padding")]
     nms: Annotated[bool, Field(validation_alias="non_maximum_suppression")]

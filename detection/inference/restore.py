@@ -6,6 +6,7 @@ from typing import Annotated, Any, NamedTuple, Self
 from pydantic import Field, TypeAdapter
 
 from detection.coco.validation.checks import check_categories
+from detection.inference.device_copies import copy_weights
 from detection.models.detector import Detector
 from detection.models.registry import detector_from_config
 from detection.storage.files import exists, read_text
@@ -126,8 +127,7 @@ def with_config(trained: TrainedDetector, config: Config) -> TrainedDetector:
     if config == trained.config:
         return trained
     detector = detector_from_config(config.model, trained.categories, precision=config.train.precision)
-    for variable, old in zip(detector.variables, trained.detector.variables, strict=True):
-        variable.assign(old.value)
+    copy_weights(trained.detector, [detector])
     return trained._replace(detector=detector, config=config)
 
 

@@ -240,14 +240,7 @@ class ServingModule(tf.Module):
         return detections if self._curves is None else calibrate(detections, self._curves)
 
     def _fit(self, image: tf.Tensor) -> tuple[tf.Tensor, ImageInfo]:
-        detector = self._detector
-        return fit_to_input(
-            image,
-            image_size=detector.image_size,
-            resizing=detector.resizing,
-            mean=detector.pixel_mean,
-            std=detector.pixel_std,
-        )
+        return fit_image(image, self._detector)
 
     def _fit_each(self, images: tf.Tensor, fit: Any, *more: tf.TensorSpec) -> Any:
         pair = tf.TensorSpec([2], tf.float32)
@@ -285,6 +278,17 @@ class ServingModule(tf.Module):
             return _rle(detections.masks, boxes, detections.num, sizes)
         height, width = tf.unstack(tf.cast(tf.reduce_max(sizes, axis=0), tf.int32))
         return paste_masks(detections.masks, boxes, height=height, width=width)
+
+
+def fit_image(image: tf.Tensor, detector: Detector) -> tuple[tf.Tensor, ImageInfo]:
+    """Returns an image, uint8 [H, W, 3], as an input of a detector; see `fit_to_input`."""
+    return fit_to_input(
+        image,
+        image_size=detector.image_size,
+        resizing=detector.resizing,
+        mean=detector.pixel_mean,
+        std=detector.pixel_std,
+    )
 
 
 def keep_classes(detections: Detections, kept: Sequence[bool]) -> Detections:

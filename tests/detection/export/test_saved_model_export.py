@@ -12,11 +12,13 @@ from detection.export.saved_model_export import export_saved_model
 from detection.images.decode import decode_rgb, decode_rgb_or_blank
 from detection.inference.saved_model import SavedModelDetector
 from detection.models.detector import Capabilities
+from detection.storage.atomic import new_directory
 from detection.types import EncodedImage
-from schemas.errors import DataError
+from schemas.errors import CocoflowError, DataError
 from tests.detection.fake_detector import write_images
 from tests.detection.training.evaluation_records import CATEGORIES
 from tests.detection.training.tiny_detector import TinyConfig, TinyDetector
+from tests.full_disk import no_file_above
 
 
 @pytest.fixture(scope="module")
@@ -118,3 +120,16 @@ def test_a_detector_names_an_image_that_the_model_marks(model: Path, encoded: li
     images[3] = EncodedImage(9, "bro\x1bken\n.png", b"junk", 20, 40)
     with pytest.raises(DataError, match=r"^bro\\x1bken\\n\.png: the model cannot read the image \(id 9\): "):
         detector.detect(images)
+
+
+@pytest.mark.parametrize("size", [100, 100_000])
+def test_a_saved_model_that_the_disk_does_not_take_is_not_there(size: int, tmp_path: Path) -> None:
+    detector = TinyDetector(config=TinyConfig(), num_classes=len(CATEGORIES), name="tiny")
+    destination = tmp_path / "saved_model"
+    with (
+        no_file_above(size),
+        pytest.raises(CocoflowError, match=r"SavedModel cannot be written: File too large .*checkpoints are kept"),
+        new_directory(destination) as folder,
+    ):
+        export_saved_model(detector, folder, categories=CATEGORIES, config_yaml="")
+    assert list(tmp_path.iterdir()) == []

@@ -103,6 +103,10 @@ def test_whatever_stands_in_a_description_is_refused_or_possible(tmp_path: Path)
             assert 0 < read.resizing.size[1] <= read.image_size[1]
             assert np.isfinite(read.padding).all()
         parent[key] = before
+    del content["input"]["resize"]["mode"]  # not the default one
+    path.write_text(json.dumps(content))
+    with pytest.raises(DataError, match=r"input\.resize: .*a rule needs size, mode"):
+        read_description(tmp_path)
     assert len(refused) > 150
     assert all(re.match(rf"{path}: not the description of an exported model.*[Ee]xport", one) for one in refused)
 

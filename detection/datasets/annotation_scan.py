@@ -28,7 +28,7 @@ from detection.datasets.entry_rules import (
     known_category,
     known_image,
     named_id,
-    require_categories,
+    require_valid_categories,
 )
 from detection.datasets.groups import group_of
 from detection.datasets.issues import Issue, make_issue
@@ -97,7 +97,7 @@ class AnnotationScan:
         Raises:
             DataError: a category is invalid.
         """
-        require_categories(self.lists["categories"], lambda position: f"{self.path}: categories[{position}]")
+        require_valid_categories(self.lists["categories"], lambda position: f"{self.path}: categories[{position}]")
         return self.lists["categories"]
 
     def annotations(self, category_ids: set[int]) -> list[np.ndarray]:

@@ -5,7 +5,6 @@ values out of range.  The `description` of a field is the remedy, for messages. 
 entries by these types; the entries of an evaluation extend them (`detection.coco.validation.entry_types`).
 """
 
-import json
 import sys
 import unicodedata
 from collections.abc import Mapping
@@ -86,15 +85,6 @@ class CategoryEntry(KeypointCategoryEntry):
     name: Text
 
 
-def plain(value: Any) -> Any:
-    """Converts NumPy numbers and arrays, tuples and mappings to the types of parsed JSON."""
-    if isinstance(value, Mapping):
-        return {key: plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(each) for each in value]
-    return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
-
-
 def too_many_categories(count: int) -> str | None:
     """Returns a message if there are too many categories for a data set; else None."""
     if count <= MAX_CATEGORIES:
@@ -120,17 +110,6 @@ def comparable_name(name: str) -> str:
     True
     """
     return " ".join(unicodedata.normalize("NFKC", name).casefold().split())
-
-
-def unwritable(value: Any) -> str | None:
-    """Returns what prevents a value parsed by Python from being JSON in UTF-8; None if nothing does."""
-    try:
-        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
-    except UnicodeEncodeError:
-        return "half a character (one surrogate of a pair)"
-    except ValueError:
-        return "NaN or Infinity"
-    return None
 
 
 def skeleton_of(category: Entry) -> list[tuple[int, int]]:

@@ -5,9 +5,8 @@ import math
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from detection.datasets.annotations import is_crowd
 from detection.datasets.entries import LARGEST_FLOAT32, AnnotationEntry, Entry
-from detection.datasets.entry_rules import WRITABLE, entry_issue, unread_fields
+from detection.datasets.entry_rules import WRITABLE, entry_issue, is_crowd, unread_fields
 from detection.datasets.issues import ImageIssues
 from detection.datasets.masks import (
     has_degenerate_polygon,

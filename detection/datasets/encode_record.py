@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from detection.datasets.annotation_checks import Context, lies_inside, valid_annotations, without_nan
-from detection.datasets.annotations import is_crowd
-from detection.datasets.entry_rules import WRITABLE
+from detection.datasets.entry_rules import WRITABLE, is_crowd
 from detection.datasets.issues import ImageIssues, Issue
 from detection.datasets.packed_entries import EntriesTooLargeError, pack_entries
 from detection.images.files import ImageFileError

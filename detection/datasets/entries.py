@@ -1,4 +1,4 @@
-"""Types of COCO entries, and small questions about their values.
+"""Types of COCO entries, and helpers for their ids and names.
 
 A type is the definition of a valid entry: msgspec converts entries to it and refuses missing keys, wrong types and
 values out of range.  The `description` of a field is the remedy, for messages. `detection.datasets.entry_rules` checks

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from detection.datasets.entries import AnnotationEntry, CategoryEntry, Ids, ImageEntry, Rows, id_of
+from detection.datasets.entries import AnnotationEntry, CategoryEntry, Entry, Ids, ImageEntry, Rows, id_of
 from schemas.errors import DataError
 from schemas.quoting import quoted, quoted_json
 
@@ -85,6 +85,11 @@ def unwritable(value: Any) -> str | None:
     except ValueError:
         return "NaN or Infinity"
     return None
+
+
+def is_crowd(annotation: Entry) -> bool:
+    """Returns whether an annotation is a crowd; some tools write `is_crowd` for `iscrowd`."""
+    return bool(annotation.get("iscrowd", annotation.get("is_crowd", 0)))
 
 
 def are_first(ids: Ids) -> npt.NDArray[np.bool_]:

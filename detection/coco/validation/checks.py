@@ -20,6 +20,7 @@ from detection.datasets.entry_rules import (
     Rule,
     check_entries,
     column,
+    is_crowd,
     known_category,
     known_image,
     plain,
@@ -371,9 +372,9 @@ def _keypoints_rule(references: References, *, needed: bool) -> Rule:
 
 def _fill(annotations: list[dict[str, Any]], references: References) -> None:
     for annotation in annotations:
-        crowd = annotation.pop("is_crowd", 0)
         annotation["bbox"] = list(annotation["bbox"])
-        annotation["iscrowd"] = int(annotation.get("iscrowd", crowd))
+        annotation["iscrowd"] = int(is_crowd(annotation))
+        annotation.pop("is_crowd", None)
         if "area" not in annotation:
             annotation["area"] = annotation["bbox"][2] * annotation["bbox"][3]
         if references.iou_type == "segm" and not annotation.get("segmentation"):

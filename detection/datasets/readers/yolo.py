@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from detection.datasets.masks import mask_box
 from detection.datasets.readers.folder import (
     SPLIT_NAMES,
     Fault,
@@ -26,6 +27,7 @@ from detection.datasets.readers.folder import (
     some,
     stem_of,
 )
+from detection.datasets.splits import BOX_FORMS
 from schemas.errors import DataError
 from schemas.quoting import one_line
 
@@ -268,24 +270,18 @@ def _shape(numbers: Sequence[float], points: tuple[int, int] | None, size: tuple
         rows = (numbers[start : start + points[1]] for start in range(4, len(numbers), points[1]))
         keypoints = [value for row in rows for value in _keypoint(row, size)]
         labelled = sum(value > 0 for value in keypoints[2::3])
-        return {"bbox": _box(pixels), "keypoints": keypoints, "num_keypoints": labelled}
+        return {"bbox": BOX_FORMS["centers"](pixels), "keypoints": keypoints, "num_keypoints": labelled}
     if len(numbers) == 4:
-        return {"bbox": _box(pixels)}
+        return {"bbox": BOX_FORMS["centers"](pixels)}
     if points or len(numbers) < 6 or len(numbers) % 2:
         return None
-    xs, ys = pixels[::2], pixels[1::2]
-    return {"bbox": [min(xs), min(ys), max(xs) - min(xs), max(ys) - min(ys)], "segmentation": [pixels]}
+    return {"bbox": mask_box([pixels]), "segmentation": [pixels]}
 
 
 def _keypoint(row: Sequence[float], size: tuple[int, int]) -> tuple[float, float, int]:
     x, y, *given = row
     visible = given[0] if given else 2 * (x != 0 or y != 0)
     return (x * size[0], y * size[1], int(visible)) if visible in (1, 2) else (0, 0, 0)
-
-
-def _box(pixels: Sequence[float]) -> list[float]:
-    x, y, width, height = pixels[:4]
-    return [x - width / 2, y - height / 2, width, height]
 
 
 def _numbers(texts: Sequence[str]) -> list[float] | None:

@@ -55,7 +55,7 @@ class ImageEntry(IdentifiedEntry):
 
 
 class ObjectEntry(IdentifiedEntry):
-    """An entry of `annotations` without its numbers; some tools write `is_crowd` for `iscrowd`."""
+    """An entry of `annotations` without box and area; some tools write `is_crowd` for `iscrowd`."""
 
     image_id: Id
     category_id: Id
@@ -64,7 +64,7 @@ class ObjectEntry(IdentifiedEntry):
 
 
 class AnnotationEntry(ObjectEntry):
-    """An entry of `annotations`; policies decide on boxes without area."""
+    """An entry of `annotations`, whose numbers a record can hold; policies decide on boxes without area."""
 
     bbox: Annotated[tuple[Float32, Float32, Float32, Float32], Meta(description=BOX_REMEDY)]
     area: NotRequired[Annotated[float, Meta(ge=0, le=LARGEST_FLOAT32, description=AREA_REMEDY)]]

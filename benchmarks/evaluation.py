@@ -233,7 +233,7 @@ def _beam(ground_truth: str, detections: str, iou_type: str, *, workers: int) ->
 def _write_batches(ground_truth: str, detections: str, iou_type: str, folder: Path) -> tuple[Any, list[str]]:
     """The categories, and files of a `DetectedBatch` each; reads both COCO files whole."""
     from components.coco_evaluator.beam.batches import ALL_IMAGES, DetectedBatch, select_images
-    from detection.coco.io.evaluation_files import read_detections
+    from detection.coco.evaluation import read_detections
     from detection.storage.json_files import read_json
 
     tree = read_json(ground_truth)

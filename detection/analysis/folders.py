@@ -8,7 +8,7 @@ import numpy as np
 
 from detection.analysis.analysis_file import Analysis, read_analysis
 from detection.analysis.comparison import CategoryChange, Comparison, ErrorChange, changes, compare_detections
-from detection.coco.io.evaluation_files import read_detections
+from detection.coco.evaluation import read_detections
 from detection.coco.params import make_params
 from detection.coco.summary import MetricsFile, read_metrics
 from detection.storage.files import is_file

@@ -8,8 +8,13 @@ import numpy as np
 import numpy.typing as npt
 
 from detection.coco.params import FloatArray, IntArray, Params, best_of_images, chosen, lvis_annotations
-from detection.coco.validation.checks import check_annotations, check_categories, check_detections, valid_images
-from detection.coco.validation.rules import references_of
+from detection.coco.validation.checks import (
+    check_annotations,
+    check_categories,
+    check_detections,
+    references_of,
+    valid_images,
+)
 from detection.datasets.entries import Entry, Rows
 from detection.datasets.entry_rules import column
 from detection.datasets.sampling import key_hash

@@ -197,7 +197,7 @@ def named_metric(name: str) -> Metric:
 def ancestors_of(categories: Sequence[Entry]) -> dict[int, list[int]]:
     """Returns the ids of each category's ancestors: a `supercategory` is the parent if it names another category.
 
-    The root that Roboflow adds above all classes, named after the project, is none.
+    The root that Roboflow adds above all classes, named after the project, does not count.
     """
     below = Counter(category.get("supercategory") for category in categories)
 

@@ -1,6 +1,7 @@
-"""What detections that match nothing may be: boxes of another form, ids that are counted otherwise.
+"""Explains detections that match little: boxes in another format, or ids numbered differently.
 
-Each reading is tried on some images; one that matches where the file as it is does not is said, nothing is changed.
+Each interpretation is tried on some images.  One that matches where the file as it is does not is reported; no
+detection is changed.
 """
 
 from collections import Counter
@@ -12,11 +13,11 @@ import numpy.typing as npt
 
 from detection.coco.params import FloatArray
 
-_IMAGES = 200  # with ground truth, on which readings are tried
-_DETECTIONS = 50  # best ones of an image
+_IMAGES = 200  # images with ground truth on which interpretations are tried
+_DETECTIONS = 50  # best detections per image
 _IOU = 0.5
-_LOW, _HIGH = 0.2, 0.5  # shares of the objects with a detection, of the file as it is and of another reading
-_CONSTANT = 0.8  # share of the matches with one difference of ids
+_LOW, _HIGH = 0.2, 0.5  # max share of objects with a detection as the file is; min share as another interpretation
+_CONSTANT = 0.8  # min share of the matches with the same difference of ids
 _SIDES = (256, 320, 384, 416, 448, 512, 600, 608, 640, 768, 800, 896, 1024, 1280, 1333, 1536)
 
 Convert = Callable[[FloatArray, float, float], FloatArray]  # boxes [N, 4], height and width of the image -> xywh
@@ -33,7 +34,7 @@ class _Objects(NamedTuple):
 
 
 def misreadings(ground_truth: Mapping[str, Any], rows: FloatArray) -> Iterator[str]:
-    """Yields how boxes or ids of detections may be meant, if they match little as they are.
+    """Yields how the boxes or ids of detections may be meant if few match, a sentence each.
 
     Args:
         ground_truth: content of an annotation file.

@@ -48,7 +48,7 @@ def partition_params(partition: Partition, categories: Sequence[Entry], params: 
         ConfigError: the evaluation has no such partition.
     """
     if partition.category_id is not None and not params.use_cats:
-        raise ConfigError(f"{partition}: categories are not told apart, so the state cannot be divided by them.")
+        raise ConfigError(f"{partition}: use_cats is false, so the evaluation cannot be divided by category.")
     if partition.category_id is not None and partition.category_id not in {category["id"] for category in categories}:
         raise ConfigError(f"{partition}: no such category. Give one of the data set's ids.")
     if partition.area is None:
@@ -89,8 +89,8 @@ def metrics_of_partitions(
         row, column = np.argwhere(filled != 1)[0]
         category = ids[row] if params.use_cats else None
         raise ConfigError(
-            f"{Partition(category, areas[column])} is there {filled[row, column]} times among {len(arrays)} "
-            "partitions. Give each partition of the evaluation exactly once; one without any image, too."
+            f"got {Partition(category, areas[column])} {filled[row, column]} times among {len(arrays)} partitions, "
+            "expected once. Pass each partition of the evaluation, also one without images."
         )
     return metrics_from_arrays(joined, categories, params)
 
@@ -100,7 +100,7 @@ def _span(position: int) -> tuple[int, int]:
 
 
 def by_category(checked: Checked) -> dict[int, Checked]:
-    """Divides entries by category, each with the images that have some of it; orders are kept."""
+    """Divides entries by category, each with the images that contain it, in the original order."""
     annotations: dict[int, list[Entry]] = defaultdict(list)
     for annotation in checked.annotations:
         annotations[annotation["category_id"]].append(annotation)
@@ -111,9 +111,9 @@ def by_category(checked: Checked) -> dict[int, Checked]:
     images = {image["id"]: image for image in checked.images}
     partitions = {}
     for category_id in sorted({*annotations, *divided}):
-        mine, theirs = annotations.get(category_id, []), divided.get(category_id, detections[:0])
-        ids = {annotation["image_id"] for annotation in mine} | set(column(theirs, "image_id").astype(int).tolist())
-        partitions[category_id] = Checked([images[image_id] for image_id in sorted(ids)], mine, theirs)
+        own, results = annotations.get(category_id, []), divided.get(category_id, detections[:0])
+        ids = {annotation["image_id"] for annotation in own} | set(column(results, "image_id").astype(int).tolist())
+        partitions[category_id] = Checked([images[image_id] for image_id in sorted(ids)], own, results)
     return partitions
 
 

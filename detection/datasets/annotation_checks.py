@@ -5,9 +5,8 @@ import math
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from detection.datasets.annotations import is_crowd
 from detection.datasets.entries import LARGEST_FLOAT32, AnnotationEntry, Entry
-from detection.datasets.entry_rules import entry_issue, unread_fields
+from detection.datasets.entry_rules import WRITABLE, entry_issue, is_crowd, unread_fields
 from detection.datasets.issues import ImageIssues
 from detection.datasets.masks import (
     has_degenerate_polygon,
@@ -24,9 +23,9 @@ _CLIPPED = 5.0  # pixels by which it may, and is clipped
 _CLIPPED_FRACTION = 0.02  # or this fraction of the image's side
 _SIDE = 4  # pixels of an image's side, below which a box within 0 to 1 may be one in pixels
 _AREA = 1.1  # times a box's area, up to which roundings explain an annotation's
-_KEYPOINT__MARGIN = 2.0  # pixels that a keypoint may lie beyond its box
+_KEYPOINT_MARGIN = 2.0  # pixels that a keypoint may lie beyond its box
 _KEYPOINT_FRACTION = 0.25  # and this fraction of the box's side
-_MASK__MARGIN = 2.0  # pixels that a box may differ from the box of its mask
+_MASK_MARGIN = 2.0  # pixels that a box may differ from the box of its mask
 _MASK_FRACTION = 0.1  # or this fraction of the box's side
 
 
@@ -96,8 +95,7 @@ def without_nan(annotations: Sequence[dict[str, Any]], issues: ImageIssues) -> l
             serialize(annotation)
             kept.append(annotation)
         except ValueError:
-            message = "contains NaN or Infinity, which JSON does not support. Write a number."
-            issues.add("entry", message, annotation_id=annotation["id"])
+            issues.add("entry", str(WRITABLE.issue(annotation)), annotation_id=annotation["id"])
     return kept
 
 
@@ -182,11 +180,11 @@ def _keypoints_count(annotation: dict[str, Any], context: Context) -> FixableIss
     points = annotation.get("keypoints") or []
     if "num_keypoints" not in annotation or not (points or annotation["num_keypoints"]):
         return None
-    labelled, said = sum(visibility > 0 for visibility in points[2::3]), annotation["num_keypoints"]
-    if type(said) is int and said == labelled:
+    labelled, declared = sum(visibility > 0 for visibility in points[2::3]), annotation["num_keypoints"]
+    if type(declared) is int and declared == labelled:
         return None
     return FixableIssue(
-        f"num_keypoints is {str(said)[:40]!r}, but {labelled} keypoints are labelled. Correct it.",
+        f"num_keypoints is {str(declared)[:40]!r}, but {labelled} keypoints are labelled. Correct it.",
         annotation | {"num_keypoints": labelled},
     )
 
@@ -255,7 +253,7 @@ def _mask_box(annotation: dict[str, Any], context: Context) -> FixableIssue | No
         return None
     x, y, width, height = annotation["bbox"]
     sides = (around[0] - x, around[1] - y, around[0] + around[2] - x - width, around[1] + around[3] - y - height)
-    allowed = [max(_MASK__MARGIN, _MASK_FRACTION * side) for side in (width, height)] * 2
+    allowed = [max(_MASK_MARGIN, _MASK_FRACTION * side) for side in (width, height)] * 2
     if all(abs(side) <= bound for side, bound in zip(sides, allowed, strict=True)):
         return None
     fixed = annotation | {"bbox": around}
@@ -301,7 +299,7 @@ def _keypoints_unnamed(annotation: dict[str, Any], context: Context) -> FixableI
 def _keypoints_box(annotation: dict[str, Any], context: Context) -> FixableIssue | None:
     points = annotation.get("keypoints") or ()
     x, y, width, height = annotation["bbox"]
-    margins = [_KEYPOINT__MARGIN + _KEYPOINT_FRACTION * side for side in (width, height)]
+    margins = [_KEYPOINT_MARGIN + _KEYPOINT_FRACTION * side for side in (width, height)]
     labelled = [point for point in zip(points[::3], points[1::3], points[2::3], strict=True) if point[2]]
     outside = [
         (left, top)

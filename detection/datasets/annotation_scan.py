@@ -28,7 +28,7 @@ from detection.datasets.entry_rules import (
     known_category,
     known_image,
     named_id,
-    require_categories,
+    require_valid_categories,
 )
 from detection.datasets.groups import group_of
 from detection.datasets.issues import Issue, make_issue
@@ -97,7 +97,7 @@ class AnnotationScan:
         Raises:
             DataError: a category is invalid.
         """
-        require_categories(self.lists["categories"], lambda position: f"{self.path}: categories[{position}]")
+        require_valid_categories(self.lists["categories"], lambda position: f"{self.path}: categories[{position}]")
         return self.lists["categories"]
 
     def annotations(self, category_ids: set[int]) -> list[np.ndarray]:
@@ -111,9 +111,8 @@ class AnnotationScan:
         self._sieve(self._valid_image(images), columns, keep)
         self._sieve(known_image(images), columns, keep)
         self._sieve(known_category(np.array([*category_ids], np.int64)), columns, keep)
-        first = are_first(columns["id"])
-        if not first.all() and self._policies.of("duplicate_id") in ("repair", "fix"):
-            columns["id"] = self._renumbered(columns, first, keep)
+        if self._policies.of("duplicate_id") in ("repair", "fix"):
+            columns["id"] = self._renumbered(columns, keep)
         self._sieve(UNIQUE_ID, columns, keep, kind="duplicate_id")
         rows = np.flatnonzero(keep)
         rows = rows[np.argsort(image_ids[rows], kind="stable")]
@@ -121,9 +120,11 @@ class AnnotationScan:
         self.used_categories = set(np.unique(columns["category_id"][rows]).tolist())
         return [columns[key][rows] for key in ("id", "image_id", "offset", "length")]
 
-    def _renumbered(self, columns: Mapping[str, np.ndarray], first: np.ndarray, keep: np.ndarray) -> np.ndarray:
-        """Returns ids, new ones for annotations that differ from the first one of their id; adds them to `first`."""
-        ids = columns["id"].copy()
+    def _renumbered(self, columns: Mapping[str, np.ndarray], keep: np.ndarray) -> np.ndarray:
+        """Returns the ids, with new ones for annotations of `keep` that differ from the first one of their id."""
+        ids, first = columns["id"].copy(), are_first(columns["id"])
+        if first.all():
+            return ids
         original = {int(ids[row]): row for row in np.flatnonzero(first).tolist()}
         free = int(ids.max()) + 1
         with open(local_copy(self._file), "rb") as file:
@@ -138,7 +139,7 @@ class AnnotationScan:
                     self.issues.append(
                         Issue("duplicate_id", "fix", self.path, int(columns["image_id"][row]), identity, message)
                     )
-                    ids[row], first[row], free = free, True, free + 1
+                    ids[row], free = free, free + 1
                     self.renumbered = True
         return ids
 

@@ -245,11 +245,6 @@ def differing_categories(some: Iterable[Mapping[str, Any]], others: Iterable[Map
     return ", ".join(f"{number} {name!r}" for number, name in sorted(one ^ other))
 
 
-def is_crowd(annotation: Mapping[str, Any]) -> bool:
-    """Returns whether an annotation is a crowd; some tools write `is_crowd` for `iscrowd`."""
-    return bool(annotation.get("iscrowd", annotation.get("is_crowd", 0)))
-
-
 def scan_file_names(path: str | Path) -> Iterator[str]:
     """Yields the `file_name` values of a COCO file without parsing it.
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from detection.datasets.annotation_checks import Context, lies_inside, valid_annotations, without_nan
-from detection.datasets.annotations import is_crowd
+from detection.datasets.entry_rules import WRITABLE, is_crowd
 from detection.datasets.issues import ImageIssues, Issue
 from detection.datasets.packed_entries import EntriesTooLargeError, pack_entries
 from detection.images.files import ImageFileError
@@ -181,7 +181,7 @@ def _usable(
         if issues.add(error.kind, str(error)) != "fix":
             return None
     except ValueError:
-        issues.add("entry", "the image's entry contains NaN or Infinity, which JSON does not support. Write a number.")
+        issues.add("entry", f"the image's entry {WRITABLE.issue(image)}")
         return None
     try:
         return converted(data)

@@ -1,11 +1,10 @@
-"""Types of COCO entries, and small questions about their values.
+"""Types of COCO entries, and helpers for their ids and names.
 
 A type is the definition of a valid entry: msgspec converts entries to it and refuses missing keys, wrong types and
 values out of range.  The `description` of a field is the remedy, for messages. `detection.datasets.entry_rules` checks
 entries by these types; the entries of an evaluation extend them (`detection.coco.validation.entry_types`).
 """
 
-import json
 import sys
 import unicodedata
 from collections.abc import Mapping
@@ -56,7 +55,7 @@ class ImageEntry(IdentifiedEntry):
 
 
 class ObjectEntry(IdentifiedEntry):
-    """An entry of `annotations` without its numbers; some tools write `is_crowd` for `iscrowd`."""
+    """An entry of `annotations` without box and area; some tools write `is_crowd` for `iscrowd`."""
 
     image_id: Id
     category_id: Id
@@ -65,7 +64,7 @@ class ObjectEntry(IdentifiedEntry):
 
 
 class AnnotationEntry(ObjectEntry):
-    """An entry of `annotations`; policies decide on boxes without area."""
+    """An entry of `annotations`, whose numbers a record can hold; policies decide on boxes without area."""
 
     bbox: Annotated[tuple[Float32, Float32, Float32, Float32], Meta(description=BOX_REMEDY)]
     area: NotRequired[Annotated[float, Meta(ge=0, le=LARGEST_FLOAT32, description=AREA_REMEDY)]]
@@ -84,15 +83,6 @@ class CategoryEntry(KeypointCategoryEntry):
     """An entry of `categories`."""
 
     name: Text
-
-
-def plain(value: Any) -> Any:
-    """Converts NumPy numbers and arrays, tuples and mappings to the types of parsed JSON."""
-    if isinstance(value, Mapping):
-        return {key: plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(each) for each in value]
-    return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
 
 
 def too_many_categories(count: int) -> str | None:
@@ -120,17 +110,6 @@ def comparable_name(name: str) -> str:
     True
     """
     return " ".join(unicodedata.normalize("NFKC", name).casefold().split())
-
-
-def unwritable(value: Any) -> str | None:
-    """Returns what prevents a value parsed by Python from being JSON in UTF-8; None if nothing does."""
-    try:
-        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
-    except UnicodeEncodeError:
-        return "half a character (one surrogate of a pair)"
-    except ValueError:
-        return "NaN or Infinity"
-    return None
 
 
 def skeleton_of(category: Entry) -> list[tuple[int, int]]:

@@ -1,10 +1,11 @@
 """The rules of valid COCO entries, for the check of a data set and for an evaluation, which adds its own.
 
 An entry is valid if it has its type (`detection.datasets.entries`) and meets each `Rule`.  Both are checked for all
-entries of a list at once; only what is invalid is looked at one by one.
+entries of a list at once; only lists with invalid entries are checked one by one.
 """
 
 import functools
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter, itemgetter
@@ -14,7 +15,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from detection.datasets.entries import AnnotationEntry, CategoryEntry, Ids, ImageEntry, Rows, id_of, plain, unwritable
+from detection.datasets.entries import AnnotationEntry, CategoryEntry, Entry, Ids, ImageEntry, Rows, id_of
 from schemas.errors import DataError
 from schemas.quoting import quoted, quoted_json
 
@@ -64,6 +65,31 @@ class Rule(NamedTuple):
     def issue(self, value: Any) -> EntryIssue:
         """Returns the issue of an invalid value or entry."""
         return EntryIssue(self.what, self.remedy, self.detail(value))
+
+
+def plain(value: Any) -> Any:
+    """Converts NumPy numbers and arrays, tuples and mappings to the types of parsed JSON."""
+    if isinstance(value, Mapping):
+        return {key: plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
+
+
+def unwritable(value: Any) -> str | None:
+    """Returns what prevents a value parsed by Python from being JSON in UTF-8; None if nothing does."""
+    try:
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    except UnicodeEncodeError:
+        return "half a character (one surrogate of a pair)"
+    except ValueError:
+        return "NaN or Infinity"
+    return None
+
+
+def is_crowd(annotation: Entry) -> bool:
+    """Returns whether an annotation is a crowd; some tools write `is_crowd` for `iscrowd`."""
+    return bool(annotation.get("iscrowd", annotation.get("is_crowd", 0)))
 
 
 def are_first(ids: Ids) -> npt.NDArray[np.bool_]:
@@ -212,7 +238,7 @@ def category_issues(categories: Sequence[Any], kind: Any = CategoryEntry) -> dic
     return check_entries(categories, kind, [UNIQUE_ID])[1] or check_entries(categories, dict, [WRITABLE])[1]
 
 
-def require_categories(categories: Sequence[Any], name: Callable[[int], str]) -> None:
+def require_valid_categories(categories: Sequence[Any], name: Callable[[int], str]) -> None:
     """Requires valid categories, because annotations depend on them.
 
     Args:
@@ -243,9 +269,9 @@ def unread_fields(
         known: names that are read.
         needed: a field that other entries have.
     """
-    plain = {name.replace("_", ""): name for name in known}
+    by_letters = {name.replace("_", ""): name for name in known}
     for name in sorted(names - known):
-        meant = plain.get(name.replace("_", "").lower())
+        meant = by_letters.get(name.replace("_", "").lower())
         if meant is not None and meant not in names:
             return f"field {quoted(name)} is not read: it is {meant} in COCO. Rename it."
     if needed is not None and needed not in names and f"is_{needed.removeprefix('is')}" not in names:
@@ -264,7 +290,7 @@ def head_issue(value: Any, kind: type) -> EntryIssue | None:
 def _explain(entry: Any, kind: Any, message: str) -> EntryIssue:
     """Turns a message of msgspec, which names the first invalid field, into an issue."""
     missing, invalid = _MISSING.search(message), _INVALID.search(message)
-    hints = get_type_hints(kind, include_extras=True)
+    hints = _hints(kind)
     if missing is not None:
         return EntryIssue(f"missing {missing[1]}", _remedy(hints[missing[1]]))
     if invalid is None:
@@ -283,6 +309,11 @@ def _without_surrogates(value: Any) -> Any:
     if isinstance(value, list):
         return [_without_surrogates(each) for each in value]
     return value.encode(errors="backslashreplace").decode() if isinstance(value, str) else value
+
+
+@functools.cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return get_type_hints(kind, include_extras=True)
 
 
 def _remedy(hint: Any) -> str:

@@ -83,7 +83,7 @@ def _coco(root: str) -> dict[str, SplitFiles]:
 
 
 def _described(splits: Mapping[str, SplitFiles], root: str, *notes: str) -> dict[str, SplitFiles]:
-    """Adds what is said about a data set: its format and its files, then the notes."""
+    """Adds the notes of a data set: its format and its files, then `notes`."""
     of_splits = splits.values()
     kind = "COCO" if any(of_split.images for of_split in of_splits) else "TFRecords"
     title = f"{kind} ({some([paths.relative(of_split.annotations, root) for of_split in of_splits])})"
@@ -91,7 +91,7 @@ def _described(splits: Mapping[str, SplitFiles], root: str, *notes: str) -> dict
 
 
 def _recognised(folder: Folder) -> dict[str, SplitFiles]:
-    """Finds the splits of COCO files with other names, or of a data set that a reader knows; {}: there is none."""
+    """Finds the splits of COCO files with other names, or of a data set that a reader knows; {} if there are none."""
     splits: dict[str, SplitFiles] = {}
     found, notes = find_coco(folder)
     for name, file in found.items():
@@ -116,10 +116,10 @@ def _recognised(folder: Folder) -> dict[str, SplitFiles]:
 
 
 def _below(root: str, corners: str) -> dict[str, SplitFiles]:
-    """Finds the one data set below a folder that is none itself.
+    """Finds the only data set below a folder that is not itself a data set.
 
     Raises:
-        DataError: there is none, or several.
+        DataError: no data set, or several.
     """
     folder = Folder(root, corners)
     found: dict[str, dict[str, SplitFiles]] = {}

@@ -35,7 +35,7 @@ class SplitFiles:
     anywhere: whether the reader takes files with labels in any folder.
     group: `data.group`.
     boxes: `data.coco_boxes`, for COCO files.
-    notes: what the user is told about the data set, a sentence each.
+    notes: notes on the data set for the user, a sentence each.
     """
 
     annotations: str

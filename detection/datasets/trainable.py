@@ -1,4 +1,4 @@
-"""Whether a detector can be trained on a data set and evaluated: one rule for `check-data`, `run` and `train`."""
+"""Decides whether a detector can be trained on a data set and evaluated, for `check-data`, `run` and `train`."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any

@@ -10,10 +10,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import Progress, SpinnerColumn
 
-from detection.coco.io.evaluation_files import image_list_path
+from detection.coco.evaluation import image_list_path
 from detection.coco.io.ids_by_name import ids_by_file_name, in_words, named_images, other_ids
 from detection.coco.io.results import result_lines, write_list
-from detection.datasets.entries import unwritable
+from detection.datasets.entry_rules import unwritable
 from detection.images.files import ImageFileError, read_file
 from detection.images.finding import find_images
 from detection.images.inspect import inspect_image

@@ -219,8 +219,8 @@ def other_ids(names: Mapping[int, str], categories: Sequence[Any]) -> dict[int, 
 
 def in_words(others: Mapping[int, int | None], names: Mapping[int, str]) -> str:
     """Returns the result of `other_ids` as words for a message."""
-    said = [f"{one_line(names[number])} has {number} and {new or 'no id'}" for number, new in others.items()]
-    return first_of(said, _LISTED)
+    listed = [f"{one_line(names[number])} has {number} and {new or 'no id'}" for number, new in others.items()]
+    return first_of(listed, _LISTED)
 
 
 def with_category_ids(

@@ -1,21 +1,38 @@
-"""Checks of the inputs of an evaluation; each issue has source, ids and remedy."""
+"""Checks of the inputs of an evaluation; each issue has source, ids and remedy.
 
-from collections.abc import Mapping, Sequence
+`detection.coco.validation.entry_types` defines the types, and `detection.datasets.entry_rules` the rules of all COCO
+entries.  The rules here compare entries with each other: with the image of a mask, the keypoints of a category, other
+detections.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from detection.coco.params import Params, best_of_images, lvis_annotations, require_rows, rows_are_valid, rows_of
 from detection.coco.validation import entry_types
-from detection.coco.validation.rules import References, annotation_rules, detection_rules, references_of
-from detection.datasets.entries import Ids, Rows, plain
-from detection.datasets.entry_rules import UNIQUE_ID, WRITABLE, Rule, check_entries, column
+from detection.datasets.entries import Entry, Ids, Rows
+from detection.datasets.entry_rules import (
+    UNIQUE_ID,
+    WRITABLE,
+    Rule,
+    check_entries,
+    column,
+    is_crowd,
+    known_category,
+    known_image,
+    plain,
+)
 from schemas.errors import DataError
 from schemas.quoting import first_of, quoted
 
 # Key of an annotation without a mask among masks: whether it is a crowd.
 CROWD_WITHOUT_MASK = "crowd_without_mask"
 _SHOWN = 5  # max entries in an error
+_SAME_DATA = "Are ground truth and detections of the same data set?"
+_NUMBERED = "`predict` numbers images from 1: pass --ground-truth to it, or keep its NAME_images.json beside."
 
 
 class InvalidEntry(NamedTuple):
@@ -94,6 +111,35 @@ def _record(what: str, position: int, entry: Any) -> str:
     if what == "detection":
         return f"{what} {position}" + (f" (image {value})" if value else "")
     return f"{what} {value or f'at position {position}'}"
+
+
+@dataclass(frozen=True, eq=False)
+class References:
+    """Values that entries are checked against.
+
+    image_ids: int64 [N].
+    category_ids: int64 [K].
+    iou_type: `bbox`, `segm` or `keypoints`.
+    sizes: height and width in pixels by image id; only needed for masks.
+    keypoints: number of keypoints by category id; only needed for keypoints.
+    partial_masks: annotations may lack a mask, as metrics besides COCO's have a rule for them.
+    """
+
+    image_ids: Ids
+    category_ids: Ids
+    iou_type: str
+    sizes: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    keypoints: Mapping[int, int] = field(default_factory=dict)
+    partial_masks: bool = False
+
+
+def references_of(images: Sequence[Entry], category_ids: Ids, params: Params) -> References:
+    """Returns the values that annotations and detections of valid images may refer to."""
+    sizes = {image["id"]: (image["height"], image["width"]) for image in images} if params.iou_type == "segm" else {}
+    keypoints = {category_id: len(sigmas) for category_id, sigmas in params.sigmas_of.items()}
+    return References(
+        column(images, "id"), category_ids, params.iou_type, sizes, keypoints, partial_masks=bool(params.metrics)
+    )
 
 
 class Checked(NamedTuple):
@@ -194,7 +240,7 @@ def check_annotations(
         DataError: an entry is invalid, such as a missing id, box or mask, an unknown image or
             category, a box that is not finite or has a negative side, or a duplicate id.
     """
-    kind, rules = entry_types.ANNOTATIONS[references.iou_type], annotation_rules(references)
+    kind, rules = entry_types.ANNOTATIONS[references.iou_type], _annotation_rules(references)
     typed = valid_entries(annotations, kind, rules, "annotation", where=where, skipped=skipped)
     _fill(typed, references)
     return typed
@@ -223,12 +269,12 @@ def check_detections(
         require_rows(detections, references.iou_type, where)
         rows = detections.astype(np.float64, copy=False)
         invalid = np.flatnonzero(~rows_are_valid(rows, references.image_ids, references.category_ids))
-        entries, rules = [_entry_of(row) for row in rows[invalid].tolist()], detection_rules(references, boxed=True)
+        entries, rules = [_entry_of(row) for row in rows[invalid].tolist()], _detection_rules(references, boxed=True)
         kind = entry_types.BoxDetection
         valid_entries(entries, kind, rules, "detection", where=where, positions=invalid, skipped=skipped)
         return rows if not len(invalid) else np.delete(rows, invalid, axis=0)
     boxed = any(isinstance(entry, Mapping) and "bbox" in entry for entry in detections)
-    kind, rules = entry_types.DETECTIONS[references.iou_type], detection_rules(references, boxed=boxed)
+    kind, rules = entry_types.DETECTIONS[references.iou_type], _detection_rules(references, boxed=boxed)
     typed = valid_entries(detections, kind, rules, "detection", where=where, skipped=skipped)
     if references.iou_type == "bbox":
         return rows_of(typed)
@@ -240,11 +286,95 @@ def check_detections(
     return typed
 
 
+def _annotation_rules(references: References) -> list[Rule]:
+    """Returns the rules for annotations."""
+    rules = [UNIQUE_ID, known_image(references.image_ids), known_category(references.category_ids)]
+    if references.iou_type == "segm":
+        rules += _mask_rules(references, needed=not references.partial_masks)
+        rules.append(
+            _each(
+                "missing area",
+                "The area of a mask does not follow from its box. Add it in square pixels.",
+                lambda entry: "area" in entry or (references.partial_masks and not entry.get("segmentation")),
+            )
+        )
+    if references.iou_type == "keypoints":
+        rules.append(_keypoints_rule(references, needed=False))
+    return rules
+
+
+def _detection_rules(references: References, *, boxed: bool) -> list[Rule]:
+    """Returns the rules for detections; `boxed`: some detection has an (optional) box."""
+    rules = [
+        known_image(references.image_ids, f"The ground truth has no such image. {_SAME_DATA} {_NUMBERED}"),
+        known_category(references.category_ids, _SAME_DATA),
+    ]
+    if references.iou_type == "bbox":
+        return rules
+    if boxed:
+        remedy = "Other detections have one, and its area determines the area range. Add one to all, or to none."
+        rules.append(_each("missing bbox", remedy, lambda entry: "bbox" in entry))
+    if references.iou_type == "segm":
+        return [*rules, *_mask_rules(references)]
+    if not boxed:
+        remedy = "The area is ambiguous. Add the bbox, or remove the segmentation."
+        what = "keypoints with segmentation, without bbox"
+        rules.append(_each(what, remedy, lambda entry: "segmentation" not in entry))
+    return [*rules, _keypoints_rule(references, needed=True)]
+
+
+def _each(
+    what: str, remedy: str, holds: Callable[[Any], bool], detail: Callable[[Any], str] = lambda entry: ""
+) -> Rule:
+    """Returns a rule on each entry alone."""
+    return Rule(what, remedy, lambda entries: list(map(holds, entries)), detail=detail)
+
+
+def _mask_rules(references: References, *, needed: bool = True) -> list[Rule]:
+    from detection.coco.engine.masks import is_valid_mask, segmentation_issue
+
+    def placed(entry: Any) -> tuple[Any, int, int]:
+        return entry["segmentation"], *references.sizes[entry["image_id"]]
+
+    return [
+        _each(
+            "missing segmentation",
+            "Masks are compared, so every entry needs one; or evaluate with iou_type bbox.",
+            lambda entry: not needed or bool(entry.get("segmentation")),
+        ),
+        _each(
+            "invalid segmentation",
+            "Correct it, or remove the entry.",
+            lambda entry: not entry.get("segmentation") or is_valid_mask(*placed(entry)),
+            lambda entry: segmentation_issue(*placed(entry)) or "",
+        ),
+    ]
+
+
+def _keypoints_rule(references: References, *, needed: bool) -> Rule:
+    remedy = "Every entry needs x, y, visibility for each keypoint: name them in `categories`, or set oks_sigmas."
+
+    def size(entry: Any) -> int:
+        return 3 * references.keypoints[entry["category_id"]]
+
+    def holds(entry: Any) -> bool:
+        points, count = entry.get("keypoints"), size(entry)
+        if points is None or len(points) == count:
+            return points is not None or not needed
+        # A model pads with zeros, to the largest number of keypoints of a category.
+        return needed and len(points) > count and not any(points[count:])
+
+    def detail(entry: Any) -> str:
+        return f"{len(entry.get('keypoints', ()))} numbers instead of {size(entry)}"
+
+    return _each("invalid keypoints", remedy, holds, detail)
+
+
 def _fill(annotations: list[dict[str, Any]], references: References) -> None:
     for annotation in annotations:
-        crowd = annotation.pop("is_crowd", 0)
         annotation["bbox"] = list(annotation["bbox"])
-        annotation["iscrowd"] = int(annotation.get("iscrowd", crowd))
+        annotation["iscrowd"] = int(is_crowd(annotation))
+        annotation.pop("is_crowd", None)
         if "area" not in annotation:
             annotation["area"] = annotation["bbox"][2] * annotation["bbox"][3]
         if references.iou_type == "segm" and not annotation.get("segmentation"):

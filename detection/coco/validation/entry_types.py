@@ -1,7 +1,7 @@
 """Types of the entries of an evaluation: define valid images, categories, annotations and detections.
 
 msgspec decodes JSON files with these types, and converts parsed JSON to them. Both drop all other
-keys. `detection.coco.validation.rules` has the conditions that depend on other entries.
+keys. `detection.coco.validation.checks` has the rules that depend on other entries.
 """
 
 from typing import Annotated, Any, Literal, NotRequired, TypedDict

@@ -19,7 +19,7 @@ class KeypointError(Exception):
 
 @dataclass(frozen=True)
 class KeypointPlaces:
-    """Where the keypoints of a category's objects belong.
+    """Positions of the keypoints of a category's objects.
 
     names: the category's names, in order.
     ids: of each name, its place among the keypoints of all categories, as the TF Object Detection API counts them in a

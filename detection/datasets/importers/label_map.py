@@ -10,7 +10,7 @@ from typing import Any
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 
 from detection.datasets.entries import too_many_categories
-from detection.datasets.entry_rules import head_issue, require_categories
+from detection.datasets.entry_rules import head_issue, require_valid_categories
 from detection.storage import files, paths
 from detection.storage.files import read_bytes
 from detection.storage.json_files import read_json
@@ -175,7 +175,7 @@ def _require_valid(categories: list[Any], source: str) -> None:
     too_many = too_many_categories(len(categories))
     if too_many is not None:
         raise DataError(f"{source}: {too_many}")
-    require_categories(categories, lambda position: f"{source}: item {position + 1}")
+    require_valid_categories(categories, lambda position: f"{source}: item {position + 1}")
 
 
 def _items(source: str) -> list[dict[str, Any]]:

@@ -35,7 +35,7 @@ def find_coco(folder: Folder) -> tuple[dict[str, str], list[str]]:
     """Finds COCO files by their content.
 
     Returns:
-        Name of each split -> file below the folder; and what is said about other files.
+        Name of each split -> file below the folder; and notes on other files, a sentence each.
 
     Raises:
         DataError: several files for one split.
@@ -95,7 +95,7 @@ def elsewhere(
 
     Returns:
         File name -> path below the folder, for all images, or {} if all are in place or none is found; the folder; and
-        what is said about it.
+        notes on them, a sentence each.
     """
     missing = _missing(images, names, there)
     if not missing:
@@ -146,11 +146,11 @@ def rewritten(path: str, shown: str, moved: Mapping[str, str]) -> tuple[dict[str
 
     Args:
         path: the file.
-        shown: its name, for what is said.
+        shown: its name in notes.
         moved: file name -> the name to write.
 
     Returns:
-        The content, and what is said about it.
+        The content, and notes on the corrections, a sentence each.
 
     Raises:
         DataError: the file cannot be read.
@@ -179,7 +179,7 @@ def rewritten(path: str, shown: str, moved: Mapping[str, str]) -> tuple[dict[str
 
 
 def _numbered(key: str, entries: list[dict[str, Any]], lists: Mapping[str, list[dict[str, Any]]], shown: str) -> str:
-    """Numbers the entries of a list if an id is a text that is no number; returns what is said about it."""
+    """Numbers the entries of a list if an id is a text other than a number; returns a note on it."""
     ids = [entry.get("id") for entry in entries]
     if not any(isinstance(one, str) and not _INTEGER.fullmatch(one) for one in ids):
         return ""

@@ -93,7 +93,7 @@ def as_coco(split: SplitFiles, there: Container[str] | None = None) -> CocoForm:
         content, more = rewritten(file, _below(split.root, file), moved)
         notes += more
         file = str(process_folder() / _digest(file, files.find_file(file), moved) / paths.name_of(file))
-        write_bytes(file, json.dumps(content).encode(), durable=False)  # may have NaN, which is told later
+        write_bytes(file, json.dumps(content).encode(), durable=False)  # may have NaN, which is reported later
     return CocoForm(replace(split, annotations=file, images=images, notes=(*split.notes, *notes)), [])
 
 

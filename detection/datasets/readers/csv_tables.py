@@ -6,6 +6,7 @@ from functools import partial
 from typing import NamedTuple
 
 from detection.datasets.readers.folder import Fault, Folder, ReadImage, Recognised, finite, left_out, some, split_named
+from detection.datasets.splits import BOX_FORMS
 from schemas.artifacts import TRAIN_SPLIT
 from schemas.quoting import one_line
 
@@ -113,7 +114,6 @@ def _read(folder: Folder, tables: _Tables, path: str, split: str) -> ReadImage:
             message = f"{listed!r}: a name and four finite numbers are expected. Correct the line"
             image.faults.append(Fault(where, message))
             continue
-        x_min, y_min, x_max, y_max = edges
-        made = {"category": tables.names.get(category, category), "bbox": [x_min, y_min, x_max - x_min, y_max - y_min]}
+        made = {"category": tables.names.get(category, category), "bbox": BOX_FORMS["corners"](edges)}
         image.objects.append(made | ({"iscrowd": 1} if values.get("IsGroupOf") == "1" else {}))
     return image

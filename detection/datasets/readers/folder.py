@@ -85,7 +85,7 @@ class Recognised:
     splits: name of each split -> paths of its images below the folder.
     read: returns an image of a split with its objects.
     categories: entries without ids, in the order of ids; None: the sorted names of all objects.
-    notes: what is said about it, a sentence each.
+    notes: notes on the data set for the user, a sentence each.
     finish: sees all images, and may complete them; returns more notes.
     """
 
@@ -187,7 +187,7 @@ class Folder:
             split: of the annotation, whose folder is looked into first; None: that of `near`.
 
         Returns:
-            The image of the same path, or the nearest one of the same name; None: there is none, or several equally
+            The image of the same path, or the nearest one of the same name; None: no such image, or several equally
             near ones.
         """
         found = self.by_stem.get(stem_of(slashed(name)).lower(), [])
@@ -273,7 +273,7 @@ def split_named(path: str) -> str | None:
 
 
 def finite(text: str | None) -> float | None:
-    """Returns the finite number that a text is; None: it is none."""
+    """Parses a finite number; None if the text is not one."""
     try:
         value = float(text or "")
     except ValueError:

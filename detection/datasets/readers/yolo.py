@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from detection.datasets.masks import mask_box
 from detection.datasets.readers.folder import (
     SPLIT_NAMES,
     Fault,
@@ -26,6 +27,7 @@ from detection.datasets.readers.folder import (
     some,
     stem_of,
 )
+from detection.datasets.splits import BOX_FORMS
 from schemas.errors import DataError
 from schemas.quoting import one_line
 
@@ -168,7 +170,7 @@ def _named(folder: Folder, file: str) -> list[str]:
 
 
 def _images(folder: Folder, file: str, base: str, entry: str) -> list[str] | None:
-    """Finds the images that `train` or `val` names: below a folder, or in a list; None: nothing is there."""
+    """Finds the images that `train` or `val` names: below a folder, or in a list; None if there are none."""
     places = _ends(file, f"{slashed(base)}/{slashed(entry)}")
     for place in places:
         if place in folder.states:
@@ -179,7 +181,7 @@ def _images(folder: Folder, file: str, base: str, entry: str) -> list[str] | Non
 
 
 def _ends(file: str, path: str) -> list[str]:
-    """Where the path of another machine may be: its ends, the longest first, beside the file or below the root."""
+    """Lists candidates for a path of another machine: its ends, longest first, beside the file or below the root."""
     parts = [part for part in path.split("/") if part not in ("", ".", "..")]
     ends = ["/".join(parts[start:]) for start in range(len(parts))]
     return [place for end in ends for place in (f"{parent_of(file)}/{end}".lstrip("/"), end)]
@@ -196,7 +198,7 @@ def _listed(folder: Folder, file: str) -> list[str]:
 
 
 def _candidates(image: str) -> list[str]:
-    """Where the labels of an image may be: `labels` in place of the last `images`, or beside it."""
+    """Lists candidates for the labels of an image: `labels` in place of the last `images`, or beside it."""
     stem = image.rpartition(".")[0]
     parts = stem.split("/")
     places = []
@@ -246,7 +248,7 @@ def _read(
 def _object(
     texts: Sequence[str], names: Sequence[str], points: tuple[int, int] | None, size: tuple[int, int]
 ) -> dict[str, Any] | str:
-    """Makes an annotation of a line; a text says why there is none."""
+    """Makes an annotation of a line; returns a text if the line is invalid: the reason."""
     values, line = _numbers(texts), one_line(" ".join(texts)[:80])
     if values is None:
         return f"{line!r} are not all finite numbers. Correct the line"
@@ -262,30 +264,24 @@ def _object(
 
 
 def _shape(numbers: Sequence[float], points: tuple[int, int] | None, size: tuple[int, int]) -> dict[str, Any] | None:
-    """Makes a box, a box with keypoints, or a polygon with its box, in pixels; None: it is none of them."""
+    """Makes a box, a box with keypoints, or a polygon with its box, in pixels; None if it is none of these."""
     pixels = [value * size[place % 2] for place, value in enumerate(numbers)]
     if points and len(numbers) == 4 + points[0] * points[1]:
         rows = (numbers[start : start + points[1]] for start in range(4, len(numbers), points[1]))
         keypoints = [value for row in rows for value in _keypoint(row, size)]
         labelled = sum(value > 0 for value in keypoints[2::3])
-        return {"bbox": _box(pixels), "keypoints": keypoints, "num_keypoints": labelled}
+        return {"bbox": BOX_FORMS["centers"](pixels), "keypoints": keypoints, "num_keypoints": labelled}
     if len(numbers) == 4:
-        return {"bbox": _box(pixels)}
+        return {"bbox": BOX_FORMS["centers"](pixels)}
     if points or len(numbers) < 6 or len(numbers) % 2:
         return None
-    xs, ys = pixels[::2], pixels[1::2]
-    return {"bbox": [min(xs), min(ys), max(xs) - min(xs), max(ys) - min(ys)], "segmentation": [pixels]}
+    return {"bbox": mask_box([pixels]), "segmentation": [pixels]}
 
 
 def _keypoint(row: Sequence[float], size: tuple[int, int]) -> tuple[float, float, int]:
     x, y, *given = row
     visible = given[0] if given else 2 * (x != 0 or y != 0)
     return (x * size[0], y * size[1], int(visible)) if visible in (1, 2) else (0, 0, 0)
-
-
-def _box(pixels: Sequence[float]) -> list[float]:
-    x, y, width, height = pixels[:4]
-    return [x - width / 2, y - height / 2, width, height]
 
 
 def _numbers(texts: Sequence[str]) -> list[float] | None:

@@ -4,7 +4,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import tensorflow as tf
 from PIL import Image
+
+from detection.datasets.packed_entries import unpack_entries
+from schemas import features
 
 
 def write_data_set(root: Path, *, images: int = 5, broken: bool = False) -> None:
@@ -29,6 +33,13 @@ def write_data_set(root: Path, *, images: int = 5, broken: bool = False) -> None
         if split == "train":
             tree |= {"info": {"year": 2020}, "licenses": [{"id": 1}]}  # type: ignore[dict-item]
         (root / f"annotations/instances_{split}.json").write_text(json.dumps(tree))
+
+
+def written_entries(out: Path, split: str = "*") -> list[tuple[dict[str, Any], list[dict[str, Any]]]]:
+    """The image and the annotations that are packed into each record of Examples."""
+    records = tf.data.TFRecordDataset(sorted(map(str, out.glob(f"Split-{split}/*")))).as_numpy_iterator()
+    packed = (tf.train.Example.FromString(record).features.feature[features.COCO] for record in records)
+    return [unpack_entries(one.bytes_list.value[0]) for one in packed]
 
 
 def _image(split: str, number: int) -> dict[str, Any]:

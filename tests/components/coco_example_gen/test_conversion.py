@@ -7,19 +7,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from PIL import Image
 
 from components.beam import progress
 from components.coco_example_gen.conversion import convert
 from detection.datasets.layouts import find_splits
-from detection.datasets.packed_entries import unpack_entries
 from detection.datasets.splits import Division
 from detection.datasets.statistics import SplitSummary
-from schemas import features
 from schemas.config.config import DataConfig
 from schemas.config.issues import IssuePolicies
 from schemas.errors import DataError
+from tests.components.coco_example_gen.data_set import written_entries
 from tests.components.coco_example_gen.remote_data import DROP
 
 CATEGORIES = [{"id": 4, "name": "cat"}, {"id": 2, "name": "dog"}]
@@ -47,14 +45,8 @@ def _convert(root: Path, out: Path, **policies: str) -> dict[str, list[int]]:
     out.mkdir()
     convert(find_splits(root), out, DataConfig(on_fault=IssuePolicies.model_validate(policies)))
     return {
-        folder.name.removeprefix("Split-"): sorted(
-            unpack_entries(tf.train.Example.FromString(record).features.feature[features.COCO].bytes_list.value[0])[0][
-                "id"
-            ]
-            for shard in folder.iterdir()
-            for record in tf.data.TFRecordDataset(str(shard)).as_numpy_iterator()
-        )
-        for folder in out.glob("Split-*")
+        split: sorted(image["id"] for image, _ in written_entries(out, split))
+        for split in (folder.name.removeprefix("Split-") for folder in out.glob("Split-*"))
     }
 
 
@@ -109,7 +101,7 @@ def test_issues_of_the_structure_stop_before_any_image_is_read(tmp_path: Path) -
     lines = str(caught.value).splitlines()
     more = f"{root}/instances_train.json: 1 of 3 annotations, more than 2%"
     assert lines[0] == f"2 issues in the data set ({more}):"
-    assert lines[1].startswith(f"  {root}/instances_train.json (image 1, annotation 9): category_id 5 does not exist")
+    assert lines[1].startswith(f"  {root}/instances_train.json (image 1, annotation 9): unknown category_id: 5")
     assert lines[2].startswith(f"  {root}/instances_train.json (image 1, annotation 1): duplicate id.")
     assert "data.on_fault.entry=drop" in lines[3]
     assert _convert(root, tmp_path / "b", entry="drop", duplicate_id="drop", image_missing="drop")["train"] == [2]

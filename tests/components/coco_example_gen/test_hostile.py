@@ -21,15 +21,14 @@ from detection.datasets.annotations import index_annotations
 from detection.datasets.encode_record import Record, Rules, make_record
 from detection.datasets.issues import Issue
 from detection.datasets.layouts import find_splits
-from detection.datasets.packed_entries import unpack_entries
 from detection.datasets.splits import SplitFiles
 from detection.images import inspect as image_files
 from detection.images.files import ImageFileError, read_file
 from detection.input_pipeline.record_decoder import decode_record
-from schemas import features
 from schemas.config.config import DataConfig
 from schemas.config.issues import MAX_PIXELS, IssuePolicies
 from schemas.errors import CocoflowError, DataError
+from tests.components.coco_example_gen.data_set import written_entries
 
 FAIL = IssuePolicies.model_validate("fail")
 DROP = IssuePolicies.model_validate("drop")
@@ -116,13 +115,9 @@ def _records(out: Path) -> list[bytes]:
 
 def _ids(out: Path) -> tuple[list[int], list[int]]:
     """Ids of the images and of the annotations that were written."""
-    entries = [
-        unpack_entries(tf.train.Example.FromString(record).features.feature[features.COCO].bytes_list.value[0])
-        for record in _records(out)
-    ]
-    return sorted(image["id"] for image, _ in entries), sorted(
-        each["id"] for _, annotations in entries for each in annotations
-    )
+    entries = written_entries(out)
+    annotations = [each["id"] for _, annotations in entries for each in annotations]
+    return sorted(image["id"] for image, _ in entries), sorted(annotations)
 
 
 class _Made(NamedTuple):
@@ -598,9 +593,7 @@ def test_ids_at_the_ends_of_their_range(root: Path) -> None:
     _write(root, tree)
     out = _convert(root)
     assert _issues(out) == []
-    for record in _records(out):
-        packed = tf.train.Example.FromString(record).features.feature[features.COCO].bytes_list.value[0]
-        image, annotations = unpack_entries(packed)
+    for image, annotations in written_entries(out):
         assert [each["id"] for each in annotations] == [image["id"]]
 
 
@@ -619,11 +612,7 @@ def test_huge_extra_fields_of_an_image_come_through(root: Path) -> None:
     _write(root, tree)
     out = _convert(root)
     assert _ids(out)[0] == [1, 2, 3, 4]
-    images = [
-        unpack_entries(tf.train.Example.FromString(record).features.feature[features.COCO].bytes_list.value[0])[0]
-        for record in _records(out)
-    ]
-    assert tree["images"][0] in images
+    assert tree["images"][0] in [image for image, _ in written_entries(out)]
 
 
 def test_a_mask_is_no_better_box_where_it_leaves_the_image(pictures: Path) -> None:

@@ -1,6 +1,7 @@
 """Whole conversions of real data: nothing is lost, and old records become Examples."""
 
 import json
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -9,17 +10,17 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 from pycocotools.coco import COCO
-from pycocotools.cocoeval import COCOeval
 
 from components.coco_example_gen.conversion import convert
 from detection.datasets.layouts import find_splits
-from detection.datasets.packed_entries import unpack_entries
 from detection.datasets.splits import Division, SplitFiles
 from detection.images.decode import decode_rgb
 from schemas import features
 from schemas.config.config import DataConfig
 from schemas.config.issues import IssuePolicies
 from schemas.errors import DataError
+from tests.components.coco_example_gen.data_set import written_entries
+from tests.detection.coco.generated_cases import pycocotools_eval
 
 Rebuilt = dict[str, dict[str, Any]]
 
@@ -48,14 +49,14 @@ def _rebuilt(out: Path) -> Rebuilt:
     """A COCO file of each split, entries by id."""
     head = json.loads((out / "dataset.json").read_text())
     trees: Rebuilt = {}
-    for split, example in _examples(out):
-        tree = trees.setdefault(split, {"images": [], "annotations": [], "categories": head["categories"]})
-        image, annotations = unpack_entries(_value(example, features.COCO))
-        tree["images"].append(image)
-        tree["annotations"] += annotations
-    for tree in trees.values():
-        for key in ("images", "annotations"):
-            tree[key].sort(key=lambda entry: entry["id"])
+    for folder in sorted(out.glob("Split-*")):
+        split = folder.name.removeprefix("Split-")
+        entries = written_entries(out, split)
+        trees[split] = {
+            "images": sorted((image for image, _ in entries), key=itemgetter("id")),
+            "annotations": sorted((one for _, some in entries for one in some), key=itemgetter("id")),
+            "categories": head["categories"],
+        }
     return trees
 
 
@@ -106,23 +107,8 @@ def test_images_in_the_records_decode_as_pillow_decodes_the_files(ccby: tuple[Pa
         np.testing.assert_array_equal(decode_rgb(tf.constant(_value(example, features.ENCODED))), expected)
 
 
-def _metrics(
-    ground_truth: dict[str, Any], detections: list[dict[str, Any]], iou_type: str, folder: Path
-) -> list[float]:
-    path = folder / "gt.json"
-    path.write_text(json.dumps(ground_truth))
-    coco = COCO(str(path))
-    evaluation = COCOeval(coco, coco.loadRes(detections), iou_type)
-    evaluation.evaluate()
-    evaluation.accumulate()
-    evaluation.summarize()
-    return [float(value) for value in evaluation.stats]
-
-
 @pytest.mark.parametrize("iou_type", ["bbox", "segm", "keypoints"])
-def test_pycocotools_finds_the_rebuilt_ground_truth_equal(
-    ccby: tuple[Path, Path], tmp_path: Path, iou_type: str
-) -> None:
+def test_pycocotools_finds_the_rebuilt_ground_truth_equal(ccby: tuple[Path, Path], iou_type: str) -> None:
     root, out = ccby
     original = json.loads(
         (root / ("person_keypoints_val.json" if iou_type == "keypoints" else "instances_val.json")).read_text()
@@ -148,13 +134,9 @@ def test_pycocotools_finds_the_rebuilt_ground_truth_equal(
         if iou_type == "keypoints":
             detection["keypoints"] = [value + generator.normal(0, 2) for value in entry["keypoints"]]
         detections.append(detection)
-    expected = _metrics(original, json.loads(json.dumps(detections, default=_text)), iou_type, tmp_path)
+    expected = pycocotools_eval(original, detections, iou_type).stats.tolist()
     assert max(expected) > 0.3
-    assert _metrics(rebuilt, json.loads(json.dumps(detections, default=_text)), iou_type, tmp_path) == expected
-
-
-def _text(value: bytes) -> str:
-    return value.decode()
+    assert pycocotools_eval(rebuilt, detections, iou_type).stats.tolist() == expected
 
 
 class _Sized:

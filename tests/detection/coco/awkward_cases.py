@@ -3,17 +3,14 @@
 Seeded: a case is a function of its seed and IoU type.
 """
 
-import contextlib
 import copy
-import io
 from typing import Any, NamedTuple
 
 import numpy as np
 from pycocotools import mask as masks
-from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
-from tests.detection.coco.generated_cases import SIDE, generate
+from tests.detection.coco.generated_cases import SIDE, generate, pycocotools_eval
 
 _DEFAULTS = {"bbox": (1, 10, 100), "segm": (1, 10, 100), "keypoints": (20,)}
 
@@ -51,32 +48,25 @@ def awkward_case(seed: int, iou_type: str) -> Case:
 
 
 def reference(case: Case, iou_type: str) -> COCOeval:
-    """COCOeval after `summarize`, its prints swallowed.
+    """COCOeval after `summarize`.
 
     Keypoints whatever their category it never matches (`computeOks` looks for those of
     category -1): it gets them as one category, in the order in which it takes boxes.
     """
     if iou_type == "keypoints" and not case.params.get("use_cats", True):
         case = _as_one_category(case)
-    with contextlib.redirect_stdout(io.StringIO()):
-        ground_truth = COCO()
-        ground_truth.dataset = copy.deepcopy(case.ground_truth)
-        ground_truth.createIndex()
-        results = ground_truth.loadRes(copy.deepcopy(case.detections)) if case.detections else COCO()
-        evaluation = COCOeval(ground_truth, results, iou_type)
-        parameters = evaluation.params
-        parameters.useCats = int(case.params.get("use_cats", True))
-        parameters.maxDets = list(case.params.get("max_dets", parameters.maxDets))
-        parameters.iouThrs = np.array(case.params.get("iou_thresholds", parameters.iouThrs))
-        if "area_ranges" in case.params:
-            parameters.areaRngLbl = list(case.params["area_ranges"])
-            parameters.areaRng = [list(limits) for limits in case.params["area_ranges"].values()]
-        if "oks_sigmas" in case.params:
-            parameters.kpt_oks_sigmas = np.array(case.params["oks_sigmas"])
-        evaluation.evaluate()
-        evaluation.accumulate()
-        evaluation.summarize()
-    return evaluation
+    given = case.params
+    params: dict[str, Any] = {"useCats": int(given.get("use_cats", True))}
+    if "max_dets" in given:
+        params["maxDets"] = list(given["max_dets"])
+    if "iou_thresholds" in given:
+        params["iouThrs"] = np.array(given["iou_thresholds"])
+    if "area_ranges" in given:
+        params["areaRngLbl"] = list(given["area_ranges"])
+        params["areaRng"] = [list(limits) for limits in given["area_ranges"].values()]
+    if "oks_sigmas" in given:
+        params["kpt_oks_sigmas"] = np.array(given["oks_sigmas"])
+    return pycocotools_eval(case.ground_truth, case.detections, iou_type, **params)
 
 
 def stats_are_comparable(case: Case, iou_type: str) -> bool:

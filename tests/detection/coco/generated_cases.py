@@ -38,23 +38,23 @@ def generate(seed: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 
 
 def pycocotools_eval(
-    ground_truth: dict[str, Any],
-    detections: list[dict[str, Any]],
-    iou_type: str = "bbox",
-    *,
-    use_cats: bool = True,
-    max_dets: list[int] | None = None,
+    ground_truth: dict[str, Any], detections: list[dict[str, Any]], iou_type: str = "bbox", **params: Any
 ) -> COCOeval:
-    """COCOeval after `summarize`, its prints swallowed; an empty list is no error here."""
+    """COCOeval after `summarize`, its prints swallowed; an empty list is no error here.
+
+    Args:
+        ground_truth: content of an annotation file.
+        detections: COCO results.
+        iou_type: `bbox`, `segm` or `keypoints`.
+        **params: attributes of COCOeval's `params`, such as `maxDets`.
+    """
     with contextlib.redirect_stdout(io.StringIO()):
         loaded = COCO()
         loaded.dataset = copy.deepcopy(ground_truth)
         loaded.createIndex()
         results = loaded.loadRes(copy.deepcopy(detections)) if detections else COCO()
         evaluation = COCOeval(loaded, results, iou_type)
-        evaluation.params.useCats = int(use_cats)
-        if max_dets:
-            evaluation.params.maxDets = max_dets
+        vars(evaluation.params).update(params)
         evaluation.evaluate()
         evaluation.accumulate()
         evaluation.summarize()

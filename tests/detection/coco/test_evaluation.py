@@ -24,7 +24,7 @@ def assert_equal(metrics: CocoMetrics, reference: Any) -> None:
 
 def test_max_dets_reach_the_metrics_where_pycocotools_gives_up() -> None:
     ground_truth, detections = generate(3)
-    reference = pycocotools_eval(ground_truth, detections, max_dets=[1, 2, 4])
+    reference = pycocotools_eval(ground_truth, detections, maxDets=[1, 2, 4])
     metrics = evaluate(ground_truth, detections, max_dets=(1, 2, 4))
     np.testing.assert_allclose(metrics.stats[1:], reference.stats[1:], atol=1e-12)
     assert reference.stats[0] == -1

@@ -1,14 +1,11 @@
 """Categories with keypoints of different numbers, against COCOeval of each category alone."""
 
-import contextlib
-import io
 import logging
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
-from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
 from detection.analysis.analyse import analyse
@@ -21,7 +18,7 @@ from detection.coco.partitions import by_category, metrics_of_partitions, partit
 from detection.coco.validation.checks import Checked, check_whole_images
 from schemas.config.evaluate import AnalysisConfig
 from schemas.errors import ConfigError, DataError
-from tests.detection.coco.generated_cases import generate
+from tests.detection.coco.generated_cases import generate, pycocotools_eval
 
 PERSON, HAND, FOOT, THING = 7, 2, 90, 31
 NAMES = {PERSON: "person", HAND: "hand", FOOT: "foot", THING: "thing"}
@@ -45,17 +42,7 @@ def case(seed: int, numbers: dict[int, int]) -> tuple[dict[str, Any], list[dict[
 
 def alone(tree: dict[str, Any], detections: list[dict[str, Any]], category: int, sigmas: Sequence[float]) -> COCOeval:
     """COCOeval of the entries of one category."""
-    with contextlib.redirect_stdout(io.StringIO()):
-        loaded = COCO()
-        loaded.dataset = tree
-        loaded.createIndex()
-        evaluation = COCOeval(loaded, loaded.loadRes([dict(one) for one in detections]), "keypoints")
-        evaluation.params.catIds = [category]
-        evaluation.params.kpt_oks_sigmas = np.array(sigmas)
-        evaluation.evaluate()
-        evaluation.accumulate()
-        evaluation.summarize()
-    return evaluation
+    return pycocotools_eval(tree, detections, "keypoints", catIds=[category], kpt_oks_sigmas=np.array(sigmas))
 
 
 def mean_alone(tree: dict[str, Any], detections: list[dict[str, Any]], sigmas: dict[int, Sequence[float]]) -> Any:

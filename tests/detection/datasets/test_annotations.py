@@ -17,11 +17,11 @@ from detection.datasets import packed_entries as packing
 from detection.datasets.annotations import (
     AnnotationFile,
     index_annotations,
-    is_crowd,
     merge_categories,
     scan_categories,
     scan_file_names,
 )
+from detection.datasets.entry_rules import is_crowd
 from schemas.config.issues import IssuePolicies
 from schemas.errors import DataError
 

@@ -129,7 +129,7 @@ def category_without_annotations(root: Path, tree: dict[str, Any]) -> None:
         (
             no_such_category,
             ("entry", "fail"),
-            "{data}/annotations/instances_train.json (image 2, annotation 4): category_id 77 does not exist",
+            "{data}/annotations/instances_train.json (image 2, annotation 4): unknown category_id: 77",
         ),
         (file_missing, ("image_missing", "fail"), "train: train/0/2.png (image 2): cannot read the image file"),
         (file_cut_off, ("image_broken", "fail"), "train: train/0/2.png (image 2): the image file cannot be decoded"),

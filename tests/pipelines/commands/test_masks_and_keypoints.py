@@ -130,7 +130,7 @@ def test_a_model_evaluates_as_with_pycocotools(
         own = metrics if iou_type == options["iou_type"] else metrics[iou_type]
         use_cats = options.get("use_cats", True)
         if use_cats or iou_type != "keypoints":
-            expected = pycocotools_eval(ground_truth, detections, iou_type, use_cats=use_cats).stats
+            expected = pycocotools_eval(ground_truth, detections, iou_type, useCats=int(use_cats)).stats
         else:  # COCOeval.computeOks looks for the category -1 then, which no object has
             expected = pycocotools_eval(*_of_one_category(ground_truth, detections), iou_type).stats
         np.testing.assert_allclose(own["stats"], expected, rtol=0, atol=1e-12)

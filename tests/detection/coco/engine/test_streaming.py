@@ -53,7 +53,7 @@ def test_the_best_detections_are_those_of_pycocotools(iou_type: str, use_cats: b
         many = [entry for entry in detections for _ in range(5)]
         most = (3,) if iou_type == "keypoints" else (1, 2, 4)
         metrics = evaluate(ground_truth, many, iou_type, max_dets=most, use_cats=use_cats)
-        expected = pycocotools_eval(ground_truth, many, iou_type, max_dets=list(most), use_cats=use_cats).eval
+        expected = pycocotools_eval(ground_truth, many, iou_type, maxDets=list(most), useCats=int(use_cats)).eval
         for name in ("precision", "recall", "scores"):
             np.testing.assert_allclose(getattr(metrics, name), expected[name], rtol=0, atol=1e-12)
 

@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from detection.coco import evaluate
-from detection.coco.io import evaluation_files
-from detection.coco.io.evaluation_files import read_detections, read_ground_truth
+from detection.coco import evaluate, evaluation
+from detection.coco.evaluation import read_detections, read_ground_truth
 from detection.storage import local
 from detection.storage.json_files import read_json
 from schemas.errors import DataError
@@ -31,7 +30,7 @@ def _rows(detections: list[dict[str, Any]]) -> Any:
 def test_detections_in_portions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int, separators: tuple[str, str]
 ) -> None:
-    monkeypatch.setattr(evaluation_files, "_AT_ONCE", at_once)
+    monkeypatch.setattr(evaluation, "_AT_ONCE", at_once)
     _, detections = generate(3)
     for number, detection in enumerate(detections):
         # What looks like the place between two detections, and is not.
@@ -48,8 +47,8 @@ def test_detections_in_portions(
 
 
 def test_plain_files_need_no_second_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluation_files, "read_json", None)
-    monkeypatch.setattr(evaluation_files, "_AT_ONCE", 500)
+    monkeypatch.setattr(evaluation, "read_json", None)
+    monkeypatch.setattr(evaluation, "_AT_ONCE", 500)
     ground_truth, detections = generate(3)
     (tmp_path / "gt.json").write_text(json.dumps(ground_truth))
     for text in (json.dumps(detections), json.dumps(detections, indent=2), json.dumps(detections[:1]), " [ ]\n"):
@@ -159,8 +158,8 @@ def test_a_slow_writer_is_waited_for(tmp_path: Path) -> None:
 
 def test_looking_for_two_objects_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The time would be quadratic in a text without any; `json` reads such a file."""
-    monkeypatch.setattr(evaluation_files, "_AT_ONCE", 10)
-    monkeypatch.setattr(evaluation_files, "_LONGEST", 50)
+    monkeypatch.setattr(evaluation, "_AT_ONCE", 10)
+    monkeypatch.setattr(evaluation, "_LONGEST", 50)
     path = tmp_path / "dt.json"
     path.write_text(f"[{' ' * 1000}]")
     reads: list[bytes] = []
@@ -169,6 +168,6 @@ def test_looking_for_two_objects_ends(tmp_path: Path, monkeypatch: pytest.Monkey
         reads.append(text)
         return -1
 
-    monkeypatch.setattr(evaluation_files, "_last_comma", none)
+    monkeypatch.setattr(evaluation, "_last_comma", none)
     assert read_detections(path, "segm") == []
     assert len(reads) < 10

@@ -4,14 +4,12 @@ import asyncio
 import contextlib
 import logging
 import os
-import platform
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from ipaddress import ip_address
 from typing import Any
 
@@ -19,6 +17,7 @@ from distributed import Client, secede
 from distributed.comm import get_address_host, get_address_host_port
 from distributed.security import Security
 from distributed.utils import get_ip
+from distributed.versions import get_versions
 
 from schemas.errors import CocoflowError, ConfigError
 from schemas.program import PROGRAM
@@ -221,7 +220,7 @@ def _require_own(host: str) -> None:
 
 
 def _require_versions(of_workers: Mapping[Worker, dict[str, str | None]]) -> None:
-    own = _versions({name: _installed(name) for name in _PACKAGES} | {"python": platform.python_version()})
+    own = _versions(get_versions(_PACKAGES)["packages"])
     for worker, packages in of_workers.items():
         if packages.get(PROGRAM) is None:
             raise CocoflowError(
@@ -237,12 +236,6 @@ def _require_versions(of_workers: Mapping[Worker, dict[str, str | None]]) -> Non
 
 def _list_workers(workers: Iterable[Worker]) -> str:
     return ", ".join(map(str, workers))
-
-
-def _installed(package: str) -> str | None:
-    with contextlib.suppress(PackageNotFoundError):
-        return version(package)
-    return None
 
 
 def _versions(packages: dict[str, str | None]) -> str:

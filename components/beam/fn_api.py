@@ -107,18 +107,12 @@ class HarnessRunner(fn_runner.FnApiRunner):
 class _Environment(Environment):
     """Names the `Harnesses` that run the DoFns, by the key of their runner."""
 
-    def __init__(self, key: str, **options: Any) -> None:
-        super().__init__(**{"capabilities": python_sdk_capabilities(), **options})
+    def __init__(self, key: str) -> None:
+        super().__init__(capabilities=python_sdk_capabilities())
         self._key = key
 
     def to_runner_api_parameter(self, context: Any) -> tuple[str, bytes]:
         return _ENVIRONMENT, self._key.encode()
-
-
-@Environment.register_urn(_ENVIRONMENT, bytes)
-def _read_environment(payload: bytes, capabilities: Any, artifacts: Any, resource_hints: Any, _: Any) -> _Environment:
-    given = {"capabilities": capabilities, "artifacts": artifacts, "resource_hints": resource_hints}
-    return _Environment(payload.decode(), **given)
 
 
 class _Connection(worker_handlers.ControlConnection):

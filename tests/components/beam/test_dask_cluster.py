@@ -1,10 +1,10 @@
 """Which workers of a Dask cluster are used."""
 
-import platform
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from distributed.versions import get_versions
 
 from components.beam import dask_cluster
 from components.beam.dask_cluster import Cluster, Worker
@@ -23,9 +23,8 @@ class _Scheduler:
         return iter(next(self.looks))
 
     def sync(self, _ask: Any, workers: list[Worker]) -> list[Any]:
-        own = {name: dask_cluster._installed(name) for name in dask_cluster._PACKAGES}
-        versions = own | {"python": platform.python_version()}
-        return [versions if worker == RESTARTED else None for worker in workers]
+        own = get_versions(dask_cluster._PACKAGES)["packages"]
+        return [own if worker == RESTARTED else None for worker in workers]
 
 
 def _cluster(monkeypatch: pytest.MonkeyPatch, scheduler: _Scheduler) -> Cluster:

@@ -26,7 +26,7 @@ NAMES: list[tuple[Callable[[], Any], str]] = [
     (lambda: worker_handlers.GrpcWorkerHandler, "register_environment host_from_worker start_worker stop_worker"),
     (lambda: data_plane.BeamFnDataServicer, "Data get_conn_by_worker_id"),
     (lambda: thread_pool_executor, "shared_unbounded_instance"),
-    (lambda: Environment, "register_urn to_runner_api_parameter"),
+    (lambda: Environment, "to_runner_api_parameter"),
 ]
 PARAMETERS: list[tuple[Any, str]] = [
     (sdk_worker.SdkHarness, "control_address worker_id state_cache_size data_buffer_time_limit_ms runner_capabilities"),

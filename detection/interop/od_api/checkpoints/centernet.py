@@ -107,7 +107,7 @@ def _layer(part: str, layer: str, config: CenterNetConfig, scopes: Mapping[str, 
         number = max(3 * int(place) - (kind == "lateral"), 1) + len(norm)
         return f"{_NECK}{number}", f"{_NECK}{number - 1}"
     task, _, place = part.partition("_head")
-    count = len(config.convs(task)) if layer == "predict" else layer.removeprefix("conv").removeprefix("_") or 0
+    count = len(config.head.layers(task)) if layer == "predict" else layer.removeprefix("conv").removeprefix("_") or 0
     return f"{_HEADS}/{scopes[task]}/{place.removeprefix('_') or 0}/layer_with_weights-{count}", ""
 
 

@@ -1,4 +1,4 @@
-"""The versions below a push directory, local or remote: reads them, compares them, and removes old ones.
+"""The versions below a push directory, local or remote: reads and compares them.
 
 A rollback publishes the files of an earlier version once more, under a new highest number, with a record of that
 in `assets.extra`.
@@ -6,7 +6,6 @@ in `assets.extra`.
 
 import hashlib
 import json
-import logging
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -15,8 +14,8 @@ from pydantic import TypeAdapter
 from detection.storage.checksums import contents
 from detection.storage.files import is_file
 from detection.storage.json_files import parse_file
-from detection.storage.paths import join, name_of
-from detection.storage.versions import numbered_versions, remove_version
+from detection.storage.paths import join
+from detection.storage.versions import numbered_versions
 from schemas.artifacts import (
     EXTRA_FILES,
     MEDIAPIPE_FILE,
@@ -26,7 +25,6 @@ from schemas.artifacts import (
     SCORE_THRESHOLDS_JSON,
     WARMUP_REQUESTS,
 )
-from schemas.errors import DataError
 
 ROLLBACK_RECORD = join(EXTRA_FILES, ROLLBACK_JSON)
 ORIGIN_FILE = join(EXTRA_FILES, POINTER_JSON)
@@ -35,8 +33,6 @@ PHONE_FILE = join(EXTRA_FILES, MEDIAPIPE_FILE)
 # Files without effect on the answers of a version, and those that a push adds to a model.
 NO_EFFECT = frozenset({ROLLBACK_RECORD, WARMUP_FILE, ORIGIN_FILE})
 ADDED_FILES = NO_EFFECT | {join(EXTRA_FILES, SCORE_THRESHOLDS_JSON), PHONE_FILE}
-
-_LOGGER = logging.getLogger("cocoflow.pusher")
 
 
 @dataclass(frozen=True)
@@ -92,31 +88,3 @@ def digest_of(folder: str | Path, *, ignored: frozenset[str]) -> str:
     """
     listed = sorted((name, *content) for name, content in contents(folder).items() if name not in ignored)
     return hashlib.sha256(json.dumps(listed).encode()).hexdigest()
-
-
-def remove_old_versions(push_directory: str | Path, *, keep: int) -> list[str]:
-    """Removes all complete versions but the newest, of which the highest is the one that is served.
-
-    A local version disappears by one rename, and is deleted then.  A remote one loses
-    `saved_model.pb` first.  Folders without that file are left alone.
-
-    Args:
-        push_directory: local or remote folder of versions.
-        keep: number of versions that stay, at least 1.
-
-    Returns:
-        The names of the removed versions; a warning says why others stay, as the push itself is done.
-    """
-    removed = []
-    try:
-        for number, path in list(whole_versions(push_directory).items())[:-keep]:
-            remove_version(path, SAVED_MODEL_FILE)
-            _LOGGER.info("removed version %d (push.keep_versions %d)", number, keep)
-            removed.append(name_of(path))
-    except (OSError, DataError) as error:
-        _LOGGER.warning(
-            "%s: cannot remove an old version: %s. Check the permissions of this folder; the new version is in place.",
-            push_directory,
-            error,
-        )
-    return removed

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from components.history.pushed_versions import ORIGIN_FILE, PHONE_FILE, WARMUP_FILE, remove_old_versions
+from detection.storage.publication import remove_version
+
+from components.history.pushed_versions import ORIGIN_FILE, PHONE_FILE, WARMUP_FILE, whole_versions
 from components.saved_model_pusher.added_files import phone_file, score_thresholds, warmup_records
 from components.saved_model_pusher.publish import publish
 from components.saved_model_pusher.validate import Validation, validate
@@ -15,8 +17,8 @@ from detection.analysis.analysis_file import read_analysis
 from detection.inference.score_thresholds import SCORE_THRESHOLDS_FILE
 from detection.inference.serving_sample import ServedImage, read_serving_sample
 from detection.storage.files import is_file
-from detection.storage.paths import join
-from schemas.artifacts import ANALYSIS_JSON, SERVING_SAMPLE
+from detection.storage.paths import join, name_of
+from schemas.artifacts import ANALYSIS_JSON, SAVED_MODEL_FILE, SERVING_SAMPLE
 from schemas.config.config import PushConfig
 from schemas.errors import DataError
 
@@ -109,3 +111,31 @@ def _read_sample(request: PushRequest) -> Sequence[ServedImage]:
             "push.validation.images and push.warmup_requests to 0."
         )
     return read_serving_sample(path)
+
+
+def remove_old_versions(push_directory: str | Path, *, keep: int) -> list[str]:
+    """Removes all complete versions but the newest, of which the highest is the one that is served.
+
+    A local version disappears by one rename, and is deleted then.  A remote one loses
+    `saved_model.pb` first.  Folders without that file are left alone.
+
+    Args:
+        push_directory: local or remote folder of versions.
+        keep: number of versions that stay, at least 1.
+
+    Returns:
+        The names of the removed versions; a warning says why the others stay, as the push itself is done.
+    """
+    removed = []
+    try:
+        for number, path in list(whole_versions(push_directory).items())[:-keep]:
+            remove_version(path, SAVED_MODEL_FILE)
+            _LOGGER.info("removed version %d (push.keep_versions %d)", number, keep)
+            removed.append(name_of(path))
+    except (OSError, DataError) as error:
+        _LOGGER.warning(
+            "%s: cannot remove an old version: %s. Check the permissions of this folder; the new version is in place.",
+            push_directory,
+            error,
+        )
+    return removed

@@ -35,7 +35,7 @@ def recorded_run(root: str, use: FolderLock, *, run_id: str | None, config: Conf
 
     Args:
         root: `run.root` of the run.
-        use: of this folder.
+        use: lock of this folder.
         run_id: id of the run, new, or that of a run that did not finish; None: a new one.
         config: its resolved configuration.
         fields: other fields of `Run` that are known at the start.
@@ -108,7 +108,7 @@ def unfinished_run(root: str, use: FolderLock, run_id: str | None) -> Run | None
 
     Args:
         root: `run.root` of the run.
-        use: of this folder.
+        use: lock of this folder.
         run_id: id of the run; None: a new one.
 
     Returns:

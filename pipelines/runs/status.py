@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from components.coco_example_gen.spans.span_paths import SpanVersion
 from components.history.files import damage_of
 from components.history.queries import LIVE, History
-from components.history.records import DESTINATION_PROPERTY, RUNNING, DataRead, Execution, Run
+from components.history.records import DESTINATION_PROPERTY, RUNNING, DataRead, Run
 from components.history.store import in_parallel
 from detection.storage.files import is_dir
 from detection.storage.paths import absolute, name_of
@@ -92,7 +92,7 @@ def read_status(root: str, *, limit: int | None, with_artifacts: bool) -> Status
         raise DataError(f"--root {root}: no such folder. Name the run.root of a pipeline.")
     history = History(root)
     runs = history.runs()
-    artifacts = _recorded_artifacts(history) if with_artifacts or not runs else None
+    artifacts = [*_recorded_artifacts(history)] if with_artifacts or not runs else None
     if not runs and not artifacts:
         raise DataError(f"--root {root}: no run was recorded here. Name the run.root of a pipeline, see `run --help`.")
     running = [run for run in runs if run.state == RUNNING and not run.is_dead]
@@ -102,17 +102,13 @@ def read_status(root: str, *, limit: int | None, with_artifacts: bool) -> Status
     return Status(root, runs, now, pushes, artifacts)
 
 
-def _recorded_artifacts(history: History) -> list[ArtifactState]:
-    executions = [execution for component in _COMPONENTS for execution in history.executions(component)]
-    return [one for execution in executions for one in _artifacts_of(execution)]
-
-
-def _artifacts_of(execution: Execution) -> Iterator[ArtifactState]:
-    damage = damage_of(execution) or ""
-    for output in (output for listed in execution.outputs.values() for output in listed):
-        folder = str(output.properties.get(DESTINATION_PROPERTY) or output.uri)
-        state = "damaged" if damage.startswith(f"{folder}/") else "live"
-        yield ArtifactState(execution.component, output.type, state if is_dir(folder) else "missing", folder)
+def _recorded_artifacts(history: History) -> Iterator[ArtifactState]:
+    for execution in (one for component in _COMPONENTS for one in history.executions(component)):
+        damage = damage_of(execution) or ""
+        for output in (output for listed in execution.outputs.values() for output in listed):
+            folder = str(output.properties.get(DESTINATION_PROPERTY) or output.uri)
+            state = "damaged" if damage.startswith(f"{folder}/") else "live"
+            yield ArtifactState(execution.component, output.type, state if is_dir(folder) else "missing", folder)
 
 
 def print_status(status: Status) -> None:

@@ -102,13 +102,6 @@ def test_unknown_keys_are_left_out_and_a_later_version_is_refused(change: dict[s
             read_executions(root, "DetectionTrainer")
 
 
-def test_a_record_on_cloud_storage_is_written_once(gcs: Bucket) -> None:
-    root = f"{gcs.path}/run"
-    write_execution(root, _record(root), started=STARTED)
-    [record] = read_executions(root, "DetectionTrainer")
-    assert record.outputs == _record(root).outputs
-
-
 def test_the_versions_that_a_push_removed_are_beside_its_own(tmp_path: Path) -> None:
     properties: dict[str, Any] = {"pushed_destination": f"{tmp_path}/serving/7", "removed_versions": '["3", "4"]'}
     push = Execution("SavedModelPusher", "done", outputs={"pushed_model": [Output("", "PushedModel", properties)]})

@@ -9,7 +9,6 @@ import pytest
 import tensorflow as tf
 from tensorflow_serving.apis import prediction_log_pb2
 
-from components.history import pushed_versions
 from components.saved_model_pusher import push as pushing
 from components.saved_model_pusher.added_files import score_thresholds, warmup_records
 from components.saved_model_pusher.push import Pushed, PushRequest, push
@@ -229,7 +228,7 @@ def test_a_version_that_cannot_be_removed_fails_no_push(
     def fail(*_: Any) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(pushed_versions, "remove_version", fail)
+    monkeypatch.setattr(pushing, "remove_version", fail)
     save_fake_detector(tmp_path / "other", shift=1)
     for one in (model, tmp_path / "other"):
         pushed = push(request(one, tmp_path / "serving", evaluation, keep_versions=1))

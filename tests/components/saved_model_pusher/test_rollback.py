@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from components.history.pushed_versions import ROLLBACK_RECORD, read_rollback, remove_old_versions, whole_versions
+from components.history.pushed_versions import ROLLBACK_RECORD, read_rollback, whole_versions
 from components.saved_model_pusher import publish as publishing
 from components.saved_model_pusher import rollback as rolling
 from components.saved_model_pusher.publish import publish
+from components.saved_model_pusher.push import remove_old_versions
 from components.saved_model_pusher.rollback import roll_back
 from detection.storage import files, versions
 from detection.storage.atomic import write_bytes

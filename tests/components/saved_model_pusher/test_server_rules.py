@@ -16,8 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from components.history.pushed_versions import remove_old_versions, whole_versions
+from components.history.pushed_versions import whole_versions
 from components.saved_model_pusher.publish import publish
+from components.saved_model_pusher.push import remove_old_versions
 from components.saved_model_pusher.rollback import roll_back
 from detection.storage import files
 from detection.storage.paths import is_remote, join

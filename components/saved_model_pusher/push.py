@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from detection.storage.publication import remove_version
-
 from components.history.pushed_versions import ORIGIN_FILE, PHONE_FILE, WARMUP_FILE, whole_versions
 from components.saved_model_pusher.added_files import phone_file, score_thresholds, warmup_records
 from components.saved_model_pusher.publish import publish
@@ -18,6 +16,7 @@ from detection.inference.score_thresholds import SCORE_THRESHOLDS_FILE
 from detection.inference.serving_sample import ServedImage, read_serving_sample
 from detection.storage.files import is_file
 from detection.storage.paths import join, name_of
+from detection.storage.versions import remove_version
 from schemas.artifacts import ANALYSIS_JSON, SAVED_MODEL_FILE, SERVING_SAMPLE
 from schemas.config.config import PushConfig
 from schemas.errors import DataError

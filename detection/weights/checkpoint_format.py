@@ -168,9 +168,9 @@ class CheckpointFormat(abc.ABC):
             ConfigError: it has another one.
         """
         known = dict.fromkeys(preset.backbone for preset in cls.presets.values())
-        if config.backbone not in known:
+        if config.backbone.name not in known:
             raise ConfigError(
-                f"model.overrides.backbone = {config.backbone}: of {networks}, those with {', '.join(known)} can be "
+                f"model.overrides.backbone.name = {config.backbone.name}: of {networks}, those with {', '.join(known)} can be "
                 f"imported. Pass --model {' or '.join(cls.presets)}."
             )
 

@@ -44,6 +44,7 @@ class DenseDetector(Detector):
         ConfigError: unknown backbone, or pyramid levels that do not fit it.
     """
 
+    config: DenseConfig
     capabilities = Capabilities(crowds=True, weights=True)
     expanded_levels = False  # see `EfficientNet`
 
@@ -188,9 +189,9 @@ class DenseDetector(Detector):
     def _logits_per_level(self, outputs: RawOutputs) -> list[tf.Tensor]:
         """Returns [B, A_l, C] per level, without the background, whose sigmoids are the scores."""
         levels = self._per_level(outputs.class_logits, self._columns)
-        if self.config.class_loss.endswith("softmax"):
+        if self.config.loss.class_loss.endswith("softmax"):
             levels = [softmax_log_odds(level / self.config.loss.logit_scale) for level in levels]
-        return [level[..., 1:] for level in levels] if self.config.background_class else levels
+        return [level[..., 1:] for level in levels] if self.config.loss.background_class else levels
 
     def _by_anchor(self, levels: list[tf.Tensor], width: int) -> tf.Tensor:
         """Concatenates [B, h, w, K * width] per level to [B, A, width], in the order of the anchors."""

@@ -72,6 +72,8 @@ class FasterRcnn(Detector):
         ConfigError: unknown backbone, or pyramid levels or frozen stages that do not fit it.
     """
 
+    config: FasterRcnnConfig
+
     def __init__(self, *, config: FasterRcnnConfig, num_classes: int, name: str, dtype: Any = None):
         super().__init__(config=config, num_classes=num_classes, name=name, dtype=dtype)
         self.capabilities = Capabilities(

@@ -167,11 +167,11 @@ class CheckpointFormat(abc.ABC):
         Raises:
             ConfigError: it has another one.
         """
-        known = dict.fromkeys(preset.backbone for preset in cls.presets.values())
+        known = dict.fromkeys(preset.backbone.name for preset in cls.presets.values())
         if config.backbone.name not in known:
             raise ConfigError(
-                f"model.overrides.backbone.name = {config.backbone.name}: of {networks}, those with {', '.join(known)} can be "
-                f"imported. Pass --model {' or '.join(cls.presets)}."
+                f"model.overrides.backbone.name = {config.backbone.name}: of {networks}, those with {', '.join(known)} "
+                f"can be imported. Pass --model {' or '.join(cls.presets)}."
             )
 
     def require_variables(self, axes: Mapping[str, int], start: str, advice: str = "") -> None:

@@ -59,7 +59,7 @@ class Case(NamedTuple):
 
     def by_anchor(self, values: np.ndarray) -> np.ndarray:
         """Reorders [B, A, ...] to the original's anchors of a cell: aspect ratio first."""
-        config = self.detector.config
+        config: Any = self.detector.config
         if not isinstance(config, PyramidConfig):
             return values
         order = np.arange(config.anchors.per_cell).reshape(config.anchors.num_scales, -1).T.ravel()
@@ -159,7 +159,7 @@ def test_targets(*, case: Case, weighted: bool) -> None:
     encoded = encode_yxyx(targets.boxes, tf.constant(case.detector.anchors)).numpy()
     found = case.by_anchor(encoded)[rows] * BOX_SCALES
     np.testing.assert_allclose(found, case.arrays[f"reg_targets{suffix}"], atol=1e-5)
-    classes = case.arrays[f"cls_targets{suffix}"] - case.detector.config.loss.background_class
+    classes: np.ndarray = case.arrays[f"cls_targets{suffix}"] - case.detector.config.loss.background_class
     np.testing.assert_array_equal(case.by_anchor(targets.classes.numpy())[rows], classes)
     if weighted:
         assert targets.weights is not None

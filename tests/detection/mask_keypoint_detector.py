@@ -11,23 +11,28 @@ import numpy as np
 import tensorflow as tf
 
 from detection.models import registry
+from detection.models.backbones.make import BackboneOptions
+from detection.models.config import BatchNormOptions, DetectorConfig
 from detection.models.detector import Capabilities, Detector
 from detection.models.heads.postprocess import MaskPostprocess
 from detection.ops.replicas import sum_over_replicas
 from detection.types import Detections, ImageInfo, Labels
 from schemas import detectors
-from schemas.config.section import Section
 
 NUM_KEYPOINTS = 17
 CROP = 28
 
 
-class MaskKeypointConfig(Section):
+class MaskKeypointConfig(DetectorConfig):
     """Size and post-processing."""
 
     FUNCTION_FIELDS: ClassVar[tuple[str, ...]] = ()
 
     image_size: tuple[int, int] = (64, 64)
+    min_level: int = 1
+    max_level: int = 2
+    backbone: BackboneOptions = BackboneOptions()  # it has none
+    batch_norm: BatchNormOptions = BatchNormOptions(momentum=0.99)
     pixel_mean: tuple[float, float, float] = (0.0, 0.0, 0.0)
     pixel_std: tuple[float, float, float] = (255.0, 255.0, 255.0)
     postprocess: MaskPostprocess = MaskPostprocess()

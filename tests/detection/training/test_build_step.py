@@ -43,7 +43,7 @@ def _training(
 ) -> tuple[TrainState, Run]:
     """A state and the function that takes a step on a batch, the same each time."""
     strategy = strategy or tf.distribute.get_strategy()
-    model = ("model.name=tiny", f"model.overrides.loss.positives_momentum={momentum}")
+    model = ("model.name=tiny", f"model.overrides.positives_momentum={momentum}")
     config = load_config(None, [AUTOML, *model, *(f"train.{assignment}" for assignment in assignments)])
     state = state_from_config(config, [{}] * 3, strategy=strategy)
     with strategy.scope():

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 BALANCED = (
     "train.sampling={name: repeat_factor, threshold: 0.9}",
     "train.class_weights=inverse_sqrt_frequency",
-    "model.overrides.loss.positives_momentum=0.5",
+    "model.overrides.positives_momentum=0.5",
 )
 
 

@@ -30,8 +30,8 @@ BATCH, SIDE = 2, 64
 # Overrides make a network smaller where its depth teaches nothing new.
 OVERRIDES = {
     "efficientdet-nano": "{neck: {filters: 16, cells: 1}, head: {layers: 1}, min_level: 4, max_level: 5}",
-    "mask-rcnn-nano": "{fpn_filters: 16, fc_layers: 1, fc_units: 16, mask_layers: 1, mask_filters: 16, min_level: 4, "
-    "anchor_scale: 1.0, train_post_nms_top_k: 30, roi_samples: 32}",
+    "mask-rcnn-nano": "{neck: {filters: 16}, box_head: {layers: 1, units: 16}, mask_head: {layers: 1, filters: 16}, "
+    "min_level: 4, anchors: {scale: 1.0}, rpn: {train: {post_nms_top_k: 30}}, roi: {sampling: {count: 32}}}",
 }
 
 # Their class is EfficientDet's.

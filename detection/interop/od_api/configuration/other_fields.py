@@ -21,7 +21,7 @@ ONEOFS = {
             weighted_l2 weighted_smooth_l1 weighted_iou l1_localization_loss weighted_giou""",
         "matcher": "argmax_matcher bipartite_matcher hungarian_matcher",
         "model": "faster_rcnn ssd experimental_model center_net",
-        "loss.normalizer": "batch_norm group_norm sync_batch_norm",
+        "normalizer": "batch_norm group_norm sync_batch_norm",
         "optimizer": "rms_prop_optimizer momentum_optimizer adam_optimizer",
         "predictor": """convolutional_box_predictor mask_rcnn_box_predictor rfcn_box_predictor
             weight_shared_convolutional_box_predictor""",

@@ -21,7 +21,7 @@ IN_TWO = ("train.batch_size=4", "train.accumulate_steps=2")
 # Statistics of a micro-batch are not those of the whole batch.
 FROZEN = "train.freeze_batch_norm=statistics"
 KEYS = (
-    "model.overrides.loss.positives_momentum=0.75",
+    "model.overrides.positives_momentum=0.75",
     "train.schedule.warmup_steps=0",
     "train.schedule.learning_rate=0.5",
     "train.optimizer.weight_decay=0.01",

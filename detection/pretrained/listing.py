@@ -50,7 +50,7 @@ def find_weights(names: Sequence[str], cache: str | None) -> list[Entry]:
     folder = cache_folder(cache)
     by_backbone: dict[str, list[str]] = {}
     for detector in detector_names():
-        by_backbone.setdefault(str(getattr(detector_config(detector), "backbone", None)), []).append(detector)
+        by_backbone.setdefault(detector_config(detector).backbone.name, []).append(detector)
     entries = []
     for one in _publications(names):
         if one.weights == IMAGENET:

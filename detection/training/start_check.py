@@ -116,7 +116,7 @@ def _require_weight_files(config: Config) -> None:
             resize=model_config.resize,
             overrides=model_config.overrides,
         )
-        backbone = getattr(preset, "backbone", model_config.name)
+        backbone = preset.backbone.name
         find_weights_file(backbone, source.backbone_weights, fetches=model_config.fetch_weights)
 
 

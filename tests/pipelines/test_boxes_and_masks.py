@@ -10,6 +10,7 @@ from PIL import Image
 
 import pipeline_runner
 from schemas.artifacts import DETECTIONS_JSON
+from schemas.config.section import merged
 from tests.detection.coco.generated_cases import pycocotools_eval
 from tests.detection.inference.test_mask_files import SMALL
 from tests.pipelines.small_run import read_summary
@@ -44,7 +45,7 @@ def test_summary_json_has_the_metrics_that_pycocotools_computes(tmp_path: Path) 
     assignments = (
         "model.name=mask-rcnn-nano",
         "model.image_size=64",
-        f"model.overrides={json.dumps(SMALL | {'anchor_scale': 4.0})}",
+        f"model.overrides={json.dumps(merged(SMALL, {'anchors': {'scale': 4.0}}))}",
         "model.postprocess.score_threshold=0",
         "train.steps=2",
         "train.batch_size=2",

@@ -18,8 +18,8 @@ pytestmark = [pytest.mark.extended, pytest.mark.slow]  # trains for minutes
 LITE = (
     "model.name=efficientdet-lite0",
     "model.image_size=128",
-    "model.overrides={backbone: efficientnet-nano, max_level: 5, fpn_filters: 48, fpn_cells: 2, head_layers: 2, "
-    "anchor_scale: 2.0}",
+    "model.overrides={backbone: {name: efficientnet-nano}, max_level: 5, neck: {filters: 48, cells: 2}, "
+    "head: {layers: 2}, anchors: {scale: 2.0}}",
     "train.steps=1200",
     "train.checkpoint_every=1200",
 )

@@ -90,7 +90,7 @@ def test_calls_of_the_loop_are_as_long_as_the_originals(cores: int) -> None:
 def test_the_network_of_a_recipe_is_the_original(cores: int) -> None:
     """test_faster_rcnn_structure.py compares what trains and decays in this preset with the original."""
     model = recipe(cores).model
-    original = FASTER_RCNNS["mask-rcnn-r50"].model_copy(update={"rpn_box_loss": "level_means"})
+    original = FASTER_RCNNS["mask-rcnn-r50"].changed({"dialect": "tpu"})
     assert detector_config(model.name, overrides=model.overrides) == original
     assert recipe(cores).train.optimizer.weight_decay_exclude == recipe(cores).train.freeze == ()
 

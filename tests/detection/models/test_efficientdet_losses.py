@@ -16,7 +16,7 @@ BACKGROUND = -20.0  # a logit whose loss as background is nothing
 
 @pytest.fixture(scope="module")
 def detector() -> EfficientDet:
-    overrides = {"min_level": 3, "max_level": 5, "anchor_scale": 2.0}
+    overrides = {"min_level": 3, "max_level": 5, "anchors": {"scale": 2.0}}
     detector = build_detector("efficientdet-nano", num_classes=4, image_size=64, overrides=overrides)
     assert isinstance(detector, EfficientDet)
     return detector

@@ -210,7 +210,7 @@ def test_one_feature_level_of_the_object_detection_api(tmp_path: Path, capfd: py
 def test_an_efficientdet_of_the_object_detection_api(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     network = OdApiEfficientDet(classes=90)
     network.construct()
-    sizes = f"{{fpn_filters: {FILTERS}, fpn_cells: {CELLS}, head_layers: {LAYERS}}}"
+    sizes = f"{{neck: {{filters: {FILTERS}, cells: {CELLS}}}, head: {{layers: {LAYERS}}}}}"
     flags = od_api_flags(network, tmp_path, "--set", "model.image_size=128", "--set", f"model.overrides={sizes}")
     assert main([*flags, "--model", "efficientdet-d3"]) == 1
     assert "is of no known variant: it has 23 backbone blocks" in capfd.readouterr().err

@@ -208,7 +208,7 @@ def test_the_report_lists_every_variable_once(earlier: tuple[str, Values, Values
     path, _, ema_weights = earlier
     categories = [*CATEGORIES[:2], {"id": 90, "name": "new"}]
     rules = "skip: [box_net], skip_mismatch: true"
-    config = tiny_config(f"train.init={{checkpoint: {path}, {rules}}}", "model.overrides={fpn_filters: 24}")
+    config = tiny_config(f"train.init={{checkpoint: {path}, {rules}}}", "model.overrides={neck: {filters: 24}}")
     state = _state(config)
     report = initialize_from_config(
         config, state, categories, strategy=tf.distribute.get_strategy(), start_step=0, base_model=None

@@ -134,7 +134,7 @@ def test_the_detector_chooses_the_learning_rate_that_is_not_given(
 def test_the_length_of_the_run_chooses_the_momentum_of_batch_norm(tmp_path: Path) -> None:
     """Statistics of the first step keep at most a twentieth of their weight until the end."""
     for steps in (100, 300, 1000, 20_000):
-        momentum = _resolved(tmp_path, f"train.steps={steps}").model.overrides["batch_norm_momentum"]
+        momentum = _resolved(tmp_path, f"train.steps={steps}").model.overrides["batch_norm"]["momentum"]
         assert 0.9 <= momentum <= 0.99
         assert momentum**steps < 0.05
     assert momentum == 0.99

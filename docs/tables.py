@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 from pydantic.fields import FieldInfo
+from pydantic_core import to_jsonable_python
 
 from detection.interop.automl.hparams import HPARAMS
 from detection.interop.hparams import Hparam
@@ -113,7 +114,7 @@ def _default(field: FieldInfo, defaults: Section | None = None, name: str = "") 
     if defaults is None and field.is_required():
         return "needed"
     default = field.get_default(call_default_factory=True) if defaults is None else getattr(defaults, name)
-    return "none" if default is None else f"`{json.dumps(default)}`"
+    return "none" if default is None else f"`{json.dumps(to_jsonable_python(default))}`"
 
 
 def _resolved(described: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -13,7 +13,7 @@ from components.beam.preflight import require_runner
 from components.coco_example_gen.spans.span_paths import SpanSplits
 from components.history.queries import History
 from components.history.records import SUBMITTED, Run
-from components.history.store import read_executions
+from components.history.store import read_executions, require_id
 from detection.storage.atomic import require_writable, write_json, write_text
 from detection.storage.file_system import FolderInUseError, FolderLock
 from detection.storage.files import list_folders, remove_file, remove_folder
@@ -73,6 +73,8 @@ def execute_run(
     # Errors in the configuration appear now, not after hours of training.
     with quiet_run(None, verbose=verbose):
         require_runner(config.run.beam_args, layout.root)
+    if run_id is not None:
+        require_id(run_id)
     try:
         located = find_data(config)
     except DataError:

@@ -262,7 +262,8 @@ class IssuePolicies(RootModel[dict[str, Policy]]):
     def _check_kinds(self) -> Self:
         for kind, policy in self.root.items():
             if kind != DEFAULT and kind not in ISSUE_KINDS:
-                raise ValueError(f"{kind}: no such kind of issue. {nearest_or_all(kind, (DEFAULT, *ISSUE_KINDS))}")
+                nearest = nearest_or_all(kind, (DEFAULT, *ISSUE_KINDS)).removesuffix(".")
+                raise ValueError(f"{kind}: no such kind of issue. {nearest}")
             allowed = ("fail", "drop", "fix") if kind == DEFAULT else ISSUE_KINDS[kind].allowed
             if policy not in allowed:
                 raise ValueError(f"{kind} = {policy}: choose from {', '.join(allowed)}")

@@ -31,7 +31,7 @@ class MaskKeypointConfig(DetectorConfig):
     image_size: tuple[int, int] = (64, 64)
     min_level: int = 1
     max_level: int = 2
-    backbone: BackboneOptions = BackboneOptions()  # it has none
+    backbone: BackboneOptions = BackboneOptions(name="none")
     batch_norm: BatchNormOptions = BatchNormOptions(momentum=0.99)
     pixel_mean: tuple[float, float, float] = (0.0, 0.0, 0.0)
     pixel_std: tuple[float, float, float] = (255.0, 255.0, 255.0)

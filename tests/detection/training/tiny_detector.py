@@ -29,7 +29,7 @@ class TinyConfig(DetectorConfig):
     image_size: tuple[int, int] = (32, 32)
     min_level: int = 1
     max_level: int = 2
-    backbone: BackboneOptions = BackboneOptions()  # it has none
+    backbone: BackboneOptions = BackboneOptions(name="tiny")  # it has none
     batch_norm: BatchNormOptions = BatchNormOptions(momentum=0.99)
     filters: int = 8
     survival: float = 0.5

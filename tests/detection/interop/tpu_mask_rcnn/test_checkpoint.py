@@ -172,7 +172,9 @@ def test_networks_that_cannot_be_imported_are_refused_with_the_reason() -> None:
     preset = FASTER_RCNNS["mask-rcnn-r50"]
     with pytest.raises(ConfigError, match=r"max_level = 7: TPU Mask R-CNN computes levels above 6 without the act"):
         TpuMaskRcnnFormat.structures(preset.model_copy(update={"max_level": 7}))
-    with pytest.raises(ConfigError, match=r"backbone\.name = efficientnet-nano: of TPU Mask R-CNN's backbones, only ResNets"):
+    with pytest.raises(
+        ConfigError, match=r"backbone\.name = efficientnet-nano: of TPU Mask R-CNN's backbones, only ResNets"
+    ):
         TpuMaskRcnnFormat.structures(FASTER_RCNNS["mask-rcnn-nano"])
     more = shapes_of(50) | {"fpn/p6/kernel": (3, 3, 256, 256), "fpn/p7/kernel": (3, 3, 256, 256)}
     with pytest.raises(DataError, match="it: fpn/p6/kernel, fpn/p7/kernel: it has levels above 6"):

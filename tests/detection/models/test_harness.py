@@ -1,5 +1,7 @@
 """What every detector must pass: the smallest of each family in the registry, and others by name."""
 
+import functools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -330,29 +332,43 @@ def test_gradients_compile_under_xla(name: str) -> None:
     _assert_near(name, gradients, expected)
 
 
+def _on_replicas(strategy: tf.distribute.Strategy, function: Callable[..., Any], *inputs: Any) -> Any:
+    """Runs a traced function with half of the batch on each of two replicas."""
+
+    def halves(value: tf.Tensor | None) -> Any:
+        if value is None or value.shape[0] != BATCH:
+            return value
+        return strategy.experimental_distribute_values_from_function(
+            lambda context: value[HALVES[context.replica_id_in_sync_group]]
+        )
+
+    inputs = tf.nest.map_structure(halves, inputs)
+    return tf.function(lambda *halves: strategy.run(function, halves), autograph=False)(*inputs)
+
+
+def _assert_sums(strategy: tf.distribute.Strategy, parts: Any, terms: dict[str, tf.Tensor], rtol: float) -> None:
+    for key, term in terms.items():
+        total = sum(float(part) for part in strategy.experimental_local_results(parts[key]))
+        np.testing.assert_allclose(total, term, rtol=rtol, err_msg=key)
+
+
+def test_losses_of_replicas_add_up(name: str, two_replicas: tf.distribute.Strategy) -> None:
+    detector = _build(name)
+    outputs = detector(_images(), seed=tf.constant([1, 2]))
+    terms = detector.losses(outputs, _labels())
+    _assert_sums(two_replicas, _on_replicas(two_replicas, detector.losses, outputs, _labels()), terms, rtol=1e-5)
+
+
+@pytest.mark.extended
 def test_two_replicas_equal_one(name: str, two_replicas: tf.distribute.Strategy) -> None:
     one = _build(name)
     with two_replicas.scope():
         two = _build(name)
     two.set_weights(one.get_weights())
     terms, gradients = _gradient_step(one, _images(), _labels())
-
-    def distribute(value: tf.Tensor | None) -> Any:
-        if value is None:
-            return None
-        return two_replicas.experimental_distribute_values_from_function(
-            lambda context: tf.split(value, 2)[context.replica_id_in_sync_group]
-        )
-
-    inputs = (distribute(_images()), Labels(*map(distribute, _labels())))
-    run = tf.function(
-        lambda images, labels: two_replicas.run(lambda *args: _gradient_step(two, *args), (images, labels)),
-        autograph=False,
-    )
-    of_replicas, their_gradients = run(*inputs)
-    for key, term in terms.items():
-        total = sum(float(part) for part in two_replicas.experimental_local_results(of_replicas[key]))
-        np.testing.assert_allclose(total, term, rtol=1e-4)
+    step = functools.partial(_gradient_step, two)
+    of_replicas, their_gradients = _on_replicas(two_replicas, step, _images(), _labels())
+    _assert_sums(two_replicas, of_replicas, terms, rtol=1e-4)
     totals = [tf.add_n(two_replicas.experimental_local_results(gradient)) for gradient in their_gradients]
     _assert_near(name, totals, gradients)
     for ours, theirs in zip(one.non_trainable_variables, two.non_trainable_variables, strict=True):

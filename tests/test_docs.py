@@ -12,7 +12,9 @@ import pytest
 import yaml
 
 from detection.models.heads.postprocess import BoxPostprocess
+from detection.models.registry import FAMILIES
 from docs.tables import configuration_page
+from docs.tables import rows as option_rows
 from pipelines.commands import export
 from schemas import features, serving
 from schemas.config.config import Config
@@ -106,6 +108,21 @@ def test_every_key_of_the_configuration_has_a_row() -> None:
             reduce(getitem, path, tree)
     leaves = {tuple(path[: path.index("<name>")]) if "<name>" in path else tuple(path) for path in listed}
     assert {leaf for leaf in paths(tree) if not any(leaf[: len(known)] == known for known in leaves)} == set()
+
+
+def test_every_field_of_a_detector_that_a_page_names_exists() -> None:
+    configs = {type(config): config for family in FAMILIES for config in family.presets.values()}
+    keys = [row.key.strip("`") for kind, one in configs.items() for row in option_rows(kind, "model.overrides.", one)]
+    parts = [key.split(".") for key in keys]
+    known = {".".join(path[:length]) for path in parts for length in range(1, len(path) + 1)}
+    pages = [ROOT / "README.md", ROOT / "benchmarks/README.md", *(ROOT / "docs").glob("*.md")]
+    named = {
+        key: page.name
+        for page in pages
+        for key in re.findall(r"model\.overrides(?:\.[a-z_0-9]+)+", page.read_text(encoding="utf-8"))
+    }
+    assert len(named) > 50
+    assert {key: page for key, page in named.items() if key not in known} == {}
 
 
 def paths(tree: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

@@ -11,7 +11,7 @@ import yaml
 from pydantic import ValidationError
 
 from schemas.config.config import Config
-from schemas.config.section import Section, section_of
+from schemas.config.section import Section, section_of, value_at
 from schemas.config.train.training import STEPS_OF_EPOCHS
 from schemas.config.yaml_text import check_values, parse_yaml
 from schemas.errors import ConfigError
@@ -138,12 +138,10 @@ def _replace_other_units(tree: dict[str, Any], assigned: set[str]) -> None:
         if len(units & assigned) != 1:
             continue
         (other,) = units - assigned
-        *parents, leaf = other.split(".")
-        node: Any = tree
-        for parent in parents:
-            node = node.get(parent) if isinstance(node, dict) else None
-        if isinstance(node, dict):
-            node.pop(leaf, None)
+        place, _, leaf = other.rpartition(".")
+        section = value_at(tree, place)
+        if isinstance(section, dict):
+            section.pop(leaf, None)
 
 
 def key_of(item: Any) -> str:

@@ -10,6 +10,7 @@ import yaml
 
 from schemas.config.config import Config
 from schemas.config.config_io import parse_config
+from schemas.config.section import value_at
 from schemas.config.yaml_text import parse_yaml
 from schemas.errors import ConfigError
 from schemas.quoting import quoted
@@ -54,20 +55,13 @@ def default_value(config: Config, name: str) -> str | int:
     """
     parameter = RUNTIME_PARAMETERS[name]
     tree = config.model_dump(mode="json")
-    value = _at(tree, parameter.key)
+    value = value_at(tree, parameter.key)
     if parameter.kind is int:
-        replaced = any(_at(tree, key) is not None for key in parameter.replaces)
+        replaced = any(value_at(tree, key) is not None for key in parameter.replaces)
         return value if isinstance(value, int) and not replaced else 0
     if parameter.is_yaml:
         return yaml.safe_dump(value, default_flow_style=True, width=10**9).strip()
     return "" if value is None else str(value)
-
-
-def _at(tree: Mapping[str, Any], key: str) -> Any:
-    value: Any = tree
-    for part in key.split("."):
-        value = value[part]
-    return value
 
 
 def with_parameters(config: Config, properties: Mapping[str, Any]) -> Config:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from detection.interop.conversion import Keys
-from detection.interop.od_api.configuration.parts import overrides, resizer_keys, values_by_key
+from detection.interop.od_api.configuration.parts import feature_extractor, overrides, resizer_keys, values_by_key
 from detection.interop.text_proto import Message
 from detection.models.backbones.hourglass import HOURGLASSES
 from detection.models.centernet.config import head_keys
@@ -28,12 +28,10 @@ _WEIGHTS = {"offset_loss_weight": (1.0, "loss.offset_loss_weight"), "scale_loss_
 
 def centernet_keys(model: Message) -> Keys:
     """Returns the keys of a `center_net`; {}: there is no such detector here."""
-    model.note("num_classes", f"{model.get('num_classes', 0)} classes: those of the data set are used")
-    features = model.message("feature_extractor")
-    kind = features.get("type", "")
-    if kind not in CENTERNET_NETWORKS:
-        features.refuse("type", f"{kind}: no such network here; known: {', '.join(CENTERNET_NETWORKS)}")
+    extractor = feature_extractor(model, CENTERNET_NETWORKS)
+    if extractor is None:
         return {}
+    features, kind = extractor
     if "mask_estimation_task" in model:
         model.refuse("mask_estimation_task", "there are boxes and keypoints only here")
     values: dict[str, Any] = {"padding": "black", "head.separable_conv": model.get("use_depthwise", False)}

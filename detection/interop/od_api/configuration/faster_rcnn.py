@@ -6,6 +6,7 @@ from detection.interop.conversion import Keys
 from detection.interop.od_api.configuration.parts import (
     RESNET,
     Penalty,
+    feature_extractor,
     layer_values,
     multiscale_anchors,
     overrides,
@@ -51,12 +52,10 @@ _SAME: dict[str, tuple[Any, ...]] = {
 
 def faster_rcnn_keys(model: Message) -> Keys:
     """Returns the keys of a `faster_rcnn`; {}: there is no such detector here."""
-    model.note("num_classes", f"{model.get('num_classes', 0)} classes: those of the data set are used")
-    features = model.message("feature_extractor")
-    kind = features.get("type", "")
-    if kind not in FASTER_RCNN_NETWORKS:
-        features.refuse("type", f"{kind}: no such network here; known: {', '.join(FASTER_RCNN_NETWORKS)}")
+    extractor = feature_extractor(model, FASTER_RCNN_NETWORKS)
+    if extractor is None:
         return {}
+    features, kind = extractor
     is_fpn = kind.endswith("_fpn_keras")
     values = FUNCTION | (_pyramid(model, features) if is_fpn else _one_level(model, features))
     values |= {"backbone.frozen_stages": 0, "backbone.train_batch_norm": features.get("batch_norm_trainable", False)}

@@ -1,6 +1,6 @@
 """Parts of the Object Detection API's models that several families share, as keys of our configuration."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from detection.interop.conversion import Keys
@@ -20,6 +20,20 @@ RESNET = {"backbone.layout": "od-api", "pixel_mean": list(RESNET_PIXEL_MEAN), "p
 def overrides(values: dict[str, Any]) -> Keys:
     """Returns the keys of fields of `model.overrides`."""
     return {f"model.overrides.{name}": value for name, value in values.items()}
+
+
+def feature_extractor(model: Message, networks: Collection[str]) -> tuple[Message, str] | None:
+    """Notes the number of classes, and returns the feature extractor and its type.
+
+    None: its type is not in `networks`, and is refused.
+    """
+    model.note("num_classes", f"{model.get('num_classes', 0)} classes: those of the data set are used")
+    features = model.message("feature_extractor")
+    kind = features.get("type", "")
+    if kind in networks:
+        return features, kind
+    features.refuse("type", f"{kind}: no such network here; known: {', '.join(networks)}")
+    return None
 
 
 def resizer_keys(resizer: Message) -> Keys:

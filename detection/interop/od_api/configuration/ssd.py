@@ -10,6 +10,7 @@ from detection.interop.od_api.configuration.parts import (
     SCORE_CONVERTERS,
     Penalty,
     code_weights,
+    feature_extractor,
     layer_values,
     multiscale_anchors,
     overrides,
@@ -57,13 +58,11 @@ class _Extractor(NamedTuple):
 
 def ssd_keys(ssd: Message) -> Keys:
     """Returns the keys of an `ssd`; {}: there is no such detector here."""
-    ssd.note("num_classes", f"{ssd.get('num_classes', 0)} classes: those of the data set are used")
-    features = ssd.message("feature_extractor")
-    kind = features.get("type", "")
-    extractor = _EXTRACTORS.get(kind)
-    if extractor is None:
-        features.refuse("type", f"{kind}: no such network here; known: {', '.join(_EXTRACTORS)}")
+    known = feature_extractor(ssd, _EXTRACTORS)
+    if known is None:
         return {}
+    features, kind = known
+    extractor = _EXTRACTORS[kind]
     hyperparams = features.message("conv_hyperparams")
     layers = layer_values(hyperparams)
     if not features.get("override_base_feature_extractor_hyperparams", False):

@@ -68,13 +68,13 @@ def _annotation(number: int, generator: random.Random) -> dict[str, object]:
 
 
 def _index(path: Path) -> None:
-    from detection.datasets.annotations import index_annotations
+    from detection.datasets.annotations.annotation_file import index_annotations
 
     index_annotations(path)
 
 
 def _entries(path: Path) -> None:
-    from detection.datasets.annotations import index_annotations
+    from detection.datasets.annotations.annotation_file import index_annotations
 
     for _ in index_annotations(path).entries():
         pass

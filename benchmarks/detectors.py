@@ -30,7 +30,7 @@ import tensorflow as tf
 
 from benchmarks.measure import measure
 from detection.export.litert import convert_to_litert
-from detection.inference.serving_module import ServingModule
+from detection.inference.formats.serving_module import ServingModule
 from detection.models.detector import Detector
 from detection.models.registry import build_detector
 from docs.detectors import MEASURED, measured_detectors

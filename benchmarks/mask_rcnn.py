@@ -26,8 +26,8 @@ import tensorflow as tf
 from benchmarks.measure import Measured, OtherModel, measure, milliseconds, spread
 from benchmarks.other_models import CLASSES, SIDE
 from detection.models.faster_rcnn.model import FasterRcnn
+from detection.models.faster_rcnn.roi_targets import AnchorTargets, RoiTargets
 from detection.models.faster_rcnn.targets import anchor_assignment, anchor_targets, roi_targets
-from detection.models.heads.roi_targets import AnchorTargets, RoiTargets
 from detection.models.registry import build_detector
 from detection.ops.masks import paste_masks
 from detection.types import ImageInfo, Labels

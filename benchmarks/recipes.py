@@ -21,8 +21,8 @@ import tensorflow as tf
 
 from benchmarks.measure import measure
 from components.coco_example_gen.to_examples import write_examples
-from detection.inference.saved_model import SignatureDetector
-from detection.inference.serving_module import ServingModule
+from detection.inference.formats.saved_model import SignatureDetector
+from detection.inference.formats.serving_module import ServingModule
 from detection.input_pipeline.record_reader import RecordReader
 from detection.input_pipeline.training_batches import Batch
 from detection.models.detector import Detector

@@ -20,7 +20,7 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks.measure import measure_rounds, milliseconds
-from detection.models.heads.roi_targets import sample_anchors, sample_rois
+from detection.models.faster_rcnn.roi_targets import sample_anchors, sample_rois
 from detection.ops.anchors import feature_sizes, pyramid_anchors_yxyx
 from detection.ops.masks import crop_masks, encode_rle, paste_masks, rle_of_crop
 from detection.ops.roi_align import roi_align, roi_levels

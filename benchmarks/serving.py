@@ -33,7 +33,7 @@ from ai_edge_litert.interpreter import Interpreter
 from benchmarks.measure import Measured, measure_rounds, spread
 from detection.export.litert import Precision, convert_to_litert
 from detection.export.saved_model_export import export_saved_model
-from detection.inference.serving_module import ServingModule
+from detection.inference.formats.serving_module import ServingModule
 from detection.input_pipeline.network_input import fit_to_input
 from detection.models.detector import Detector
 from detection.models.registry import detector_from_config

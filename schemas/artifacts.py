@@ -41,7 +41,7 @@ SAVED_MODEL_FILE = "saved_model.pb"  # written last: a folder without it is not 
 EXTRA_FILES = "assets.extra"  # inside a SavedModel: our files, copied with it
 CHECKSUMS_JSON = "checksums.json"  # in EXTRA_FILES: {path in the SavedModel: SHA-256}, without EXTRA_FILES
 EXPORTED_FROM_JSON = "training.json"  # in EXTRA_FILES: {"step", "weights", "chosen_on"}, see `ExportedFrom`
-SCORE_CURVES_JSON = "score_curves.json"  # in EXTRA_FILES, of calibrated scores: `detection.inference.score_curves`
+SCORE_CURVES_JSON = "score_curves.json"  # in EXTRA_FILES, of calibrated scores: `inference.formats.score_curves`
 
 # In EXTRA_FILES of a pushed version, added by the push.
 WARMUP_REQUESTS = "tf_serving_warmup_requests"  # TFRecord of PredictionLog; TF Serving fixes the name
@@ -56,7 +56,7 @@ STEP_PART = "step"  # number of training steps
 LITERT_FILE = "model.tflite"  # a detector exported to LiteRT, with MODEL_JSON and EXTRA_FILES beside it
 MEDIAPIPE_FILE = "mediapipe.tflite"  # in EXTRA_FILES of a pushed version: the same for MediaPipe Tasks
 ONNX_FILE = "model.onnx"  # the same for ONNX
-MODEL_JSON = "model.json"  # how to run these, and their SHA-256: `detection.inference.model_files.ModelDescription`
+MODEL_JSON = "model.json"  # how to run these, and their SHA-256: `inference.formats.model_files.ModelDescription`
 CLIENT_PY = "client.py"  # a program that runs these without Cocoflow: `detection.export.client`
 
 # Evaluation.

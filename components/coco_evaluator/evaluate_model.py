@@ -11,7 +11,7 @@ from components.coco_evaluator.tfma.slice_metrics import BASELINE, CANDIDATE
 from components.coco_example_gen.to_examples import data_as_examples
 from detection.datasets.examples import require_categories
 from detection.inference.detectors import open_detector
-from detection.inference.model_files import model_folder
+from detection.inference.formats.model_files import model_folder
 from detection.inference.restore import read_model_categories
 from detection.inference.test_time_augmentation import augmented
 from detection.pretrained.detectors import find_model

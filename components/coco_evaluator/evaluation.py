@@ -22,8 +22,8 @@ from detection.analysis.analysis_file import Analysis, write_analysis
 from detection.coco import CocoMetrics
 from detection.coco.params import Params
 from detection.coco.summary import metrics_to_json
+from detection.inference.formats.model_files import read_description
 from detection.inference.mean_losses import mean_losses
-from detection.inference.model_files import read_description
 from detection.inference.restore import is_described, read_exported_from, read_model_config
 from detection.inference.serving_sample import write_serving_sample
 from detection.reports.evaluation.page import write_evaluation_report

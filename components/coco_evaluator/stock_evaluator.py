@@ -18,7 +18,7 @@ from tensorflow_model_analysis.extractors import unbatch_extractor
 from components.coco_evaluator.tfma.eval_config import check_our_metrics
 from components.coco_evaluator.tfma.metric_options import METRICS_CLASS, METRICS_MODULE
 from components.coco_evaluator.tfma.slicing import feature_values
-from detection.inference.saved_model import SavedModelDetector
+from detection.inference.formats.saved_model import SavedModelDetector
 from detection.input_pipeline.evaluation_records import parse_record
 from schemas.serving import ENCODED_SIGNATURE
 

@@ -18,7 +18,7 @@ from components.coco_evaluator.tfma.metric_options import METRICS_CLASS, MetricO
 from components.coco_evaluator.tfma.slice_metrics import metric_keys
 from detection.coco import MetricsAccumulator
 from detection.coco.metrics import metric_names
-from detection.datasets.packed_entries import unpack_entries
+from detection.datasets.annotations.packed_entries import unpack_entries
 from detection.inference.results import results_from_outputs
 from detection.types import EncodedImage
 from schemas import features, serving

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from components.coco_example_gen.shards import SplitResult
 from components.coco_example_gen.sources import CocoSource, ImageSource
-from detection.datasets.annotation_checks import lies_inside
+from detection.datasets.annotations.annotation_checks import lies_inside
 from detection.datasets.issues import Issue
 from detection.datasets.splits import BOX_FORMS
 from schemas.config.issues import IssuePolicies

@@ -20,7 +20,7 @@ from detection.reports.html.table import Table as Rows
 from detection.reports.html.table import cell_text
 from detection.storage import files
 from detection.storage.temporary import scratch_tempdir
-from detection.training.data_facts import data_facts, learned_shapes
+from detection.training.auto.data_facts import data_facts, learned_shapes
 from schemas.config.config import Config
 from schemas.progress import log_phase
 from schemas.quoting import one_line

@@ -12,9 +12,9 @@ import tensorflow as tf
 from components.coco_example_gen.examination import Examination, examine
 from components.coco_example_gen.report import write_data_report
 from components.coco_example_gen.shards import SplitResult
+from detection.datasets.annotations.packed_entries import unpack_entries
 from detection.datasets.issues import Issue
 from detection.datasets.layouts import EXAMPLES_WORK
-from detection.datasets.packed_entries import unpack_entries
 from detection.datasets.splits import SplitFiles
 from detection.storage import files, paths
 from detection.storage.atomic import new_path, write_json, write_text

@@ -9,8 +9,8 @@ from typing import Any
 
 from components.coco_example_gen.shards import SeenImage
 from components.coco_example_gen.sources import CocoSource, ImageSource, copy_for_workers
-from detection.datasets.annotations import index_annotations
-from detection.datasets.coco_writer import CocoWriter
+from detection.datasets.annotations.annotation_file import index_annotations
+from detection.datasets.annotations.coco_writer import CocoWriter
 from detection.datasets.issues import Issue
 from detection.datasets.readers.converted import process_folder
 from detection.datasets.splits import SplitFiles

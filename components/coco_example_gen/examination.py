@@ -17,9 +17,9 @@ from components.coco_example_gen.copies import Groups, find_groups, find_moves, 
 from components.coco_example_gen.inputs import Inputs, open_inputs
 from components.coco_example_gen.shards import IMAGES_PER_SHARD, SplitResult, read_results, write_plans, write_shard
 from components.coco_example_gen.sources import ImageSource
+from detection.datasets.annotations.entries import Entry, comparable_name
+from detection.datasets.annotations.entry_rules import unread_fields
 from detection.datasets.encode_record import Rules
-from detection.datasets.entries import Entry, comparable_name
-from detection.datasets.entry_rules import unread_fields
 from detection.datasets.issues import Issue, limited
 from detection.datasets.splits import SplitFiles
 from detection.storage import files, paths

@@ -12,7 +12,7 @@ import apache_beam as beam
 
 from components.beam.pipelines import make_pipeline
 from components.coco_example_gen.sources import CocoSource, ImageSource, RecordSource, copy_for_workers
-from detection.datasets.annotations import AnnotationFile, index_annotations, merge_categories
+from detection.datasets.annotations.annotation_file import AnnotationFile, index_annotations, merge_categories
 from detection.datasets.examples import require_all_images
 from detection.datasets.importers.label_map import dataset_files_beside, read_dataset_head, read_label_map
 from detection.datasets.importers.merging import Survey, merge_surveys, survey_report

@@ -19,8 +19,8 @@ import tensorflow as tf
 
 from components.beam.progress import ImageCounter
 from components.coco_example_gen.sources import CocoPlan, ImageSource, PlannedImage, RecordPlan
+from detection.datasets.annotations.entries import Entry
 from detection.datasets.encode_record import Record, Rules, make_record
-from detection.datasets.entries import Entry
 from detection.datasets.groups import group_of
 from detection.datasets.issues import Issue
 from detection.datasets.sampling import key_hash

@@ -16,9 +16,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from detection.datasets.annotations import AnnotationFile, ImagePlaces, open_entries
+from detection.datasets.annotations.annotation_file import AnnotationFile, ImagePlaces, open_entries
+from detection.datasets.annotations.entries import Entry
 from detection.datasets.encode_record import Rules
-from detection.datasets.entries import Entry
 from detection.datasets.importers.images import ImportedImage, read_images
 from detection.datasets.issues import Issue
 from detection.datasets.sampling import hash_fraction, key_hash

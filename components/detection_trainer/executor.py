@@ -34,14 +34,14 @@ from components.history.execution import Artifacts, recorded, resolved
 from components.history.queries import History
 from components.history.records import CONFIG_PROPERTY, IDENTITY_PROPERTY, RUN_ROOT_KEY, TRAINING_PROPERTY
 from components.history.store import store_config
-from detection.datasets.annotations import differing_categories
+from detection.datasets.annotations.annotation_file import differing_categories
 from detection.datasets.importers.label_map import read_dataset_file
 from detection.input_pipeline.record_index import fingerprint_records
 from detection.storage.atomic import new_directory
 from detection.storage.files import local_copy, read_text
 from detection.storage.lock import open_working_folder
 from detection.storage.paths import join, relative
-from detection.training.data_facts import require_trainable
+from detection.training.auto.data_facts import require_trainable
 from detection.training.distributed.cluster import cluster_from_environment
 from detection.training.train import train
 from schemas.artifacts import (

@@ -6,19 +6,19 @@ from typing import Any, NamedTuple
 
 from components.coco_example_gen.to_examples import data_as_examples
 from detection.config_files import read_config
-from detection.datasets.annotations import differing_categories
+from detection.datasets.annotations.annotation_file import differing_categories
 from detection.storage.files import is_dir, is_file
 from detection.storage.json_files import read_json
 from detection.storage.lock import lock_folder, open_working_folder
 from detection.storage.paths import join, parent, relative, require_supported
 from detection.storage.tfrecord import find_shards
+from detection.training.auto.kept_images import training_records
 from detection.training.build_run import (
     checkpoint_evaluator_from_config,
     detector_evaluator_from_config,
     detector_from_config,
 )
 from detection.training.checkpoints.files import INDEX_FILES, checkpoint_steps
-from detection.training.kept_images import training_records
 from detection.training.validation.follow import COPIES, Patience, follow_checkpoints
 from detection.training.validation.history import has_stalled, read_history
 from schemas.artifacts import (

@@ -11,7 +11,7 @@ from detection.analysis.error_analysis import Gallery, error_counts, label_error
 from detection.analysis.evaluated import Evaluated, evaluate_models
 from detection.coco.engine.batch import CalibrationBins
 from detection.coco.params import RECALLS, Params
-from detection.datasets.entries import Entry, Rows
+from detection.datasets.annotations.entries import Entry, Rows
 from schemas.config.evaluate import AnalysisConfig
 
 

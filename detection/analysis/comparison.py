@@ -15,7 +15,7 @@ from detection.analysis.evaluated import Evaluated, evaluate_models
 from detection.coco.engine.batch import Diagnosis
 from detection.coco.metrics import UNDEFINED
 from detection.coco.params import FloatArray, IntArray, Params
-from detection.datasets.entries import Entry, Rows
+from detection.datasets.annotations.entries import Entry, Rows
 from schemas.config.evaluate import AnalysisConfig
 
 BOUNDARY_IOU = "boundary IoU"

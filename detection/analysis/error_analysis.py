@@ -18,7 +18,7 @@ from detection.analysis.matching import BoolArray, by_image
 from detection.coco.engine.batch import FN, FP, IGNORED, MATCHED, TP, Diagnosis
 from detection.coco.metrics import FloatArray
 from detection.coco.params import IntArray, Params
-from detection.datasets.entries import LARGEST_ID, Entry, Rows, skeleton_of
+from detection.datasets.annotations.entries import LARGEST_ID, Entry, Rows, skeleton_of
 from detection.datasets.masks import compressed_rle
 from schemas.config.evaluate import AnalysisConfig
 

@@ -28,7 +28,7 @@ from detection.coco.metric import Matched, Metric
 from detection.coco.metrics import metrics_from_arrays
 from detection.coco.params import Params
 from detection.coco.validation.checks import Checked, check_categories
-from detection.datasets.entries import Entry, Rows
+from detection.datasets.annotations.entries import Entry, Rows
 from schemas.config.evaluate import AnalysisConfig
 from schemas.errors import ConfigError
 

@@ -15,8 +15,8 @@ from detection.coco.validation.checks import (
     references_of,
     valid_images,
 )
-from detection.datasets.entries import Entry, Rows
-from detection.datasets.entry_rules import column
+from detection.datasets.annotations.entries import Entry, Rows
+from detection.datasets.annotations.entry_rules import column
 from detection.datasets.sampling import key_hash
 
 BoolArray = npt.NDArray[np.bool_]

@@ -13,7 +13,7 @@ from detection.coco.metrics import CocoMetrics, metrics_from_arrays
 from detection.coco.params import Params, make_params
 from detection.coco.partitions import WHOLE, Partition, by_category, partition_params
 from detection.coco.validation.checks import Checked, InvalidEntry, check_categories, check_whole_images
-from detection.datasets.entries import Entry, Ids, Rows
+from detection.datasets.annotations.entries import Entry, Ids, Rows
 from schemas.errors import ConfigError, DataError
 
 

@@ -18,7 +18,7 @@ from detection.coco.metric import Matched, Metric, Records, Values
 from detection.coco.metrics import UNDEFINED
 from detection.coco.params import FloatArray
 from detection.coco.validation.checks import CROWD_WITHOUT_MASK, Checked
-from detection.datasets.entries import Entry
+from detection.datasets.annotations.entries import Entry
 from schemas.metrics import parse_metric
 
 

@@ -20,8 +20,8 @@ from detection.coco.metrics import CocoMetrics
 from detection.coco.misread import misreadings
 from detection.coco.params import AreaRanges, OksSigmas, Params, make_params, rows_of
 from detection.coco.validation import entry_types
-from detection.datasets.entries import Rows
-from detection.datasets.entry_rules import Typed
+from detection.datasets.annotations.entries import Rows
+from detection.datasets.annotations.entry_rules import Typed
 from detection.storage.files import cannot_read, is_file, open_stream, read_bytes, read_range
 from detection.storage.json_files import read_json
 from detection.storage.paths import stem, with_name

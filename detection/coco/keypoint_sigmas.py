@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from detection.coco.params import Params
-from detection.datasets.entries import Entry
+from detection.datasets.annotations.entries import Entry
 from schemas.errors import ConfigError
 from schemas.quoting import quoted
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from detection.coco.metrics import UNDEFINED, CocoMetrics
 from detection.coco.params import IntArray
 from detection.coco.validation.checks import Checked
-from detection.datasets.entries import Entry
+from detection.datasets.annotations.entries import Entry
 from schemas.metrics import other_metric
 
 Records = npt.NDArray[Any]

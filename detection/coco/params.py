@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from detection.datasets.entries import Entry, Ids, Rows
-from detection.datasets.entry_rules import are_among, column
+from detection.datasets.annotations.entries import Entry, Ids, Rows
+from detection.datasets.annotations.entry_rules import are_among, column
 from schemas.errors import ConfigError, DataError
 from schemas.metrics import IOU_TYPES, KEYPOINT_MAX_DETS, LVIS_MAX_DETS, MAX_DETS, parse_metric
 from schemas.quoting import quoted

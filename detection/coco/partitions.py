@@ -16,8 +16,8 @@ from detection.coco.engine.streaming import blank_arrays
 from detection.coco.metrics import CocoMetrics, metrics_from_arrays
 from detection.coco.params import Params
 from detection.coco.validation.checks import Checked
-from detection.datasets.entries import Entry, Rows
-from detection.datasets.entry_rules import column
+from detection.datasets.annotations.entries import Entry, Rows
+from detection.datasets.annotations.entry_rules import column
 from schemas.errors import ConfigError
 
 

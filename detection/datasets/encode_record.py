@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from detection.datasets.annotation_checks import Context, lies_inside, valid_annotations, without_nan
-from detection.datasets.entry_rules import WRITABLE, is_crowd
+from detection.datasets.annotations.annotation_checks import Context, lies_inside, valid_annotations, without_nan
+from detection.datasets.annotations.entry_rules import WRITABLE, is_crowd
+from detection.datasets.annotations.packed_entries import EntriesTooLargeError, pack_entries
 from detection.datasets.issues import ImageIssues, Issue
-from detection.datasets.packed_entries import EntriesTooLargeError, pack_entries
 from detection.images.files import ImageFileError
 from detection.images.inspect import ImageFile, converted, inspect_image, turned
 from detection.storage.json_files import serialize

@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
-from detection.datasets.annotations import scan_file_names
+from detection.datasets.annotations.annotation_file import scan_file_names
 from detection.datasets.readers import converted
 from detection.datasets.readers.coco_files import find_coco
 from detection.datasets.readers.folder import SPLIT_NAMES, Folder, some, split_named

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic.dataclasses import dataclass
 
-from detection.datasets.entry_rules import is_crowd
+from detection.datasets.annotations.entry_rules import is_crowd
 
 # Inner edges of the histograms: N edges make N + 1 bins, the first and the last open.
 OBJECTS_EDGES = tuple(float(count) for count in range(1, 101))  # per image; one bin per number, then 100 and more

@@ -10,8 +10,8 @@ import tensorflow as tf
 from PIL import Image
 from pycocotools import mask
 
+from detection.inference.formats.saved_model import SignatureDetector
 from detection.inference.results import Results
-from detection.inference.saved_model import SignatureDetector
 from detection.models.detector import Detector
 from detection.models.layers.batch_norm import BatchNormalization, observed_inputs
 from detection.types import EncodedImage

@@ -8,10 +8,10 @@ from detection.export.files import require_format, write_file
 from detection.export.options import ExportOptions, check_options
 from detection.export.saved_model_export import export_saved_model
 from detection.export.score_calibration import fit_score_curves
-from detection.inference.file_runtimes import Delegate
-from detection.inference.model_files import FILE_NAMES
+from detection.inference.formats.file_runtimes import Delegate
+from detection.inference.formats.model_files import FILE_NAMES
+from detection.inference.formats.score_curves import SCORE_CURVES_FILE
 from detection.inference.restore import TrainedDetector, load_trained, with_config
-from detection.inference.score_curves import SCORE_CURVES_FILE
 from detection.models.detector import variable_bytes
 from detection.pretrained.detectors import find_model
 from detection.storage.files import is_file

@@ -16,12 +16,12 @@ from detection.export.onnx_model import convert_to_onnx
 from detection.export.options import ExportOptions
 from detection.export.saved_model_export import write_extra_files
 from detection.images.finding import find_images
-from detection.inference.model_files import FileDetector, ModelDescription
+from detection.inference.formats.model_files import FileDetector, ModelDescription
+from detection.inference.formats.saved_model import SignatureDetector
+from detection.inference.formats.score_curves import ScoreCurves
+from detection.inference.formats.serving_module import ServingModule
 from detection.inference.predict import load_image
 from detection.inference.restore import TrainedDetector
-from detection.inference.saved_model import SignatureDetector
-from detection.inference.score_curves import ScoreCurves
-from detection.inference.serving_module import ServingModule
 from detection.storage.tfrecord import find_shards
 from detection.types import EncodedImage
 from schemas.config.config import Config

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from detection.export.mediapipe.litert_model import pack_model, unpack_model
 from detection.images.decode import decode_rgb
-from detection.inference.serving_module import ServingModule
+from detection.inference.formats.serving_module import ServingModule
 from detection.input_pipeline.evaluation_records import parse_record
 from detection.input_pipeline.network_input import fit_pixels
 from detection.input_pipeline.record_reader import RecordReader

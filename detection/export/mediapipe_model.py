@@ -17,9 +17,9 @@ from detection.export.litert import Precision, convert_to_litert
 from detection.export.mediapipe import metadata
 from detection.export.mediapipe.metadata import DetectorMetadata, require_labels
 from detection.export.mediapipe.writer import add_metadata
-from detection.inference.file_runtimes import Delegate, labelled_categories
-from detection.inference.score_curves import ScoreCurve, ScoreCurves
-from detection.inference.serving_module import ServingModule
+from detection.inference.formats.file_runtimes import Delegate, labelled_categories
+from detection.inference.formats.score_curves import ScoreCurve, ScoreCurves
+from detection.inference.formats.serving_module import ServingModule
 from detection.models.detector import Detector, NmsGraph
 from detection.models.heads.postprocess import BoxPostprocess
 from detection.models.necks.resample import nearest_by_op

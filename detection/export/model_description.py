@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from detection.export import client
-from detection.inference.model_files import FILE_NAMES, ModelDescription
+from detection.inference.formats.model_files import FILE_NAMES, ModelDescription
 from detection.storage.atomic import write_bytes, write_json
 from detection.storage.paths import join
 from detection.types import ResizeMode

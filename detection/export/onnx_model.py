@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from detection.inference.serving_module import ServingModule
+from detection.inference.formats.serving_module import ServingModule
 from schemas.errors import CocoflowError
 from schemas.program import require_module
 

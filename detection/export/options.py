@@ -5,7 +5,7 @@ from typing import Literal, NamedTuple
 
 from detection.export.litert import Precision
 from detection.export.score_calibration import ScoreCalibration
-from detection.inference.file_runtimes import Delegate
+from detection.inference.formats.file_runtimes import Delegate
 from detection.weights.locate import CheckpointChoice
 from schemas.config.train.optimization import WeightsChoice
 from schemas.errors import ConfigError

@@ -7,9 +7,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from detection.inference.formats.score_curves import SCORE_CURVES_FILE, ScoreCurves
+from detection.inference.formats.serving_module import ServingModule
 from detection.inference.restore import ExportedFrom
-from detection.inference.score_curves import SCORE_CURVES_FILE, ScoreCurves
-from detection.inference.serving_module import ServingModule
 from detection.models.detector import Detector
 from detection.storage.atomic import write_bytes, write_text
 from detection.storage.checksums import write_checksums

@@ -11,11 +11,11 @@ from detection.coco.engine.batch import IGNORED, TP
 from detection.coco.metrics import metrics_from_arrays
 from detection.coco.params import make_params
 from detection.datasets.examples import OpenSplit, require_categories
+from detection.inference.formats.saved_model import SignatureDetector
+from detection.inference.formats.score_curves import MIN_SAMPLES, ScoreCurve, ScoreCurves, calibrate_scores, fit_curves
+from detection.inference.formats.serving_module import ServingModule
 from detection.inference.restore import TrainedDetector
 from detection.inference.results import joined
-from detection.inference.saved_model import SignatureDetector
-from detection.inference.score_curves import MIN_SAMPLES, ScoreCurve, ScoreCurves, calibrate_scores, fit_curves
-from detection.inference.serving_module import ServingModule
 from detection.input_pipeline.evaluation_records import parse_record
 from detection.input_pipeline.record_reader import RecordReader
 from detection.storage.tfrecord import find_shards

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from detection.datasets.entries import Entry, skeleton_of
+from detection.datasets.annotations.entries import Entry, skeleton_of
 from detection.images.decode import decode_rgb
 from detection.images.drawing import Picture, contact_sheet, draw_detections
 from detection.images.files import has_image_suffix, read_header

@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-from detection.inference.model_files import FileDetector, has_model_file, model_folder, read_description
-from detection.inference.restore import TrainedDetector, load_trained
-from detection.inference.saved_model import (
+from detection.inference.formats.model_files import FileDetector, has_model_file, model_folder, read_description
+from detection.inference.formats.saved_model import (
     SavedModelDetector,
     SignatureDetector,
     has_saved_model,
@@ -12,7 +11,8 @@ from detection.inference.saved_model import (
     signature_iou_types,
     without_nms,
 )
-from detection.inference.serving_module import ServingModule
+from detection.inference.formats.serving_module import ServingModule
+from detection.inference.restore import TrainedDetector, load_trained
 from detection.weights.locate import locate_weights
 from schemas.errors import DataError
 from schemas.metrics import IOU_TYPES, IouType

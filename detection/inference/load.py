@@ -16,11 +16,11 @@ from detection.images.files import ImageFileError
 from detection.images.inspect import inspect_image
 from detection.inference.detection_pictures import MIN_DRAWN_SCORE, draw_results
 from detection.inference.detectors import open_detector, open_trained
-from detection.inference.model_files import has_model_file, model_folder
+from detection.inference.formats.model_files import has_model_file, model_folder
+from detection.inference.formats.saved_model import SignatureDetector, has_saved_model
 from detection.inference.predict import load_image
 from detection.inference.restore import TrainedDetector, load_trained, read_model_categories
 from detection.inference.results import Results
-from detection.inference.saved_model import SignatureDetector, has_saved_model
 from detection.models.detector import Detector
 from detection.pretrained.detectors import find_model
 from detection.types import EncodedImage

@@ -9,8 +9,8 @@ from typing import Any
 import tensorflow as tf
 
 from detection.inference.device_copies import map_in_turn, on_device_of
+from detection.inference.formats.serving_module import fit_image
 from detection.inference.restore import load_trained
-from detection.inference.serving_module import fit_image
 from detection.input_pipeline.network_input import in_window, pad_labels
 from detection.input_pipeline.parallel_map import parallel_map
 from detection.input_pipeline.record_decoder import decode_record, num_keypoints

@@ -13,16 +13,16 @@ from rich.progress import Progress, SpinnerColumn
 from detection.coco.evaluation import image_list_path
 from detection.coco.io.ids_by_name import ids_by_file_name, in_words, named_images, other_ids
 from detection.coco.io.results import result_lines, write_list
-from detection.datasets.entry_rules import unwritable
+from detection.datasets.annotations.entry_rules import unwritable
 from detection.images.files import ImageFileError, read_file
 from detection.images.finding import find_images
 from detection.images.inspect import inspect_image
 from detection.inference.detection_pictures import MIN_DRAWN_SCORE, DetectionPictures, is_sheet
 from detection.inference.detectors import open_detector
-from detection.inference.model_files import model_folder
+from detection.inference.formats.model_files import model_folder
+from detection.inference.formats.saved_model import SignatureDetector
 from detection.inference.restore import read_model_categories
 from detection.inference.results import Results, joined
-from detection.inference.saved_model import SignatureDetector
 from detection.inference.score_thresholds import keep_confident, read_score_thresholds
 from detection.inference.test_time_augmentation import AugmentedDetector, augmented
 from detection.pretrained.detectors import find_model

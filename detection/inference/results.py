@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from detection.coco.io.results import results_from_rows
-from detection.datasets.entries import Rows
+from detection.datasets.annotations.entries import Rows
 from detection.datasets.masks import mask_issue
 from detection.ops.masks import Rle, rle_of_crop, rle_of_window
 from detection.types import EncodedImage

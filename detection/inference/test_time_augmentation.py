@@ -17,8 +17,8 @@ from PIL import Image
 
 from detection.images.decode import decode_rgb
 from detection.inference.box_fusion import Boxes, Floats, box_ious, fuse_boxes
+from detection.inference.formats.saved_model import SignatureDetector
 from detection.inference.results import Results, results_from_outputs
-from detection.inference.saved_model import SignatureDetector
 from detection.types import EncodedImage
 from schemas import serving
 from schemas.config.evaluate import ViewsConfig

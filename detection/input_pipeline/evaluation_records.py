@@ -7,7 +7,7 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 from PIL import Image
 
-from detection.datasets.packed_entries import unpack_entries
+from detection.datasets.annotations.packed_entries import unpack_entries
 from detection.types import EncodedImage
 from schemas import features
 from schemas.errors import DataError

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from detection.datasets.annotations.packed_entries import unpack_entries
 from detection.datasets.importers.coco_geometry import (
     MaskError,
     coco_keypoints,
@@ -14,7 +15,6 @@ from detection.datasets.importers.coco_geometry import (
 )
 from detection.datasets.importers.source_format import Record, first_bytes, object_count, parse_record, source_id
 from detection.datasets.masks import compressed_rle
-from detection.datasets.packed_entries import unpack_entries
 from schemas import features
 from schemas.errors import DataError
 

@@ -14,8 +14,8 @@ from typing import Any
 from detection.datasets.statistics import SplitSummary
 from detection.models.registry import detector_config
 from detection.storage.files import is_file, read_text
+from detection.training.auto.input_size import with_image_size
 from detection.training.checkpoints.files import checkpoint_steps
-from detection.training.input_size import with_image_size
 from schemas.artifacts import CHECKPOINTS, CONFIG_YAML, TRAIN_SPLIT
 from schemas.config.config import Config
 from schemas.config.config_io import from_yaml, parse_config

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from detection.datasets.annotations import differing_categories
+from detection.datasets.annotations.annotation_file import differing_categories
 from detection.input_pipeline.record_index import fingerprint_records
 from detection.storage.atomic import write_json
 from detection.storage.files import is_file

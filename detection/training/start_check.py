@@ -15,6 +15,7 @@ from detection.pretrained.choice import initial_weights
 from detection.pretrained.imagenet import find_weights_file
 from detection.storage.outputs import require_room
 from detection.storage.paths import require_supported
+from detection.training.auto.weights_choice import with_weights
 from detection.training.build_balance import named_class_weights
 from detection.training.build_input import input_options_from_config, replica_batch_size
 from detection.training.build_step import initialize_from_config, l2_from_config, state_from_config
@@ -23,7 +24,6 @@ from detection.training.checkpoints.manager import Checkpoints
 from detection.training.engine.state import TrainState
 from detection.training.memory import require_measurable, require_memory, saved_variables
 from detection.training.resolve import assumed
-from detection.training.weights_choice import with_weights
 from detection.weights.locate import locate_weights
 from schemas.config.config import Config
 from schemas.config.train.training import TrainConfig

@@ -13,6 +13,9 @@ from detection.models.detector import Detector
 from detection.models.registry import detector_from_config
 from detection.storage.atomic import write_json, write_text
 from detection.storage.file_system import WorkingFolder
+from detection.training.auto.data_facts import log_data_facts, require_trainable, summaries_of
+from detection.training.auto.kept_images import Records, training_records
+from detection.training.auto.weights_choice import with_weights
 from detection.training.before_decay import go_back_before_decay, keep_before_decay
 from detection.training.build_balance import ClassBalance, balance_from_config
 from detection.training.build_input import batches_from_config, input_options_from_config
@@ -33,7 +36,6 @@ from detection.training.build_step import (
 )
 from detection.training.checkpoints.files import checkpoint_path
 from detection.training.checkpoints.manager import Checkpoints
-from detection.training.data_facts import log_data_facts, require_trainable, summaries_of
 from detection.training.distributed.strategy import is_chief, make_strategy, on_cpu, op_determinism
 from detection.training.distributed.workers import (
     chief_first,
@@ -44,13 +46,11 @@ from detection.training.distributed.workers import (
 from detection.training.engine.loop import TrainLoop
 from detection.training.engine.state import TrainState
 from detection.training.initialization.initialize import InitReport
-from detection.training.kept_images import Records, training_records
 from detection.training.memory import explain_out_of_memory, find_batch_size
 from detection.training.monitoring.callbacks import Callbacks
 from detection.training.resolve import fixed_image_size, resolved, saved_config
 from detection.training.resume_check import compare_settings, require_same_data, write_described
 from detection.training.validation.validation import Validation
-from detection.training.weights_choice import with_weights
 from schemas.artifacts import CHECKPOINTS, CONFIG_YAML, INIT_REPORT_JSON, LABELS_JSON, LOGS
 from schemas.config.config import Config
 from schemas.config.config_io import to_yaml

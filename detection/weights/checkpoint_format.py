@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from detection.datasets.coco_categories import COCO_CLASS_COUNTS, coco_classes
+from detection.datasets.annotations.coco_categories import COCO_CLASS_COUNTS, coco_classes
 from detection.datasets.importers.label_map import LabelMap
 from schemas.errors import ConfigError, DataError
 from schemas.quoting import first_of

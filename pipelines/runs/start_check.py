@@ -64,7 +64,7 @@ def check_run(config: Config, splits: Mapping[str, SplitFiles], *, is_first: boo
 
 def _require_ids_of_blessed(root: str, categories: Sequence[Mapping[str, Any]], *, data: str) -> None:
     """Requires what the evaluator does after the training; see `require_same_ids`."""
-    from detection.inference.model_files import read_model_categories
+    from detection.inference.formats.model_files import read_model_categories
 
     blessed = History(root).newest_blessed()
     if blessed is not None:

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from benchmarks.detectors import CATEGORIES, build, multiply_adds, parameters
-from detection.inference.serving_module import ServingModule
+from detection.inference.formats.serving_module import ServingModule
 from docs.detectors import measured_detectors
 
 # Ops of which TensorFlow's profiler counts two for a multiply-add; the detectors below have no others of weight.

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from components.coco_evaluator.tfma.slice_metrics import OVERALL, SliceKey
-from detection.datasets.entries import Entry, Rows
+from detection.datasets.annotations.entries import Entry, Rows
 
 ALL_IMAGES = (OVERALL,)  # the slices of an image that is not sliced
 

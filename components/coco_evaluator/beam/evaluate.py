@@ -34,7 +34,7 @@ from detection.coco.metrics import UNDEFINED, CocoMetrics
 from detection.coco.params import Params
 from detection.coco.partitions import WHOLE, Partition, by_category, metrics_of_partitions, partitions_of
 from detection.coco.validation.checks import check_categories, check_whole_images
-from detection.datasets.entries import Ids
+from detection.datasets.annotations.entries import Ids
 from detection.storage.atomic import new_file, write_bytes
 from detection.storage.files import read_bytes, read_range
 from detection.storage.paths import join

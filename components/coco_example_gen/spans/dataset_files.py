@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from components.coco_example_gen.spans.locate import locate
-from detection.datasets.annotation_scan import keypoint_fields
-from detection.datasets.annotations import merge_categories, scan_categories
+from detection.datasets.annotations.annotation_file import merge_categories, scan_categories
+from detection.datasets.annotations.annotation_scan import keypoint_fields
 from detection.datasets.importers.label_map import dataset_files_beside, read_label_map
 from detection.datasets.readers.converted import as_coco
 from detection.datasets.splits import SplitFiles

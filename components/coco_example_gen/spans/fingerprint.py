@@ -7,7 +7,7 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from detection.datasets.annotations import scan_file_names
+from detection.datasets.annotations.annotation_file import scan_file_names
 from detection.datasets.importers.label_map import dataset_files_beside
 from detection.datasets.readers.converted import as_coco
 from detection.datasets.readers.folder import Folder

@@ -23,8 +23,8 @@ from detection.coco.engine.streaming import (
     require_pairs,
 )
 from detection.coco.params import IntArray, Params, chosen, counted_detections
-from detection.datasets.entries import Entry, Rows
-from detection.datasets.entry_rules import column
+from detection.datasets.annotations.entries import Entry, Rows
+from detection.datasets.annotations.entry_rules import column
 from schemas.errors import DataError
 
 TP, FP, IGNORED = 1, 0, -1  # status of a detection; IGNORED: by COCOeval, or below the best `max_dets`

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from detection.coco.params import FloatArray, IntArray
-from detection.datasets.entries import Entry, Rows
+from detection.datasets.annotations.entries import Entry, Rows
 
 
 class Geometry:

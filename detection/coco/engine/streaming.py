@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from detection.coco.params import RECALLS, FloatArray, Params, chosen, counted_detections
-from detection.datasets.entries import Entry, Ids, Rows
-from detection.datasets.entry_rules import column
+from detection.datasets.annotations.entries import Entry, Ids, Rows
+from detection.datasets.annotations.entry_rules import column
 from schemas.errors import DataError
 
 MOST_BYTES = 3 << 30  # max size of the arrays of an evaluation or analysis

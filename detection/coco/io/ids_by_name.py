@@ -14,8 +14,8 @@ import numpy as np
 
 from detection.coco.validation.checks import valid_entries
 from detection.coco.validation.entry_types import NamedImage
-from detection.datasets.entries import Rows, comparable_name
-from detection.datasets.entry_rules import ROW_COLUMNS, column
+from detection.datasets.annotations.entries import Rows, comparable_name
+from detection.datasets.annotations.entry_rules import ROW_COLUMNS, column
 from detection.storage.files import resolve
 from detection.storage.json_files import read_json
 from schemas.errors import DataError

@@ -8,8 +8,8 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from detection.coco.io.blocks import Block
-from detection.datasets.entries import Entry, Rows
-from detection.datasets.entry_rules import column
+from detection.datasets.annotations.entries import Entry, Rows
+from detection.datasets.annotations.entry_rules import column
 from detection.storage.atomic import new_file
 
 BETWEEN = b",\n"  # separator of lines

@@ -1,8 +1,8 @@
 """Checks of the inputs of an evaluation; each issue has source, ids and remedy.
 
-`detection.coco.validation.entry_types` defines the types, and `detection.datasets.entry_rules` the rules of all COCO
-entries.  The rules here compare entries with each other: with the image of a mask, the keypoints of a category, other
-detections.
+`detection.coco.validation.entry_types` defines the types, and `detection.datasets.annotations.entry_rules` the rules of
+all COCO entries.  The rules here compare entries with each other: with the image of a mask, the keypoints of a
+category, other detections.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,8 +13,8 @@ import numpy as np
 
 from detection.coco.params import Params, best_of_images, lvis_annotations, require_rows, rows_are_valid, rows_of
 from detection.coco.validation import entry_types
-from detection.datasets.entries import Entry, Ids, Rows
-from detection.datasets.entry_rules import (
+from detection.datasets.annotations.entries import Entry, Ids, Rows
+from detection.datasets.annotations.entry_rules import (
     UNIQUE_ID,
     WRITABLE,
     Rule,

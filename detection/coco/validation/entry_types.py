@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict
 import msgspec
 from msgspec import Meta
 
-from detection.datasets.entries import (
+from detection.datasets.annotations.entries import (
     AREA_REMEDY,
     BOX_REMEDY,
     LARGEST_ID,

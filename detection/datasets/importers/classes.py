@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from detection.datasets.entries import is_id, too_many_categories
+from detection.datasets.annotations.entries import is_id, too_many_categories
 from detection.datasets.importers.label_map import LabelMap
 from schemas.errors import DataError
 

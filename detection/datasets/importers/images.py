@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from detection.datasets.annotations.packed_entries import unpack_entries
 from detection.datasets.importers.classes import Named
 from detection.datasets.importers.coco_geometry import (
     MaskError,
@@ -34,7 +35,6 @@ from detection.datasets.importers.source_format import (
 )
 from detection.datasets.importers.survey import record_name
 from detection.datasets.issues import ImageIssues, Issue
-from detection.datasets.packed_entries import unpack_entries
 from detection.images.files import Header, ImageFileError, has_image_suffix, read_header, suffix_of
 from detection.storage.tfrecord import read_shard
 from schemas import features

@@ -9,8 +9,8 @@ from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 
-from detection.datasets.entries import too_many_categories
-from detection.datasets.entry_rules import head_issue, require_valid_categories
+from detection.datasets.annotations.entries import too_many_categories
+from detection.datasets.annotations.entry_rules import head_issue, require_valid_categories
 from detection.storage import files, paths
 from detection.storage.files import read_bytes
 from detection.storage.json_files import read_json

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 from google.protobuf.message import DecodeError
 
-from detection.datasets.entries import is_id
+from detection.datasets.annotations.entries import is_id
 from schemas import features
 from schemas.errors import DataError
 from schemas.limits import MAX_NUMBERS

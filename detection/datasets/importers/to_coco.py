@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from rich.console import Console
 from rich.progress import track
 
-from detection.datasets.coco_writer import CocoWriter
+from detection.datasets.annotations.coco_writer import CocoWriter
 from detection.datasets.examples import require_all_images
 from detection.datasets.importers.images import ImportedImage, read_images, read_own_images
 from detection.datasets.importers.label_map import LabelMap, dataset_files_beside, read_dataset_head, read_label_map

@@ -8,7 +8,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote
 
-from detection.datasets.entries import LARGEST_ID
+from detection.datasets.annotations.entries import LARGEST_ID
 from detection.datasets.readers.folder import Folder, finite, parent_of, slashed, some, split_named, stem_of
 from detection.storage import files, paths
 from detection.storage.files import local_copy

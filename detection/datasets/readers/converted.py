@@ -13,7 +13,7 @@ from itertools import repeat
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from detection.datasets.annotations import scan_file_names
+from detection.datasets.annotations.annotation_file import scan_file_names
 from detection.datasets.readers import csv_tables, voc, yolo
 from detection.datasets.readers.coco_files import elsewhere, has_texts, rewritten
 from detection.datasets.readers.folder import Fault, Folder, ReadImage, Recognised, parent_of

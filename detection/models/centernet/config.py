@@ -11,10 +11,10 @@ from pydantic import Field, NonNegativeFloat, PositiveInt
 from detection.models.backbones.hourglass import HOURGLASSES
 from detection.models.backbones.make import BackboneOptions
 from detection.models.backbones.resnet import RESNET_PIXEL_MEAN
+from detection.models.centernet.cell_values import CellHeadOptions
+from detection.models.centernet.keypoint_options import KEYPOINT_TASKS, KeypointOptions, KeypointPostprocess
 from detection.models.config import BatchNormOptions, DetectorConfig, ImageSize, MaxLevel, MinLevel, PixelMean, PixelStd
 from detection.models.detector import IMAGENET_MEAN, IMAGENET_STD
-from detection.models.heads.cell_values import CellHeadOptions
-from detection.models.heads.keypoint_options import KEYPOINT_TASKS, KeypointOptions, KeypointPostprocess
 from detection.models.necks.upsampling import UpsamplingOptions
 from schemas.config.section import Section
 from schemas.metrics import COCO_KEYPOINTS

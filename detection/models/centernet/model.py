@@ -11,10 +11,8 @@ import tensorflow as tf
 
 from detection.models.backbones.hourglass import HOURGLASSES, Hourglass
 from detection.models.backbones.make import Backbone, freeze_backbone, make_backbone
-from detection.models.centernet.config import CenterNetConfig
-from detection.models.detector import Capabilities, Detector
-from detection.models.heads.cell_values import CellHead
-from detection.models.heads.centers import (
+from detection.models.centernet.cell_values import CellHead
+from detection.models.centernet.centers import (
     Centers,
     center_heatmap,
     centers_of,
@@ -23,11 +21,13 @@ from detection.models.heads.centers import (
     l1_at,
     penalty_reduced_focal,
 )
-from detection.models.heads.keypoint_candidates import picked_keypoints, rescored
-from detection.models.heads.keypoint_options import HEATMAP
-from detection.models.heads.keypoint_targets import KeypointTargets
-from detection.models.heads.keypoints import Keypoints
-from detection.models.heads.peaks import best_peaks
+from detection.models.centernet.config import CenterNetConfig
+from detection.models.centernet.keypoint_candidates import picked_keypoints, rescored
+from detection.models.centernet.keypoint_options import HEATMAP
+from detection.models.centernet.keypoint_targets import KeypointTargets
+from detection.models.centernet.keypoints import Keypoints
+from detection.models.centernet.peaks import best_peaks
+from detection.models.detector import Capabilities, Detector
 from detection.models.heads.postprocess import clipped_to_image, picked_detections
 from detection.models.necks.upsampling import UpsamplingNeck
 from detection.ops.anchors import feature_sizes

@@ -22,10 +22,10 @@ from detection.models.config import (
     PyramidConfig,
 )
 from detection.models.detector import IMAGENET_MEAN
+from detection.models.faster_rcnn.roi_heads import BoxHeadOptions, MaskHeadOptions
+from detection.models.faster_rcnn.roi_targets import RoiOptions
+from detection.models.faster_rcnn.rpn import RpnOptions
 from detection.models.heads.postprocess import MaskPostprocess
-from detection.models.heads.roi_heads import BoxHeadOptions, MaskHeadOptions
-from detection.models.heads.roi_targets import RoiOptions
-from detection.models.heads.rpn import RpnOptions
 from detection.models.necks.fpn import FpnLayout, FpnOptions
 from detection.ops.anchors import AnchorLayout
 from detection.ops.boxes import ScaleFactors

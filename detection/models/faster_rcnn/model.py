@@ -13,7 +13,21 @@ import tensorflow as tf
 from detection.models.backbones.make import freeze_backbone, make_backbone
 from detection.models.backbones.resnet import ResNet
 from detection.models.detector import Capabilities, Detector
+from detection.models.faster_rcnn.cascade import run_cascade, stage_factors
 from detection.models.faster_rcnn.config import FasterRcnnConfig
+from detection.models.faster_rcnn.roi_detections import detect_in_rois
+from detection.models.faster_rcnn.roi_heads import BoxHead, BoxHeadOutputs, MaskHead, used_slots
+from detection.models.faster_rcnn.roi_losses import (
+    mask_loss,
+    per_image_normalizers,
+    roi_box_loss,
+    roi_class_loss,
+    rois_with_masks,
+    rpn_box_loss,
+    rpn_score_loss,
+)
+from detection.models.faster_rcnn.roi_targets import RoiTargets
+from detection.models.faster_rcnn.rpn import Proposals, RpnHead, RpnOutputs, propose
 from detection.models.faster_rcnn.targets import (
     anchor_assignment,
     anchor_targets,
@@ -23,20 +37,6 @@ from detection.models.faster_rcnn.targets import (
     refinement,
     roi_targets,
 )
-from detection.models.heads.cascade import run_cascade, stage_factors
-from detection.models.heads.roi_detections import detect_in_rois
-from detection.models.heads.roi_heads import BoxHead, BoxHeadOutputs, MaskHead, used_slots
-from detection.models.heads.roi_losses import (
-    mask_loss,
-    per_image_normalizers,
-    roi_box_loss,
-    roi_class_loss,
-    rois_with_masks,
-    rpn_box_loss,
-    rpn_score_loss,
-)
-from detection.models.heads.roi_targets import RoiTargets
-from detection.models.heads.rpn import Proposals, RpnHead, RpnOutputs, propose
 from detection.models.necks.fpn import Fpn
 from detection.ops.anchors import Assignment
 from detection.ops.masks import crop_masks

@@ -3,10 +3,10 @@
 import numpy as np
 import tensorflow as tf
 
+from detection.models.faster_rcnn.cascade import BoxRefinement, stage_factors
 from detection.models.faster_rcnn.config import FasterRcnnConfig
-from detection.models.heads.cascade import BoxRefinement, stage_factors
-from detection.models.heads.roi_heads import BoxHeadOutputs
-from detection.models.heads.roi_targets import (
+from detection.models.faster_rcnn.roi_heads import BoxHeadOutputs
+from detection.models.faster_rcnn.roi_targets import (
     CROWD_FRACTION,
     AnchorTargets,
     RoiTargets,
@@ -15,7 +15,7 @@ from detection.models.heads.roi_targets import (
     sample_anchors,
     sample_rois,
 )
-from detection.models.heads.rpn import Proposals
+from detection.models.faster_rcnn.rpn import Proposals
 from detection.ops.anchors import Assignment
 from detection.ops.sampling import max_positives
 from detection.types import Labels

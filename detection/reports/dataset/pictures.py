@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image
 
-from detection.datasets.entries import Entry, skeleton_of
+from detection.datasets.annotations.entries import Entry, skeleton_of
 from detection.datasets.issues import Issue
 from detection.datasets.masks import compressed_rle
 from detection.images.drawing import draw_detections, eight_bit_rgb

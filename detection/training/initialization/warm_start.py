@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from detection.datasets.coco_categories import COCO_CLASS_COUNTS, coco_classes
+from detection.datasets.annotations.coco_categories import COCO_CLASS_COUNTS, coco_classes
 from detection.models.detector import Detector
 from detection.training.engine.variable_selection import matching_paths
 from detection.training.initialization.class_outputs import Category, same_categories, source_outputs

@@ -8,7 +8,7 @@ from types import TracebackType
 import numpy as np
 import tensorflow as tf
 
-from detection.datasets.entries import Entry
+from detection.datasets.annotations.entries import Entry
 from detection.images.drawing import contact_sheet
 from detection.training.engine.gradients import write_histogram
 from detection.training.engine.loop import LoopReport

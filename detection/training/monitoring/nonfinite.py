@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 from PIL import Image
 
-from detection.datasets.entries import Entry
+from detection.datasets.annotations.entries import Entry
 from detection.images.drawing import contact_sheet
 from detection.storage.atomic import new_directory
 from detection.storage.paths import literal_path

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from detection.datasets.entries import Entry, skeleton_of
+from detection.datasets.annotations.entries import Entry, skeleton_of
 from detection.input_pipeline.record_order import RecordOrder
 from detection.input_pipeline.record_reader import RecordReader
 from detection.input_pipeline.training_batches import Batch, InputOptions, training_batches

@@ -11,10 +11,10 @@ from detection.coco.metrics import CocoMetrics
 from detection.coco.summary import metrics_to_json
 from detection.images.drawing import Picture
 from detection.inference.device_copies import copy_weights, on_device_of
+from detection.inference.formats.saved_model import SignatureDetector
+from detection.inference.formats.serving_module import ServingModule
 from detection.inference.mean_losses import MeanLosses
 from detection.inference.restore import ChosenOn
-from detection.inference.saved_model import SignatureDetector
-from detection.inference.serving_module import ServingModule
 from detection.models.detector import Detector
 from detection.reports.tensorboard import write_evaluation
 from detection.training.checkpoints.files import checkpoint_path

@@ -16,8 +16,8 @@ from detection.coco.params import OksSigmas, Params, make_params
 from detection.coco.summary import metrics_to_json
 from detection.images.drawing import Picture
 from detection.inference.device_copies import map_in_turn
+from detection.inference.formats.saved_model import SignatureDetector
 from detection.inference.results import joined
-from detection.inference.saved_model import SignatureDetector
 from detection.input_pipeline.evaluation_records import EvaluationRecord, parse_record, stored_picture
 from detection.input_pipeline.record_reader import RecordReader
 from detection.reports.tensorboard import draw_image_results

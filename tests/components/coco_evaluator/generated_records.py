@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from detection.datasets.annotations.entries import Rows
 from detection.datasets.encode_record import encode_example
-from detection.datasets.entries import Rows
 from detection.images.inspect import inspect_image
-from detection.inference.saved_model import SavedModelDetector
+from detection.inference.formats.saved_model import SavedModelDetector
 from detection.types import EncodedImage
 from tests.detection.fake_detector import CATEGORY_IDS, write_images
 

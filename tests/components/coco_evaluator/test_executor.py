@@ -17,9 +17,9 @@ from components.coco_evaluator import evaluation
 from components.coco_evaluator.beam import evaluate as beam_evaluate
 from detection import coco
 from detection.analysis.instances import sample_ids
-from detection.datasets.packed_entries import pack_entries
+from detection.datasets.annotations.packed_entries import pack_entries
+from detection.inference.formats.saved_model import SavedModelDetector
 from detection.inference.predict import predict
-from detection.inference.saved_model import SavedModelDetector
 from detection.inference.serving_sample import read_serving_sample
 from detection.storage.atomic import write_json
 from detection.types import EncodedImage

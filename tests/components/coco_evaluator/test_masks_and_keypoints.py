@@ -10,8 +10,8 @@ import pytest
 
 import pipeline_runner
 from detection import coco
+from detection.inference.formats.saved_model import SavedModelDetector
 from detection.inference.results import joined
-from detection.inference.saved_model import SavedModelDetector
 from detection.types import EncodedImage
 from schemas.artifacts import DETECTIONS_JSON, METRICS_JSON
 from tests.components.coco_evaluator.test_executor import evaluate, read

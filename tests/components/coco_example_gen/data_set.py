@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 from PIL import Image
 
-from detection.datasets.packed_entries import unpack_entries
+from detection.datasets.annotations.packed_entries import unpack_entries
 from schemas import features
 
 

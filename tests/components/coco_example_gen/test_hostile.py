@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from components.coco_example_gen.conversion import convert
-from detection.datasets.annotations import index_annotations
+from detection.datasets.annotations.annotation_file import index_annotations
 from detection.datasets.encode_record import Record, Rules, make_record
 from detection.datasets.issues import Issue
 from detection.datasets.layouts import find_splits

@@ -13,7 +13,7 @@ import tensorflow as tf
 from components.coco_example_gen import examination
 from components.coco_example_gen.examination import examine
 from components.coco_example_gen.spans.dataset_files import files_of
-from detection.datasets.packed_entries import unpack_entries
+from detection.datasets.annotations.packed_entries import unpack_entries
 from detection.storage.tfrecord import find_shards, read_shard
 from schemas import features
 from schemas.config.config_io import load_config

@@ -12,11 +12,11 @@ from components.coco_example_gen import shards
 from components.coco_example_gen.shards import read_results, write_plans, write_shard
 from components.coco_example_gen.sources import CocoSource
 from components.coco_example_gen.spans.fingerprint import data_state, fingerprint
-from detection.datasets.annotations import index_annotations
+from detection.datasets.annotations.annotation_file import index_annotations
+from detection.datasets.annotations.packed_entries import unpack_entries
 from detection.datasets.encode_record import Rules
 from detection.datasets.groups import group_of
 from detection.datasets.layouts import find_splits
-from detection.datasets.packed_entries import unpack_entries
 from detection.datasets.sampling import hash_fraction, key_hash
 from detection.datasets.splits import Division, SplitFiles
 from schemas import features

@@ -14,8 +14,8 @@ from PIL import Image
 from tensorflow_metadata.proto.v0 import schema_pb2
 
 import schemas
+from detection.datasets.annotations.packed_entries import unpack_entries
 from detection.datasets.encode_record import encode_example
-from detection.datasets.packed_entries import unpack_entries
 from detection.images.inspect import ImageFile
 from schemas import features
 

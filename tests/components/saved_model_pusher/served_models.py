@@ -5,7 +5,7 @@ from typing import Any
 
 from detection.analysis.analyse import analyse
 from detection.coco.params import make_params
-from detection.inference.saved_model import SavedModelDetector
+from detection.inference.formats.saved_model import SavedModelDetector
 from detection.inference.serving_sample import served_images, write_serving_sample
 from detection.types import EncodedImage
 from schemas.artifacts import SERVING_SAMPLE

@@ -10,7 +10,7 @@ from pycocotools import mask as rle_masks
 from pycocotools.coco import COCO
 
 from detection.datasets import demo_data
-from detection.datasets.annotations import index_annotations
+from detection.datasets.annotations.annotation_file import index_annotations
 from detection.datasets.demo_data import CANVAS, make_demo_data
 from detection.datasets.layouts import find_splits
 from schemas.errors import DataError

@@ -10,10 +10,10 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from detection.datasets import packed_entries as packing
-from detection.datasets.annotations import index_annotations
+from detection.datasets.annotations.annotation_file import index_annotations
+from detection.datasets.annotations.annotation_file import packed_entries as packing
+from detection.datasets.annotations.packed_entries import unpack_entries
 from detection.datasets.encode_record import Record, Rules, encode_example, make_record
-from detection.datasets.packed_entries import unpack_entries
 from detection.images.decode import decode_rgb
 from detection.images.files import read_file
 from detection.images.inspect import ImageFile

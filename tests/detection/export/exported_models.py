@@ -18,7 +18,7 @@ from tensorflow.lite.tools import flatbuffer_utils
 
 from detection.export.model_description import write_model_file
 from detection.images.files import EXIF_ORIENTATION
-from detection.inference.model_files import FileFormat, ModelDescription, read_description
+from detection.inference.formats.model_files import FileFormat, ModelDescription, read_description
 from detection.models.detector import Detector, variables_by_path
 from detection.models.registry import detector_from_config
 from detection.types import EncodedImage

@@ -7,8 +7,8 @@ import pytest
 from PIL import Image
 
 from detection.export.comparison import compare_with_saved_model, compare_with_training, draw_images
+from detection.inference.formats.saved_model import SignatureDetector
 from detection.inference.results import Results
-from detection.inference.saved_model import SignatureDetector
 from detection.models.detector import Detector
 from detection.models.layers.batch_norm import batch_norms
 from detection.ops.masks import rle_of_crop

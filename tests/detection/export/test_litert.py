@@ -14,9 +14,9 @@ from tensorflow.lite.python import schema_py_generated
 
 from detection.export import litert
 from detection.export.litert import Precision, convert_to_litert
-from detection.inference.model_files import FileDetector
-from detection.inference.saved_model import SignatureDetector
-from detection.inference.serving_module import ServingModule
+from detection.inference.formats.model_files import FileDetector
+from detection.inference.formats.saved_model import SignatureDetector
+from detection.inference.formats.serving_module import ServingModule
 from detection.input_pipeline.network_input import fit_pixels
 from detection.models.detector import Detector
 from detection.models.efficientdet.config import EFFICIENTDETS

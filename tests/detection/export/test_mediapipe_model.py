@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from detection.export.mediapipe.reader import read_detector_file
 from detection.export.mediapipe_model import convert_to_mediapipe, require_mediapipe
-from detection.inference.file_runtimes import Delegate, load_network
-from detection.inference.serving_module import ServingModule
+from detection.inference.formats.file_runtimes import Delegate, load_network
+from detection.inference.formats.serving_module import ServingModule
 from detection.models.detector import Detector
 from detection.models.efficientdet.config import EFFICIENTDETS
 from detection.models.registry import build_detector, detector_from_config

@@ -11,10 +11,10 @@ import pytest
 from PIL import Image
 
 from detection.export.onnx_model import OPSET, convert_to_onnx
-from detection.inference.model_files import FileDetector
+from detection.inference.formats.model_files import FileDetector
+from detection.inference.formats.saved_model import SignatureDetector
+from detection.inference.formats.serving_module import ServingModule
 from detection.inference.results import joined
-from detection.inference.saved_model import SignatureDetector
-from detection.inference.serving_module import ServingModule
 from detection.types import EncodedImage
 from schemas.artifacts import MODEL_JSON, ONNX_FILE
 from schemas.errors import ConfigError, DataError

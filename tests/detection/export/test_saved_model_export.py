@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from detection.export.saved_model_export import export_saved_model
 from detection.images.decode import decode_rgb, decode_rgb_or_blank
-from detection.inference.saved_model import SavedModelDetector
+from detection.inference.formats.saved_model import SavedModelDetector
 from detection.models.detector import Capabilities
 from detection.storage.atomic import new_directory
 from detection.types import EncodedImage

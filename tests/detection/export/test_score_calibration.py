@@ -7,7 +7,7 @@ import pytest
 
 from detection.analysis.evaluated import Evaluated
 from detection.export.score_calibration import _notes, fit_and_measure
-from detection.inference.score_curves import calibrate_scores, fit_curves
+from detection.inference.formats.score_curves import calibrate_scores, fit_curves
 from tests.detection.analysis.cases import counted_detections, evaluated
 from tests.detection.coco.generated_cases import pycocotools_eval
 

@@ -12,11 +12,11 @@ from detection.export.litert import convert_to_litert
 from detection.export.onnx_model import convert_to_onnx
 from detection.export.saved_model_export import export_saved_model
 from detection.inference.detectors import model_iou_types
-from detection.inference.file_runtimes import load_network
-from detection.inference.model_files import FILE_NAMES, FileDetector, FileFormat
+from detection.inference.formats.file_runtimes import load_network
+from detection.inference.formats.model_files import FILE_NAMES, FileDetector, FileFormat
+from detection.inference.formats.saved_model import SavedModelDetector, SignatureDetector
+from detection.inference.formats.serving_module import ServingModule
 from detection.inference.results import joined
-from detection.inference.saved_model import SavedModelDetector, SignatureDetector
-from detection.inference.serving_module import ServingModule
 from detection.models.detector import Detector
 from detection.models.registry import build_detector
 from schemas.artifacts import MODEL_JSON

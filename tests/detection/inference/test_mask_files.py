@@ -11,10 +11,10 @@ import tensorflow as tf
 from detection.export.litert import convert_to_litert
 from detection.export.onnx_model import convert_to_onnx
 from detection.export.saved_model_export import export_saved_model
-from detection.inference.model_files import FileDetector, FileFormat
+from detection.inference.formats.model_files import FileDetector, FileFormat
+from detection.inference.formats.saved_model import SignatureDetector
+from detection.inference.formats.serving_module import ServingModule
 from detection.inference.results import joined
-from detection.inference.saved_model import SignatureDetector
-from detection.inference.serving_module import ServingModule
 from detection.models.detector import Detector
 from detection.models.registry import build_detector
 from detection.types import EncodedImage, ImageInfo

@@ -8,9 +8,9 @@ import pytest
 import tensorflow as tf
 
 from detection.export.saved_model_export import export_saved_model
+from detection.inference.formats.saved_model import SavedModelDetector
 from detection.inference.mean_losses import mean_losses
 from detection.inference.restore import load_trained, read_exported_from, read_model_config
-from detection.inference.saved_model import SavedModelDetector
 from detection.input_pipeline.network_input import InputSample, pad_labels
 from detection.models.detector import Detector
 from detection.models.registry import detector_from_config

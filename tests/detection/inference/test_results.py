@@ -9,9 +9,9 @@ import tensorflow as tf
 from PIL import Image
 from pycocotools import mask as masks
 
+from detection.inference.formats.saved_model import SavedModelDetector, _require_detections, signature_iou_types
 from detection.inference.restore import load_trained
 from detection.inference.results import Results, joined, results_from_outputs
-from detection.inference.saved_model import SavedModelDetector, _require_detections, signature_iou_types
 from detection.types import EncodedImage
 from schemas.errors import DataError
 from schemas.metrics import IouType

@@ -8,7 +8,7 @@ import tensorflow as tf
 from PIL import Image
 
 from detection.images.decode import decode_rgb
-from detection.inference.saved_model import SignatureDetector
+from detection.inference.formats.saved_model import SignatureDetector
 from detection.inference.test_time_augmentation import AugmentedDetector, View, augmented, list_views
 from detection.types import EncodedImage
 from schemas import serving

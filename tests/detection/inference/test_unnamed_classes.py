@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from detection.inference.serving_module import ServingModule, keep_classes
+from detection.inference.formats.serving_module import ServingModule, keep_classes
 from detection.types import Detections, ImageInfo
 from tests.detection.training.tiny_detector import TinyConfig, TinyDetector
 

@@ -14,10 +14,10 @@ from PIL import Image
 from pycocotools import mask
 from pycocotools.coco import COCO
 
-from detection.datasets.annotations import index_annotations
+from detection.datasets.annotations.annotation_file import index_annotations
+from detection.datasets.annotations.packed_entries import pack_entries
 from detection.datasets.encode_record import Rules, make_record
 from detection.datasets.importers import source_format
-from detection.datasets.packed_entries import pack_entries
 from detection.input_pipeline.object_shapes import draw_mask
 from detection.input_pipeline.record_decoder import decode_record
 from detection.input_pipeline.sample import Sample

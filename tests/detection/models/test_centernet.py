@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 
 from detection.models.backbones.hourglass import HOURGLASSES, HourglassSpec
+from detection.models.centernet.centers import center_heatmap, centers_of, inside_image, penalty_reduced_focal
 from detection.models.centernet.model import CenterNet
-from detection.models.heads.centers import center_heatmap, centers_of, inside_image, penalty_reduced_focal
 from detection.models.registry import build_detector
 from detection.types import ImageInfo, Labels
 from schemas.errors import ConfigError

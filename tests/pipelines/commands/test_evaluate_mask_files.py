@@ -8,9 +8,9 @@ import pytest
 from pycocotools import mask as masks
 
 import pipeline_runner
+from detection.inference.formats.saved_model import SignatureDetector
+from detection.inference.formats.serving_module import ServingModule
 from detection.inference.results import results_from_outputs
-from detection.inference.saved_model import SignatureDetector
-from detection.inference.serving_module import ServingModule
 from schemas.artifacts import DETECTIONS_JSON, METRICS_JSON
 from tests.detection.coco.generated_cases import pycocotools_eval
 from tests.detection.export.exported_models import write_file

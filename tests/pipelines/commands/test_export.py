@@ -13,6 +13,7 @@ import pytest
 import tensorflow as tf
 
 from detection.inference.detectors import open_detector
+from detection.inference.formats.saved_model import SavedModelDetector
 from detection.inference.restore import (
     ExportedFrom,
     load_trained,
@@ -20,7 +21,6 @@ from detection.inference.restore import (
     read_model_categories,
     read_model_config,
 )
-from detection.inference.saved_model import SavedModelDetector
 from detection.input_pipeline.network_input import fit_to_input
 from detection.models.detector import Detector
 from detection.storage import outputs

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from detection.inference.detectors import open_detector
-from detection.inference.score_curves import SCORE_CURVES_FILE, calibrate_scores, read_score_curves
+from detection.inference.formats.score_curves import SCORE_CURVES_FILE, calibrate_scores, read_score_curves
 from detection.types import EncodedImage
 from pipeline_runner import main
 from schemas.artifacts import MODEL_JSON

@@ -16,8 +16,8 @@ from detection.models.registry import detector_from_config
 from detection.storage import files
 from detection.storage.file_system import LOCK_FILE
 from detection.storage.json_files import read_json
+from detection.training.auto.kept_images import divide
 from detection.training.checkpoints.files import checkpoint_path
-from detection.training.kept_images import divide
 from detection.training.validation.history import HistoryEntry, write_history
 from schemas.artifacts import MODEL_PART
 from schemas.config.config_io import load_config, to_yaml

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from detection import load_detector
-from detection.datasets.coco_categories import COCO_CATEGORIES
+from detection.datasets.annotations.coco_categories import COCO_CATEGORIES
 from detection.datasets.demo_data import make_demo_data
 from detection.types import ImageInfo
 from pipeline_runner import main

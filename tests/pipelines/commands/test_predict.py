@@ -13,7 +13,7 @@ from PIL import Image
 
 from detection.coco import evaluate
 from detection.inference import predict as prediction
-from detection.inference.saved_model import SavedModelDetector
+from detection.inference.formats.saved_model import SavedModelDetector
 from detection.inference.score_thresholds import SCORE_THRESHOLDS_FILE, CategoryThreshold, ScoreThresholds, Threshold
 from detection.inference.test_time_augmentation import AugmentedDetector, View
 from detection.storage.local import LocalFiles
@@ -135,7 +135,7 @@ def test_boxes_are_pixels_of_each_image(tmp_path: Path, model: Path) -> None:
 def test_images_without_any_detection_give_an_empty_list(
     tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from detection.inference import saved_model as inference
+    from detection.inference.formats import saved_model as inference
 
     empty = inference.Results(inference.np.zeros((0, 7)))
     monkeypatch.setattr(inference, "results_from_outputs", lambda outputs, images, **_: [empty for _ in images])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import pipeline_runner
-from detection.datasets.packed_entries import pack_entries
+from detection.datasets.annotations.packed_entries import pack_entries
 from pipelines.commands import to_coco
 from schemas import features
 from schemas.artifacts import DATASET_JSON, split_dir

@@ -14,8 +14,8 @@ import tensorflow as tf
 import pipeline_runner
 from components.coco_example_gen import to_examples
 from components.coco_example_gen.conversion import convert
+from detection.datasets.annotations.packed_entries import unpack_entries
 from detection.datasets.layouts import find_splits
-from detection.datasets.packed_entries import unpack_entries
 from schemas import features
 from schemas.config.config import DataConfig
 from schemas.config.issues import IssuePolicies

@@ -13,7 +13,7 @@ from components.coco_example_gen.conversion import convert
 from components.coco_example_gen.spans.dataset_files import files_of
 from detection.datasets.examples import read_dataset
 from detection.datasets.importers.label_map import read_dataset_file
-from detection.training.data_facts import require_trainable
+from detection.training.auto.data_facts import require_trainable
 from pipelines.runs.comparison import find_data
 from schemas.artifacts import DATASET_JSON
 from schemas.config.config import Config

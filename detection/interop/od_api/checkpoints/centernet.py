@@ -14,7 +14,7 @@ from detection.interop.od_api.checkpoints.backbones import OdApiFormat, backbone
 from detection.models.backbones.hourglass import HOURGLASSES
 from detection.models.backbones.resnet import RESNETS
 from detection.models.centernet.config import CENTERNETS, PERSON_SPREADS, CenterNetConfig, head_keys
-from detection.models.heads.keypoint_options import HEATMAP, OFFSET, REGRESSION
+from detection.models.centernet.keypoint_options import HEATMAP, OFFSET, REGRESSION
 from detection.weights.checkpoint_format import CheckpointFormat, Shapes, Values, VariableSource, some, unchanged
 from schemas.config.section import value_at
 from schemas.errors import DataError

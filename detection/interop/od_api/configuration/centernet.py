@@ -7,7 +7,7 @@ from detection.interop.od_api.configuration.parts import feature_extractor, over
 from detection.interop.text_proto import Message
 from detection.models.backbones.hourglass import HOURGLASSES
 from detection.models.centernet.config import head_keys
-from detection.models.heads.keypoint_options import HEATMAP, KEYPOINT_TASKS, OFFSET, REGRESSION, KeypointPostprocess
+from detection.models.centernet.keypoint_options import HEATMAP, KEYPOINT_TASKS, OFFSET, REGRESSION, KeypointPostprocess
 from schemas.quoting import quoted
 
 # Detectors by the type of their feature extractor.

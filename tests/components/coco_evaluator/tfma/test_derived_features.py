@@ -10,7 +10,7 @@ from PIL import Image
 
 from components.coco_evaluator.tfma import derived_features
 from components.coco_evaluator.tfma.derived_features import bucket, derive
-from detection.datasets.packed_entries import pack_entries
+from detection.datasets.annotations.packed_entries import pack_entries
 from detection.input_pipeline.evaluation_records import parse_record
 from schemas.errors import DataError
 

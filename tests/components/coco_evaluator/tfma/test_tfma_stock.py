@@ -17,7 +17,7 @@ from components.coco_evaluator.tfma.slice_metrics import OVERALL
 from components.coco_evaluator.tfma.slicing import Slicer
 from detection.coco import evaluate
 from detection.coco.io.results import results_from_rows
-from detection.datasets.packed_entries import pack_entries
+from detection.datasets.annotations.packed_entries import pack_entries
 from detection.inference.results import results_from_outputs
 from detection.input_pipeline.evaluation_records import parse_record
 from detection.storage.files import copy_file, make_folder

@@ -13,7 +13,7 @@ from detection.coco import evaluate
 from detection.coco.engine import streaming
 from detection.coco.params import make_params
 from detection.coco.validation.entry_types import BoxAnnotation
-from detection.datasets.entry_rules import convert_all
+from detection.datasets.annotations.entry_rules import convert_all
 from schemas.errors import DataError
 from schemas.metrics import METRIC_DEFINITIONS
 from tests.detection.coco.awkward_cases import awkward_case, reference

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pycocotools import mask
 
+from detection.datasets.annotations.packed_entries import pack_entries
 from detection.datasets.importers import images as images_module
 from detection.datasets.importers import source_format
 from detection.datasets.importers.images import ImportedImage, read_images, read_own_images
@@ -27,7 +28,6 @@ from detection.datasets.importers.source_format import (
 )
 from detection.datasets.importers.survey import survey_shard
 from detection.datasets.issues import Issue
-from detection.datasets.packed_entries import pack_entries
 from schemas import features
 from schemas.errors import DataError
 from tests.detection.datasets.importers.builders import (

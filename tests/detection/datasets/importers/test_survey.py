@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from detection.datasets.annotations.packed_entries import pack_entries
 from detection.datasets.importers.label_map import LabelMap
 from detection.datasets.importers.merging import merge_surveys, survey_report
 from detection.datasets.importers.source_format import AUTOML, COCOFLOW, OD_API
 from detection.datasets.importers.survey import ShardSurvey, survey_shard
-from detection.datasets.packed_entries import pack_entries
 from schemas.errors import DataError
 from tests.detection.datasets.importers.builders import automl_record, encoded_image, example, write_shard
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from PIL import Image
 
-from detection.datasets.annotations import index_annotations
+from detection.datasets.annotations.annotation_file import index_annotations
 from detection.datasets.layouts import find_splits
 from detection.datasets.readers.converted import as_coco
 from detection.datasets.readers.folder import Fault

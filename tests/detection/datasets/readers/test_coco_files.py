@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from detection.datasets.annotations import index_annotations, scan_categories
+from detection.datasets.annotations.annotation_file import index_annotations, scan_categories
 from detection.datasets.layouts import find_splits
 from detection.datasets.readers.converted import as_coco
 from schemas.errors import DataError

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from detection.datasets.annotations import index_annotations
+from detection.datasets.annotations.annotation_file import index_annotations
 from detection.datasets.layouts import find_splits
 from detection.datasets.readers.converted import as_coco
 from detection.storage.atomic import write_bytes

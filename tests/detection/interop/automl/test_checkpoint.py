@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from detection.datasets.coco_categories import COCO_CATEGORIES
+from detection.datasets.annotations.coco_categories import COCO_CATEGORIES
 from detection.datasets.importers.label_map import LabelMap
 from detection.interop.automl.checkpoint import AutomlFormat, automl_name
 from detection.interop.efficientdet import structure_of_config

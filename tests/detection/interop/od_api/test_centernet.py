@@ -14,9 +14,9 @@ import tensorflow as tf
 from detection.interop.od_api.checkpoints.centernet import CenterNetFormat
 from detection.interop.od_api.configuration.pipeline_config import PIPELINE_CONFIG
 from detection.interop.programs import read_config_of
+from detection.models.centernet.centers import center_heatmap, centers_of
+from detection.models.centernet.keypoint_targets import PointTargets
 from detection.models.centernet.model import CenterNet, RawOutputs
-from detection.models.heads.centers import center_heatmap, centers_of
-from detection.models.heads.keypoint_targets import PointTargets
 from detection.models.registry import build_detector, detector_config
 from detection.types import ImageInfo, Labels
 from detection.weights.imported_model import ImportedModel, import_model

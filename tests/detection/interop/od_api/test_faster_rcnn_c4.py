@@ -15,9 +15,9 @@ from detection.interop.od_api.checkpoints.faster_rcnn import FasterRcnnFormat
 from detection.models.faster_rcnn import model as faster_rcnn
 from detection.models.faster_rcnn.config import FasterRcnnConfig
 from detection.models.faster_rcnn.model import FasterRcnn, RawOutputs
-from detection.models.heads.roi_heads import BoxHeadOutputs
-from detection.models.heads.roi_targets import RoiTargets, relabel_rois
-from detection.models.heads.rpn import Proposals
+from detection.models.faster_rcnn.roi_heads import BoxHeadOutputs
+from detection.models.faster_rcnn.roi_targets import RoiTargets, relabel_rois
+from detection.models.faster_rcnn.rpn import Proposals
 from detection.types import Labels
 from detection.weights.imported_model import ImportedModel, import_model
 from schemas.config.config_io import load_config

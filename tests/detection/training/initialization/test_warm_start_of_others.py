@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from detection.datasets.coco_categories import COCO_CATEGORIES
+from detection.datasets.annotations.coco_categories import COCO_CATEGORIES
 from detection.interop.automl.checkpoint import AutomlFormat
 from detection.models.detector import Detector
 from detection.models.registry import build_detector

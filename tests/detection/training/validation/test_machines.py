@@ -9,9 +9,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from detection.coco.summary import metrics_to_json
 from detection.models.registry import detector_from_config
+from detection.training.auto.kept_images import training_records
 from detection.training.build_run import detector_evaluator_from_config
 from detection.training.checkpoints.files import checkpoint_path
-from detection.training.kept_images import training_records
 from detection.training.validation.history import read_history
 from schemas.artifacts import CHECKPOINTS, CONFIG_YAML, HISTORY_JSON, LOGS, SAVED_MODEL, VALIDATION
 from schemas.config.config_io import load_config

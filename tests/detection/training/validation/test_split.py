@@ -12,11 +12,11 @@ import pytest
 import tensorflow as tf
 
 from detection.coco import evaluate
-from detection.datasets.entries import Rows
+from detection.datasets.annotations.entries import Rows
 from detection.export.saved_model_export import export_saved_model
+from detection.inference.formats.saved_model import SavedModelDetector
 from detection.inference.mean_losses import MeanLosses
 from detection.inference.results import Results, joined
-from detection.inference.saved_model import SavedModelDetector
 from detection.input_pipeline.evaluation_records import parse_record
 from detection.input_pipeline.record_reader import RecordReader
 from detection.models.detector import variables_by_path

@@ -13,16 +13,16 @@ import tensorflow as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from detection.coco import CocoMetrics, evaluate
+from detection.inference.formats.saved_model import SavedModelDetector
 from detection.inference.mean_losses import mean_losses
 from detection.inference.restore import ChosenOn, ExportedFrom, load_trained, read_exported_from
 from detection.inference.results import joined
-from detection.inference.saved_model import SavedModelDetector
 from detection.input_pipeline.evaluation_records import parse_record
 from detection.input_pipeline.record_reader import RecordReader
 from detection.models import registry
+from detection.training.auto.kept_images import divide
 from detection.training.build_run import detector_evaluator_from_config
 from detection.training.checkpoints.files import checkpoint_path
-from detection.training.kept_images import divide
 from detection.training.train import train
 from detection.training.validation.history import BestCheckpoint, read_history
 from schemas.artifacts import BEST, CHECKPOINTS, HISTORY_JSON, LOGS, METRICS_JSON, SAVED_MODEL, VALIDATION

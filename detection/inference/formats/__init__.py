@@ -1,0 +1,1 @@
+"""The files in which a detector is run: SavedModel, LiteRT and ONNX."""

@@ -1,6 +1,8 @@
 """The shape of the house, read from the syntax trees: nothing is imported here but the contracts."""
 
 import ast
+import functools
+from collections import Counter
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -110,6 +112,14 @@ ALLOWED_IMPORTS = {
         "pipeline_runner": "schemas pipelines pipelines.runs",
     }.items()
 }
+# Pieces that a reader can hold: lines of a file, lines of a function without its docstring, files of a package.
+MOST_LINES, MOST_FUNCTION_LINES, MOST_FILES = 400, 60, 12
+LARGE_PACKAGES = {
+    "detection/reports/evaluation": 13,
+    "detection/storage": 13,
+    "pipelines/commands": 21,  # one for each command
+    "schemas/config": 14,
+}
 # The library works without TFX installed, and without what TFX brings.
 ORCHESTRATION = {
     "apache_beam",
@@ -134,6 +144,9 @@ def sources() -> dict[str, str]:
     for room in [*ROOMS, "benchmarks"]:
         paths.extend((ROOT / room).rglob("*.py"))
     return {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in sorted(paths)}
+
+
+parsed = functools.cache(ast.parse)  # each rule walks each file
 
 
 def room_of(path: str) -> str:
@@ -181,7 +194,7 @@ def package_of(name: str) -> str | None:
 
 def packages_imported(path: str, source: str) -> Iterator[tuple[int, str, str]]:
     """(line, name, its package) of all imports of our other packages."""
-    for line, name in imported(path, ast.walk(ast.parse(source))):
+    for line, name in imported(path, ast.walk(parsed(source))):
         other = package_of(name)
         if other not in (None, package_of(module_name(path))):
             yield line, name, str(other)
@@ -202,7 +215,7 @@ def orchestration_imports(path: str, source: str) -> list[str]:
         return []
     return [
         f"{path}:{line} imports {name}: {room_of(path)}/ works without it"
-        for line, name in imported(path, ast.walk(ast.parse(source)))
+        for line, name in imported(path, ast.walk(parsed(source)))
         if name.split(".")[0] in ORCHESTRATION
     ]
 
@@ -213,7 +226,7 @@ def second_definitions(path: str, source: str) -> list[str]:
         return []
     return [
         f"{path}:{node.lineno} spells {node.value!r}: use the constant in schemas/"
-        for node in ast.walk(ast.parse(source))
+        for node in ast.walk(parsed(source))
         if isinstance(node, ast.Constant)
         and isinstance(node.value, str)
         and (node.value in FEATURE_KEYS or node.value.split("/")[-1] in ARTIFACT_FILES)
@@ -232,11 +245,26 @@ def slow_help(files: dict[str, str]) -> list[str]:
             continue
         reached.add(path)
         # A module's packages are imported with it.
-        for line, name in [(1, module_name(path)), *imported(path, run_at_import(ast.parse(files[path])))]:
+        for line, name in [(1, module_name(path)), *imported(path, run_at_import(parsed(files[path])))]:
             if name.split(".")[0] in SLOW_TO_IMPORT:
                 violations.append(f"{path}:{line} imports {name} when --help does: import it where it is used")
             waiting.extend(by_name[prefix] for prefix in prefixes(name) if prefix in by_name)
     return violations
+
+
+def too_large(path: str, source: str) -> list[str]:
+    """The file itself, and its functions, above the limits of lines."""
+    if room_of(path) == "benchmarks":
+        return []
+    lines = source.count("\n")
+    large = [f"{path} has {lines} lines"] if lines > MOST_LINES else []
+    for node in ast.walk(parsed(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            body = node.body[ast.get_docstring(node) is not None :]
+            lines = body[-1].end_lineno - body[0].lineno + 1 if body else 0  # type: ignore[operator]
+            if lines > MOST_FUNCTION_LINES:
+                large.append(f"{path}:{node.lineno} {node.name} has {lines} lines")
+    return large
 
 
 def import_circle(files: dict[str, str]) -> list[str]:
@@ -247,7 +275,7 @@ def import_circle(files: dict[str, str]) -> list[str]:
     by_name = {module_name(path): path for path in files}
     graph: dict[str, set[str]] = {path: set() for path in files}
     for path, source in files.items():
-        for _, name in imported(path, ast.walk(ast.parse(source))):
+        for _, name in imported(path, ast.walk(parsed(source))):
             module = next((prefix for prefix in prefixes(name) if prefix in by_name), None)
             if module is not None:
                 graph[path] |= {by_name[module]} - {path}
@@ -263,9 +291,15 @@ def files() -> dict[str, str]:
     return sources()
 
 
-@pytest.mark.parametrize("check", [upward_imports, orchestration_imports, second_definitions])
+@pytest.mark.parametrize("check", [upward_imports, orchestration_imports, second_definitions, too_large])
 def test_every_module_keeps_the_rule(files: dict[str, str], check) -> None:  # type: ignore[no-untyped-def]
     assert [violation for path, source in files.items() for violation in check(path, source)] == []
+
+
+def test_a_package_has_few_files(files: dict[str, str]) -> None:
+    packages = Counter(path.rpartition("/")[0] for path in files if not path.endswith("__init__.py"))
+    del packages["benchmarks"]
+    assert {package: count for package, count in packages.items() if count > MOST_FILES} == LARGE_PACKAGES
 
 
 def test_help_imports_nothing_slow(files: dict[str, str]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from detection.datasets.annotations.annotation_file import packed_entries as packing
+from detection.datasets.annotations import packed_entries as packing
 from detection.datasets.annotations.entries import (
     AnnotationEntry,
     IdentifiedEntry,

@@ -10,8 +10,8 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
+from detection.datasets.annotations import packed_entries as packing
 from detection.datasets.annotations.annotation_file import index_annotations
-from detection.datasets.annotations.annotation_file import packed_entries as packing
 from detection.datasets.annotations.packed_entries import unpack_entries
 from detection.datasets.encode_record import Record, Rules, encode_example, make_record
 from detection.images.decode import decode_rgb

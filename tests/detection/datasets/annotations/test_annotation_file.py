@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detection.coco import evaluate
+from detection.datasets.annotations import packed_entries as packing
 from detection.datasets.annotations.annotation_file import (
     AnnotationFile,
     index_annotations,
@@ -20,7 +21,6 @@ from detection.datasets.annotations.annotation_file import (
     scan_categories,
     scan_file_names,
 )
-from detection.datasets.annotations.annotation_file import packed_entries as packing
 from detection.datasets.annotations.entry_rules import is_crowd
 from schemas.config.issues import IssuePolicies
 from schemas.errors import DataError

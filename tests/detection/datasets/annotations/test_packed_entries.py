@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detection.datasets.annotations.annotation_file import packed_entries as packing
+from detection.datasets.annotations import packed_entries as packing
 from detection.datasets.annotations.packed_entries import EntriesTooLargeError, pack_entries, unpack_entries
 from schemas.errors import DataError
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from detection.datasets.annotations.annotation_file import entries
+from detection.datasets.annotations import entries
 from detection.datasets.importers import label_map
 from detection.datasets.importers.label_map import LabelMap, read_label_map
 from schemas.errors import DataError

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detection.coco import evaluate
+from detection.datasets.annotations import json_stream
 from detection.datasets.annotations import packed_entries as packing
 from detection.datasets.annotations.annotation_file import (
     AnnotationFile,
     index_annotations,
-    json_stream,
     merge_categories,
     scan_categories,
     scan_file_names,

@@ -15,7 +15,7 @@ from detection.weights.locate import weights_fingerprint
 from schemas.config.config import MODEL_WITHOUT_EFFECT, Config
 from schemas.config.config_io import from_yaml, parse_config, to_yaml
 from schemas.config.runtime_parameters import with_parameters
-from schemas.config.train.training import WITHOUT_EFFECT
+from schemas.config.train.training import LENGTHS, WITHOUT_EFFECT
 from schemas.config.yaml_text import parse_yaml
 
 CONFIG_KEY = "settings"
@@ -114,7 +114,7 @@ def working_name(
 def series_name(properties: Mapping[str, Any], **parts: Any) -> str:
     """Returns the `working_name` without the length: the name of all trainings that differ in nothing else."""
     settings = parse_yaml(properties[CONFIG_KEY], CONFIG_KEY)
-    settings["train"] = {key: value for key, value in settings["train"].items() if key not in ("steps", "epochs")}
+    settings["train"] = {key: value for key, value in settings["train"].items() if key not in LENGTHS}
     return working_name({**properties, CONFIG_KEY: yaml.safe_dump(settings)}, **parts)
 
 

@@ -22,7 +22,14 @@ from schemas.config.config_io import from_yaml, parse_config
 from schemas.config.input_size import AUTO_SIZE
 from schemas.config.section import merged, value_at
 from schemas.config.train.schedule import ADAM_LEARNING_RATE, AUTO_HOLD_END
-from schemas.config.train.training import AUTO_EPOCHS, AUTO_MIN_PIXELS, AUTO_MIN_STEPS, STEP_PIXELS, STEPS_OF_EPOCHS
+from schemas.config.train.training import (
+    AUTO_EPOCHS,
+    AUTO_MIN_STEPS,
+    AUTO_MINUTES,
+    MINUTE_PIXELS,
+    STEP_PIXELS,
+    STEPS_OF_EPOCHS,
+)
 from schemas.errors import DataError
 
 _LOGGER = logging.getLogger("cocoflow.trainer")
@@ -84,7 +91,10 @@ def with_steps(config: Config, *, records: int) -> Config:
             model.name, image_size=model.image_size, resize=model.resize, overrides=model.overrides
         )
         pixels = math.prod(preset.image_size) * batch_size + STEP_PIXELS
-        tree["train"]["steps"] = max(AUTO_MIN_STEPS, convert(float(AUTO_EPOCHS)), math.ceil(AUTO_MIN_PIXELS / pixels))
+        budget = config.train.budget
+        steps = math.ceil((budget or AUTO_MINUTES) * MINUTE_PIXELS / pixels)
+        at_least = 1 if budget else max(AUTO_MIN_STEPS, convert(float(AUTO_EPOCHS)))
+        tree["train"] |= {"steps": max(steps, at_least), "budget": None}
         changed = True
     if tree["train"]["validation"]["every"] == "auto":
         tree["train"]["validation"]["every"] = -(-tree["train"]["steps"] // _EVALUATIONS)

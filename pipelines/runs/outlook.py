@@ -12,12 +12,11 @@ from detection.storage.paths import join, shown
 from detection.training.validation.history import outlook, read_history
 from schemas.artifacts import ANALYSIS_JSON, CONFIG_YAML, HISTORY_JSON, REPORT_HTML, VALIDATION
 from schemas.config.config_io import from_yaml
-from schemas.config.train.training import TrainConfig
+from schemas.config.train.training import LENGTHS, TrainConfig
 from schemas.program import program_command
 
 _SET = "--set"
 _LEARNED = 0.02  # below, a metric has not begun to rise
-_LENGTHS = ("train.steps", "train.epochs")
 _MOST_OF_IT = 0.85  # of what ten times the steps would reach: above, the difference is not worth a line
 
 
@@ -90,18 +89,19 @@ def longer_command(typed: Sequence[str], train_config: TrainConfig, *, steps: in
         train_config: its configuration.
         steps: steps of its training.
     """
-    key, length = ("epochs", train_config.epochs) if train_config.epochs else ("steps", steps)
+    written = ((key, getattr(train_config, key)) for key in ("epochs", "budget"))
+    key, length = next(((key, value) for key, value in written if value), ("steps", steps))
     words = [*_without_length(typed), _SET, f"train.{key}={2 * length}"]
     return f"{program_command()} {shlex.join(words)}"
 
 
 def _without_length(typed: Sequence[str]) -> Iterator[str]:
-    """Yields the words of a command without `--set train.steps=...` and `--set train.epochs=...`."""
+    """Yields the words of a command without `--set train.steps=...`, `train.epochs` and `train.budget`."""
     words = iter(typed)
     for word in words:
         flag, equals, value = word.partition("=")
         value = value if equals else next(words, "") if flag == _SET else ""
-        if flag == _SET and value.partition("=")[0].strip() in _LENGTHS:
+        if flag == _SET and value.partition("=")[0].strip().removeprefix("train.") in LENGTHS:
             continue
         yield from [word] if equals or flag != _SET else [word, value]
 

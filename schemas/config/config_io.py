@@ -4,6 +4,7 @@ import copy
 import difflib
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from pydantic import ValidationError
 
 from schemas.config.config import Config
 from schemas.config.section import Section, section_of, value_at
-from schemas.config.train.training import STEPS_OF_EPOCHS
+from schemas.config.train.training import LENGTHS, STEPS_OF_EPOCHS
 from schemas.config.yaml_text import check_values, parse_yaml
 from schemas.errors import ConfigError
 from schemas.limits import MAX_CONFIG
@@ -132,8 +133,8 @@ def _assign(tree: dict[str, Any], assignment: str) -> None:
 
 
 def _replace_other_units(tree: dict[str, Any], assigned: set[str]) -> None:
-    """Removes a file's length in steps if an assignment sets it in epochs, and vice versa."""
-    for pair in STEPS_OF_EPOCHS.items():
+    """Removes a file's length in one unit if an assignment sets it in another."""
+    for pair in (*STEPS_OF_EPOCHS.items(), *combinations(LENGTHS, 2)):
         units = {f"train.{key}" for key in pair}
         if len(units & assigned) != 1:
             continue

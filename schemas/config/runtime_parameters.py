@@ -37,7 +37,7 @@ RUNTIME_PARAMETERS: Mapping[str, RuntimeParameter] = {
     "data_root": RuntimeParameter("data.root", str),
     "data_span": RuntimeParameter("data.span", str),
     "model_name": RuntimeParameter("model.name", str),
-    "train_steps": RuntimeParameter("train.steps", int, replaces=("train.epochs",)),
+    "train_steps": RuntimeParameter("train.steps", int, replaces=("train.epochs", "train.budget")),
     "train_batch_size": RuntimeParameter("train.batch_size", int, replaces=("train.memory_limit",)),
     "evaluate_thresholds": RuntimeParameter("evaluate.thresholds", str, is_yaml=True),
     "push_directory": RuntimeParameter("push.directory", str),

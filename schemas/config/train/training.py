@@ -14,8 +14,9 @@ from schemas.config.train.schedule import UNITS, ScheduleConfig
 # Length of a run with `steps: auto`: measured, see docs/recipes.md.
 AUTO_EPOCHS = 15
 AUTO_MIN_STEPS = 300
-# Pixels of the inputs of all steps, plus STEP_PIXELS per step: some 10 minutes of a core for a small detector.
-AUTO_MIN_PIXELS = 700_000_000
+AUTO_MINUTES = 10
+# Pixels of the inputs of all steps, plus STEP_PIXELS per step, in a minute of a core, for a small detector.
+MINUTE_PIXELS = 70_000_000
 STEP_PIXELS = 90_000  # the update of the weights takes as long as so many pixels of the input
 
 ClassWeights = Literal["inverse_frequency", "inverse_sqrt_frequency"] | dict[str, NonNegativeFloat]
@@ -41,9 +42,12 @@ class TrainConfig(Section):
     """The training run."""
 
     steps: PositiveInt | Literal["auto"] = Field(
-        "auto",
-        description="total number of steps, each with one update of the weights; auto: 15 epochs, but at least "
-        "300 steps, and 700 million pixels, of the inputs and 90,000 more per step: some 10 minutes of a core",
+        "auto", description="total number of steps, each with one update of the weights; auto: those of budget"
+    )
+    budget: PositiveFloat | None = Field(
+        None,
+        description="for steps = auto: processor minutes of a core, each of 70 million pixels, of the inputs and "
+        "90,000 more per step; null: 10, or 15 epochs if these are more, but at least 300 steps",
     )
     epochs: PositiveFloat | None = Field(
         None,
@@ -232,6 +236,9 @@ class TrainConfig(Section):
 
     def _check_lengths(self) -> None:
         self.refuse(("steps",), "beside epochs; remove one of them", when=self.epochs is not None)
+        self.refuse(
+            ("budget",), "beside steps or epochs; remove it", when=self.steps != "auto" or self.epochs is not None
+        )
         if self.checkpoint_every_epochs is not None:
             self.refuse(("checkpoint_every",), "beside checkpoint_every_epochs; remove one of them")
         start = self.profile.start_step
@@ -272,6 +279,7 @@ WITHOUT_EFFECT = frozenset(
     }
 )
 
+LENGTHS = ("steps", "epochs", "budget")  # keys of which one is set
 # Keys in epochs -> the equivalent keys in steps.
 STEPS_OF_EPOCHS = {
     "epochs": "steps",

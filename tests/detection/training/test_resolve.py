@@ -114,6 +114,13 @@ def test_a_run_of_auto_steps_has_15_epochs_or_more(tmp_path: Path, records: int,
     assert train.schedule.learning_rate == 0.003
 
 
+@pytest.mark.parametrize(("budget", "steps"), [(30, 3419), (10, 1140), (0.01, 2)])
+def test_a_budget_replaces_the_rule(tmp_path: Path, budget: float, steps: int) -> None:
+    keys = ("model.name=efficientdet-lite0", "model.image_size=256", "train.batch_size=8", f"train.budget={budget}")
+    train = _resolved(tmp_path, *keys, records=5000).train
+    assert (train.steps, train.budget) == (steps, None)
+
+
 @pytest.mark.parametrize(
     ("name", "overrides", "learning_rate"),
     [
@@ -159,6 +166,8 @@ def test_lengths_that_do_not_fit_the_records_are_refused() -> None:
     ("keys", "message"),
     [
         (["train.steps=20", "train.epochs=2"], "steps = 20 does nothing beside epochs; remove one of them"),
+        (["train.steps=20", "train.budget=2"], "budget = 2.0 does nothing beside steps or epochs; remove it"),
+        (["train.epochs=20", "train.budget=2"], "budget = 2.0 does nothing beside steps or epochs; remove it"),
         (["train.checkpoint_every=20", "train.checkpoint_every_epochs=2"], "beside checkpoint_every_epochs"),
         (["train.schedule.warmup_steps=2", "train.schedule.warmup_epochs=2"], "beside warmup_epochs"),
         (["train.epochs=2", "train.schedule.warmup_epochs=2"], "warmup_epochs does not end before epochs = 2"),

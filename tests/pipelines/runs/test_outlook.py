@@ -90,6 +90,9 @@ def test_a_longer_training_is_the_same_command_with_twice_its_length(lengths: li
     epochs = load_config(None, ["train.epochs=1.5"]).train
     command = shlex.split(longer_command([*typed, "--set", "train.epochs=1.5"], epochs, steps=300))
     assert command[1:] == [*before, *after, "--set", "train.epochs=3.0"]
+    budget = load_config(None, ["train.budget=20"]).train
+    command = shlex.split(longer_command([*typed, "--set=train.budget=20"], budget, steps=300))
+    assert command[1:] == [*before, *after, "--set", "train.budget=40.0"]
 
 
 def test_long_trainings_are_counted_with_commas(tmp_path: Path) -> None:

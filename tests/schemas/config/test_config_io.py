@@ -256,6 +256,8 @@ def test_an_assignment_in_epochs_replaces_steps_of_the_file_and_the_other_way_ro
     train = load_config(path, ["train.epochs=3", "train.schedule.warmup_steps=7"]).train
     assert (train.steps, train.epochs) == ("auto", 3)
     assert (train.schedule.warmup_steps, train.schedule.warmup_epochs) == (7, None)
+    train = load_config(path, ["train.budget=30"]).train
+    assert (train.steps, train.epochs, train.budget) == ("auto", None, 30)
     with pytest.raises(ConfigError, match="steps = 20 does nothing beside epochs"):
         load_config(path, ["train.epochs=3", "train.steps=20"])
 

@@ -75,7 +75,8 @@ class ServingModule(tf.Module):
         curves: ScoreCurves | None = None,
     ) -> None:
         super().__init__(name="detector")
-        self._detector = detector
+        # Untracked: saving would trace its layers, and write each weight a second time.
+        object.__setattr__(self, "_detector", detector)
         # Lists, as converters would treat tensors as inputs.
         self._category_ids = [category["id"] for category in categories]
         self._is_named = [category.get("name", "") is not None for category in categories]
@@ -83,7 +84,7 @@ class ServingModule(tf.Module):
         self._nms = nms
         self._od_api_outputs = od_api_outputs
         self._curves = None if curves is None else curves.curves
-        # Tracks only the variables: Keras' saving would trace every layer.
+        # Tracked, as all that is saved of it.
         setattr(self, WEIGHTS_PART, variables_by_path(detector.variables))
         # Called by the signatures; a device-dependent implementation is the one of the CPU that traces it.
         self._detect_here = self.detect = self._detect_function(self._detect)

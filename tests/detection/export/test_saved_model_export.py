@@ -35,6 +35,13 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_each_weight_is_saved_once(model: Path) -> None:
+    saved = dict(tf.train.list_variables(str(model / "variables" / "variables")))
+    saved.pop("_CHECKPOINTABLE_OBJECT_GRAPH")
+    detector = TinyDetector(config=TinyConfig(), num_classes=len(CATEGORIES), name="tiny")
+    assert sorted(map(tuple, saved.values())) == sorted(tuple(variable.shape) for variable in detector.variables)
+
+
 def broken(encoded: list[bytes]) -> list[bytes]:
     jpeg = tf.io.encode_jpeg(np.zeros([30, 40, 3], np.uint8)).numpy()
     return [b"", b"no image", encoded[0][:60], jpeg[: len(jpeg) // 2], jpeg[:4]]

@@ -7,7 +7,7 @@ from tfx.dsl.component.experimental.annotations import InputArtifact, OutputArti
 from tfx.types import standard_artifacts
 from tfx.types.experimental import simple_artifacts
 
-from components.history.driver import selecting
+from components.history.driver import selection_component
 from components.history.execution import describe, run_of
 from components.history.queries import executions_of, read_blessing, states_of
 from components.history.records import (
@@ -28,7 +28,7 @@ from schemas.artifacts import METRICS_JSON
 _UNRECORDED = "not recorded"  # trigger of a run without a record of its own, such as that of a schedule in the cloud
 
 
-@selecting("RunReport")
+@selection_component("RunReport")
 def RunReport(  # noqa: N802, PLR0917 (a component's name; its channels)
     examples: InputArtifact[standard_artifacts.Examples],
     model: InputArtifact[standard_artifacts.Model],

@@ -25,7 +25,7 @@ from tfx.types import standard_artifacts
 
 from components.coco_example_gen.spans.span_paths import SpanVersion, spans_there
 from components.detection_trainer.identity import trainer_properties, training_identity, training_of
-from components.history.driver import selecting
+from components.history.driver import selection_component
 from components.history.execution import describe, resolve_to, resolved
 from components.history.queries import History
 from components.history.records import IDENTITY_PROPERTY, DataRead, Model
@@ -58,7 +58,7 @@ def passed_over(read: Sequence[int], newest: DataRead, *, spans: int) -> str:
     )
 
 
-@selecting(_WINDOW_ID)
+@selection_component(_WINDOW_ID)
 def Window(  # noqa: N802 (a component's name)
     newest: InputArtifact[standard_artifacts.Examples],
     examples: OutputArtifact[standard_artifacts.Examples],
@@ -77,7 +77,7 @@ def Window(  # noqa: N802 (a component's name)
     resolve_to(examples, outputs)
 
 
-@selecting(_BASE_MODEL_ID)
+@selection_component(_BASE_MODEL_ID)
 def BaseModel(  # noqa: N802, PLR0917 (a component's name, and TFX's form of its parameters)
     examples: InputArtifact[standard_artifacts.Examples],
     model: OutputArtifact[standard_artifacts.Model],
@@ -104,7 +104,7 @@ def BaseModel(  # noqa: N802, PLR0917 (a component's name, and TFX's form of its
     _resolve_to_model(model, History(run_root).base_model(training))
 
 
-@selecting(_BASELINE_ID)
+@selection_component(_BASELINE_ID)
 def Baseline(  # noqa: N802 (a component's name)
     candidate: InputArtifact[standard_artifacts.Model],
     model: OutputArtifact[standard_artifacts.Model],

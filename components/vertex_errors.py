@@ -93,7 +93,7 @@ def _reason(error: Exception, location: VertexLocation, look_for: str | None) ->
         return _unreachable(str(error), location, "")
     if isinstance(error, requests.RequestException | ConnectionError):
         return _unreachable(str(error), location, lost)
-    if isinstance(error, TimeoutError):  # of the wait for an operation
+    if isinstance(error, TimeoutError):  # waiting for an operation
         return f"it is still running: {text.rstrip('.')}. {lost}".rstrip()
     return _refusal(error, location, lost) if isinstance(error, api_errors.GoogleAPICallError) else None
 

@@ -46,7 +46,7 @@ SCORE_CURVES_JSON = "score_curves.json"  # in EXTRA_FILES, of calibrated scores:
 # In EXTRA_FILES of a pushed version, added by the push.
 WARMUP_REQUESTS = "tf_serving_warmup_requests"  # TFRecord of PredictionLog; TF Serving fixes the name
 SCORE_THRESHOLDS_JSON = "score_thresholds.json"  # `detection.inference.score_thresholds.ScoreThresholds`
-ROLLBACK_JSON = "rollback.json"  # of a version that a rollback published: `pushed_versions.Rollback`
+ROLLBACK_JSON = "rollback.json"  # if a rollback published the version: `pushed_versions.Rollback`
 
 # Keys in our checkpoints.  The first two contain weights, in a dictionary by variable path.
 MODEL_PART = "model"  # raw weights

@@ -16,5 +16,5 @@ MAX_NUMBERS = 1 << 25  # values of one key of a record; a mask of 8192x4096 pixe
 
 # Configuration
 MAX_CONFIG = 1 << 20  # characters of a configuration file, or of one --set
-MAX_CONFIG_DEPTH = 32  # of nesting
+MAX_CONFIG_DEPTH = 32  # levels of nesting
 MAX_CONFIG_VALUES = 10_000  # values, including repeated aliases

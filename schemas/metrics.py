@@ -19,7 +19,7 @@ KEYPOINT_MAX_DETS = (20,)
 _SIDED = ("eye", "ear", "shoulder", "elbow", "wrist", "hip", "knee", "ankle")
 COCO_KEYPOINTS = ("nose", *(f"{side}_{part}" for part in _SIDED for side in ("left", "right")))
 LVIS_MAX_DETS = (300,)
-FREQUENCIES = {"r": "rare", "c": "common", "f": "frequent"}  # of LVIS' categories
+FREQUENCIES = {"r": "rare", "c": "common", "f": "frequent"}  # LVIS's groups of categories
 
 
 @dataclass(frozen=True)

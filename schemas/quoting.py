@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 LENGTH = 80  # max characters of a quoted value
-_MAX_BITS = 256  # of an integer shown in full
+_MAX_BITS = 256  # of the largest integer that is shown in full
 
 _SHORT = reprlib.Repr()
 _SHORT.maxlist = _SHORT.maxtuple = _SHORT.maxdict = 6

@@ -84,7 +84,7 @@ class Cluster:
                 if not tls and int.from_bytes(probe.recv(8), "little") > _HANDSHAKE:
                     raise ConnectionError("the answer is not that of a scheduler")
             self.client = Client(address, timeout=_ANSWER, set_as_default=False)
-        except Exception as error:  # of any kind: Dask asserts, too
+        except Exception as error:  # any kind: Dask raises AssertionError, too
             raise CocoflowError(
                 f"{address}: no Dask scheduler answers ({type(error).__name__}: {one_line(error)}). Start one with "
                 f"`dask scheduler`, and name its address, not that of its dashboard, in {ADDRESS_OPTION}."

@@ -60,7 +60,7 @@ class DaskHarnesses(Harnesses):
         self._closed.set()
         self._watcher.join(_END)
         self._await_ends()
-        with contextlib.suppress(Exception):  # of several kinds, where the scheduler has gone
+        with contextlib.suppress(Exception):  # several kinds if the scheduler has gone
             self._cluster.client.cancel([task.future for task in self._tasks.values()], force=True)
 
     def _await_ends(self) -> None:

@@ -15,7 +15,7 @@ from components.beam.dask_harnesses import DaskHarnesses
 from components.beam.fn_api import HarnessRunner
 from schemas.errors import CocoflowError
 
-_RERUNS = 2  # of a pipeline that lost a worker
+_RERUNS = 2  # restarts of a pipeline that lost a worker
 
 log = logging.getLogger("cocoflow.beam")
 

@@ -68,7 +68,7 @@ def _pipeline(beam_args: Sequence[str]) -> "beam.Pipeline":
             pipeline.options.get_all_options()
     except SystemExit:
         reason = usage.getvalue().strip().rpartition("error: ")[2]
-    except Exception as error:  # of any kind: the import of a runner fails, or its constructor
+    except Exception as error:  # any kind: the runner's import or its constructor fails
         reason = f"{type(error).__name__}: {error}"
     else:
         return pipeline

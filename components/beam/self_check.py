@@ -44,7 +44,7 @@ def check_runner(pipeline: beam.Pipeline, runner: str, folder: str) -> None:
                 results = collection | f"List {name}" >> beam.combiners.ToList() | f"Sort {name}" >> beam.Map(sorted)
                 results | f"Write {name}" >> beam.Map(lambda values, path: write_json(path, values), paths[name])
         lost = [name for name, path in paths.items() if not is_file(path) or read_json(path) != _EXPECTED[name]]
-    except Exception as error:  # of any kind: the runner's
+    except Exception as error:  # any kind, from the runner
         reason = one_line(find_user_error(error) or f"{type(error).__name__}: {error}")[-_LENGTH:]
         raise CocoflowError(
             f"{runner}: a small test pipeline failed: {reason}. Correct run.beam_args, or remove --runner."

@@ -28,7 +28,7 @@ from schemas.config.runtime_parameters import with_parameters
 from schemas.errors import DataError
 
 CONFIG_KEY = "config"  # JSON of an EvaluateConfig
-THRESHOLDS_KEY = "evaluate_thresholds"  # of `schemas.config.runtime_parameters`, or absent
+THRESHOLDS_KEY = "evaluate_thresholds"  # a runtime parameter (`schemas.config.runtime_parameters`); may be absent
 EVAL_CONFIG_KEY = "eval_config"  # JSON of a tfma.EvalConfig, or absent
 SERVED_IMAGES_KEY = "served_images"  # number of images with outputs to keep for the pusher, or absent
 
@@ -74,7 +74,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):
         baseline = find_baseline(model, resolved(input_dict.get(keys.BASELINE_MODEL_KEY, [])))
         blessing = artifact_utils.get_single_instance(output_dict[keys.BLESSING_KEY])
         for name in (constants.BLESSED_FILE_NAME, constants.NOT_BLESSED_FILE_NAME):
-            remove_file(join(blessing.uri, name))  # of an earlier attempt
+            remove_file(join(blessing.uri, name))  # left by an earlier attempt
         models = {CANDIDATE: model} | ({BASELINE: baseline} if baseline else {})
         request = make_request(examples, models, exec_properties)
         _require_same_ids(request)

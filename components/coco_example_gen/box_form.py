@@ -13,8 +13,8 @@ from schemas.config.issues import IssuePolicies
 
 _LOOKED_AT = 1000  # images of a split
 _FEW = 3  # boxes beyond their images that may be mistakes
-_BEYOND = 0.05  # of the boxes, from which on the form is in doubt
-_FITS = 0.99  # of the boxes, that lie in their images in the right form
+_BEYOND = 0.05  # fraction of boxes outside their images above which the form is in doubt
+_FITS = 0.99  # fraction of boxes inside their images in the right form
 _WORDS = {"corners": "corners (x1, y1, x2, y2)", "centers": "center and size (center x, center y, width, height)"}
 
 

@@ -208,7 +208,7 @@ def _records(plan: ShardPlan, threads: int) -> Iterator[tuple[Entry, Record]]:
     waiting: deque[tuple[PlannedImage, Future[Record]]] = deque()
     with ThreadPoolExecutor(threads) as pool:
         for image in plan.images.images(plan.rules):
-            if not image.usable:
+            if not image.accepted:
                 yield image.entry, Record(None, None, [], image.issues)
                 continue
             job = partial(

@@ -35,14 +35,14 @@ class PlannedImage(NamedTuple):
     entry, annotations: COCO's.
     read: returns the encoded image; may raise `ImageFileError`.
     issues: found so far.
-    usable: whether policies let it pass.
+    accepted: whether policies let it pass.
     """
 
     entry: Entry
     annotations: Sequence[Entry]
     read: Callable[[], bytes]
     issues: list[Issue]
-    usable: bool
+    accepted: bool
 
 
 @dataclass(frozen=True)

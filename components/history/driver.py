@@ -75,7 +75,7 @@ class SelectingDriver(Driver):
     RULE = None
 
 
-def selecting(node: str) -> Callable[[Callable[..., None]], Any]:
+def selection_component(node: str) -> Callable[[Callable[..., None]], Any]:
     """Makes a component of a function, as TFX's decorator does; it is recorded, and never reused.
 
     Args:

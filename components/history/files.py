@@ -16,7 +16,7 @@ from schemas.artifacts import CHECKPOINTS, LABELS_JSON, SAVED_MODEL_FILE, TRAINI
 # record stays below 256 KB.
 _MANY = 2000
 _MAX_BYTES = 192 << 10
-_ENTRY_BYTES = 128  # of a file in a record, besides its path
+_ENTRY_BYTES = 128  # bytes per file in a record, besides its path
 _HAVE_CHECKSUMS = "Examples"  # TFRecords hold checksums, which every reader verifies
 # TensorBoard logs of a training, and the files that `follow` adds, may change.
 _LASTING = {"ModelRun": frozenset({LABELS_JSON, TRAINING_JSON, CHECKPOINTS, VALIDATION})}

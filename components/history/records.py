@@ -13,12 +13,12 @@ from schemas.errors import DataError
 RUN_ROOT_KEY = "run_root"  # execution parameter: `run.root`; absent: nothing is recorded
 
 # Custom properties of artifacts.
-IDENTITY_PROPERTY = "identity"  # of `Examples` and `Model`: equal if made of the same data in the same way
-SOURCE_PROPERTY = "data_source"  # of `Examples`: the paths as the user wrote them
-TRAINING_PROPERTY = "training"  # of a `Model`: identity of the training, without the base model
-CONFIG_PROPERTY = "config"  # of a `Model`: digest of its configuration, see `store_config`
-DIGEST_PROPERTY = "model_digest"  # of a `PushedModel`: digest of the model's files
-REMOVED_PROPERTY = "removed_versions"  # of a `PushedModel`: JSON list of names of versions that its push removed
+IDENTITY_PROPERTY = "identity"  # `Examples`, `Model`: equal if made from the same data in the same way
+SOURCE_PROPERTY = "data_source"  # `Examples`: the paths as the user wrote them
+TRAINING_PROPERTY = "training"  # `Model`: identity of the training, without the base model
+CONFIG_PROPERTY = "config"  # `Model`: digest of its configuration, see `store_config`
+DIGEST_PROPERTY = "model_digest"  # `PushedModel`: digest of the model's files
+REMOVED_PROPERTY = "removed_versions"  # `PushedModel`: JSON list of the versions that its push removed
 RESOLVED_PROPERTY = "resolved"  # 1: the artifact stands for others, see `components.history.execution.resolve_to`
 # `tfx.components.example_gen.utils` defines them for every file-based ExampleGen.
 SPAN_PROPERTY, VERSION_PROPERTY, FINGERPRINT_PROPERTY = "span", "version", "input_fingerprint"
@@ -28,10 +28,10 @@ PUSHED_PROPERTY = "pushed"  # int: 1 or 0
 PUSHED_VERSION_PROPERTY = "pushed_version"  # string: its name
 DESTINATION_PROPERTY = "pushed_destination"  # folder of the version
 
-DONE, FAILED = "done", "failed"  # of executions and runs
+DONE, FAILED = "done", "failed"  # states of executions and runs
 RUNNING, INTERRUPTED, SUBMITTED = "running", "interrupted", "submitted"
 SKIPPED = "skipped"  # by `run --if-changed`
-REUSED = "reused"  # of a component in a run
+REUSED = "reused"  # state of a component in a run
 UNFINISHED = frozenset({SKIPPED, FAILED, INTERRUPTED})  # a run of this id may begin or resume
 
 _VERSION = 1  # raised if an earlier reader would misread a record

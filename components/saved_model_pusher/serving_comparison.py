@@ -12,8 +12,8 @@ from schemas.serving import BOXES, CLASSES, COUNT, ENCODED_SIGNATURE, MASKS, SCO
 
 _TYPES = {BOXES: ("float32", 3), SCORES: ("float32", 2), CLASSES: ("int64", 2), COUNT: ("int32", 1)}
 
-_EDGE_FRACTION = 0.05  # of a full list of detections that may differ: those whose scores are tied with the last one
-_ROUNDING = 1e-6  # of scores
+_EDGE_FRACTION = 0.05  # max fraction of a full list that may differ: detections tied with the last one
+_ROUNDING = 1e-6  # tolerance of scores
 _MASK_FRACTION, _MASK_PIXELS = 0.02, 4  # pixels that may differ, of the union of two masks, and at least
 
 Array = npt.NDArray[Any]

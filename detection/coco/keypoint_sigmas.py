@@ -15,7 +15,7 @@ from schemas.quoting import quoted
 # Keypoints of a person in COCO; divided as in COCOeval, to get the same bits.
 _TENTHS = np.array([0.26, *np.repeat([0.25, 0.35, 0.79, 0.72, 0.62, 1.07, 0.87, 0.89], 2)])
 OKS_SIGMAS: tuple[float, ...] = tuple((_TENTHS / 10.0).tolist())
-_OWN_SIGMA = 0.05  # of other keypoints than COCO's, as in the OD API
+_OWN_SIGMA = 0.05  # for keypoints that COCO does not have, as in the OD API
 
 
 def fit_keypoints(params: Params, categories: Sequence[Entry]) -> Params:

@@ -23,7 +23,7 @@ from schemas.config.evaluate import AnalysisConfig
 from schemas.errors import DataError
 
 _BATCH = 8
-_IOU = 0.5  # of a true positive
+_IOU = 0.5  # min IoU of a true positive
 
 
 class ScoreCalibration(NamedTuple):

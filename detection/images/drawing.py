@@ -21,8 +21,8 @@ Edge = tuple[float, float, float, float]  # x, y of both ends
 _GOLDEN_RATIO = 0.618033988749895  # multiples of it, modulo 1, are evenly spread for any number of them
 _PAPER: Color = (255, 255, 255)
 _INK: Color = (32, 32, 32)
-_FILL_OPACITY = 28  # of 255
-_MASK_OPACITY = 110  # of 255
+_FILL_OPACITY = 28  # 0 to 255
+_MASK_OPACITY = 110  # 0 to 255
 # Shades of a colour, for instances of one class: a grey level to mix in, and its fraction. Keeps the hue.
 _SHADES = ((0, 0.0), (255, 0.6), (0, 0.4), (0, 0.62))
 

@@ -12,7 +12,7 @@ from schemas.quoting import one_line
 
 _SUFFIXES = {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".gif", ".bmp"}
 _OTHER_PICTURES = {".webp", ".tif", ".tiff", ".avif", ".heic", ".heif", ".jp2", ".jxl", ".dng", ".ico", ".psd", ".svg"}
-_STARTS = (b"\xff\xd8\xff", b"\x89PNG\r\n", b"GIF8", b"BM")  # of files without a suffix
+_STARTS = (b"\xff\xd8\xff", b"\x89PNG\r\n", b"GIF8", b"BM")  # first bytes of images, for files without a suffix
 _HIDDEN = re.compile(r"(^|/)(\.|__MACOSX/)")  # also macOS's companions ._NAME on foreign disks
 
 
@@ -21,7 +21,7 @@ def find_images(sources: Sequence[str | Path], note: Callable[[str], None] = lam
 
     Args:
         sources: files and folders.
-        note: is told of pictures of other formats in the folders.
+        note: called with the number of images of other formats in the folders.
 
     Raises:
         DataError: a missing source, or no image.

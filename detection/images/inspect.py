@@ -17,7 +17,7 @@ from detection.images.decode import decode_rgb_eagerly
 from detection.images.files import EXIF_ORIENTATION, ImageFileError, read_header, swaps_sides
 from detection.images.likeness import thumbnail
 
-_LEVELS = 32  # of 256, which the decoded values of an image of 16 bits span at least
+_LEVELS = 32  # min range, in 0 to 255, of the decoded values of a 16-bit image
 _DECODED = ("jpeg", "png", "gif", "bmp")  # formats that TensorFlow decodes
 _NODE = re.compile(r"\{\{.*?\}\}|\[Op:.*")  # TensorFlow's names of the op, before and after its reason
 # Weights of the sums in a digest; odd, so that every change of a single word changes the digest.

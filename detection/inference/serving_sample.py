@@ -100,7 +100,7 @@ def read_serving_sample(path: str | Path) -> list[ServedImage]:
             arrays = {name: archive[name] for name in archive.files}
         count = len({name.partition("/")[0] for name in arrays})
         return [_image(arrays, number) for number in range(count)]
-    except (ValueError, KeyError, OSError, EOFError) as error:  # of NumPy's parsers
+    except (ValueError, KeyError, OSError, EOFError) as error:  # from NumPy's parsers
         raise DataError(f"{path}: not a sample of served images ({error}). Run the evaluator again.") from None
 
 

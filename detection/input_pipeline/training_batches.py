@@ -175,7 +175,7 @@ def _position_of(
         int64 [].
     """
     micro_batch_size = element_size // micro_batches
-    replicas = batch_size // element_size  # of this pipeline
+    replicas = batch_size // element_size  # that this pipeline feeds
     step, place = counter // batch_size, counter % batch_size
     replica, place = place // element_size, place % element_size
     micro_batch, place = place // micro_batch_size, place % micro_batch_size

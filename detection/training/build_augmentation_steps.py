@@ -14,7 +14,7 @@ from detection.input_pipeline.training_batches import Augmentation
 from schemas.config.train.augmentation_steps import STEPS
 from schemas.errors import ConfigError
 
-_FIRST_SEED = 100  # of the steps, by their position; see `build_input._Seed`
+_FIRST_SEED = 100  # the steps' seeds follow it, by position; see `build_input._Seed`
 _NO_COLOR = {"brightness": 0.0, "contrast": (1.0, 1.0), "saturation": (1.0, 1.0), "hue": 0.0, "gray_probability": 0.0}
 _SSD = [
     crops.CropOperation(overlap, 0.5, 2.0, 0.1, 1.0, overlap_thresh=overlap, random_coef=0.15)

@@ -152,7 +152,7 @@ def _train(config: Config, run: _Run) -> None:
     config = fixed_image_size(config, summaries_of(run.datasets), output=run.output)
     config = with_weights(config, output=run.output, base_model=run.base_model, strategy=run.strategy)
     if config.model != checked:
-        run = replace(run, detector=None)  # of another size, or its backbone is frozen
+        run = replace(run, detector=None)  # it has another size, or its backbone is frozen
     images = len(records.training)
     config = resolved(
         config,

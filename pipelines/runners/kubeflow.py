@@ -53,7 +53,7 @@ class Kubeflow(Target):
         self._config = config.run.kubeflow
         self._client = connect(self._config)
         self._namespace = self._config.namespace or self._client.get_user_namespace() or None
-        # Of runs and of recurring runs.
+        # For runs and for recurring runs.
         self._options: dict[str, Any] = {
             "enable_caching": None if self._config.caching else False,
             "service_account": self._config.service_account,

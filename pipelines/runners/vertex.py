@@ -25,7 +25,7 @@ from schemas.config.run import VertexConfig
 from schemas.errors import CocoflowError
 
 _TIMEOUT = 120.0  # seconds without a response
-_ID_CHARACTERS = 100  # of at most 128, as a time follows
+_ID_CHARACTERS = 100  # Vertex allows 128, and a time follows
 _ON_TIMEOUT = {"fail": "FAIL", "on_demand": "FALL_BACK_TO_ON_DEMAND"}
 _UPDATABLE = ("cron", "start_time", "end_time", "max_run_count")
 

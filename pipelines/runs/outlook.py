@@ -17,7 +17,7 @@ from schemas.program import program_command
 
 _SET = "--set"
 _LEARNED = 0.02  # below, a metric has not begun to rise
-_MOST_OF_IT = 0.85  # of what ten times the steps would reach: above, the difference is not worth a line
+_MOST_OF_IT = 0.85  # fraction of the AP of ten times the steps, above which nothing is said
 
 
 class TrainingOutlook(NamedTuple):

@@ -8,7 +8,7 @@ from schemas.config.section import Section
 from schemas.quoting import quoted_json
 
 AUTO_SIZE = "auto"  # `model.image_size` that depends on the sizes of the objects in the training images
-MAX_SIDE = 8192  # of the input, pixels: before the memory is estimated, anchors and shapes are made for it
+MAX_SIDE = 8192  # pixels: anchors and shapes of the input are made before its memory is estimated
 
 
 def _number_or_pair(value: Any) -> Any:

@@ -15,7 +15,7 @@ from schemas.detectors import nearest_or_all
 Policy = Literal["repair", "fail", "drop", "fix", "keep", "move"]
 
 DEFAULT = "default"  # key of the policy of all kinds that are not named
-MOST_REPAIRED = 0.02  # of the images, and of the annotations, of a split
+MOST_REPAIRED = 0.02  # fraction of the images, and of the annotations, of a split
 
 MAX_PIXELS = 89_478_485  # Pillow's limit, a quarter of a GiB as RGB
 

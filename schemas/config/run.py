@@ -48,7 +48,7 @@ class WorkerPoolConfig(Section):
     machine_type: str | None = Field(None, min_length=1, description="such as g2-standard-8; none: no such machines")
     accelerator: str | None = Field(None, min_length=1, description="type of each machine's accelerators: NVIDIA_L4")
     accelerator_count: PositiveInt = Field(1, description="accelerators of each machine")
-    tpu_topology: str | None = Field(None, min_length=1, description="of a TPU machine type, such as 2x2")
+    tpu_topology: str | None = Field(None, min_length=1, description="topology of a TPU machine type, such as 2x2")
     replicas: PositiveInt = Field(1, description="number of machines")
 
     def _check_keys(self) -> None:

@@ -100,7 +100,7 @@ class _Size:
 
     def __init__(self, where: str) -> None:
         self._where = where
-        self._open: list[list[int]] = [[0, 0]]  # of each open collection: values, itself included; nesting below it
+        self._open: list[list[int]] = [[0, 0]]  # per open collection: its values, itself included; nesting below it
         self._names: list[str | None] = []  # anchors of the open collections
         self._anchors: dict[str | None, tuple[int, int]] = {}
 

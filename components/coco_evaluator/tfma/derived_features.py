@@ -31,7 +31,7 @@ NUM_OBJECTS: Buckets = {
 IMAGE_SIZE: Buckets = {0: "to 320 px", 321: "321-640 px", 641: "641-1280 px", 1281: "over 1280 px"}  # the longer side
 ASPECT_RATIO: Buckets = {0: "tall", 0.8: "square", 1.25: "wide", 2: "very wide"}  # width / height
 
-_LUMA = np.array([0.299, 0.587, 0.114])  # of RGB, ITU-R BT.601
+_LUMA = np.array([0.299, 0.587, 0.114])  # weights of R, G and B (ITU-R BT.601)
 _JPEG = b"\xff\xd8\xff"
 
 

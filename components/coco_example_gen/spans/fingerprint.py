@@ -91,7 +91,7 @@ def _states_of_split(split: SplitFiles) -> _States:
 def _record_files(pattern: str) -> Iterator[str]:
     from detection.storage.tfrecord import find_shards  # imports TensorFlow
 
-    beside: dict[str, list[str]] = {}  # of a remote folder's hundreds of shards it is asked for once
+    beside: dict[str, list[str]] = {}  # so that a remote folder of many shards is listed once
     for shard in find_shards(pattern):
         folder = paths.parent(shard)
         if folder not in beside:

@@ -25,7 +25,7 @@ from schemas.config.runtime_parameters import with_parameters
 
 # Execution parameters.
 SPLITS_KEY = "splits"  # resolved: JSON, split name -> fields of SplitFiles
-DATA_SOURCE_KEY = SOURCE_PROPERTY  # of the execution and of its `Examples`
+DATA_SOURCE_KEY = SOURCE_PROPERTY  # property of the execution and of its `Examples`
 DATA_KEY = "data"  # JSON of a DataConfig
 OPTIONS_KEY = "options"  # resolved: JSON of its keys that decide about the records, beside the files
 

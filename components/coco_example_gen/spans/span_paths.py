@@ -47,12 +47,12 @@ class SpanVersion(NamedTuple):
         """
         name = f"span {self.span}"
         if "{YYYY}" in paths:
-            with contextlib.suppress(OverflowError):  # of a number that is no date
+            with contextlib.suppress(OverflowError):  # the number is not a date
                 name = str(_EPOCH + timedelta(days=self.span))
         return name + ("" if self.version is None else f", version {self.version}")
 
 
-NO_SPAN = SpanVersion(0, None)  # of data without placeholders, as in TFX
+NO_SPAN = SpanVersion(0, None)  # for data without placeholders, as in TFX
 
 
 def placeholders(path: str) -> frozenset[str]:

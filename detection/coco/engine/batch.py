@@ -163,7 +163,7 @@ class BatchEvaluation:
 
     def confusion(self, *, iou: float, score: float) -> IntArray:
         """Counts [K + 1, K + 1] by category of ground truth (rows) and detections, ascending ids and then none."""
-        [evaluation] = self._evaluations  # of boxes or masks
+        [evaluation] = self._evaluations  # boxes or masks: one IoU type
         return np.asarray(evaluation.confusion_matrix(iou_thr=iou, min_score=score)["matrix"]).astype(np.int64)
 
     def calibration(self, *, iou: float, bins: int) -> CalibrationBins:

@@ -198,7 +198,7 @@ def merge_categories(files: Iterable[tuple[str, Sequence[dict[str, Any]]]]) -> l
         DataError: an id has different names in different files, or a name different ids.
     """
     merged: dict[int, tuple[dict[str, Any], str]] = {}
-    ids: dict[str, tuple[int, str]] = {}  # of each name, the first
+    ids: dict[str, tuple[int, str]] = {}  # name -> its first id and file
     for path, categories in files:
         for category in categories:
             other, other_path = ids.setdefault(category["name"], (category["id"], path))

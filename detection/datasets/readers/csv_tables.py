@@ -55,7 +55,7 @@ def recognise(folder: Folder) -> Recognised | None:
         notes.append(f"{some(whole)} beside the tables of the splits is not read")
     splits: dict[str, list[str]] = {}
     for split, of_split in files.items():
-        found: dict[str, str] = {}  # of a name in a table
+        found: dict[str, str] = {}  # name in a table -> path
         for file in of_split:
             for row in _rows(folder, file):
                 name = row.values.get(tables.columns.file_name) or ""

@@ -28,7 +28,7 @@ SPLIT_NAMES = {
 }
 _SPLIT_WORD = re.compile(rf"(?:^|[^a-z])({'|'.join(sorted(SPLIT_NAMES, key=len, reverse=True))})(?=[^a-z]|$)")
 _HEADER = 1 << 16  # bytes in which most images declare their size
-_MOST_BYTES = 16 << 20  # of a text with labels
+_MOST_BYTES = 16 << 20  # largest label file that is read
 _MASKS = re.compile(r"(^|/)Segmentation(Object|Class)[^/]*/")
 _IMAGES = {"jpegimages", "images", "image", "imgs", "img"}
 LABELS = (".json", ".yaml", ".yml", ".data", ".xml", ".csv", ".txt", "record", "tfrecord")
@@ -38,7 +38,7 @@ _USUAL = {
     "csv", "images", "image", "imgs", "img", "jpegimages", "imagesets", "main", "obj_train_data", "data", "result",
     "results",
 }  # fmt: skip
-# Of macOS, of version control, and what archives and Windows leave.
+# Folders and files that macOS, Windows, archivers and version control leave.
 _NO_DATA = re.compile(
     r"(^|/)(\._[^/]*|__MACOSX|\.git|\.svn|\.ipynb_checkpoints|Thumbs\.db|desktop\.ini|\.DS_Store)(/|$)"
 )

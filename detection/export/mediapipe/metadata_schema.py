@@ -8,12 +8,12 @@ from typing import Any
 
 from detection.export.mediapipe.flatbuffer_tables import parse_schema
 
-PARSER_VERSION = (1, 5, 0)  # of MediaPipe's reader, which refuses files that require a newer one
+PARSER_VERSION = (1, 5, 0)  # MediaPipe's reader refuses files that require a newer one
 MIN_PARSER_VERSION = "1.0.0"  # supports detectors with suppression in the file
 MIN_PARSER_VERSION_CUSTOM = "1.5.0"  # supports custom metadata
 
-METADATA_NAME = b"TFLITE_METADATA"  # of the model's buffer
-DETECTOR_METADATA_NAME = "DETECTOR_METADATA"  # of the custom metadata
+METADATA_NAME = b"TFLITE_METADATA"  # name of the model's buffer
+DETECTOR_METADATA_NAME = "DETECTOR_METADATA"  # name of the custom metadata
 
 # AssociatedFileType
 TENSOR_AXIS_LABELS = 2

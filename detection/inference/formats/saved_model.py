@@ -79,7 +79,7 @@ class SignatureDetector:
     def _call(self, batch: Sequence[EncodedImage]) -> dict[str, npt.NDArray[Any]]:
         try:
             outputs = self._run([image.encoded for image in batch])
-        except tf.errors.InvalidArgumentError:  # of a model without the output `valid`
+        except tf.errors.InvalidArgumentError:  # the model has no output `valid`
             for image in batch:
                 self._require_readable(image)
             raise
@@ -166,7 +166,7 @@ class SavedModelDetector(ExportedDetector):
         try:
             # The loaded object owns the signature's variables, so it is kept.
             self._model = tf.saved_model.load(str(local))
-        except Exception as error:  # of any type, if the model is damaged
+        except Exception as error:  # a damaged model may raise any type
             raise _damaged(folder, "does not load", error) from error
         signature = self._model.signatures.get(serving.ENCODED_SIGNATURE)
         if signature is None:

@@ -210,6 +210,6 @@ def crop(
     if cut.keypoints is not None:
         points = (cut.keypoints[..., :2] - low) / extent
         cut = cut._replace(keypoints=keep_labelled(tf.concat([points, cut.keypoints[..., 2:]], axis=-1)))
-    # Rounding leaves a sliver, without a pixel, of boxes that only touch the window.
+    # Drop boxes whose part inside the window rounds to less than a pixel.
     sides = (tf.minimum(boxes[:, 2:], window[2:]) - tf.maximum(boxes[:, :2], window[:2])) * image_size
     return select(cut, kept & tf.reduce_all(sides > _MIN_SIDE, axis=-1))

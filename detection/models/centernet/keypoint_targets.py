@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from detection.models.centernet.centers import Centers, gaussian_sigma
 
-_MIN_IOU = 0.7  # of the boxes whose Gaussians those of keypoints are scaled to
+_MIN_IOU = 0.7  # IoU from which the radius of a keypoint's Gaussian follows, as that of a box
 _MIN_WEIGHT = 1e-3  # keypoints with a lower weight are missing
 
 

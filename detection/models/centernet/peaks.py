@@ -7,7 +7,7 @@ import tensorflow as tf
 from detection.models.heads.postprocess import best_pairs
 
 _TOLERANCE = 1e-6  # a cell that another one exceeds by less is a peak, too, as in the TF Object Detection API
-_SIDE = 3  # of the square around a peak, and of the blocks that `best_peaks` looks at
+_SIDE = 3  # side, in cells, of the peak window and of the blocks of `best_peaks`
 _BLOCKS = 512
 
 
@@ -72,7 +72,7 @@ def _peaks_of_blocks(logits: tf.Tensor, blocks: Peaks, count: int, counts: tf.Te
         (places * _SIDE - (-side % _SIDE) // 2 - 1)[..., tf.newaxis] + tf.range(_SIDE + 2)
         for places, side in ((blocks.cells // columns, height), (blocks.cells % columns, width))
     )
-    y, x = y[..., tf.newaxis], x[..., tf.newaxis, :]  # of a block and the cells around: [B, K, 5, 1] and [B, K, 1, 5]
+    y, x = y[..., tf.newaxis], x[..., tf.newaxis, :]  # a block and the cells around it: [B, K, 5, 1] and [B, K, 1, 5]
     inside = (y >= 0) & (y < height) & (x >= 0) & (x < width)
     cells = tf.clip_by_value(y, 0, height - 1) * width + tf.clip_by_value(x, 0, width - 1)
     places = cells * channels + blocks.classes[..., tf.newaxis, tf.newaxis]

@@ -21,7 +21,7 @@ from schemas.config.section import Section
 
 Fusion = Literal["fast_attention", "attention", "channel_fast_attention", "channel_attention", "sum"]
 FpnNode = tuple[PositiveInt, tuple[NonNegativeInt, ...]]
-_EPSILON = 1e-4  # of fast attention's denominator
+_EPSILON = 1e-4  # added to the denominator of fast attention
 
 
 def fuse(features: Sequence[tf.Tensor], weights: Sequence[tf.Tensor], method: Fusion) -> tf.Tensor:

@@ -19,7 +19,7 @@ LONGEST_SIDE = 320  # pixels
 SAMPLES = 12  # pictures of ground truth on a page
 
 _COLOR_ID = 0  # index of red in `category_color`
-_MARGIN = 0.5  # of the image's sides: max distance beyond the image at which a box is shown
+_MARGIN = 0.5  # fraction of the image's sides: boxes are shown up to this far outside the image
 _GROUND = (128, 128, 128)  # background beyond the image
 _COLORS = 256  # size of the palette, which needs a quarter of the bytes of full colour
 _JPEG_QUALITY = 80

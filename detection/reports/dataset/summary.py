@@ -83,8 +83,8 @@ def verdict(
     kinds = len({kind for kind, _ in counts})
     issues = f"{count_text(together, 'issue')} of {count_text(kinds, 'kind')}"
     if stopping:
-        told = f"{stopping:,} of {issues} {'stops' if stopping == 1 else 'stop'} a run."
-        return Verdict("bad", f"No, you cannot train on this yet: {told}", _ALL_AT_ONCE)
+        reason = f"{stopping:,} of {issues} {'stops' if stopping == 1 else 'stop'} a run."
+        return Verdict("bad", f"No, you cannot train on this yet: {reason}", _ALL_AT_ONCE)
     if empty or not splits:
         where = f"split {', '.join(map(shown_name, empty))} has" if empty else "the data set has"
         return Verdict("bad", f"No, you cannot train on this: {where} no valid image ({issues}).")

@@ -57,14 +57,14 @@ def _sentence(what: str, changed: list[CategoryGain], of: int) -> str:
         return f"No category {what} {FIRST}."
     intervals = any(one.interval for one in changed)
     significant = sum(is_significant(one.interval) for one in changed)
-    told = f", {significant:,} of them significantly" if intervals else ""
+    of_these = f", {significant:,} of them significantly" if intervals else ""
     named = ", ".join(
         f"{shown_name(one.name)} {change_text(one.difference)}{'*' if is_significant(one.interval) else ''}"
         for one in changed[:_NAMED]
     )
     more = f" and {len(changed) - _NAMED:,} more" if len(changed) > _NAMED else ""
     note = " (* significant)" if any(is_significant(one.interval) for one in changed[:_NAMED]) else ""
-    return f"{len(changed):,} of {of:,} categories {what} {FIRST}{told}: {named}{more}{note}."
+    return f"{len(changed):,} of {of:,} categories {what} {FIRST}{of_these}: {named}{more}{note}."
 
 
 def gain_table(analysis: Analysis) -> Table:

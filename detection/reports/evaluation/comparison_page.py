@@ -130,7 +130,7 @@ def write_comparison_page(
     """
     first = comparisons[0]
     views = [_view(one, "" if one is first else f"{one.iou_type}-") for one in comparisons]
-    told = {
+    content = {
         "title": title,
         "facts": {"A": first.a, "B": first.b},
         "verdict": {"tone": _tone(first), "text": change_headline(first)},
@@ -146,7 +146,7 @@ def write_comparison_page(
         scripts=("tables.js",),
         galleries={name: images for view in views for name, images in _galleries(view, pictures).items()},
         source=pictures,
-        content=lambda _: told,
+        content=lambda _: content,
     )
 
 
@@ -188,7 +188,7 @@ def _tone(comparison: Comparison) -> str:
 
 def _sections(comparison: Comparison, prefix: str) -> dict[str, str]:
     """Returns id -> heading of the sections with content, in order."""
-    told = {
+    sections = {
         "metrics": ("Metrics", True),
         "errors": ("Error types (TIDE)", bool(comparison.errors)),
         "categories": ("Categories", bool(comparison.categories)),
@@ -196,4 +196,4 @@ def _sections(comparison: Comparison, prefix: str) -> dict[str, str]:
         _BETTER: ("Images where B is better", bool(comparison.better)),
     }
     of_type = f"{COMPARED[comparison.iou_type].capitalize()}: " if prefix else ""
-    return {f"{prefix}{name}": f"{of_type}{heading}" for name, (heading, there) in told.items() if there}
+    return {f"{prefix}{name}": f"{of_type}{heading}" for name, (heading, there) in sections.items() if there}

@@ -86,15 +86,15 @@ def _baseline(analysis: Analysis) -> Step | None:
         if one.difference < 0
     ]
     named = f" The largest losses: {_listed(losses)}."
-    told = f"{change_text(change.value)}, interval {interval_text(change, signed=True)}"
+    shown = f"{change_text(change.value)}, interval {interval_text(change, signed=True)}"
     if said == "worse":
-        evidence, action = f"{FIRST} is significantly lower than the baseline's ({told}).", "Keep the baseline."
+        evidence, action = f"{FIRST} is significantly lower than the baseline's ({shown}).", "Keep the baseline."
     elif said == UNCLEAR:
-        evidence = f"The change of {FIRST} is not significant on {analysis.sample.images:,} images ({told})."
+        evidence = f"The change of {FIRST} is not significant on {analysis.sample.images:,} images ({shown})."
         action = "Evaluate on more images before you replace the baseline."
     elif losses:
         evidence = (
-            f"{FIRST} is significantly higher than the baseline's ({told}), but {len(losses):,} of "
+            f"{FIRST} is significantly higher than the baseline's ({shown}), but {len(losses):,} of "
             f"{len(analysis.categories):,} categories lost {FIRST}."
         )
         action = "Check these categories before you replace the baseline."
@@ -133,13 +133,13 @@ def _main_error(analysis: Analysis) -> Step | None:
 
 def _fix_classification(analysis: Analysis) -> str:
     pair = analysis.confusion and most_confused_pair(analysis.confusion, _names(analysis))
-    told = ""
+    worst = ""
     if pair:
-        told = (
+        worst = (
             f"Most confused: {pair.ground_truth} detected as {pair.detected} ({pair.times:,} times, "
             f"{100 * pair.fraction:.1f} % of its ground truth). "
         )
-    return f"{told}Check that the annotations tell these categories apart, then add training images of both."
+    return f"{worst}Check that the annotations tell these categories apart, then add training images of both."
 
 
 def _fix_localisation(_: Analysis) -> str:
@@ -161,13 +161,13 @@ def _fix_background(analysis: Analysis) -> str:
 
 def _fix_fn(analysis: Analysis) -> str:
     weakest = _weakest(analysis.sizes, _recall)
-    told = ""
+    worst = ""
     if weakest:
-        told = (
+        worst = (
             f"Recall is lowest for sizes of {size_text(weakest)} pixels (AR {metric_text(_recall(weakest))}, "
             f"{weakest.ground_truth:,} instances). "
         )
-    return f"{told}Add training images with such instances, or train with a larger input (model.image_size)."
+    return f"{worst}Add training images with such instances, or train with a larger input (model.image_size)."
 
 
 _ERROR_ACTIONS: Mapping[str, Callable[[Analysis], str]] = {

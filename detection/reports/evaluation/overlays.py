@@ -11,7 +11,7 @@ from PIL import Image
 from detection.images.drawing import outline
 from detection.images.tags import Color, Rectangle
 
-_OPACITY = 120  # of 255
+_OPACITY = 120  # 0 to 255
 _OUTLINE: Color = (255, 255, 255)
 
 

@@ -83,7 +83,7 @@ def write_evaluation_report(
     """
     names = {category.id: category.name for category in analysis.categories}
     views = {_prefix(one, analysis): _content(one, names) for one in analysis.of_all_types}
-    told = _first_screen(analysis, doubts) | {
+    content = _first_screen(analysis, doubts) | {
         "title": title,
         "facts": facts or {},
         "verdict": _banner(verdict),
@@ -99,7 +99,7 @@ def write_evaluation_report(
             for name, figures in _galleries(one, names, pictures).items()
         },
         source=pictures,
-        content=lambda shown: told | _shown_content(analysis, views, shown, slices=bool(slices)),
+        content=lambda shown: content | _shown_content(analysis, views, shown, slices=bool(slices)),
     )
 
 

@@ -34,7 +34,7 @@ _NAMED = 3  # max boxes per status in an alternative text
 
 LOOK = "look"  # status of a label-error candidate's box
 
-_LABEL_MARGIN, _MASK_MARGIN = 0.75, 0.1  # of the longer side of a label error's box, and of the boxes of matched masks
+_LABEL_MARGIN, _MASK_MARGIN = 0.75, 0.1  # fractions of the longer side of the box: label errors, matched masks
 _LEAST_LABEL_MARGIN, _LEAST_MASK_MARGIN = 24, 6  # pixels
 
 # Approximate bytes of the markup of a figure and of one of its boxes, without texts; upper bounds.

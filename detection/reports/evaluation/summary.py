@@ -47,8 +47,8 @@ def headline(analysis: Analysis) -> str:
     change = difference(value, before)
     if change is None:
         return f"{text}."
-    told = _change(change, before, analysis.differences.get(FIRST), analysis.confidence)
-    return f"{text}, {told.format(other='the baseline')}."
+    comparison_text = _change(change, before, analysis.differences.get(FIRST), analysis.confidence)
+    return f"{text}, {comparison_text.format(other='the baseline')}."
 
 
 def _named(metric: str, iou_type: str) -> str:
@@ -61,8 +61,8 @@ def change_headline(comparison: Comparison) -> str:
     change = comparison.metrics.get(FIRST)
     if change is None or change.difference is None:
         return _UNDEFINED
-    told = _change(change.difference, change.a, change.interval, comparison.confidence)
-    return f"B has {_named(FIRST, comparison.iou_type)} {metric_text(change.b)}, {told.format(other='A')}."
+    comparison_text = _change(change.difference, change.a, change.interval, comparison.confidence)
+    return f"B has {_named(FIRST, comparison.iou_type)} {metric_text(change.b)}, {comparison_text.format(other='A')}."
 
 
 def _change(change: float, before: float | None, interval: Interval | None, confidence: float) -> str:
@@ -71,8 +71,8 @@ def _change(change: float, before: float | None, interval: Interval | None, conf
     if interval is None:
         return text
     verdict = {"better": "a significant gain", "worse": "a significant loss", UNCLEAR: "no significant difference"}
-    told = interval_text(interval, signed=True)
-    return f"{text} ({_percent(confidence)} interval {told}): {verdict[judgement(interval)]}"
+    shown = interval_text(interval, signed=True)
+    return f"{text} ({_percent(confidence)} interval {shown}): {verdict[judgement(interval)]}"
 
 
 def _percent(fraction: float) -> str:

@@ -49,7 +49,7 @@ class PastTheEndError(DataError):
 def client() -> Any:
     """Returns the client of this process; `client.cache_clear()` lets it read credentials and environment again."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # of its libraries, about their own future
+        warnings.simplefilter("ignore", FutureWarning)  # its libraries warn about their own future
         from google.cloud import storage
 
     if not os.environ.get("STORAGE_EMULATOR_HOST"):  # which needs no credentials

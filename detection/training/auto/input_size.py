@@ -17,8 +17,8 @@ from schemas.config.input_size import AUTO_SIZE
 
 SMALL = 8  # pixels of the network input: the stride of the finest feature level of most detectors
 MOST_SMALL = 0.05  # max fraction of smaller objects: with fewer, a larger input is worth less than more steps
-_FACTORS = (1.25, 1.5, 2.0, 3.0, 4.0)  # of the input's sides, for a larger input
-_LEAST = 0.8  # of the sides of the detector's own input: the smallest that `auto` chooses
+_FACTORS = (1.25, 1.5, 2.0, 3.0, 4.0)  # by which the sides of the input may grow
+_LEAST = 0.8  # smallest input of `auto`, as a fraction of the detector's own
 _MOST = 2.0  # factor of the sides up to which `auto` chooses: four times the work of a step
 _MULTIPLE = 128  # pixels: the stride of the coarsest feature level of most detectors
 _OBLONG = 0.75  # short side / long side of inputs that are not square

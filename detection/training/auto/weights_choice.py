@@ -18,7 +18,7 @@ from schemas.config.config import Config
 from schemas.config.section import value_at
 from schemas.program import PROGRAM
 
-# Of an EfficientNet: its backward pass takes most of a step, and its first stages find edges and textures in any image.
+# An EfficientNet's backward pass takes most of a step, and its first stages find edges and textures in any image.
 _FROZEN = 4
 
 _LOGGER = logging.getLogger("cocoflow.trainer")

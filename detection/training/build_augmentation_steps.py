@@ -15,7 +15,6 @@ from schemas.config.train.augmentation_steps import STEPS
 from schemas.errors import ConfigError
 
 _FIRST_SEED = 100  # the steps' seeds follow it, by position; see `build_input._Seed`
-_NO_COLOR = {"brightness": 0.0, "contrast": (1.0, 1.0), "saturation": (1.0, 1.0), "hue": 0.0, "gray_probability": 0.0}
 _SSD = [
     crops.CropOperation(overlap, 0.5, 2.0, 0.1, 1.0, overlap_thresh=overlap, random_coef=0.15)
     for overlap in crops.MIN_OVERLAPS
@@ -99,9 +98,9 @@ def _plain(function: _Apply) -> Callable[[_Fields], _Apply]:
 
 
 def _color(**keys: Callable[[_Fields], Any]) -> Callable[[_Fields], _Apply]:
-    """The colour jitter with only these arguments, computed from the fields."""
+    """The colour jitter with these arguments, computed from the fields."""
     return lambda values: partial(
-        colors.random_color_jitter, **{**_NO_COLOR, **{key: function(values) for key, function in keys.items()}}
+        colors.random_color_jitter, **{key: function(values) for key, function in keys.items()}
     )
 
 

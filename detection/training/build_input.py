@@ -1,6 +1,6 @@
 """Builds the training input from the config: augmentations, options and batches."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from functools import partial
 from typing import Any
@@ -10,9 +10,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from detection.input_pipeline.augmentation.autoaugment import POLICIES, autoaugment, randaugment
-from detection.input_pipeline.augmentation.colors import random_color_jitter
 from detection.input_pipeline.augmentation.combining import mixup, mosaic
-from detection.input_pipeline.augmentation.crops import ssd_random_crop
 from detection.input_pipeline.augmentation.erasing import random_grid_mask
 from detection.input_pipeline.augmentation.flip import keypoint_flips
 from detection.input_pipeline.record_decoder import num_keypoints
@@ -22,7 +20,7 @@ from detection.models.detector import Detector
 from detection.training.build_augmentation_steps import augmentation_steps
 from schemas.config.config import Config
 from schemas.config.input_size import height_and_width
-from schemas.config.train.augmentation import AugmentConfig, ColorConfig, SsdCropConfig
+from schemas.config.train.augmentation import AugmentConfig
 from schemas.config.train.training import TrainConfig
 from schemas.errors import ConfigError
 
@@ -35,8 +33,6 @@ class _Seed(IntEnum):
     GRID_MASK = 3
     AUTOAUGMENT = 4
     RANDAUGMENT = 5
-    COLOR = 6
-    SSD_CROP = 7
 
 
 def input_options_from_config(
@@ -126,16 +122,8 @@ def _augmentations(augment_config: AugmentConfig) -> list[Augmentation]:
             partial(randaugment, **augment_config.randaugment.model_dump()),
             probability=float(augment_config.randaugment.layers > 0),
         ),
-        _from_section(_Seed.COLOR, random_color_jitter, augment_config.color),
-        _from_section(_Seed.SSD_CROP, ssd_random_crop, augment_config.ssd_crop),
     ]
     return [step for step in steps if step.probability > 0.0]
-
-
-def _from_section(seed: _Seed, function: Callable[..., Any], section: ColorConfig | SsdCropConfig) -> Augmentation:
-    """Builds an augmentation whose function's arguments are the section's keys."""
-    arguments = section.model_dump(exclude={"probability"})
-    return Augmentation(seed, partial(function, **arguments), probability=section.probability)
 
 
 def batches_from_config(

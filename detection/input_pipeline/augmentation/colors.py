@@ -111,20 +111,19 @@ def _look_up(image: tf.Tensor, tables: tf.Tensor) -> tf.Tensor:
 def random_color_jitter(
     sample: Sample,
     *,
-    brightness: float = 0.2,
-    contrast: tuple[float, float] = (0.8, 1.25),
-    saturation: tuple[float, float] = (0.8, 1.25),
-    hue: float = 0.02,
-    gray_probability: float = 0.1,
+    brightness: float = 0.0,
+    contrast: tuple[float, float] = (1.0, 1.0),
+    saturation: tuple[float, float] = (1.0, 1.0),
+    hue: float = 0.0,
+    gray_probability: float = 0.0,
     contrast_second: bool = False,
     seed: tf.Tensor,
 ) -> Sample:
     """Changes the image's colours; each amount is drawn uniformly and independently.
 
-    Source: the TF Object Detection API's random_adjust_* and random_rgb_to_gray with
-    their defaults, in the order of its random_distort_color: brightness, saturation,
-    hue, contrast, each clipped to 0 to 255; grey last.  Values are rounded once, at
-    the end.
+    Source: the TF Object Detection API's random_adjust_* and random_rgb_to_gray, in the order of its
+    random_distort_color: brightness, saturation, hue, contrast, each clipped to 0 to 255; grey last.  Values are
+    rounded once, at the end.
 
     Args:
         sample: only its image changes.

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -10,8 +10,6 @@ from detection.input_pipeline.network_input import InputSample, in_window, input
 from detection.input_pipeline.sample import Sample, keep_labelled, select
 from detection.ops.boxes import area_yxyx, intersection_yxyx
 from detection.types import Resizing
-
-KeepRule = Literal["overlap", "centre"]
 
 
 class CropOperation(NamedTuple):
@@ -78,50 +76,17 @@ def random_scale_crop(
     return in_window(sample, pixels, size=size, offset=offset, window=window, mask_size=mask_size)
 
 
-def ssd_random_crop(
-    sample: Sample,
-    *,
-    min_overlaps: Sequence[float] = MIN_OVERLAPS,
-    aspect_ratio_range: tuple[float, float] = (0.5, 2.0),
-    area_range: tuple[float, float] = (0.1, 1.0),
-    keep: KeepRule = "overlap",
-    seed: tf.Tensor,
-) -> Sample:
-    """Crops a random window that covers an object sufficiently.
+def random_crop(sample: Sample, *, operations: Sequence[CropOperation], seed: tf.Tensor) -> Sample:
+    """Crops a random window by one of several operations, drawn uniformly.
 
-    Draws one of `min_overlaps`; the window covers at least this fraction of at least one object.
-    After 100 attempts without success, the image is not cropped.  The remaining objects are
-    clipped to the window.
+    After 100 attempts without success, the image is not cropped.  The remaining objects are clipped to the window.
 
-    Source: the TF Object Detection API's `ssd_random_crop` (which does not crop 15 % of the
-    images), after Liu et al., "SSD: Single Shot MultiBox Detector", 2016.
-
-    Args:
-        sample: image and objects.
-        min_overlaps: fractions of an object's area, each 0 to 1.
-        aspect_ratio_range: range of the window's width / height.
-        area_range: range of the window's area, as a fraction of the image's.
-        keep: rule for keeping objects: `overlap`: the drawn fraction of the object is in the
-            window (the API's rule); `centre`: its centre is (SSD's rule).
-        seed: int32 [2].
-    """
-    operations = [
-        CropOperation(overlap, *aspect_ratio_range, *area_range, overlap_thresh=overlap) for overlap in min_overlaps
-    ]
-    return random_crop(sample, operations=operations, keep=keep, seed=seed)
-
-
-def random_crop(
-    sample: Sample, *, operations: Sequence[CropOperation], keep: KeepRule = "overlap", seed: tf.Tensor
-) -> Sample:
-    """Crops by one of several operations, drawn uniformly (TF Object Detection API).
-
-    After 100 attempts without success, the image is not cropped.
+    Source: the TF Object Detection API's random_crop_image and ssd_random_crop, the latter after Liu et al., "SSD:
+    Single Shot MultiBox Detector", 2016.
 
     Args:
         sample: image and objects.
         operations: operations to draw from.
-        keep: rule for keeping objects, `overlap` (the operation's `overlap_thresh`) or `centre`.
         seed: int32 [2].
     """
     choice = draw_operation(len(operations), seed)
@@ -151,7 +116,7 @@ def random_crop(
     begin, size = tf.switch_case(branch, [partial(window_of, shape) for shape in distinct])
     skip = tf.random.stateless_uniform([], tf.random.fold_in(seed, 1)) < skips
     begin, size = tf.where(skip, 0, begin), tf.where(skip, tf.shape(sample.image)[:2], size)
-    return crop(sample, begin, size, min_overlap=thresholds, keep=keep)
+    return crop(sample, begin, size, min_overlap=thresholds)
 
 
 def draw_operation(count: int, seed: tf.Tensor) -> tf.Tensor:
@@ -167,7 +132,7 @@ def random_crop_to_aspect_ratio(
     height, width = tf.unstack(tf.cast(sides, tf.float32))
     window = tf.round(tf.stack([tf.minimum(height, width / aspect_ratio), tf.minimum(width, height * aspect_ratio)]))
     size = tf.maximum(tf.cast(window, tf.int32), 1)
-    return crop(sample, random_offset(sides - size, seed), size, min_overlap=overlap_thresh, keep="overlap")
+    return crop(sample, random_offset(sides - size, seed), size, min_overlap=overlap_thresh)
 
 
 def random_offset(room: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
@@ -176,30 +141,22 @@ def random_offset(room: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
     return tf.minimum(tf.cast(draws * tf.cast(room + 1, tf.float32), tf.int32), room)
 
 
-def crop(
-    sample: Sample, begin: tf.Tensor, size: tf.Tensor, *, min_overlap: tf.Tensor | float, keep: KeepRule
-) -> Sample:
+def crop(sample: Sample, begin: tf.Tensor, size: tf.Tensor, *, min_overlap: tf.Tensor | float) -> Sample:
     """Cuts a window out of a sample.
 
     Args:
         sample: image and objects.
         begin: int32 [2], (y, x) of the window's first pixel.
         size: int32 [2], (height, width) of the window.
-        min_overlap: min fraction of an object's area in the window for the rule `overlap`; objects
-            outside are always dropped.
-        keep: rule for keeping objects, `overlap` or `centre`.
+        min_overlap: min fraction of an object's area in the window; objects outside are always dropped.
     """
     image_size = tf.cast(tf.shape(sample.image)[:2], tf.float32)
     low, extent = tf.cast(begin, tf.float32) / image_size, tf.cast(size, tf.float32) / image_size
     window = tf.concat([low, low + extent], axis=0)
     boxes = sample.boxes_yxyx
     inside = intersection_yxyx(boxes, window)
-    if keep == "centre":
-        centre = (boxes[:, :2] + boxes[:, 2:]) / 2.0
-        kept = tf.reduce_all((centre > window[:2]) & (centre < window[2:]), axis=-1)
-    else:
-        # The tolerance is for windows that end where the object does.
-        kept = tf.math.divide_no_nan(inside, area_yxyx(boxes)) >= min_overlap - 1e-6
+    # The tolerance is for windows that end where the object does.
+    kept = tf.math.divide_no_nan(inside, area_yxyx(boxes)) >= min_overlap - 1e-6
     rows, columns = slice(begin[0], begin[0] + size[0]), slice(begin[1], begin[1] + size[1])
     cut = sample._replace(
         image=sample.image[rows, columns],

@@ -205,7 +205,7 @@ def random_square_crop_by_scale(
     centre = tf.cast(border + draws[1:] * tf.maximum(extent - 2.0 * border, 0.0), tf.int32)
     first = centre - side // 2
     begin, end = tf.maximum(first, 0), tf.minimum(first + side, sides)
-    cut = crop(sample, begin, end - begin, min_overlap=0.0, keep="overlap")
+    cut = crop(sample, begin, end - begin, min_overlap=0.0)
     return pad(cut, begin - first, tf.stack([side, side]))
 
 
@@ -226,7 +226,7 @@ def random_scale_crop_and_pad_to_square(
     scaled = _scaled(sample, scale * output_size / tf.reduce_max(image_extent(sample.image)))
     sides = tf.shape(scaled.image)[:2]
     size = tf.minimum(sides, output_size)
-    cut = crop(scaled, random_offset(sides - size, place_seed), size, min_overlap=0.0, keep="overlap")
+    cut = crop(scaled, random_offset(sides - size, place_seed), size, min_overlap=0.0)
     return pad(cut, tf.zeros([2], tf.int32), tf.constant([output_size, output_size]))
 
 

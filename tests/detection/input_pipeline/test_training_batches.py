@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from detection.images.decode import decode_rgb
 from detection.input_pipeline.augmentation.combining import mixup, mosaic
-from detection.input_pipeline.augmentation.crops import ssd_random_crop
+from detection.input_pipeline.augmentation.crops import CropOperation, random_crop
 from detection.input_pipeline.record_order import epoch_permutation
 from detection.input_pipeline.record_reader import RecordReader
 from detection.input_pipeline.sample import Sample
@@ -34,7 +34,7 @@ MIXED = PLAIN._replace(
     augmentations=(
         Augmentation(1, functools.partial(mosaic, image_size=(80, 72)), probability=0.5, partners=3),
         Augmentation(2, mixup, probability=0.5, partners=1),
-        Augmentation(7, ssd_random_crop, probability=0.5),
+        Augmentation(7, functools.partial(random_crop, operations=[CropOperation()]), probability=0.5),
     )
 )
 SAMPLE = coordinate_sample(6, 8, [(1, 2, 4, 7)])

@@ -25,8 +25,7 @@ ALL = (
     "train.augment.mixup.probability=0.5",
     "train.augment.grid_mask.probability=0.5",
     "train.augment.autoaugment=v0",
-    "train.augment.color={probability: 0.5, hue: 0.1}",
-    "train.augment.ssd_crop.probability=0.85",
+    "train.augment.steps=[random_distort_color, ssd_random_crop]",
     "train.augment.scale_min=0.5",
     "train.augment.scale_max=1.0",
 )
@@ -62,12 +61,13 @@ def test_nothing_is_on_that_is_not_asked_for(detector: Detector) -> None:
 def test_each_key_reaches_its_function_and_seeds_keep_their_numbers(detector: Detector) -> None:
     """The numbers are written out: a run that goes on under a later version must draw the same."""
     steps = {step.number: step for step in _options(detector, *ALL).augmentations}
-    assert list(steps) == [1, 2, 3, 4, 6, 7]
-    assert [steps[number].probability for number in steps] == [0.5, 0.5, 0.5, 1.0, 0.5, 0.85]
+    assert list(steps) == [1, 2, 3, 4, 100, 101]
+    assert [steps[number].probability for number in steps] == [0.5, 0.5, 0.5, 1.0, 1.0, 1.0]
     assert [steps[number].partners for number in steps] == [3, 1, 0, 0, 0, 0]
     assert _arguments(steps[1]) == {"image_size": (80, 80), "min_share": 0.25}
-    assert _arguments(steps[6])["hue"] == 0.1
-    assert _arguments(steps[7])["min_overlaps"] == (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
+    assert _arguments(steps[100])["hue"] == 0.2
+    overlaps = [operation.min_object_covered for operation in _arguments(steps[101])["operations"]]
+    assert overlaps == [0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0]
     (rand,) = _options(detector, "train.augment.randaugment={layers: 2, magnitude: 9}").augmentations
     assert (rand.number, _arguments(rand)) == (5, {"layers": 2, "magnitude": 9.0})
 
@@ -109,7 +109,8 @@ def test_all_together_resume_exactly_and_give_valid_boxes(tmp_path: Path, detect
 def test_switching_one_on_changes_no_other_s_draws(tmp_path: Path, detector: Detector) -> None:
     """Flip and scale jitter, seen in the boxes, are what they are without colour jitter and grid mask."""
     reader = RecordReader(write_shards(tmp_path, rectangles(6)))
-    colourful = _options(detector, "train.augment.color.probability=1", "train.augment.grid_mask.probability=1")
+    keys = ("train.augment.steps=[random_distort_color]", "train.augment.grid_mask.probability=1")
+    colourful = _options(detector, *keys)
     for one, other in zip(_batches(reader, _options(detector), 0, 3), _batches(reader, colourful, 0, 3), strict=True):
         np.testing.assert_array_equal(one.labels.boxes, other.labels.boxes)
         assert (one.images.numpy() != other.images.numpy()).any()
@@ -158,8 +159,8 @@ def test_the_objects_own_weights_multiply_those_of_their_classes(detector: Detec
 
 def test_steps_reach_training_after_the_sections_and_resume_exactly(detector: Detector, tmp_path: Path) -> None:
     steps = "[random_square_crop_by_scale, ssd_random_crop, {random_rotation90: {probability: 0.9}}, random_pad_image]"
-    options = _options(detector, "train.augment.color.probability=0.5", f"train.augment.steps={steps}")
-    assert [step.number for step in options.augmentations] == [6, 100, 101, 102, 103]
+    options = _options(detector, "train.augment.grid_mask.probability=0.5", f"train.augment.steps={steps}")
+    assert [step.number for step in options.augmentations] == [3, 100, 101, 102, 103]
     reader = RecordReader(write_shards(tmp_path, rectangles(6)))
     late, whole = _batches(reader, options, 1, 2), _batches(reader, options, 0, 2)
     np.testing.assert_array_equal(late[0].images, whole[1].images)

@@ -14,14 +14,6 @@ from detection.input_pipeline.augmentation.colors import random_color_jitter
 from detection.input_pipeline.sample import Sample
 from tests.detection.input_pipeline.augmentation.coordinate_images import assert_equal, coordinate_sample
 
-NOTHING: dict[str, Any] = {
-    "brightness": 0.0,
-    "contrast": (1.0, 1.0),
-    "saturation": (1.0, 1.0),
-    "hue": 0.0,
-    "gray_probability": 0.0,
-}
-
 
 def _image() -> np.ndarray:
     """Mild colours: no amount within the defaults drives a value out of range."""
@@ -30,7 +22,7 @@ def _image() -> np.ndarray:
 
 def _jittered(number: int, **amounts: Any) -> np.ndarray:
     sample = Sample(tf.constant(_image()), tf.zeros([0, 4]), tf.zeros([0], tf.int32))
-    return random_color_jitter(sample, **(NOTHING | amounts), seed=tf.constant([number, 2])).image.numpy().astype(float)
+    return random_color_jitter(sample, **amounts, seed=tf.constant([number, 2])).image.numpy().astype(float)
 
 
 def _assert_uniform(draws: list[float], low: float, high: float) -> None:
@@ -113,13 +105,12 @@ def test_values_stay_in_range_and_all_else_stays() -> None:
     sample = coordinate_sample(20, 30, [(3, 4, 12, 20)], crowds=[True])
     extreme = tf.constant(np.array([[[0, 0, 0], [255, 255, 255], [255, 0, 0], [1, 254, 3]]], np.uint8))
     for number in range(20):
-        jittered = random_color_jitter(sample, seed=tf.constant([number, 0]))
+        amounts: dict[str, Any] = {"brightness": 0.2, "contrast": (0.8, 1.25), "hue": 0.02, "gray_probability": 0.1}
+        jittered = random_color_jitter(sample, **amounts, seed=tf.constant([number, 0]))
         assert jittered.image.dtype == tf.uint8
         assert_equal(jittered._replace(image=sample.image), sample)
-        assert_equal(jittered, random_color_jitter(sample, seed=tf.constant([number, 0])))
-        bright = random_color_jitter(
-            sample._replace(image=extreme), **(NOTHING | {"brightness": 0.5}), seed=tf.constant([number, 0])
-        )
+        assert_equal(jittered, random_color_jitter(sample, **amounts, seed=tf.constant([number, 0])))
+        bright = random_color_jitter(sample._replace(image=extreme), brightness=0.5, seed=tf.constant([number, 0]))
         # Clipped, not wrapped around: white is at least as bright as black.
         assert (bright.image[0, 1].numpy() >= bright.image[0, 0].numpy()).all()
 

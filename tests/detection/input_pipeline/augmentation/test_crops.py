@@ -3,9 +3,14 @@
 import numpy as np
 import tensorflow as tf
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from detection.input_pipeline.augmentation.crops import MIN_OVERLAPS, crop, random_scale_crop, ssd_random_crop
+from detection.input_pipeline.augmentation.crops import (
+    MIN_OVERLAPS,
+    CropOperation,
+    crop,
+    random_crop,
+    random_scale_crop,
+)
 from detection.input_pipeline.sample import Sample
 from tests.detection.input_pipeline.augmentation.coordinate_images import (
     array,
@@ -19,6 +24,7 @@ from tests.detection.input_pipeline.augmentation.coordinate_images import (
 )
 
 SIDE = 40
+SSD = [CropOperation(least, 0.5, 2.0, 0.1, 1.0, overlap_thresh=least) for least in MIN_OVERLAPS]
 
 
 def test_boxes_outside_the_window_are_dropped_and_others_cut() -> None:
@@ -124,9 +130,9 @@ def test_equal_seeds_give_equal_windows_and_others_others() -> None:
 
 
 @settings(deadline=None, max_examples=25)
-@given(sample=coordinate_samples(), seed=seeds, centre=st.booleans())
-def test_objects_follow_the_pixels(sample: Sample, seed: tuple[int, int], centre: bool) -> None:
-    cut = ssd_random_crop(sample, keep="centre" if centre else "overlap", seed=tf.constant(seed))
+@given(sample=coordinate_samples(), seed=seeds)
+def test_objects_follow_the_pixels(sample: Sample, seed: tuple[int, int]) -> None:
+    cut = random_crop(sample, operations=SSD, seed=tf.constant(seed))
     image = cut.image.numpy().astype(int)
     first, size = image[0, 0, :2], np.array(image.shape[:2])
     np.testing.assert_array_equal(image[-1, -1, :2], first + size - 1)  # a window, nothing scaled
@@ -138,18 +144,10 @@ def test_objects_follow_the_pixels(sample: Sample, seed: tuple[int, int], centre
     fractions = np.prod(expected[:, 2:] - expected[:, :2], axis=1) / np.prod(
         pixel_boxes(sample)[:, 2:] - pixel_boxes(sample)[:, :2], axis=1
     )
-    if centre:
-        middle = (pixel_boxes(sample)[:, :2] + pixel_boxes(sample)[:, 2:]) / 2
-        distance = np.minimum(middle - first, first + size - middle).min(1)  # into the window; 0: on its border
-        sure = np.abs(distance) > 1e-3
-        assert np.isin(np.flatnonzero(sure), kept).tolist() == (distance[sure] > 0).tolist()
-    else:
-        # Some threshold of the seven tells the kept from the others.
-        least = min(fractions[kept], default=1.0)
-        left_out = np.delete(fractions, kept)
-        assert any(
-            (left_out < threshold + 1e-5).all() and least > threshold - 1e-5 for threshold in (*MIN_OVERLAPS, 1e-9)
-        )
+    # Some threshold of the seven tells the kept from the others.
+    least = min(fractions[kept], default=1.0)
+    left_out = np.delete(fractions, kept)
+    assert any((left_out < threshold + 1e-5).all() and least > threshold - 1e-5 for threshold in (*MIN_OVERLAPS, 1e-9))
 
 
 def test_an_object_that_touches_the_window_is_not_in_it() -> None:
@@ -159,20 +157,15 @@ def test_an_object_that_touches_the_window_is_not_in_it() -> None:
         for end in range(begin + 1, side, 2):
             sample = coordinate_sample(side, side, [(end, 0, side, side), (0, 0, begin, side)])
             window = tf.constant([begin, 0]), tf.constant([end - begin, side])
-            kept += len(crop(sample, *window, min_overlap=0.0, keep="overlap").classes)
+            kept += len(crop(sample, *window, min_overlap=0.0).classes)
     assert kept == 0
 
 
 def test_the_window_keeps_to_its_ranges_and_covers_an_object_as_asked() -> None:
     sample = coordinate_sample(60, 90, [(5, 8, 35, 30), (20, 40, 55, 85)])
     for number in range(40):
-        cut = ssd_random_crop(
-            sample,
-            min_overlaps=(0.7,),
-            aspect_ratio_range=(0.8, 1.6),
-            area_range=(0.3, 0.6),
-            seed=tf.constant([2, number]),
-        )
+        operation = CropOperation(0.7, 0.8, 1.6, 0.3, 0.6, overlap_thresh=0.7)
+        cut = random_crop(sample, operations=[operation], seed=tf.constant([2, number]))
         height, width = cut.image.shape[:2]
         if (height, width) == (60, 90):
             continue
@@ -189,7 +182,7 @@ def test_all_seven_operations_come_up() -> None:
     sample = coordinate_sample(50, 50, [(0, 0, 50, 50)])
     sizes = set()
     for number in range(60):
-        cut = ssd_random_crop(sample, area_range=(0.1, 1.0), seed=tf.constant([number, 0]))
+        cut = random_crop(sample, operations=SSD, seed=tf.constant([number, 0]))
         fraction = np.prod(cut.image.shape[:2]) / 2500
         sizes.add(min(MIN_OVERLAPS, key=lambda least: (least > fraction, fraction - least)))
         assert len(cut.classes) <= 1
@@ -201,22 +194,22 @@ def test_the_overlap_rule_counts_the_object_s_own_area() -> None:
     sample = coordinate_sample(40, 40, [(0, 0, 10, 20), (0, 8, 10, 18), (0, 10, 10, 20), (2, 2, 5, 5)])
     window = (tf.constant([0, 0]), tf.constant([40, 10]))
     for least, kept in ((0.0, [0, 1, 3]), (0.2, [0, 1, 3]), (0.21, [0, 3]), (0.5, [0, 3]), (0.51, [3]), (1.0, [3])):
-        assert crop(sample, *window, min_overlap=least, keep="overlap").classes.numpy().tolist() == kept, least
-    # Centres at x = 10 (on the border), 13, 15 and 3.5.
-    assert crop(sample, *window, min_overlap=0.0, keep="centre").classes.numpy().tolist() == [3]
+        assert crop(sample, *window, min_overlap=least).classes.numpy().tolist() == kept, least
 
 
 def test_crowds_do_not_call_for_a_window_but_are_cut_like_objects() -> None:
     sample = coordinate_sample(40, 60, [(0, 0, 40, 60), (30, 50, 38, 58)], crowds=[True, False])
+    operation = CropOperation(1.0, 0.5, 2.0, 0.1, 0.4, overlap_thresh=1.0)
     for number in range(20):
-        cut = ssd_random_crop(sample, min_overlaps=(1.0,), area_range=(0.1, 0.4), seed=tf.constant([7, number]))
+        cut = random_crop(sample, operations=[operation], seed=tf.constant([7, number]))
         assert 1 in cut.classes.numpy()
         assert array(cut.crowds).tolist() == (cut.classes.numpy() == 0).tolist()
 
 
 def test_an_image_without_objects_is_cropped_or_left() -> None:
     sample = coordinate_sample(30, 20, [])
-    shapes = {tuple(ssd_random_crop(sample, seed=tf.constant([0, number])).image.shape) for number in range(10)}
+    cuts = [random_crop(sample, operations=SSD, seed=tf.constant([0, number])) for number in range(10)]
+    shapes = {tuple(cut.image.shape) for cut in cuts}
     assert len(shapes) > 3
 
 
@@ -224,4 +217,4 @@ def test_equal_seeds_give_equal_crops() -> None:
     sample = coordinate_sample(33, 47, [(3, 4, 20, 30)])
     for number in range(3):
         seed = tf.constant([4, number])
-        assert_equal(ssd_random_crop(sample, seed=seed), ssd_random_crop(sample, seed=seed))
+        assert_equal(random_crop(sample, operations=SSD, seed=seed), random_crop(sample, operations=SSD, seed=seed))

@@ -12,7 +12,7 @@ import tensorflow as tf
 from detection.input_pipeline.augmentation.autoaugment import POLICIES, autoaugment, randaugment
 from detection.input_pipeline.augmentation.combining import mixup, mosaic
 from detection.input_pipeline.augmentation.erasing import random_grid_mask
-from detection.input_pipeline.augmentation.flip import keypoint_flips
+from detection.input_pipeline.augmentation.flip import keypoint_flips, mirrors
 from detection.input_pipeline.record_decoder import num_keypoints
 from detection.input_pipeline.record_reader import RecordReader
 from detection.input_pipeline.training_batches import Augmentation, InputOptions, training_batches
@@ -69,20 +69,21 @@ def input_options_from_config(
             "the classes with train.sampling.name=repeat_factor."
         )
     augment_config = train_config.augment
+    mirrored = mirrors(augment_config.horizontal_flip, categories)
     return InputOptions(
         image_size=model.image_size,
         mean=model.pixel_mean,
         std=model.pixel_std,
         category_ids=[category["id"] for category in categories],
         max_instances=config.model.max_instances,
-        horizontal_flip=augment_config.horizontal_flip,
+        horizontal_flip=mirrored,
         scale_min=augment_config.scale_min,
         scale_max=augment_config.scale_max,
         augmentations=_augmentations(augment_config)
         + augmentation_steps(augment_config.steps, categories, with_keypoints=keypoints > 0),
         mask_size=model.capabilities.mask_size,
         num_keypoints=keypoints,
-        keypoint_flips=keypoint_flips(categories) if keypoints and augment_config.horizontal_flip else None,
+        keypoint_flips=keypoint_flips(categories) if keypoints and mirrored else None,
         with_crowds=train_config.crowds == "ignore",
         resizing=model.resizing,
         class_weights=class_weights,

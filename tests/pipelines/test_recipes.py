@@ -194,7 +194,7 @@ def test_a_recipe_of_the_api_is_its_published_configuration(name: str) -> None:
         assert (train.ema.decay, train.ema.dynamic, train.ema.include_batch_norm) == (0.9999, False, False)
         assert train.ema.exported_weights == "raw"
     augment = train.augment
-    assert (augment.horizontal_flip, augment.scale_min, augment.scale_max) == (True, *published["scales"])
+    assert (augment.horizontal_flip, augment.scale_min, augment.scale_max) == ("auto", *published["scales"])
     assert [*map(list, augment.steps)] == published["steps"]
 
 

@@ -97,6 +97,24 @@ def keypoint_flips(
     return [_flips_of(category, most, key) for category in categories]
 
 
+def mirrored_categories(categories: Sequence[Mapping[str, Any]]) -> tuple[str, str] | None:
+    """Returns the names of two categories of which each is the other's mirror image by name, as turn_left, turn_right.
+
+    None: there are no such categories.  Left and right count within words, too, l and r as words beside others.
+    """
+    names = [category["name"] for category in categories if len(category["name"]) > 1]
+    for name in names:
+        others = {pattern.sub(_with_other_side, name) for pattern in (_SIDE, _WITHIN[0])} - {name}
+        if other := next((one for one in names if one in others), None):
+            return name, other
+    return None
+
+
+def mirrors(horizontal_flip: bool | str, categories: Sequence[Mapping[str, Any]]) -> bool:
+    """Returns whether images are mirrored under `train.augment.horizontal_flip`, whose `auto` the categories decide."""
+    return mirrored_categories(categories) is None if horizontal_flip == "auto" else bool(horizontal_flip)
+
+
 def _flips_of(category: Mapping[str, Any], most: int, key: str) -> list[int]:
     names = list(category.get("keypoints", ()))
     flips = list(range(most))

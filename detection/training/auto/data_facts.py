@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from detection.datasets.statistics import SplitSummary, total
 from detection.datasets.trainable import obstacles
+from detection.input_pipeline.augmentation.flip import mirrored_categories
 from detection.input_pipeline.evaluation_records import parse_record
 from detection.input_pipeline.record_reader import RecordReader
 from detection.models.registry import detector_config
@@ -116,7 +117,7 @@ def data_facts(
         splits: summaries by split name; all facts but the first describe `train`, or all splits if there is no
             `train`.
         categories: COCO categories.
-        config: configuration of the run; uses the section `model`.
+        config: configuration of the run; uses the section `model` and `train.augment`.
 
     Raises:
         ConfigError: unknown detector, or invalid overrides.
@@ -128,6 +129,7 @@ def data_facts(
     return [
         Fact(counts),
         *(_categories(trained, categories, where) if trained.objects else ()),
+        *_mirrored(categories, config),
         *_few_images(trained),
         *_without_masks(trained, categories, config),
         *_input_size(trained, config),
@@ -153,6 +155,17 @@ def _categories(trained: SplitSummary, categories: Sequence[Mapping[str, Any]], 
         text = f"{len(rare):,} {_plural(len(rare), 'category')} with fewer than {FEW} objects in {where}: {named}"
         facts.append(Fact(text, "Expect a low AP for them: annotate more, or remove the category."))
     return facts
+
+
+def _mirrored(categories: Sequence[Mapping[str, Any]], config: Config) -> Iterator[Fact]:
+    """Names categories that a mirror confuses."""
+    pair, flip = mirrored_categories(categories), config.train.augment.horizontal_flip
+    if pair is not None and flip:
+        text = f"a mirrored {one_line(pair[0])} looks like a {one_line(pair[1])}"
+        if flip == "auto":
+            yield Fact(f"{text}: no image is mirrored (train.augment.horizontal_flip = auto)")
+        else:
+            yield Fact(text, "Half of the images are mirrored: --set train.augment.horizontal_flip=false")
 
 
 def _few_images(trained: SplitSummary) -> Iterator[Fact]:

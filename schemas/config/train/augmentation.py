@@ -58,7 +58,11 @@ class RandAugmentConfig(SwitchedSection):
 class AugmentConfig(Section):
     """Training-time augmentation."""
 
-    horizontal_flip: bool = Field(True, description="mirror half of the images")
+    horizontal_flip: bool | Literal["auto"] = Field(
+        "auto",
+        description="mirror half of the images; auto: unless the names of two categories differ in left and right, as "
+        "turn_left and turn_right",
+    )
     scale_min: PositiveFloat = Field(0.5, description="min scale of scale jitter; 1 fits the image into the input")
     scale_max: PositiveFloat = Field(1.5, description="max scale of scale jitter; above 1, a random window is cropped")
     mosaic: MosaicConfig = MosaicConfig()

@@ -134,6 +134,14 @@ def test_keypoints_go_by_the_categories_names(detector: Detector) -> None:
     assert _options(detector).num_keypoints == 0
 
 
+def test_categories_that_a_mirror_exchanges_switch_the_flip_off(detector: Detector) -> None:
+    names = ["stop", "Turn_Left", "Turn_Right"]
+    categories = [category | {"name": name} for category, name in zip(CATEGORIES, names, strict=True)]
+    for value, expected in (("auto", False), ("true", True), ("false", False)):
+        config = tiny_config(f"train.augment.horizontal_flip={value}")
+        assert input_options_from_config(config, detector, categories).horizontal_flip is expected
+
+
 def test_what_a_detector_cannot_do_is_refused(detector: Detector) -> None:
     points = _keypoint_detector()
     categories = [CATEGORIES[0] | {"keypoints": ["a"]}]

@@ -4,7 +4,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from detection.input_pipeline.augmentation.flip import keypoint_flips, random_horizontal_flip
+from detection.input_pipeline.augmentation.flip import keypoint_flips, mirrored_categories, random_horizontal_flip
 from detection.input_pipeline.record_decoder import num_keypoints
 from detection.input_pipeline.sample import Sample
 from schemas.errors import ConfigError
@@ -107,6 +107,22 @@ def test_sides_within_words_are_known_where_both_are_there(pair: str, caplog: py
     assert not caplog.records
     assert keypoint_flips([PERSON | {"keypoints": ["1", "2", "3"]}]) == [[0, 1, 2]]
     assert "no two keypoints of 'person' are named as left and right" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("names", "pair"),
+    [
+        ("stop|Turn_Left|Turn_Right", ("Turn_Left", "Turn_Right")),
+        ("arrowRight|car|arrowLeft", ("arrowRight", "arrowLeft")),
+        ("hand R|hand L", ("hand R", "hand L")),
+        ("left|right", ("left", "right")),
+        ("L|R|K", None),  # letters
+        ("left|top", None),
+        ("leftover|bright|lamp|ramp", None),
+    ],
+)
+def test_categories_that_differ_in_left_and_right_are_found(names: str, pair: tuple[str, str] | None) -> None:
+    assert mirrored_categories([{"id": 1, "name": name} for name in names.split("|")]) == pair
 
 
 def test_a_side_without_the_other_is_refused() -> None:

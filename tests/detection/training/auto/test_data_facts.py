@@ -214,3 +214,17 @@ def test_examples_of_an_earlier_version_say_nothing(caplog: pytest.LogCaptureFix
     with caplog.at_level("INFO", "cocoflow.trainer"):
         log_data_facts([{"categories": CATEGORIES, "splits": {"train": {"images": 3, "annotations": 4}}}], _config())
     assert not caplog.messages
+
+
+def test_categories_that_a_mirror_exchanges_are_named() -> None:
+    arrows = [{"id": 4, "name": "arrow left"}, {"id": 2, "name": "arrow right"}]
+    for value, said in (
+        ("auto", ["no image is mirrored"]),
+        ("true", ["--set train.augment.horizontal_flip=false"]),
+        ("false", []),
+    ):
+        config = _config(f"train.augment.horizontal_flip={value}")
+        texts = map(str, data_facts({"train": _summary([(64, 64, _objects((9, 9)))])}, arrows, config))
+        lines = [text for text in texts if "mirrored arrow left" in text]
+        assert len(lines) == len(said)
+        assert all(words in line for words, line in zip(said, lines, strict=True))

@@ -49,7 +49,7 @@ def test_what_goes_together_is_taken(keys: dict[str, Any]) -> None:
 
 def test_only_flip_and_scale_jitter_are_on_by_default() -> None:
     config = AugmentConfig()
-    assert (config.horizontal_flip, config.scale_min, config.scale_max, config.autoaugment) == (True, 0.5, 1.5, None)
+    assert (config.horizontal_flip, config.scale_min, config.scale_max, config.autoaugment) == ("auto", 0.5, 1.5, None)
     sections = (config.mosaic, config.mixup, config.grid_mask)
     assert {section.probability for section in sections} == {0.0}
     assert config.randaugment.layers == 0

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Sequence
 from typing import NoReturn
 
-from pipelines.runs.stop_signals import StopSignals, end_soon, stop_signals
+from pipelines.stop_signals import StopSignals, end_soon, stop_signals
 from schemas.errors import find_user_error, was_interrupted
 from schemas.program import PROGRAM, VERSION, install_hint, program_command
 from schemas.quoting import printable, shortened

@@ -7,7 +7,6 @@ import numpy as np
 
 from detection.coco.engine import Arrays, MatchingEngine
 from detection.coco.engine.streaming import require_arrays
-from detection.coco.keypoint_sigmas import fit_keypoints
 from detection.coco.metric import Matched, Metric, with_values
 from detection.coco.metrics import CocoMetrics, metrics_from_arrays
 from detection.coco.params import Params, make_params
@@ -52,6 +51,8 @@ class MetricsAccumulator:
         params = params or make_params()
         self._category_ids = check_categories(self._categories, where=where, lvis=params.lvis)
         if params.iou_type == "keypoints":
+            from detection.coco.keypoint_sigmas import fit_keypoints
+
             params = fit_keypoints(params, self._categories)
         self._params = params if partition == WHOLE else partition_params(partition, self._categories, params)
         if partition.category_id is None:

@@ -1,6 +1,5 @@
-"""Metrics as a JSON file, written and read, and as a table in the terminal; the list of skipped entries."""
+"""Metrics as the content of a JSON file, and as a table in the terminal; the list of skipped entries."""
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +11,6 @@ from rich.table import Table
 
 from detection.coco.metrics import UNDEFINED, CocoMetrics
 from detection.coco.validation.checks import InvalidEntry
-from detection.storage.atomic import write_json, write_text
 from detection.storage.json_files import not_of_this_version, parse_file
 from detection.storage.paths import stem, with_name
 from schemas.metrics import (
@@ -52,27 +50,9 @@ def metrics_to_json(metrics: CocoMetrics, *others: CocoMetrics) -> dict[str, Any
     }
 
 
-def write_metrics(path: str | Path, metrics: CocoMetrics) -> None:
-    """Writes a metrics file of one IoU type atomically.
-
-    Raises:
-        DataError: the file cannot be written.
-    """
-    write_json(path, metrics_to_json(metrics))
-
-
 def skipped_path(path: str | Path) -> str:
     """Returns the path of the list of skipped entries for the metrics file at `path`."""
     return with_name(path, f"{stem(path)}_skipped.jsonl")
-
-
-def write_skipped(path: str | Path, skipped: Sequence[InvalidEntry]) -> None:
-    """Writes skipped entries atomically, one JSON object per line.
-
-    Raises:
-        DataError: the file cannot be written.
-    """
-    write_text(path, "".join(f"{json.dumps(record._asdict(), ensure_ascii=False)}\n" for record in skipped))
 
 
 def skipped_lines(skipped: Sequence[InvalidEntry]) -> list[str]:

@@ -8,6 +8,7 @@ data.* if --examples is a data set.
 """
 
 import argparse
+import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -154,17 +155,20 @@ def _run_files(args: argparse.Namespace) -> int:
     from rich.console import Console
 
     from detection.coco import evaluate
-    from detection.coco.summary import skipped_lines, skipped_path, summary_table, write_metrics, write_skipped
+    from detection.coco.summary import metrics_to_json, skipped_lines, skipped_path, summary_table
 
     _check_report_flags(args)
     params = _params_of(args)
     metrics = evaluate(args.ground_truth, args.detections, **params, skip_invalid=args.skip_invalid)
     lines = skipped_lines(metrics.skipped)
     if args.output:
+        from detection.storage.atomic import write_json, write_text
+
         if args.skip_invalid:
-            write_skipped(skipped_path(args.output), metrics.skipped)
+            entries = (json.dumps(entry._asdict(), ensure_ascii=False) for entry in metrics.skipped)
+            write_text(skipped_path(args.output), "".join(f"{entry}\n" for entry in entries))
             lines += [f"All of them: {skipped_path(args.output)}"] if lines else []
-        write_metrics(args.output, metrics)
+        write_json(args.output, metrics_to_json(metrics))
     if args.report:
         from detection.reports.evaluation.compare import write_file_report
 

@@ -14,7 +14,8 @@ from detection.analysis.comparison import BOUNDARY_IOU, Change, Comparison, comp
 from detection.analysis.folders import compare_evaluations
 from detection.coco.evaluation import evaluate
 from detection.coco.params import make_params
-from detection.coco.summary import write_metrics
+from detection.coco.summary import metrics_to_json
+from detection.storage.atomic import write_json
 from schemas.artifacts import ANALYSIS_JSON, DETECTIONS_JSON, METRICS_JSON
 from schemas.config.evaluate import AnalysisConfig
 from schemas.errors import DataError
@@ -43,7 +44,7 @@ def write_evaluation(
     folder: Path, ground_truth: dict[str, Any], detections: list[dict[str, Any]], *, analysed: bool = True
 ) -> Path:
     folder.mkdir()
-    write_metrics(folder / METRICS_JSON, evaluate(ground_truth, detections))
+    write_json(folder / METRICS_JSON, metrics_to_json(evaluate(ground_truth, detections)))
     (folder / DETECTIONS_JSON).write_text(json.dumps(detections))
     if analysed:
         write_analysis(folder / ANALYSIS_JSON, analyse(ground_truth, detections, params=make_params(), options=QUICK))
@@ -188,7 +189,7 @@ def test_what_cannot_be_compared(tmp_path: Path) -> None:
     ground_truth, detections = generate(8)
     a = write_evaluation(tmp_path / "a", ground_truth, detections)
     b = write_evaluation(tmp_path / "b", ground_truth, detections)
-    write_metrics(b / METRICS_JSON, evaluate(ground_truth, detections, "segm"))
+    write_json(b / METRICS_JSON, metrics_to_json(evaluate(ground_truth, detections, "segm")))
     with pytest.raises(DataError, match=f"{a} evaluated bbox, {b} segm. Compare the same IoU type."):
         compare_evaluations(a, b)
     (b / METRICS_JSON).write_text('{"AP": 1}')

@@ -8,13 +8,14 @@ import numpy as np
 from rich.console import Console
 
 from detection.coco import evaluate
-from detection.coco.summary import summary_table, write_metrics
+from detection.coco.summary import metrics_to_json, summary_table
+from detection.storage.atomic import write_json
 from tests.detection.coco.generated_cases import generate
 
 
 def test_file_has_the_contracts_keys(tmp_path: Path) -> None:
     metrics = evaluate(*generate(0))
-    write_metrics(tmp_path / "deep" / "metrics.json", metrics)
+    write_json(tmp_path / "deep" / "metrics.json", metrics_to_json(metrics))
     content = json.loads((tmp_path / "deep" / "metrics.json").read_text())
     assert content["iou_type"] == "bbox"
     np.testing.assert_array_equal(content["stats"], metrics.stats)

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from detection.coco import evaluate
-from detection.coco.summary import metrics_to_json, write_metrics
+from detection.coco.summary import metrics_to_json
 from detection.storage.atomic import write_json
 from pipelines.commands import compare
 from pipelines.commands import evaluate as evaluate_command
@@ -39,7 +39,7 @@ def case(tmp_path: Path) -> tuple[dict[str, Any], list[Any], list[Any]]:
 
 def evaluation(folder: Path, ground_truth: dict[str, Any], detections: list[Any], iou_type: str = "bbox") -> Path:
     folder.mkdir()
-    write_metrics(folder / METRICS_JSON, evaluate(ground_truth, detections, iou_type))
+    write_json(folder / METRICS_JSON, metrics_to_json(evaluate(ground_truth, detections, iou_type)))
     (folder / DETECTIONS_JSON).write_text(json.dumps(detections))
     return folder
 

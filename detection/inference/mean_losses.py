@@ -51,8 +51,8 @@ class MeanLosses:
         self._num_keypoints = num_keypoints(categories) if detector.capabilities.keypoints else 0
         self._max_instances = max_instances
         self._with_crowds = with_crowds
-        self._loss_terms = [_loss_terms_of(detector)]
-        self._loss_terms += [on_device_of(copy, _loss_terms_of(copy)) for copy in copies]
+        self._loss_terms = [_loss_terms_of(detector, batch_size)]
+        self._loss_terms += [on_device_of(copy, _loss_terms_of(copy, batch_size)) for copy in copies]
         # Traced once, for all calls.
         self._records: Iterable[bytes] = ()
         serialized = tf.data.Dataset.from_generator(
@@ -117,15 +117,21 @@ class MeanLosses:
         return image, pad_labels(fitted, max_instances=self._max_instances)[0]
 
 
-def _loss_terms_of(detector: Detector) -> Callable[[tuple[tf.Tensor, Labels]], tuple[int, dict[str, float]]]:
+def _loss_terms_of(
+    detector: Detector, batch_size: int
+) -> Callable[[tuple[tf.Tensor, Labels]], tuple[int, dict[str, float]]]:
     """Returns a function from a batch to its number of images and its losses."""
 
-    @tf.function(autograph=False)
     def terms(inputs: tf.Tensor, labels: Labels) -> dict[str, tf.Tensor]:
         return detector.losses(detector(inputs, training=False), labels)
 
+    traced = tf.function(terms, autograph=False)
+
     def call(batch: tuple[tf.Tensor, Labels]) -> tuple[int, dict[str, float]]:
-        return int(batch[0].shape[0]), {name: float(value) for name, value in terms(*batch).items()}
+        images = int(batch[0].shape[0])
+        # The last batch may be smaller: tracing takes longer than its single pass.
+        values = (traced if images == batch_size else terms)(*batch)
+        return images, {name: float(value) for name, value in values.items()}
 
     return call
 

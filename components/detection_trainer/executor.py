@@ -43,6 +43,7 @@ from detection.storage.lock import open_working_folder
 from detection.storage.paths import join, relative
 from detection.training.auto.data_facts import require_trainable
 from detection.training.distributed.cluster import cluster_from_environment
+from detection.training.resolve import steps_of_budget
 from detection.training.train import train
 from schemas.artifacts import (
     BEFORE_DECAY,
@@ -58,6 +59,7 @@ from schemas.artifacts import (
     TRAINING_JSON,
     VALIDATION,
 )
+from schemas.config.config import Config
 from schemas.errors import DataError
 
 
@@ -104,8 +106,8 @@ def train_component(input_dict: Artifacts, output_dict: Artifacts, exec_properti
     cluster = cluster_from_environment(os.environ)
     trained, series, shorter = list(History(run_root).models.values())[::-1], series_name(properties, **parts), None
     # The machines of a training share no folder before it starts; with epochs or `auto`, more data make more steps.
-    if cluster is None and isinstance(config.train.steps, int):
-        shorter = find_shorter((one.model_run for one in trained), series, config.train.steps)
+    if cluster is None and (isinstance(config.train.steps, int) or config.train.budget):
+        shorter = find_shorter((one.model_run for one in trained), series, functools.partial(_steps_after, config))
     name = working_name(properties, **parts, shorter=shorter[1] if shorter else "")
     model = artifact_utils.get_single_instance(output_dict[keys.MODEL_KEY])
     model_run = artifact_utils.get_single_instance(output_dict[keys.MODEL_RUN_KEY])
@@ -133,6 +135,11 @@ def train_component(input_dict: Artifacts, output_dict: Artifacts, exec_properti
             _publish(working.local, model.uri, model_run.uri, name, series)
     if leads:
         _describe(model, run_root, name, training_identity(properties, examples))
+
+
+def _steps_after(config: Config, shorter: Config) -> int:
+    """Returns the steps of a configuration with `train.steps` or `train.budget`, by a resolved one of the series."""
+    return config.train.steps if config.train.steps != "auto" else steps_of_budget(config.train.budget or 0.0, shorter)
 
 
 def _shards(examples: Sequence[types.Artifact], split: str | None) -> list[str]:

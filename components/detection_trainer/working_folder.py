@@ -10,7 +10,7 @@ import logging
 import re
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from detection.storage import files
@@ -34,6 +34,7 @@ from schemas.artifacts import (
     TRAINING_JSON,
     VALIDATION,
 )
+from schemas.config.config import Config
 from schemas.config.config_io import from_yaml
 from schemas.errors import CocoflowError, DataError
 
@@ -131,20 +132,22 @@ def describe_training(model_run: Path, name: str, series: str) -> None:
     write_json(model_run / TRAINING_JSON, {"training": name, "series": series, "files": checksums})
 
 
-def find_shorter(model_runs: Iterable[str], series: str, steps: int) -> tuple[str, str] | None:
+def find_shorter(
+    model_runs: Iterable[str], series: str, steps_after: Callable[[Config], int]
+) -> tuple[str, str] | None:
     """Finds a finished training that a longer one can continue: the path of its ModelRun, and its name.
 
     Args:
         model_runs: local or remote ModelRuns, the newest first; a few are tried.
         series: `series_name` of the longer training.
-        steps: number of steps of the longer training.
+        steps_after: number of steps of the longer training, by the resolved configuration of the shorter one.
     """
     for path in itertools.islice(model_runs, _TRIED):
         with contextlib.suppress(DataError, ValueError, TypeError, KeyError, AttributeError):
             described = read_json(join(path, TRAINING_JSON))
             if described["series"] == series and checkpoint_steps(join(path, BEFORE_DECAY)):
-                length = from_yaml(read_text(join(path, CONFIG_YAML)), where=path).train.fixed_steps
-                if length < steps:
+                config = from_yaml(read_text(join(path, CONFIG_YAML)), where=path)
+                if config.train.fixed_steps < steps_after(config):
                     return path, described["training"]
     return None
 

@@ -57,6 +57,24 @@ def steps_of_epochs(epochs: float, *, records: int, batch_size: int) -> int:
     return math.ceil(Fraction(str(epochs)) * records / batch_size)
 
 
+def steps_of_budget(minutes: float, config: Config) -> int:
+    """Returns the steps of a training of so many processor minutes.
+
+    Args:
+        minutes: `train.budget`.
+        config: configuration with numbers for `model.image_size` and `train.batch_size`.
+
+    Raises:
+        ConfigError: unknown detector or override.
+    """
+    model = config.model
+    preset: Any = detector_config(
+        model.name, image_size=model.image_size, resize=model.resize, overrides=model.overrides
+    )
+    pixels = math.prod(preset.image_size) * config.train.effective_batch_size + STEP_PIXELS
+    return math.ceil(minutes * MINUTE_PIXELS / pixels)
+
+
 def with_steps(config: Config, *, records: int) -> Config:
     """Returns the configuration with steps instead of epochs.
 
@@ -86,15 +104,10 @@ def with_steps(config: Config, *, records: int) -> Config:
         section[name] = [] if isinstance(value, list) else None
         changed = True
     if tree["train"]["steps"] == "auto":
-        model = config.model
-        preset: Any = detector_config(
-            model.name, image_size=model.image_size, resize=model.resize, overrides=model.overrides
-        )
-        pixels = math.prod(preset.image_size) * batch_size + STEP_PIXELS
         budget = config.train.budget
-        steps = math.ceil((budget or AUTO_MINUTES) * MINUTE_PIXELS / pixels)
         at_least = 1 if budget else max(AUTO_MIN_STEPS, convert(float(AUTO_EPOCHS)))
-        tree["train"] |= {"steps": max(steps, at_least), "budget": None}
+        steps = max(steps_of_budget(budget or AUTO_MINUTES, config), at_least)
+        tree["train"] |= {"steps": steps, "budget": None}
         changed = True
     if tree["train"]["validation"]["every"] == "auto":
         tree["train"]["validation"]["every"] = -(-tree["train"]["steps"] // _EVALUATIONS)

@@ -104,7 +104,7 @@ def test_a_longer_training_goes_on_from_before_the_decay(
     finished: list[SimpleNamespace] = []
     monkeypatch.setattr(executor, "History", lambda root: SimpleNamespace(models=dict(enumerate(finished))))
 
-    def trained(steps: int, *others: str) -> str:
+    def trained(steps: int | str, *others: str) -> str:
         config = tiny_config(*SMALL, "train.schedule.hold_steps=auto", f"train.steps={steps}", *others)
         call = _Call(tmp_path / f"{steps} {'.'.join(others)} {len(finished)}", config)
         call.properties["run_root"] = str(tmp_path / "run")
@@ -125,6 +125,14 @@ def test_a_longer_training_goes_on_from_before_the_decay(
     other_seed, fewer = trained(20, "train.seed=1"), trained(9)
     finished.clear()
     assert len({shorter, longer, other_seed, fewer, trained(20), trained(9)}) == 5, "the last goes on from none, too"
+
+
+def test_a_budget_goes_on_where_it_means_more_steps() -> None:
+    from components.detection_trainer.executor import _steps_after
+
+    shorter = tiny_config("train.batch_size=8", "train.steps=10")  # of 64 x 64 pixels
+    for assignments, steps in ((["train.budget=0.1"], 58), (["train.steps=20"], 20)):
+        assert _steps_after(load_config(None, assignments), shorter) == steps
 
 
 def test_what_a_warm_start_took_is_told_beside_the_configuration(tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ from tests.detection.export.exported_models import (
     assert_same_results,
     built_in_ops,
     client_results,
+    export_config,
     random_detector,
     random_images,
     write_checkpoint,
@@ -42,7 +43,7 @@ from tests.detection.export.exported_models import (
     write_training,
 )
 from tests.detection.mask_keypoint_data import save_model
-from tests.detection.training.tiny_run import CATEGORIES, tiny_config
+from tests.detection.training.tiny_run import CATEGORIES
 from tests.storage_emulator.fixture import Bucket
 
 IDS = [category["id"] for category in CATEGORIES]
@@ -157,7 +158,7 @@ def test_of_a_training_the_exported_checkpoint_is_read(
         file.rename(best / file.name)
     (best / METRICS_JSON).write_text(json.dumps({"step": STEP}))
     write_checkpoint(run, random_detector(), step=STEP + 1)
-    (run / CONFIG_YAML).write_text(to_yaml(tiny_config("train.validation.every=1")))
+    (run / CONFIG_YAML).write_text(to_yaml(export_config("train.validation.every=1")))
     folder = export(run, tmp_path / "model")
     assert f"the ema weights of step {STEP}:" in capfd.readouterr().out
     assert read_exported_from(folder) == ExportedFrom(STEP, "ema")

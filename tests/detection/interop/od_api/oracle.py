@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from detection.inference.detectors import open_detector
+from detection.inference.formats.serving_module import fit_image
 from detection.models.detector import Detector
 from detection.models.registry import detector_from_config
 from detection.ops.boxes import iou_yxyx
@@ -52,6 +53,17 @@ class Oracle(NamedTuple):
             weights=tf.constant(weights) if weighted else None,
         )
 
+    def inputs(self, detector: Detector, *, bgr: bool = False) -> tf.Tensor:
+        """The images as a detector reads them, float32 [2, H, W, 3]; requires the original's values and scales."""
+        fitted, infos = zip(*(fit_image(tf.constant(pixels), detector) for pixels in self.pixels), strict=True)
+        inputs = tf.stack(fitted)
+        normalised = detector.normalized(inputs)[:, ::16, ::16, :: -1 if bgr else 1]
+        np.testing.assert_allclose(normalised, self.arrays["preprocessed_sample"], atol=1e-4)
+        for info, pixels, shape in zip(infos, self.pixels, self.arrays["true_image_shapes"], strict=True):
+            np.testing.assert_array_equal(info.original_size, pixels.shape[:2])
+            np.testing.assert_allclose(info.scale, shape[:2] / np.array(pixels.shape[:2]), rtol=1e-6)
+        return inputs
+
     def has_area(self, image: int) -> np.ndarray:
         """Marks the original's detections [N] of an image that ours have, too.
 
@@ -87,13 +99,6 @@ class Oracle(NamedTuple):
         alike = (theirs[kept][:, np.newaxis] == classes) & (ious >= 0.99)
         alike &= np.abs(their_scores[:, np.newaxis] - scores) <= 1e-3
         assert alike.any(axis=1).sum() >= 0.97 * kept.sum() > 0
-
-    @property
-    def padded_pixels(self) -> tf.Tensor:
-        """The images as there resized, without half-pixel centres, and padded with 0: float32 [2, H, W, 3]."""
-        height, width, _ = self.arrays["true_image_shapes"][0]
-        resized = tf.compat.v1.image.resize(tf.constant(self.pixels, tf.float32), (height, width))
-        return tf.pad(resized, [[0, 0], [0, self.image_size[0] - height], [0, self.image_size[1] - width], [0, 0]])
 
     @property
     def image_sizes(self) -> tf.Tensor:

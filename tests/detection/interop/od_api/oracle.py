@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
 import numpy as np
 import tensorflow as tf
@@ -16,7 +17,10 @@ from detection.models.detector import Detector
 from detection.models.registry import detector_from_config
 from detection.ops.boxes import iou_yxyx
 from detection.types import EncodedImage, ImageInfo, Labels
-from detection.weights.imported_model import ImportedModel, write_model
+from detection.weights import imported_model
+from detection.weights.checkpoint_format import CheckpointFormat
+from detection.weights.imported_model import ImportedModel, import_model, write_model
+from schemas.config.config import Config
 
 BOX_SCALES = (10.0, 10.0, 5.0, 5.0)
 
@@ -152,11 +156,20 @@ def read_oracle(name: str, oracle_dir: Path, target: Path) -> Oracle:
     return Oracle(target / "checkpoint", dict(np.load(folder / name / "outputs.npz")), notes, pixels)
 
 
-def built(model: ImportedModel) -> Detector:
-    """Builds the detector of a completely imported model, with its weights."""
+def import_and_build(
+    program: type[CheckpointFormat], checkpoint: str | Path, config: Config, label_map: Path | None = None
+) -> tuple[ImportedModel, Detector]:
+    """Imports a complete model, and gives its weights to the detector that the import builds to know the variables."""
+    detectors: list[Detector] = []
+
+    def build(*arguments: Any) -> Detector:
+        detectors.append(detector_from_config(*arguments))
+        return detectors[-1]
+
+    with mock.patch.object(imported_model, "detector_from_config", build):
+        model = import_model(program, checkpoint, config, label_map=label_map)
     assert (model.missing, model.differences) == ((), ())
-    assert model.categories is not None
-    detector = detector_from_config(model.config.model, model.categories)
+    [detector] = detectors
     for variable in detector.variables:
         variable.assign(model.raw[variable.path])
-    return detector
+    return model, detector

@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from detection.inference.restore import load_trained
 from detection.interop.od_api.checkpoints.faster_rcnn import FasterRcnnFormat
-from detection.models.backbones.resnet import RESNETS, ResNetSpec
 from detection.models.faster_rcnn.model import FasterRcnn
 from detection.models.registry import build_detector
 from detection.ops.boxes import decode_yxyx
@@ -20,20 +19,20 @@ from schemas.config.config_io import load_config
 from schemas.config.section import value_at
 from schemas.errors import ConfigError, DataError
 from tests.detection.interop.automl.checkpoints import Weights, save, save_objects
-from tests.detection.interop.od_api import original_faster_rcnn
 from tests.detection.interop.od_api.original_faster_rcnn import (
     ANCHORS,
     CROP,
     FILTERS,
+    SHORT,
     UNITS,
     OdApi,
     anchors_of_level,
     decoded,
     save_slim,
+    short_resnet,
 )
 
 SIDE, CLASSES = 64, 2
-REPEATS = (2, 2, 2, 1)  # of the ResNet-50: other tests import the whole network
 PIXELS = np.random.default_rng(0).uniform(0, 255, (1, SIDE, SIDE, 3)).astype(np.float32)
 
 
@@ -62,9 +61,7 @@ def levels_of(detector: FasterRcnn) -> list[Any]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _short_resnet() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(RESNETS, "resnet-50", ResNetSpec(REPEATS))
-        patch.setitem(original_faster_rcnn.REPEATS, 50, REPEATS)
+    with short_resnet():
         yield
 
 
@@ -260,7 +257,7 @@ def test_a_checkpoint_of_tf1_with_slim_s_strides(tmp_path: Path, one_level: OdAp
     backbone = {name: value for name, value in one_level.variables.items() if name.startswith("conv")}
     ema = {name: value + np.float32(0.01) for name, value in backbone.items() if _is_trained(name)}
     model = import_model(FasterRcnnFormat, save_slim(tmp_path / "model.ckpt-200000", backbone, ema), config_of())
-    layers = 1 + sum(3 * blocks + 1 for blocks in REPEATS)
+    layers = 1 + sum(3 * blocks + 1 for blocks in SHORT)
     assert (model.step, len(model.raw), len(model.ema)) == (200000, layers * 5, layers * 3)
     assert sorted(model.unused) == ["Conv/biases", "Conv/weights", "SecondStageBoxPredictor/ClassPredictor/biases"]
     np.testing.assert_array_equal(model.ema["resnet-50/stem/conv2d/kernel"], ema["conv1_conv/kernel"])

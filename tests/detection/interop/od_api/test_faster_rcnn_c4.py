@@ -21,7 +21,7 @@ from detection.models.faster_rcnn.rpn import Proposals
 from detection.types import Labels
 from detection.weights.imported_model import ImportedModel, import_model
 from schemas.config.config_io import load_config
-from tests.detection.interop.od_api.oracle import BOX_SCALES, Oracle, built, read_oracle
+from tests.detection.interop.od_api.oracle import BOX_SCALES, Oracle, import_and_build, read_oracle
 
 pytestmark = pytest.mark.slow
 
@@ -52,9 +52,8 @@ def case(oracle_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Case:
     oracle = read_oracle("faster_rcnn_resnet50_v1", oracle_dir, tmp_path_factory.mktemp("od_api"))
     settings = [f"image_size={oracle.image_size}", f"overrides.rpn.test.post_nms_top_k={PROPOSALS}"]
     config = load_config(None, ["model.name=faster-rcnn-r50-c4", *(f"model.{setting}" for setting in settings)])
-    model = import_model(FasterRcnnFormat, oracle.checkpoint, config)
+    model, detector = import_and_build(FasterRcnnFormat, oracle.checkpoint, config)
     assert model.unused == ()
-    detector = built(model)
     assert isinstance(detector, FasterRcnn)
     outputs = detector(oracle.inputs(detector))
     return Case(model, detector, outputs, detector._propose(outputs, oracle.image_sizes, training=False), oracle)

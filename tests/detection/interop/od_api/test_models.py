@@ -23,15 +23,15 @@ from detection.models.dense.detector import DenseDetector
 from detection.models.efficientdet.config import EfficientDetConfig
 from detection.models.heads.dense_losses import DenseLosses
 from detection.models.heads.hard_examples import HardExampleMiner
-from detection.models.registry import detector_config, detector_from_config
+from detection.models.registry import detector_config
 from detection.ops.boxes import encode_yxyx
 from detection.training.engine.variable_selection import decayed_variables
 from detection.weights.checkpoint_format import CheckpointFormat
-from detection.weights.imported_model import ImportedModel, import_model
+from detection.weights.imported_model import ImportedModel
 from schemas.artifacts import CONFIG_YAML, LABELS_JSON
 from schemas.config.config_io import load_config
 from schemas.errors import ConfigError
-from tests.detection.interop.od_api.oracle import BOX_SCALES, Oracle, built, read_oracle
+from tests.detection.interop.od_api.oracle import BOX_SCALES, Oracle, import_and_build, read_oracle
 
 pytestmark = pytest.mark.slow
 
@@ -71,8 +71,7 @@ def case(request: pytest.FixtureRequest, oracle_dir: Path, tmp_path_factory: pyt
     name, program = MODELS[request.param]
     oracle = read_oracle(request.param, oracle_dir, tmp_path_factory.mktemp("od_api"))
     config = load_config(None, [f"model.name={name}", f"model.image_size={oracle.image_size}"])
-    model = import_model(program, oracle.checkpoint, config)
-    detector = built(model)
+    model, detector = import_and_build(program, oracle.checkpoint, config)
     assert isinstance(detector, DenseDetector)
     return Case(model, detector, detector(oracle.inputs(detector)), oracle)
 
@@ -80,23 +79,22 @@ def case(request: pytest.FixtureRequest, oracle_dir: Path, tmp_path_factory: pyt
 def test_the_pipeline_config_gives_the_same_network(case: Case) -> None:
     path = Path(case.model.prefix).parents[1] / PIPELINE_CONFIG
     converted = read_config_of("od-api", str(path)).config(str(path))
-    networks = [
+    configs = [
         detector_config(
             model.name,
             image_size=model.image_size,
             resize=model.resize,
             overrides=model.overrides,
             postprocess=model.postprocess,
-        ).model_dump()
+        )
         for model in (converted.model, case.model.config.model)
     ]
+    networks = [config.model_dump() for config in configs]
     for network in networks:
         del network["batch_norm"]["momentum"]  # not the checkpoint's
     assert networks[0] == networks[1]
     assert converted.model.resize == case.model.config.model.resize
-    np.testing.assert_array_equal(
-        detector_from_config(converted.model, [{}] * case.detector.num_classes).anchors, case.detector.anchors
-    )
+    np.testing.assert_array_equal(configs[0].anchors_yxyx(), case.detector.anchors)
 
 
 def test_the_pipeline_config_regularises_as_many_kernels(case: Case) -> None:
@@ -217,15 +215,7 @@ def test_detections(case: Case) -> None:
     case.oracle.require_same_detections(case.model, case.detector, case.outputs)
 
 
-@pytest.mark.parametrize(
-    "case",
-    [
-        # The others differ in how they resize, which `Oracle.inputs` compares, and in outputs, compared above.
-        pytest.param(name, marks=() if name == "ssd_mobilenet_v2" else pytest.mark.extended)
-        for name in MODELS
-    ],
-    indirect=True,
-)
+@pytest.mark.extended  # `Oracle.inputs` compares how images are resized, and the tests above all outputs
 def test_prediction_from_image_files(case: Case, tmp_path: Path) -> None:
     case.oracle.require_predictions(case.model, tmp_path / "model")
 

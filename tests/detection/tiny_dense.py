@@ -9,17 +9,17 @@ from detection.models.backbones.efficientnet_spec import BACKBONES, EfficientNet
 from detection.models.detector import Detector
 from detection.models.registry import build_detector
 
-NAME = "ssd-nano"
+NAME, TWO_BLOCKS = "ssd-nano", "two-blocks"
 SIDE = 64  # of its input
 OVERRIDES: dict[str, Any] = {
-    "backbone": {"name": "two-blocks"},
+    "backbone": {"name": TWO_BLOCKS},
     "min_level": 3,
     "max_level": 4,
     "neck": {"filters": [32]},
 }
 KEYS = (f"model.name={NAME}", f"model.image_size={SIDE}", f"model.overrides={OVERRIDES}")
 
-BACKBONES["two-blocks"] = EfficientNetSpec(
+BACKBONES[TWO_BLOCKS] = EfficientNetSpec(
     1.0,
     1.0,
     activation="relu",

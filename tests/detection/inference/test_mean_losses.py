@@ -20,8 +20,9 @@ from detection.types import Labels
 from schemas.artifacts import CONFIG_YAML, EXTRA_FILES, LABELS_JSON
 from schemas.config.config_io import to_yaml
 from schemas.errors import DataError
-from tests.detection.export.exported_models import SIDE, export_config
+from tests.detection.export.exported_models import export_config
 from tests.detection.synthetic import CATEGORY_IDS, example
+from tests.detection.tiny_dense import SIDE
 from tests.detection.training.tiny_run import CATEGORIES
 from tests.storage_emulator.fixture import Bucket
 from tests.storage_emulator.folders import upload

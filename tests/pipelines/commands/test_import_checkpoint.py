@@ -221,7 +221,8 @@ def test_an_efficientdet_of_the_object_detection_api(tmp_path: Path, capfd: pyte
         assert part in messages
 
 
-@pytest.mark.extended  # a ResNet-50 is traced twice
+@pytest.mark.extended  # two detectors are traced
+@short_resnet()
 def test_trainings_start_from_the_object_detection_api(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """The recipes of the docs: boxes, and masks on the same network."""
     network = OdApi(classes=10)

@@ -6,10 +6,8 @@ Its graph has a third of the operations of `tiny_run`'s, and its checkpoint a qu
 from typing import Any
 
 from detection.models.backbones.efficientnet_spec import BACKBONES, EfficientNetSpec, Stage
-from detection.models.detector import Detector
-from detection.models.registry import build_detector
 
-NAME, TWO_BLOCKS = "ssd-nano", "two-blocks"
+TWO_BLOCKS = "two-blocks"
 SIDE = 64  # of its input
 OVERRIDES: dict[str, Any] = {
     "backbone": {"name": TWO_BLOCKS},
@@ -17,7 +15,7 @@ OVERRIDES: dict[str, Any] = {
     "max_level": 4,
     "neck": {"filters": [32]},
 }
-KEYS = (f"model.name={NAME}", f"model.image_size={SIDE}", f"model.overrides={OVERRIDES}")
+KEYS = ("model.name=ssd-nano", f"model.image_size={SIDE}", f"model.overrides={OVERRIDES}")
 
 BACKBONES[TWO_BLOCKS] = EfficientNetSpec(
     1.0,
@@ -27,8 +25,3 @@ BACKBONES[TWO_BLOCKS] = EfficientNetSpec(
     squeeze_excite=False,
     stages=(Stage(1, 3, 2, 1, 16), Stage(1, 3, 2, 2, 24)),
 )
-
-
-def build_tiny_dense(num_classes: int, **fields: Any) -> Detector:
-    """Builds the detector; `fields` as of `build_detector`."""
-    return build_detector(NAME, num_classes=num_classes, image_size=SIDE, overrides=OVERRIDES, **fields)

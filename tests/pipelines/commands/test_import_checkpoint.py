@@ -19,7 +19,6 @@ from pipeline_runner import main
 from schemas.artifacts import CHECKPOINTS, CONFIG_YAML, IMPORT_JSON, INIT_REPORT_JSON, LABELS_JSON
 from schemas.config.config_io import load_config
 from tests.detection.interop.automl.checkpoints import SMALL, random_weights, save_named
-from tests.detection.interop.od_api.original_efficientdet import CELLS, FILTERS, LAYERS, OdApiEfficientDet
 from tests.detection.interop.od_api.original_faster_rcnn import OdApi, RandomNetwork, short_resnet
 from tests.detection.interop.tpu_mask_rcnn.original import SMALL as SMALL_HEADS
 from tests.detection.interop.tpu_mask_rcnn.original import Original, save_original
@@ -187,38 +186,6 @@ def test_a_pipeline_config_of_another_model_is_named(
     message = capfd.readouterr().err
     assert re.search(r"--model centernet-r50, but \S+/pipeline\.config describes ssd-\S+: ", message)
     assert "Leave out --model, or move the file away." in message
-
-
-@short_resnet()
-def test_one_feature_level_of_the_object_detection_api(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    network = OdApi(epsilon=1e-5, limit=np.inf)
-    network.construct_one_level()
-    assert main(od_api_flags(network, tmp_path)) == 0
-    messages = capfd.readouterr().err
-    for part in (
-        "only a backbone: 30 variables of the network are not in the checkpoint. Start a training",
-        "only the ResNet is imported: the original's RPN and heads, if it has any, use other features",
-        "5 variables of the checkpoint are not in the network: FirstStageBoxPredictor/",
-    ):
-        assert part in messages
-    assert not (tmp_path / "model" / LABELS_JSON).exists()
-
-
-def test_an_efficientdet_of_the_object_detection_api(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    network = OdApiEfficientDet(classes=90)
-    network.construct()
-    sizes = f"{{neck: {{filters: {FILTERS}, cells: {CELLS}}}, head: {{layers: {LAYERS}}}}}"
-    flags = od_api_flags(network, tmp_path, "--set", "model.image_size=128", "--set", f"model.overrides={sizes}")
-    assert main([*flags, "--model", "efficientdet-d3"]) == 1
-    assert "is of no known variant: it has 23 backbone blocks" in capfd.readouterr().err
-    assert main([*flags, "--model", "efficientdet-d1"]) == 0
-    messages = capfd.readouterr().err
-    for part in (
-        "ckpt-26, step 25000",
-        "90 classes: COCO's 80 categories by id",
-        "25 variables of the checkpoint are not in the network: stack_6/block_1/",
-    ):
-        assert part in messages
 
 
 @pytest.mark.extended  # two detectors are traced
